@@ -19,7 +19,7 @@ const (
 	shellOfASignal = 128 // and its number: what a shell returns for a command that a signal ended
 )
 
-// checkModel says whether a patched model is good, and why not. An error ends the search.
+// checkModel reports whether a patched model is good, and why not. An error ends the search.
 func (b *bisection) checkModel(path string) (delta.Outcome, string, error) {
 	if b.check != "" {
 		return b.userCheck(path)

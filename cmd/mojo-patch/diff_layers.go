@@ -207,7 +207,7 @@ func describeRow(r *trace.Row) string {
 	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, r.Block, made, r.Error)
 }
 
-// settle gives the verdict of the comparison that the report belongs to: with --router-ties that of the run in which
+// settle sets the verdict of the comparison that the report belongs to: with --router-ties that of the run in which
 // ties were followed, on the outputs that are out of tolerance without that.
 func (r *layersReport) settle(a *app, c *comparison, ties bool) {
 	c.Layers = r

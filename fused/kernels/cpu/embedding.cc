@@ -1,23 +1,10 @@
 // Embedding on the CPU.
-#include <new>
-
 #include "common/linear.h"
 #include "cpu/backends.h"
 #include "cpu/coded_weights.h"
 
 namespace mojo {
 namespace {
-
-void Destroy(void* state) { delete static_cast<CodedAttributes*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  CodedAttributes attributes{};
-  if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
-  auto* kernel = new (std::nothrow) CodedAttributes(attributes);
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
-}
 
 // Work is what the tasks of one run share.
 struct Work {
@@ -60,6 +47,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUEmbedding = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUEmbedding = {nullptr, CreateEmbedding, Compute, DestroyEmbedding, nullptr};
 
 }  // namespace mojo

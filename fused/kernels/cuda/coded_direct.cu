@@ -24,14 +24,6 @@ constexpr int kAhead = 3;              // steps of e2m1 that are on their way
 constexpr int kRows = 2 * kPanelRows;  // of a block
 constexpr int kSums = 8;               // of a lane
 
-// LoadWeights loads what no other block reads.
-__device__ __forceinline__ uint4 LoadWeights(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
 __device__ __forceinline__ uint32_t LoadWord(const void* p) {
   uint32_t v;
   asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));

@@ -57,7 +57,7 @@ struct CodedProduct {
 // bfloat16, not rounded) and kind is kCodedLinear; x is aligned to 16 bytes.
 cudaError_t CodedRows(const CodedProduct& p, bool some, cudaStream_t stream);
 
-// DirectTakes tells whether CodedDirect has a product: of up to kFewTokens rows, or so many choices of experts as are
+// DirectTakes reports whether CodedDirect has a product: of up to kFewTokens rows, or so many choices of experts as are
 // found without a plan. There results of kCodedGateUp and activations of kCodedOutputs lie by choice.
 bool DirectTakes(const CodedProduct& p);
 cudaError_t CodedDirect(const CodedProduct& p, cudaStream_t stream);
@@ -75,7 +75,7 @@ struct Operands {
   float* steps;
 };
 
-// HopperTakes tells whether those kernels have a product: of MXFP4 with bfloat16 that is not rounded, or of e4m3 with
+// HopperTakes reports whether those kernels have a product: of MXFP4 with bfloat16 that is not rounded, or of e4m3 with
 // activations rounded to that, and with pairs where it is the first of experts.
 bool HopperTakes(const CodedProduct& p);
 

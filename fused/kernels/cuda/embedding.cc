@@ -1,22 +1,9 @@
 // Embedding on CUDA.
-#include <new>
-
 #include "common/linear.h"
 #include "cuda/coded.h"
 
 namespace mojo {
 namespace {
-
-void Destroy(void* state) { delete static_cast<CodedAttributes*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  CodedAttributes attributes{};
-  if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
-  auto* kernel = new (std::nothrow) CodedAttributes(attributes);
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
-}
 
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
 // the stream. A row of NaN stands for one that there is not.
@@ -44,6 +31,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCUDAEmbedding = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDAEmbedding = {kCUDAProvider, CreateEmbedding, Compute, DestroyEmbedding, nullptr};
 
 }  // namespace mojo

@@ -137,6 +137,15 @@ __device__ __forceinline__ float Bounded<Half>(float v) {
   return isinf(v) ? v : fminf(fmaxf(v, -65504.0f), 65504.0f) + (v - v);
 }
 
+// LoadWeights loads 16 bytes that no other block reads.
+__device__ __forceinline__ uint4 LoadWeights(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_CUDA_MOE_CUH_

@@ -36,15 +36,6 @@ struct Step {
   uint4 row[2][2];  // [half][row]
 };
 
-// LoadWeights loads 16 bytes that no other block reads.
-__device__ __forceinline__ uint4 LoadWeights(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-
 // LoadNow loads where the program does: before what is loaded next, so that nothing waits in between.
 __device__ __forceinline__ uint4 LoadNow(const void* p) {
   uint4 v;
