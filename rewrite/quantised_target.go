@@ -63,14 +63,23 @@ func (p *Plan) lowerProducts() error {
 	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, unread: map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: a.config.accuracy}}
+	var nodes []*onnx.Node
 	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
 		for _, s := range a.scopes() {
-			for _, n := range slices.Clone(s.graph.Nodes) {
+			for _, n := range s.graph.Nodes {
 				if n.Domain == fused.Domain && n.OpType == op {
-					w.write(n)
+					nodes = append(nodes, n)
 				}
 			}
 		}
+	}
+	for _, n := range nodes {
+		if n.OpType != "QMoE" {
+			w.products.Expect(target.NewCall(n, fusedSite(w.model, w.facts, n)))
+		}
+	}
+	for _, n := range nodes {
+		w.write(n)
 	}
 	if len(w.report.Emits)+len(w.report.Open) == 0 {
 		return nil

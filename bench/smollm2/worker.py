@@ -21,11 +21,17 @@ def generate(decoder, prompt, tokens):
     return middle - start, (time.perf_counter() - middle) / tokens, best
 
 
-def _serve(pipe, kind, arguments):
+def maker(kind):
+    """What runs a model: kind is "onnxruntime" or "llama"."""
     if kind == "llama":
         from llama import Llama as make
     else:
         from decoder import Decoder as make
+    return make
+
+
+def _serve(pipe, kind, arguments):
+    make = maker(kind)
     start = time.perf_counter()
     try:
         decoder = make(**arguments)
