@@ -223,7 +223,8 @@ func (r *pass) row(p Pair) error {
 		r.Unlike = append(r.Unlike, err.Error())
 		return nil
 	}
-	row := Row{Value: p.A.Name, Block: r.blocks[p.A.Producer].String(), Op: opOf(p.A), OpB: opOf(p.B), By: p.By,
+	block := r.blocks[p.A.Producer]
+	row := Row{Value: p.A.Name, Block: block.String(), Place: block, Op: opOf(p.A), OpB: opOf(p.B), By: p.By,
 		Case: r.number, Stats: stats}
 	if p.B.Name != p.A.Name {
 		row.Other = p.B.Name

@@ -17,6 +17,7 @@ type Choice struct {
 	Value  string `json:"value"` // the indices, in the first model
 	Block  string `json:"block"`
 	Case   int    `json:"case"`
+	Path   `json:"within,omitempty"`
 	Tokens int64  `json:"tokens"`
 	Flips  []Flip `json:"flips"`
 }

@@ -16,6 +16,7 @@ type diffFlags struct {
 	criteria criteria
 	sides    sideFlags
 	layersFlags
+	page     pageFlag
 	golden   string
 	cases    int
 	hard     bool
@@ -77,6 +78,7 @@ activations as they run want it.
   mojo-patch diff int8.onnx patched.onnx --sensitivity
   mojo-patch diff model.onnx for-openvino.onnx --provider openvino
   mojo-patch diff model.onnx patched.onnx --layers --max-memory 512M
+  mojo-patch diff model.onnx patched.onnx --html report.html
   mojo-patch diff patched.onnx --layers --left evaluator --right provider=cuda
   mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
 		Args:              f.backend.modelArgs(1, 2),
@@ -94,6 +96,7 @@ activations as they run want it.
 		"pass where the first model moves as far by itself, once its weights are one unit in the last place off")
 	f.sides.flags(c)
 	f.layersFlags.flags(c)
+	f.page.flags(c)
 	f.criteria.flags(c)
 	a.jsonFlag(c, "diff")
 	return c
@@ -103,7 +106,13 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 	if err := f.sides.check(c, f.backend); err != nil {
 		return err
 	}
+	if f.page.html != "" && f.golden == "" && !c.Flags().Changed("layers") {
+		f.layers = true
+	}
 	if err := f.layersFlags.check(c); err != nil {
+		return err
+	}
+	if err := f.page.check(args, f.golden != ""); err != nil {
 		return err
 	}
 	if err := f.inputs.check(c); err != nil {
@@ -178,6 +187,9 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 			r.weigh(moved)
 		}
 		all = append(all, *r)
+	}
+	if err := f.page.write(a, all, f.most); err != nil {
+		return err
 	}
 	return f.criteria.report(a, all)
 }
