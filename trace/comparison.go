@@ -1,8 +1,8 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -46,11 +46,12 @@ type Row struct {
 	OpB   string `json:"other_op"`
 	By    string `json:"aligned_by"`
 	Case  int    `json:"case"`
-	// Path leads to the value where it is one of a branch or loop. Of a loop's iterations it names the first that is
-	// out of tolerance, or else the worst; the figures are that one's.
+	// Path leads to the value where it is one of a branch or loop. Of a loop's iterations it names the worst, whose
+	// figures these are.
 	Path `json:"within,omitempty"`
-	// Iterations is how many iterations of the loop were compared.
+	// Iterations is how many iterations of the loop were compared, FirstOut the first that is out of tolerance.
 	Iterations int          `json:"iterations,omitempty"`
+	FirstOut   *int         `json:"first_out,omitempty"`
 	Error      float64      `json:"error"` // the greatest difference over the greatest magnitude
 	Stats      golden.Stats `json:"stats"`
 	// Place is the block, as parts.
@@ -72,16 +73,12 @@ type Comparison struct {
 	Bytes   int64          `json:"bytes"`
 	Peak    int64          `json:"peak_bytes"` // of values that were held at once
 	Pieces  int            `json:"pieces"`
+
+	first *Row // out of tolerance, in the order in which values were computed
 }
 
-// First returns the first row that is out of tolerance, nil where none is.
-func (c *Comparison) First() *Row {
-	i := slices.IndexFunc(c.Rows, func(r Row) bool { return !r.Stats.Passed })
-	if i < 0 {
-		return nil
-	}
-	return &c.Rows[i]
-}
+// First returns the first value that came out of tolerance, nil where none did. In a loop it is that of its iteration.
+func (c *Comparison) First() *Row { return c.first }
 
 // Worst returns the row with the greatest error, one with a NaN or an infinity that has no equal before all; nil where
 // there are no rows.
@@ -144,6 +141,8 @@ func (c *Comparison) Blocks() []BlockRow {
 func (c *Comparison) Add(o *Comparison) {
 	c.Rows = append(c.Rows, o.Rows...)
 	c.Unlike = append(c.Unlike, o.Unlike...)
+	c.Skipped = append(c.Skipped, o.Skipped...)
+	c.first = cmp.Or(c.first, o.first)
 	c.Routers = append(c.Routers, o.Routers...)
 	c.Outputs = append(c.Outputs, o.Outputs...)
 	c.Bytes += o.Bytes

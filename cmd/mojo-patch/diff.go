@@ -57,7 +57,8 @@ of them a single model is compared with itself.
 --layers says where two models part. It compares the values inside of them: aligned by what fused
 nodes say they stand for, by equal structure and by weights, and by names last. It reports the first
 value out of tolerance, the worst one, a table by block (embedding, layer 0 attention, …) and which
-tokens routers sent to other experts, by what margin. The models run piece by piece and values are
+tokens routers sent to other experts, by what margin. Branches and loops are looked into, iteration by
+iteration, where both models have them. The models run piece by piece and values are
 dropped once they are compared, so that no more than --max-memory of them are held. The tolerances
 are those of the outputs, the absolute one by default as a part of a value's greatest magnitude.
 The exit code is that of the outputs alone. With --router-ties the second model goes on with the
