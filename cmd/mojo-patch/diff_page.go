@@ -13,8 +13,8 @@ import (
 type pageFlag struct{ html string }
 
 func (f *pageFlag) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.html, "html", "", "write the comparison as one page, too, with --layers where two models run: "+
-		"where they part, worst values, routers")
+	c.Flags().StringVar(&f.html, "html", "",
+		"write the comparison as one page, too, with --layers where two models run: where they part, worst values, routers")
 	completeFile(c, "html", "html")
 }
 
