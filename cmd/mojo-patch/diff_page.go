@@ -14,7 +14,7 @@ type pageFlag struct{ html string }
 
 func (f *pageFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.html, "html", "",
-		"write the comparison as one page, too, with --layers where two models run: where they part, worst values, routers")
+		"write the comparison as one page, too: where the models part, worst values, routers (implies --layers)")
 	completeFile(c, "html", "html")
 }
 

@@ -133,8 +133,8 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	}
 }
 
-// inputsText writes types with their shapes, as "float32[2 6 64], none, float32[64]", without those that are left out at
-// the end.
+// inputsText writes types with their shapes, as "float32[2 6 64], none, float32[64]", without those at the end that are
+// left out.
 func inputsText(types []string, shapes [][]int64) string {
 	var list []string
 	last := 0

@@ -27,6 +27,7 @@ var rooms = []room{
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
 	{"internal/vet", []string{}},
+	{"docs/schemas", []string{}},
 	{"onnx/internal", []string{}},
 	{"onnx", []string{"internal/atomicfile", "internal/mmap", "onnx/internal"}},
 	{"onnx/crosscheck", []string{"onnx"}},

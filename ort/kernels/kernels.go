@@ -159,7 +159,8 @@ func (k *kernel) fits(form []string, inputs []onnx.DataType) error {
 			types = []string{name}
 		}
 		if !slices.Contains(types, t.String()) {
-			return fmt.Errorf("the kernel for %s takes %s as input %d, not %s", k.device, strings.Join(types, ", "), i, t)
+			return fmt.Errorf("the kernel for %s takes %s as input %d, not %s", k.device, strings.Join(types, ", "), i,
+				t)
 		}
 		if other, known := bound[name]; named && known && other != t && i < len(form) {
 			return fmt.Errorf("the kernel for %s takes inputs of one type, not %s and %s", k.device, other,

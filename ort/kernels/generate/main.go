@@ -164,8 +164,8 @@ func parameters(cell string) string {
 	return strings.Join(forms, "/")
 }
 
-var plainNames = strings.NewReplacer(" ", "", "tensor(double)", "float64", "tensor(float)", "float32", "tensor(", "", ")",
-	"")
+var plainNames = strings.NewReplacer(" ", "", "tensor(double)", "float64", "tensor(float)", "float32", "tensor(", "",
+	")", "")
 
 // plain writes "tensor(float), tensor(int8)" as "float32,int8".
 func plain(types string) string { return plainNames.Replace(types) }
