@@ -49,7 +49,8 @@ too, so that apply finds most of what it finds in the whole.
 
 A part is chosen by nodes (--node, with all between them), by values (--from, --to), by a block of a
 layer ("layer 0 attention", "layer 3 experts" or moe, "layer 1 mlp") or by a site as match --json names
-it. A block reaches from its projections to where the result is added to the residual stream.`,
+it. A block reaches from its projections to where the result is added to the residual stream.
+The files of --patterns are copied to DIR/patterns.`,
 		Example: `  mojo-patch extract model.onnx -o part --block 'layer 3 moe'
   mojo-patch extract model.onnx -o part --node /model/layers.0/mlp/act_fn/Mul --node /model/layers.0/mlp/down_proj/MatMul
   mojo-patch extract model.onnx -o part --from hidden_4 --to hidden_5 --inputs recorded.npz
@@ -110,7 +111,10 @@ func (f *extractFlags) extract(a *app, c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.writeCut(&f.backend, cut, cases, f.out, nil)
+	e, err := a.writeCut(&f.backend, cut, cases, f.out, func(folder string) error {
+		_, err := copyPatterns(f.patterns.paths, folder)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -230,7 +234,7 @@ type extracted struct {
 }
 
 // writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
-// which appears whole. more, if there is one, writes other files to it.
+// which appears whole. more writes other files to it.
 func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error) (
 	_ *extracted, err error) {
 	folder, err := atomicfile.MkdirTemp(filepath.Dir(filepath.Clean(out)), ".mojo-patch-extract-*")
@@ -254,10 +258,8 @@ func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out st
 	if err := golden.SaveNPZ(filepath.Join(folder, extractedGolden), cases); err != nil {
 		return nil, err
 	}
-	if more != nil {
-		if err := more(folder); err != nil {
-			return nil, err
-		}
+	if err := more(folder); err != nil {
+		return nil, err
 	}
 	if err := os.Chmod(folder, 0o755); err != nil { // that of a temporary folder is for its owner
 		return nil, err

@@ -27,6 +27,7 @@ var rooms = []room{
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
 	{"internal/vet", []string{}},
+	{"docs/schemas", []string{}},
 	{"onnx/internal", []string{}},
 	{"onnx", []string{"internal/atomicfile", "internal/mmap", "onnx/internal"}},
 	{"onnx/crosscheck", []string{"onnx"}},
@@ -49,7 +50,7 @@ var rooms = []room{
 		"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason",
 		"reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
 	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
-	{"page", []string{"fused", "onnx", "patterns", "patterns/reason", "reference", "rewrite"}},
+	{"page", []string{"fused", "golden", "onnx", "patterns", "patterns/reason", "reference", "rewrite", "trace"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{
