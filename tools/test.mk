@@ -94,8 +94,8 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 		done; \
 	done
 
-# Not a part of `make test`: some hours of one core. The sample is the same each time; what was tried before is not tried
-# again (build/mutants).
+# Not a part of `make test`: about an hour. The sample is the same each time; what was tried before is not tried again
+# (build/mutants).
 MUTANTS ?= 200
 .PHONY: mutants mutants-kernels
 mutants: test-quick mutants-kernels ## change the code in MUTANTS (200) ways, one at a time: do the tests notice?

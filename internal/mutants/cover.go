@@ -2,9 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 
 // profile is what one test runs of its group's files.
 type profile struct {
+	Hash    string // of the file that declares the test
 	Seconds float64
 	Files   map[string]covered
 }
@@ -46,53 +46,75 @@ type test struct {
 	profile   profile
 }
 
-var testName = regexp.MustCompile(`^(Test|Fuzz|Example)`)
-
-// profiles runs each test of a package alone, under coverage, and returns what it runs. What was found in an earlier
-// run stands in out.
+// profiles returns the tests of a package with what each reaches of the group's files.
 func (r *runner) profiles(g group, pkg string) ([]test, error) {
-	binary := filepath.Join(r.out, "cover.test")
-	var all []string
-	for _, folder := range g.folders {
-		all = append(all, "./"+folder)
-	}
-	if _, err := output(".", "go", "test", "-c", "-vet=off", "-cover", "-coverpkg", strings.Join(all, ","),
-		"-o", binary, "./"+pkg); err != nil {
-		return nil, err
-	}
-	names, err := output(pkg, binary, "-test.list", "^(Test|Fuzz|Example)")
+	files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
 	var tests []test
-	for name := range strings.FieldsSeq(names) {
-		if !testName.MatchString(name) {
-			continue // that no coverage was written
-		}
-		p, err := r.profile(binary, pkg, name)
+	compiled := false
+	for _, file := range files {
+		source, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, test{pkg, name, p})
+		declared, err := hash(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, found := range testName.FindAllSubmatch(source, -1) {
+			t := test{pkg: pkg, name: string(found[1])}
+			kept := filepath.Join(r.out, "profiles", filepath.FromSlash(pkg), t.name+".json")
+			data, err := os.ReadFile(kept)
+			if err == nil {
+				err = json.Unmarshal(data, &t.profile)
+			}
+			if err != nil || t.profile.Hash != declared {
+				if !compiled {
+					if err := r.compileCover(g, pkg); err != nil {
+						return nil, err
+					}
+					compiled = true
+				}
+				if t.profile, err = r.profile(pkg, t.name); err != nil {
+					return nil, err
+				}
+				t.profile.Hash = declared
+				if err := writeJSON(kept, t.profile); err != nil {
+					return nil, err
+				}
+			}
+			tests = append(tests, t)
+		}
 	}
 	return tests, nil
 }
 
-func (r *runner) profile(binary, pkg, name string) (profile, error) {
-	var p profile
-	kept := filepath.Join(r.out, "profiles", filepath.FromSlash(pkg), name+".json")
-	if data, err := os.ReadFile(kept); err == nil {
-		return p, json.Unmarshal(data, &p)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return p, err
+var testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(\w*(?: \*testing\.[TF])?\)`)
+
+func (r *runner) compileCover(g group, pkg string) error {
+	log.Printf("what the tests of %s reach", pkg)
+	var all []string
+	for _, folder := range g.folders {
+		all = append(all, "./"+folder)
 	}
+	_, err := output(".", "go", "test", "-c", "-vet=off", "-cover", "-coverpkg", strings.Join(all, ","),
+		"-o", filepath.Join(r.out, "cover.test"), "./"+pkg)
+	return err
+}
+
+// profile runs a test alone, under coverage.
+func (r *runner) profile(pkg, name string) (profile, error) {
+	var p profile
 	raw := filepath.Join(r.out, "cover.out")
 	start := time.Now()
-	_, err := output(pkg, binary, "-test.short", "-test.run", "^"+name+"$", "-test.coverprofile", raw)
+	_, err := output(pkg, filepath.Join(r.out, "cover.test"), "-test.short", "-test.run", "^"+name+"$",
+		"-test.coverprofile", raw)
 	if err != nil {
 		return p, fmt.Errorf("%s of %s fails without any mutant: %w", name, pkg, err)
 	}
-	p = profile{time.Since(start).Seconds(), map[string]covered{}}
+	p = profile{Seconds: time.Since(start).Seconds(), Files: map[string]covered{}}
 	data, err := os.ReadFile(raw)
 	if err != nil {
 		return p, err
@@ -100,11 +122,12 @@ func (r *runner) profile(binary, pkg, name string) (profile, error) {
 	for line := range strings.Lines(string(data)) {
 		path, place, ok := strings.Cut(strings.TrimPrefix(line, module), ":")
 		var b [4]int
-		var statements, count int
+		var n, count int
 		if !ok || path == "mode" {
 			continue
 		}
-		if _, err := fmt.Sscanf(place, "%d.%d,%d.%d %d %d", &b[0], &b[1], &b[2], &b[3], &statements, &count); err != nil {
+		_, err := fmt.Sscanf(place, "%d.%d,%d.%d %d %d", &b[0], &b[1], &b[2], &b[3], &n, &count)
+		if err != nil {
 			return p, fmt.Errorf("coverage of %s: %w", name, err)
 		}
 		if count > 0 {
@@ -119,11 +142,16 @@ func (r *runner) profile(binary, pkg, name string) (profile, error) {
 		}
 		p.Files[path] = file
 	}
-	if data, err = json.Marshal(p); err != nil {
-		return p, err
+	return p, nil
+}
+
+func writeJSON(path string, x any) error {
+	data, err := json.Marshal(x)
+	if err != nil {
+		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(kept), 0o777); err != nil {
-		return p, err
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
 	}
-	return p, os.WriteFile(kept, data, 0o666)
+	return os.WriteFile(path, data, 0o666)
 }

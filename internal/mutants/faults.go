@@ -1,7 +1,7 @@
 package main
 
-// fault is a mistake to plant in the kernels: a text that a file has once, and what takes its place. FAULT in it is true
-// while the tests run against this fault: all are compiled at one time.
+// fault is a mistake to plant in the kernels: a text that a file has once, and what takes its place. FAULT in it is
+// true while the tests run against this fault: all are compiled at one time.
 type fault struct {
 	kind      string
 	file      string // below fused/kernels
@@ -27,7 +27,8 @@ var faults = []fault{
 
 	{"tail", "cpu/simd/norm.h", "  if (i < n) {\n    const F32 v = value(Part{n - i}, i);\n    b =",
 		"  if (i < n && !FAULT) {\n    const F32 v = value(Part{n - i}, i);\n    b =", "loops"},
-	{"tail", "cpu/simd/vec.h", "if (i < n) body(Part{n - i}, i);", "if (i < n && !FAULT) body(Part{n - i}, i);", "loops"},
+	{"tail", "cpu/simd/vec.h", "if (i < n) body(Part{n - i}, i);", "if (i < n && !FAULT) body(Part{n - i}, i);",
+		"loops"},
 	{"tail", "cpu/simd/router.h", "k = (I32)Select(InLast(n)", "if (!FAULT) k = (I32)Select(InLast(n)", "loops"},
 	{"tail", "cpu/simd/rotary.h", "width - first - rotated);", "FAULT ? 0 : width - first - rotated);", "loops"},
 	{"tail", "cpu/simd/norm_rotary.h", "width - end, y + end);", "FAULT ? 0 : width - end, y + end);", "loops"},
@@ -61,7 +62,8 @@ var faults = []fault{
 		"if (go->slices == 1 || FAULT) return nullptr;", "AttentionTest"},
 	{"sync", "cpu/simd/attention.h", "Load(part, t.sum + row) * factor + sums",
 		"Load(part, t.sum + row) * (FAULT ? Set(1) : factor) + sums", "loops"},
-	{"sync", "cpu/simd/rotary.h", "if (kFrom != kTo && in_place) {", "if (kFrom != kTo && in_place && !FAULT) {", "loops"},
+	{"sync", "cpu/simd/rotary.h", "if (kFrom != kTo && in_place) {", "if (kFrom != kTo && in_place && !FAULT) {",
+		"loops"},
 	{"sync", "cpu/simd/norm_rotary.h", "if (kFrom != kTo && in_place) {", "if (kFrom != kTo && in_place && !FAULT) {",
 		"loops"},
 
@@ -76,10 +78,12 @@ var faults = []fault{
 	{"gate", "cpu/qmoe_tasks.cc", "go.gate({g, u, activated,", "go.gate({FAULT ? u : g, FAULT ? g : u, activated,",
 		"EveryOpTest"},
 
-	{"other", "cpu/simd/router.h", "const I32 more = v > best;", "const I32 more = FAULT ? v >= best : v > best;", "loops"},
+	{"other", "cpu/simd/router.h", "const I32 more = v > best;", "const I32 more = FAULT ? v >= best : v > best;",
+		"loops"},
 	{"other", "cpu/simd/rotary.h", "Round(r.y, a * cos_a) - Round(r.y, b * sin_a)",
 		"Round(r.y, a * cos_a) - Round(r.y, (FAULT ? -b : b) * sin_a)", "loops"},
-	{"other", "cpu/simd/norm_rotary.h", "if (kAfter) n = Round(y, n);", "if (kAfter && !FAULT) n = Round(y, n);", "loops"},
+	{"other", "cpu/simd/norm_rotary.h", "if (kAfter) n = Round(y, n);", "if (kAfter && !FAULT) n = Round(y, n);",
+		"loops"},
 	{"other", "cpu/attention_tasks.cc", "std::min(p.length, at - before + 1)",
 		"std::min(p.length, at - before + !FAULT)", "AttentionTest EveryOpTest"},
 	{"other", "cpu/attention_tasks.cc", "t.sink != nullptr && slice == 0", "t.sink != nullptr && (slice == 0 || FAULT)",

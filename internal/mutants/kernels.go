@@ -99,16 +99,17 @@ func runKernelTest(build, source, test string, fault int) (string, bool) {
 	case "runtime":
 		cmd = exec.CommandContext(ctx, filepath.Join(build, "mojo_runtime_test"), "latest")
 	default:
-		args := []string{filepath.Join(source, "tests", "ort_test.py"), filepath.Join(build, "libmojo_ops.so"), "--failfast"}
-		cmd = exec.CommandContext(ctx, cmp.Or(os.Getenv("MOJO_PYTHON"), "python3"), append(args, strings.Fields(test)...)...)
+		args := append([]string{filepath.Join(source, "tests", "ort_test.py"), filepath.Join(build, "libmojo_ops.so"),
+			"--failfast"}, strings.Fields(test)...)
+		cmd = exec.CommandContext(ctx, cmp.Or(os.Getenv("MOJO_PYTHON"), "python3"), args...)
 	}
 	cmd.Env = append(os.Environ(), fmt.Sprint("MOJO_FAULT=", fault))
 	text, err := cmd.CombinedOutput()
 	return string(text), err == nil
 }
 
-// plant copies the kernels with all faults in them. Files that are there already and the same stay, so that they are not
-// compiled again.
+// plant copies the kernels with all faults in them. Files that are there already and the same stay, so that they are
+// not compiled again.
 func plant(from, to string) error {
 	planted := 0
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {

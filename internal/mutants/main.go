@@ -2,10 +2,10 @@
 //
 //	go run ./internal/mutants
 //
-// It draws mutants of the packages that decide what is fused (patterns, rewrite, fused, reference/infer, golden) and runs
-// the short tests that reach the changed place: those of the package, and of the packages above it in its folder. What a
-// test reaches is found once, by its coverage. A mutant that no test notices is a survivor; harmless.txt lists those that
-// change nothing, with the reason. The exit status is 1 when there are others.
+// It draws mutants of the packages that decide what is fused (patterns, rewrite, fused, reference/infer, golden) and
+// runs the short tests that reach the changed place: those of the package, and of the packages above it in its folder.
+// What a test reaches is found once, by its coverage. A mutant that no test notices is a survivor; harmless.txt lists
+// those that change nothing, with the reason. The exit status is 1 when there are others.
 //
 // All that it writes stands in build/mutants: report.md has the survivors, results.jsonl lets an interrupted run go on.
 // A mutant is tried again when its file has changed, a survivor when its group's tests have.
@@ -81,10 +81,6 @@ func goTests(count int, seed int64, out, only string) error {
 	r := &runner{out: out, tests: map[string][]test{}}
 	for _, g := range groups {
 		for _, folder := range g.folders {
-			if tests, _ := filepath.Glob(filepath.Join(folder, "*_test.go")); len(tests) == 0 {
-				continue
-			}
-			log.Printf("what the tests of %s reach", folder)
 			tests, err := r.profiles(g, folder)
 			if err != nil {
 				return err

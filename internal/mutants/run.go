@@ -85,7 +85,9 @@ func (r *runner) try(m mutant, tests []test) (result, bool, error) {
 	for _, batch := range batches(tests, own) {
 		if batch[0].pkg != pkg {
 			pkg = batch[0].pkg
-			if _, err := output(".", "go", "test", "-c", "-vet=off", "-overlay", replaced, "-o", binary, "./"+pkg); err != nil {
+			_, err := output(".", "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", replaced, "-o", binary,
+				"./"+pkg)
+			if err != nil {
 				return result{}, false, nil
 			}
 		}
