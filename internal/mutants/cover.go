@@ -27,12 +27,12 @@ type covered struct {
 // runs reports whether the test may run the place of the mutant.
 func (p profile) runs(m mutant, hash string) bool {
 	file, ok := p.Files[m.File]
-	if !ok || file.Hash != hash {
-		return ok
+	if m.anywhere || !ok || file.Hash != hash {
+		return m.anywhere || ok
 	}
 	for _, b := range file.Blocks {
-		after := m.Line > b[0] || m.Line == b[0] && m.Col >= b[1]
-		before := m.Line < b[2] || m.Line == b[2] && m.Col <= b[3]
+		after := m.block[0] > b[0] || m.block[0] == b[0] && m.block[1] >= b[1]
+		before := m.block[0] < b[2] || m.block[0] == b[2] && m.block[1] <= b[3]
 		if after && before {
 			return true
 		}

@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,7 @@ func main() {
 	seed := flag.Int64("seed", 1, "which mutants")
 	out := flag.String("out", filepath.Join("build", "mutants"), "folder to write to")
 	only := flag.String("only", "", "try these mutants alone, by their ids with commas between them")
+	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
 	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
 	flag.Parse()
 	folder, err := filepath.Abs(*out)
@@ -57,7 +59,7 @@ func main() {
 	case *kernels:
 		err = kernelTests(folder)
 	default:
-		err = goTests(*count, *seed, folder, *only)
+		err = goTests(*count, *seed, *most, folder, *only)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -65,7 +67,7 @@ func main() {
 }
 
 // goTests tries the mutants of the Go code.
-func goTests(count int, seed int64, out, only string) error {
+func goTests(count int, seed int64, most float64, out, only string) error {
 	groups, err := findGroups()
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func goTests(count int, seed int64, out, only string) error {
 			r.tests[g.name] = append(r.tests[g.name], tests...)
 		}
 	}
-	results, err := r.sample(all, groups, count)
+	results, err := r.sample(all, groups, count, most)
 	if err != nil {
 		return err
 	}
@@ -136,7 +138,7 @@ func findGroups() ([]group, error) {
 }
 
 // sample tries the first count mutants that compile.
-func (r *runner) sample(all []mutant, groups []group, count int) ([]result, error) {
+func (r *runner) sample(all []mutant, groups []group, count int, most float64) ([]result, error) {
 	path := filepath.Join(r.out, "results.jsonl")
 	known, err := readResults(path)
 	if err != nil {
@@ -164,7 +166,7 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 		got, ok := known[m.ID]
 		if !ok || got.State != own && got.State != whole {
 			tests := slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
-				return !t.profile.runs(m, own)
+				return t.profile.Seconds > most || !t.profile.runs(m, own)
 			})
 			var compiles bool
 			if got, compiles, err = r.try(m, tests); err != nil {
@@ -180,8 +182,10 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 			if err != nil {
 				return nil, err
 			}
-			if _, err := file.Write(append(line, '\n')); err != nil {
-				return nil, err
+			if got.By != "" || !compiles || math.IsInf(most, 1) {
+				if _, err := file.Write(append(line, '\n')); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if got.Reason == "does not compile" {

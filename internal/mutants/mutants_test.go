@@ -123,7 +123,7 @@ func TestRuns(t *testing.T) {
 		{"a.go", "edited", 9, 1, true},
 		{"b.go", "same", 4, 1, false},
 	} {
-		if got := p.runs(mutant{File: c.file, Line: c.line, Col: c.col}, c.hash); got != c.want {
+		if got := p.runs(mutant{File: c.file, block: [2]int{c.line, c.col}}, c.hash); got != c.want {
 			t.Errorf("%s %s %d:%d: %t", c.file, c.hash, c.line, c.col, got)
 		}
 	}

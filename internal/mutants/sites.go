@@ -21,11 +21,12 @@ type mutant struct {
 	File string // relative to the module
 	Func string
 	Line int
-	Col  int
 	Old  string
 	New  string
 
-	start, end int // the bytes of the file that New replaces
+	start, end int    // the bytes of the file that New replaces
+	anywhere   bool   // coverage does not tell which tests reach it: it is in no function
+	block      [2]int // the line and column that coverage knows it by
 }
 
 // mutants returns every mutant of the Go files in folder, in an order that the seed alone decides: a change of the
@@ -69,11 +70,20 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 			}
 		}
 		v := &visitor{source: source, offset: func(p token.Pos) int { return set.Position(p).Offset }}
+		_, isFunc := decl.(*ast.FuncDecl)
+		cases := caseExpressions(decl)
 		v.add = func(kind string, from, to token.Pos, replacement string, about ast.Node) {
 			at := set.Position(from)
-			m := mutant{Kind: kind, File: path, Func: name, Line: at.Line, Col: at.Column, New: replacement,
+			m := mutant{Kind: kind, File: path, Func: name, Line: at.Line, New: replacement,
 				start: v.offset(from), end: v.offset(to)}
 			m.Old = string(source[m.start:m.end])
+			m.anywhere, m.block = !isFunc, [2]int{at.Line, at.Column}
+			for _, c := range cases {
+				if c.from <= from && from < c.to {
+					of := set.Position(c.of)
+					m.block = [2]int{of.Line, of.Column}
+				}
+			}
 			key := fmt.Sprint(path, " ", name, " ", kind, " ", v.text(about), " ", m.Old, " ", m.New)
 			seen[key]++
 			sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, key, seen[key]))
@@ -82,6 +92,24 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 		}
 		ast.Inspect(decl, v.visit)
 	}
+	return found
+}
+
+// caseExpression is what a case compares with: coverage counts it with the switch.
+type caseExpression struct{ from, to, of token.Pos }
+
+func caseExpressions(decl ast.Decl) []caseExpression {
+	var found []caseExpression
+	ast.Inspect(decl, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SwitchStmt); ok {
+			for _, clause := range s.Body.List {
+				for _, e := range clause.(*ast.CaseClause).List {
+					found = append(found, caseExpression{e.Pos(), e.End(), s.Pos()})
+				}
+			}
+		}
+		return true
+	})
 	return found
 }
 
