@@ -96,7 +96,7 @@ func (p *Plan) keepCaches() error {
 			return fmt.Errorf("the cache cannot be static: %w", err)
 		}
 	}
-	a.report.Cache, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
+	a.report.Cache, a.report.Changed = c.report(), true
 	return nil
 }
 

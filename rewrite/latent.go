@@ -80,7 +80,7 @@ func (p *Plan) keepLatents() error {
 			return fmt.Errorf("%w: %w", ErrLatentCache, err)
 		}
 	}
-	a.report.Latent, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
+	a.report.Latent, a.report.Changed = c.report(), true
 	return nil
 }
 

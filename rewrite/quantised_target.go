@@ -99,7 +99,6 @@ func (p *Plan) lowerProducts() error {
 	a.dropDefinitions("Embedding")
 	a.dropDefinitions("QMoE")
 	w.importDomains()
-	a.report.Variants = variants(a.model)
 	return a.model.Graph.Sort()
 }
 

@@ -26,6 +26,7 @@ var rooms = []room{
 	{"internal/delta", []string{}},
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
+	{"internal/mutants", []string{}},
 	{"internal/vet", []string{}},
 	{"docs/schemas", []string{}},
 	{"onnx/internal", []string{}},
