@@ -99,6 +99,7 @@ var linear = &Op{
 		"llama.cpp, with sums of the activations themselves",
 	Family:  linearFamily,
 	Devices: []Device{CPU, CUDA},
+	Partial: []Partial{{CUDA, "code", codeE4M3}}, // Hopper's tensor cores multiply it
 	Inputs: append(append([]Param{{Name: "X", Type: "T", Doc: "[..., k]"}}, codedParams...),
 		Param{Name: "bias", Type: "T", Optional: true, Doc: "[n]"}),
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., n]"}},

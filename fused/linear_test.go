@@ -201,3 +201,23 @@ func TestEmbeddingRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPartial: what some GPUs alone run is known of the op, and every value that is declared so is one it has.
+func TestPartial(t *testing.T) {
+	for _, o := range Ops() {
+		for _, p := range o.Partial {
+			i := slices.IndexFunc(o.Attributes, func(a AttributeSpec) bool { return a.Name == p.Attribute })
+			if i < 0 || !slices.Contains(o.Attributes[i].Values, p.Value) || !slices.Contains(o.Devices, p.Device) {
+				t.Errorf("%s has no %s=%s on %s", o.Name, p.Attribute, p.Value, p.Device)
+				continue
+			}
+			s := Site{Attributes: []*onnx.Attribute{onnx.StringAttr(p.Attribute, p.Value)}}
+			if o.OnEvery(p.Device, s) || !o.OnEvery(CPU, s) {
+				t.Errorf("%s with %s=%s is on every %s", o.Name, p.Attribute, p.Value, p.Device)
+			}
+		}
+	}
+	if linear.OnEvery(CUDA, Site{Attributes: []*onnx.Attribute{onnx.StringAttr("code", codeE4M3)}}) {
+		t.Error("Linear multiplies e4m3 on every GPU")
+	}
+}

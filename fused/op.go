@@ -49,6 +49,8 @@ type Op struct {
 	// Family is the group of kernels that it goes by, Devices what there are kernels for.
 	Family  *Family
 	Devices []Device
+	// Partial lists what only some devices of a kind have kernels for.
+	Partial []Partial
 
 	Inputs     []Param
 	Outputs    []Param
@@ -76,6 +78,22 @@ type Op struct {
 	// open is Open; nil where nothing is.
 	open   func(Site) float64
 	define func(*body, Site) []*onnx.Value
+}
+
+// Partial is a value of an attribute that some devices of a kind have kernels for, and others refuse. Nothing is tried
+// with it without a look at the device.
+type Partial struct {
+	Device    Device `json:"device"`
+	Attribute string `json:"attribute"`
+	Value     string `json:"value"`
+}
+
+// OnEvery reports whether all devices of a kind that run the op's kernels run them at the site.
+func (o *Op) OnEvery(d Device, s Site) bool {
+	return !slices.ContainsFunc(o.Partial, func(p Partial) bool {
+		a := s.Attr(p.Attribute)
+		return p.Device == d && a != nil && a.String == p.Value
+	})
 }
 
 // Site is one place of use, as far as a definition depends on it.

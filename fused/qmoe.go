@@ -65,6 +65,7 @@ var qmoe = &Op{
 	Source:  "as MoE and Linear; gpt-oss comes with experts in e2m1 (MXFP4)",
 	Family:  quantisedMixtureFamily,
 	Devices: []Device{CPU, CUDA},
+	Partial: []Partial{{CUDA, "gate_up_code", codeE4M3}, {CUDA, "down_code", codeE4M3}}, // as Linear
 	Inputs:  qmoeInputs,
 	Outputs: moe.Outputs,
 	Attributes: slices.Concat(moe.Attributes[:5], codedOf("gate_up"), codedOf("down"), []AttributeSpec{

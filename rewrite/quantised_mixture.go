@@ -74,6 +74,9 @@ func mixtureInputs(first []*onnx.Value, up, down []*onnx.Value) []*onnx.Value {
 	return inputs
 }
 
+// biasNames end the names of the nodes that widen a mixture's biases.
+var biasNames = [2]string{"gate_up_bias", "down_bias"}
+
 // placeMixture puts a QMoE beside a MoE. It is called for both weights, and does it for the first.
 func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 	n, g := s.node, s.node.Graph
@@ -96,7 +99,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 			cast.Outputs = make([]*onnx.Value, 1)
 			wide := g.NewValue(bias.Name + "_float")
 			wide.SetType(onnx.Type{DataType: onnx.Float})
-			add(cast, nodeName(n)+"_Cast")
+			add(cast, nodeName(n)+"_"+biasNames[i])
 			cast.TakeOutput(0, wide)
 			bias = wide
 		}

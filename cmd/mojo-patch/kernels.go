@@ -195,13 +195,9 @@ func (r *kernelRow) try(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.
 		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
 	forms := op.Examples(types, probeOpset)
-	if strings.EqualFold(k.Device, deviceCUDA) {
-		// Hopper alone multiplies these, and adds them up less exactly than what this command allows.
-		forms = slices.DeleteFunc(forms, func(s fused.Site) bool {
-			code := s.Attr("code")
-			return code != nil && code.String == "e4m3"
-		})
-	}
+	// What some devices of a kind alone run is not looked for, nor is what they give as exact as this command wants it.
+	device := fused.Device(strings.ToLower(k.Device))
+	forms = slices.DeleteFunc(forms, func(s fused.Site) bool { return !op.OnEvery(device, s) })
 	if r.Forms = len(forms); p == nil || r.Forms == 0 {
 		return
 	}

@@ -328,3 +328,47 @@ func TestFlatExperts(t *testing.T) {
 		t.Errorf("%v, %v", weights, skipped)
 	}
 }
+
+// TestNodeNames: the biases of a mixture in bfloat16 are widened by a node each, and onnxruntime takes a name once.
+func TestNodeNames(t *testing.T) {
+	m, b := newBuilder()
+	x := b.input("x", onnx.BFloat16, -1, 64)
+	shares, choice := b.input("shares", onnx.Float, -1, 2), b.input("ids", onnx.Int64, -1, 2)
+	weight := func(name string, dims ...int64) *onnx.Value {
+		t := onnx.Tensor{DataType: onnx.BFloat16, Dims: dims}
+		raw := make([]byte, t.Size())
+		for i := 0; i < len(raw); i += 2 {
+			binary.LittleEndian.PutUint16(raw[i:], blocks.BFloat16(float32(b.r.NormFloat64())))
+		}
+		w, err := onnx.NewTensor(name, onnx.BFloat16, dims, raw)
+		if err != nil {
+			panic(err)
+		}
+		return b.AddInitializer(w)
+	}
+	y := b.node("MoE", []*onnx.Value{x, shares, choice, weight("up", 4, 64, 64), weight("down", 4, 64, 32),
+		weight("up_bias", 4, 64), weight("down_bias", 4, 64)}, onnx.StringAttr("activation", "silu"),
+		onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
+		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", "out_in"),
+		onnx.StringAttr("down_layout", "out_in"))
+	y.Producer.Domain = "mojo"
+	b.AddOutput(y)
+	m.ImportOpset("mojo", 1)
+	p, err := Find(m, Options{Format: "mxfp4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Apply(); err != nil || len(r.Kept) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	names := map[string]bool{}
+	for _, n := range m.Graph.Nodes {
+		if names[n.Name] {
+			t.Errorf("two nodes are named %q", n.Name)
+		}
+		names[n.Name] = true
+	}
+	if len(names) != 3 {
+		t.Errorf("nodes: %v", names)
+	}
+}

@@ -16,6 +16,7 @@ type (
 		Name       string            `json:"name"`
 		Family     string            `json:"family"`
 		Devices    []fused.Device    `json:"devices"`
+		Partial    []fused.Partial   `json:"partial,omitempty"`
 		Inputs     []parameterJSON   `json:"inputs"`
 		Outputs    []parameterJSON   `json:"outputs"`
 		Attributes []attributeJSON   `json:"attributes"`
@@ -48,8 +49,8 @@ type (
 
 // headOf is an op in JSON, left open for its forms.
 func headOf(o *fused.Op) (string, error) {
-	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices, Inputs: parameters(o.Inputs),
-		Outputs: parameters(o.Outputs)}
+	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices, Partial: o.Partial,
+		Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs)}
 	for _, a := range o.Attributes {
 		op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
 	}

@@ -56,11 +56,6 @@ def in_library(op):
     return "cuda" in op.devices or "mojo_ops_cuda" not in library
 
 
-def takes(attributes):
-    """Whether the node's code is for the tests here: on CUDA e4m3, which is Hopper's alone, is coded_test's."""
-    return device() != "cuda" or "e4m3" not in attributes.values()
-
-
 def session(model, threads=1, optimize=True, load=True):
     """An onnxruntime session over the model with the library loaded."""
     options = ort.SessionOptions()

@@ -8,6 +8,7 @@ class Op:
 
     def __init__(self, declared):
         self.name, self.family, self.devices = declared["name"], declared["family"], declared["devices"]
+        self.partial = declared.get("partial", [])
         self.inputs = [p["name"] for p in declared["inputs"]]
         self.outputs = [p["name"] for p in declared["outputs"]]
         self.optional_outputs = sum(p.get("optional", False) for p in declared["outputs"])
@@ -15,6 +16,10 @@ class Op:
         self.values = {a["name"]: a.get("values", []) for a in declared["attributes"]}
         self.types = [(c["inputs"], c["outputs"]) for c in declared["types"]]
         self._forms = declared["forms"]
+
+    def on_every(self, device, attributes):
+        """Whether all devices of the kind that run the op's kernels run them with the attributes."""
+        return not any(p["device"] == device and attributes[p["attribute"]] == p["value"] for p in self.partial)
 
     def typed(self, attributes):
         """Attributes as Python's types; JSON has whole numbers for floats, and words for infinities."""
