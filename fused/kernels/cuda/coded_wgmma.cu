@@ -31,10 +31,10 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
       own = make_int2(__ldcg(a.p.plan.choice + place.first + n),
                       __float_as_int(__ldcg(a.p.plan.weight + place.first + n)));
     }
-    float sum[2][kTokens / 8][4];
+    Sums<kEightBits, kTokens> sum;
     MultiplyPlace<kEightBits, kTokens, kTokens <= 32 || kEightBits ? 1 : 4>(a, span, place, shared, &ring, sum);
     if (a.split > 1) {
-      AddUp<kTokens>(a.split, place.count, memory, sum);
+      AddUp<kEightBits, kTokens>(a.split, place.count, memory, sum);
       if (blockIdx.x % a.split != 0) return;
     }
     if constexpr (kKind == kCodedGateUp) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
         if (n < kTokens) choices[n] = own;
         WaitForGroup<kGroup>(3 + group);
       }
-      StoreProducts<kTokens>(a, place, choices, sum);
+      StoreProducts<kEightBits, kTokens>(a, place, choices, sum);
     }
   } while (a.split == 1);
 }
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
     const uint32_t shared = SharedAddress(memory);
     for (int s = 0; s < L::kStages; ++s) {
       InitBarrier(shared + L::kFullAt + s * 8, L::kLoaders + 1);
-      InitBarrier(shared + L::kFreeAt + s * 8, 2 * kGroup / 32);
+      InitBarrier(shared + L::kFreeAt + s * 8, L::kMultipliers / 32);
     }
     ShowBarriers();
   }
@@ -76,15 +76,15 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
     WaitForPrevious();
     if (static_cast<int>(blockIdx.x) / a.split >= CountPlaces<kTokens>(a)) return;
   }
-  if (threadIdx.x >= 2 * kGroup) {
-    if constexpr (L::kBlocks == 1) GiveRegisters<88>();
+  if (threadIdx.x >= L::kMultipliers) {
+    if constexpr (L::kLoaders == kGroup) GiveRegisters<L::kOperands == 1 ? 32 : 88>();
     LoadPlaces<kEightBits, kTokens, kKind>(a, memory);
     if (a.split > 1) {
       asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
       WaitForCluster();
     }
   } else {
-    if constexpr (L::kBlocks == 1) TakeRegisters<208>();
+    if constexpr (L::kLoaders == kGroup) TakeRegisters<L::kOperands == 1 ? 112 : 208>();
     MultiplyPlaces<kEightBits, kTokens, kKind>(a, memory);
   }
   // No block of a cluster ends while the first one reads its memory.
@@ -216,7 +216,8 @@ bool HopperTakes(const CodedProduct& p) {
 }
 
 int HopperTokens(const CodedProduct& p, size_t average) {
-  return IsEightBits(p) ? 64 : average <= 8 ? 16 : average <= 16 ? 32 : 128;
+  if (IsEightBits(p)) return average < 64 ? 64 : 128;
+  return average <= 8 ? 16 : average <= 16 ? 32 : 128;
 }
 
 Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
@@ -247,12 +248,8 @@ cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, co
   a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
   a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
   a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
-  switch (tokens) {
-    case 16: return RunKind<false, 16>(a, stream);
-    case 32: return RunKind<false, 32>(a, stream);
-    case 64: return RunKind<true, 64>(a, stream);
-    default: return RunKind<false, 128>(a, stream);
-  }
+  if (IsEightBits(p)) return (tokens == 64 ? RunKind<true, 64> : RunKind<true, 128>)(a, stream);
+  return (tokens == 16 ? RunKind<false, 16> : tokens == 32 ? RunKind<false, 32> : RunKind<false, 128>)(a, stream);
 }
 
 }  // namespace mojo
