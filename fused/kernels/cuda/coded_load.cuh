@@ -64,6 +64,7 @@ struct HopperCall {
   int row_blocks, split;
   int halves;  // gates and ups lie in halves
   int narrow;  // y cannot be stored four numbers at a time
+  uint64_t stay;  // how long L2 is to keep weights
   CUtensorMap codes, scales;
 };
 
@@ -127,6 +128,25 @@ struct Span {
   }
 };
 
+// CopyPieces starts the copies of a token's pieces, one of each step, where is: number piece of those from base on, and
+// those 128 bytes further. Beyond left bytes they are zero. Few instructions, since threads that multiply wait for each.
+template <int kSteps, int kTokenBytes>
+__device__ __forceinline__ void CopyPieces(uint32_t to, const char* base, uint32_t piece, int left, bool is) {
+  static_assert(kSteps <= 2, "steps of a stage");
+  asm volatile(
+      "{\n\t"
+      ".reg .pred is, more;\n\t"
+      ".reg .u64 from;\n\t"
+      "setp.ne.b32 is, %3, 0;\n\t"
+      "setp.gt.and.s32 more, %6, 1, is;\n\t"
+      "mad.wide.u32 from, %2, 16, %1;\n\t"
+      "@is cp.async.cg.shared.global.L2::128B [%0], [from], 16, %4;\n\t"
+      "@more cp.async.cg.shared.global.L2::128B [%0 + %7], [from + 128], 16, %5;\n\t"
+      "}" ::"r"(to),
+      "l"(base), "r"(piece), "r"(static_cast<int>(is)), "r"(left > 0 ? 16 : 0), "r"(left > 128 ? 16 : 0), "n"(kSteps),
+      "n"(kTokenBytes));
+}
+
 // CopyPanels starts the copies of a stage's panels and scales. In halves, ups come after all gates.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& place, int k, uint32_t stage,
@@ -136,9 +156,9 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
   const int panel = place.row_block * (a.halves ? kPlacePanels / 2 : kPlacePanels);
   ArriveExpecting(full, kCodes + (kEightBits ? 0 : kFactors));
   CopyBox(stage + L::kCodesAt, &a.codes, full, k * (L::kUnits * L::kUnitBytes / 8), panel, 0, place.expert, 0,
-          kStayFirst);
+          a.stay);
   if (!kEightBits)
-    CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, kStayFirst);
+    CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, a.stay);
 }
 
 // LoadPlaces loads what the block multiplies, by all threads that load. Weights of the second product's first stages
@@ -177,14 +197,14 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       waited = true;
     }
     // Of the last line those beyond the tile's tokens are the last one once more: nobody reads their sums.
-    uint32_t from[kCopies];  // in pieces of 16 bytes
+    uint32_t from[kCopies];  // where its tokens begin, in pieces of 16 bytes
     const auto row_of = [&](int i) {
       const int at = place.first + min(i, place.count - 1);
       return kKind == kCodedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
     };
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      from[i] = static_cast<uint32_t>(row_of(n / 8 + kLines * i)) * (line / 16) + span.begin * L::kSteps * 8 + n % 8;
+      from[i] = static_cast<uint32_t>(row_of(n / 8 + kLines * i)) * (line / 16) + n % 8;
     }
     // e4m3: of this thread's token, and of its panel.
     constexpr int kScaledPanels = L::kLoaders - kPlacePanels;  // threads before those that have one
@@ -199,15 +219,12 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       const uint32_t stage = shared + ring.stage * L::kStageBytes, filled = full + ring.stage * 8;
       WaitForPhase(free + ring.stage * 8, ring.parity ^ 1);
       if (n == 0 && k >= begun) begin(ring.stage, k);
+      const char* const numbers = static_cast<const char*>(a.x.numbers) + k * (L::kSteps * 128);
+      const int left = line - k * L::kSteps * 128 - n % 8 * 16;  // bytes of the line from there on
 #pragma unroll
-      for (int step = 0; step < L::kSteps; ++step) {
-        const int bytes = (k * L::kSteps + step) * 128 + n % 8 * 16 < line ? 16 : 0;
-#pragma unroll
-        for (int i = 0; i < kCopies; ++i) {
-          CopyPiece(stage + step * L::kTokenBytes + Swapped(n / 8 + i * kLines, n % 8, 8),
-                    static_cast<const uint4*>(a.x.numbers) + from[i], bytes, i * kLines < place.count);
-          from[i] += 8;
-        }
+      for (int i = 0; i < kCopies; ++i) {
+        CopyPieces<L::kSteps, L::kTokenBytes>(stage + Swapped(n / 8 + i * kLines, n % 8, 8), numbers, from[i], left,
+                                              i * kLines < place.count);
       }
       const uint32_t scales = stage + L::kScalesAt;
       if (step_of != nullptr) CopyFew<4>(scales + (kPlacePanels + n) * 4, step_of + k);

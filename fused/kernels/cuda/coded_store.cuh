@@ -12,7 +12,7 @@ namespace mojo {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // StoreProducts adds the bias, multiplies with the tokens' weights where there are experts, and stores.
-template <bool kEightBits, int kTokens>
+template <bool kEightBits, int kTokens, CodedKind kKind>
 __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& place, const int2* choices,
                                               const Sums<kEightBits, kTokens>& sum) {
   constexpr int kRows = 2 * Layout<kEightBits, kTokens>::kOperands;  // of a lane
@@ -20,16 +20,18 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
   const LaneRows<kRows / 2> of;
   const int lane = threadIdx.x % 32, panel = PanelOf(a, place.row_block, of.Slot());
   if (panel < 0) return;
-  const size_t row = static_cast<size_t>(panel) * kPanelRows + of.row, n = p.weights.n;
+  const uint32_t row = static_cast<uint32_t>(panel) * kPanelRows + of.row, n = static_cast<uint32_t>(p.weights.n);
   if (row >= n) return;
-  const bool linear = p.kind == kCodedLinear;
   float bias[kRows] = {};
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (p.bias == nullptr || row + i >= n) continue;
-    bias[i] =
-        linear ? Number(p.bias, row + i, p.y_type) : static_cast<const float*>(p.bias)[place.expert * n + row + i];
+    bias[i] = kKind == kCodedLinear
+                  ? Number(p.bias, row + i, p.y_type)
+                  : static_cast<const float*>(p.bias)[static_cast<size_t>(place.expert) * n + row + i];
   }
+  const uint32_t size = p.y_type == kMojoFloat32 ? 4 : 2;
+  char* const y = static_cast<char*>(p.y) + static_cast<size_t>(row) * size;
 #pragma unroll
   for (int c = 0; c < kTokens / 8; ++c) {
     if (c * 8 >= place.count) break;
@@ -40,29 +42,27 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
       float v[kRows];
 #pragma unroll
       for (int j = 0; j < kRows; ++j) v[j] = sum[j / 2][c][i + j % 2 * 2] + bias[j];
-      size_t at = place.first + token;
-      if (!linear) {
-        const float weight = __int_as_float(choices[token].y);
-        at = choices[token].x;
+      uint32_t at = place.first + token;
+      if (kKind == kCodedOutputs) {
+        const int2 choice = choices[token];
+        at = choice.x;
 #pragma unroll
-        for (int j = 0; j < kRows; ++j) v[j] *= weight;
+        for (int j = 0; j < kRows; ++j) v[j] *= __int_as_float(choice.y);
       }
-      at = at * n + row;
+      char* const to = y + static_cast<uint64_t>(at) * (n * size);
       if (a.narrow) {
 #pragma unroll 1
         for (int j = 0; j < kRows; ++j) {
-          if (row + j < n) PutNumber(p.y, at + j, p.y_type, v[0]);
+          if (row + j < n) PutNumber(to, j, p.y_type, v[0]);
 #pragma unroll
           for (int next = 1; next < kRows; ++next) v[next - 1] = v[next];
         }
       } else if (p.y_type == kMojoFloat32) {
-        StorePack(static_cast<float*>(p.y) + at, PackFloats<float>(v));
+        StorePack(reinterpret_cast<float*>(to), PackFloats<float>(v));
+      } else if (kKind == kCodedLinear && p.y_type == kMojoFloat16) {
+        StorePack(reinterpret_cast<Half*>(to), PackFloats<Half>(v));
       } else {
-        const Pack<Half, kRows> half = PackFloats<Half>(v);
-        Pack<BFloat, kRows> pack = PackFloats<BFloat>(v);
-#pragma unroll
-        for (int j = 0; p.y_type == kMojoFloat16 && j < kRows / 2; ++j) pack.words[j] = half.words[j];
-        StorePack(static_cast<BFloat*>(p.y) + at, pack);
+        StorePack(reinterpret_cast<BFloat*>(to), PackFloats<BFloat>(v));
       }
     }
   }
@@ -115,6 +115,11 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
     }
   }
   float* const greatest = reinterpret_cast<float*>(memory + L::kGreatestAt);  // [warp][token]
+  // bfloat16: the pair's place in the lane's first token, and the tokens that there are from that on. Pairs are even
+  // where there are two, and what comes after an even column lies 8 further.
+  BFloat* to = static_cast<BFloat*>(a.to.numbers) + static_cast<size_t>(place.first + lane % 4 * 2) * inner +
+               SwappedColumn(pair);
+  const int left = is ? place.count - lane % 4 * 2 : 0;
 #pragma unroll
   for (int c = 0; c < kTokens / 8; ++c) {
     if (c * 8 >= place.count) break;
@@ -139,12 +144,11 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
 #pragma unroll
       for (int i = 0; i < 2 * kPairs; ++i) sum[0][c][i] = gate[i];
     } else {
-      BFloat* const to = static_cast<BFloat*>(a.to.numbers) + static_cast<size_t>(place.first + token) * inner;
 #pragma unroll
       for (int i = 0; i < 2 * kPairs; ++i) {
-        if (is && token + i % 2 < place.count)
-          to[i % 2 * inner + SwappedColumn(pair + i / 2)] = FromFloat<BFloat>(gate[i]);
+        if (c * 8 + i % 2 < left) to[i % 2 * inner + i / 2 * 8] = FromFloat<BFloat>(gate[i]);
       }
+      to += 8 * inner;
     }
   }
   if constexpr (kEightBits) {

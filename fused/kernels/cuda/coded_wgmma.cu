@@ -45,7 +45,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
         if (n < kTokens) choices[n] = own;
         WaitForGroup<kGroup>(3 + group);
       }
-      StoreProducts<kEightBits, kTokens>(a, place, choices, sum);
+      StoreProducts<kEightBits, kTokens, kKind>(a, place, choices, sum);
     }
   } while (a.split == 1);
 }
@@ -179,7 +179,10 @@ cudaError_t Run(HopperCall a, cudaStream_t stream) {
   const double hit = linear ? 0 : m.experts * (1 - pow(1 - 1.0 / m.experts, static_cast<double>(choices)));
   const double likely = linear ? tiles : fmax(hit, static_cast<double>(choices) / kTokens);
   const size_t most = tiles * a.row_blocks, blocks = static_cast<size_t>(TheDevice().multiprocessors) * L::kBlocks;
-  a.split = likely * a.row_blocks > 4.0 * blocks ? 1 : Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
+  // Tiles of an expert are multiplied at about the same time.
+  a.stay = likely > hit && !linear ? kStayNormal : kStayFirst;
+  if (a.split == 0 && likely * a.row_blocks > 4.0 * blocks) a.split = 1;
+  if (a.split == 0) a.split = Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
   const size_t grid = a.split > 1 ? most * a.split : most < blocks ? most : blocks;
   return LaunchClusters(kernel, a.split, static_cast<unsigned>(grid), L::kThreads, L::kBytes, stream, a);
 }
@@ -215,11 +218,6 @@ bool HopperTakes(const CodedProduct& p) {
          p.type == kMojoBFloat16 && Aligned(p.x, 16);
 }
 
-int HopperTokens(const CodedProduct& p, size_t average) {
-  if (IsEightBits(p)) return average < 64 ? 64 : 128;
-  return average <= 8 ? 16 : average <= 16 ? 32 : 128;
-}
-
 Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
   Operands x = {};
   const size_t count = p.rows * p.weights.k;
@@ -238,7 +236,9 @@ cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream
                 stream, p, x);
 }
 
-cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, const Operands& to, cudaStream_t stream) {
+cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,
+                        cudaStream_t stream) {
+  const int tokens = config.tokens;
   HopperCall a = {};
   a.p = p;
   a.x = x;
@@ -248,6 +248,7 @@ cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, co
   a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
   a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
   a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
+  a.split = config.split;
   if (IsEightBits(p)) return (tokens == 64 ? RunKind<true, 64> : RunKind<true, 128>)(a, stream);
   return (tokens == 16 ? RunKind<false, 16> : tokens == 32 ? RunKind<false, 32> : RunKind<false, 128>)(a, stream);
 }

@@ -7,6 +7,7 @@
 #define MOJO_KERNELS_CUDA_MOE_CUH_
 
 #include "common/room.h"
+#include "cuda/activation.cuh"
 #include "cuda/common.cuh"
 
 namespace mojo {
@@ -107,8 +108,9 @@ __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate
     const float limit = a.limit > 0 ? a.limit : __int_as_float(0x7f800000);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const float g = gate[i] > limit ? limit : gate[i], u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
-      gate[i] = __fdividef(g, 1.0f + __expf(-a.alpha * g)) * (u + a.up_offset);
+      const float g = gate[i] > limit ? limit : gate[i], below = up[i] > limit ? limit : up[i];
+      const float u = below < -limit ? -limit : below;
+      gate[i] = Over<false>(g, 1.0f + ExpOf<false>(-a.alpha * g)) * (u + a.up_offset);
     }
     return;
   }
