@@ -83,8 +83,8 @@ func (p *Plan) lowerProducts() error {
 			"session.qdq_matmulnbits_accuracy_level=0")
 	}
 	if n := w.report.Emits["FusedMatMul"]; n > 0 {
-		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has fast "+
-			"kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
+		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
+			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
 	}
 	a.model.Graph.RemoveUnusedInitializers(w.unread)
 	a.dropDefinitions("Linear")

@@ -99,7 +99,8 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		b.WriteString("\n")
 	}
 	if r.Drawn > 0 {
-		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n", english.Counted(r.Drawn, "site"))
+		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n",
+			english.Counted(r.Drawn, "site"))
 	}
 	b.WriteString(r.variantsText() + r.roundedText())
 	if r.DryRun {
