@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -91,8 +92,8 @@ func (p *Plan) lowerProducts() error {
 			"session.qdq_matmulnbits_accuracy_level=0")
 	}
 	if n := w.report.Emits["FusedMatMul"]; n > 0 {
-		w.report.Notes = append(w.report.Notes, plural(n, "product")+" of 8 bits in float32: MatMulNBits has fast "+
-			"kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
+		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
+			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
 	}
 	a.model.Graph.RemoveUnusedInitializers(w.unread)
 	a.dropDefinitions("Linear")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -53,14 +54,14 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	if nothing {
 		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
-			plural(len(r.Patterns), "pattern"))
+			english.Counted(len(r.Patterns), "pattern"))
 	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
 			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
 			continue
 		}
-		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
+		fmt.Fprintf(&b, "%-18s %s", k.ID, english.Counted(k.Sites, "site"))
 		if !k.Available {
 			fmt.Fprintf(&b, "; not available: %s", k.Reason)
 		} else if !k.Selected {
@@ -98,7 +99,8 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		b.WriteString("\n")
 	}
 	if r.Drawn > 0 {
-		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n", plural(r.Drawn, "site"))
+		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n",
+			english.Counted(r.Drawn, "site"))
 	}
 	b.WriteString(r.variantsText() + r.roundedText())
 	if r.DryRun {
@@ -164,13 +166,6 @@ func (p *places) write(b *strings.Builder) {
 	}
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
 // went to makes such nodes: how many there were is written into the file.
 type RepairReport struct {
@@ -197,7 +192,7 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 	}
 	if !details {
 		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs",
-			plural(len(r.Repairs), "site"))
+			english.Counted(len(r.Repairs), "site"))
 		return
 	}
 	var p places
@@ -234,7 +229,7 @@ func (r *Report) writeTargets(b *strings.Builder) {
 			}
 		}
 		if n > 0 {
-			fmt.Fprintf(b, "%-18s %s; %s\n", k.id, plural(n, "site"), k.what)
+			fmt.Fprintf(b, "%-18s %s; %s\n", k.id, english.Counted(n, "site"), k.what)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/trace"
 	"github.com/spf13/cobra"
 )
 
@@ -163,11 +164,11 @@ func (f *extractFlags) cut(m *onnx.Model) (*rewrite.Cut, error) {
 	if f.block == "" {
 		return cutSites(cutter, plan.Report.Sites, f.sites)
 	}
-	asked := strings.Replace(strings.ToLower(f.block), "moe", rewrite.BlockExperts, 1)
+	asked := strings.Replace(strings.ToLower(f.block), "moe", trace.Experts, 1)
 	var names []string
-	for _, b := range cutter.Blocks(plan.Report.Sites) {
+	for _, b := range trace.Cores(m, plan.Report.Sites) {
 		if b.String() == asked {
-			return b.Cut()
+			return cutter.Block(b.Match)
 		}
 		names = append(names, b.String())
 	}
