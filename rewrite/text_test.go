@@ -43,3 +43,16 @@ func TestParsePlan(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsText counts the fused sites of each kind that is no kernel of ours.
+func TestTargetsText(t *testing.T) {
+	r := &Report{Sites: []SiteReport{{Status: Fused, Kernel: byStandard}, {Status: Fused, Kernel: byFunction},
+		{Status: Fused, Kernel: byStandard}, {Status: Refused, Kernel: byOnnxruntime}, {Status: Fused, Kernel: "cpu"}}}
+	var b strings.Builder
+	r.writeTargets(&b)
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], " 1 site; a function") ||
+		!strings.Contains(lines[1], " 2 sites; ops of the standard") {
+		t.Errorf("%q", lines)
+	}
+}
