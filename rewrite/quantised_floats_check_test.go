@@ -35,3 +35,52 @@ func TestSameFloats(t *testing.T) {
 		}
 	}
 }
+
+// TestFloatsAreCompared changes floats of weights in a view: they are not what the nodes make of the codes.
+func TestFloatsAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		typ     onnx.DataType
+		product expertProducts
+		every   int     // which elements change
+		factor  float64 // by which
+		same    bool
+	}{
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1, true},
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1 + 1e-7, true},
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1.0001, false},
+		{"MatMulNBits", onnx.Float, nBitsProducts(8, 16, false), 8, 1.005, false},
+		{"MatMulNBits", onnx.Float16, nBitsProducts(4, 32, false), 1, 1, true},
+		{"MatMulNBits", onnx.Float16, nBitsProducts(4, 32, false), 1, 1.5, false},
+		{"blocks", onnx.Float, blockProducts, 1, 1, true},
+		{"blocks", onnx.Float, blockProducts, 16, 1.0001, false},
+		{"rows", onnx.Float, rowProducts, 1, 1, true},
+		{"rows", onnx.Float, rowProducts, 16, 0, false},
+	} {
+		m := newOther(t, c.typ)
+		c.product(m, m.input("x", "tokens", 96), 0, 8, 96)
+		v := &floatView{of: map[*onnx.Tensor]*floatNode{}}
+		for _, n := range m.Model.Graph.Nodes {
+			if storedCodes(n) != nil {
+				if err := v.add(m.Model.Graph, n); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		f := v.nodes[0]
+		x, err := reference.FromONNX(f.floats.Const)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(x.F); i += c.every {
+			x.F[i] *= c.factor
+		}
+		if f.floats.Const, err = x.ToONNX("changed"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.compare(); (err == nil) != c.same {
+			t.Errorf("%s of %s, every %d times %g: %v", c.name, c.typ, c.every, c.factor, err)
+		}
+	}
+}

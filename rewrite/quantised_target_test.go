@@ -228,6 +228,10 @@ func TestProductsForTargets(t *testing.T) {
 					if r.Products == nil || len(r.Products.Open) > 0 || r.Products.Check == nil {
 						t.Fatalf("products %+v", r.Products)
 					}
+					notes := strings.Join(r.Products.Notes, "\n")
+					if strings.Contains(notes, "session.qdq_matmulnbits_accuracy_level=0") != (c.target == "onnx") {
+						t.Errorf("%s: notes %q", c.target, notes)
+					}
 					f.look(t, m, c.target, c.level)
 					exact := 2e-6
 					if typ == onnx.Float16 {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// listed bounds how many refused or missed sites of one reason are written out.
+// listed bounds how many names are written out, such as those of sites that one reason refuses.
 const listed = 3
 
 // WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
@@ -157,13 +157,17 @@ func (p *places) add(text, node string) {
 
 func (p *places) write(b *strings.Builder) {
 	for _, text := range p.texts {
-		nodes := p.nodes[text]
-		fmt.Fprintf(b, "%s\n    at %s", text, strings.Join(nodes[:min(listed, len(nodes))], ", "))
-		if more := len(nodes) - listed; more > 0 {
-			fmt.Fprintf(b, " and %d more", more)
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(b, "%s\n    at %s\n", text, some(p.nodes[text]))
 	}
+}
+
+// some lists the first names, and says how many more there are.
+func some(names []string) string {
+	text := strings.Join(names[:min(listed, len(names))], ", ")
+	if more := len(names) - listed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
