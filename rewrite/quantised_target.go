@@ -75,8 +75,9 @@ func (p *Plan) lowerProducts() error {
 		}
 	}
 	for _, n := range nodes {
-		if n.OpType != "QMoE" {
-			w.products.Expect(target.NewCall(n, fusedSite(w.model, w.facts, n)))
+		site := fusedSite(w.model, w.facts, n)
+		if n.OpType != "QMoE" && fused.Lookup(n.OpType).Supports(site) == nil {
+			w.products.Expect(target.NewCall(n, site))
 		}
 	}
 	for _, n := range nodes {

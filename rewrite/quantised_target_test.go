@@ -460,6 +460,26 @@ func TestExpertsForTargets(t *testing.T) {
 	}
 }
 
+// TestRowsThatAreNotThere has a product lie about its rows: it stays, and those that share its weights do not.
+func TestRowsThatAreNotThere(t *testing.T) {
+	m := storedModel(t, storedForms[0], onnx.Float)
+	for _, n := range m.Graph.Nodes {
+		if n.Outputs[0].Name == "fewer" {
+			n.SetAttr(onnx.IntAttr("n", 1<<40))
+		}
+	}
+	r, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Products.Open) != 1 || r.Products.Emits["MatMulNBits"] != 2 {
+		t.Errorf("products %+v", r.Products)
+	}
+	if err := onnx.Write(filepath.Join(t.TempDir(), "model.onnx"), m); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRowsOfOneTable has products and tables with different numbers of rows of one matrix lie in the data file once.
 func TestRowsOfOneTable(t *testing.T) {
 	for _, f := range storedForms[:2] {

@@ -75,7 +75,7 @@ def size(contender):
 
 def log_softmax(contender, ids, forced):
     """Logarithms of the probabilities of the token behind ids, and behind each that is forced after them."""
-    runner = maker(contender.kind)(**contender.arguments)
+    runner = maker(contender.kind)(**contender.arguments | {"threads": 1})
     logits = [np.array(runner.logits(ids), np.float64)] + [np.array(runner.logits([i]), np.float64) for i in forced]
     logits = np.array(logits) - np.max(logits, axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
@@ -105,13 +105,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="after each load")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--llama", action="store_true", help="llama.cpp as well, on the file as it is")
+    parser.add_argument("--cpu-time", action="store_true", help="of one thread: for machines that others use as well")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     golden = np.load(run.MODEL / "golden.npz")
     prompt = [int(i) for i in golden["bench_ids"]]
     want = [int(i) for i in golden["bench_greedy"]][: options.tokens + 1]
     chosen = gather(options)
-    results, failed = run.measure(chosen, options.loads, options.rounds, prompt, options.tokens)
+    results, failed = run.measure(
+        chosen, options.loads, options.rounds, prompt, options.tokens, cpu_time=options.cpu_time
+    )
     chosen = [c for c in chosen if c.name in results]
     print(tables.figures(chosen, results, want))
     print(tables.ratios(chosen, results))
