@@ -189,10 +189,11 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 		}
 		all = append(all, *r)
 	}
-	if err := f.page.write(a, all, f.most); err != nil {
-		return err
+	err = f.criteria.report(a, all)
+	if failure := f.page.write(a, all, f.most); failure != nil {
+		return failure
 	}
-	return f.criteria.report(a, all)
+	return err
 }
 
 // wanted returns the cases to compare with, their origin, and the models to compare.
