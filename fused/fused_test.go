@@ -300,3 +300,16 @@ func TestAnyOf(t *testing.T) {
 		}
 	}
 }
+
+// TestFamilies lists each family once, in the order of the catalogue.
+func TestFamilies(t *testing.T) {
+	var want []*Family
+	for _, o := range Ops() {
+		if len(want) == 0 || want[len(want)-1] != o.Family {
+			want = append(want, o.Family)
+		}
+	}
+	if got := Families(); !slices.Equal(got, want) {
+		t.Errorf("%d families, want %d", len(got), len(want))
+	}
+}

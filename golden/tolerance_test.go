@@ -26,7 +26,8 @@ func TestInner(t *testing.T) {
 		{dt: onnx.Float, half: onnx.BFloat16, want: golden.Tolerance{ULP: 4 * (1 << 16)}},
 		{dt: onnx.Float16, half: onnx.Float16, want: golden.Tolerance{ULP: 4}},
 		{dt: onnx.Int64, half: onnx.Float16, want: golden.Tolerance{}},
-		{tolerances: given, name: "x", dt: onnx.Float16, half: onnx.Float16, want: golden.Tolerance{Abs: 0.5, Rel: 0.25}},
+		{tolerances: given, name: "x", dt: onnx.Float16, half: onnx.Float16,
+			want: golden.Tolerance{Abs: 0.5, Rel: 0.25}},
 		{tolerances: given, name: "y", dt: onnx.Float16, want: golden.Tolerance{ULP: 4, Rel: 0.25}},
 	} {
 		if got := c.tolerances.Inner(c.name, c.dt, c.half); got != c.want {

@@ -128,7 +128,8 @@ func TestNormSpellings(t *testing.T) {
 			return root(g, g.Op("Add", v, g.input("epsilon")))
 		}), reason.EpsilonTensor, "Add", 7},
 		"dropout": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
-			return g.Op("Dropout", root(g, g.Op("Add", v, 1e-6)), 0.5, g.Graph.AddInput("training", onnxtest.Type(onnx.Bool)))
+			training := g.Graph.AddInput("training", onnxtest.Type(onnx.Bool))
+			return g.Op("Dropout", root(g, g.Op("Add", v, 1e-6)), 0.5, training)
 		}), reason.Dropout, "Dropout", 7},
 		"negated root": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
 			return root(g, g.Op("Neg", g.Op("Add", v, 1e-6)))
@@ -152,9 +153,9 @@ func TestNormSpellings(t *testing.T) {
 				t.Fatalf("%d misses say why", len(misses))
 			}
 			m := misses[0]
-			if m.Reason.Code != tt.want || m.Reason.Node.OpType != tt.at || m.Matched != tt.matched || m.Further != nil {
-				t.Errorf("%s at %s, %d of %d nodes matched; further %v; %s", m.Reason.Code, m.Reason.Node.OpType, m.Matched,
-					m.Size, m.Further, m.Reason)
+			code, at := m.Reason.Code, m.Reason.Node.OpType
+			if code != tt.want || at != tt.at || m.Matched != tt.matched || m.Further != nil {
+				t.Errorf("%s at %s, %d of %d nodes; further %v; %s", code, at, m.Matched, m.Size, m.Further, m.Reason)
 			}
 		})
 	}

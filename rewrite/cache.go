@@ -72,8 +72,8 @@ func (r *CacheReport) Text() string {
 	if r.Merged != "" {
 		padding += fmt.Sprintf("; of node %q (If) its branch with a past is left", r.Merged)
 	}
-	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size, some(r.Inputs),
-		r.LengthFrom, padding)
+	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size,
+		some(r.Inputs), r.LengthFrom, padding)
 }
 
 // keepCaches makes buffers of the model's caches, if the options say so.

@@ -40,8 +40,8 @@ type LatentReport struct {
 
 // Text says it in a line.
 func (r *LatentReport) Text() string {
-	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs), some(r.Inputs),
-		r.BytesPerToken, r.BytesBefore)
+	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs),
+		some(r.Inputs), r.BytesPerToken, r.BytesBefore)
 }
 
 // latentChange makes caches of latents of the caches of one model.

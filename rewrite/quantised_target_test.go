@@ -441,7 +441,8 @@ func TestExpertsForTargets(t *testing.T) {
 				}
 				return
 			}
-			if report.Products.Emits["QMoE"] != 1 || len(report.Products.Open) > 0 {
+			if report.Products.Emits["QMoE"] != 1 || len(report.Products.Open) > 0 || report.Products.Check == nil ||
+				!(report.Products.Check.MaxRel < 1e-5) {
 				t.Fatalf("%+v", report.Products)
 			}
 			compare := func(got *reference.Tensor, tolerance float64) {

@@ -3,12 +3,12 @@
 //	go run ./internal/mutants
 //
 // It draws mutants of the packages that decide what is fused (patterns, rewrite, fused, reference/infer, golden) and
-// runs the short tests that reach the changed place: those of the package, and of the packages above it in its folder.
-// What a test reaches is found once, by its coverage. A mutant that no test notices is a survivor; harmless.txt lists
-// those that change nothing, with the reason. The exit status is 1 when there are others.
+// runs the short tests of these folders that reach the changed place: the package's own and those of the packages
+// beside and above it. What a test reaches is found once, by its coverage. A mutant that no test notices is a survivor;
+// harmless.txt lists those that change nothing, with the reason. The exit status is 1 when there are others.
 //
 // All that it writes stands in build/mutants: report.md has the survivors, results.jsonl lets an interrupted run go on.
-// A mutant is tried again when its file has changed, a survivor when its group's tests have.
+// A mutant is tried again when its file has changed, a survivor when a file of its folder has.
 package main
 
 import (
@@ -80,7 +80,7 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 	if only != "" {
 		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(strings.Split(only, ","), m.ID) })
 	}
-	r := &runner{out: out, tests: map[string][]test{}}
+	r := &runner{out: out, most: most, tests: map[string][]test{}}
 	for _, g := range groups {
 		for _, folder := range g.folders {
 			tests, err := r.profiles(g, folder)
@@ -90,7 +90,7 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 			r.tests[g.name] = append(r.tests[g.name], tests...)
 		}
 	}
-	results, err := r.sample(all, groups, count, most)
+	results, err := r.sample(all, groups, count)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func findGroups() ([]group, error) {
 }
 
 // sample tries the first count mutants that compile.
-func (r *runner) sample(all []mutant, groups []group, count int, most float64) ([]result, error) {
+func (r *runner) sample(all []mutant, groups []group, count int) ([]result, error) {
 	path := filepath.Join(r.out, "results.jsonl")
 	known, err := readResults(path)
 	if err != nil {
@@ -165,37 +165,33 @@ func (r *runner) sample(all []mutant, groups []group, count int, most float64) (
 		}
 		got, ok := known[m.ID]
 		if !ok || got.State != own && got.State != whole {
-			tests := slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
-				return t.profile.Seconds > most || !t.profile.runs(m, own)
-			})
-			var compiles bool
-			if got, compiles, err = r.try(m, tests); err != nil {
+			if got, err = r.try(m, r.reach(g, m, own)); err != nil {
 				return nil, err
 			}
-			got.State = own
-			if !compiles {
-				got.Mutant, got.Reason = m, "does not compile"
-			} else if got.By == "" {
+			if got.State = own; got.lives() {
 				got.State = whole
 			}
-			line, err := json.Marshal(got)
-			if err != nil {
-				return nil, err
-			}
-			if got.By != "" || !compiles || math.IsInf(most, 1) {
-				if _, err := file.Write(append(line, '\n')); err != nil {
+			if !got.lives() || math.IsInf(r.most, 1) {
+				if err := json.NewEncoder(file).Encode(got); err != nil {
 					return nil, err
 				}
 			}
 		}
-		if got.Reason == "does not compile" {
+		if got.Mutant = m; got.Reason == noMutant {
 			continue
 		}
-		got.Mutant = m
 		results = append(results, got)
 		log.Printf("%3d %s %s", len(results), m, cmp.Or(got.By, "LIVES "+got.Reason))
 	}
 	return results, nil
+}
+
+// reach returns the tests that may run a mutant, whose file has this hash: all of them where the file is new.
+func (r *runner) reach(g group, m mutant, hash string) []test {
+	known := slices.ContainsFunc(r.tests[g.name], func(t test) bool { return t.profile.Files[m.File].Hash != "" })
+	return slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
+		return t.profile.Seconds > r.most || known && !t.profile.runs(m, hash)
+	})
 }
 
 func (m mutant) String() string {

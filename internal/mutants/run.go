@@ -20,13 +20,21 @@ import (
 type result struct {
 	Mutant mutant
 	By     string // the test that failed; "" when none did
-	Reason string // of a survivor: "not reached", or "" when tests ran it
+	Reason string // noMutant, or of a survivor that no test reaches notReached
 	State  string // of the files that the result depends on
 }
 
+const (
+	noMutant   = "does not compile"
+	notReached = "not reached"
+)
+
+func (r result) lives() bool { return r.By == "" && r.Reason != noMutant }
+
 type runner struct {
 	out   string
-	tests map[string][]test // by group, those of the package itself and those above it
+	most  float64           // seconds that a test may take
+	tests map[string][]test // by group
 }
 
 // output runs a command in a folder and returns what it prints; the error of one that fails has that.
@@ -53,33 +61,34 @@ func hash(paths ...string) (string, error) {
 }
 
 // try compiles the mutant and runs the tests that reach it, its own package's before the others, the quick ones first.
-// It reports false for a mutant that does not compile.
-func (r *runner) try(m mutant, tests []test) (result, bool, error) {
+func (r *runner) try(m mutant, tests []test) (result, error) {
 	source, err := os.ReadFile(m.File)
 	if err != nil {
-		return result{}, false, err
+		return result{}, err
 	}
 	changed := filepath.Join(r.out, "mutant.go")
 	text := slices.Concat(source[:m.start], []byte(m.New), source[m.end:])
 	if err := os.WriteFile(changed, text, 0o666); err != nil {
-		return result{}, false, err
+		return result{}, err
 	}
 	from, err := filepath.Abs(m.File)
 	if err != nil {
-		return result{}, false, err
+		return result{}, err
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{from: changed}})
 	if err != nil {
-		return result{}, false, err
+		return result{}, err
 	}
 	replaced := filepath.Join(r.out, "overlay.json")
 	if err := os.WriteFile(replaced, overlay, 0o666); err != nil {
-		return result{}, false, err
+		return result{}, err
 	}
 	own := filepath.ToSlash(filepath.Dir(m.File))
 	if len(tests) == 0 {
-		_, err := output(".", "go", "build", "-overlay", replaced, "./"+own)
-		return result{Mutant: m, Reason: "not reached"}, err == nil, nil
+		if _, err := output(".", "go", "build", "-overlay", replaced, "./"+own); err != nil {
+			return result{Mutant: m, Reason: noMutant}, nil
+		}
+		return result{Mutant: m, Reason: notReached}, nil
 	}
 	binary, pkg := filepath.Join(r.out, "mutant.test"), ""
 	for _, batch := range batches(tests, own) {
@@ -88,14 +97,14 @@ func (r *runner) try(m mutant, tests []test) (result, bool, error) {
 			_, err := output(".", "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", replaced, "-o", binary,
 				"./"+pkg)
 			if err != nil {
-				return result{}, false, nil
+				return result{Mutant: m, Reason: noMutant}, nil
 			}
 		}
 		if by := failing(binary, batch); by != "" {
-			return result{Mutant: m, By: by}, true, nil
+			return result{Mutant: m, By: by}, nil
 		}
 	}
-	return result{Mutant: m}, true, nil
+	return result{Mutant: m}, nil
 }
 
 // slow is how long a test takes, in seconds, that runs alone and after the others.
@@ -105,9 +114,15 @@ const slow = 2.0
 func batches(tests []test, own string) [][]test {
 	tests = slices.Clone(tests)
 	slices.SortStableFunc(tests, func(a, b test) int {
-		late := func(t test) float64 { return max(t.profile.Seconds, slow) }
-		return cmp.Or(cmp.Compare(late(a), late(b)), cmp.Compare(btoi(a.pkg != own), btoi(b.pkg != own)),
-			cmp.Compare(a.pkg, b.pkg))
+		rank := func(t test) float64 {
+			if t.profile.Seconds > slow {
+				return t.profile.Seconds
+			} else if t.pkg == own {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.pkg, b.pkg))
 	})
 	var found [][]test
 	for i, t := range tests {
@@ -117,13 +132,6 @@ func batches(tests []test, own string) [][]test {
 		found[len(found)-1] = append(found[len(found)-1], t)
 	}
 	return found
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
