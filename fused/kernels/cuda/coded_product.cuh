@@ -82,6 +82,10 @@ bool HopperTakes(const CodedProduct& p);
 // HopperTokens is the width of their tiles where so many rows of activations share a matrix on average.
 int HopperTokens(const CodedProduct& p, size_t average);
 
+// HopperHas reports whether they have tiles of that width, whose columns so many blocks share (0: as CodedHopper
+// chooses).
+bool HopperHas(const CodedProduct& p, int tokens, int split);
+
 // DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them.
 Operands DivideOperands(const CodedProduct& p, Room<256>* room);
 cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream);

@@ -49,16 +49,22 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   w.second.rows = choices;
   w.second.y_type = kMojoFloat32;
   w.second.bias = m.down_bias;
-  w.direct = DirectTakes(w.first) && DirectTakes(w.second) && a.gate_up.code == a.down.code;
+  const MojoMoEConfig& config = m.config;
+  const auto may = [&](MojoMoEKernel kernel) { return config.kernel == kMojoAnyKernel || config.kernel == kernel; };
+  const bool alike = a.gate_up.code == a.down.code;
+  w.direct = may(kMojoFew) && alike && DirectTakes(w.first) && DirectTakes(w.second);
   if (w.direct) {
     w.first.y = room->Take<float>(choices * m.inner);
     w.second.x = w.first.y;
     w.second.y = room->Take<float>(choices * m.hidden);
     return w;
   }
-  w.hopper = HopperTakes(w.first) && HopperTakes(w.second) && a.gate_up.code == a.down.code;
-  w.tiles = !w.hopper && (average > kFewChoices || !Aligned(m.x, 16));
-  w.tile = w.hopper ? HopperTokens(w.first, average) : w.tiles ? kTileTokens : kFewTokens;
+  w.hopper = may(kMojoWgmma) && alike && HopperTakes(w.first) && HopperTakes(w.second);
+  w.tile = config.tile > 0                              ? config.tile
+           : w.hopper                                   ? HopperTokens(w.first, average)
+           : average > kFewChoices || !Aligned(m.x, 16) ? kTileTokens
+                                                        : kFewTokens;
+  w.tiles = !w.hopper && w.tile == kTileTokens;
   w.plan.choice = room->Take<int>(choices);
   w.plan.weight = room->Take<float>(choices);
   w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.tile));
@@ -130,6 +136,20 @@ cudaError_t ByWarps(const Way& w, cudaStream_t stream) {
 
 }  // namespace
 }  // namespace mojo
+
+int MojoQMoETakes(const MojoQMoEArgs* args) {
+  using namespace mojo;
+  const MojoMoEConfig& c = args->moe.config;
+  if (c.kernel == kMojoAnyKernel) return c.tile == 0 && c.split == 0;
+  if (args->moe.experts == 0) return 0;
+  Room<256> room;
+  const Way w = Divide(*args, &room);
+  if (c.kernel == kMojoFew) return w.direct && c.tile == 0 && c.split == 0;
+  if (c.kernel == kMojoWgmma)
+    return w.hopper && HopperHas(w.first, c.tile, c.split) && HopperHas(w.second, c.tile, c.split);
+  const bool has = c.tile == kTileTokens || (c.tile == kFewTokens && Aligned(args->moe.x, 16));
+  return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
+}
 
 // x may not be known yet, and its alignment decides: enough for each way.
 size_t MojoQMoEScratch(const MojoQMoEArgs* args) {
