@@ -80,7 +80,7 @@ var attention = &Op{
 			Doc: "1: no query sees a later key; the last query stands with the last key"},
 		{Name: "window", Type: onnx.AttrInt, Grid: []any{0, 3},
 			Doc: "how many keys back a query sees, its own counted; 0: all"},
-		{Name: "softcap", Type: onnx.AttrFloat, Grid: []any{0.0, 1.5}, Doc: "bound of the scores; 0: none"},
+		{Name: "softcap", Type: onnx.AttrFloat, Grid: []any{0.0, 0.75}, Doc: "bound of the scores; 0: none"},
 		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean},
 			Doc: "what a query gets that sees no key: 0, or the mean of V over all L keys"},
 		{Name: "head_order", Type: onnx.AttrString, Values: []string{headBlocked, headCyclic},

@@ -283,3 +283,20 @@ func TestFindLibrary(t *testing.T) {
 		}
 	}
 }
+
+// TestAnyOf names the types that a variable may be.
+func TestAnyOf(t *testing.T) {
+	for want, types := range map[string][]onnx.DataType{
+		"float32":                       {onnx.Float, onnx.Float},
+		"float32 and float16":           {onnx.Float, onnx.Float16, onnx.Float},
+		"float32, float16 and bfloat16": {onnx.Float, onnx.Float16, onnx.BFloat16},
+	} {
+		o := &Op{}
+		for _, dt := range types {
+			o.Types = append(o.Types, Combination{Types: map[string]onnx.DataType{"T": dt}})
+		}
+		if got := o.anyOf("T"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // TestNudged moves numbers of every type by one unit in the last place, and others not at all.
@@ -53,5 +54,41 @@ func TestNudged(t *testing.T) {
 		if math.IsInf(moved[0], 0) || math.IsInf(moved[1], 0) {
 			t.Errorf("%v is infinite", moved)
 		}
+	}
+}
+
+// TestNudge moves the weights of a model, wherever they stand, and no single numbers.
+func TestNudge(t *testing.T) {
+	b := onnxtest.New(20)
+	pair, one := []float32{1, 2}, []float32{3}
+	b.Graph.AddInitializer(onnx.NewFloat32s("weights", []int64{2}, pair))
+	b.Graph.AddInitializer(onnx.NewFloat32s("epsilon", []int64{1}, one))
+	b.Op("Constant", onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{2}, pair)))
+	b.Op("Constant", onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, one)))
+	b.Op("Constant", onnx.TensorAttr("value", onnx.NewInt64s("", []int64{1, 2})))
+	if err := Nudge(b.Model, 1); err != nil {
+		t.Fatal(err)
+	}
+	check := func(c *onnx.Tensor, moved bool) {
+		got, err := Float64s(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got {
+			was := float64(pair[i])
+			if c.Len() == 1 {
+				was = float64(one[i])
+			}
+			if (x != was) != moved || math.Abs(x-was) > 1e-6 {
+				t.Errorf("%s of %d elements: %v became %v", c.DataType, c.Len(), was, x)
+			}
+		}
+	}
+	for _, v := range b.Graph.Initializers() {
+		check(v.Const, v.Const.Len() > 1)
+	}
+	for _, n := range b.Graph.Nodes {
+		c := n.Attr("value").Tensor
+		check(c, c.Len() > 1 && c.DataType == onnx.Float)
 	}
 }

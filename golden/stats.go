@@ -110,6 +110,15 @@ func (s Stats) Summary() string {
 	return b.String()
 }
 
+// Allowed is the error that the tolerance lets pass in an element near zero, as a part of the greatest magnitude.
+func (s Stats) Allowed() float64 {
+	t, err := onnx.ParseDataType(s.DataType)
+	if err != nil || s.MaxWant == 0 {
+		return s.Tolerance.Abs
+	}
+	return (s.Tolerance.Abs + s.Tolerance.ULP*ulp(t, float64(s.MaxWant))) / float64(s.MaxWant)
+}
+
 // CompareAll compares the outputs of a run with the expected ones, which it finds by name, in the order of want. Every
 // pair that can be compared is; the error joins what could not: outputs that are missing and those of another type or
 // shape.

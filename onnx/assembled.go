@@ -25,6 +25,17 @@ type part struct {
 	run     int64   // of so many elements
 }
 
+// beginsOf returns the deferred tensor whose first elements t is a view of, nil where it is none.
+func (t *Tensor) beginsOf() *Tensor {
+	if t.assembly == nil || len(t.assembly.parts) != 1 {
+		return nil
+	}
+	if p := t.assembly.parts[0]; p.outer == 0 && p.offset == 0 && p.from.deferred != nil {
+		return p.from
+	}
+	return nil
+}
+
 // copiedUpTo is the number of bytes up to which an assembled tensor is made at once.
 const copiedUpTo = 1024
 

@@ -28,6 +28,7 @@ type layout struct {
 	moved          []*onnxpb.TensorProto // those that refer to the data file
 
 	owners map[*onnxpb.TensorProto]*Tensor
+	whole  map[*deferral]bool // deferred tensors of the model: where these lie, so do views of their beginning
 	offset map[dataKey]int64
 	undo   []func()
 }
@@ -82,9 +83,13 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 		path: path, dataPath: path + ".data",
 		sources: map[*externalFiles]bool{m.files: true},
 		owners:  make(map[*onnxpb.TensorProto]*Tensor, len(m.Graph.initializers)),
+		whole:   map[*deferral]bool{},
 	}
 	m.eachTensor(func(t *Tensor) {
 		l.owners[t.proto] = t
+		if t.deferred != nil {
+			l.whole[t.deferred] = true
+		}
 		for _, s := range t.Sources() {
 			l.sources[s.files] = true
 		}
@@ -285,8 +290,13 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		key = dataKey{source: x, offset: e.sourceOffset, size: e.size}
 	case t.isMade():
 		e.made = t
-		if t.deferred != nil {
-			key = dataKey{deferred: t.deferred, size: e.size}
+		whole := t
+		if from := t.beginsOf(); from != nil && l.whole[from.deferred] {
+			whole = from
+		}
+		if whole.deferred != nil {
+			e.made, e.size = whole, whole.Size()
+			key = dataKey{deferred: whole.deferred, size: e.size}
 		}
 	case t.External != nil || t.raw != nil:
 		b, err := t.Bytes()
@@ -311,7 +321,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	})
 	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
 	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-	tp.ExternalData = externalEntries(&External{Location: filepath.Base(l.dataPath), Offset: at, Length: e.size})
+	tp.ExternalData = externalEntries(&External{Location: filepath.Base(l.dataPath), Offset: at, Length: t.Size()})
 	l.moved = append(l.moved, tp)
 	return nil
 }

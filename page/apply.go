@@ -1,12 +1,9 @@
-// Package page draws what became of a model as one page of HTML that needs nothing from a network: what it computes
-// with before and after, every kind of block as a small graph, how exact the replacement is, and what stayed and why.
 package page
 
 import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"os"
@@ -161,16 +158,18 @@ func (p *Apply) End(m *onnx.Model) {
 //go:embed apply.html
 var applyHTML string
 
-//go:embed style.css
-var style string
-
-var applyPage = template.Must(template.New("page").Funcs(functions).Parse(applyHTML))
+var applyPage = parsed(applyHTML)
 
 // Write writes the page.
 func (p *Apply) Write(w io.Writer) error { return applyPage.Execute(w, p) }
 
-// Style is what the page looks like.
-func (p *Apply) Style() template.CSS { return template.CSS(style) }
+// Title is what a browser calls the page.
+func (p *Apply) Title() string {
+	if p.Report.DryRun {
+		return p.Model() + ": what mojo-patch would change"
+	}
+	return p.Model() + ": what mojo-patch changed"
+}
 
 // Model is the name of the file.
 func (p *Apply) Model() string { return filepath.Base(p.Report.Input.Path) }

@@ -19,13 +19,15 @@ var functions = template.FuncMap{
 	"figure":  figureText,
 	"part":    func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) },
 	"add":     func(x, y float64) float64 { return x + y },
-	"half":    func(x float64) float64 { return x / 2 },
+	"percent": func(x float64) float64 { return 100 * x },
 	"join":    strings.Join,
 	"base":    func(i int) bool { return i < mostOps },
 	"graph":   func(d *drawing, id, title string) graphView { return graphView{d, id, title} },
 	"fewer":   func(before, after int) string { return change(float64(before), float64(after)) },
 	"least":   func(width float64) string { return fmt.Sprintf("%.0f", shrink*width) },
 	"upper":   strings.ToUpper,
+	"ticks":   ticks,
+	"style":   func() template.CSS { return template.CSS(style) },
 }
 
 const (
@@ -95,17 +97,20 @@ const (
 	axisTo   = 97.0
 )
 
-// position is the place of a difference on the axis, in percent.
+// position is the place of a difference on the axis, in percent. What is greater than 1, or no number, stands at 1.
 func position(x float64) float64 {
-	if x == 0 {
+	switch {
+	case x == 0:
 		return exactAt
+	case math.IsNaN(x):
+		return axisTo
 	}
 	decades := min(max(math.Log10(x), least), 0)
 	return axisFrom + (axisTo-axisFrom)*(decades-least)/-least
 }
 
-// Ticks are the lines of the axis of differences.
-func (p *Apply) Ticks() []tick {
+// ticks are the lines of the axis of differences.
+func ticks() []tick {
 	ticks := []tick{{exactAt, "0"}}
 	for e := -16; e <= 0; e += 4 {
 		text := "1"

@@ -54,6 +54,13 @@ func TestAttentionMasks(t *testing.T) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
 		}, "scale=0.5 mean blocked q k v and"},
+		{"positions from a table", func(b *block) { // of which there are fewer than keys that are tried
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value {
+				table := []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+				return b.Op("LessOrEqual", b.Op("Gather", table, j), b.Op("Gather", table, i))
+			}
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
+		}, "scale=0.5 causal=1 mean blocked q k v mask"},
 		{"what is not seen, and no weight there", func(b *block) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {

@@ -103,7 +103,6 @@ func FuzzPatterns(f *testing.F) {
 var fuzzModels = []string{
 	filepath.Join("..", "models", "llama-ts-fp32.onnx"),
 	filepath.Join("..", "models", "qwen3-ts-fp16.onnx"),
-	filepath.Join("..", "models", "gemma3-dynamo-fp32.onnx"),
 	filepath.Join("..", "models", "llama-dynamo-bf16.onnx"),
 }
 

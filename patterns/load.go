@@ -25,7 +25,7 @@ func Load(paths ...string) (*Set, error) {
 	for _, p := range base.Patterns {
 		taken[p.Name] = p
 	}
-	files, err := patternFiles(paths)
+	files, err := Files(paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func Load(paths ...string) (*Set, error) {
 	return s, nil
 }
 
-// patternFiles lists the files that paths name, those of folders included.
-func patternFiles(paths []string) ([]string, error) {
+// Files lists the pattern files that paths name, those of folders included.
+func Files(paths ...string) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}
 	for _, path := range paths {

@@ -50,6 +50,14 @@ func TestRegions(t *testing.T) {
 			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
 		}},
+		{"an axis of one place", func(b *mixture) (x, y []*onnx.Value) {
+			s := gathered{b: b}
+			each := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
+			each = b.Op("Reshape", each, []int64{-1, int64(b.k), int64(b.hidden)})
+			sum := b.Op("Reshape", b.Op("ReduceSum", each, []int64{1}), []int64{-1, int64(b.hidden)})
+			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
+			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+		}},
 		{"three layers", func(b *mixture) (x, y []*onnx.Value) {
 			h, sum := b.rows, gathered{b: b}.all()
 			for range 2 {

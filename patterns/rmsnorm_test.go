@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -84,59 +85,76 @@ func with(f func(*norm)) norm {
 	return n
 }
 
+// TestNormSpellings finds the forms of a norm, and says of what is none what is different.
 func TestNormSpellings(t *testing.T) {
+	inverse := func(root func(g *graph, v *onnx.Value) *onnx.Value) norm {
+		return with(func(n *norm) { n.inverse = root })
+	}
+	square := func(f func(g *graph, x *onnx.Value) *onnx.Value) norm {
+		return with(func(n *norm) { n.square = f })
+	}
+	root := func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Reciprocal", g.Op("Sqrt", v)) }
 	tests := map[string]struct {
-		norm norm
-		want bool
+		norm    norm
+		want    reason.Code // "" where it matches
+		at      string      // the op that is different
+		matched int
 	}{
-		"plain":           {plainNorm, true},
-		"operands":        {with(func(n *norm) { n.swapped = true }), true},
-		"axis from front": {with(func(n *norm) { n.axis = []int64{2} }), true},
-		"x*x": {with(func(n *norm) {
-			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, x) }
-		}), true},
-		"pow -0.5": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Pow", g.Op("Add", 1e-6, v), -0.5) }
-		}), true},
-		"1/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.Op("Div", 1.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
-			}
-		}), true},
-		"other axis": {with(func(n *norm) { n.axis = []int64{1} }), false},
-		"all axes":   {with(func(n *norm) { n.axis = []int64{0, 1, 2} }), false},
-		"cube": {with(func(n *norm) {
-			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Pow", x, 3.0) }
-		}), false},
-		"square of another": {with(func(n *norm) {
-			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, g.Op("Abs", x)) }
-		}), false},
-		"epsilon outside": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.Op("Reciprocal", g.Op("Add", g.Op("Sqrt", v), 1e-6))
-			}
-		}), false},
-		"negative epsilon": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", v, -1e-6)))
-			}
-		}), false},
-		"2/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
-			}
-		}), false},
-		"scale of one": {with(func(n *norm) { n.weight = 1 }), false},
+		"plain":           {norm: plainNorm},
+		"operands":        {norm: with(func(n *norm) { n.swapped = true })},
+		"axis from front": {norm: with(func(n *norm) { n.axis = []int64{2} })},
+		"x*x":             {norm: square(func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, x) })},
+		"pow -0.5": {norm: inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return g.Op("Pow", g.Op("Add", 1e-6, v), -0.5)
+		})},
+		"1/sqrt": {norm: inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return g.Op("Div", 1.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
+		})},
+		"other axis": {with(func(n *norm) { n.axis = []int64{1} }), reason.Axis, "ReduceMean", 7},
+		"all axes":   {with(func(n *norm) { n.axis = []int64{0, 1, 2} }), reason.Axis, "ReduceMean", 7},
+		"cube": {square(func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Pow", x, 3.0) }),
+			reason.OtherConstant, "Pow", 7},
+		"square of another": {square(func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.Op("Mul", x, g.Op("Abs", x))
+		}), reason.Between, "Abs", 7},
+		"no epsilon": {inverse(root), reason.NoEpsilon, "ReduceMean", 6},
+		"epsilon outside": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return g.Op("Reciprocal", g.Op("Add", g.Op("Sqrt", v), 1e-6))
+		}), reason.EpsilonAfter, "Add", 5},
+		"negative epsilon": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return root(g, g.Op("Add", v, -1e-6))
+		}), reason.EpsilonZero, "Mul", 7},
+		"computed epsilon": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return root(g, g.Op("Add", v, g.input("epsilon")))
+		}), reason.EpsilonTensor, "Add", 7},
+		"dropout": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return g.Op("Dropout", root(g, g.Op("Add", v, 1e-6)), 0.5, g.Graph.AddInput("training", onnxtest.Type(onnx.Bool)))
+		}), reason.Dropout, "Dropout", 7},
+		"negated root": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return root(g, g.Op("Neg", g.Op("Add", v, 1e-6)))
+		}), reason.Between, "Neg", 7},
+		"2/sqrt": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
+			return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
+		}), reason.OtherConstant, "Div", 7},
+		"scale of one": {with(func(n *norm) { n.weight = 1 }), reason.NoScale, "Mul", 6},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			matches, misses := g.find(tt.norm.build(g, g.input("x", "batch", "seq", 8)))
-			if got := len(matches) == 1; got != tt.want {
+			if got := len(matches) == 1; got != (tt.want == "") {
 				t.Errorf("matched %v", matches)
 			}
-			if !tt.want && len(misses) == 0 {
-				t.Error("no miss says why")
+			if tt.want == "" {
+				return
+			}
+			if len(misses) != 1 {
+				t.Fatalf("%d misses say why", len(misses))
+			}
+			m := misses[0]
+			if m.Reason.Code != tt.want || m.Reason.Node.OpType != tt.at || m.Matched != tt.matched || m.Further != nil {
+				t.Errorf("%s at %s, %d of %d nodes matched; further %v; %s", m.Reason.Code, m.Reason.Node.OpType, m.Matched,
+					m.Size, m.Further, m.Reason)
 			}
 		})
 	}
@@ -187,33 +205,36 @@ func TestRotaryHalves(t *testing.T) {
 	}
 	tests := map[string]struct {
 		rotated func(g *graph, x *onnx.Value) *onnx.Value
-		want    bool
+		want    string // in the reason, "" where it matches
 	}{
 		"half": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4),
 				onnx.IntAttr("axis", -1))
-		}, true},
+		}, ""},
 		"negative bounds": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Mul", -1.0, slice(g, x, -4, 8)), slice(g, x, 0, -4), onnx.IntAttr("axis", 3))
-		}, true},
+		}, ""},
 		"halves swapped": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 0, 4)), slice(g, x, 4, 8), onnx.IntAttr("axis", -1))
-		}, false},
+		}, "one channel of the input rather than of two"},
 		"other sign": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", slice(g, x, 4, 8), g.Op("Neg", slice(g, x, 0, 4)), onnx.IntAttr("axis", -1))
-		}, false},
+		}, "rotated by no table of cosines and sines"},
 		"uneven": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 2, 8)), slice(g, x, 0, 2), onnx.IntAttr("axis", -1))
-		}, false},
+		}, "pair channels in another way"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			x, cos, sin := g.input("x", "batch", 2, "seq", 8), g.input("cos", 1, 1, "seq", 8),
 				g.input("sin", 1, 1, "seq", 8)
-			matches, _ := g.find(g.Op("Add", g.Op("Mul", x, cos), g.Op("Mul", tt.rotated(g, x), sin)))
-			if got := len(matches) == 1 && matches[0] == "RotaryEmbedding(x,cos,sin)->add"; got != tt.want {
+			matches, misses := g.find(g.Op("Add", g.Op("Mul", x, cos), g.Op("Mul", tt.rotated(g, x), sin)))
+			if got := len(matches) == 1 && matches[0] == "RotaryEmbedding(x,cos,sin)->add"; got != (tt.want == "") {
 				t.Errorf("matched %v", matches)
+			}
+			if tt.want != "" && (len(misses) != 1 || !strings.Contains(misses[0].Reason.Error(), tt.want)) {
+				t.Errorf("misses %v", misses)
 			}
 		})
 	}

@@ -134,6 +134,13 @@ func TestRoutingWeights(t *testing.T) {
 				w, onnx.IntAttr("axis", 1)))
 			return []*onnx.Value{g.Op("Mul", gates, g.expertsOf(8))}
 		}, "2 of 8: logits MatMul, ids TopK, weights -, gates Sigmoid"},
+		"gates that are cast": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			half := onnx.IntAttr("to", int64(onnx.Float16))
+			gates := g.Op("Sigmoid", g.Op("ScatterElements", g.Op("Expand", -1e9, g.Op("Shape", g.expertsOf(8))), ids,
+				w, onnx.IntAttr("axis", 1)))
+			return []*onnx.Value{g.Op("Mul", g.Op("Cast", gates, half), g.Op("Cast", g.expertsOf(8), half))}
+		}, "2 of 8: logits MatMul, ids TopK, weights -, gates Cast"},
 		"one after the other": {func(g *graph) []*onnx.Value {
 			scores, w, ids := g.choose(1)
 			rest := g.Op("ScatterElements", scores, ids, g.Op("Expand", 0.0, g.Op("Shape", ids)),

@@ -61,10 +61,6 @@ type CacheReport struct {
 
 // Text says it in a line.
 func (r *CacheReport) Text() string {
-	names := strings.Join(r.Inputs[:min(listed, len(r.Inputs))], ", ")
-	if more := len(r.Inputs) - listed; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
 	size := fmt.Sprintf("of any length, %d bytes a token of a sequence", r.BytesPerToken)
 	if r.Length > 0 {
 		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
@@ -76,7 +72,7 @@ func (r *CacheReport) Text() string {
 	if r.Merged != "" {
 		padding += fmt.Sprintf("; of node %q (If) its branch with a past is left", r.Merged)
 	}
-	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size, names,
+	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size, some(r.Inputs),
 		r.LengthFrom, padding)
 }
 
@@ -96,7 +92,7 @@ func (p *Plan) keepCaches() error {
 			return fmt.Errorf("the cache cannot be static: %w", err)
 		}
 	}
-	a.report.Cache, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
+	a.report.Cache, a.report.Changed = c.report(), true
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -33,6 +34,19 @@ func TestMergedDecoder(t *testing.T) {
 		d, scale := distance(want["logits"].F, got["logits"].F)
 		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("%d tokens in the cache: logits differ by %g, %g allowed", past, d, allowed)
+		}
+	}
+}
+
+// TestNoMergedDecoder looks at an If that lacks a branch, which is for onnxruntime to refuse, and at another op.
+func TestNoMergedDecoder(t *testing.T) {
+	for _, op := range []string{"If", "Scan"} {
+		b := onnxtest.New(20)
+		branch := b.Graph.NewSubgraph("branch")
+		branch.AddOutput(branch.AddInitializer(onnx.NewFloat32s("one", []int64{1}, []float32{1})))
+		b.Output(b.Op(op, b.Input("flag", onnx.Bool), onnx.GraphAttr("else_branch", branch)))
+		if f := findMerged(b.Graph); f != nil {
+			t.Errorf("%s: found %+v", op, f)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -309,7 +310,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 
 // name says what is tried.
 func (t *trial) name(r *routing) string {
-	s := fmt.Sprintf("%s inputs of %s", t.kind.name, plural(int(t.tokens), "token"))
+	s := fmt.Sprintf("%s inputs of %s", t.kind.name, english.Counted(int(t.tokens), "token"))
 	if r.call.op.Name == experts {
 		s += fmt.Sprintf(" on %d of %d experts", t.hits, r.experts)
 	}

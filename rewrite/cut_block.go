@@ -1,79 +1,22 @@
 package rewrite
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
-// The blocks of a layer that are known by their sites.
-const (
-	BlockAttention = "attention"
-	BlockMLP       = "mlp"
-	BlockExperts   = "experts"
-)
-
-// blockOps are the fused ops that are the core of a block.
-var blockOps = map[string]string{"Attention": BlockAttention, "LatentAttention": BlockAttention, "GLU": BlockMLP,
-	"MoE": BlockExperts, "QMoE": BlockExperts}
-
-// Block is attention, an MLP or the experts of a layer of the main graph.
-type Block struct {
-	Layer int
-	Part  string
-
-	cutter *Cutter
-	nodes  []*onnx.Node
-	site   *patterns.Match
-}
-
-// String is, for example, "layer 3 attention".
-func (b Block) String() string { return fmt.Sprintf("layer %d %s", b.Layer, b.Part) }
-
-// Cut cuts the block out.
-func (b Block) Cut() (*Cut, error) {
-	return b.cutter.cut(onnx.SetOf(slices.Values(b.nodes)), b.cutter.computing(b.site.Inputs, b.site.Outputs))
-}
-
-// Blocks finds the blocks around sites that a plan found, before any was replaced. A layer begins with its attention,
-// or with an MLP or experts that no attention stands before. A block reaches from the value that what its site reads is
-// computed from to where the result is added to something else: the projections are part of it, the norm before it and
-// the residual sum are not.
-func (c *Cutter) Blocks(sites []SiteReport) []Block {
+// Block cuts out the block around a site that a plan found, before any was replaced. It reaches from the value that
+// what the site reads is computed from to where the result is added to something else: the projections are part of it, the
+// norm before it and the residual sum are not.
+func (c *Cutter) Block(site *patterns.Match) (*Cut, error) {
 	order := map[*onnx.Node]int{}
 	for i, n := range c.model.Graph.Nodes {
 		order[n] = i
 	}
-	var cores []*patterns.Match
-	for _, s := range sites {
-		if m := s.Match; m != nil && m.Domain == fused.Domain && blockOps[m.Op] != "" && m.Root.Graph == c.model.Graph {
-			cores = append(cores, m)
-		}
-	}
-	slices.SortStableFunc(cores, func(x, y *patterns.Match) int { return order[x.Root] - order[y.Root] })
-	var blocks []Block
-	shared := map[*onnx.Node]bool{} // nodes of experts' blocks: of a shared expert, too
-	for _, m := range cores {
-		b := Block{Part: blockOps[m.Op], cutter: c, nodes: c.block(m, order), site: m}
-		for _, n := range b.nodes {
-			shared[n] = shared[n] || b.Part == BlockExperts
-		}
-		blocks = append(blocks, b)
-	}
-	blocks = slices.DeleteFunc(blocks, func(b Block) bool { return b.Part == BlockMLP && shared[b.site.Root] })
-	layer, fed := 0, false
-	for i, b := range blocks {
-		feeds := b.Part != BlockAttention
-		if i > 0 && (!feeds || fed) {
-			layer++
-		}
-		blocks[i].Layer, fed = layer, feeds
-	}
-	return blocks
+	return c.cut(onnx.SetOf(slices.Values(c.block(site, order))), c.computing(site.Inputs, site.Outputs))
 }
 
 // block returns the nodes of the block around a site: what leads from its source to it, and what is made of its result
@@ -84,7 +27,7 @@ func (c *Cutter) block(m *patterns.Match, order map[*onnx.Node]int) []*onnx.Node
 	take := map[*onnx.Node]bool{}
 	if from != nil {
 		take = c.between([]*onnx.Value{from}, m.Outputs)
-		own[from] = blockOps[m.Op] == BlockExperts
+		own[from] = m.Op == "MoE" || m.Op == "QMoE"
 	}
 	for _, n := range m.Nodes {
 		take[n] = true

@@ -46,7 +46,6 @@ func (a *applier) leaveHeads() error {
 	}
 	if changed {
 		a.dropDefinitions(attends)
-		a.report.Variants = variants(a.model)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -47,9 +48,9 @@ type InlineReport struct {
 
 // Text is the report in words.
 func (r *InlineReport) Text() string {
-	text := fmt.Sprintf("inlined %s (%s)", plural(r.Functions, "function"), plural(r.Calls, "call"))
+	text := fmt.Sprintf("inlined %s (%s)", english.Counted(r.Functions, "function"), english.Counted(r.Calls, "call"))
 	if r.Branches > 0 {
-		text += fmt.Sprintf(" and the branches of %s", plural(r.Branches, "If node"))
+		text += fmt.Sprintf(" and the branches of %s", english.Counted(r.Branches, "If node"))
 	}
 	return text
 }

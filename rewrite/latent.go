@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -41,11 +40,7 @@ type LatentReport struct {
 
 // Text says it in a line.
 func (r *LatentReport) Text() string {
-	names := strings.Join(r.Inputs[:min(listed, len(r.Inputs))], ", ")
-	if more := len(r.Inputs) - listed; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs), names,
+	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs), some(r.Inputs),
 		r.BytesPerToken, r.BytesBefore)
 }
 
@@ -80,7 +75,7 @@ func (p *Plan) keepLatents() error {
 			return fmt.Errorf("%w: %w", ErrLatentCache, err)
 		}
 	}
-	a.report.Latent, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
+	a.report.Latent, a.report.Changed = c.report(), true
 	return nil
 }
 

@@ -47,34 +47,35 @@ type KernelCheck func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor)
 type Option func(*config)
 
 type config struct {
-	find          func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
-	set           *patterns.Set
-	names         []string // of the patterns, in order
-	library       string
-	assume        bool
-	verify        Verify
-	kernelCheck   KernelCheck
-	keepPattern   func(name string) bool
-	keepNode      func(*onnx.Node) bool
-	sites         map[string]bool // by id, nil for all
-	planned       *PlanFile       // that sites are of; nil for none
-	unverified    bool            // sites whose check needs weights that are not there
-	drawn         bool            // the check has random numbers for weights that are not there
-	backend       Backend
-	target        *target.Target
-	shapes        *target.Shapes
-	lastLogits    bool
-	mergeProducts bool
-	ownProducts   string // activations of products that others quantised; "" where they stay
-	accuracy      int64  // of a target's products with quantised weights
-	latentCache   bool
-	staticCache   bool
-	cacheLength   int64 // of static caches, in tokens; 0 for any
-	pastLength    bool  // is an input of a model with static caches
-	rowLengths    bool  // has a number for each sequence
-	inline        Inline
-	version       string
-	progress      func(done, total int)
+	find           func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
+	set            *patterns.Set
+	names          []string // of the patterns, in order
+	library        string
+	assume         bool
+	verify         Verify
+	kernelCheck    KernelCheck
+	keepPattern    func(name string) bool
+	keepNode       func(*onnx.Node) bool
+	sites          map[string]bool // by id, nil for all
+	planned        *PlanFile       // that sites are of; nil for none
+	unverified     bool            // sites whose check needs weights that are not there
+	drawn          bool            // the check has random numbers for weights that are not there
+	backend        Backend
+	target         *target.Target
+	shapes         *target.Shapes
+	lastLogits     bool
+	mergeProducts  bool
+	mergeQuantised bool   // of these, mojo.Linear's
+	ownProducts    string // activations of products that others quantised; "" where they stay
+	accuracy       int64  // of a target's products with quantised weights
+	latentCache    bool
+	staticCache    bool
+	cacheLength    int64 // of static caches, in tokens; 0 for any
+	pastLength     bool  // is an input of a model with static caches
+	rowLengths     bool  // has a number for each sequence
+	inline         Inline
+	version        string
+	progress       func(done, total int)
 }
 
 func newConfig(options []Option) *config {

@@ -169,20 +169,13 @@ func (p *Plan) Replace() error {
 			return err
 		}
 	}
-	if err := p.keepLatents(); err != nil {
-		return err
+	for _, step := range []func() error{p.keepLatents, p.keepCaches, p.ownProducts, p.mergeProducts, p.lowerProducts} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := p.keepCaches(); err != nil {
-		return err
-	}
-	if err := p.ownProducts(); err != nil {
-		return err
-	}
-	if err := p.mergeProducts(); err != nil {
-		return err
-	}
-	if err := p.lowerProducts(); err != nil {
-		return err
+	if p.Report.Changed {
+		p.Report.Variants = variants(p.applier.model)
 	}
 	p.Report.TimeMS.Rewrite = lap(&start)
 	return nil

@@ -10,7 +10,13 @@ import (
 // WithMergedProducts makes one product of those that multiply one value by several weights, such as the projections
 // to queries, keys and values, or to gate and up, and splits what it gives. Decoding on a GPU is bound by the number of
 // products more than by their size. The weights of the product are put together and written anew.
-func WithMergedProducts() Option { return func(c *config) { c.mergeProducts = true } }
+func WithMergedProducts() Option {
+	return func(c *config) { c.mergeProducts, c.mergeQuantised = true, true }
+}
+
+// WithMergedQuantised is WithMergedProducts for mojo.Linear alone. Where its weights are written in any case, merging
+// costs nothing; each row of them is multiplied as before, so that the CPU's kernel gives the same bits.
+func WithMergedQuantised() Option { return func(c *config) { c.mergeQuantised = true } }
 
 // ruleProducts is what the metadata of merged products have for a pattern (MetaRule).
 const ruleProducts = "MergedProducts"
@@ -29,7 +35,7 @@ func (r *MergeReport) Text() string {
 // mergeProducts merges products, if the options say so.
 func (p *Plan) mergeProducts() error {
 	a := p.applier
-	if !a.config.mergeProducts {
+	if !a.config.mergeProducts && !a.config.mergeQuantised {
 		return nil
 	}
 	r := &MergeReport{}
@@ -39,9 +45,9 @@ func (p *Plan) mergeProducts() error {
 		for _, n := range s.graph.Nodes {
 			kind := ""
 			switch {
-			case isProjection(n):
+			case a.config.mergeProducts && isProjection(n):
 				kind = floatKind(n)
-			case isQuantisedProjection(n):
+			case a.config.mergeQuantised && isQuantisedProjection(n):
 				kind = quantisedKind(n)
 			default:
 				continue

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -59,10 +60,17 @@ func (a *applier) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	unread := map[*onnx.Value]bool{}
 	var columns []int64
+	var matrices []MergedMatrix
 	total := int64(0)
 	for _, n := range group {
-		columns = append(columns, n.AttrInt("n", 0))
-		total += n.AttrInt("n", 0)
+		rows := n.AttrInt("n", 0)
+		columns = append(columns, rows)
+		matrices = append(matrices, MergedMatrix{n.Input(fused.LinearCodes).Name, rows})
+		total += rows
+	}
+	named, err := json.Marshal(matrices)
+	if err != nil {
+		return err
 	}
 	inputs := slices.Clone(first.Inputs)
 	for i, w := range first.Inputs {
@@ -84,6 +92,7 @@ func (a *applier) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	product := g.AddNode(first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
 	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
 	product.SetAttr(onnx.IntAttr("n", total))
-	product.Metadata = []onnx.Entry{{Key: MetaFormat, Value: formatOf(first)}}
+	product.Metadata = []onnx.Entry{{Key: MetaFormat, Value: formatOf(first)},
+		{Key: MetaMatrices, Value: string(named)}}
 	return a.split(g, product, columns, group, unread)
 }

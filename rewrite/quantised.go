@@ -13,6 +13,16 @@ import (
 // MetaFormat is the metadata_props key of a node with a quantised matrix: how its elements were quantised.
 const MetaFormat = "mojo_patch.format"
 
+// MetaMatrices is the metadata_props key of a product that several were merged into: the matrices that it has one below
+// the other, as a JSON list of MergedMatrix. Each begins with a panel.
+const MetaMatrices = "mojo_patch.matrices"
+
+// MergedMatrix is one of the matrices of MetaMatrices.
+type MergedMatrix struct {
+	Codes string `json:"codes"` // the name that the initializer with its codes had
+	N     int64  `json:"n"`     // its rows
+}
+
 // ruleQuantised is what the metadata of nodes with a quantised matrix have for a pattern (MetaRule).
 const ruleQuantised = "Quantised"
 

@@ -108,7 +108,6 @@ func (p *Plan) ownProducts() error {
 	if q.Kernels > 0 {
 		r.Check.Kernel = &q.Kernel
 	}
-	a.report.Variants = variants(a.model)
 	a.report.Changed = a.report.Changed || len(q.Kept) > 0
 	return nil
 }

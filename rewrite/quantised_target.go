@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -63,14 +64,24 @@ func (p *Plan) lowerProducts() error {
 	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, unread: map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: a.config.accuracy}}
+	var nodes []*onnx.Node
 	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
 		for _, s := range a.scopes() {
-			for _, n := range slices.Clone(s.graph.Nodes) {
+			for _, n := range s.graph.Nodes {
 				if n.Domain == fused.Domain && n.OpType == op {
-					w.write(n)
+					nodes = append(nodes, n)
 				}
 			}
 		}
+	}
+	for _, n := range nodes {
+		site := fusedSite(w.model, w.facts, n)
+		if n.OpType != "QMoE" && fused.Lookup(n.OpType).Supports(site) == nil {
+			w.products.Expect(target.NewCall(n, site))
+		}
+	}
+	for _, n := range nodes {
+		w.write(n)
 	}
 	if len(w.report.Emits)+len(w.report.Open) == 0 {
 		return nil
@@ -82,15 +93,14 @@ func (p *Plan) lowerProducts() error {
 			"session.qdq_matmulnbits_accuracy_level=0")
 	}
 	if n := w.report.Emits["FusedMatMul"]; n > 0 {
-		w.report.Notes = append(w.report.Notes, plural(n, "product")+" of 8 bits in float32: MatMulNBits has fast "+
-			"kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
+		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
+			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
 	}
 	a.model.Graph.RemoveUnusedInitializers(w.unread)
 	a.dropDefinitions("Linear")
 	a.dropDefinitions("Embedding")
 	a.dropDefinitions("QMoE")
 	w.importDomains()
-	a.report.Variants = variants(a.model)
 	return a.model.Graph.Sort()
 }
 

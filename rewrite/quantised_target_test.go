@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -89,7 +90,8 @@ func (f storedForm) random(t *testing.T, r *rand.Rand, n, k int64) *fused.Quanti
 	return q
 }
 
-// storedModel multiplies x twice, with a bias the second time, and takes rows of the same matrix.
+// storedModel multiplies x three times, with a bias the second time and with fewer rows of the matrix the third, and
+// takes rows of the same matrix, and of more of it.
 func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 	t.Helper()
 	const n, k = 37, 256
@@ -117,7 +119,9 @@ func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	add := func(op string, name string, typ onnx.DataType, inputs []*onnx.Value, attrs ...*onnx.Attribute) {
+	add := func(op string, name string, typ onnx.DataType, n int64, inputs []*onnx.Value, attrs ...*onnx.Attribute) {
+		q := *q
+		q.N = n
 		for inputs[len(inputs)-1] == nil {
 			inputs = inputs[:len(inputs)-1]
 		}
@@ -150,9 +154,11 @@ func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 		m.Graph.AddOutput(y)
 	}
 	exact := onnx.StringAttr("activations", "float")
-	add("Linear", "plain", typ, append([]*onnx.Value{x}, weights...), exact)
-	add("Linear", "biased", typ, append(append([]*onnx.Value{x}, weights...), m.Graph.AddInitializer(bias)), exact)
-	add("Embedding", "rows", onnx.Float, append([]*onnx.Value{ids}, weights...))
+	add("Linear", "plain", typ, n, append([]*onnx.Value{x}, weights...), exact)
+	add("Linear", "biased", typ, n, append(append([]*onnx.Value{x}, weights...), m.Graph.AddInitializer(bias)), exact)
+	add("Linear", "fewer", typ, n-4, append([]*onnx.Value{x}, weights...), exact)
+	add("Embedding", "rows", onnx.Float, n, append([]*onnx.Value{ids}, weights...))
+	add("Embedding", "rows of more", onnx.Float, n+11, append([]*onnx.Value{ids}, weights...))
 	return m
 }
 
@@ -222,6 +228,10 @@ func TestProductsForTargets(t *testing.T) {
 					if r.Products == nil || len(r.Products.Open) > 0 || r.Products.Check == nil {
 						t.Fatalf("products %+v", r.Products)
 					}
+					notes := strings.Join(r.Products.Notes, "\n")
+					if strings.Contains(notes, "session.qdq_matmulnbits_accuracy_level=0") != (c.target == "onnx") {
+						t.Errorf("%s: notes %q", c.target, notes)
+					}
 					f.look(t, m, c.target, c.level)
 					exact := 2e-6
 					if typ == onnx.Float16 {
@@ -230,7 +240,7 @@ func TestProductsForTargets(t *testing.T) {
 					compare := func(got map[string]*reference.Tensor, tolerance float64) {
 						for name, x := range want {
 							allowed := tolerance
-							if name == "rows" {
+							if strings.HasPrefix(name, "rows") {
 								allowed = 2e-6
 							}
 							d, scale := distance(x.F, got[name].F)
@@ -447,5 +457,71 @@ func TestExpertsForTargets(t *testing.T) {
 			}
 			compare(inOnnxruntime(t, m, in)["y"], tolerance)
 		})
+	}
+}
+
+// TestRowsThatAreNotThere has a product lie about its rows: it stays, and those that share its weights do not.
+func TestRowsThatAreNotThere(t *testing.T) {
+	m := storedModel(t, storedForms[0], onnx.Float)
+	for _, n := range m.Graph.Nodes {
+		if n.Outputs[0].Name == "fewer" {
+			n.SetAttr(onnx.IntAttr("n", 1<<40))
+		}
+	}
+	r, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Products.Open) != 1 || r.Products.Emits["MatMulNBits"] != 2 {
+		t.Errorf("products %+v", r.Products)
+	}
+	if err := onnx.Write(filepath.Join(t.TempDir(), "model.onnx"), m); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRowsOfOneTable has products and tables with different numbers of rows of one matrix lie in the data file once.
+func TestRowsOfOneTable(t *testing.T) {
+	for _, f := range storedForms[:2] {
+		m := storedModel(t, f, onnx.Float)
+		if _, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort"))); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "model.onnx")
+		if err := onnx.Write(path, m, onnx.ExternalDataOver(0)); err != nil {
+			t.Fatal(err)
+		}
+		w, err := onnx.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := map[string]map[int64][]int64{} // of packed codes and of scales, by where they lie
+		for _, v := range w.Graph.Initializers() {
+			for _, what := range []string{"packed", "scales"} {
+				if x := v.Const.External; x != nil && strings.Contains(v.Name, what) {
+					if rows[what] == nil {
+						rows[what] = map[int64][]int64{}
+					}
+					rows[what][x.Offset] = append(rows[what][x.Offset], v.Const.Dims[0])
+				}
+			}
+		}
+		for _, what := range []string{"packed", "scales"} {
+			if len(rows[what]) != 1 {
+				t.Errorf("%s: %s lie at %d places", f.format, what, len(rows[what]))
+			}
+			for _, n := range rows[what] {
+				slices.Sort(n)
+				if n = slices.Compact(n); !slices.Equal(n, []int64{33, 37, 48}) {
+					t.Errorf("%s: %s of %d rows", f.format, what, n)
+				}
+			}
+		}
+		got, want := runModel(t, w, storedInputs(onnx.Float)), runModel(t, m, storedInputs(onnx.Float))
+		for name, x := range want {
+			if !slices.Equal(x.F, got[name].F) {
+				t.Errorf("%s: %s is not what it was before it was written", f.format, name)
+			}
+		}
 	}
 }

@@ -50,7 +50,6 @@ func (a *applier) replace(list []*candidate) error {
 		}
 	}
 	a.model.IRVersion = max(a.model.IRVersion, minIRVersion)
-	a.report.Variants = variants(a.model)
 	return nil
 }
 

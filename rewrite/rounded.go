@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -35,5 +36,5 @@ func (r *Report) roundedText() string {
 		return ""
 	}
 	return fmt.Sprintf("activations        rounded to 8 bits by %s: outputs move when a last digit does, compare with "+
-		"diff --sensitivity\n", plural(r.Rounded, "node"))
+		"diff --sensitivity\n", english.Counted(r.Rounded, "node"))
 }

@@ -76,6 +76,9 @@ func TestMixturesForTargets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if r.Products != nil {
+				t.Errorf("reports products of a model without quantised weights: %+v", r.Products)
+			}
 			sites := sitesOf(r, "MoE")
 			if len(sites) != 1 || sites[0].Status != c.status || !strings.Contains(sites[0].Reason, c.reason) {
 				t.Fatalf("sites %+v, want one %s: %s", sites, c.status, c.reason)

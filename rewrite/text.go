@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// listed bounds how many refused or missed sites of one reason are written out.
+// listed bounds how many names are written out, such as those of sites that one reason refuses.
 const listed = 3
 
 // WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
@@ -53,14 +54,14 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	if nothing {
 		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
-			plural(len(r.Patterns), "pattern"))
+			english.Counted(len(r.Patterns), "pattern"))
 	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
 			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
 			continue
 		}
-		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
+		fmt.Fprintf(&b, "%-18s %s", k.ID, english.Counted(k.Sites, "site"))
 		if !k.Available {
 			fmt.Fprintf(&b, "; not available: %s", k.Reason)
 		} else if !k.Selected {
@@ -98,7 +99,8 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		b.WriteString("\n")
 	}
 	if r.Drawn > 0 {
-		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n", plural(r.Drawn, "site"))
+		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n",
+			english.Counted(r.Drawn, "site"))
 	}
 	b.WriteString(r.variantsText() + r.roundedText())
 	if r.DryRun {
@@ -155,20 +157,17 @@ func (p *places) add(text, node string) {
 
 func (p *places) write(b *strings.Builder) {
 	for _, text := range p.texts {
-		nodes := p.nodes[text]
-		fmt.Fprintf(b, "%s\n    at %s", text, strings.Join(nodes[:min(listed, len(nodes))], ", "))
-		if more := len(nodes) - listed; more > 0 {
-			fmt.Fprintf(b, " and %d more", more)
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(b, "%s\n    at %s\n", text, some(p.nodes[text]))
 	}
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+// some lists the first names, and says how many more there are.
+func some(names []string) string {
+	text := strings.Join(names[:min(listed, len(names))], ", ")
+	if more := len(names) - listed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return text
 }
 
 // RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
@@ -197,7 +196,7 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 	}
 	if !details {
 		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs",
-			plural(len(r.Repairs), "site"))
+			english.Counted(len(r.Repairs), "site"))
 		return
 	}
 	var p places
@@ -234,7 +233,7 @@ func (r *Report) writeTargets(b *strings.Builder) {
 			}
 		}
 		if n > 0 {
-			fmt.Fprintf(b, "%-18s %s; %s\n", k.id, plural(n, "site"), k.what)
+			fmt.Fprintf(b, "%-18s %s; %s\n", k.id, english.Counted(n, "site"), k.what)
 		}
 	}
 }

@@ -93,3 +93,13 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file) || exit 1; \
 		done; \
 	done
+
+# Not a part of `make test`: about an hour. The sample is the same each time; what was tried before is not tried again
+# (build/mutants).
+MUTANTS ?= 200
+.PHONY: mutants mutants-kernels
+mutants: test-quick mutants-kernels ## change the code in MUTANTS (200) ways, one at a time: do the tests notice?
+	@$(TEST_ENV) $(GO) run ./internal/mutants -n $(MUTANTS)
+
+mutants-kernels: all $(VENV)/.installed ## plant faults in the CPU kernels: do their tests notice?
+	@$(TEST_ENV) CMAKE="$(CMAKE)" $(GO) run ./internal/mutants -kernels

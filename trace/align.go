@@ -28,10 +28,14 @@ type Pair struct {
 // and equal nodes whose results are the same. Names are asked last, and only of values with something in common
 // upstream: exporters give different values of two models one name as often as not.
 //
-// Constants are not paired, nor are values of subgraphs and functions.
-func Align(a, b *onnx.Model) []Pair {
+// Constants are not paired, nor are values of subgraphs and functions. Known are pairs of inputs and outputs that have
+// other names.
+func Align(a, b *onnx.Model, known ...Pair) []Pair {
 	x := &aligner{sides: [2]*side{newSide(a), newSide(b)}, table: map[string]int{},
 		partner: map[*onnx.Value]*onnx.Value{}, by: map[*onnx.Value]string{}, number: map[*onnx.Value]int{}}
+	for _, p := range known {
+		x.pair(p.A, p.B, ByPort)
+	}
 	for _, v := range a.Graph.Inputs {
 		x.pair(v, valueOf(b.Graph.Inputs, v.Name), ByPort)
 	}

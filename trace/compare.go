@@ -27,11 +27,15 @@ type Options struct {
 // Comparer compares the values of two models, of which it knows once and for all what is the same.
 type Comparer struct {
 	a, b    *onnx.Model
-	pairs   []Pair
+	pairs   []Pair                      // that are compared
+	partner map[*onnx.Value]*onnx.Value // of all pairs
 	blocks  map[*onnx.Node]Block
 	choices map[*onnx.Value]bool // of the first model: indices of chosen experts
-	half    onnx.DataType        // the type of half precision of one of the models
-	options Options
+	// controls are nodes with bodies that both models have, by the first of their outputs that is compared.
+	controls map[*onnx.Value]*control
+	half     onnx.DataType // the type of half precision of one of the models
+	options  Options
+	within   *Block // of the node whose body is compared; nil for whole models
 }
 
 // NewComparer aligns two models. Their calls of functions that are no fused ops should be inlined before.
@@ -39,13 +43,27 @@ func NewComparer(a, b *onnx.Model, o Options) *Comparer {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
 	}
-	c := &Comparer{a: a, b: b, blocks: Blocks(a), choices: map[*onnx.Value]bool{}, options: o}
+	return newComparer(&Comparer{a: a, b: b, blocks: Blocks(a), options: o})
+}
+
+func newComparer(c *Comparer, known ...Pair) *Comparer {
+	a, b := c.a, c.b
+	c.choices, c.controls = map[*onnx.Value]bool{}, map[*onnx.Value]*control{}
 	if c.half = golden.Half(a); c.half == onnx.Undefined {
 		c.half = golden.Half(b)
 	}
 	facts := infer.Analyze(a)
 	routers, fixed := map[*onnx.Node]bool{}, fixedValues(a.Graph)
-	for _, p := range Align(a, b) {
+	controls := map[*onnx.Node]bool{}
+	c.partner = map[*onnx.Value]*onnx.Value{}
+	for _, v := range a.Graph.Inputs {
+		c.partner[v] = valueOf(b.Graph.Inputs, v.Name)
+	}
+	for _, p := range known {
+		c.partner[p.A] = p.B
+	}
+	for _, p := range Align(a, b, known...) {
+		c.partner[p.A] = p.B
 		if n := chooser(p.A); n != nil && chooser(p.B) != nil && !routers[n] {
 			c.choices[p.A], routers[n] = true, true
 		}
@@ -53,8 +71,12 @@ func NewComparer(a, b *onnx.Model, o Options) *Comparer {
 		if fixed[p.A] {
 			continue
 		}
-		if t.IsFloat() || t == onnx.Undefined || p.A.IsOutput() || c.choices[p.A] {
-			c.pairs = append(c.pairs, p)
+		if !t.IsFloat() && t != onnx.Undefined && !c.isOutput(p.A) && !c.choices[p.A] {
+			continue
+		}
+		c.pairs = append(c.pairs, p)
+		if n := controlOf(p); n != nil && !controls[n.nodes[0]] {
+			c.controls[p.A], controls[n.nodes[0]] = n, true
 		}
 	}
 	c.pairs = c.routersTogether(c.pairs)
@@ -64,41 +86,64 @@ func NewComparer(a, b *onnx.Model, o Options) *Comparer {
 // Pairs lists the values that are compared.
 func (c *Comparer) Pairs() []Pair { return c.pairs }
 
+// isOutput reports whether a value of the first model is an output of the model: one of a body is none.
+func (c *Comparer) isOutput(v *onnx.Value) bool { return v.IsOutput() && c.within == nil }
+
 // Run runs both models on the inputs of one case, side by side, and compares the values as they come.
 func (c *Comparer) Run(inputs, other []*onnx.Tensor, number int) (*Comparison, error) {
-	r := &pass{Comparer: c, number: number, Comparison: &Comparison{}, uses: map[*onnx.Value]int{},
-		errors: map[*onnx.Value]float64{}}
-	var err error
+	r := &pass{Comparer: c, number: number, errors: map[*onnx.Value]float64{}}
+	return r.Comparison, r.run([2][]*onnx.Tensor{inputs, other}, [2][]*onnx.Value{})
+}
+
+// run is a run on inputs of both models, after which the values of ends are there.
+func (r *pass) run(inputs [2][]*onnx.Tensor, ends [2][]*onnx.Value) (err error) {
+	c := r.Comparer
+	r.Comparison, r.uses = &Comparison{}, map[*onnx.Value]int{}
+	var watched [2][]*onnx.Value
+	watched[0], watched[1] = r.targets(c.pairs)
 	for i, m := range []*onnx.Model{c.a, c.b} {
-		if r.sizes[i], err = sizes(m, [][]*onnx.Tensor{inputs, other}[i]); err != nil {
-			return nil, err
+		if r.sizes[i], err = sizes(m, inputs[i]); err != nil {
+			return err
+		}
+		watched[i] = append(watched[i], ends[i]...)
+		for _, v := range watched[i] {
+			r.uses[v]++
 		}
 	}
-	watchA, watchB := r.targets(c.pairs)
-	for _, v := range watchA {
-		r.uses[v]++
+	if r.a, err = Start(c.a, c.options.OpenA, inputs[0], watched[0]); err != nil {
+		return err
 	}
-	if r.a, err = Start(c.a, c.options.OpenA, inputs, watchA); err != nil {
-		return nil, err
-	}
-	if r.b, err = Start(c.b, c.options.OpenB, other, watchB); err != nil {
-		return nil, err
+	if r.b, err = Start(c.b, c.options.OpenB, inputs[1], watched[1]); err != nil {
+		return err
 	}
 	for done := 0; done < len(c.pairs); {
 		left := c.pairs[done:]
 		n := r.next(left)
 		if needs := r.needs(left[:n]); needs > c.options.MaxMemory {
-			return nil, fmt.Errorf("%q takes %d bytes of values at once, more than the %d that are allowed",
-				left[0].A.Name, needs, c.options.MaxMemory)
+			return &memoryError{left[0].A.Name, needs, c.options.MaxMemory}
 		}
 		if err := r.compare(c.pairs[done : done+n]); err != nil {
-			return nil, err
+			return err
 		}
 		if done += n; c.options.Progress != nil {
 			c.options.Progress(done, len(c.pairs))
 		}
 	}
-	return r.Comparison, nil
+	if err := r.a.Advance(ends[0]...); err != nil {
+		return err
+	}
+	return r.b.Advance(ends[1]...)
+}
+
+// memoryError says that there is not enough memory to compare a value.
+type memoryError struct {
+	value       string
+	needs, most int64
+}
+
+func (e *memoryError) Error() string {
+	return fmt.Sprintf("%q takes %d bytes of values at once, more than the %d that are allowed", e.value, e.needs,
+		max(e.most, 0))
 }
 
 // sizes finds how many bytes the values of a model take, as far as that follows from the shapes of its inputs.
@@ -136,17 +181,23 @@ type pass struct {
 	number int
 	a, b   *Execution
 	sizes  [2]map[string]int64 // of values, in bytes
-	uses   map[*onnx.Value]int // how often values of the first model are to be looked at yet
+	uses   map[*onnx.Value]int // how often values are to be looked at yet
 	errors map[*onnx.Value]float64
-	failed bool
 }
 
-// next says how many of the pairs are compared next: as many as there is memory for. A router's come alone.
+// side is the run of the first model or of the second.
+func (r *pass) side(i int) *Execution { return []*Execution{r.a, r.b}[i] }
+
+// next says how many of the pairs are compared next: as many as there is memory for. A router's come alone, and so does
+// what a node with bodies makes.
 func (r *pass) next(pairs []Pair) int {
-	if r.choices[pairs[0].A] {
+	switch {
+	case r.choices[pairs[0].A]:
 		return r.together(pairs)
+	case r.controls[pairs[0].A] != nil:
+		return 1
 	}
-	most := 1 + slices.IndexFunc(pairs[1:], func(p Pair) bool { return r.choices[p.A] })
+	most := 1 + slices.IndexFunc(pairs[1:], func(p Pair) bool { return r.choices[p.A] || r.controls[p.A] != nil })
 	if most == 0 {
 		most = len(pairs)
 	}
@@ -169,6 +220,9 @@ func (r *pass) targets(pairs []Pair) (a, b []*onnx.Value) {
 	for _, p := range pairs {
 		a, b = append(a, p.A), append(b, p.B)
 		a = append(a, r.scoresOf(p.A)...)
+		if n := r.controls[p.A]; n != nil {
+			a, b = append(a, n.reads[0]...), append(b, n.reads[1]...)
+		}
 	}
 	return a, b
 }
@@ -188,17 +242,21 @@ func (r *pass) compare(pairs []Pair) error {
 		return err
 	}
 	for _, p := range pairs {
+		if n := r.controls[p.A]; n != nil {
+			if err := r.inside(n); err != nil {
+				return err
+			}
+		}
 		if err := r.row(p); err != nil {
 			return err
 		}
 	}
-	for _, v := range to {
-		if r.uses[v]--; r.uses[v] == 0 {
-			r.a.Drop(v)
+	for i, values := range [][]*onnx.Value{to, other} {
+		for _, v := range values {
+			if r.uses[v]--; r.uses[v] == 0 {
+				r.side(i).Drop(v)
+			}
 		}
-	}
-	for _, v := range other {
-		r.b.Drop(v)
 	}
 	return nil
 }
@@ -215,7 +273,7 @@ func (r *pass) row(p Pair) error {
 	}
 	r.Bytes += want.Size() + got.Size()
 	tolerance := r.options.Tolerances.Inner(want.Name, coarser(got, want), r.half)
-	if p.A.IsOutput() && (r.half == onnx.Undefined || want.DataType != onnx.Float) {
+	if r.isOutput(p.A) && (r.half == onnx.Undefined || want.DataType != onnx.Float) {
 		tolerance = r.options.Tolerances.For(want.Name, coarser(got, want))
 	}
 	stats, err := golden.Compare(got, want, tolerance)
@@ -223,7 +281,8 @@ func (r *pass) row(p Pair) error {
 		r.Unlike = append(r.Unlike, err.Error())
 		return nil
 	}
-	row := Row{Value: p.A.Name, Block: r.blocks[p.A.Producer].String(), Op: opOf(p.A), OpB: opOf(p.B), By: p.By,
+	block := r.blocks[p.A.Producer]
+	row := Row{Value: p.A.Name, Block: block.String(), Place: block, Op: opOf(p.A), OpB: opOf(p.B), By: p.By,
 		Case: r.number, Stats: stats}
 	if p.B.Name != p.A.Name {
 		row.Other = p.B.Name
@@ -231,12 +290,14 @@ func (r *pass) row(p Pair) error {
 	if row.Error = float64(stats.MaxAbs); stats.MaxWant > 0 {
 		row.Error /= float64(stats.MaxWant)
 	}
-	if !stats.Passed && !r.failed {
-		r.failed, row.Before = true, r.before(p.A)
+	if !stats.Passed && r.first == nil {
+		row.Before = r.before(p.A)
+		first := row
+		r.first = &first
 	}
 	r.errors[p.A] = row.Error
 	r.Rows = append(r.Rows, row)
-	if p.A.IsOutput() {
+	if r.isOutput(p.A) {
 		r.Outputs = append(r.Outputs, stats)
 	}
 	return nil

@@ -5,6 +5,6 @@
 // at, or replaced, and then dropped. Compare puts them together: two models run side by side on the same inputs, and
 // every value that both have is compared.
 //
-// Values of the main graph alone are looked at. What runs the pieces, onnxruntime or the built-in evaluator, is the
-// caller's choice.
+// The bodies of branches and loops that both models have are compared as models of their own. What runs the pieces,
+// onnxruntime or the built-in evaluator, is the caller's choice.
 package trace

@@ -161,6 +161,15 @@ func run(open Open, m *onnx.Model, inputs []*onnx.Tensor) (outputs []*onnx.Tenso
 	return outputs, err
 }
 
+// rankOf is the type of tensors like t of any size.
+func rankOf(t *onnx.Tensor) onnx.Type {
+	ty := typeOf(t)
+	for i := range ty.Dims {
+		ty.Dims[i].Value = -1
+	}
+	return ty
+}
+
 func typeOf(t *onnx.Tensor) onnx.Type {
 	ty := onnx.Type{DataType: t.DataType, HasShape: true}
 	for _, d := range t.Dims {

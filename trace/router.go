@@ -17,6 +17,7 @@ type Choice struct {
 	Value  string `json:"value"` // the indices, in the first model
 	Block  string `json:"block"`
 	Case   int    `json:"case"`
+	Path   `json:"within,omitempty"`
 	Tokens int64  `json:"tokens"`
 	Flips  []Flip `json:"flips"`
 }
@@ -292,6 +293,14 @@ func (r *pass) margin(scores []float64, k int) (margin, bound float64) {
 		unit = 4.0 / (1 << 10)
 	}
 	return list[k-1] - list[k], unit * math.Abs(list[0])
+}
+
+// ties counts the tokens of all routers that chose other experts in a tie.
+func (c *Comparison) ties() (n int) {
+	for i := range c.Routers {
+		n += c.Routers[i].Ties()
+	}
+	return n
 }
 
 // String says what was chosen, for example "token 3: experts [1 4], the other [1 5], margin 1.2e-05 (a tie)".

@@ -72,7 +72,7 @@ func TestBlocks(t *testing.T) {
 	usual := "embedding, layer 0 norm, layer 0 attention, layer 0 mlp, " +
 		"layer 1 norm, layer 1 attention, layer 1 mlp, head"
 	for name, want := range map[string]string{
-		"qwen3-dynamo-fp32": usual, "gemma2-ts-fp32": usual, "gemma3-dynamo-fp32": usual, "cohere-dynamo-fp32": usual,
+		"qwen3-dynamo-fp32": usual, "gemma2-ts-fp32": usual, "cohere-dynamo-fp32": usual,
 		"llama-dynamo23-fp32": usual, "deepseek2-hf-fp32": usual,
 		"olmo2-ts-fp32": "embedding, layer 0 attention, layer 0 norm, layer 0 mlp, layer 1 norm, layer 1 attention, " +
 			"layer 1 mlp, head",

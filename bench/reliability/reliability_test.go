@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestReliability is the short form of make reliability: 20 kills, and all but the node tests.
+// TestReliability is the short form of make reliability: 8 kills, and all but the node tests.
 func TestReliability(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), models: filepath.Join("..", "..", "models"), kills: 20,
+	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), models: filepath.Join("..", "..", "models"), kills: 8,
 		seed: 1, dir: t.TempDir()}
 	if out, err := exec.Command("go", "build", "-o", b.tool, "../../cmd/mojo-patch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

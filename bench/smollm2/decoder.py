@@ -59,6 +59,10 @@ class Decoder:
 
     def step(self, ids):
         """Runs the graph on more tokens; the one that is then the most likely."""
+        return int(self.logits(ids).argmax())
+
+    def logits(self, ids):
+        """Runs the graph on more tokens; the logits of what comes next."""
         binding, total = self.binding, self.length + len(ids)
         binding.clear_binding_inputs()
         binding.clear_binding_outputs()
@@ -79,7 +83,7 @@ class Decoder:
         if not self.buffers:
             self.cache = presents
         self.length = total
-        return int(self.last(logits).argmax())
+        return self.last(logits)
 
     @staticmethod
     def last(logits):

@@ -6,14 +6,16 @@ import llama_cpp
 import numpy as np
 
 TYPES = {"F32": 0, "F16": 1}  # ggml_type
-FILE_TYPES = {"F32": 0, "F16": 1}  # llama_ftype: all tensors, but norms stay F32
+# llama_ftype: all tensors, but norms stay F32, and tensors whose rows are no multiple of 256 numbers get Q5_0 or Q8_0
+# in the place of Q4_K and Q6_K.
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K": 15, "Q6_K": 18}
 
 _quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
 llama_cpp.llama_log_set(_quiet, ctypes.c_void_p(0))
 
 
 def convert(source, target, dtype):
-    """Writes a GGUF file with its weights in F32 or F16."""
+    """Writes a GGUF file with its weights in one of FILE_TYPES."""
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = FILE_TYPES[dtype], True, 2
     status = llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(params))
@@ -42,9 +44,12 @@ class Llama:
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
 
     def step(self, ids):
+        return int(self.logits(ids).argmax())
+
+    def logits(self, ids):
         tokens = (llama_cpp.llama_token * len(ids))(*ids)
         status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(tokens, len(ids)))
         if status:
             raise RuntimeError(f"llama_decode: status {status}")
         logits = llama_cpp.llama_get_logits_ith(self.context, -1)
-        return int(np.ctypeslib.as_array(logits, (self.width,)).argmax())
+        return np.ctypeslib.as_array(logits, (self.width,))

@@ -62,8 +62,8 @@ def gather(options):
     return made, failed
 
 
-def measure(chosen, loads, rounds, prompt, tokens, warm=True):
-    """Loads all contenders and runs them in turn; warm: once before times count.
+def measure(chosen, loads, rounds, prompt, tokens, warm=True, cpu_time=False):
+    """Loads all contenders and runs them in turn; warm: once before times count; cpu_time: as Worker has it.
 
     Returns {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors.
     """
@@ -80,7 +80,7 @@ def measure(chosen, loads, rounds, prompt, tokens, warm=True):
             if contender.name not in results:
                 continue
             try:
-                workers[contender.name] = worker = Worker(contender.kind, contender.arguments)
+                workers[contender.name] = worker = Worker(contender.kind, contender.arguments, cpu_time)
                 results[contender.name]["load"].append(worker.load)
             except RuntimeError as error:
                 fail(contender.name, error)

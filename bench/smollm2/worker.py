@@ -10,44 +10,53 @@ def peak():
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
-def generate(decoder, prompt, tokens):
+def generate(decoder, prompt, tokens, clock):
     """Seconds of the prefill and of one token, and the tokens."""
     decoder.reset()
-    start = time.perf_counter()
+    start = clock()
     best = [decoder.step(prompt)]
-    middle = time.perf_counter()
+    middle = clock()
     for _ in range(tokens):
         best.append(decoder.step(best[-1:]))
-    return middle - start, (time.perf_counter() - middle) / tokens, best
+    return middle - start, (clock() - middle) / tokens, best
 
 
-def _serve(pipe, kind, arguments):
+def maker(kind):
+    """What runs a model: kind is "onnxruntime" or "llama"."""
     if kind == "llama":
         from llama import Llama as make
     else:
         from decoder import Decoder as make
-    start = time.perf_counter()
+    return make
+
+
+def _serve(pipe, kind, arguments, cpu_time):
+    make, clock = maker(kind), time.thread_time if cpu_time else time.perf_counter
+    start = clock()
     try:
         decoder = make(**arguments)
     except Exception as error:  # onnxruntime's have no common class
         pipe.send({"error": f"{type(error).__name__}: {error}"})
         return
-    pipe.send({"load": time.perf_counter() - start})
+    pipe.send({"load": clock() - start})
     while job := pipe.recv():
         prompt, tokens = job
         decoder.reset()
         decoder.step(prompt)  # after the others' turns memory has to be brought back, and threads wake up
-        prefill, decode, best = generate(decoder, prompt, tokens)
+        prefill, decode, best = generate(decoder, prompt, tokens, clock)
         pipe.send({"prefill": prefill, "decode": decode, "tokens": best, "peak": peak()})
 
 
 class Worker:
-    """kind is "onnxruntime" or "llama"; arguments are those of Decoder or Llama. load is the seconds that it took."""
+    """kind is "onnxruntime" or "llama"; arguments are those of Decoder or Llama. load is the seconds that it took. With
+    cpu_time seconds are those of one thread, which computes all."""
 
-    def __init__(self, kind, arguments):
+    def __init__(self, kind, arguments, cpu_time=False):
+        if cpu_time:
+            arguments = arguments | {"threads": 1}
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, kind, arguments), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, kind, arguments, cpu_time), daemon=True)
         self.process.start()
         theirs.close()
         self.load = self._answer()["load"]

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/spf13/cobra"
 )
 
@@ -62,9 +63,4 @@ func writable(path string) error {
 	return errors.Join(f.Close(), atomicfile.Remove(f.Name()))
 }
 
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+var counted = english.Counted

@@ -23,9 +23,9 @@ type auditReport struct {
 	Model    string `json:"model"`
 	Provider string `json:"provider"`
 	// Source is where the placement comes from: "session", as onnxruntime gave the nodes away when it opened the model;
-	// "registry", as it gave each kind of node away in a model of that node alone, where it does not open the whole; or
-	// "fused", from the catalogue of fused kernels, where there is no such provider here: of other nodes nothing is
-	// known then.
+	// "registry", as it gave each kind of node away in a model of that node alone, where it does not open the whole;
+	// "table", from a list of the kernels that the provider has, where it is not here; or "fused", from the catalogue
+	// of fused kernels, where there is no list either: of other nodes nothing is known then.
 	Source  string         `json:"source"`
 	Runtime string         `json:"runtime,omitempty"`
 	Refused string         `json:"refused,omitempty"` // why onnxruntime does not open the model
@@ -76,8 +76,11 @@ of node is opened alone: that is what its registry of kernels says, and the repo
 of copies follow from the inferred shapes for the sizes of --dim or --inputs. They are an upper bound:
 a kernel may want an input, such as a shape, on the host.
 
---strict exits with 1 if a node is left to another provider, or has no kernel. Without onnxruntime, or
-without the provider, audit places fused ops alone, by the kernels that there are, and exits with 4.`,
+Where CUDA is not here, the kernels that onnxruntime lists for it take its place: what the CUDA provider
+has no kernel for is left to the CPU. The report names the version of the list. For other providers that
+are not here audit places fused ops alone, by the kernels that there are, and exits with 4.
+
+--strict exits with 1 if a node is left to another provider, or has no kernel.`,
 		Example: `  mojo-patch audit model.onnx
   mojo-patch audit model.onnx --provider cuda --strict --dim batch=1 --dim sequence=128
   mojo-patch audit patched.onnx --provider qnn backend_type=htp soc_model=60 --json`,
@@ -122,7 +125,7 @@ func (f *auditFlags) audit(a *app, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.fixDims(m, r); err != nil {
+	if r.Dims, err = fixInputDims(m, &f.inputs); err != nil {
 		return err
 	}
 	facts := infer.Analyze(m)
@@ -137,30 +140,6 @@ func (f *auditFlags) audit(a *app, path string) error {
 	}
 	if n := r.left(); f.strict && n > 0 {
 		return failed(fmt.Errorf("%s: %s not on %s, and --strict is given", path, counted(n, "node"), r.Provider))
-	}
-	return nil
-}
-
-// fixDims gives the inputs the sizes of a run.
-func (f *auditFlags) fixDims(m *onnx.Model, r *auditReport) error {
-	cases, err := f.inputs.cases(m, 1)
-	if err != nil {
-		return err
-	}
-	for _, v := range m.Graph.Inputs {
-		t, _ := v.Type()
-		x := cases[0].Input(v.Name)
-		if x == nil || len(t.Dims) != len(x.Dims) {
-			continue
-		}
-		t.Dims = slices.Clone(t.Dims)
-		for axis, d := range t.Dims {
-			if d.Value < 0 && d.Param != "" {
-				r.Dims[d.Param] = x.Dims[axis]
-			}
-			t.Dims[axis] = onnx.Dim{Value: x.Dims[axis]}
-		}
-		v.SetType(t)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/kernels"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -17,6 +18,7 @@ const (
 	sourceSession  = "session"
 	sourceRegistry = "registry"
 	sourceFused    = "fused"
+	sourceTable    = "table"
 )
 
 // placement says which provider nodes are on, by the short names of providers.
@@ -32,14 +34,14 @@ func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement,
 	facts := infer.Analyze(m)
 	lib, err := ort.Find(f.backend.onnxruntime)
 	if err != nil {
-		return f.placeFused(r, m, facts), err, nil
+		return f.placeHere(r, m, facts, err)
 	}
 	r.Runtime = "onnxruntime " + lib.Version
 	alone := &loneNodes{flags: f, app: a, lib: lib, model: m, facts: facts, known: map[string]lonePlace{}}
 	session, what, err := f.backend.session(a, m, lib, ort.WithPlacement())
 	switch {
 	case err != nil && exitCode(err) == exitEnvironment:
-		return f.placeFused(r, m, facts), err, nil
+		return f.placeHere(r, m, facts, err)
 	case err != nil:
 		r.Source, r.Refused = sourceRegistry, err.Error()
 		p, err = f.placeAlone(r, alone)
@@ -54,36 +56,74 @@ func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement,
 	return f.placeSession(r, alone, placed), nil, nil
 }
 
-// placeFused places fused ops by their catalogue.
-func (f *auditFlags) placeFused(r *auditReport, m *onnx.Model, facts *infer.Facts) *placement {
-	r.Source = sourceFused
+// placeHere places nodes without onnxruntime's provider, which is not there for the reason that is given: fused ops by
+// their catalogue, others by the table of kernels where there is one for the provider.
+func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts, missing error) (*placement, error,
+	error) {
+	tabled := f.backend.provider == providerCUDA
+	if r.Source = sourceFused; tabled {
+		r.Source, r.Runtime, missing = sourceTable, "onnxruntime "+kernels.Version(), nil
+	}
 	p := &placement{nodes: map[*onnx.Node]string{}}
-	device, ours := kernelDevices[f.backend.provider]
+	place := func(n *onnx.Node, refused error, otherwise, reason string) {
+		if refused == nil {
+			p.nodes[n] = f.backend.provider
+			r.Placed[f.backend.provider]++
+			return
+		}
+		if otherwise != "" {
+			p.nodes[n] = otherwise
+			r.Placed[otherwise]++
+		}
+		r.elsewhere(placedOp{domainName(n.Domain), n.OpType, inputTypes(n, facts), otherwise, 0, reason})
+	}
 	m.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
-			op := fused.Lookup(n.OpType)
-			if n.Domain != fused.Domain || op == nil {
-				continue
+			switch op := fused.Lookup(n.OpType); {
+			case n.Domain == fused.Domain && op != nil:
+				place(n, f.hasFused(op, n, m, facts), "", "there is no kernel for "+f.backend.provider+
+					": its function body runs")
+			case tabled && !n.Is("Constant") && m.Function(n.Domain, n.OpType, n.Overload) == nil:
+				on, err := listed(n, m, facts)
+				place(n, err, on, fmt.Sprint(err))
 			}
-			site := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
-			for _, v := range n.Inputs {
-				t, _ := facts.Type(v)
-				var dims []int64
-				for _, d := range t.Dims {
-					dims = append(dims, d.Value)
-				}
-				site.Types, site.Dims = append(site.Types, facts.DataType(v)), append(site.Dims, dims)
-			}
-			if ours && slices.Contains(op.Devices, device) && op.Supports(site) == nil {
-				p.nodes[n] = f.backend.provider
-				r.Placed[f.backend.provider]++
-				continue
-			}
-			r.elsewhere(placedOp{fused.Domain, n.OpType, inputTypes(n, facts), "", 0,
-				"there is no kernel for " + f.backend.provider + ": its function body runs"})
 		}
 	})
-	return p
+	return p, missing, nil
+}
+
+// listed returns why CUDA has no kernel for a node, by the list of kernels, and which provider has one: "" for none.
+func listed(n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on string, refused error) {
+	var types []onnx.DataType
+	for _, v := range n.Inputs {
+		types = append(types, facts.DataType(v))
+	}
+	opset := m.Opset(n.Domain)
+	if refused = kernels.Refused(kernels.CUDA, n.Domain, n.OpType, opset, types); refused == nil {
+		return ort.ShortProvider(providerCUDA), nil
+	}
+	if err := kernels.Refused(kernels.CPU, n.Domain, n.OpType, opset, types); err != nil {
+		return "", fmt.Errorf("%w; the CPU has no kernel either", refused)
+	}
+	return ort.ShortProvider(providerCPU), refused
+}
+
+// hasFused returns why the provider has no kernel for a fused op; nil where it has one.
+func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *infer.Facts) error {
+	device, ours := kernelDevices[f.backend.provider]
+	if !ours || !slices.Contains(op.Devices, device) {
+		return errors.New("there is none")
+	}
+	site := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
+	for _, v := range n.Inputs {
+		t, _ := facts.Type(v)
+		var dims []int64
+		for _, d := range t.Dims {
+			dims = append(dims, d.Value)
+		}
+		site.Types, site.Dims = append(site.Types, facts.DataType(v)), append(site.Dims, dims)
+	}
+	return op.Supports(site)
 }
 
 // placeSession takes the placement of a session.

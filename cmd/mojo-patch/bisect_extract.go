@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,12 @@ func (b *bisection) extractSites(r *bisectReport, set []int) error {
 	plan := b.state.Plan.With(b.ids(set)...)
 	plan.Sites = b.planned(set)
 	r.Extracted, err = b.app.writeCut(&b.backend, cut, cases, b.extract, func(folder string) (err error) {
+		if files := plan.Flags["patterns"]; len(files) > 0 {
+			plan.Flags = maps.Clone(plan.Flags)
+			if plan.Flags["patterns"], err = copyPatterns(files, folder); err != nil {
+				return err
+			}
+		}
 		r.Alone, err = b.alone(folder, plan)
 		return err
 	})

@@ -191,6 +191,11 @@ func (r *comparison) write(a *app) {
 		r.Layers.write(a)
 	}
 	r.writeSensitivity(a)
+	a.say("%s", a.verdict(r.Passed, r.verdict()))
+}
+
+// verdict says that a comparison passed, and in what way.
+func (r *comparison) verdict() string {
 	text := "PASSED"
 	if r.WithinOwn {
 		text += ": within the model's own sensitivity"
@@ -198,7 +203,7 @@ func (r *comparison) write(a *app) {
 	if r.Ties > 0 {
 		text += fmt.Sprintf(", but for %s that went to other experts in a tie", counted(r.Ties, "token"))
 	}
-	a.say("%s", a.verdict(r.Passed, text))
+	return text
 }
 
 // writeLogits writes how far the logits of cases are from the expected ones, if any were compared.

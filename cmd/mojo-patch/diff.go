@@ -16,6 +16,7 @@ type diffFlags struct {
 	criteria criteria
 	sides    sideFlags
 	layersFlags
+	page     pageFlag
 	golden   string
 	cases    int
 	hard     bool
@@ -56,7 +57,8 @@ of them a single model is compared with itself.
 --layers says where two models part. It compares the values inside of them: aligned by what fused
 nodes say they stand for, by equal structure and by weights, and by names last. It reports the first
 value out of tolerance, the worst one, a table by block (embedding, layer 0 attention, …) and which
-tokens routers sent to other experts, by what margin. The models run piece by piece and values are
+tokens routers sent to other experts, by what margin. Branches and loops are looked into, iteration by
+iteration, where both models have them. The models run piece by piece and values are
 dropped once they are compared, so that no more than --max-memory of them are held. The tolerances
 are those of the outputs, the absolute one by default as a part of a value's greatest magnitude.
 The exit code is that of the outputs alone. With --router-ties the second model goes on with the
@@ -77,6 +79,7 @@ activations as they run want it.
   mojo-patch diff int8.onnx patched.onnx --sensitivity
   mojo-patch diff model.onnx for-openvino.onnx --provider openvino
   mojo-patch diff model.onnx patched.onnx --layers --max-memory 512M
+  mojo-patch diff model.onnx patched.onnx --html report.html
   mojo-patch diff patched.onnx --layers --left evaluator --right provider=cuda
   mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
 		Args:              f.backend.modelArgs(1, 2),
@@ -94,6 +97,7 @@ activations as they run want it.
 		"pass where the first model moves as far by itself, once its weights are one unit in the last place off")
 	f.sides.flags(c)
 	f.layersFlags.flags(c)
+	f.page.flags(c)
 	f.criteria.flags(c)
 	a.jsonFlag(c, "diff")
 	return c
@@ -103,7 +107,13 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 	if err := f.sides.check(c, f.backend); err != nil {
 		return err
 	}
+	if f.page.html != "" && f.golden == "" && !c.Flags().Changed("layers") {
+		f.layers = true
+	}
 	if err := f.layersFlags.check(c); err != nil {
+		return err
+	}
+	if err := f.page.check(args, f.golden != ""); err != nil {
 		return err
 	}
 	if err := f.inputs.check(c); err != nil {
@@ -178,6 +188,9 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 			r.weigh(moved)
 		}
 		all = append(all, *r)
+	}
+	if err := f.page.write(a, all, f.most); err != nil {
+		return err
 	}
 	return f.criteria.report(a, all)
 }

@@ -97,9 +97,6 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 	defer end()
 	c := trace.NewComparer(models[0], models[1], trace.Options{OpenA: open[0], OpenB: open[1], MaxMemory: f.most,
 		Tolerances: f.criteria.tolerances, RouterTies: f.ties, Progress: step})
-	for _, p := range c.Pairs() {
-		r.Found[p.By]++
-	}
 	others, err := golden.WithOwnPasts(models[1], cases)
 	if err != nil {
 		return nil, err
@@ -117,6 +114,11 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 			return nil, failed(err)
 		}
 		r.Values.Add(v)
+	}
+	for _, row := range r.Values.Rows {
+		if row.Case == 0 {
+			r.Found[row.By]++
+		}
 	}
 	r.First, r.Worst, r.Blocks = r.Values.First(), r.Values.Worst(), r.Values.Blocks()
 	r.Passed = golden.Passed(r.Values.Outputs)
@@ -172,11 +174,15 @@ func (r *layersReport) write(a *app) {
 		}
 		a.detail("  %s", f.Stats.Summary())
 	}
-	if r.Worst != nil && r.Worst != r.First && r.Worst.Error > 0 {
+	if r.Worst != nil && r.Worst.Error > 0 && (r.First == nil || r.Worst.Value != r.First.Value) {
 		a.say("worst: %s", describeRow(r.Worst))
 	}
 	for _, c := range v.Routers {
-		a.say("%s, %q: %d of %s went to other experts, %d of them in a tie", c.Block, c.Value, len(c.Flips),
+		at := c.Block
+		if where := c.Where(); where != "" {
+			at += ", " + where
+		}
+		a.say("%s, %q: %d of %s went to other experts, %d of them in a tie", at, c.Value, len(c.Flips),
 			counted(int(c.Tokens), "token"), c.Ties())
 		for i, f := range c.Flips {
 			if i == 3 && !a.verbose {
@@ -185,6 +191,9 @@ func (r *layersReport) write(a *app) {
 			}
 			a.say("  %s", f)
 		}
+	}
+	for _, text := range v.Skipped {
+		a.say("not looked into: %s", text)
 	}
 	for _, text := range v.Unlike {
 		a.detail("taken for the same and not compared: %s", text)
@@ -204,7 +213,11 @@ func describeRow(r *trace.Row) string {
 	if r.OpB != r.Op {
 		made += " against " + r.OpB
 	}
-	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, r.Block, made, r.Error)
+	at := r.Block
+	if where := r.Where(); where != "" {
+		at += ", " + where
+	}
+	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, at, made, r.Error)
 }
 
 // settle sets the verdict of the comparison that the report belongs to: with --router-ties that of the run in which

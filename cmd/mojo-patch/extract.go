@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/trace"
 	"github.com/spf13/cobra"
 )
 
@@ -49,7 +50,8 @@ too, so that apply finds most of what it finds in the whole.
 
 A part is chosen by nodes (--node, with all between them), by values (--from, --to), by a block of a
 layer ("layer 0 attention", "layer 3 experts" or moe, "layer 1 mlp") or by a site as match --json names
-it. A block reaches from its projections to where the result is added to the residual stream.`,
+it. A block reaches from its projections to where the result is added to the residual stream.
+The files of --patterns are copied to DIR/patterns.`,
 		Example: `  mojo-patch extract model.onnx -o part --block 'layer 3 moe'
   mojo-patch extract model.onnx -o part --node /model/layers.0/mlp/act_fn/Mul --node /model/layers.0/mlp/down_proj/MatMul
   mojo-patch extract model.onnx -o part --from hidden_4 --to hidden_5 --inputs recorded.npz
@@ -110,7 +112,10 @@ func (f *extractFlags) extract(a *app, c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.writeCut(&f.backend, cut, cases, f.out, nil)
+	e, err := a.writeCut(&f.backend, cut, cases, f.out, func(folder string) error {
+		_, err := copyPatterns(f.patterns.paths, folder)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -159,11 +164,11 @@ func (f *extractFlags) cut(m *onnx.Model) (*rewrite.Cut, error) {
 	if f.block == "" {
 		return cutSites(cutter, plan.Report.Sites, f.sites)
 	}
-	asked := strings.Replace(strings.ToLower(f.block), "moe", rewrite.BlockExperts, 1)
+	asked := strings.Replace(strings.ToLower(f.block), "moe", trace.Experts, 1)
 	var names []string
-	for _, b := range cutter.Blocks(plan.Report.Sites) {
+	for _, b := range trace.Cores(m, plan.Report.Sites) {
 		if b.String() == asked {
-			return b.Cut()
+			return cutter.Block(b.Match)
 		}
 		names = append(names, b.String())
 	}
@@ -230,7 +235,7 @@ type extracted struct {
 }
 
 // writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
-// which appears whole. more, if there is one, writes other files to it.
+// which appears whole. more writes other files to it.
 func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error) (
 	_ *extracted, err error) {
 	folder, err := atomicfile.MkdirTemp(filepath.Dir(filepath.Clean(out)), ".mojo-patch-extract-*")
@@ -254,10 +259,8 @@ func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out st
 	if err := golden.SaveNPZ(filepath.Join(folder, extractedGolden), cases); err != nil {
 		return nil, err
 	}
-	if more != nil {
-		if err := more(folder); err != nil {
-			return nil, err
-		}
+	if err := more(folder); err != nil {
+		return nil, err
 	}
 	if err := os.Chmod(folder, 0o755); err != nil { // that of a temporary folder is for its owner
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,4 +107,29 @@ func recorded(path string, m *onnx.Model) ([]golden.Case, error) {
 		}
 	}
 	return cases, nil
+}
+
+// fixInputDims gives the inputs of a model the sizes of a run, and returns those of its symbolic dimensions.
+func fixInputDims(m *onnx.Model, f *inputFlags) (map[string]int64, error) {
+	cases, err := f.cases(m, 1)
+	if err != nil {
+		return nil, err
+	}
+	dims := map[string]int64{}
+	for _, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		x := cases[0].Input(v.Name)
+		if x == nil || len(t.Dims) != len(x.Dims) {
+			continue
+		}
+		t.Dims = slices.Clone(t.Dims)
+		for axis, d := range t.Dims {
+			if d.Value < 0 && d.Param != "" {
+				dims[d.Param] = x.Dims[axis]
+			}
+			t.Dims[axis] = onnx.Dim{Value: x.Dims[axis]}
+		}
+		v.SetType(t)
+	}
+	return dims, nil
 }

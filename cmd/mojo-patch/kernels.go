@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,6 +28,11 @@ type kernelRow struct {
 	// MaxRel is the difference from the op's definition, as a part of the greatest magnitude.
 	MaxRel *float64 `json:"max_rel,omitempty"`
 	Reason string   `json:"reason,omitempty"`
+	// Shapes of the inputs, and how many nodes of the model have them, with --model.
+	Shapes [][]int64 `json:"shapes,omitempty"`
+	Nodes  int       `json:"nodes,omitempty"`
+
+	away bool // what lacks, lacks for every kernel of the device
 }
 
 // The states of a kernel.
@@ -38,7 +44,8 @@ const (
 )
 
 func newKernels(a *app) *cobra.Command {
-	var lib, onnxruntime string
+	var lib, onnxruntime, model string
+	var inputs inputFlags
 	c := &cobra.Command{
 		Use:   "kernels",
 		Short: "List the kernels by op, type and device, and try each here",
@@ -48,13 +55,36 @@ large, tiny, zero, one-hot, repeated; for attention paddings), in every form tha
 allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there is
 nothing to try them with. Ops of the standard need no library and are not tried.
 
+--model tries the kernels that a model needs, in the forms, types and shapes of its nodes: of those that
+it has, where it was patched, or else of those that apply would make. --dim sizes its inputs.
+
 ` + devicesHelp,
 		Example: `  mojo-patch kernels
-  mojo-patch kernels --kernels-lib build/libmojo_ops.so --json`,
+  mojo-patch kernels --kernels-lib build/libmojo_ops.so --json
+  mojo-patch kernels --model model.onnx --dim batch=1 --dim sequence=512`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			rows, missing := tryKernels(onnxruntime, lib)
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := inputs.check(c); err != nil {
+				return err
+			}
+			try := tryKernels
+			if model != "" {
+				needed, err := a.neededKernels(model, &inputs)
+				if err != nil {
+					return err
+				}
+				if len(needed) == 0 {
+					return &exitError{exitNothing, fmt.Errorf("%s needs no kernel: it has no fused ops, and apply "+
+						"makes none", model)}
+				}
+				try = func(onnxruntime, lib string) ([]kernelRow, error) {
+					return tryNeeded(needed, onnxruntime, lib)
+				}
+			} else if c.Flags().Changed("dim") || c.Flags().Changed("inputs") || c.Flags().Changed("seed") {
+				return errors.New("--dim, --inputs and --seed are about --model, which is not given")
+			}
+			rows, missing := try(onnxruntime, lib)
 			if err := a.result(kernelsResult{jsonSchema, rows}); err != nil {
 				return err
 			}
@@ -73,6 +103,9 @@ nothing to try them with. Ops of the standard need no library and are not tried.
 		},
 	}
 	libraryFlags(c, &onnxruntime, &lib)
+	c.Flags().StringVar(&model, "model", "", "try the kernels that this model needs, with its shapes and types")
+	completeFile(c, "model", "onnx")
+	inputs.flags(c)
 	a.jsonFlag(c, "kernels")
 	return c
 }
@@ -81,30 +114,51 @@ nothing to try them with. Ops of the standard need no library and are not tried.
 const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they " +
 	"are tested)"
 
-// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is
-// the reason of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
+// probers run the kernels of each device that is here.
+type probers struct {
+	cpu, cuda *prober
+	noCUDA    error
+}
+
+// newProbers opens what there is. missing says what lacks for kernels on the CPU. What CUDA's kernels lack is the
+// reason of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
+func newProbers(onnxruntime, lib string) (p *probers, missing error) {
+	p = &probers{}
+	p.cpu, missing = newProber(onnxruntime, lib, providerCPU)
+	p.cuda, p.noCUDA = newProber(onnxruntime, lib, providerCUDA)
+	return p, missing
+}
+
+func (p *probers) close() {
+	for _, one := range []*prober{p.cpu, p.cuda} {
+		if one != nil {
+			one.close()
+		}
+	}
+}
+
+// of returns what runs the kernels of a device, and why nothing does.
+func (p *probers) of(device string) (*prober, string) {
+	switch {
+	case strings.EqualFold(device, deviceCUDA) && p.noCUDA != nil:
+		return nil, firstLine(p.noCUDA)
+	case strings.EqualFold(device, deviceCUDA):
+		return p.cuda, ""
+	case strings.EqualFold(device, deviceNPU):
+		return nil, npuNotTried
+	}
+	return p.cpu, ""
+}
+
+// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so.
 func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
-	cpu, missing := newProber(onnxruntime, lib, providerCPU)
-	if cpu != nil {
-		defer cpu.close()
-	}
-	cuda, noCUDA := newProber(onnxruntime, lib, providerCUDA)
-	if cuda != nil {
-		defer cuda.close()
-	}
+	probers, missing := newProbers(onnxruntime, lib)
+	defer probers.close()
 	var tries sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var list []*kernelRow
 	for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
-		p, reason := cpu, ""
-		switch {
-		case strings.EqualFold(k.Device, deviceCUDA):
-			if p = cuda; noCUDA != nil {
-				reason = firstLine(noCUDA)
-			}
-		case strings.EqualFold(k.Device, deviceNPU):
-			p, reason = nil, npuNotTried
-		}
+		p, reason := probers.of(k.Device)
 		if len(k.Ops) == 0 {
 			list = append(list, &kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Types: []string{},
 				Device: k.Device, Status: kernelStandard, Reason: k.Summary})
@@ -115,7 +169,7 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 				continue
 			}
 			for _, types := range op.Types {
-				r := &kernelRow{Reason: reason}
+				r := &kernelRow{Reason: reason, away: p == nil}
 				list = append(list, r)
 				free <- struct{}{}
 				tries.Go(func() {
@@ -162,25 +216,32 @@ func firstLine(err error) string {
 }
 
 func writeKernels(w io.Writer, rows []kernelRow) {
+	ofModel := len(rows) > 0 && rows[0].Nodes > 0
 	t := newTable("kernel", "op", "types", "device", "here", ">forms", ">max rel", "")
-	unknown := map[string]string{}
+	if ofModel {
+		t = newTable("kernel", "op", "inputs", "device", "here", ">nodes", ">max rel", "")
+	}
+	away := map[string]string{}
 	for _, r := range rows {
-		rel, forms := "", ""
+		rel, count, types := "", "", strings.Join(r.Types, ", ")
 		if r.Forms > 0 {
-			forms = fmt.Sprint(r.Forms)
+			count = fmt.Sprint(r.Forms)
+		}
+		if ofModel {
+			count, types = fmt.Sprint(r.Nodes), inputsText(r.Types, r.Shapes)
 		}
 		if r.MaxRel != nil {
 			rel = fmt.Sprintf("%.2g", *r.MaxRel)
 		}
-		if r.Status == kernelUnknown { // once for all rows of the device
-			unknown[r.Device] = r.Reason
+		if r.away { // said once for all
+			away[r.Device] = r.Reason
 			r.Reason = ""
 		}
-		t.add(r.Kernel, r.Op, strings.Join(r.Types, ", "), r.Device, r.Status, forms, rel, r.Reason)
+		t.add(r.Kernel, r.Op, types, r.Device, r.Status, count, rel, r.Reason)
 	}
 	t.write(w)
-	for _, device := range slices.Sorted(maps.Keys(unknown)) {
-		if reason := unknown[device]; reason != "" {
+	for _, device := range slices.Sorted(maps.Keys(away)) {
+		if reason := away[device]; reason != "" {
 			fmt.Fprintf(w, "the kernels for %s were not tried: %s\n", device, reason)
 		}
 	}

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/mojo-patch/mojo-patch/docs/schemas"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -64,7 +70,7 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 		return nil
 	}
 	var err error
-	if f.file, err = rewrite.ReadPlan(f.path); err != nil {
+	if f.file, err = readPlan(f.path); err != nil {
 		return err
 	}
 	for name, values := range f.file.Flags {
@@ -76,12 +82,58 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 			continue
 		}
 		for _, v := range values {
+			if name == "patterns" {
+				v = besidePlan(f.path, v)
+			}
 			if err := c.Flags().Set(name, v); err != nil {
 				return fmt.Errorf("%s: --%s: %w", f.path, name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// readPlan reads a plan, and says where it is not as the schema of plans has it.
+func readPlan(path string) (*rewrite.PlanFile, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the plan: %w", err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no plan: it is no JSON: %w", path, err)
+	}
+	if o, ok := value.(map[string]any); !ok || fmt.Sprint(o["schema"]) != fmt.Sprint(rewrite.PlanSchema) {
+		return rewrite.ReadPlan(path) // which says what versions there are
+	}
+	if err := planSchema().Validate(value); err != nil {
+		_, where, _ := strings.Cut(err.Error(), "\n")
+		return nil, fmt.Errorf("%s is no plan:\n%s\n(docs/schemas/plan.json says what a plan is)", path, where)
+	}
+	return rewrite.ReadPlan(path)
+}
+
+var planSchema = sync.OnceValue(func() *jsonschema.Schema {
+	const name = "plan.json"
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemas.Plan))
+	c := jsonschema.NewCompiler()
+	if err == nil {
+		err = c.AddResource(name, schema)
+	}
+	if err != nil {
+		panic(err) // the schema is part of the program
+	}
+	return c.MustCompile(name)
+})
+
+// besidePlan is the path of a file that a plan names: beside the plan where it is there, so that a folder with both can
+// be moved, or else as it stands.
+func besidePlan(plan, path string) string {
+	beside := filepath.Join(filepath.Dir(plan), path)
+	if _, err := os.Stat(beside); err != nil || filepath.IsAbs(path) {
+		return path
+	}
+	return beside
 }
 
 // fits errs where the plan was made for something else than the model at path and these patterns, unless --force says

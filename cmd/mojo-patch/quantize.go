@@ -88,7 +88,8 @@ in float whose error is greater: that of their products where --golden is given.
 	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
 	fl.Float64Var(&f.keepAbove, "keep-above", 0, "leave weights in float whose error is greater (default: none)")
 	f.limitFlags.flags(c)
-	fl.BoolVar(&f.merge, "merge-products", false, "make one product of those of one value, such as q, k and v")
+	fl.BoolVar(&f.merge, "merge-products", true,
+		"make one product of quantised ones of one value, such as q, k and v")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
 		"put weights of more than this many bytes into OUT.data")
 	libraryFlags(c, &f.onnxruntime, &f.library)
@@ -203,8 +204,12 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 // write writes the model, unless what it computes is too far from what the model before it did: that is the failure.
 func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *recordedRun) (failure, err error) {
 	if f.merge {
-		if r.Merged, err = mergeProducts(m); err != nil {
+		merged, err := mergeProducts(m)
+		if err != nil {
 			return nil, err
+		}
+		if merged.Merged > 0 {
+			r.Merged = merged
 		}
 	}
 	staged, err := onnx.Stage(f.out, m, onnx.ExternalDataOver(f.externalOver))
@@ -221,9 +226,9 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 	return nil, staged.Commit()
 }
 
-// mergeProducts makes one product of those of one value. What is put together is read as the model is written.
+// mergeProducts makes one product of quantised ones of one value. What is put together is read as the model is written.
 func mergeProducts(m *onnx.Model) (*rewrite.MergeReport, error) {
-	p, err := rewrite.New(rewrite.None, rewrite.WithMergedProducts(), rewrite.WithToolVersion(toolVersion()))
+	p, err := rewrite.New(rewrite.None, rewrite.WithMergedQuantised(), rewrite.WithToolVersion(toolVersion()))
 	if err != nil {
 		return nil, err
 	}

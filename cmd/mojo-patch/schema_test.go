@@ -39,6 +39,7 @@ var schemaTypes = map[string]any{
 	"inspect":          census{},
 	"inspect-why":      why{},
 	"kernels":          kernelsResult{},
+	"plan":             rewrite.PlanFile{},
 	"quantize":         quantizeReport{},
 	"report":           rewrite.Report{},
 	"revert":           rewrite.RevertReport{},
@@ -88,6 +89,10 @@ func schemaOf(name string, result any, comments map[string]string) ([]byte, erro
 		return nil, fmt.Errorf("%T has no field schema", result)
 	}
 	version.Const = jsonSchema
+	if _, plan := result.(rewrite.PlanFile); plan {
+		version.Const = rewrite.PlanSchema
+		s.Definitions["rewrite.PlannedSite"].Required = []string{"apply", "id"} // people write plans, too
+	}
 	b, err := json.MarshalIndent(s, "", "\t")
 	return append(b, '\n'), err
 }

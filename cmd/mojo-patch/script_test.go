@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 			switch c {
 			case "ort":
 				return onnxruntime != "" && kernels != "", nil
-			case "azure": // a provider that takes no nodes, which most builds of onnxruntime have
+			case "cuda", "azure": // azure takes no nodes, and most builds of onnxruntime have it
 				facts, err := ort.Providers(onnxruntime)
 				return slices.ContainsFunc(facts, func(f ort.ProviderFacts) bool {
 					return ort.SameProvider(f.Name, c)

@@ -18,6 +18,7 @@ type keepFlags struct {
 	pattern     string
 	activations string
 	merge       bool
+	mergeGiven  func() bool
 	onnxruntime string
 	kernelsLib  string
 }
@@ -34,8 +35,9 @@ func (f *keepFlags) flags(c *cobra.Command) {
 		"with --keep-quantized: what products round activations to, by blocks of 32: int16 (the default: tokens "+
 			"stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or with fp8 by blocks "+
 			"of 128")
-	fl.BoolVar(&f.merge, "merge-products", false,
+	fl.BoolVar(&f.merge, "merge-products", true,
 		"with --keep-quantized: make one product of those of one value, such as q, k and v, as the model is written")
+	f.mergeGiven = func() bool { return fl.Changed("merge-products") }
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 }
@@ -44,7 +46,7 @@ func (f *keepFlags) check() error {
 	switch {
 	case f.activations != "" && f.pattern == "":
 		return errors.New("--activations is about --keep-quantized, which is not given")
-	case f.merge && f.pattern == "":
+	case f.mergeGiven() && f.pattern == "":
 		return errors.New("--merge-products is about --keep-quantized, which is not given")
 	case f.activations != "" && !slices.Contains(activationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))

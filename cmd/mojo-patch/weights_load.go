@@ -164,7 +164,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 		step, end := a.progress("writing tensor")
 		err = p.Apply(step)
-		if err == nil && f.keep.merge {
+		if err == nil && f.keep.pattern != "" && f.keep.merge {
 			merged, err = mergeProducts(m)
 		}
 		if err == nil {
@@ -184,7 +184,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		return err
 	}
 	writeLoadReport(a, m, r, f.keep.kernelsLib)
-	if merged != nil {
+	if merged != nil && merged.Merged > 0 {
 		a.say("products: %s", merged.Text())
 	}
 	if converted != nil && converted.Initializers > 0 {

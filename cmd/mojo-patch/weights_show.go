@@ -188,17 +188,19 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 	if err != nil {
 		return nil, nil, err
 	}
-	matrices := map[*onnx.Value]*weights.Matrix{}
+	matrices := map[*onnx.Value][]*weights.Matrix{}
 	for _, x := range weights.Matrices(m) {
 		for _, v := range x.Arrays {
-			matrices[v] = x
+			matrices[v] = append(matrices[v], x)
 		}
 	}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			if x := matrices[v]; x != nil && x.Format != "" {
-				if v == x.Arrays[0] {
-					list = append(list, shownMatrix(x, path))
+			if all := matrices[v]; len(all) > 0 && all[0].Format != "" {
+				for _, x := range all {
+					if v == x.Arrays[0] {
+						list = append(list, shownMatrix(x, path))
+					}
 				}
 				continue
 			}

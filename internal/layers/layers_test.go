@@ -24,9 +24,12 @@ type room struct {
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
 	{"internal/delta", []string{}},
+	{"internal/english", []string{}},
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
+	{"internal/mutants", []string{}},
 	{"internal/vet", []string{}},
+	{"docs/schemas", []string{}},
 	{"onnx/internal", []string{}},
 	{"onnx", []string{"internal/atomicfile", "internal/mmap", "onnx/internal"}},
 	{"onnx/crosscheck", []string{"onnx"}},
@@ -46,10 +49,10 @@ var rooms = []room{
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason",
-		"reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
+		"fused", "internal/atomicfile", "internal/blocks", "internal/english", "onnx", "onnx/roles", "patterns",
+		"patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
 	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
-	{"page", []string{"fused", "onnx", "patterns", "patterns/reason", "reference", "rewrite"}},
+	{"page", []string{"fused", "golden", "onnx", "patterns", "patterns/reason", "reference", "rewrite", "trace"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{

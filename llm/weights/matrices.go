@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -18,6 +19,8 @@ type Matrix struct {
 	// Format names how it was quantised, empty where the model does not say.
 	Format string
 	N, K   int64
+	first  int64 // the panel of Arrays that it begins with
+	merged bool  // there are others beside it
 	// Arrays are the initializers, in the order of the ops' inputs, nil for those that the format lacks.
 	Arrays []*onnx.Value
 }
@@ -34,33 +37,59 @@ func Matrices(m *onnx.Model) []*Matrix {
 				continue
 			}
 			seen[codes] = true
-			x := &Matrix{Name: strings.TrimSuffix(codes.Name, "_codes"), N: n.AttrInt("n", 0), K: n.AttrInt("k", 0)}
+			whole := Matrix{N: n.AttrInt("n", 0), K: n.AttrInt("k", 0)}
+			for i := fused.LinearCodes; i <= fused.LinearSuperMinus; i++ {
+				whole.Arrays = append(whole.Arrays, n.Input(i))
+			}
+			parts := []rewrite.MergedMatrix{{Codes: codes.Name, N: whole.N}}
 			for _, e := range n.Metadata {
-				if e.Key == rewrite.MetaFormat {
-					x.Format = e.Value
+				switch e.Key {
+				case rewrite.MetaFormat:
+					whole.Format = e.Value
+				case rewrite.MetaMatrices:
+					var merged []rewrite.MergedMatrix
+					if json.Unmarshal([]byte(e.Value), &merged) == nil && fill(merged, whole.N) {
+						parts = merged
+					}
 				}
 			}
-			for i := fused.LinearCodes; i <= fused.LinearSuperMinus; i++ {
-				x.Arrays = append(x.Arrays, n.Input(i))
+			for _, part := range parts {
+				x := whole
+				x.merged = len(parts) > 1
+				x.Name, x.N = strings.TrimSuffix(part.Codes, "_codes"), part.N
+				whole.first += (part.N + blocks.PanelRows - 1) / blocks.PanelRows
+				list = append(list, &x)
 			}
-			list = append(list, x)
 		}
 	}
 	return list
 }
 
+// fill reports whether matrices, of which each but the last fills its panels, have n rows together.
+func fill(list []rewrite.MergedMatrix, n int64) bool {
+	for i, x := range list {
+		if x.N <= 0 || x.N > n || i < len(list)-1 && x.N%blocks.PanelRows != 0 {
+			return false
+		}
+		n -= x.N
+	}
+	return n == 0
+}
+
 // Len is the number of elements, Size the number of bytes that they take.
 func (x *Matrix) Len() int64 { return x.N * x.K }
 
-// Size is the number of bytes that the arrays take.
+// Size is the number of bytes that it takes in the arrays.
 func (x *Matrix) Size() (n int64) {
 	for _, v := range x.Arrays {
-		if v != nil && v.Const != nil {
-			n += v.Const.Size()
+		if v != nil && v.Const != nil && len(v.Const.Dims) > 0 && v.Const.Dims[0] > 0 {
+			n += v.Const.Size() / v.Const.Dims[0] * x.panels()
 		}
 	}
 	return n
 }
+
+func (x *Matrix) panels() int64 { return (x.N + blocks.PanelRows - 1) / blocks.PanelRows }
 
 // Statistics describes the elements. It errs as Elements does.
 func (x *Matrix) Statistics() (*Statistics, error) {
@@ -83,7 +112,6 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 		return nil, fmt.Errorf("matrix %q: it has %d rows of %d elements", x.Name, x.N, x.K)
 	}
 	arrays := make([][]byte, len(x.Arrays))
-	count := (x.N + blocks.PanelRows - 1) / blocks.PanelRows
 	var sizes [5]int64
 	sizes[0], sizes[1], sizes[2], sizes[3], sizes[4] = panels.Sizes(x.K)
 	for i, v := range x.Arrays {
@@ -93,10 +121,12 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 				return nil, err
 			}
 		}
-		if int64(len(arrays[i])) != count*sizes[i] {
+		from, to := x.first*sizes[i], (x.first+x.panels())*sizes[i]
+		if int64(len(arrays[i])) < to || !x.merged && int64(len(arrays[i])) != to {
 			return nil, fmt.Errorf("matrix %q: %d rows of %d elements of %s take %d bytes in array %d, there are %d",
-				x.Name, x.N, x.K, x.Format, count*sizes[i], i, len(arrays[i]))
+				x.Name, x.N, x.K, x.Format, to-from, i, int64(len(arrays[i]))-from)
 		}
+		arrays[i] = arrays[i][from:]
 	}
 	row, at := make([]float32, x.K), int64(-1)
 	return func(dst []float32, first int64) error {

@@ -34,6 +34,7 @@ func TestParseErrors(t *testing.T) {
 		{"parameter defined", head + " x = Neg(x)\n} => mojo.A(x)", "x is a parameter"},
 		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)",
 			"view V takes 2 arguments, found 1"},
+		{"tag in a view", "view V(x) = Neg(x) as a | Abs(x)\n" + head + " y = V(x)\n} => mojo.A(x)", `a view has no "as"`},
 		{"no target", head + " y = Neg(x)\n}", `expected "=>", found end of file`},
 		{"fraction in a list", head + " y = Reshape(x, [1, 2.5])\n} => mojo.A(x)",
 			"f.pat:2:21: expected an integer, found 2.5"},
@@ -66,6 +67,28 @@ func TestParseExpandsViews(t *testing.T) {
 	got := list[0].stmts["y"].Expr.String()
 	if want := "Neg((Pow(Cast?(x), 2) | Mul(Cast?(x), Cast?(x))))"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestParseCapturesInViews binds the captures of a view in the pattern that uses it.
+func TestParseCapturesInViews(t *testing.T) {
+	list, err := newTestScope().Parse("f.pat", `
+		view Root(x) = Sqrt(Add(x, $epsilon))
+		pattern P(x) -> y {
+		  y = Mul(Root(x), Root(Neg(x)))
+		} => mojo.A(x; epsilon=$epsilon)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := list[0]
+	if want := "Mul(Sqrt(Add(x, $epsilon)), Sqrt(Add(Neg(x), $epsilon)))"; p.stmts["y"].Expr.String() != want {
+		t.Errorf("got %s, want %s", p.stmts["y"].Expr, want)
+	}
+	for _, root := range p.stmts["y"].Expr.(*Call).Args {
+		c := root.(*Call).Args[0].(*Call).Args[1].(*Capture)
+		if slot, ok := p.Slots["epsilon"]; !ok || c.Slot != slot {
+			t.Errorf("%s is in slot %d, of %v", c, c.Slot, p.Slots)
+		}
 	}
 }
 

@@ -36,6 +36,10 @@ func TestRules(t *testing.T) {
 		{"Expand to -1", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Expand", x, b.Ints(7, -1, -1, -1)))
 		}, []string{"float16[7 2 3 64][7 5 11 64]"}},
+		{"ConstantOfShape", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			return values(b.Op("ConstantOfShape", b.Op("Shape", x)), b.Op("ConstantOfShape", b.Ints(2, -1)),
+				b.Op("ConstantOfShape", b.input("shape", onnx.Int64, "3")))
+		}, []string{"float32[2 3 64][5 11 64]", "float32[-1 -1]", "float32[-1 -1 -1]"}},
 		{"Slice", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Slice", x, b.Ints(32), b.Ints(1<<62), b.Ints(-1)),
 				b.Op("Slice", x, b.Ints(-1), b.Ints(-1<<62), b.Ints(2), b.Ints(-2)))

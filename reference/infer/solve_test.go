@@ -129,3 +129,20 @@ func TestContradiction(t *testing.T) {
 		t.Error("the last dimension is known")
 	}
 }
+
+// TestPositiveDimensions reads the names of dimensions as sums and differences, unless these are no sizes in some world:
+// then the dimension is one of its own.
+func TestPositiveDimensions(t *testing.T) {
+	for dim, own := range map[string]bool{"seq_+_2": false, "seq_-_1": false, "seq_-_2": true, "seq_-_8": true,
+		"seq_*_1099511627776": true} {
+		b := newBuilder(20)
+		x, y := b.input("x", onnx.Float, "seq"), b.input("y", onnx.Float, dim)
+		f := Analyze(b.Model)
+		for w := range Worlds {
+			n, of := f.Size(y, w, 0), f.Size(x, w, 0)
+			if is := map[string]int64{"seq_+_2": of + 2, "seq_-_1": of - 1}[dim]; n < 1 || n > 1<<40 || !own && n != is {
+				t.Errorf("%s is %d where seq is %d", dim, n, of)
+			}
+		}
+	}
+}

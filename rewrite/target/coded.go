@@ -57,6 +57,13 @@ func (c *Call) codedOf(prefix string, n, k int64, inputs [5]int) (*coded, error)
 	return m, nil
 }
 
+// anyRows is the weights whatever the number of their rows: what tells those that calls share.
+func (m *coded) anyRows() coded {
+	all := *m
+	all.n = 0
+	return all
+}
+
 // offsets reports whether there are offsets.
 func (m *coded) offsets() bool { return m.code != "e2m1" && (m.arrays[2] != nil || m.zero != m.mid) }
 
@@ -291,21 +298,22 @@ func (m *coded) offsetColumns() (*onnx.Tensor, error) {
 	return m.columns("_offsets", func(_, offset []float32) []float32 { return offset })
 }
 
-// signed is the codes less their middle, int4 or int8: by columns [k, n], a group of which is in memory, or int8 by
-// rows [n, k].
-func (m *coded) signed(byRows bool) (*onnx.Tensor, error) {
-	if byRows {
-		return m.tensor("_signed", onnx.Int8, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
-			return r.eachRow(func(codes []byte, _, _ []float32) error {
-				for _, q := range codes {
-					if err := w.WriteByte(q - byte(m.mid)); err != nil {
-						return err
-					}
+// signedRows is the codes less their middle, int8 by rows [n, k].
+func (m *coded) signedRows() (*onnx.Tensor, error) {
+	return m.tensor("_signed", onnx.Int8, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
+		return r.eachRow(func(codes []byte, _, _ []float32) error {
+			for _, q := range codes {
+				if err := w.WriteByte(q - byte(m.mid)); err != nil {
+					return err
 				}
-				return nil
-			})
+			}
+			return nil
 		})
-	}
+	})
+}
+
+// signedColumns is the same by columns [k, n], int4 or int8. A group of columns is in memory at a time.
+func (m *coded) signedColumns() (*onnx.Tensor, error) {
 	t := onnx.Int8
 	if m.bits == 4 {
 		t = onnx.Int4

@@ -8,76 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Products is what the products of a model with quantised weights have in common.
-type Products struct {
-	// AccuracyLevel is written on onnxruntime's ops: 0 rounds no activations, 4 rounds them to 8 bits.
-	AccuracyLevel int64
-	// Distinct says that the experts of a token are distinct and count with numbers from 0 on, where that does not
-	// follow from the graph.
-	Distinct bool
-
-	made map[madeKey]*onnx.Value
-}
-
-// madeKey names what several calls share: what is made of a value, in a graph.
-type madeKey struct {
-	graph *onnx.Graph
-	of    *onnx.Value
-	what  string
-}
-
-// shared returns what was made of a value before, or makes it.
-func (c *Call) shared(of *onnx.Value, what string, make func() *onnx.Value) *onnx.Value {
-	if c.Products == nil {
-		c.Products = &Products{}
-	}
-	if c.Products.made == nil {
-		c.Products.made = map[madeKey]*onnx.Value{}
-	}
-	key := madeKey{c.Node.Graph, of, what}
-	if c.Products.made[key] == nil {
-		c.Products.made[key] = make()
-	}
-	return c.Products.made[key]
-}
-
-func (c *Call) accuracyLevel() int64 {
-	if c.Products == nil {
-		return 0
-	}
-	return c.Products.AccuracyLevel
-}
-
-// weight adds a tensor that is made of weights, once for all calls that share the weights.
-func (c *Call) weight(first int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
-	var err error
-	v := c.shared(c.Input(first), what, func() *onnx.Value {
-		var t *onnx.Tensor
-		if t, err = make(); err != nil {
-			return nil
-		}
-		if len(c.Node.Graph.Initializers()) == 0 && c.Input(first).Producer != nil { // in a function's body
-			return c.Constant(t)
-		}
-		return c.Input(first).Graph.AddInitializer(t)
-	})
-	if err != nil { // of dims without a size, which the check of the op refuses
-		panic(err)
-	}
-	return v
-}
-
-// shaped is a tensor with other dims and the same elements, stored once.
-func shaped(make func() (*onnx.Tensor, error), dims ...int64) func() (*onnx.Tensor, error) {
-	return func() (*onnx.Tensor, error) {
-		t, err := make()
-		if err == nil {
-			t.Dims = dims
-		}
-		return t, err
-	}
-}
-
 // product is a mojo.Linear of which the weights are known.
 type product struct {
 	*Call
@@ -118,7 +48,7 @@ func (p *product) offset(y *onnx.Value) *onnx.Value {
 		blocks := p.Op1("Reshape", []*onnx.Value{p.x(), p.Integers(append(shape, p.k/p.block, p.block)...)})
 		return p.Op1("ReduceSum", []*onnx.Value{blocks, p.Integers(-1)}, onnx.IntAttr("keepdims", 0))
 	})
-	offsets := p.weight(fused.LinearCodes, "offset columns", p.offsetColumns)
+	offsets := p.weight(p.coded, fused.LinearCodes, "offset columns", p.offsetColumns)
 	return p.Op1("Add", []*onnx.Value{y, p.Op1("MatMul", []*onnx.Value{sums, offsets})})
 }
 
@@ -144,14 +74,14 @@ func ortLinear(c *Call) error {
 	if p.bits == 8 && c.accuracyLevel() != 4 {
 		return errOther
 	}
-	x, scales := p.x(), p.scales
+	x, scales := p.x(), (*coded).scales
 	half := p.typ == onnx.Float16 && !p.offsets() && p.arrays[1].DataType == onnx.Float16
 	what := "scales"
 	if half {
-		x, scales, what = c.Input(fused.LinearX), p.halfScales, "half scales"
+		x, scales, what = c.Input(fused.LinearX), (*coded).halfScales, "half scales"
 	}
-	inputs := []*onnx.Value{x, c.weight(fused.LinearCodes, "blocks", p.inBlocks),
-		c.weight(fused.LinearCodes, what, scales)}
+	inputs := []*onnx.Value{x, c.byRow(p.coded, "packed", (*coded).packed, p.n, p.k/p.block, p.block*p.bits/8),
+		c.byRow(p.coded, what, scales)}
 	bias := c.Input(fused.LinearBias)
 	within := bias != nil && (half || p.typ == onnx.Float) // the node adds it
 	if within {
@@ -169,18 +99,13 @@ func ortLinear(c *Call) error {
 	return nil
 }
 
-// inBlocks is the codes as MatMulNBits reads them.
-func (m *coded) inBlocks() (*onnx.Tensor, error) {
-	return shaped(m.packed, m.n, m.k/m.block, m.block*m.bits/8)()
-}
-
 // ortWideLinear writes a product with float32 weights.
 func ortWideLinear(c *Call) error {
 	p, err := c.linear()
 	if err != nil {
 		return err
 	}
-	w := c.weight(fused.LinearCodes, "floats", p.floats)
+	w := c.byRow(p.coded, "floats", (*coded).floats)
 	p.finish(c.Add(microsoft, "FusedMatMul", 1, []*onnx.Value{p.x(), w}, onnx.IntAttr("transB", 1))[0])
 	return nil
 }
@@ -191,8 +116,8 @@ func standardLinear(c *Call) error {
 	if err != nil {
 		return err
 	}
-	codes := c.weight(fused.LinearCodes, "signed columns", func() (*onnx.Tensor, error) { return p.signed(false) })
-	scales := c.weight(fused.LinearCodes, "scale columns", p.scaleColumns)
+	codes := c.weight(p.coded, fused.LinearCodes, "signed columns", p.signedColumns)
+	scales := c.weight(p.coded, fused.LinearCodes, "scale columns", p.scaleColumns)
 	w := c.Op1("DequantizeLinear", []*onnx.Value{codes, scales}, onnx.IntAttr("axis", 0),
 		onnx.IntAttr("block_size", p.block))
 	p.finish(p.offset(c.Op1("MatMul", []*onnx.Value{p.x(), w})))
@@ -212,7 +137,7 @@ func (c *Call) table() (*coded, error) {
 func (c *Call) rowOffset(w *coded, y *onnx.Value) {
 	if w.offsets() {
 		rank := len(c.Dims(fused.EmbeddingIDs))
-		offsets := c.pick(c.weight(fused.EmbeddingCodes, "offset rows", w.rowOffsets))
+		offsets := c.pick(c.byRow(w, "offset rows", (*coded).rowOffsets))
 		blocks := c.Op1("Reshape", []*onnx.Value{y, c.Integers(append(make([]int64, rank), w.k/w.block, w.block)...)})
 		sum := c.Op1("Add", []*onnx.Value{blocks, c.Op1("Unsqueeze", []*onnx.Value{offsets, c.Integers(-1)})})
 		y = c.Op1("Reshape", []*onnx.Value{sum, c.Integers(append(make([]int64, rank), w.k)...)})
@@ -226,11 +151,14 @@ func (c *Call) pick(table *onnx.Value) *onnx.Value {
 
 // ortWideEmbedding takes the rows of a product's weight that was made float32.
 func ortWideEmbedding(c *Call) error {
-	table := c.Products.find(c.Input(fused.EmbeddingCodes), "floats")
-	if table == nil {
+	w, err := c.table()
+	if err != nil {
+		return err
+	}
+	if c.Products.rows[madeKey{nil, c.Products.withMostRows(w), "floats"}] == nil {
 		return errOther
 	}
-	c.Output(0, c.pick(table))
+	c.Output(0, c.pick(c.byRow(w, "floats", (*coded).floats)))
 	return nil
 }
 
@@ -240,30 +168,11 @@ func ortEmbedding(c *Call) error {
 	if err != nil {
 		return err
 	}
-	codes := c.Input(fused.EmbeddingCodes)
-	packed := w.packed
-	if v := c.Products.find(codes, "blocks"); v != nil && v.Const != nil {
-		packed = shaped(func() (*onnx.Tensor, error) { return v.Const.Tied(w.name + "_packed"), nil }, w.n,
-			w.k*w.bits/8)
-	}
-	y := c.Add(microsoft, "GatherBlockQuantized", 1, []*onnx.Value{c.weight(fused.EmbeddingCodes, "rows", packed),
-		c.Input(fused.EmbeddingIDs), c.weight(fused.EmbeddingCodes, "scales", w.scales)},
+	y := c.Add(microsoft, "GatherBlockQuantized", 1, []*onnx.Value{c.byRow(w, "packed", (*coded).packed),
+		c.Input(fused.EmbeddingIDs), c.byRow(w, "scales", (*coded).scales)},
 		onnx.IntAttr("bits", w.bits), onnx.IntAttr("block_size", w.block), onnx.IntAttr("gather_axis", 0),
 		onnx.IntAttr("quantize_axis", 1))[0]
 	c.rowOffset(w, y)
-	return nil
-}
-
-// find returns what was made of weights.
-func (p *Products) find(of *onnx.Value, what string) *onnx.Value {
-	if p == nil {
-		return nil
-	}
-	for key, v := range p.made {
-		if key.of == of && key.what == what && v != nil {
-			return v
-		}
-	}
 	return nil
 }
 
@@ -274,8 +183,8 @@ func standardEmbedding(c *Call) error {
 	if err != nil {
 		return err
 	}
-	codes := c.weight(fused.EmbeddingCodes, "signed rows", func() (*onnx.Tensor, error) { return w.signed(true) })
-	scales := c.weight(fused.EmbeddingCodes, "scales", w.scales)
+	codes := c.byRow(w, "signed rows", (*coded).signedRows)
+	scales := c.byRow(w, "scales", (*coded).scales)
 	c.rowOffset(w, c.Op1("DequantizeLinear", []*onnx.Value{c.pick(codes), c.pick(scales)},
 		onnx.IntAttr("axis", -1), onnx.IntAttr("block_size", w.block)))
 	return nil

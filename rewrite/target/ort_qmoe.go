@@ -59,7 +59,7 @@ func ortQMoE(c *Call) error {
 		c.Integers(-1, hidden)})
 	chosen, counts := c.ofAllExperts(experts)
 	matrix := func(m *coded, input int, what string, n, width int64, make func() (*onnx.Tensor, error)) *onnx.Value {
-		return c.weight(input, what, shaped(make, experts, n, width))
+		return c.weight(m, input, what, shaped(make, experts, n, width))
 	}
 	inputs := []*onnx.Value{x, chosen,
 		matrix(up, fused.QMoEGateUpCodes, "experts", rows, hidden*up.bits/8, up.packed),

@@ -4,7 +4,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,8 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 	"quotedNames": func(params []fused.Param) string {
 		return joined(params, func(p fused.Param) string { return strconv.Quote(p.Name) })
 	},
-	"numbers": func(list []int) string { return braces(list, strconv.Itoa) },
-	"shapes":  func(list [][]int64) string { return braces(list, shape) },
+	"numbers": func(list []int) string { return words(list, strconv.Itoa) },
+	"shapes":  func(list [][]int64) string { return words(list, shape) },
 	"json": func(v any) (string, error) {
 		b, err := json.Marshal(v)
 		return string(b), err
@@ -68,8 +67,7 @@ func joined[T any](list []T, text func(T) string) string {
 	return strings.Join(mapped(list, text), ", ")
 }
 
-// braces is joined as an initializer in C++.
-func braces[T any](list []T, text func(T) string) string { return "{" + joined(list, text) + "}" }
+func words[T any](list []T, text func(T) string) string { return strings.Join(mapped(list, text), " ") }
 
 func upper(d fused.Device) string { return strings.ToUpper(string(d)) }
 
@@ -117,38 +115,18 @@ func camel(name string) string {
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
 	onnx.Int64: "kI64", onnx.Int8: "kI8", onnx.Uint8: "kU8"}
 
-// shape is a vector of dimensions in C++; an input that is left out has the shape kLeftOut.
+// shape is written as [2,3]; that of an input which is left out is "-".
 func shape(dims []int64) string {
 	if dims == nil {
-		return "kLeftOut"
+		return "-"
 	}
-	return braces(dims, func(d int64) string { return strconv.FormatInt(d, 10) })
+	return "[" + strings.Join(mapped(dims, func(d int64) string { return strconv.FormatInt(d, 10) }), ",") + "]"
 }
 
-// set lists the attributes of a kind with their values in C++.
+// set lists the attributes of a kind with their values.
 func set(attributes []*onnx.Attribute, kind string) string {
 	of := slices.DeleteFunc(slices.Clone(attributes), func(a *onnx.Attribute) bool { return kinds[a.Type] != kind })
-	return joined(of, func(a *onnx.Attribute) string {
-		value := literal(a.Float)
-		switch a.Type {
-		case onnx.AttrInt:
-			value = strconv.FormatInt(a.Int, 10)
-		case onnx.AttrString:
-			value = strconv.Quote(a.String)
-		}
-		return fmt.Sprintf("{%q, %s}", a.Name, value)
-	})
-}
-
-func literal(v float32) string {
-	if math.IsInf(float64(v), 0) {
-		return map[bool]string{true: "-INFINITY", false: "INFINITY"}[v < 0]
-	}
-	text := strconv.FormatFloat(float64(v), 'g', -1, 32)
-	if !strings.ContainsAny(text, ".e") {
-		text += ".0"
-	}
-	return text + "f"
+	return words(of, func(a *onnx.Attribute) string { return fmt.Sprint(a.Name, "=", valueOf(a)) })
 }
 
 // required is how many parameters come before those that may be left out.

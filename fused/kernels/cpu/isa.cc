@@ -22,12 +22,17 @@ bool HasAVX2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+#if defined(MOJO_EMULATE_AVX512)
+bool HasAVX512() { return HasAVX2(); }
+bool HasVNNI() { return HasAVX2(); }
+#else
 bool HasAVX512() {
   return HasAVX2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
+#endif
 #endif
 
 #if defined(MOJO_DOTPROD)

@@ -132,10 +132,11 @@ __device__ __forceinline__ uint32_t Widened(uint32_t codes, int half, uint32_t f
 // kGreat are the bits of exponents above which the factor is no number of bfloat16.
 constexpr uint32_t kGreat = 0x80808080;
 
-// FactorsOf is 2^(e - 127) times 2^126 of four rows, each in both halves; exponents is a byte e of each, up to 128.
-__device__ __forceinline__ void FactorsOf(uint32_t exponents, uint32_t (&factors)[4]) {
+// FactorsOf is 2^(e - 127) times 2^126 of a few rows, each in both halves; exponents is a byte e of each, up to 128.
+template <int kRows>
+__device__ __forceinline__ void FactorsOf(uint32_t exponents, uint32_t (&factors)[kRows]) {
 #pragma unroll
-  for (int row = 0; row < 4; ++row) {
+  for (int row = 0; row < kRows; ++row) {
     factors[row] = __byte_perm(exponents, 0, 0x4040 + row * 0x0101) * 0x80 + 0x3f003f00;
   }
 }

@@ -19,13 +19,16 @@ namespace mojo {
 constexpr int kPlacePanels = 16;
 
 // Layout is how a block divides shared memory for kTokens, with weights of e4m3 (kEightBits) or e2m1. A step is 128
-// bytes of each token: the columns that share a scale of e4m3, or two units of e2m1. Several blocks
-// with few tokens run on a multiprocessor, so that one widens while another waits.
+// bytes of each token: the columns that share a scale of e4m3, or two units of e2m1. Several blocks with few tokens run
+// on a multiprocessor, so that one widens while another waits; with many it has four warpgroups that multiply for that,
+// of 64 rows each instead of two of 128.
 template <bool kEightBits, int kTokens>
 struct Layout {
   static constexpr int kBlocks = kEightBits || kTokens > 32 ? 1 : kTokens == 32 ? 2 : 3;  // on a multiprocessor
-  static constexpr int kLoaders = kBlocks == 3 ? 32 : kBlocks == 2 ? 64 : kGroup;         // threads that load
-  static constexpr int kThreads = 2 * kGroup + kLoaders;
+  static constexpr int kOperands = !kEightBits && kTokens == 128 ? 1 : 2;                // of 64 rows of a warpgroup
+  static constexpr int kMultipliers = kPlacePanels * kPanelRows / (64 * kOperands) * kGroup;  // threads that multiply
+  static constexpr int kLoaders = kBlocks == 3 ? 32 : kBlocks == 2 ? 64 : kGroup;              // that load
+  static constexpr int kThreads = kMultipliers + kLoaders;
   static constexpr int kSteps = kEightBits ? 1 : 2;  // of a stage
   static constexpr int kStepUnits = kEightBits ? 4 : 2;
   static constexpr int kUnits = kSteps * kStepUnits;
@@ -37,15 +40,19 @@ struct Layout {
   static constexpr int kScaleBytes = kEightBits ? 4 * (kPlacePanels + kTokens) : kPlacePanels * kUnits * 16;
   static constexpr int kStageBytes = (kScalesAt + kScaleBytes + 1023) / 1024 * 1024;
   static constexpr int kStages = (kBlocks == 3 ? 74 : kBlocks == 2 ? 111 : 222) * 1024 / kStageBytes;
-  // After the stages: choices and weights of both groups, the greatest activations of each warp, places and barriers.
+  // After the stages: choices and weights of each group, the greatest activations of each warp, places and barriers.
   static constexpr int kChoicesAt = kStages * kStageBytes;
-  static constexpr int kGreatestAt = kChoicesAt + 2 * kTokens * 8;
+  static constexpr int kGreatestAt = kChoicesAt + kMultipliers / kGroup * kTokens * 8;
   static constexpr int kPlacesAt = kGreatestAt + (kEightBits ? 8 * kTokens * 4 : 0);
   static constexpr int kFullAt = kPlacesAt + kStages * 16;
   static constexpr int kFreeAt = kFullAt + kStages * 8;
   static constexpr int kBytes = kFreeAt + kStages * 8;
   static_assert(kBytes <= (kBlocks == 3 ? 75 : kBlocks == 2 ? 113 : 227) * 1024, "shared memory");
 };
+
+// Sums are what a lane adds up: of each operand 8 * kTokens columns.
+template <bool kEightBits, int kTokens>
+using Sums = float[Layout<kEightBits, kTokens>::kOperands][kTokens / 8][4];
 
 // HopperCall is what the kernels need to know of a product.
 struct HopperCall {
@@ -57,6 +64,7 @@ struct HopperCall {
   int row_blocks, split;
   int halves;  // gates and ups lie in halves
   int narrow;  // y cannot be stored four numbers at a time
+  uint64_t stay;  // how long L2 is to keep weights
   CUtensorMap codes, scales;
 };
 
@@ -74,6 +82,21 @@ __device__ __forceinline__ int PanelOf(const HopperCall& a, int row_block, int s
   if (panel >= (a.halves ? half : a.panels)) return -1;
   return a.halves && s % 2 != 0 ? panel + half : panel;
 }
+
+// LaneRows are the rows of weights that a lane multiplies: 2 * kOperands of a panel, row and the next ones. Warps have
+// two panels, slots 2 * pair and the next of a place, and with one operand half of both.
+template <int kOperands>
+struct LaneRows {
+  int pair, last, row;
+
+  __device__ __forceinline__ LaneRows() {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, among = lane / 4 % 4;
+    pair = kOperands == 2 ? warp : warp / 2;
+    last = lane / 16;
+    row = kOperands == 2 ? among * 4 : warp % 2 * 8 + among * 2;
+  }
+  __device__ __forceinline__ int Slot() const { return pair * 2 + last; }
+};
 
 // CountPlaces is how many places there are; EntryOf is what of the plan belongs to one, and PlaceOf the place itself.
 template <int kTokens>
@@ -105,6 +128,25 @@ struct Span {
   }
 };
 
+// CopyPieces starts the copies of a token's pieces, one of each step, where is: number piece of those from base on, and
+// those 128 bytes further. Beyond left bytes they are zero. Few instructions, since threads that multiply wait for each.
+template <int kSteps, int kTokenBytes>
+__device__ __forceinline__ void CopyPieces(uint32_t to, const char* base, uint32_t piece, int left, bool is) {
+  static_assert(kSteps <= 2, "steps of a stage");
+  asm volatile(
+      "{\n\t"
+      ".reg .pred is, more;\n\t"
+      ".reg .u64 from;\n\t"
+      "setp.ne.b32 is, %3, 0;\n\t"
+      "setp.gt.and.s32 more, %6, 1, is;\n\t"
+      "mad.wide.u32 from, %2, 16, %1;\n\t"
+      "@is cp.async.cg.shared.global.L2::128B [%0], [from], 16, %4;\n\t"
+      "@more cp.async.cg.shared.global.L2::128B [%0 + %7], [from + 128], 16, %5;\n\t"
+      "}" ::"r"(to),
+      "l"(base), "r"(piece), "r"(static_cast<int>(is)), "r"(left > 0 ? 16 : 0), "r"(left > 128 ? 16 : 0), "n"(kSteps),
+      "n"(kTokenBytes));
+}
+
 // CopyPanels starts the copies of a stage's panels and scales. In halves, ups come after all gates.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& place, int k, uint32_t stage,
@@ -114,9 +156,9 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
   const int panel = place.row_block * (a.halves ? kPlacePanels / 2 : kPlacePanels);
   ArriveExpecting(full, kCodes + (kEightBits ? 0 : kFactors));
   CopyBox(stage + L::kCodesAt, &a.codes, full, k * (L::kUnits * L::kUnitBytes / 8), panel, 0, place.expert, 0,
-          kStayFirst);
+          a.stay);
   if (!kEightBits)
-    CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, kStayFirst);
+    CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, a.stay);
 }
 
 // LoadPlaces loads what the block multiplies, by all threads that load. Weights of the second product's first stages
@@ -128,7 +170,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
   constexpr int kColumnBytes = kEightBits ? 1 : 2;
   const uint32_t shared = SharedAddress(memory), full = shared + L::kFullAt, free = shared + L::kFreeAt;
   Place* const places = reinterpret_cast<Place*>(memory + L::kPlacesAt);
-  const int n = threadIdx.x - 2 * kGroup, line = a.units * 32 * kColumnBytes;  // bytes
+  const int n = threadIdx.x - L::kMultipliers, line = a.units * 32 * kColumnBytes;  // bytes
   const Span<L::kUnits> span(a);
   Ring<L::kStages> ring;
   bool waited = kKind != kCodedOutputs;
@@ -155,44 +197,38 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       waited = true;
     }
     // Of the last line those beyond the tile's tokens are the last one once more: nobody reads their sums.
-    const char* from[kCopies];
+    uint32_t from[kCopies];  // where its tokens begin, in pieces of 16 bytes
     const auto row_of = [&](int i) {
       const int at = place.first + min(i, place.count - 1);
       return kKind == kCodedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
     };
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      from[i] = static_cast<const char*>(a.x.numbers) + static_cast<size_t>(row_of(n / 8 + kLines * i)) * line +
-                span.begin * L::kSteps * 128 + n % 8 * 16;
+      from[i] = static_cast<uint32_t>(row_of(n / 8 + kLines * i)) * (line / 16) + n % 8;
     }
-    const float* scale = nullptr;  // e4m3: of this thread's panel or token
-    uint32_t scale_to = 0;
-    if (kEightBits && n < kPlacePanels) {
-      const int number = max(PanelOf(a, place.row_block, n), 0);
-      scale = static_cast<const float*>(a.p.weights.scale) +
-              (static_cast<size_t>(place.expert) * a.panels + number) * (a.units / 4);
-      scale_to = n * 4;
-    } else if (kEightBits && n >= L::kLoaders - kTokens) {
-      scale = a.x.steps + static_cast<size_t>(row_of(n - (L::kLoaders - kTokens))) * (a.units / 4);
-      scale_to = (kPlacePanels + n - (L::kLoaders - kTokens)) * 4;
+    // e4m3: of this thread's token, and of its panel.
+    constexpr int kScaledPanels = L::kLoaders - kPlacePanels;  // threads before those that have one
+    const float *step_of = nullptr, *scale_of = nullptr;
+    if (kEightBits && n < kTokens) step_of = a.x.steps + static_cast<size_t>(row_of(n)) * (a.units / 4);
+    if (kEightBits && n >= kScaledPanels) {
+      const int number = max(PanelOf(a, place.row_block, n - kScaledPanels), 0);
+      scale_of = static_cast<const float*>(a.p.weights.scale) +
+                 (static_cast<size_t>(place.expert) * a.panels + number) * (a.units / 4);
     }
     for (int k = span.begin; k < span.end; ++k) {
       const uint32_t stage = shared + ring.stage * L::kStageBytes, filled = full + ring.stage * 8;
       WaitForPhase(free + ring.stage * 8, ring.parity ^ 1);
       if (n == 0 && k >= begun) begin(ring.stage, k);
+      const char* const numbers = static_cast<const char*>(a.x.numbers) + k * (L::kSteps * 128);
+      const int left = line - k * L::kSteps * 128 - n % 8 * 16;  // bytes of the line from there on
 #pragma unroll
-      for (int step = 0; step < L::kSteps; ++step) {
-        const int bytes = (k * L::kSteps + step) * 128 + n % 8 * 16 < line ? 16 : 0;
-#pragma unroll
-        for (int i = 0; i < kCopies; ++i) {
-          CopyPiece(stage + step * L::kTokenBytes + Swapped(n / 8 + i * kLines, n % 8, 8), from[i], bytes,
-                    i * kLines < place.count);
-          from[i] += 128;
-        }
+      for (int i = 0; i < kCopies; ++i) {
+        CopyPieces<L::kSteps, L::kTokenBytes>(stage + Swapped(n / 8 + i * kLines, n % 8, 8), numbers, from[i], left,
+                                              i * kLines < place.count);
       }
-      if (kEightBits && scale != nullptr) {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(stage + L::kScalesAt + scale_to), "l"(scale + k));
-      }
+      const uint32_t scales = stage + L::kScalesAt;
+      if (step_of != nullptr) CopyFew<4>(scales + (kPlacePanels + n) * 4, step_of + k);
+      if (scale_of != nullptr) CopyFew<4>(scales + (n - kScaledPanels) * 4, scale_of + k);
       ArriveAfterCopies(filled);
       ring.Advance();
     }

@@ -324,10 +324,10 @@ cudaError_t Few(const CodedProduct& p, Form f, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t CodedRows(const CodedProduct& p, bool some, cudaStream_t stream) {
+cudaError_t CodedRows(const CodedProduct& p, int tokens, cudaStream_t stream) {
   const Form f = FormOf(p);
   if (!f.call.Plain()) return Few<kFewTiles, false>(p, f, stream);
-  return some ? Few<kSomeTiles, true>(p, f, stream) : Few<kFewTiles, true>(p, f, stream);
+  return tokens == kSomeTokens ? Few<kSomeTiles, true>(p, f, stream) : Few<kFewTiles, true>(p, f, stream);
 }
 
 Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room) {

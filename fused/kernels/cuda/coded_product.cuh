@@ -15,6 +15,22 @@ enum CodedKind {
   kCodedOutputs,  // of what is activated, plus bias, times the tokens' weights: float32 by choice
 };
 
+// CodedWay is the kernels that multiply.
+enum CodedWay {
+  kCodedDirect,  // of a few rows or choices, without a plan: CodedDirect
+  kCodedHopper,  // by wgmma, on compute capability 9.0: CodedHopper
+  kCodedRows,    // of few rows of activations for each matrix: CodedRows
+  kCodedTiles,   // of many: CodedTiles
+};
+
+// CodedConfig is what can be chosen of a product or of both of experts: whatever takes them is right, and more or less
+// fast. ConfigOfExperts and ConfigOfLinear choose (coded_config.cu).
+struct CodedConfig {
+  CodedWay way;
+  int tokens;  // of a tile. kCodedHopper: 16, 32 or 128 with MXFP4, 64 or 128 with e4m3
+  int split;   // kCodedHopper: 1, 2, 4 or 8 blocks that share the columns of a place; 0: what balances the device
+};
+
 // Prepared is activations as tiles take them: their parts as matrices, and by block of 32 columns the rows' steps, and
 // by block of a factor their sums.
 struct Prepared {
@@ -53,9 +69,12 @@ struct CodedProduct {
   MoEPlan plan;
 };
 
+CodedConfig ConfigOfExperts(const CodedProduct& first, const CodedProduct& second);
+CodedConfig ConfigOfLinear(const CodedProduct& p);
+
 // CodedRows launches the way of few rows, with kFewTokens at once, or with kSomeTokens where the kernels have that (of
 // bfloat16, not rounded) and kind is kCodedLinear; x is aligned to 16 bytes.
-cudaError_t CodedRows(const CodedProduct& p, bool some, cudaStream_t stream);
+cudaError_t CodedRows(const CodedProduct& p, int tokens, cudaStream_t stream);
 
 // DirectTakes reports whether CodedDirect has a product: of up to kFewTokens rows, or so many choices of experts as are
 // found without a plan. There results of kCodedGateUp and activations of kCodedOutputs lie by choice.
@@ -79,9 +98,6 @@ struct Operands {
 // activations rounded to that, and with pairs where it is the first of experts.
 bool HopperTakes(const CodedProduct& p);
 
-// HopperTokens is the width of their tiles where so many rows of activations share a matrix on average.
-int HopperTokens(const CodedProduct& p, size_t average);
-
 // HopperHas reports whether they have tiles of that width, whose columns so many blocks share (0: as CodedHopper
 // chooses).
 bool HopperHas(const CodedProduct& p, int tokens, int split);
@@ -91,7 +107,8 @@ Operands DivideOperands(const CodedProduct& p, Room<256>* room);
 cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream);
 
 // CodedHopper launches a product. kCodedGateUp writes operands of the second one.
-cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, const Operands& to, cudaStream_t stream);
+cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,
+                        cudaStream_t stream);
 
 }  // namespace mojo
 

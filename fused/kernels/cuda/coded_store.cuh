@@ -12,23 +12,26 @@ namespace mojo {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // StoreProducts adds the bias, multiplies with the tokens' weights where there are experts, and stores.
-template <int kTokens>
+template <bool kEightBits, int kTokens, CodedKind kKind>
 __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& place, const int2* choices,
-                                              const float (&sum)[2][kTokens / 8][4]) {
+                                              const Sums<kEightBits, kTokens>& sum) {
+  constexpr int kRows = 2 * Layout<kEightBits, kTokens>::kOperands;  // of a lane
   const CodedProduct& p = a.p;
-  const int lane = threadIdx.x % 32, quad = lane / 4 % 4 * 4;
-  const int panel = PanelOf(a, place.row_block, threadIdx.x / 32 * 2 + lane / 16);
+  const LaneRows<kRows / 2> of;
+  const int lane = threadIdx.x % 32, panel = PanelOf(a, place.row_block, of.Slot());
   if (panel < 0) return;
-  const size_t row = static_cast<size_t>(panel) * kPanelRows + quad, n = p.weights.n;
+  const uint32_t row = static_cast<uint32_t>(panel) * kPanelRows + of.row, n = static_cast<uint32_t>(p.weights.n);
   if (row >= n) return;
-  const bool linear = p.kind == kCodedLinear;
-  float bias[4] = {};
+  float bias[kRows] = {};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     if (p.bias == nullptr || row + i >= n) continue;
-    bias[i] =
-        linear ? Number(p.bias, row + i, p.y_type) : static_cast<const float*>(p.bias)[place.expert * n + row + i];
+    bias[i] = kKind == kCodedLinear
+                  ? Number(p.bias, row + i, p.y_type)
+                  : static_cast<const float*>(p.bias)[static_cast<size_t>(place.expert) * n + row + i];
   }
+  const uint32_t size = p.y_type == kMojoFloat32 ? 4 : 2;
+  char* const y = static_cast<char*>(p.y) + static_cast<size_t>(row) * size;
 #pragma unroll
   for (int c = 0; c < kTokens / 8; ++c) {
     if (c * 8 >= place.count) break;
@@ -36,50 +39,52 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
     for (int i = 0; i < 2; ++i) {
       const int token = c * 8 + lane % 4 * 2 + i;
       if (token >= place.count) continue;
-      float v[4] = {sum[0][c][i] + bias[0], sum[0][c][i + 2] + bias[1], sum[1][c][i] + bias[2],
-                    sum[1][c][i + 2] + bias[3]};
-      size_t at = place.first + token;
-      if (!linear) {
-        const float weight = __int_as_float(choices[token].y);
-        at = choices[token].x;
+      float v[kRows];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] *= weight;
+      for (int j = 0; j < kRows; ++j) v[j] = sum[j / 2][c][i + j % 2 * 2] + bias[j];
+      uint32_t at = place.first + token;
+      if (kKind == kCodedOutputs) {
+        const int2 choice = choices[token];
+        at = choice.x;
+#pragma unroll
+        for (int j = 0; j < kRows; ++j) v[j] *= __int_as_float(choice.y);
       }
-      at = at * n + row;
+      char* const to = y + static_cast<uint64_t>(at) * (n * size);
       if (a.narrow) {
 #pragma unroll 1
-        for (int j = 0; j < 4; ++j) {
-          if (row + j < n) PutNumber(p.y, at + j, p.y_type, v[0]);
-          v[0] = v[1], v[1] = v[2], v[2] = v[3];
+        for (int j = 0; j < kRows; ++j) {
+          if (row + j < n) PutNumber(to, j, p.y_type, v[0]);
+#pragma unroll
+          for (int next = 1; next < kRows; ++next) v[next - 1] = v[next];
         }
       } else if (p.y_type == kMojoFloat32) {
-        StorePack(static_cast<float*>(p.y) + at, PackFloats<float>(v));
+        StorePack(reinterpret_cast<float*>(to), PackFloats<float>(v));
+      } else if (kKind == kCodedLinear && p.y_type == kMojoFloat16) {
+        StorePack(reinterpret_cast<Half*>(to), PackFloats<Half>(v));
       } else {
-        const Pack<Half, 4> half = PackFloats<Half>(v);
-        Pack<BFloat, 4> pack = PackFloats<BFloat>(v);
-        if (p.y_type == kMojoFloat16) pack.words[0] = half.words[0], pack.words[1] = half.words[1];
-        StorePack(static_cast<BFloat*>(p.y) + at, pack);
+        StorePack(reinterpret_cast<BFloat*>(to), PackFloats<BFloat>(v));
       }
     }
   }
 }
 
-// PairUp puts two gates and their ups of two tokens side by side, [pair * 2 + token], and counts the pairs that the
-// lane is left with from 0 on in its panel. In halves, a lane and the one 16 further have four gates and their ups.
-template <int kTokens>
-__device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[2][kTokens / 8][4], int c,
-                                       float (&gate)[4], float (&up)[4]) {
+// PairUp puts gates and their ups of two tokens side by side, [pair * 2 + token]: as many pairs as there are operands,
+// of those that the lane's rows are or, in halves, half of those of the lane and the one 16 further.
+template <int kOperands, int kTokens>
+__device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[kOperands][kTokens / 8][4], int c,
+                                       float (&gate)[2 * kOperands], float (&up)[2 * kOperands]) {
   const bool last = threadIdx.x % 32 >= 16;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2 * kOperands; ++i) {
     const int pair = i / 2, token = i % 2;
     if (!a.halves) {
       gate[i] = sum[pair][c][token];
       up[i] = sum[pair][c][token + 2];
     } else {
-      const float other = __shfl_xor_sync(0xffffffffu, last ? sum[0][c][i] : sum[1][c][i], 16);
-      gate[i] = last ? other : sum[0][c][i];
-      up[i] = last ? sum[1][c][i] : other;
+      const float first = sum[0][c][i], second = kOperands == 2 ? sum[kOperands - 1][c][i] : sum[0][c][i + 2];
+      const float other = __shfl_xor_sync(0xffffffffu, last ? first : second, 16);
+      gate[i] = last ? other : first;
+      up[i] = last ? second : other;
     }
   }
 }
@@ -87,60 +92,67 @@ __device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[2
 // StoreActivated adds the biases, activates, and stores what the second product reads.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place& place, char* memory,
-                                               float (&sum)[2][kTokens / 8][4]) {
+                                               Sums<kEightBits, kTokens>& sum) {
   typedef Layout<kEightBits, kTokens> L;
+  constexpr int kPairs = L::kOperands;  // of a lane
   const CodedProduct& p = a.p;
   const MojoMoEArgs& m = p.moe;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4 % 4 * 4, last = lane / 16;
+  const LaneRows<L::kOperands> of;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int inner = static_cast<int>(m.inner);
-  // The first of two pairs.
-  const int pair = a.halves ? (place.row_block * (kPlacePanels / 2) + warp) * kPanelRows + quad + 2 * last
-                            : ((place.row_block * kPlacePanels + warp * 2 + last) * kPanelRows + quad) / 2;
+  // The first of the lane's pairs.
+  const int pair = a.halves
+                       ? (place.row_block * (kPlacePanels / 2) + of.pair) * kPanelRows + of.row + kPairs * of.last
+                       : ((place.row_block * kPlacePanels + of.Slot()) * kPanelRows + of.row) / 2;
   const bool is = pair < inner;
-  float gate_bias[2] = {}, up_bias[2] = {};
+  float gate_bias[kPairs] = {}, up_bias[kPairs] = {};
   if (p.bias != nullptr && is) {
     const float* const bias = static_cast<const float*>(p.bias) + place.expert * p.weights.n;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kPairs; ++i) {
       gate_bias[i] = bias[GateRow(m, pair + i)];
       up_bias[i] = bias[UpRow(m, pair + i)];
     }
   }
   float* const greatest = reinterpret_cast<float*>(memory + L::kGreatestAt);  // [warp][token]
+  // bfloat16: the pair's place in the lane's first token, and the tokens that there are from that on. Pairs are even
+  // where there are two, and what comes after an even column lies 8 further.
+  BFloat* to = static_cast<BFloat*>(a.to.numbers) + static_cast<size_t>(place.first + lane % 4 * 2) * inner +
+               SwappedColumn(pair);
+  const int left = is ? place.count - lane % 4 * 2 : 0;
 #pragma unroll
   for (int c = 0; c < kTokens / 8; ++c) {
     if (c * 8 >= place.count) break;
-    float gate[4], up[4];
-    PairUp<kTokens>(a, sum, c, gate, up);
+    float gate[2 * kPairs], up[2 * kPairs];
+    PairUp<kPairs, kTokens>(a, sum, c, gate, up);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kPairs; ++i) {
       gate[i] += gate_bias[i / 2];
       up[i] += up_bias[i / 2];
     }
-    Activate4(m, gate, up);
+    ActivatePairs(m, gate, up);
     const int token = c * 8 + lane % 4 * 2;
     if constexpr (kEightBits) {
-      float most[2] = {fmaxf(fabsf(gate[0]), fabsf(gate[2])), fmaxf(fabsf(gate[1]), fabsf(gate[3]))};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (!is) most[i] = 0;
+        float most = is ? fabsf(gate[i]) : 0;
+        if (is && kPairs == 2) most = fmaxf(most, fabsf(gate[2 * kPairs - 2 + i]));
 #pragma unroll
-        for (int step = 4; step < 32; step *= 2) most[i] = fmaxf(most[i], __shfl_xor_sync(0xffffffffu, most[i], step));
-        if (lane < 4) greatest[warp * kTokens + token + i] = most[i];
+        for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+        if (lane < 4) greatest[warp * kTokens + token + i] = most;
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sum[0][c][i] = gate[i];
+      for (int i = 0; i < 2 * kPairs; ++i) sum[0][c][i] = gate[i];
     } else {
-      BFloat* const to = static_cast<BFloat*>(a.to.numbers) + static_cast<size_t>(place.first + token) * inner;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (is && token + i % 2 < place.count)
-          to[i % 2 * inner + SwappedColumn(pair + i / 2)] = FromFloat<BFloat>(gate[i]);
+      for (int i = 0; i < 2 * kPairs; ++i) {
+        if (c * 8 + i % 2 < left) to[i % 2 * inner + i / 2 * 8] = FromFloat<BFloat>(gate[i]);
       }
+      to += 8 * inner;
     }
   }
   if constexpr (kEightBits) {
-    WaitForGroup<2 * kGroup>(2);
+    WaitForGroup<L::kMultipliers>(2);
     const size_t blocks = inner / 128;
 #pragma unroll
     for (int c = 0; c < kTokens / 8; ++c) {
@@ -151,7 +163,7 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
         if (token >= place.count) continue;
         float most = 0;
 #pragma unroll
-        for (int w = 0; w < 8; ++w) most = fmaxf(most, greatest[w * kTokens + token]);
+        for (int w = 0; w < L::kMultipliers / 32; ++w) most = fmaxf(most, greatest[w * kTokens + token]);
         const float factor = FactorOfBlock(most);
         const size_t at = place.first + token;
         if (is) {
@@ -161,7 +173,7 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
         if (warp == 0 && lane < 4) a.to.steps[at * blocks + place.row_block] = most / 448.0f;
       }
     }
-    WaitForGroup<2 * kGroup>(2);
+    WaitForGroup<L::kMultipliers>(2);
   }
 }
 

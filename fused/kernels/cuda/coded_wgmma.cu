@@ -31,10 +31,10 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
       own = make_int2(__ldcg(a.p.plan.choice + place.first + n),
                       __float_as_int(__ldcg(a.p.plan.weight + place.first + n)));
     }
-    float sum[2][kTokens / 8][4];
+    Sums<kEightBits, kTokens> sum;
     MultiplyPlace<kEightBits, kTokens, kTokens <= 32 || kEightBits ? 1 : 4>(a, span, place, shared, &ring, sum);
     if (a.split > 1) {
-      AddUp<kTokens>(a.split, place.count, memory, sum);
+      AddUp<kEightBits, kTokens>(a.split, place.count, memory, sum);
       if (blockIdx.x % a.split != 0) return;
     }
     if constexpr (kKind == kCodedGateUp) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
         if (n < kTokens) choices[n] = own;
         WaitForGroup<kGroup>(3 + group);
       }
-      StoreProducts<kTokens>(a, place, choices, sum);
+      StoreProducts<kEightBits, kTokens, kKind>(a, place, choices, sum);
     }
   } while (a.split == 1);
 }
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
     const uint32_t shared = SharedAddress(memory);
     for (int s = 0; s < L::kStages; ++s) {
       InitBarrier(shared + L::kFullAt + s * 8, L::kLoaders + 1);
-      InitBarrier(shared + L::kFreeAt + s * 8, 2 * kGroup / 32);
+      InitBarrier(shared + L::kFreeAt + s * 8, L::kMultipliers / 32);
     }
     ShowBarriers();
   }
@@ -76,15 +76,15 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
     WaitForPrevious();
     if (static_cast<int>(blockIdx.x) / a.split >= CountPlaces<kTokens>(a)) return;
   }
-  if (threadIdx.x >= 2 * kGroup) {
-    if constexpr (L::kBlocks == 1) GiveRegisters<88>();
+  if (threadIdx.x >= L::kMultipliers) {
+    if constexpr (L::kLoaders == kGroup) GiveRegisters<L::kOperands == 1 ? 32 : 88>();
     LoadPlaces<kEightBits, kTokens, kKind>(a, memory);
     if (a.split > 1) {
       asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
       WaitForCluster();
     }
   } else {
-    if constexpr (L::kBlocks == 1) TakeRegisters<208>();
+    if constexpr (L::kLoaders == kGroup) TakeRegisters<L::kOperands == 1 ? 112 : 208>();
     MultiplyPlaces<kEightBits, kTokens, kKind>(a, memory);
   }
   // No block of a cluster ends while the first one reads its memory.
@@ -186,9 +186,10 @@ cudaError_t Run(HopperCall a, cudaStream_t stream) {
   const double hit = linear ? 0 : m.experts * (1 - pow(1 - 1.0 / m.experts, static_cast<double>(choices)));
   const double likely = linear ? tiles : fmax(hit, static_cast<double>(choices) / kTokens);
   const size_t most = tiles * a.row_blocks, blocks = static_cast<size_t>(TheDevice().multiprocessors) * L::kBlocks;
-  a.split = m.config.split > 0                     ? m.config.split
-            : likely * a.row_blocks > 4.0 * blocks ? 1
-                                                   : Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
+  // Tiles of an expert are multiplied at about the same time.
+  a.stay = likely > hit && !linear ? kStayNormal : kStayFirst;
+  if (a.split == 0 && likely * a.row_blocks > 4.0 * blocks) a.split = 1;
+  if (a.split == 0) a.split = Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
   const size_t grid = a.split > 1 ? most * a.split : most < blocks ? most : blocks;
   return LaunchClusters(kernel, a.split, static_cast<unsigned>(grid), L::kThreads, L::kBytes, stream, a);
 }
@@ -224,18 +225,15 @@ bool HopperTakes(const CodedProduct& p) {
          p.type == kMojoBFloat16 && Aligned(p.x, 16);
 }
 
-int HopperTokens(const CodedProduct& p, size_t average) {
-  return IsEightBits(p) ? 64 : average <= 8 ? 16 : average <= 16 ? 32 : 128;
-}
-
 bool HopperHas(const CodedProduct& p, int tokens, int split) {
   const bool eights = IsEightBits(p);
-  if (eights ? tokens != 64 : tokens != 16 && tokens != 32 && tokens != 128) return false;
+  if (tokens != 128 && (eights ? tokens != 64 : tokens != 16 && tokens != 32)) return false;
   if (split == 0) return true;
-  const int units = eights         ? Layout<true, 64>::kUnits
-                    : tokens == 16 ? Layout<false, 16>::kUnits
-                    : tokens == 32 ? Layout<false, 32>::kUnits
-                                   : Layout<false, 128>::kUnits;
+  const int units = eights && tokens == 64 ? Layout<true, 64>::kUnits
+                    : eights               ? Layout<true, 128>::kUnits
+                    : tokens == 16         ? Layout<false, 16>::kUnits
+                    : tokens == 32         ? Layout<false, 32>::kUnits
+                                           : Layout<false, 128>::kUnits;
   return CanSplit(split, p.weights.k / kBlockColumns, units);
 }
 
@@ -257,7 +255,9 @@ cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream
                 stream, p, x);
 }
 
-cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, const Operands& to, cudaStream_t stream) {
+cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,
+                        cudaStream_t stream) {
+  const int tokens = config.tokens;
   HopperCall a = {};
   a.p = p;
   a.x = x;
@@ -267,12 +267,9 @@ cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, co
   a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
   a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
   a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
-  switch (tokens) {
-    case 16: return RunKind<false, 16>(a, stream);
-    case 32: return RunKind<false, 32>(a, stream);
-    case 64: return RunKind<true, 64>(a, stream);
-    default: return RunKind<false, 128>(a, stream);
-  }
+  a.split = config.split;
+  if (IsEightBits(p)) return (tokens == 64 ? RunKind<true, 64> : RunKind<true, 128>)(a, stream);
+  return (tokens == 16 ? RunKind<false, 16> : tokens == 32 ? RunKind<false, 32> : RunKind<false, 128>)(a, stream);
 }
 
 }  // namespace mojo

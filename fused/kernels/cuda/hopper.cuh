@@ -284,7 +284,8 @@ MOJO_MULTIPLY_WIDENED(1, "8", "{%4,%5,%6,%7}", "%8", "%9")
 MOJO_MULTIPLY_WIDENED(2, "16", "{%8,%9,%10,%11}", "%12", "%13")
 MOJO_MULTIPLY_WIDENED(4, "32", "{%16,%17,%18,%19}", "%20", "%21")
 MOJO_MULTIPLY_WIDENED(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
-MOJO_MULTIPLY_WIDENED(12, "96", "{%48,%49,%50,%51}", "%52", "%53")
+MOJO_MULTIPLY_WIDENED(10, "80", "{%40,%41,%42,%43}", "%44", "%45")
+MOJO_MULTIPLY_WIDENED(14, "112", "{%56,%57,%58,%59}", "%60", "%61")
 MOJO_MULTIPLY_WIDENED(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
 
 // Arrived keeps the compiler from reading sums before the wait for them.

@@ -1,9 +1,7 @@
-// Linear: which way a call takes, from its shapes and types alone. Embedding: rows of such weights.
+// Linear: a product of quantised weights. Embedding: rows of such weights.
 #include "cuda/coded_product.cuh"
 
 namespace {
-
-constexpr size_t kFewRows = 8, kSomeRows = 64;  // more go through tiles
 
 mojo::CodedProduct ToProduct(const MojoLinearArgs& a) {
   mojo::CodedProduct p = {};
@@ -35,16 +33,16 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream) {
   if (!mojo::AreAligned(args->weights)) return cudaErrorMisalignedAddress;
   const mojo::CodedProduct p = ToProduct(*args);
   mojo::Room<256> room{static_cast<char*>(args->scratch)};
-  if (mojo::DirectTakes(p)) return mojo::CodedDirect(p, stream);
-  if (mojo::HopperTakes(p)) {
+  const mojo::CodedConfig config = mojo::ConfigOfLinear(p);
+  if (config.way == mojo::kCodedDirect) return mojo::CodedDirect(p, stream);
+  if (config.way == mojo::kCodedHopper) {
     const mojo::Operands x = mojo::DivideOperands(p, &room);
     if (cudaError_t e = mojo::PrepareOperands(p, x, stream)) return e;
-    return mojo::CodedHopper(p, mojo::HopperTokens(p, p.rows), x, {}, stream);
+    return mojo::CodedHopper(p, config, x, {}, stream);
   }
   if (p.weights.code == kMojoE4M3) return cudaErrorNotSupported;
-  const bool aligned = mojo::Aligned(p.x, 16);
-  if (aligned && p.rows <= kSomeRows) return mojo::CodedRows(p, p.rows > kFewRows, stream);
-  return mojo::CodedTiles(p, mojo::DividePrepared(p, aligned, &room), stream);
+  if (config.way == mojo::kCodedRows) return mojo::CodedRows(p, config.tokens, stream);
+  return mojo::CodedTiles(p, mojo::DividePrepared(p, mojo::Aligned(p.x, 16), &room), stream);
 }
 
 namespace mojo {

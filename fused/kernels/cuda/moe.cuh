@@ -7,6 +7,7 @@
 #define MOJO_KERNELS_CUDA_MOE_CUH_
 
 #include "common/room.h"
+#include "cuda/activation.cuh"
 #include "cuda/common.cuh"
 
 namespace mojo {
@@ -100,23 +101,26 @@ __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, flo
   return a.packing == kMojoNoGate ? v : v * (up + a.up_offset);
 }
 
-// Activate4 activates four pairs of a gate and its up. The usual activation is fast; the others are one piece of
-// code that four numbers go through by turns, since it is long, and in every chunk that is stored.
-__device__ __forceinline__ void Activate4(const MojoMoEArgs& a, float (&gate)[4], float (&up)[4]) {
+// ActivatePairs activates gates and their ups. The usual activation is fast; the others are one piece of code that
+// the pairs go through by turns, since it is long, and in every chunk that is stored.
+template <int kPairs>
+__device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate)[kPairs], float (&up)[kPairs]) {
   if (a.activation == kMojoSilu && a.packing != kMojoNoGate) {
     const float limit = a.limit > 0 ? a.limit : __int_as_float(0x7f800000);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float g = gate[i] > limit ? limit : gate[i], u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
-      gate[i] = __fdividef(g, 1.0f + __expf(-a.alpha * g)) * (u + a.up_offset);
+    for (int i = 0; i < kPairs; ++i) {
+      const float g = gate[i] > limit ? limit : gate[i], below = up[i] > limit ? limit : up[i];
+      const float u = below < -limit ? -limit : below;
+      gate[i] = Over<false>(g, 1.0f + ExpOf<false>(-a.alpha * g)) * (u + a.up_offset);
     }
     return;
   }
 #pragma unroll 1
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kPairs; ++i) {
     const float v = Activated(a, gate[0], up[0]);
-    gate[0] = gate[1], gate[1] = gate[2], gate[2] = gate[3], gate[3] = v;
-    up[0] = up[1], up[1] = up[2], up[2] = up[3];
+#pragma unroll
+    for (int j = 1; j < kPairs; ++j) gate[j - 1] = gate[j], up[j - 1] = up[j];
+    gate[kPairs - 1] = v;
   }
 }
 

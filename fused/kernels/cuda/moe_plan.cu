@@ -10,6 +10,21 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
+constexpr int kLoaded = 8;  // choices of a thread whose ids are on their way at once
+
+// Loaded are the experts of a warp's choices from c on, 32 * kLoaded of them: -1 from end on and where an id is none's.
+struct Loaded {
+  int expert[kLoaded];
+
+  __device__ __forceinline__ Loaded(const int64_t* ids, int c, int end, int experts) {
+#pragma unroll
+    for (int i = 0; i < kLoaded; ++i) {
+      const int at = c + i * 32 + static_cast<int>(threadIdx.x % 32);
+      const int64_t id = at < end ? ids[at] : -1;
+      expert[i] = static_cast<uint64_t>(id) < static_cast<uint64_t>(experts) ? static_cast<int>(id) : -1;
+    }
+  }
+};
 
 // Sums adds up two numbers over the block.
 __device__ __forceinline__ int2 Sums(int2 v, int2* shared) {
@@ -36,11 +51,14 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, const void*
   const int stretch = static_cast<int>(DivideUp(choices, kThreads)) * 32;
   const int begin = min(warp * stretch, choices), end = min(begin + stretch, choices);
   int mine = 0;
-#pragma unroll 4
-  for (int c = begin; c < end; c += 32) {
-    const int64_t id = c + lane < end ? ids[c + lane] : -1;
-    if (static_cast<uint64_t>(id) < static_cast<uint64_t>(experts)) atomicAdd(&counts[id], 1);
-    mine += __popc(__ballot_sync(0xffffffffu, id == expert));
+#pragma unroll 1
+  for (int c = begin; c < end; c += 32 * kLoaded) {
+    const Loaded loaded(ids, c, end, experts);
+#pragma unroll
+    for (const int id : loaded.expert) {
+      if (id >= 0) atomicAdd(&counts[id], 1);
+      mine += __popc(__ballot_sync(0xffffffffu, id == expert));
+    }
   }
   if (lane == 0) of_warp[warp] = mine;
   __syncthreads();
@@ -59,16 +77,20 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, const void*
   int place = before.x;
   for (int w = 0; w < warp; ++w) place += of_warp[w];
   if (of_warp[warp] == 0) return;
-#pragma unroll 4
-  for (int c = begin; c < end; c += 32) {
-    const bool is = c + lane < end && ids[c + lane] == expert;
-    const uint32_t ballot = __ballot_sync(0xffffffffu, is);
-    if (is) {
-      const int at = place + __popc(ballot & ((1u << lane) - 1));
-      plan.choice[at] = c + lane;
-      plan.weight[at] = Number(weights, c + lane, weights_type);
+#pragma unroll 1
+  for (int c = begin; c < end; c += 32 * kLoaded) {
+    const Loaded loaded(ids, c, end, experts);
+#pragma unroll
+    for (int i = 0; i < kLoaded; ++i) {
+      const bool is = loaded.expert[i] == expert;
+      const uint32_t ballot = __ballot_sync(0xffffffffu, is);
+      if (is) {
+        const int at = place + __popc(ballot & ((1u << lane) - 1)), choice = c + i * 32 + lane;
+        plan.choice[at] = choice;
+        plan.weight[at] = Number(weights, choice, weights_type);
+      }
+      place += __popc(ballot);
     }
-    place += __popc(ballot);
   }
 }
 

@@ -99,7 +99,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
       const float4 two = *reinterpret_cast<const float4*>(in + at + (turns ? 4 : kInOut ? 32 : 8));
       float v[4] = {one.x, turns ? one.z : one.y, turns ? two.x : one.z, turns ? two.z : one.w};
       float up[4] = {turns ? one.y : two.x, turns ? one.w : two.y, turns ? two.y : two.z, two.w};
-      Activate4(a, v, up);
+      ActivatePairs(a, v, up);
       const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
       StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin, bounded);
     } else {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
         const float4 four = *reinterpret_cast<const float4*>(in + n % 8 * 8 + half * 4);
         float v[4] = {four.x, four.y, four.z, four.w}, up[4] = {};
         if constexpr (kProduct == kPlain) {
-          Activate4(a, v, up);
+          ActivatePairs(a, v, up);
           const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
           StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin + half * 4, bounded);
         } else {

@@ -13,14 +13,12 @@ namespace mojo {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr size_t kFewChoices = 8;  // of an expert, on average
 // Outputs of choices by wgmma that take more are rounded to bfloat16 where x is: they would not stay in L2.
 constexpr size_t kWideBytes = size_t{40} << 20;
 
 // Way is how a call goes, and where the parts of its scratch memory lie.
 struct Way {
-  bool direct, hopper, tiles;
-  int tile;  // tokens
+  CodedConfig config;
   MoEPlan plan;
   CodedProduct first, second;
   Prepared x, activated;
@@ -30,7 +28,7 @@ struct Way {
 Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   Way w = {};
   const MojoMoEArgs& m = a.moe;
-  const size_t choices = m.tokens * m.top_k, average = choices / m.experts;
+  const size_t choices = m.tokens * m.top_k;
   const bool wide = m.x_type != kMojoBFloat16 || a.rounding != kMojoNotRounded;
   CodedProduct p = {};
   p.moe = m;
@@ -49,39 +47,31 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   w.second.rows = choices;
   w.second.y_type = kMojoFloat32;
   w.second.bias = m.down_bias;
-  const MojoMoEConfig& config = m.config;
-  const auto may = [&](MojoMoEKernel kernel) { return config.kernel == kMojoAnyKernel || config.kernel == kernel; };
-  const bool alike = a.gate_up.code == a.down.code;
-  w.direct = may(kMojoFew) && alike && DirectTakes(w.first) && DirectTakes(w.second);
-  if (w.direct) {
+  w.config = ConfigOfExperts(w.first, w.second);
+  if (w.config.way == kCodedDirect) {
     w.first.y = room->Take<float>(choices * m.inner);
     w.second.x = w.first.y;
     w.second.y = room->Take<float>(choices * m.hidden);
     return w;
   }
-  w.hopper = may(kMojoWgmma) && alike && HopperTakes(w.first) && HopperTakes(w.second);
-  w.tile = config.tile > 0                              ? config.tile
-           : w.hopper                                   ? HopperTokens(w.first, average)
-           : average > kFewChoices || !Aligned(m.x, 16) ? kTileTokens
-                                                        : kFewTokens;
-  w.tiles = !w.hopper && w.tile == kTileTokens;
+  const bool hopper = w.config.way == kCodedHopper;
   w.plan.choice = room->Take<int>(choices);
   w.plan.weight = room->Take<float>(choices);
-  w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.tile));
+  w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.config.tokens));
   w.plan.tile_count = room->Take<int>(1);
   w.plan.begun = room->Take<int>(2);
   w.first.plan = w.second.plan = w.plan;
-  if (w.hopper && m.x_type == kMojoBFloat16 && choices * m.hidden * 4 > kWideBytes) w.second.y_type = kMojoBFloat16;
+  if (hopper && m.x_type == kMojoBFloat16 && choices * m.hidden * 4 > kWideBytes) w.second.y_type = kMojoBFloat16;
   w.second.y = w.second.y_type == kMojoFloat32 ? static_cast<void*>(room->Take<float>(choices * m.hidden))
                                                : room->Take<uint16_t>(choices * m.hidden);
-  if (w.hopper) {
+  if (hopper) {
     w.operands[0] = DivideOperands(w.first, room);
     w.operands[1] = DivideOperands(w.second, room);
     return w;
   }
   w.first.y = room->Take<float>(choices * m.inner);
   w.second.x = w.first.y;
-  if (w.tiles) {
+  if (w.config.way == kCodedTiles) {
     w.x = DividePrepared(w.first, Aligned(m.x, 16), room);
     w.activated = DividePrepared(w.second, true, room);
   }
@@ -120,18 +110,23 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
   y[3] = FromFloat<T>(sum.w);
 }
 
-// Directly, ByHopper and ByWarps launch both products.
-cudaError_t Directly(const Way& w, cudaStream_t stream) {
-  if (cudaError_t e = CodedDirect(w.first, stream)) return e;
-  return CodedDirect(w.second, stream);
-}
-cudaError_t ByHopper(const Way& w, cudaStream_t stream) {
-  if (cudaError_t e = CodedHopper(w.first, w.tile, w.operands[0], w.operands[1], stream)) return e;
-  return CodedHopper(w.second, w.tile, w.operands[1], {}, stream);
-}
-cudaError_t ByWarps(const Way& w, cudaStream_t stream) {
-  if (cudaError_t e = w.tiles ? CodedTiles(w.first, w.x, stream) : CodedRows(w.first, false, stream)) return e;
-  return w.tiles ? CodedTiles(w.second, w.activated, stream) : CodedRows(w.second, false, stream);
+// Multiply launches both products.
+cudaError_t Multiply(const Way& w, cudaStream_t stream) {
+  cudaError_t e;
+  switch (w.config.way) {
+    case kCodedDirect:
+      if ((e = CodedDirect(w.first, stream))) return e;
+      return CodedDirect(w.second, stream);
+    case kCodedHopper:
+      if ((e = CodedHopper(w.first, w.config, w.operands[0], w.operands[1], stream))) return e;
+      return CodedHopper(w.second, w.config, w.operands[1], {}, stream);
+    case kCodedRows:
+      if ((e = CodedRows(w.first, w.config.tokens, stream))) return e;
+      return CodedRows(w.second, w.config.tokens, stream);
+    default:
+      if ((e = CodedTiles(w.first, w.x, stream))) return e;
+      return CodedTiles(w.second, w.activated, stream);
+  }
 }
 
 }  // namespace
@@ -144,9 +139,9 @@ int MojoQMoETakes(const MojoQMoEArgs* args) {
   if (args->moe.experts == 0) return 0;
   Room<256> room;
   const Way w = Divide(*args, &room);
-  if (c.kernel == kMojoFew) return w.direct && c.tile == 0 && c.split == 0;
+  if (c.kernel == kMojoFew) return w.config.way == kCodedDirect && c.tile == 0 && c.split == 0;
   if (c.kernel == kMojoWgmma)
-    return w.hopper && HopperHas(w.first, c.tile, c.split) && HopperHas(w.second, c.tile, c.split);
+    return w.config.way == kCodedHopper && HopperHas(w.first, c.tile, c.split) && HopperHas(w.second, c.tile, c.split);
   const bool has = c.tile == kTileTokens || (c.tile == kFewTokens && Aligned(args->moe.x, 16));
   return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
 }
@@ -177,14 +172,13 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
   if (m.experts > 0 && m.top_k > 0) {
     Room<256> room{static_cast<char*>(m.scratch)};
     const Way w = Divide(*args, &room);
-    if (w.hopper) {
+    if (w.config.way == kCodedHopper) {
       if (cudaError_t e = PrepareOperands(w.first, w.operands[0], stream)) return e;
     }
-    if (!w.direct) {
-      if (cudaError_t e = PlanMoE(m, w.tile, w.plan, stream)) return e;
+    if (w.config.way != kCodedDirect) {
+      if (cudaError_t e = PlanMoE(m, w.config.tokens, w.plan, stream)) return e;
     }
-    const cudaError_t e = w.direct ? Directly(w, stream) : w.hopper ? ByHopper(w, stream) : ByWarps(w, stream);
-    if (e != cudaSuccess) return e;
+    if (cudaError_t e = Multiply(w, stream)) return e;
     outputs = w.second.y;
     wide = w.second.y_type == kMojoFloat32;
   }

@@ -40,8 +40,8 @@ transcript() {
   echo "$(date -u +%F), onnxruntime-cann $version, enable_cann_graph 0"
   test_with cann --models "$models" --patched "$patched"
 }
-echo "the CPU kernels of libmojo_ops_cann.so, through onnxruntime-cann"
-"$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast
+echo "the CPU kernels of libmojo_ops_cann.so, the objects of libmojo_ops.so, through onnxruntime-cann"
+"$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast EveryOpTest LoadTest
 test_with cann-split
 (transcript) >"$build/ascend.txt" || { cat "$build/ascend.txt"; exit 1; }
 cat "$build/ascend.txt"

@@ -1,4 +1,4 @@
-// The ways to use each op that kernels are tried in; forms.cc is generated from the catalogue.
+// The ways to use each op that kernels are tried in: forms.cc is generated from the catalogue, read_forms.cc reads it.
 #ifndef MOJO_KERNELS_TESTS_FORMS_H_
 #define MOJO_KERNELS_TESTS_FORMS_H_
 
@@ -21,6 +21,14 @@ struct Form {
   std::vector<size_t> types;          // which of the op's combinations it is there for
 };
 
+// FormText is a form as it is written: words of NAME=VALUE, of [DIM,DIM] or "-" for an input that is left out, of
+// numbers. It compiles in no time, which some hundred vectors of vectors do not.
+struct FormText {
+  const mojo::OpDef* op;
+  const char *ints, *floats, *strings, *inputs, *outputs, *types;
+};
+
+const std::vector<FormText>& FormTexts();
 const std::vector<Form>& Forms();
 
 // FindKernel finds the kernel of an op for types, and for a provider, null for the CPU; null where there is none.

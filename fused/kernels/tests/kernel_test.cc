@@ -179,7 +179,12 @@ int main() {
   for (const mojo::KernelTable* table : tables) {
     const long before = mojo_test::checks;
     mojo_test::RunTests(*table);
-    printf("%-9s %ld checks\n", table->name, mojo_test::checks - before);
+#if defined(MOJO_EMULATE_AVX512)
+    const char* how = table == &mojo::kAVX512Kernels ? ", emulated" : "";
+#else
+    const char* how = "";
+#endif
+    printf("%-9s %ld checks%s\n", table->name, mojo_test::checks - before, how);
   }
   printf("%d failures\n", mojo_test::failures);
   return mojo_test::failures == 0 ? 0 : 1;

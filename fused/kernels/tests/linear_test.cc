@@ -196,7 +196,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
         centred[i] = scale * (weights.Code(i / k, i % k) - middle);
         offset[i] = weights.Minus(i / k, i % k) + scale * (middle - weights.w.zero);
       }
-      for (const size_t rows : {1, 2, 3, 4, 7, 17, 131}) {
+      for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 17, 131}) {
         const std::vector<float> x = Activations(rows, k, &rng);
         const std::vector<double> bias_values = Random(&rng, n, 10);
         const std::vector<float> bias(bias_values.begin(), bias_values.end());

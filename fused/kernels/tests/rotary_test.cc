@@ -85,12 +85,11 @@ MOJO_TEST(TestRotary) {
         form.shared = bits & 16;
         form.in_place = bits & 32;
         for (const size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
-          RunAndCompare(kernels, type, half, count, form, &rng);
+          if (count == 3 || bits == 0) RunAndCompare(kernels, type, half, count, form, &rng);
         }
         for (const size_t rest : {size_t{1}, size_t{16}, size_t{75}}) {
-          form.before = rest, form.after = 0;
-          RunAndCompare(kernels, type, half, 2, form, &rng);
-          form.before = 0, form.after = rest;
+          form.before = bits % 5 == 0 ? 0 : rest;
+          form.after = bits % 5 == 1 ? 0 : 76 - rest;
           RunAndCompare(kernels, type, half, 2, form, &rng);
         }
       }

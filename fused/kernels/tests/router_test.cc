@@ -144,8 +144,9 @@ MOJO_TEST(TestRouter) {
         args.epsilon = bits & 8 ? 0.125f : 0;
         args.scale = bits & 8 ? 2.5f : 1;
         for (const size_t k : {size_t{1}, size_t{6}, size_t{8}, n}) {
+          if (k > 256) continue;
           args.top_k = std::min(k, n);
-          RunAndCompare(kernels, args, 5, bits & 16, 2, &rng);
+          RunAndCompare(kernels, args, 3, bits & 16, 2, &rng);
         }
         if (args.top_k_first || n % 4 != 0 || n < 8) continue;
         args.groups = n / 4;
@@ -154,7 +155,7 @@ MOJO_TEST(TestRouter) {
         args.top2_sum = bits & 4;
         args.excluded = bits & 8 ? -INFINITY : 0;
         // With 0 for the others, no choice may depend on ties: all scores are above it, but for a bias.
-        RunAndCompare(kernels, args, 5, bits & 16 && args.excluded != 0, 2, &rng);
+        RunAndCompare(kernels, args, 3, bits & 16 && args.excluded != 0, 2, &rng);
       }
     }
   }

@@ -190,6 +190,17 @@ Case Route(const std::vector<Dims>& shapes, const std::string& attributes) {
   return c;
 }
 
+// Way is how a result is asked for again. The thread sanitizer looks for races alone.
+struct Way {
+  int threads;
+  bool in_place;
+};
+#ifdef __SANITIZE_THREAD__
+const std::vector<Way> kWays{{4, false}};
+#else
+const std::vector<Way> kWays{{1, false}, {1, true}, {4, false}, {4, true}};
+#endif
+
 void TestGood(const OrtApi& api) {
   std::vector<Case> cases{
       {"RMSNorm", {kBig, kRow}, kNorm},
@@ -228,11 +239,9 @@ void TestGood(const OrtApi& api) {
   const auto same_everywhere = [&](const Case& c, ONNXTensorElementDataType type) {
     const Result want = Run(c, api, type, 1, false);
     Check(want.error.empty(), c.op + (" " + c.attributes), want.error);
-    for (const int threads : {1, 4}) {
-      for (const bool in_place : {false, true}) {
-        Check(Run(c, api, type, threads, in_place) == want, c.op + (" " + c.attributes),
-              "threads or memory change the result");
-      }
+    for (const Way& way : kWays) {
+      Check(Run(c, api, type, way.threads, way.in_place) == want, c.op + (" " + c.attributes),
+            "threads or memory change the result");
     }
   };
   for (const auto type : {kF32, kF16, kBF16}) {
@@ -422,8 +431,8 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
   return result;
 }
 
-// TestForms runs every op in every form and combination of types that the catalogue has.
-void TestForms(const OrtApi& api) {
+// TestForms runs every op in every form and combination of types that the catalogue has; thorough, in all ways.
+void TestForms(const OrtApi& api, bool thorough) {
   for (const Form& form : Forms()) {
     for (const size_t at : form.types) {
       const mojo::TypeCombo& types = form.op.combos[at];
@@ -434,11 +443,9 @@ void TestForms(const OrtApi& api) {
       }
       const Result want = RunForm(api, op, form, types, 1, false);
       Check(want.error.empty(), form.op.name, want.error);
-      for (const int threads : {1, 4}) {
-        for (const bool in_place : {false, true}) {
-          Check(RunForm(api, op, form, types, threads, in_place) == want, form.op.name,
-                "threads or memory change the result");
-        }
+      for (const Way& way : thorough ? kWays : std::vector<Way>()) {
+        Check(RunForm(api, op, form, types, way.threads, way.in_place) == want, form.op.name,
+              "threads or memory change the result");
       }
     }
   }
@@ -484,11 +491,15 @@ int Main(int argc, char** argv) {
   status = RegisterCustomOps(nullptr, &base);
   Check(status != nullptr, "register", "a second runtime was not refused");
   if (status != nullptr) api.ReleaseStatus(status);
-  TestForms(api);
+  // What the versions between do otherwise is how values are asked for.
+  const bool thorough = version == ORT_API_VERSION;
+  TestForms(api, thorough);
   TestAttributes(api);
-  TestGood(api);
   TestBad(api);
-  TestMoE(api, Check);
+  if (thorough) {
+    TestGood(api);
+    TestMoE(api, Check);
+  }
   printf("API %-3u %s\n", version, failures == 0 ? "good" : "failed");
   return failures != 0;
 }

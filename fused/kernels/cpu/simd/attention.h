@@ -45,7 +45,9 @@ inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
 
 // InRegister keeps the compiler from reading a number again each time that it is used.
 MOJO_INLINE F32 InRegister(F32 v) {
-#if defined(__AVX512F__)
+#if defined(MOJO_EMULATE_AVX512)
+  // There is no register as wide.
+#elif defined(__AVX512F__)
   asm("" : "+v"(v));
 #elif defined(__x86_64__)
   asm("" : "+x"(v));

@@ -74,7 +74,7 @@ struct LinearFns {
   void (*decode)(const CodedWeights& weights, size_t row, float* to);
 };
 
-// A number that the rows of a tile divide, whatever the instruction set.
+// A number that the rows of any tile but the last divide, whatever the instruction set.
 constexpr size_t kTileRows = 8;
 
 // Rows that multiply takes at a time.

@@ -149,17 +149,13 @@ inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y)
     const Float8Factor factor(Float8Scale(w, panel, b));
     WidenFloat8(Float8Block(w, panel, b), factor.codes, wide);
     for (size_t row = 0; row < rows;) {
-      const size_t tile = TileAt(rows, row);
+      const size_t tile = TileAt<1>(rows, row);
       const float* x = static_cast<const float*>(args.x) + (args.first_row + row) * w.k + b * kFloatBlock;
       for (int s = 0; s < kSlabs; ++s) {
         const auto* from = reinterpret_cast<const float (*)[kPanel]>(wide[0] + s * kLanes);
         float* to = y + row * kPanel + s * kLanes;
-        switch (tile) {
-          case 8: AddFloat8<kMostTile>(from, factor.sums, w.k, x, to); break;
-          case 4: AddFloat8<4>(from, factor.sums, w.k, x, to); break;
-          case 2: AddFloat8<2>(from, factor.sums, w.k, x, to); break;
-          default: AddFloat8<1>(from, factor.sums, w.k, x, to); break;
-        }
+        WithTile<1>(tile,
+                    [&](auto count) MOJO_LAMBDA { AddFloat8<decltype(count)::value>(from, factor.sums, w.k, x, to); });
       }
       row += tile;
     }
@@ -172,15 +168,11 @@ inline void MultiplyFloat8(const MultiplyArgs& args, size_t panel, float* y) {
   const size_t rows = args.end_row - args.first_row;
   if (rows > kMostTile) return MultiplyManyFloat8(args, panel, y);
   for (size_t row = 0; row < rows;) {
-    const size_t tile = TileAt(rows, row);
+    const size_t tile = TileAt<1>(rows, row);
     const float* x = static_cast<const float*>(args.x) + (args.first_row + row) * args.weights->k;
     float* to = y + row * kPanel;
-    switch (tile) {
-      case 8: MultiplyFewFloat8<kMostTile>(*args.weights, panel, x, to); break;
-      case 4: MultiplyFewFloat8<4>(*args.weights, panel, x, to); break;
-      case 2: MultiplyFewFloat8<2>(*args.weights, panel, x, to); break;
-      default: MultiplyFewFloat8<1>(*args.weights, panel, x, to); break;
-    }
+    WithTile<1>(
+        tile, [&](auto count) MOJO_LAMBDA { MultiplyFewFloat8<decltype(count)::value>(*args.weights, panel, x, to); });
     row += tile;
   }
 }

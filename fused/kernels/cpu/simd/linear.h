@@ -336,15 +336,12 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
     }
     const uint8_t* next = w.codes + (panel * blocks + first + count) * CodeBytes(kKind);
     for (size_t row = args.first_row; row < args.end_row; next = nullptr) {
-      const size_t tile = TileAt(args.rows, row);
+      const size_t tile = TileAt<kBlocks>(args.rows, row);
       const char* x = static_cast<const char*>(args.x) + (row * blocks + first * tile) * bytes;
       float* to = y + (row - args.first_row) * kPanel;
-      switch (tile) {
-        case 8: MultiplyUnpacked<kKind, kShorts, kBlocks, kMostTile>(unpacked, count, offset, x, next, to); break;
-        case 4: MultiplyUnpacked<kKind, kShorts, kBlocks, 4>(unpacked, count, offset, x, next, to); break;
-        case 2: MultiplyUnpacked<kKind, kShorts, kBlocks, 2>(unpacked, count, offset, x, next, to); break;
-        default: MultiplyUnpacked<kKind, kShorts, kBlocks, 1>(unpacked, count, offset, x, next, to); break;
-      }
+      WithTile<kBlocks>(tile, [&](auto rows) MOJO_LAMBDA {
+        MultiplyUnpacked<kKind, kShorts, kBlocks, decltype(rows)::value>(unpacked, count, offset, x, next, to);
+      });
       row += tile;
     }
   }
@@ -356,15 +353,12 @@ void MultiplyFew(const MultiplyArgs& args, size_t panel, float* y) {
   const CodedWeights& w = *args.weights;
   const size_t row_bytes = w.k / kCodeBlock * TileBytes(kShorts, kBlocks);
   for (size_t row = args.first_row; row < args.end_row;) {
-    const size_t tile = TileAt(args.rows, row);
+    const size_t tile = TileAt<kBlocks>(args.rows, row);
     const char* x = static_cast<const char*>(args.x) + row * row_bytes;
     float* to = y + (row - args.first_row) * kPanel;
-    switch (tile) {
-      case 8: MultiplyStored<kKind, kShorts, kBlocks, kMostTile>(w, panel, x, to); break;
-      case 4: MultiplyStored<kKind, kShorts, kBlocks, 4>(w, panel, x, to); break;
-      case 2: MultiplyStored<kKind, kShorts, kBlocks, 2>(w, panel, x, to); break;
-      default: MultiplyStored<kKind, kShorts, kBlocks, 1>(w, panel, x, to); break;
-    }
+    WithTile<kBlocks>(tile, [&](auto rows) MOJO_LAMBDA {
+      MultiplyStored<kKind, kShorts, kBlocks, decltype(rows)::value>(w, panel, x, to);
+    });
     row += tile;
   }
 }

@@ -16,11 +16,28 @@ constexpr int kMostTile = 8;
 constexpr int kMostTile = 4;
 #endif
 
-// TileAt is how many rows the tile has that begins at a row: the most at first, then powers of two.
+// TileAt is how many rows the tile has that begins at a row: the most at first, then all that are left. Where blocks of
+// weights are half as wide as those of columns, powers of two, since each other number is more to compile.
+template <int kBlocks>
 inline size_t TileAt(size_t rows, size_t row) {
   size_t tile = kMostTile;
-  while (tile > rows - row) tile /= 2;
+  while (tile > rows - row) tile = kBlocks == 1 ? rows - row : tile / 2;
   return tile;
+}
+
+// TileRows is a number of rows as a constant.
+template <int kRows>
+struct TileRows {
+  static constexpr int value = kRows;
+};
+
+// WithTile calls body with the rows of a tile, at most kRows, as a constant.
+template <int kBlocks, int kRows = kMostTile, class Body>
+MOJO_INLINE void WithTile(size_t rows, Body body) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return WithTile<kBlocks, kBlocks == 1 ? kRows - 1 : kRows / 2>(rows, body);
+  }
+  body(TileRows<kRows>{});
 }
 
 // NeedsShorts reports whether activations take 16 bits: without instructions for codes of 8 bits, those are widened.
@@ -151,7 +168,7 @@ void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
   const float limit = args.activations == kInt16Activations ? 32767 : 127;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   for (size_t row = first; row < end;) {
-    const size_t tile = TileAt(args.rows, row);
+    const size_t tile = TileAt<kBlocks>(args.rows, row);
     char* to = args.to + row * blocks * bytes;
     for (size_t r = 0; r < tile; ++r) {
       const T* x = static_cast<const T*>(args.x) + (row + r) * w.k;

@@ -1,4 +1,4 @@
-package rewrite_test
+package trace
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// TestBlocks names the blocks of exports, and cuts each out: apply finds in it what stands in its middle.
-func TestBlocks(t *testing.T) {
+// TestCores names the blocks of exports, and cuts each out: apply finds in it what stands in its middle.
+func TestCores(t *testing.T) {
 	for model, want := range map[string][]string{
 		"llama-ts-fp32":                {"layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp"},
 		"mixtral-batched_mm-ts-fp16":   {"layer 0 attention", "layer 0 experts", "layer 1 attention", "layer 1 experts"},
@@ -19,9 +19,9 @@ func TestBlocks(t *testing.T) {
 		m, plan := planOf(t, "../models/"+model+".onnx")
 		before := len(m.Graph.Nodes)
 		var got []string
-		for _, b := range rewrite.NewCutter(m).Blocks(plan.Report.Sites) {
+		for _, b := range Cores(m, plan.Report.Sites) {
 			got = append(got, b.String())
-			cut, err := b.Cut()
+			cut, err := rewrite.NewCutter(m).Block(b.Match)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", model, b, err)
 			}
@@ -41,8 +41,8 @@ func TestBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", model, b, err)
 			}
-			if op := map[string]string{rewrite.BlockAttention: "Attention", rewrite.BlockMLP: "SwiGLU",
-				rewrite.BlockExperts: "MoE"}[b.Part]; !slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool {
+			if op := map[string]string{Attention: "Attention", MLP: "SwiGLU",
+				Experts: "MoE"}[b.Part]; !slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool {
 				return s.Pattern == op && s.Status == rewrite.Fused
 			}) {
 				t.Errorf("%s, %s: no site of %s in what was cut out", model, b, op)

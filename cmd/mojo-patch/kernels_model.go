@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// mostElements is how many elements the inputs of a node may have that is tried: the definition is evaluated on them.
+const mostElements = 1 << 24
+
+// neededKernel is a fused op with the attributes, types and shapes that nodes of a model have.
+type neededKernel struct {
+	op    *fused.Op
+	site  fused.Site
+	nodes int
+}
+
+// neededKernels lists the fused ops of a model, each kind once: of the model itself where it was patched, or else of
+// what apply would make of it.
+func (a *app) neededKernels(path string, inputs *inputFlags) ([]*neededKernel, error) {
+	m, err := a.read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if !hasFused(m) {
+		_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+			rewrite.WithVerify(rewrite.VerifyOff), rewrite.DrawMissingWeights())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if _, err := fixInputDims(m, inputs); err != nil {
+		return nil, err
+	}
+	facts := infer.Analyze(m)
+	var list []*neededKernel
+	known := map[string]*neededKernel{}
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			op := fused.Lookup(n.OpType)
+			if n.Domain != fused.Domain || op == nil {
+				continue
+			}
+			k := &neededKernel{op: op, site: fused.Site{Attributes: n.Attributes, Opset: probeOpset}, nodes: 1}
+			for _, v := range n.Inputs {
+				shape, _ := facts.Shape(v, 0)
+				k.site.Types, k.site.Dims = append(k.site.Types, facts.DataType(v)), append(k.site.Dims, shape)
+			}
+			for len(k.site.Types) < len(op.Inputs) { // left out
+				k.site.Types, k.site.Dims = append(k.site.Types, onnx.Undefined), append(k.site.Dims, nil)
+			}
+			key := fmt.Sprint(op.Name, rewrite.AttributesKey(n.Attributes), k.site.Types, k.site.Dims)
+			if known[key] != nil {
+				known[key].nodes++
+				continue
+			}
+			known[key], list = k, append(list, k)
+		}
+	})
+	return list, nil
+}
+
+func hasFused(m *onnx.Model) (found bool) {
+	m.Graph.Walk(func(g *onnx.Graph) {
+		found = found || slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain })
+	})
+	return found
+}
+
+// tryNeeded runs the kernels that a model needs, on every device that has such kernels.
+func tryNeeded(needed []*neededKernel, onnxruntime, lib string) (rows []kernelRow, missing error) {
+	probers, missing := newProbers(onnxruntime, lib)
+	defer probers.close()
+	for _, n := range needed {
+		for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
+			if !slices.Contains(k.Ops, n.op.Name) {
+				continue
+			}
+			p, reason := probers.of(k.Device)
+			r := kernelRow{Kernel: k.ID, Op: n.op.Name, Device: k.Device, Status: kernelUnknown, Forms: 1,
+				Nodes: n.nodes, Reason: reason, away: p == nil, Types: []string{}, Shapes: [][]int64{}}
+			for i, t := range n.site.Types {
+				name := t.String()
+				if t == onnx.Undefined {
+					name = ""
+				}
+				r.Types = append(r.Types, name)
+				r.Shapes = append(r.Shapes, append([]int64{}, n.site.Dims[i]...))
+			}
+			r.tryNeeded(p, n)
+			rows = append(rows, r)
+		}
+	}
+	return rows, missing
+}
+
+// tryNeeded fills the row's status, as far as the kernel can be tried.
+func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
+	elements := int64(0)
+	for i, t := range n.site.Types {
+		if t == onnx.Undefined {
+			continue
+		}
+		if n.site.Dims[i] == nil {
+			r.Reason = fmt.Sprintf("the shape of input %s is not known", n.op.Inputs[i].Name)
+			return
+		}
+		x := onnx.Tensor{DataType: t, Dims: n.site.Dims[i]}
+		elements += x.Len()
+	}
+	switch err := n.op.Supports(n.site); {
+	case err != nil:
+		r.Status, r.Reason, r.away = kernelFails, err.Error(), false
+	case p == nil:
+	case n.op.Name == "QMoE": // what it rounds between its products is open where it is next to a half
+		r.Reason = "its definition leaves open how it rounds: it is not tried"
+	case elements > mostElements:
+		r.Reason = fmt.Sprintf("its inputs have %d elements, and at most %d are tried", elements, mostElements)
+	default:
+		rel, err := p.tryForms(n.op, []fused.Site{n.site})
+		if err != nil {
+			r.Status, r.Reason = kernelFails, err.Error()
+			return
+		}
+		r.Status, r.Reason, r.MaxRel = kernelRuns, "", &rel
+	}
+}
+
+// inputsText writes types with their shapes, as "float32[2 6 64], none, float32[64]", without those at the end that are
+// left out.
+func inputsText(types []string, shapes [][]int64) string {
+	var list []string
+	last := 0
+	for i, t := range types {
+		if t == "" {
+			list = append(list, "none")
+			continue
+		}
+		list, last = append(list, t+fmt.Sprint(shapes[i])), i+1
+	}
+	return strings.Join(list[:last], ", ")
+}

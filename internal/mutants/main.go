@@ -1,0 +1,246 @@
+// Command mutants changes the code in small ways, one at a time, and counts which changes the tests notice:
+//
+//	go run ./internal/mutants
+//
+// It draws mutants of the packages that decide what is fused (patterns, rewrite, fused, reference/infer, golden) and
+// runs the short tests that reach the changed place: those of the package, and of the packages above it in its folder.
+// What a test reaches is found once, by its coverage. A mutant that no test notices is a survivor; harmless.txt lists
+// those that change nothing, with the reason. The exit status is 1 when there are others.
+//
+// All that it writes stands in build/mutants: report.md has the survivors, results.jsonl lets an interrupted run go on.
+// A mutant is tried again when its file has changed, a survivor when its group's tests have.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/mojo-patch/mojo-patch/"
+
+// group is a folder of the module with the packages below it whose tests `make quick` runs.
+type group struct {
+	name    string
+	folders []string
+}
+
+// left has the packages of the groups that are not mutated: their tests take too long for `make quick`.
+var left = []string{"rewrite/convert"}
+
+//go:embed harmless.txt
+var harmless string
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("mutants: ")
+	count := flag.Int("n", 200, "how many mutants")
+	seed := flag.Int64("seed", 1, "which mutants")
+	out := flag.String("out", filepath.Join("build", "mutants"), "folder to write to")
+	only := flag.String("only", "", "try these mutants alone, by their ids with commas between them")
+	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
+	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
+	flag.Parse()
+	folder, err := filepath.Abs(*out)
+	if err == nil {
+		err = os.MkdirAll(folder, 0o777)
+	}
+	switch {
+	case err != nil:
+	case *kernels:
+		err = kernelTests(folder)
+	default:
+		err = goTests(*count, *seed, *most, folder, *only)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// goTests tries the mutants of the Go code.
+func goTests(count int, seed int64, most float64, out, only string) error {
+	groups, err := findGroups()
+	if err != nil {
+		return err
+	}
+	all, err := everyMutant(seed)
+	if err != nil {
+		return err
+	}
+	log.Printf("%d mutants to draw from", len(all))
+	if only != "" {
+		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(strings.Split(only, ","), m.ID) })
+	}
+	r := &runner{out: out, tests: map[string][]test{}}
+	for _, g := range groups {
+		for _, folder := range g.folders {
+			tests, err := r.profiles(g, folder)
+			if err != nil {
+				return err
+			}
+			r.tests[g.name] = append(r.tests[g.name], tests...)
+		}
+	}
+	results, err := r.sample(all, groups, count, most)
+	if err != nil {
+		return err
+	}
+	return report(results, filepath.Join(out, "report.md"))
+}
+
+// everyMutant returns the mutants of all groups in the order in which they are drawn.
+func everyMutant(seed int64) ([]mutant, error) {
+	groups, err := findGroups()
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, g := range groups {
+		for _, folder := range g.folders {
+			found, err := mutants(folder, seed)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, found...)
+		}
+	}
+	slices.SortFunc(all, func(a, b mutant) int { return cmp.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// findGroups returns the groups with their packages.
+func findGroups() ([]group, error) {
+	var groups []group
+	for _, name := range []string{"patterns", "rewrite", "fused", "reference/infer", "golden"} {
+		g := group{name: name}
+		paths, err := output(".", "go", "list", "./"+name+"/...")
+		if err != nil {
+			return nil, err
+		}
+		for path := range strings.FieldsSeq(paths) {
+			folder := strings.TrimPrefix(path, module)
+			if !slices.Contains(left, folder) {
+				g.folders = append(g.folders, folder)
+			}
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// sample tries the first count mutants that compile.
+func (r *runner) sample(all []mutant, groups []group, count int, most float64) ([]result, error) {
+	path := filepath.Join(r.out, "results.jsonl")
+	known, err := readResults(path)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var results []result
+	for _, m := range all {
+		if len(results) == count {
+			break
+		}
+		g := groups[slices.IndexFunc(groups, func(g group) bool { return strings.HasPrefix(m.File, g.name+"/") })]
+		own, err := hash(m.File)
+		if err != nil {
+			return nil, err
+		}
+		whole, err := g.hash()
+		if err != nil {
+			return nil, err
+		}
+		got, ok := known[m.ID]
+		if !ok || got.State != own && got.State != whole {
+			tests := slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
+				return t.profile.Seconds > most || !t.profile.runs(m, own)
+			})
+			var compiles bool
+			if got, compiles, err = r.try(m, tests); err != nil {
+				return nil, err
+			}
+			got.State = own
+			if !compiles {
+				got.Mutant, got.Reason = m, "does not compile"
+			} else if got.By == "" {
+				got.State = whole
+			}
+			line, err := json.Marshal(got)
+			if err != nil {
+				return nil, err
+			}
+			if got.By != "" || !compiles || math.IsInf(most, 1) {
+				if _, err := file.Write(append(line, '\n')); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if got.Reason == "does not compile" {
+			continue
+		}
+		got.Mutant = m
+		results = append(results, got)
+		log.Printf("%3d %s %s", len(results), m, cmp.Or(got.By, "LIVES "+got.Reason))
+	}
+	return results, nil
+}
+
+func (m mutant) String() string {
+	return fmt.Sprintf("%s %s:%d: %s: %q for %q", m.ID, m.File, m.Line, m.Kind, m.New, m.Old)
+}
+
+// hash is of all Go files of the group.
+func (g group) hash() (string, error) {
+	var paths []string
+	for _, folder := range g.folders {
+		found, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			return "", err
+		}
+		paths = append(paths, found...)
+	}
+	return hash(paths...)
+}
+
+func readResults(path string) (map[string]result, error) {
+	known := map[string]result{}
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return known, nil
+	} else if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) {
+		var r result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			break // the line that an interrupted run left
+		}
+		known[r.Mutant.ID] = r
+	}
+	return known, nil
+}
+
+// harmlessReasons returns the reason of each survivor that is known to change nothing.
+func harmlessReasons() map[string]string {
+	reasons := map[string]string{}
+	scanner := bufio.NewScanner(strings.NewReader(harmless))
+	for scanner.Scan() {
+		if id, reason, ok := strings.Cut(scanner.Text(), " "); ok && !strings.HasPrefix(id, "#") {
+			reasons[id] = strings.TrimSpace(reason)
+		}
+	}
+	return reasons
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const example = `package p
+
+func f(a []int, s string) bool {
+	if len(a) < 2 {
+		return false
+	}
+	for i := range a {
+		if !g(a[i]) && s != "x" {
+			continue
+		}
+		a[0] = i + 1
+		h("a" + s)
+	}
+	return true
+}
+`
+
+// TestMutants changes each place of a function in every way, and no string.
+func TestMutants(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "p.go"), []byte(example), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	found, err := mutants(folder, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range found {
+		got = append(got, m.Kind+": "+m.Old+" -> "+m.New)
+	}
+	slices.Sort(got)
+	want := []string{
+		`arithmetic: + -> -`,
+		`comparison: != -> ==`,
+		`comparison: < -> <=`,
+		`comparison: < -> >=`,
+		`guard: !g(a[i]) && s != "x" -> false && (!g(a[i]) && s != "x")`,
+		`guard: len(a) < 2 -> false && (len(a) < 2)`,
+		`logic: ! -> `,
+		`logic: && -> ||`,
+		`loop: continue -> break`,
+		`number: 0 -> 1`,
+		`number: 1 -> 2`,
+		`number: 2 -> 3`,
+		`result: false -> true`,
+		`result: true -> false`,
+		`statement: a[0] = i + 1 -> `,
+		`statement: h("a" + s) -> `,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestIdsStay changes another function: the mutants of this one are the same as before.
+func TestIdsStay(t *testing.T) {
+	folder := t.TempDir()
+	ids := func(source string) []string {
+		if err := os.WriteFile(filepath.Join(folder, "p.go"), []byte(source), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		found, err := mutants(folder, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, m := range found {
+			if m.Func == "f" {
+				list = append(list, m.ID)
+			}
+		}
+		return list
+	}
+	before := ids(example)
+	after := ids(strings.Replace(example, "func f", "func e(n int) bool { return n > 1 }\n\nfunc f", 1))
+	if len(before) == 0 || !slices.Equal(before, after) {
+		t.Errorf("ids %v became %v", before, after)
+	}
+}
+
+// TestBatches runs a package's own tests before those of others, and slow ones alone at the end.
+func TestBatches(t *testing.T) {
+	tests := []test{
+		{"a", "Slow", profile{Seconds: 9}}, {"a", "Other", profile{Seconds: 1}}, {"a/b", "Own", profile{Seconds: 2}},
+		{"a/b", "Slower", profile{Seconds: 10}}, {"a/b", "Quick", profile{}},
+	}
+	var got []string
+	for _, batch := range batches(tests, "a/b") {
+		var names []string
+		for _, t := range batch {
+			names = append(names, t.name)
+		}
+		got = append(got, strings.Join(names, " "))
+	}
+	if want := []string{"Own Quick", "Other", "Slow", "Slower"}; !slices.Equal(got, want) {
+		t.Errorf("batches %q, want %q", got, want)
+	}
+}
+
+// TestRuns asks a profile about places before, in and behind a block, and about files that it does not know.
+func TestRuns(t *testing.T) {
+	p := profile{Files: map[string]covered{"a.go": {"same", [][4]int{{3, 10, 5, 2}}}}}
+	for _, c := range []struct {
+		file, hash string
+		line, col  int
+		want       bool
+	}{
+		{"a.go", "same", 3, 9, false},
+		{"a.go", "same", 3, 10, true},
+		{"a.go", "same", 4, 1, true},
+		{"a.go", "same", 5, 3, false},
+		{"a.go", "edited", 9, 1, true},
+		{"b.go", "same", 4, 1, false},
+	} {
+		if got := p.runs(mutant{File: c.file, block: [2]int{c.line, c.col}}, c.hash); got != c.want {
+			t.Errorf("%s %s %d:%d: %t", c.file, c.hash, c.line, c.col, got)
+		}
+	}
+}
+
+// TestFaultsArePlanted finds the text of each fault in the kernels, so that whoever changes it changes the fault.
+func TestFaultsArePlanted(t *testing.T) {
+	if err := plant(filepath.Join("..", "..", "fused", "kernels"), t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHarmlessAreThere finds the mutant of each line of harmless.txt.
+func TestHarmlessAreThere(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	all, err := everyMutant(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, reason := range harmlessReasons() {
+		if !slices.ContainsFunc(all, func(m mutant) bool { return m.ID == id }) {
+			t.Errorf("no mutant %s (%s): its code has changed", id, reason)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mutant is one change of one file.
+type mutant struct {
+	ID   string // of the file, function, kind and text; an edit elsewhere does not change it
+	Kind string
+	File string // relative to the module
+	Func string
+	Line int
+	Old  string
+	New  string
+
+	start, end int    // the bytes of the file that New replaces
+	anywhere   bool   // coverage does not tell which tests reach it: it is in no function
+	block      [2]int // the line and column that coverage knows it by
+}
+
+// mutants returns every mutant of the Go files in folder, in an order that the seed alone decides: a change of the
+// code moves no other mutant to another place of it.
+func mutants(folder string, seed int64) ([]mutant, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var found []mutant
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		found = append(found, mutantsOf(set, file, filepath.ToSlash(path), source, seed)...)
+	}
+	return found, nil
+}
+
+func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, seed int64) []mutant {
+	seen := map[string]int{}
+	var found []mutant
+	for _, decl := range file.Decls {
+		name := "package"
+		if f, ok := decl.(*ast.FuncDecl); ok {
+			name = f.Name.Name
+			if f.Recv != nil {
+				name = receiver(f) + "." + name
+			}
+		}
+		v := &visitor{source: source, offset: func(p token.Pos) int { return set.Position(p).Offset }}
+		_, isFunc := decl.(*ast.FuncDecl)
+		cases := caseExpressions(decl)
+		v.add = func(kind string, from, to token.Pos, replacement string, about ast.Node) {
+			at := set.Position(from)
+			m := mutant{Kind: kind, File: path, Func: name, Line: at.Line, New: replacement,
+				start: v.offset(from), end: v.offset(to)}
+			m.Old = string(source[m.start:m.end])
+			m.anywhere, m.block = !isFunc, [2]int{at.Line, at.Column}
+			for _, c := range cases {
+				if c.from <= from && from < c.to {
+					of := set.Position(c.of)
+					m.block = [2]int{of.Line, of.Column}
+				}
+			}
+			key := fmt.Sprint(path, " ", name, " ", kind, " ", v.text(about), " ", m.Old, " ", m.New)
+			seen[key]++
+			sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, key, seen[key]))
+			m.ID = hex.EncodeToString(sum[:6])
+			found = append(found, m)
+		}
+		ast.Inspect(decl, v.visit)
+	}
+	return found
+}
+
+// caseExpression is what a case compares with: coverage counts it with the switch.
+type caseExpression struct{ from, to, of token.Pos }
+
+func caseExpressions(decl ast.Decl) []caseExpression {
+	var found []caseExpression
+	ast.Inspect(decl, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SwitchStmt); ok {
+			for _, clause := range s.Body.List {
+				for _, e := range clause.(*ast.CaseClause).List {
+					found = append(found, caseExpression{e.Pos(), e.End(), s.Pos()})
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func receiver(f *ast.FuncDecl) string {
+	t := f.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	if index, ok := t.(*ast.IndexExpr); ok {
+		t = index.X
+	}
+	if ident, ok := t.(*ast.Ident); ok {
+		return ident.Name
+	}
+	return "?"
+}
+
+type visitor struct {
+	source []byte
+	offset func(token.Pos) int
+	add    func(kind string, from, to token.Pos, replacement string, about ast.Node)
+}
+
+func (v *visitor) text(n ast.Node) string {
+	return string(v.source[v.offset(n.Pos()):v.offset(n.End())])
+}
+
+// swaps has for each operator what takes its place.
+var swaps = map[token.Token]struct {
+	kind string
+	with []string
+}{
+	token.LSS:        {"comparison", []string{"<=", ">="}},
+	token.LEQ:        {"comparison", []string{"<", ">"}},
+	token.GTR:        {"comparison", []string{">=", "<="}},
+	token.GEQ:        {"comparison", []string{">", "<"}},
+	token.EQL:        {"comparison", []string{"!="}},
+	token.NEQ:        {"comparison", []string{"=="}},
+	token.LAND:       {"logic", []string{"||"}},
+	token.LOR:        {"logic", []string{"&&"}},
+	token.ADD:        {"arithmetic", []string{"-"}},
+	token.SUB:        {"arithmetic", []string{"+"}},
+	token.MUL:        {"arithmetic", []string{"/"}},
+	token.QUO:        {"arithmetic", []string{"*"}},
+	token.REM:        {"arithmetic", []string{"*"}},
+	token.ADD_ASSIGN: {"arithmetic", []string{"-="}},
+	token.SUB_ASSIGN: {"arithmetic", []string{"+="}},
+	token.INC:        {"arithmetic", []string{"--"}},
+}
+
+func (v *visitor) swap(op token.Token, at token.Pos, about ast.Node) {
+	for _, with := range swaps[op].with {
+		v.add(swaps[op].kind, at, at+token.Pos(len(op.String())), with, about)
+	}
+}
+
+// visit adds the mutants of one node, and reports whether those below it are wanted.
+func (v *visitor) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		// The numbers of make are capacities more often than not; a panic says that the caller is wrong.
+		if ident, ok := n.Fun.(*ast.Ident); ok && (ident.Name == "make" || ident.Name == "panic") {
+			return false
+		}
+	case *ast.BinaryExpr:
+		if n.Op == token.ADD && (isString(n.X) || isString(n.Y)) {
+			return true
+		}
+		v.swap(n.Op, n.OpPos, n)
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT {
+			v.add("logic", n.Pos(), n.X.Pos(), "", n)
+		}
+	case *ast.IncDecStmt:
+		v.swap(n.Tok, n.TokPos, n)
+	case *ast.AssignStmt:
+		v.swap(n.Tok, n.TokPos, n)
+		if n.Tok == token.ASSIGN {
+			v.add("statement", n.Pos(), n.End(), "", n)
+		}
+	case *ast.ExprStmt:
+		if call, ok := n.X.(*ast.CallExpr); ok && v.text(call.Fun) != "panic" {
+			v.add("statement", n.Pos(), n.End(), "", n)
+		}
+	case *ast.BasicLit:
+		if value, err := strconv.ParseInt(n.Value, 10, 62); n.Kind == token.INT && err == nil {
+			v.add("number", n.Pos(), n.End(), strconv.FormatInt(value+1, 10), n)
+		}
+	case *ast.BranchStmt:
+		switch {
+		case n.Label != nil:
+		case n.Tok == token.BREAK:
+			v.add("loop", n.Pos(), n.End(), "continue", n)
+		case n.Tok == token.CONTINUE:
+			v.add("loop", n.Pos(), n.End(), "break", n)
+		}
+	case *ast.IfStmt:
+		if n.Else == nil && leaves(n.Body) {
+			v.add("guard", n.Cond.Pos(), n.Cond.End(), "false && ("+v.text(n.Cond)+")", n.Cond)
+		}
+	case *ast.ReturnStmt:
+		for _, result := range n.Results {
+			if ident, ok := result.(*ast.Ident); ok && slices.Contains([]string{"true", "false"}, ident.Name) {
+				v.add("result", ident.Pos(), ident.End(), strconv.FormatBool(ident.Name != "true"), n)
+			}
+		}
+	}
+	return true
+}
+
+func isString(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		return isString(e.X) || isString(e.Y)
+	}
+	return false
+}
+
+// leaves reports whether a body ends by leaving what stands around it, other than by a panic.
+func leaves(body *ast.BlockStmt) bool {
+	if len(body.List) == 0 {
+		return false
+	}
+	switch body.List[len(body.List)-1].(type) {
+	case *ast.ReturnStmt, *ast.BranchStmt:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package rewrite
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// TestSameFloats compares elements of a tensor with what its type may make of them.
+func TestSameFloats(t *testing.T) {
+	for _, c := range []struct {
+		typ       onnx.DataType
+		want, got float64
+		same      bool
+	}{
+		{onnx.Float, 1, 1, true},
+		{onnx.Float, -3, -3.000001, true},
+		{onnx.Float, 1, 1.00001, false},
+		{onnx.Float, 0, 1e-8, false},
+		{onnx.Float16, 1, 1.005, true},
+		{onnx.Float16, 0, 5e-8, true},
+		{onnx.Float16, 1, 1.02, false},
+		{onnx.BFloat16, -1, 1, false},
+	} {
+		tensor, err := reference.NewFloats(c.typ, []int{4}, []float64{9, c.got, 9, c.got}).ToONNX("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sameFloats([]float64{c.want, c.want}, tensor, 1, 2); (err == nil) != c.same {
+			t.Errorf("%s %v for %v: %v", c.typ, c.got, c.want, err)
+		}
+		if sameFloats([]float64{c.want}, tensor, 0, 1) == nil {
+			t.Errorf("9 passes for %v", c.want)
+		}
+	}
+}
+
+// TestFloatsAreCompared changes floats of weights in a view: they are not what the nodes make of the codes.
+func TestFloatsAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		typ     onnx.DataType
+		product expertProducts
+		every   int     // which elements change
+		factor  float64 // by which
+		same    bool
+	}{
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1, true},
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1 + 1e-7, true},
+		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1.0001, false},
+		{"MatMulNBits", onnx.Float, nBitsProducts(8, 16, false), 8, 1.005, false},
+		{"MatMulNBits", onnx.Float16, nBitsProducts(4, 32, false), 1, 1, true},
+		{"MatMulNBits", onnx.Float16, nBitsProducts(4, 32, false), 1, 1.5, false},
+		{"blocks", onnx.Float, blockProducts, 1, 1, true},
+		{"blocks", onnx.Float, blockProducts, 16, 1.0001, false},
+		{"rows", onnx.Float, rowProducts, 1, 1, true},
+		{"rows", onnx.Float, rowProducts, 16, 0, false},
+	} {
+		m := newOther(t, c.typ)
+		c.product(m, m.input("x", "tokens", 96), 0, 8, 96)
+		v := &floatView{of: map[*onnx.Tensor]*floatNode{}}
+		for _, n := range m.Model.Graph.Nodes {
+			if storedCodes(n) != nil {
+				if err := v.add(m.Model.Graph, n); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		f := v.nodes[0]
+		x, err := reference.FromONNX(f.floats.Const)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(x.F); i += c.every {
+			x.F[i] *= c.factor
+		}
+		if f.floats.Const, err = x.ToONNX("changed"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.compare(); (err == nil) != c.same {
+			t.Errorf("%s of %s, every %d times %g: %v", c.name, c.typ, c.every, c.factor, err)
+		}
+	}
+}
