@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Exports one decoder layer of Qwen3-30B-A3B's width, with a cache, as PyTorch's exporter writes it, but without its
-weights.
+"""Exports decoder layers of a released model's width, with a cache, as PyTorch's exporter writes them, but without
+their weights.
 
-    export.py OUT.onnx [--dtype float16|bfloat16] [--experts batched_mm|grouped_mm]
+    export.py OUT.onnx [--model qwen3-30b|gpt-oss-20b] [--dtype float16|bfloat16] [--experts batched_mm|grouped_mm]
 
-The layer is transformers' Qwen3MoeModel of one layer (its final norm is part of it), which reads hidden states in place
-of words. OUT.onnx names OUT.onnx.data for its weights: weights.py makes that file, on the machine that runs the model.
+They are transformers' Qwen3MoeModel of one layer or GptOssModel of four (the final norm is part of it), which read
+hidden states in place of words. OUT.onnx names OUT.onnx.data for its weights: weights.py makes that file, on the
+machine that runs the model.
 """
 
 import argparse
@@ -18,9 +19,10 @@ import onnx
 import onnx_ir
 import torch
 import transformers
+from transformers.models.gpt_oss import configuration_gpt_oss, modeling_gpt_oss
 from transformers.models.qwen3_moe import configuration_qwen3_moe, modeling_qwen3_moe
 
-CONFIG = dict(
+QWEN3_30B = configuration_qwen3_moe.Qwen3MoeConfig(
     hidden_size=2048,
     num_hidden_layers=1,
     num_attention_heads=32,
@@ -38,70 +40,86 @@ CONFIG = dict(
     max_position_embeddings=40960,
     vocab_size=16,
 )
+# Every second layer has a window of 128 keys.
+GPT_OSS_20B = configuration_gpt_oss.GptOssConfig(num_hidden_layers=4, num_local_experts=32, vocab_size=16)
+MODELS = {
+    "qwen3-30b": (QWEN3_30B, modeling_qwen3_moe.Qwen3MoeModel, modeling_qwen3_moe.Qwen3MoeRotaryEmbedding),
+    "gpt-oss-20b": (GPT_OSS_20B, modeling_gpt_oss.GptOssModel, modeling_gpt_oss.GptOssRotaryEmbedding),
+}
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-AXES = {"hidden_states": [0, 1], "attention_mask": [0, 1], "past_key": [0, 2], "past_value": [0, 2]}
-INPUTS = list(AXES)
-OUTPUTS = ["hidden", "present_key", "present_value"]
 
 
-class Layer(torch.nn.Module):
-    def __init__(self, model, config):
+def names(config):
+    """Those of the inputs, with the axes that are dynamic, and of the outputs."""
+    caches = [""] if config.num_hidden_layers == 1 else [f"_{i}" for i in range(config.num_hidden_layers)]
+    axes = {"hidden_states": [0, 1], "attention_mask": [0, 1]}
+    axes |= {f"past_{part}{i}": [0, 2] for i in caches for part in ("key", "value")}
+    return axes, ["hidden"] + [f"present_{part}{i}" for i in caches for part in ("key", "value")]
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, model):
         super().__init__()
-        self.model, self.config = model, config
+        self.model = model
 
-    def forward(self, hidden_states, attention_mask, past_key, past_value):
-        cache = transformers.DynamicCache(config=self.config)
-        cache.update(past_key, past_value, 0)
+    def forward(self, hidden_states, attention_mask, *past):
+        cache = transformers.DynamicCache()  # without windows: the mask has them
+        for i in range(0, len(past), 2):
+            cache.update(past[i], past[i + 1], i // 2)
         out = self.model(
             inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=cache, use_cache=True
         )
-        layer = out.past_key_values.layers[0]
-        return out.last_hidden_state, layer.keys, layer.values
+        caches = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
+        return out.last_hidden_state, *caches
 
 
-def build(dtype, experts):
-    config = configuration_qwen3_moe.Qwen3MoeConfig(**CONFIG)
+def build(name, dtype, experts):
+    config, model_of, rotary_of = MODELS[name]
+    config._attn_implementation = "eager" if name == "gpt-oss-20b" else "sdpa"  # which has no sinks
     torch.set_default_dtype(dtype)
     with torch.device("meta"):  # its weights are never read
-        model = modeling_qwen3_moe.Qwen3MoeModel(config)
+        model = model_of(config)
     torch.set_default_dtype(torch.float32)
-    model = model.to_empty(device="cpu").eval()
     with torch.no_grad():
         torch.manual_seed(1)
-        for i, p in enumerate(model.parameters()):
-            # Matrices are left to weights.py; the exporter would make one of two that are equal.
-            p.copy_(1 + 0.1 * torch.randn(p.shape)) if p.dim() == 1 else p.fill_(0.01 * (i + 1))
-        # to_empty left the frequencies of the rotation without values, which are no weights
-        model.rotary_emb = modeling_qwen3_moe.Qwen3MoeRotaryEmbedding(config)
+        for i, (path, p) in enumerate(list(model.named_parameters())):
+            # Matrices are left to weights.py; the exporter would make one of two that are equal. They take no memory.
+            value = torch.full((), 0.01 * (i + 1), dtype=p.dtype).expand(p.shape)
+            if p.dim() == 1:
+                value = (1 + 0.1 * torch.randn(p.shape)).to(p.dtype)
+            module, _, last = path.rpartition(".")
+            setattr(model.get_submodule(module), last, torch.nn.Parameter(value, requires_grad=False))
+    model.rotary_emb = rotary_of(config)  # its frequencies are no weights
     model.set_experts_implementation(experts)
-    return Layer(model, config).eval(), config
+    return Layers(model).eval(), config
 
 
-def with_torch(layer, sample):
+def with_torch(layer, sample, axes, outputs):
     auto = torch.export.Dim.AUTO
-    dynamic = tuple({axis: auto for axis in AXES[name]} for name in sample)
+    dynamic = tuple({axis: auto for axis in axes[name]} for name in sample)
+    dynamic = (*dynamic[:2], dynamic[2:])
     program = torch.onnx.export(
         layer,
         tuple(sample.values()),
         dynamo=True,
-        input_names=INPUTS,
-        output_names=OUTPUTS,
+        input_names=list(sample),
+        output_names=outputs,
         dynamic_shapes=dynamic,
         verbose=False,
     )
     return program.model
 
 
-def with_transformers(layer, sample):
+def with_transformers(layer, sample, axes, outputs):
     """torch.onnx has no form of grouped_mm: transformers brings one."""
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     model = OnnxExporter().export(layer, sample, config=OnnxConfig(dynamic=True)).program
-    for value, name in zip(model.graph.outputs, OUTPUTS, strict=True):
+    for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
     for value in model.graph.inputs:  # every dimension is dynamic here, those of the layer itself too
         value.shape = onnx_ir.Shape(
-            [d if axis in AXES[value.name] else sample[value.name].shape[axis] for axis, d in enumerate(value.shape)]
+            [d if axis in axes[value.name] else sample[value.name].shape[axis] for axis, d in enumerate(value.shape)]
         )
     return model
 
@@ -109,21 +127,19 @@ def with_transformers(layer, sample):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--model", choices=MODELS, default="qwen3-30b")
     parser.add_argument("--dtype", choices=DTYPES, default="float16")
     parser.add_argument("--experts", choices=["batched_mm", "grouped_mm"], default="batched_mm")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     dtype = DTYPES[args.dtype]
-    layer, config = build(dtype, args.experts)
+    layer, config = build(args.model, dtype, args.experts)
+    axes, outputs = names(config)
     past = torch.zeros(2, config.num_key_value_heads, 5, config.head_dim, dtype=dtype)
-    sample = (
-        torch.zeros(2, 3, config.hidden_size, dtype=dtype),
-        torch.ones(2, 8, dtype=torch.long),
-        past,
-        past.clone(),
-    )
-    sample = dict(zip(INPUTS, sample))
-    program = (with_torch if args.experts == "batched_mm" else with_transformers)(layer, sample)
+    hidden = torch.zeros(2, 3, config.hidden_size, dtype=dtype)
+    sample = dict(zip(axes, [hidden, torch.ones(2, 8, dtype=torch.long), *(past.clone() for _ in outputs[1:])]))
+    export = with_torch if args.experts == "batched_mm" else with_transformers
+    program = export(layer, sample, axes, outputs)
     with tempfile.TemporaryDirectory(dir=args.out.parent) as folder:
         path = pathlib.Path(folder, args.out.name)
         onnx_ir.save(program, path, external_data=args.out.name + ".data", size_threshold_bytes=1 << 16)  # matrices

@@ -51,6 +51,10 @@ class Numbers:
 def pieces(numbers, tensor, interleaved):
     """Gives the elements of a weight, an expert at a time."""
     dims = tuple(tensor.dims)
+    if len(dims) == 3 and dims[1:] not in EXPERTS:
+        for _ in range(dims[0]):
+            yield numbers.take(dims[1] * dims[2], min(dims[1:]))
+        return
     if len(dims) == 2:
         yield numbers.take(math.prod(dims), HIDDEN if HIDDEN in dims else min(dims))
         return

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/tune"
 )
 
 // What commands print under --json, where it is not the report of a package.
@@ -47,6 +48,14 @@ type benchResult struct {
 	// Inputs are the shapes of the inputs, by name.
 	Inputs map[string][]int64 `json:"inputs"`
 	Models []*timedModel      `json:"models"`
+}
+
+// tuneResult is the result of tune.
+type tuneResult struct {
+	Schema   int             `json:"schema"`
+	Shape    tune.Shape      `json:"shape"`
+	Output   string          `json:"output"`
+	Measured []tune.Measured `json:"measured"`
 }
 
 // kernelsResult is the result of kernels.

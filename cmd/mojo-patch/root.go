@@ -100,7 +100,7 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newAudit(a), newRun(a), newGenerate(a),
 		newDiff(a), newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a),
-		newKernels(a), newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
+		newTune(a), newKernels(a), newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }
 

@@ -46,6 +46,7 @@ var schemaTypes = map[string]any{
 	"run":              runResult{},
 	"run-mode":         runModeResult{},
 	"tokenize":         tokenizeResult{},
+	"tune":             tuneResult{},
 	"version":          versionResult{},
 	"weights-load":     weights.Report{},
 	"weights-show":     shownWeights{},

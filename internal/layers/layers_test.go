@@ -58,6 +58,7 @@ var rooms = []room{
 	{"llm", []string{
 		"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/onnxtest", "onnx/roles", "ort",
 		"rewrite"}},
+	{"tune", []string{"fused", "golden", "internal/atomicfile", "internal/blocks", "onnx", "ort", "reference/infer"}},
 	{"bench", nil},
 	{"cmd", nil},
 }

@@ -20,9 +20,13 @@ CodedConfig ConfigOfExperts(const CodedProduct& first, const CodedProduct& secon
   const MojoMoEArgs& m = first.moe;
   const size_t average = m.tokens * m.top_k / m.experts;
   const bool same = first.weights.code == second.weights.code;
-  if (same && DirectTakes(first) && DirectTakes(second)) return {kCodedDirect, kFewTokens, 0};
-  if (same && HopperTakes(first) && HopperTakes(second)) return {kCodedHopper, HopperTile(first, average), 0};
-  const bool few = average <= kFewChoices && Aligned(m.x, 16);
+  const MojoMoEConfig& asked = m.config;
+  const auto may = [&](MojoMoEKernel kernel) { return asked.kernel == kMojoAnyKernel || asked.kernel == kernel; };
+  if (may(kMojoFew) && same && DirectTakes(first) && DirectTakes(second)) return {kCodedDirect, kFewTokens, 0};
+  if (may(kMojoWgmma) && same && HopperTakes(first) && HopperTakes(second)) {
+    return {kCodedHopper, asked.tile > 0 ? asked.tile : HopperTile(first, average), asked.split};
+  }
+  const bool few = asked.tile > 0 ? asked.tile == kFewTokens : average <= kFewChoices && Aligned(m.x, 16);
   return {few ? kCodedRows : kCodedTiles, few ? kFewTokens : kTileTokens, 0};
 }
 

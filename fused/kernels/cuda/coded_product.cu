@@ -296,9 +296,11 @@ size_t Groups(const CodedProduct& p, size_t tokens) {
   return MostTiles(p.moe.tokens * p.moe.top_k, p.moe.experts, tokens);
 }
 
+// Allow lets a kernel's launches have all the shared memory that there is. A limit as one launch needs it could be set
+// down again, by another thread for another one, before that launch.
 template <class Kernel>
-cudaError_t Allow(Kernel kernel, size_t bytes) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+cudaError_t Allow(Kernel kernel) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TheDevice().shared_bytes);
 }
 
 template <int kTiles, bool kPlain>
@@ -315,7 +317,7 @@ cudaError_t Few(const CodedProduct& p, Form f, cudaStream_t stream) {
   while (warps > 1 && shared_bytes() > static_cast<size_t>(TheDevice().shared_bytes)) warps /= 2;
   const size_t shared = shared_bytes();
   const auto kernel = MultiplyFew<kTiles, kPlain>;
-  if (cudaError_t e = Allow(kernel, shared)) return e;
+  if (cudaError_t e = Allow(kernel)) return e;
   return Launch(kernel, dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(groups)), 32 * warps, shared, stream,
                 p, f);
 }
@@ -360,7 +362,7 @@ cudaError_t CodedTiles(const CodedProduct& p, const Prepared& given, cudaStream_
   const size_t results = sizeof(float) * kTileWarps * kTileTokens * (kPairRows + 1);
   const size_t shared = stages > results ? stages : results;
   const auto kernel = !prepared && f.call.Plain() ? MultiplyMany<true> : MultiplyMany<false>;
-  if (cudaError_t e = Allow(kernel, shared)) return e;
+  if (cudaError_t e = Allow(kernel)) return e;
   const dim3 grid(static_cast<unsigned>(groups), static_cast<unsigned>(DivideUp(pairs, kTileWarps)));
   return Launch(kernel, grid, 32 * kTileWarps, shared, stream, p, f, x, bytes, static_cast<unsigned>(pairs));
 }

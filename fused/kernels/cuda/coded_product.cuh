@@ -98,6 +98,10 @@ struct Operands {
 // activations rounded to that, and with pairs where it is the first of experts.
 bool HopperTakes(const CodedProduct& p);
 
+// HopperHas reports whether they have tiles of that width, whose columns so many blocks share (0: as CodedHopper
+// chooses).
+bool HopperHas(const CodedProduct& p, int tokens, int split);
+
 // DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them.
 Operands DivideOperands(const CodedProduct& p, Room<256>* room);
 cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream);

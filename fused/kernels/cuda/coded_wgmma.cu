@@ -132,14 +132,21 @@ __global__ __launch_bounds__(256) void Prepare(const __grid_constant__ CodedProd
   }
 }
 
+// CanSplit reports whether so many blocks of a cluster can share places: each has a whole stage.
+bool CanSplit(int split, size_t units, int stage_units) {
+  int bits = 0;
+  while (bits < 3 && 1 << bits < split) ++bits;
+  return split == 1 << bits &&
+         (bits == 0 || (DivideUp(units, stage_units) >> bits >= 2 && TheDevice().clustered[bits] > 0));
+}
+
 // Split is the size of the clusters that share places: the least that leaves each multiprocessor as little as can be.
 // blocks run on one at once; half of them take about as long as all.
 int Split(const HopperCall& a, double places, int blocks, int units) {
-  const int stages = (a.units + units - 1) / units;
   int split = 1;
   double least = 1e30;
-  for (int bits = 0; bits < 4 && (bits == 0 || stages >> bits >= 2); ++bits) {
-    if (TheDevice().clustered[bits] == 0) continue;
+  for (int bits = 0; bits < 4; ++bits) {
+    if (!CanSplit(1 << bits, a.units, units)) continue;
     const int all = static_cast<int>(ceil(places * (1 << bits) / TheDevice().clustered[bits])), last = all % blocks;
     const double work = (all - last + (last > 0 ? fmax(last, (blocks + 1) / 2) : 0)) / (1 << bits);
     if (work > 0.9 * least) continue;
@@ -216,6 +223,18 @@ bool HopperTakes(const CodedProduct& p) {
   if (IsEightBits(p)) return p.rounding == kMojoToE4M3;
   return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
          p.type == kMojoBFloat16 && Aligned(p.x, 16);
+}
+
+bool HopperHas(const CodedProduct& p, int tokens, int split) {
+  const bool eights = IsEightBits(p);
+  if (tokens != 128 && (eights ? tokens != 64 : tokens != 16 && tokens != 32)) return false;
+  if (split == 0) return true;
+  const int units = eights && tokens == 64 ? Layout<true, 64>::kUnits
+                    : eights               ? Layout<true, 128>::kUnits
+                    : tokens == 16         ? Layout<false, 16>::kUnits
+                    : tokens == 32         ? Layout<false, 32>::kUnits
+                                           : Layout<false, 128>::kUnits;
+  return CanSplit(split, p.weights.k / kBlockColumns, units);
 }
 
 Operands DivideOperands(const CodedProduct& p, Room<256>* room) {

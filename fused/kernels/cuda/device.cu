@@ -102,4 +102,6 @@ void EndLaunch(const LaunchPoint& point, cudaStream_t stream) {
 
 }  // namespace mojo
 
+int MojoCudaCapability() { return mojo::TheDevice().capability; }
+
 void MojoCudaSetDependentLaunch(int on) { mojo::dependent_launch.store(on != 0); }

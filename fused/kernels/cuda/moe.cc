@@ -2,7 +2,7 @@
 #include <new>
 
 #include "common/moe.h"
-#include "cuda/backends.h"
+#include "cuda/moe_tuned.h"
 
 namespace mojo {
 namespace {
@@ -12,25 +12,8 @@ struct MoEKernel {
   MoEAttributes attributes;
   MojoType x, weights, experts;
   DeviceMemory memory;
+  TunedMoE tuned;
 };
-
-void Destroy(void* state) { delete static_cast<MoEKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) MoEKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->x = ToMojoType(init.types.inputs[kMoEX]);
-  kernel->weights = ToMojoType(init.types.inputs[kMoEWeights]);
-  kernel->experts = ToMojoType(init.types.inputs[kMoEGateUp]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
-}
 
 // SetForm writes the node's attributes and types, and the sizes, into args.
 void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) {
@@ -50,6 +33,42 @@ void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) 
   args->alpha = attributes.gate.alpha;
   args->limit = attributes.gate.limit;
   args->up_offset = attributes.gate.up_offset;
+}
+
+// ReadTables reads the tables for the node.
+OrtStatus* ReadTables(const KernelInit& init, MoEKernel* kernel) {
+  const MoEAttributes& a = kernel->attributes;
+  const bool tuned = kernel->x == kernel->experts && a.gate_up_in_out == a.down_in_out;
+  const char* const format = !tuned                       ? ""
+                             : kernel->x == kMojoBFloat16 ? "bfloat16"
+                             : kernel->x == kMojoFloat16  ? "float16"
+                                                          : "";
+  return kernel->tuned.Read(init, format, a.gate_up_in_out,
+                            [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
+                              MojoMoEArgs call{};
+                              SetForm(*kernel, {tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, &call);
+                              call.config = config;
+                              return MojoMoETakes(&call) != 0;
+                            });
+}
+
+void Destroy(void* state) { delete static_cast<MoEKernel*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  auto* kernel = new (std::nothrow) MoEKernel{};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  kernel->x = ToMojoType(init.types.inputs[kMoEX]);
+  kernel->weights = ToMojoType(init.types.inputs[kMoEWeights]);
+  kernel->experts = ToMojoType(init.types.inputs[kMoEGateUp]);
+  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
+  if (status == nullptr) status = kernel->memory.Find(init);
+  if (status == nullptr) status = ReadTables(init, kernel);
+  if (status != nullptr) {
+    Destroy(kernel);
+    return status;
+  }
+  *state = kernel;
+  return nullptr;
 }
 
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them
@@ -74,6 +93,11 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.gate_up_bias = data[kMoEGateUpBias];
   args.down_bias = data[kMoEDownBias];
   SetForm(kernel, shape, &args);
+  kernel.tuned.Choose(&args, [&args](const MojoMoEConfig& config) {
+    MojoMoEArgs call = args;
+    call.config = config;
+    return MojoMoETakes(&call) != 0;
+  });
   Scratch scratch(kernel.memory);
   if (OrtStatus* s = scratch.Take(api, context, kMoE, MojoMoEScratch(&args), &args.scratch)) return s;
   return Launched(api, kMoE, MojoCudaMoE(&args, stream));

@@ -51,6 +51,7 @@ cudaError_t PlanMoE(const MojoMoEArgs& a, size_t tile, const MoEPlan& plan, cuda
 bool SmallMoETakes(const MojoMoEArgs& a);
 size_t SmallMoEScratch(const MojoMoEArgs& a);
 cudaError_t SmallMoE(const MojoMoEArgs& a, cudaStream_t stream);
+// TiledMoETakes reports whether tiles are for a call, of the size and by the kernel that its config says.
 bool TiledMoETakes(const MojoMoEArgs& a);
 size_t TiledMoEScratch(const MojoMoEArgs& a);
 cudaError_t TiledMoE(const MojoMoEArgs& a, cudaStream_t stream);

@@ -119,8 +119,9 @@ bool HopperTakes(const MojoMoEArgs& a) { return a.hidden >= kTileDeep && a.inner
 
 // TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
 // the bounds are those measured. MultiplyTile is the faster one there where tiles are narrow, of matrices of
-// [depth, rows] and of deep ones.
+// [depth, rows] and of deep ones. A call's config comes before that.
 int TileTokens(const MojoMoEArgs& a) {
+  if (a.config.tile != 0) return a.config.tile;
   const size_t average = a.tokens * a.top_k / a.experts;
   const bool hopper = HopperTakes(a), turned = a.gate_up_in_out || a.down_in_out;
   if (hopper && !turned ? a.inner >= 2048 && average <= 8 : average <= 16) return 32;
@@ -128,11 +129,28 @@ int TileTokens(const MojoMoEArgs& a) {
   return average <= 36 ? 64 : average <= 96 ? 128 : 256;
 }
 
+// ByHopper reports whether tiles of so many tokens are HopperTile's.
+bool ByHopper(const MojoMoEArgs& a, int tokens) {
+  return tokens >= 64 && a.config.kernel != kMojoMma && HopperTakes(a);
+}
+
+// HasTiles reports whether there are the tiles that a call's config asks for.
+bool HasTiles(const MojoMoEArgs& a) {
+  switch (a.config.tile) {
+    case 0: return a.config.kernel == kMojoAnyKernel;
+    case 32: return a.config.kernel == kMojoMma;
+    case 64:
+    case 128: return a.config.kernel == kMojoMma || (a.config.kernel == kMojoWgmma && HopperTakes(a));
+    case 256: return a.config.kernel == kMojoWgmma && HopperTakes(a);
+    default: return false;
+  }
+}
+
 template <class T, Product kProduct, bool kInOut>
 cudaError_t RunProduct(const MojoMoEArgs& a, const MoEWork& work, int tokens, cudaStream_t stream) {
   const int row_blocks = static_cast<int>(DivideUp(kProduct == kDown ? a.hidden : Packed(a), kTileRows));
   const unsigned blocks = static_cast<unsigned>(MostTiles(a.tokens * a.top_k, a.experts, tokens) * row_blocks);
-  if (tokens >= 64 && HopperTakes(a)) return HopperTile(a, work, kProduct, tokens, stream);
+  if (ByHopper(a, tokens)) return HopperTile(a, work, kProduct, tokens, stream);
   const auto run = tokens == 32   ? RunTiles<T, 32, kProduct, kInOut>
                    : tokens == 64 ? RunTiles<T, 64, kProduct, kInOut>
                                   : RunTiles<T, 128, kProduct, kInOut>;
@@ -177,7 +195,7 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
 bool TiledMoETakes(const MojoMoEArgs& a) {
   constexpr size_t kMost = size_t{1} << 30;
   const size_t choices = a.tokens * a.top_k, pieces = a.hidden / 8;  // places are ints
-  return WideLoads(a) && a.experts <= kMostPlannedExperts && choices <= kMost && pieces <= kMost / 8 &&
+  return WideLoads(a) && HasTiles(a) && a.experts <= kMostPlannedExperts && choices <= kMost && pieces <= kMost / 8 &&
          a.inner <= kMost / 8 && a.tokens * pieces <= kMost && choices * (a.inner / 8) <= kMost &&
          Packed(a) * pieces <= kMost &&
          MostTiles(a.tokens * a.top_k, a.experts, TileTokens(a)) *

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cuda/moe_config.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -188,7 +190,11 @@ typedef struct {
   float alpha;
   float limit; /* 0: none */
   float up_offset;
+  MojoMoEConfig config;
 } MojoMoEArgs;
+
+/* MojoMoETakes reports whether the current device's kernels take a call as its config says. It follows no pointer. */
+int MojoMoETakes(const MojoMoEArgs* args);
 
 /* MojoMoEScratch gives the bytes of device memory a call needs; it reads no pointer of args. */
 size_t MojoMoEScratch(const MojoMoEArgs* args);
@@ -260,6 +266,9 @@ typedef struct {
   MojoCodedWeights down;
   MojoRounding rounding;
 } MojoQMoEArgs;
+
+/* MojoQMoETakes is MojoMoETakes of QMoE. */
+int MojoQMoETakes(const MojoQMoEArgs* args);
 
 /* MojoQMoEScratch gives the bytes of device memory a call needs; it follows no pointer of args but for minus. */
 size_t MojoQMoEScratch(const MojoQMoEArgs* args);
@@ -352,6 +361,9 @@ typedef struct {
 /* MojoLatentAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoLatentAttentionScratch(const MojoLatentAttentionArgs* args);
 cudaError_t MojoCudaLatentAttention(const MojoLatentAttentionArgs* args, cudaStream_t stream);
+
+/* MojoCudaCapability is the compute capability of the current device: 90 for 9.0; 0 where there is none. */
+int MojoCudaCapability(void);
 
 /* MojoCudaSetDependentLaunch tells whether kernels may start while the one before them in the stream
  * ends (programmatic dependent launch, Hopper and later); in a graph, only after another kernel of these.

@@ -4,6 +4,7 @@
 
 #include "common/qmoe.h"
 #include "cuda/coded.h"
+#include "cuda/moe_tuned.h"
 
 namespace mojo {
 namespace {
@@ -13,7 +14,51 @@ struct QMoEKernel {
   QMoEAttributes attributes;
   MojoType x, weights;
   DeviceMemory memory;
+  TunedMoE tuned;
 };
+
+// SetForm writes the node's attributes and types, and the sizes, into args.
+void SetForm(const QMoEKernel& kernel, const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) {
+  const QMoEAttributes& attributes = kernel.attributes;
+  MojoMoEArgs& moe = args->moe;
+  moe.tokens = shape.tokens;
+  moe.top_k = shape.k;
+  moe.experts = shape.experts;
+  moe.hidden = shape.hidden;
+  moe.inner = shape.inner;
+  moe.x_type = kernel.x;
+  moe.weights_type = kernel.weights;
+  moe.expert_type = kMojoFloat32;
+  moe.packing = ToMojoPacking(attributes.packing);
+  moe.activation = ToMojoActivation(attributes.gate.activation);
+  moe.alpha = attributes.gate.alpha;
+  moe.limit = attributes.gate.limit;
+  moe.up_offset = attributes.gate.up_offset;
+  SetWeights(attributes.gate_up, in.gate_up, &args->gate_up);
+  SetWeights(attributes.down, in.down, &args->down);
+  args->rounding = ToMojoRounding(attributes.activations);
+}
+
+// FormatOf names the format that there are tables for; it is empty for others.
+const char* FormatOf(const QMoEKernel& kernel) {
+  const QMoEAttributes& a = kernel.attributes;
+  if (a.gate_up.code != a.down.code || kernel.x != kMojoBFloat16) return "";
+  if (a.gate_up.code == Code::kE4m3 && a.activations == Activations::kFp8) return "fp8";
+  return a.gate_up.code == Code::kE2m1 && a.activations == Activations::kFloat ? "mxfp4" : "";
+}
+
+// ReadTables reads the tables for the node.
+OrtStatus* ReadTables(const KernelInit& init, QMoEKernel* kernel) {
+  return kernel->tuned.Read(init, FormatOf(*kernel), false,
+                            [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
+                              const QMoEAttributes& a = kernel->attributes;
+                              if (s.hidden != a.gate_up.k || s.inner != a.down.k) return true;  // other experts'
+                              MojoQMoEArgs call{};
+                              SetForm(*kernel, {tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, {}, &call);
+                              call.moe.config = config;
+                              return MojoQMoETakes(&call) != 0;
+                            });
+}
 
 void Destroy(void* state) { delete static_cast<QMoEKernel*>(state); }
 
@@ -28,6 +73,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
     if (status == nullptr) status = CheckCode(init.api, kQMoE, code, a.activations, ToMojoPacking(a.packing));
   }
   if (status == nullptr) status = kernel->memory.Find(init);
+  if (status == nullptr) status = ReadTables(init, kernel);
   if (status != nullptr) {
     Destroy(kernel);
     return status;
@@ -56,22 +102,12 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   moe.ids = in.ids;
   moe.gate_up_bias = in.gate_up_bias;
   moe.down_bias = in.down_bias;
-  moe.tokens = shape.tokens;
-  moe.top_k = shape.k;
-  moe.experts = shape.experts;
-  moe.hidden = shape.hidden;
-  moe.inner = shape.inner;
-  moe.x_type = kernel.x;
-  moe.weights_type = kernel.weights;
-  moe.expert_type = kMojoFloat32;
-  moe.packing = ToMojoPacking(attributes.packing);
-  moe.activation = ToMojoActivation(attributes.gate.activation);
-  moe.alpha = attributes.gate.alpha;
-  moe.limit = attributes.gate.limit;
-  moe.up_offset = attributes.gate.up_offset;
-  SetWeights(attributes.gate_up, in.gate_up, &args.gate_up);
-  SetWeights(attributes.down, in.down, &args.down);
-  args.rounding = ToMojoRounding(attributes.activations);
+  SetForm(kernel, shape, in, &args);
+  kernel.tuned.Choose(&moe, [&args](const MojoMoEConfig& config) {
+    MojoQMoEArgs call = args;
+    call.moe.config = config;
+    return MojoQMoETakes(&call) != 0;
+  });
   Scratch scratch(kernel.memory);
   if (OrtStatus* s = scratch.Take(api, context, kQMoE, MojoQMoEScratch(&args), &moe.scratch)) return s;
   return Launched(api, kQMoE, MojoCudaQMoE(&args, stream));

@@ -132,6 +132,20 @@ cudaError_t Multiply(const Way& w, cudaStream_t stream) {
 }  // namespace
 }  // namespace mojo
 
+int MojoQMoETakes(const MojoQMoEArgs* args) {
+  using namespace mojo;
+  const MojoMoEConfig& c = args->moe.config;
+  if (c.kernel == kMojoAnyKernel) return c.tile == 0 && c.split == 0;
+  if (args->moe.experts == 0) return 0;
+  Room<256> room;
+  const Way w = Divide(*args, &room);
+  if (c.kernel == kMojoFew) return w.config.way == kCodedDirect && c.tile == 0 && c.split == 0;
+  if (c.kernel == kMojoWgmma)
+    return w.config.way == kCodedHopper && HopperHas(w.first, c.tile, c.split) && HopperHas(w.second, c.tile, c.split);
+  const bool has = c.tile == kTileTokens || (c.tile == kFewTokens && Aligned(args->moe.x, 16));
+  return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
+}
+
 // x may not be known yet, and its alignment decides: enough for each way.
 size_t MojoQMoEScratch(const MojoQMoEArgs* args) {
   size_t most = 0;

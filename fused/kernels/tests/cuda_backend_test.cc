@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -74,6 +75,14 @@ size_t MojoTopKRouterScratch(const MojoTopKRouterArgs*) { return wants; }
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* a, cudaStream_t s) { return Keep(&call.router, a, s); }
 size_t MojoMoEScratch(const MojoMoEArgs*) { return wants; }
 cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&call.moe, a, s); }
+// Experts are taken as the library chooses, in tiles of 64, and up to 8 tokens by kMojoFew.
+int Takes(const MojoMoEArgs& a) {
+  const MojoMoEConfig& c = a.config;
+  return c.kernel == kMojoAnyKernel || (c.kernel == kMojoFew ? a.tokens <= 8 : c.tile == 64);
+}
+int MojoMoETakes(const MojoMoEArgs* a) { return Takes(*a); }
+int MojoQMoETakes(const MojoQMoEArgs* a) { return Takes(a->moe); }
+int MojoCudaCapability(void) { return 90; }
 size_t MojoAttentionScratch(const MojoAttentionArgs*) { return wants; }
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* a, cudaStream_t s) { return Keep(&call.attention, a, s); }
 size_t MojoLinearScratch(const MojoLinearArgs*) { return wants; }
@@ -376,6 +385,36 @@ void TestCoded(const OrtApi& api) {
         "QMoE's attributes");
 }
 
+// TestTables is about the tables of experts that a node reads.
+void TestTables(const OrtApi& api) {
+  const std::string path = "moe_table_" + std::to_string(getpid()) + ".json";
+  const auto with = [&](const std::string& shape, const char* entries) {
+    FILE* const file = fopen(path.c_str(), "w");
+    fprintf(file, "{\"shape\": {%s, \"experts\": 4, \"top_k\": 3, \"capability\": 90}, %s}", shape.c_str(), entries);
+    fclose(file);
+    setenv("MOJO_MOE_CONFIG", path.c_str(), 1);
+  };
+  Case moe = MoE(kBF16, kBF16);
+  moe.info.strings["gate_up_layout"] = "out_in";
+  moe.shapes[3] = {4, 12, 8};
+  const std::string shape = "\"format\": \"bfloat16\", \"hidden\": 8, \"inner\": 6";
+  with(shape, R"("1": {"kernel": "few"}, "16": {"kernel": "mma", "block_m": 64})");
+  std::string text = Run(moe, api);
+  Check(text.empty() && call.moe.config.kernel == kMojoMma && call.moe.config.tile == 64, "a table's entry: " + text);
+  with(shape, R"("1": {"kernel": "few"}, "16": {"kernel": "mma", "block_m": 24})");
+  text = Run(moe, api);
+  Check(text.find("mojo.MoE: MOJO_MOE_CONFIG: " + path + ": \"16\": the kernels have no such way") == 0,
+        "a table that asks for too much: " + text);
+  with("\"format\": \"mxfp4\", \"hidden\": 8, \"inner\": 6", R"("16": {"kernel": "mma", "block_m": 24})");
+  text = Run(moe, api);
+  Check(text.empty() && call.moe.config.kernel == kMojoAnyKernel, "a table of another format: " + text);
+  with(shape, R"("16": {"kernel": "mma")");
+  text = Run(moe, api);
+  Check(text.find("mojo.MoE: MOJO_MOE_CONFIG: " + path + ": it is no JSON object") == 0, "half a table: " + text);
+  unsetenv("MOJO_MOE_CONFIG");
+  remove(path.c_str());
+}
+
 // TestScratch is about the ops that take memory for a run.
 void TestScratch(const OrtApi& api) {
   for (size_t bytes : {0, 1024}) {
@@ -487,6 +526,7 @@ int Main(int argc, char** argv) {
     TestLatentAttention(api);
     TestCoded(api);
     TestScratch(api);
+    TestTables(api);
   } else {
     Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0,
           "an old runtime is not refused");

@@ -51,7 +51,8 @@ class MoEArgs(ctypes.Structure):
                 ("down_bias", V), ("y", V), ("scratch", V), ("tokens", Z), ("top_k", Z), ("experts", Z), ("hidden", Z),
                 ("inner", Z),
                 ("x_type", I), ("weights_type", I), ("expert_type", I), ("packing", I), ("gate_up_in_out", I),
-                ("down_in_out", I), ("activation", I), ("alpha", R), ("limit", R), ("up_offset", R)]
+                ("down_in_out", I), ("activation", I), ("alpha", R), ("limit", R), ("up_offset", R), ("kernel", I),
+                ("tile", I), ("split", I)]
 
 
 @dataclasses.dataclass(frozen=True)

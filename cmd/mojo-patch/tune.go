@@ -1,0 +1,212 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/tune"
+	"github.com/spf13/cobra"
+)
+
+type tuneFlags struct {
+	out, node, layout    string
+	shape                tune.Shape
+	tokens               []int64
+	onnxruntime, library string
+}
+
+func newTune(a *app) *cobra.Command {
+	f := &tuneFlags{}
+	c := &cobra.Command{
+		Use:   "tune [MODEL] -o TABLE",
+		Short: "Measure how the CUDA kernels of experts are fastest",
+		Long: `tune measures every way that the CUDA kernels of mojo.MoE and mojo.QMoE have through a model's
+experts (kernels, sizes of tiles, blocks that share one) with each of several numbers of tokens, on
+the GPU that is here, and writes the fastest to a table in JSON, keyed by the number of tokens. The
+model is one that apply has patched; it needs no weights, since random ones are measured. Without a
+model --experts, --top-k, --hidden, --inner and --format name the experts.
+
+The kernel library reads the tables that $` + tune.Variable + ` names when a session is opened, parted by
+colons, and goes by the entry with the nearest number of tokens. Tables of Alpha-MoE are read too.
+Tables for Qwen3-30B-A3B, DeepSeek-V3, gpt-oss-20b and Mixtral-8x7B are part of the library. A table
+never changes results beyond the order in which sums are added: tune compares each way with the
+library's own choice before it times it.
+
+Each way runs as a CUDA graph of several nodes, which choose experts of their own, so that weights
+come from the device's memory; the median of rounds counts in which all ways take turns. The CPU's
+kernels choose by themselves and have no tables. Without CUDA the exit code is 4.`,
+		Example: `  mojo-patch tune patched.onnx -o table.json
+  mojo-patch tune --experts 128 --top-k 8 --hidden 2048 --inner 768 --format bfloat16 -o table.json
+  ` + tune.Variable + `=table.json mojo-patch generate patched.onnx --provider cuda --prompt 'Hello'`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			experts, err := f.experts(a, c, args)
+			if err != nil {
+				return err
+			}
+			return f.tune(a, experts)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "table to write")
+	fl.StringVar(&f.node, "node", "", "the node whose experts are measured, where a model has several shapes")
+	fl.Int64Var(&f.shape.Experts, "experts", 0, "without a model: the number of experts")
+	fl.Int64Var(&f.shape.TopK, "top-k", 0, "without a model: those that a token chooses")
+	fl.Int64Var(&f.shape.Hidden, "hidden", 0, "without a model: the width of tokens")
+	fl.Int64Var(&f.shape.Inner, "inner", 0, "without a model: the width of what is activated")
+	fl.StringVar(&f.shape.Format, "format", "", "without a model: "+strings.Join(tune.Formats(), ", "))
+	fl.StringVar(&f.layout, "layout", "out_in",
+		"without a model: how matrices that are not quantised lie, out_in or in_out")
+	fl.Int64SliceVar(&f.tokens, "tokens", tune.DefaultTokens(), "numbers of tokens to measure")
+	libraryFlags(c, &f.onnxruntime, &f.library)
+	completeFile(c, "output", "json")
+	completeValues(c, "format", tune.Formats, false)
+	completeValues(c, "layout", func() []string { return []string{"out_in", "in_out"} }, false)
+	a.jsonFlag(c, "tune")
+	return c
+}
+
+// experts returns what is to be measured.
+func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Experts, error) {
+	if f.out == "" {
+		return nil, errors.New("-o TABLE is missing")
+	}
+	if len(f.tokens) == 0 || slices.Min(f.tokens) < 1 || slices.Max(f.tokens) > 1<<20 {
+		return nil, errors.New("--tokens lists whole numbers from 1 to 1048576")
+	}
+	var given []string
+	for _, name := range []string{"experts", "top-k", "hidden", "inner", "format", "layout"} {
+		if c.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(args) == 0 {
+		if f.node != "" {
+			return nil, errors.New("--node is for a model, and there is none")
+		}
+		if len(given) == 0 {
+			return nil, errors.New("name a model, or experts with --experts, --top-k, --hidden, --inner and --format")
+		}
+		if f.layout != "out_in" && f.layout != "in_out" {
+			return nil, fmt.Errorf("--layout %s: it is out_in or in_out", f.layout)
+		}
+		if f.layout == "in_out" {
+			f.shape.Layout = f.layout
+		}
+		return tune.New(f.shape)
+	}
+	if len(given) > 0 {
+		return nil, fmt.Errorf("%s: %s has experts of its own", strings.Join(given, ", "), args[0])
+	}
+	m, err := a.read(args[0])
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	list, others := tune.Find(m)
+	for _, o := range others {
+		a.detail("%s", o)
+	}
+	if f.node != "" {
+		list = slices.DeleteFunc(list, func(e *tune.Experts) bool { return e.Node != f.node })
+	}
+	switch {
+	case len(list) == 1:
+		return list[0], nil
+	case len(list) > 1:
+		var names []string
+		for _, e := range list {
+			names = append(names, fmt.Sprintf("%s (%s)", e.Node, e.Shape))
+		}
+		return nil, fmt.Errorf("%s has experts of several shapes: choose one with --node: %s", args[0],
+			strings.Join(names, "; "))
+	case len(others) > 0:
+		return nil, fmt.Errorf("%s has no experts that there are tables for: %s", args[0], strings.Join(others, "; "))
+	}
+	return nil, fmt.Errorf("%s has no node mojo.MoE or mojo.QMoE%s: apply makes them", args[0], named(f.node))
+}
+
+// named completes a message about a node.
+func named(node string) string {
+	if node == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of the name %q", node)
+}
+
+// tune measures, and writes the table.
+func (f *tuneFlags) tune(a *app, e *tune.Experts) (err error) {
+	options, err := f.options()
+	if err != nil {
+		return environment(fmt.Errorf("tune measures CUDA kernels, and there are none to measure here (the CPU's "+
+			"choose by themselves and have no tables): %w", err))
+	}
+	e.Shape.Device, e.Shape.Capability = cudaDevice()
+	a.say("%s on %s", e.Shape, e.Shape.Device)
+	sessions, err := tune.NewSessions(e, options...)
+	if err != nil {
+		return failed(err)
+	}
+	defer func() { err = errors.Join(err, sessions.Close()) }()
+	step, end := a.progress("number of tokens")
+	var all []tune.Measured
+	table, err := tune.Search(e.Shape, f.tokens, sessions, func(m tune.Measured) {
+		all = append(all, m)
+		step(len(all), len(f.tokens))
+	})
+	end()
+	if err != nil {
+		return failed(err)
+	}
+	if err := table.WriteFile(f.out); err != nil {
+		return err
+	}
+	t := newTable(">tokens", "fastest", ">us", ">library's own", ">ratio", ">tried")
+	for _, m := range all {
+		t.add(m.Tokens, m.Best.Config.String(), fmt.Sprintf("%.1f", m.Best.Micros), fmt.Sprintf("%.1f", m.Chosen),
+			fmt.Sprintf("%.2f", m.Best.Micros/m.Chosen), m.Tried)
+	}
+	t.write(a.human())
+	a.say("wrote %s: set %s to it", f.out, tune.Variable)
+	return a.result(tuneResult{jsonSchema, e.Shape, f.out, all})
+}
+
+// options are those of a session that records CUDA graphs. It errs where there is no GPU, or what it needs is missing.
+func (f *tuneFlags) options() ([]ort.Option, error) {
+	p, err := newProber(f.onnxruntime, f.library, providerCUDA)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.close(); err != nil {
+		return nil, err
+	}
+	lib, err := ort.Find(f.onnxruntime)
+	if err != nil {
+		return nil, err
+	}
+	kernels, err := kernelDevices[providerCUDA].FindLibrary(f.library)
+	if err != nil {
+		return nil, err
+	}
+	return []ort.Option{ort.WithThreads(1), cudaOption(map[string]string{"enable_cuda_graph": "1"}),
+		ort.WithConfig("session.disable_cpu_ep_fallback", "1"), ort.WithLibrary(lib.Path),
+		ort.WithKernelLibrary(kernels)}, nil
+}
+
+// cudaDevice is the name and the compute capability of the first GPU as the driver's own program says them; without it
+// the table is for any device.
+func cudaDevice() (name string, capability int) {
+	out, err := exec.Command("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader", "-i", "0").Output()
+	if err != nil {
+		return "a GPU", 0
+	}
+	name, version, _ := strings.Cut(strings.TrimSpace(string(out)), ", ")
+	capability, _ = strconv.Atoi(strings.Replace(version, ".", "", 1))
+	return name, capability
+}

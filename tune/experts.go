@@ -1,0 +1,199 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Experts are those of a node: what a table is measured with.
+type Experts struct {
+	Shape Shape
+	// Node is the name of the node, empty where the experts are of no model.
+	Node string
+
+	op         *fused.Op
+	attributes []*onnx.Attribute
+	biased     bool
+}
+
+// Find returns the experts of a model's fused nodes that there are tables for, one of each shape, and what others are.
+func Find(m *onnx.Model) (list []*Experts, others []string) {
+	facts := infer.Analyze(m)
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			if n.Domain != fused.Domain || (n.OpType != "MoE" && n.OpType != "QMoE") {
+				continue
+			}
+			e, err := ofNode(n, facts)
+			if err != nil {
+				others = append(others, fmt.Sprintf("%s: %v", n.Name, err))
+			} else if !slices.ContainsFunc(list, func(x *Experts) bool { return x.Shape == e.Shape }) {
+				list = append(list, e)
+			}
+		}
+	})
+	return list, others
+}
+
+// ofNode reads a node's shape.
+func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
+	e := &Experts{Node: n.Name, op: fused.Lookup(n.OpType), attributes: n.Attributes}
+	if e.op == nil || len(n.Inputs) < fused.QMoEDownCodes {
+		return nil, fmt.Errorf("it lacks inputs")
+	}
+	dims := func(i int) []int64 {
+		t, ok := facts.Type(n.Inputs[i])
+		if !ok {
+			return nil
+		}
+		var list []int64
+		for _, d := range t.Dims {
+			list = append(list, d.Value)
+		}
+		return list
+	}
+	site := fused.Site{Attributes: n.Attributes}
+	text := func(name string) string {
+		if a := site.Attr(name); a != nil {
+			return a.String
+		}
+		return ""
+	}
+	ids, matrix := dims(fused.MoEIDs), dims(fused.MoEGateUp) // of codes, too, the first dimension
+	if len(ids) == 0 || ids[len(ids)-1] < 1 || len(matrix) < 3 || matrix[0] < 1 {
+		return nil, fmt.Errorf("its sizes are not known")
+	}
+	e.Shape.Experts, e.Shape.TopK = matrix[0], ids[len(ids)-1]
+	x := facts.DataType(n.Inputs[fused.MoEX])
+	if n.OpType == "QMoE" {
+		e.Shape.Hidden, e.Shape.Inner = site.Attr("hidden").Int, site.Attr("inner").Int
+		e.biased = len(n.Inputs) > fused.QMoEGateUpBias && n.Inputs[fused.QMoEGateUpBias] != nil
+		codes := [3]string{text("gate_up_code"), text("down_code"), text("activations")}
+		switch {
+		case x != onnx.BFloat16:
+			return nil, fmt.Errorf("its activations are %s: there are tables for bfloat16", x)
+		case codes == [3]string{"e2m1", "e2m1", "float"}:
+			e.Shape.Format = MXFP4
+		case codes == [3]string{"e4m3", "e4m3", "fp8"}:
+			e.Shape.Format = FP8
+		default:
+			return nil, fmt.Errorf("its codes are %s and %s with activations=%s: there are tables for e2m1 with float "+
+				"and e4m3 with fp8", codes[0], codes[1], codes[2])
+		}
+		return e, nil
+	}
+	down := dims(fused.MoEDown)
+	if len(down) != 3 || text("gate_up_layout") != text("down_layout") {
+		return nil, fmt.Errorf("its two layouts differ")
+	}
+	e.biased = len(n.Inputs) > fused.MoEGateUpBias && n.Inputs[fused.MoEGateUpBias] != nil
+	e.Shape.Hidden, e.Shape.Inner = down[1], down[2]
+	if text("down_layout") == "in_out" {
+		e.Shape.Layout, e.Shape.Hidden, e.Shape.Inner = "in_out", down[2], down[1]
+	}
+	switch t := facts.DataType(n.Inputs[fused.MoEGateUp]); {
+	case t == x && t == onnx.BFloat16:
+		e.Shape.Format = BFloat16
+	case t == x && t == onnx.Float16:
+		e.Shape.Format = Float16
+	default:
+		return nil, fmt.Errorf("its types are %s and %s: there are tables for two of float16 or of bfloat16", x, t)
+	}
+	return e, nil
+}
+
+// New returns experts with SwiGLU, gates in front of ups and no biases.
+func New(s Shape) (*Experts, error) {
+	quantised := s.Format == MXFP4 || s.Format == FP8
+	multiple := map[string]int64{MXFP4: 32, FP8: 128}[s.Format]
+	switch {
+	case !slices.Contains(Formats(), s.Format):
+		return nil, fmt.Errorf("there are no tables for the format %q", s.Format)
+	case min(s.Experts, s.TopK, s.Hidden, s.Inner) < 1 || max(s.Experts, s.TopK, s.Hidden, s.Inner) > 1e6:
+		return nil, fmt.Errorf("%s: sizes are from 1 to a million", s)
+	case s.TopK > s.Experts:
+		return nil, fmt.Errorf("%s: there are not so many to choose", s)
+	case quantised && (s.Hidden%multiple != 0 || s.Inner%multiple != 0):
+		return nil, fmt.Errorf("%s: widths are multiples of %d", s, multiple)
+	case quantised && s.Layout != "":
+		return nil, fmt.Errorf("%s: experts that are quantised have one layout", s)
+	}
+	e := &Experts{Shape: s, op: fused.Lookup("MoE"), attributes: []*onnx.Attribute{
+		onnx.StringAttr("activation", "silu"), onnx.StringAttr("packing", "halves"), onnx.FloatAttr("alpha", 1),
+		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}}
+	if quantised {
+		e.op = fused.Lookup("QMoE")
+		code, activations := "e2m1", "float"
+		if s.Format == FP8 {
+			code, activations = "e4m3", "fp8"
+		}
+		for _, name := range []string{"gate_up", "down"} {
+			e.attributes = append(e.attributes, onnx.StringAttr(name+"_code", code), onnx.IntAttr(name+"_zero", 0),
+				onnx.IntAttr(name+"_block", multiple))
+		}
+		e.attributes = append(e.attributes, onnx.IntAttr("hidden", s.Hidden), onnx.IntAttr("inner", s.Inner),
+			onnx.StringAttr("activations", activations))
+		return e, nil
+	}
+	layout := "out_in"
+	if s.Layout != "" {
+		layout = s.Layout
+	}
+	e.attributes = append(e.attributes, onnx.StringAttr("gate_up_layout", layout),
+		onnx.StringAttr("down_layout", layout))
+	return e, nil
+}
+
+// site is the node with so many tokens: types and shapes of all inputs.
+func (e *Experts) site(tokens int64) fused.Site {
+	s := fused.Site{Attributes: e.attributes, Types: make([]onnx.DataType, len(e.op.Inputs)),
+		Dims: make([][]int64, len(e.op.Inputs))}
+	set := func(i int, t onnx.DataType, dims ...int64) { s.Types[i], s.Dims[i] = t, dims }
+	shape := e.Shape
+	x := onnx.BFloat16
+	if shape.Format == Float16 {
+		x = onnx.Float16
+	}
+	packed := 2 * shape.Inner
+	if s.Attr("packing").String == "none" {
+		packed = shape.Inner
+	}
+	set(fused.MoEX, x, tokens, shape.Hidden)
+	set(fused.MoEWeights, onnx.Float, tokens, shape.TopK)
+	set(fused.MoEIDs, onnx.Int64, tokens, shape.TopK)
+	biases, of := [2]int{fused.MoEGateUpBias, fused.MoEDownBias}, x
+	if e.op.Name == "QMoE" {
+		biases, of = [2]int{fused.QMoEGateUpBias, fused.QMoEDownBias}, onnx.Float
+		p := &blocks.Panels{Code: "e2m1", Block: 32, Scale: onnx.Uint8}
+		if shape.Format == FP8 {
+			p = &blocks.Panels{Code: "e4m3", Block: 128, Scale: onnx.Float, Shared: true}
+		}
+		for _, m := range []struct {
+			inputs [6]int
+			n, k   int64
+		}{{fused.QMoEGateUp, packed, shape.Hidden}, {fused.QMoEDown, shape.Hidden, shape.Inner}} {
+			dims := p.Dims((m.n+blocks.PanelRows-1)/blocks.PanelRows, m.k)
+			set(m.inputs[0], onnx.Uint8, append([]int64{shape.Experts}, dims[0]...)...)
+			set(m.inputs[1], p.Scale, append([]int64{shape.Experts}, dims[1]...)...)
+		}
+	} else {
+		matrix := func(i int, out, in int64) {
+			if shape.Layout == "in_out" {
+				out, in = in, out
+			}
+			set(i, x, shape.Experts, out, in)
+		}
+		matrix(fused.MoEGateUp, packed, shape.Hidden)
+		matrix(fused.MoEDown, shape.Hidden, shape.Inner)
+	}
+	if e.biased {
+		set(biases[0], of, shape.Experts, packed)
+		set(biases[1], of, shape.Experts, shape.Hidden)
+	}
+	return s
+}
