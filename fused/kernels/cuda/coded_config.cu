@@ -8,10 +8,13 @@ namespace {
 constexpr size_t kFewRows = 8, kSomeRows = 64;  // of Linear
 constexpr size_t kFewChoices = 8;               // of an expert, on average
 
-// HopperTile is the tile of CodedHopper where so many rows of activations share a matrix on average.
+// HopperTile is the tile of CodedHopper where so many rows of activations share a matrix on average. Wide ones are for
+// weights that would be read twice, where there are still places for all of the device.
 int HopperTile(const CodedProduct& p, size_t average) {
-  if (p.weights.code == kMojoE4M3) return average < 64 ? 64 : 128;
-  return average <= 8 ? 16 : average <= 16 ? 32 : 128;
+  if (p.weights.code != kMojoE4M3) return average <= 8 ? 16 : average <= 16 ? 32 : 128;
+  const size_t places = DivideUp(p.rows, 128) * DivideUp(p.weights.n, 256);
+  const bool wide = p.kind == kCodedLinear ? places >= static_cast<size_t>(TheDevice().multiprocessors) : average >= 64;
+  return wide ? 128 : 64;
 }
 
 }  // namespace

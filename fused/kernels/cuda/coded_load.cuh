@@ -5,8 +5,9 @@
 // gathered in pieces of 16 bytes, in the 128 byte swizzle. A place's first stage brings the place itself, and one
 // without tokens says that there is no more.
 //
-// Blocks take places in turn. Where there are too few for the device, the blocks of a cluster share the columns of one
-// place instead, and that is all they have.
+// Blocks take places as they get through them, so that tiles of the same rows begin at about the same time, and those
+// come from L2. Where there are too few for the device, the blocks of a cluster share the columns of one place instead,
+// and that is all they have.
 #ifndef MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
 #define MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
 
@@ -25,9 +26,9 @@ constexpr int kPlacePanels = 16;
 template <bool kEightBits, int kTokens>
 struct Layout {
   static constexpr int kBlocks = kEightBits || kTokens > 32 ? 1 : kTokens == 32 ? 2 : 3;  // on a multiprocessor
-  static constexpr int kOperands = !kEightBits && kTokens == 128 ? 1 : 2;                // of 64 rows of a warpgroup
+  static constexpr int kOperands = kTokens == 128 ? 1 : 2;                                // of 64 rows of a warpgroup
   static constexpr int kMultipliers = kPlacePanels * kPanelRows / (64 * kOperands) * kGroup;  // threads that multiply
-  static constexpr int kLoaders = kBlocks == 3 ? 32 : kBlocks == 2 ? 64 : kGroup;              // that load
+  static constexpr int kLoaders = kBlocks == 3 ? 32 : kBlocks == 2 ? 64 : kGroup;             // that load
   static constexpr int kThreads = kMultipliers + kLoaders;
   static constexpr int kSteps = kEightBits ? 1 : 2;  // of a stage
   static constexpr int kStepUnits = kEightBits ? 4 : 2;
@@ -43,10 +44,11 @@ struct Layout {
   // After the stages: choices and weights of each group, the greatest activations of each warp, places and barriers.
   static constexpr int kChoicesAt = kStages * kStageBytes;
   static constexpr int kGreatestAt = kChoicesAt + kMultipliers / kGroup * kTokens * 8;
-  static constexpr int kPlacesAt = kGreatestAt + (kEightBits ? 8 * kTokens * 4 : 0);
+  static constexpr int kPlacesAt = kGreatestAt + (kEightBits ? kMultipliers / 32 * kTokens * 4 : 0);
   static constexpr int kFullAt = kPlacesAt + kStages * 16;
   static constexpr int kFreeAt = kFullAt + kStages * 8;
-  static constexpr int kBytes = kFreeAt + kStages * 8;
+  static constexpr int kNextAt = kFreeAt + kStages * 8;
+  static constexpr int kBytes = kNextAt + 4;
   static_assert(kBytes <= (kBlocks == 3 ? 75 : kBlocks == 2 ? 113 : 227) * 1024, "shared memory");
 };
 
@@ -62,8 +64,8 @@ struct HopperCall {
   int units;    // blocks of 32 columns
   int panels;   // of a matrix
   int row_blocks, split;
-  int halves;  // gates and ups lie in halves
-  int narrow;  // y cannot be stored four numbers at a time
+  int halves;     // gates and ups lie in halves
+  int narrow;     // y cannot be stored four numbers at a time
   uint64_t stay;  // how long L2 is to keep weights
   CUtensorMap codes, scales;
 };
@@ -129,7 +131,8 @@ struct Span {
 };
 
 // CopyPieces starts the copies of a token's pieces, one of each step, where is: number piece of those from base on, and
-// those 128 bytes further. Beyond left bytes they are zero. Few instructions, since threads that multiply wait for each.
+// those 128 bytes further. Beyond left bytes they are zero. It is few instructions, since each is one less for the
+// threads that multiply.
 template <int kSteps, int kTokenBytes>
 __device__ __forceinline__ void CopyPieces(uint32_t to, const char* base, uint32_t piece, int left, bool is) {
   static_assert(kSteps <= 2, "steps of a stage");
@@ -147,6 +150,17 @@ __device__ __forceinline__ void CopyPieces(uint32_t to, const char* base, uint32
       "n"(kTokenBytes));
 }
 
+// CopyFactor starts the copy of number at of floats.
+__device__ __forceinline__ void CopyFactor(uint32_t to, const void* floats, uint32_t at) {
+  asm volatile(
+      "{\n\t"
+      ".reg .u64 from;\n\t"
+      "mad.wide.u32 from, %2, 4, %1;\n\t"
+      "cp.async.ca.shared.global [%0], [from], 4;\n\t"
+      "}" ::"r"(to),
+      "l"(floats), "r"(at));
+}
+
 // CopyPanels starts the copies of a stage's panels and scales. In halves, ups come after all gates.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& place, int k, uint32_t stage,
@@ -155,8 +169,7 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
   constexpr int kCodes = kPlacePanels * L::kUnits * L::kUnitBytes, kFactors = kPlacePanels * L::kUnits * 16;
   const int panel = place.row_block * (a.halves ? kPlacePanels / 2 : kPlacePanels);
   ArriveExpecting(full, kCodes + (kEightBits ? 0 : kFactors));
-  CopyBox(stage + L::kCodesAt, &a.codes, full, k * (L::kUnits * L::kUnitBytes / 8), panel, 0, place.expert, 0,
-          a.stay);
+  CopyBox(stage + L::kCodesAt, &a.codes, full, k * (L::kUnits * L::kUnitBytes / 8), panel, 0, place.expert, 0, a.stay);
   if (!kEightBits)
     CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, a.stay);
 }
@@ -178,13 +191,12 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
     WaitForPrevious();
     LetNextStart();
   }
-  const int turn = static_cast<int>(gridDim.x) / a.split, all = CountPlaces<kTokens>(a);
+  int* const next = reinterpret_cast<int*>(memory + L::kNextAt);
   int index = blockIdx.x / a.split;
-  int4 entry = index < all ? EntryOf(a, index) : make_int4(0, 0, 0, 0);
-  while (index < all) {
-    const Place place = PlaceOf<kTokens>(a, entry, index);
-    index += a.split > 1 ? all : turn;
-    if (index < all) entry = EntryOf(a, index);  // it comes while this place is loaded
+  while (index < CountPlaces<kTokens>(a)) {  // in no register, of which there are few
+    if (kKind != kCodedLinear && a.split == 1 && n == 0)
+      *next = atomicAdd(a.p.plan.begun + (kKind == kCodedOutputs), 1) + static_cast<int>(gridDim.x);
+    const Place place = PlaceOf<kTokens>(a, EntryOf(a, index), index);
     const auto begin = [&](int stage, int k) {
       if (k == span.begin) places[stage] = place;
       CopyPanels<kEightBits, kTokens>(a, place, k, shared + stage * L::kStageBytes, full + stage * 8);
@@ -206,32 +218,42 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
     for (int i = 0; i < kCopies; ++i) {
       from[i] = static_cast<uint32_t>(row_of(n / 8 + kLines * i)) * (line / 16) + n % 8;
     }
-    // e4m3: of this thread's token, and of its panel.
-    constexpr int kScaledPanels = L::kLoaders - kPlacePanels;  // threads before those that have one
-    const float *step_of = nullptr, *scale_of = nullptr;
-    if (kEightBits && n < kTokens) step_of = a.x.steps + static_cast<size_t>(row_of(n)) * (a.units / 4);
-    if (kEightBits && n >= kScaledPanels) {
-      const int number = max(PanelOf(a, place.row_block, n - kScaledPanels), 0);
-      scale_of = static_cast<const float*>(a.p.weights.scale) +
-                 (static_cast<size_t>(place.expert) * a.panels + number) * (a.units / 4);
-    }
+    // e4m3: where the factors begin of this thread's token. The last threads have a panel's, too.
+    constexpr int kScaledPanels = L::kLoaders - kPlacePanels;
+    uint32_t step_of = 0;
+    if (kEightBits && n < kTokens) step_of = static_cast<uint32_t>(row_of(n)) * (a.units / 4);
     for (int k = span.begin; k < span.end; ++k) {
       const uint32_t stage = shared + ring.stage * L::kStageBytes, filled = full + ring.stage * 8;
       WaitForPhase(free + ring.stage * 8, ring.parity ^ 1);
       if (n == 0 && k >= begun) begin(ring.stage, k);
       const char* const numbers = static_cast<const char*>(a.x.numbers) + k * (L::kSteps * 128);
-      const int left = line - k * L::kSteps * 128 - n % 8 * 16;  // bytes of the line from there on
+      // Bytes of the line from there on; lines of e4m3 are whole steps.
+      const int left = kEightBits ? 128 : line - k * L::kSteps * 128 - n % 8 * 16;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         CopyPieces<L::kSteps, L::kTokenBytes>(stage + Swapped(n / 8 + i * kLines, n % 8, 8), numbers, from[i], left,
                                               i * kLines < place.count);
       }
       const uint32_t scales = stage + L::kScalesAt;
-      if (step_of != nullptr) CopyFew<4>(scales + (kPlacePanels + n) * 4, step_of + k);
-      if (scale_of != nullptr) CopyFew<4>(scales + (n - kScaledPanels) * 4, scale_of + k);
+      if (kEightBits && n < kTokens) CopyFactor(scales + (kPlacePanels + n) * 4, a.x.steps, step_of + k);
+      if (kEightBits && n >= kScaledPanels) {
+        int slot = n - kScaledPanels;
+        asm volatile("" : "+r"(slot));  // what comes of it is in no register from stage to stage
+        const int panel = max(PanelOf(a, place.row_block, slot), 0);
+        CopyFactor(scales + slot * 4, a.p.weights.scale,
+                   static_cast<uint32_t>(place.expert * a.panels + panel) * (a.units / 4) + k);
+      }
       ArriveAfterCopies(filled);
       ring.Advance();
     }
+    if (a.split > 1) break;
+    if (kKind == kCodedLinear) {
+      index += static_cast<int>(gridDim.x);
+      continue;
+    }
+    WaitForGroup<L::kLoaders>(1);
+    index = *next;
+    WaitForGroup<L::kLoaders>(1);
   }
   if (!waited) {
     WaitForPrevious();

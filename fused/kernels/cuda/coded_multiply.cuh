@@ -181,8 +181,8 @@ __device__ __forceinline__ uint32_t MultiplyFew(const HopperCall& a, const Span<
 // MultiplyEights does the same with weights of e4m3, 8 * kColumns tokens at once.
 template <int kTokens, int kColumns>
 __device__ __forceinline__ void MultiplyEights(const HopperCall& a, const Span<Layout<true, kTokens>::kUnits>& span,
-                                               int count, uint32_t shared,
-                                               Ring<Layout<true, kTokens>::kStages>* ring, Sums<true, kTokens>& sum) {
+                                               int count, uint32_t shared, Ring<Layout<true, kTokens>::kStages>* ring,
+                                               Sums<true, kTokens>& sum) {
   typedef Layout<true, kTokens> L;
   const StageReader<true, kTokens> at(a.halves);
   const int lane = threadIdx.x % 32;
@@ -265,7 +265,8 @@ __device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<La
         float part = 0;
 #pragma unroll 1
         for (int c = 0; c < kBlockColumns; ++c) {
-          const uint32_t byte = codes[c % 16 / 4 * 64 + (of.row + r) * 4 + c % 4], code = c < 16 ? byte & 15 : byte >> 4;
+          const uint32_t byte = codes[c % 16 / 4 * 64 + (of.row + r) * 4 + c % 4],
+                         code = c < 16 ? byte & 15 : byte >> 4;
           part += NumberOfE2M1(code) * __bfloat162float(x[unit * kBlockColumns + SwappedColumn(c)]);
         }
         total[r] += part * OfExponent(exponents[r]);
@@ -293,7 +294,7 @@ __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
                                               Sums<kEightBits, kTokens>& sum) {
   if constexpr (kEightBits) {
     if (place.count <= 16) return MultiplyEights<kTokens, 2>(a, span, place.count, shared, ring, sum);
-    return MultiplyEights<kTokens, 8>(a, span, place.count, shared, ring, sum);
+    return MultiplyEights<kTokens, kTokens == 128 ? 4 : 8>(a, span, place.count, shared, ring, sum);
   } else {
     if constexpr (8 * kColumns < kTokens) {
       constexpr int kMore = kColumns < 8 ? 2 * kColumns : kColumns == 8 ? 10 : kColumns == 10 ? 14 : 16;
@@ -324,7 +325,8 @@ __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
 // AddUp adds what the blocks of a cluster have, in the first one. Their stages are free: they have one place alone.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<kEightBits, kTokens>& sum) {
-  constexpr int kThreads = Layout<kEightBits, kTokens>::kMultipliers, kSums = 4 * Layout<kEightBits, kTokens>::kOperands;
+  constexpr int kThreads = Layout<kEightBits, kTokens>::kMultipliers,
+                kSums = 4 * Layout<kEightBits, kTokens>::kOperands;
   float* const mine = reinterpret_cast<float*>(memory) + threadIdx.x;
   const int rank = static_cast<int>(blockIdx.x) % split;
   WaitForGroup<kThreads>(2);

@@ -102,9 +102,10 @@ bool HopperTakes(const CodedProduct& p);
 // chooses).
 bool HopperHas(const CodedProduct& p, int tokens, int split);
 
-// DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them.
+// DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them. planned: the launch
+// before is the plan, which came after what made x.
 Operands DivideOperands(const CodedProduct& p, Room<256>* room);
-cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream);
+cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, bool planned, cudaStream_t stream);
 
 // CodedHopper launches a product. kCodedGateUp writes operands of the second one.
 cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,

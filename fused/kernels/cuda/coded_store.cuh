@@ -101,9 +101,8 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int inner = static_cast<int>(m.inner);
   // The first of the lane's pairs.
-  const int pair = a.halves
-                       ? (place.row_block * (kPlacePanels / 2) + of.pair) * kPanelRows + of.row + kPairs * of.last
-                       : ((place.row_block * kPlacePanels + of.Slot()) * kPanelRows + of.row) / 2;
+  const int pair = a.halves ? (place.row_block * (kPlacePanels / 2) + of.pair) * kPanelRows + of.row + kPairs * of.last
+                            : ((place.row_block * kPlacePanels + of.Slot()) * kPanelRows + of.row) / 2;
   const bool is = pair < inner;
   float gate_bias[kPairs] = {}, up_bias[kPairs] = {};
   if (p.bias != nullptr && is) {
@@ -166,10 +165,10 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
         for (int w = 0; w < L::kMultipliers / 32; ++w) most = fmaxf(most, greatest[w * kTokens + token]);
         const float factor = FactorOfBlock(most);
         const size_t at = place.first + token;
-        if (is) {
-          *reinterpret_cast<uint16_t*>(static_cast<char*>(a.to.numbers) + at * inner + pair) =
-              EightBits(sum[0][c][i] * factor, sum[0][c][i + 2] * factor);
-        }
+        const uint16_t two = EightBits(sum[0][c][i] * factor, kPairs == 2 ? sum[0][c][i + 2] * factor : 0);
+        char* const to_pair = static_cast<char*>(a.to.numbers) + at * inner + pair;
+        if (is && kPairs == 2) *reinterpret_cast<uint16_t*>(to_pair) = two;
+        if (is && kPairs == 1) *to_pair = static_cast<char>(two);
         if (warp == 0 && lane < 4) a.to.steps[at * blocks + place.row_block] = most / 448.0f;
       }
     }

@@ -95,10 +95,11 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
 #endif
 }
 
-// PrepareOperands: eight columns a thread.
+// PrepareOperands: eight or 16 columns a thread. Beside the plan it runs at once, and one block waits, so that what
+// comes after it comes after the plan.
 template <bool kEightBits>
-__global__ __launch_bounds__(256) void Prepare(const __grid_constant__ CodedProduct p, Operands to) {
-  WaitForPrevious();
+__global__ __launch_bounds__(256) void Prepare(const __grid_constant__ CodedProduct p, Operands to, bool planned) {
+  if (!planned || blockIdx.x == gridDim.x - 1) WaitForPrevious();
   LetNextStart();
   const size_t at = (static_cast<size_t>(blockIdx.x) * 256 + threadIdx.x) * (kEightBits ? 8 : 16);
   const bool is = at < p.rows * p.weights.k;
@@ -186,8 +187,8 @@ cudaError_t Run(HopperCall a, cudaStream_t stream) {
   const double hit = linear ? 0 : m.experts * (1 - pow(1 - 1.0 / m.experts, static_cast<double>(choices)));
   const double likely = linear ? tiles : fmax(hit, static_cast<double>(choices) / kTokens);
   const size_t most = tiles * a.row_blocks, blocks = static_cast<size_t>(TheDevice().multiprocessors) * L::kBlocks;
-  // Tiles of an expert are multiplied at about the same time.
-  a.stay = likely > hit && !linear ? kStayNormal : kStayFirst;
+  // Tiles of an expert are multiplied at about the same time, and of tokens that just fill one some have two.
+  a.stay = !linear && static_cast<double>(choices) > 0.75 * kTokens * hit ? kStayNormal : kStayFirst;
   if (a.split == 0 && likely * a.row_blocks > 4.0 * blocks) a.split = 1;
   if (a.split == 0) a.split = Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
   const size_t grid = a.split > 1 ? most * a.split : most < blocks ? most : blocks;
@@ -249,10 +250,10 @@ Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
   return x;
 }
 
-cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream) {
+cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, bool planned, cudaStream_t stream) {
   const size_t threads = p.rows * p.weights.k / (IsEightBits(p) ? 8 : 16);
   return Launch(IsEightBits(p) ? Prepare<true> : Prepare<false>, static_cast<unsigned>(DivideUp(threads, 256)), 256, 0,
-                stream, p, x);
+                stream, p, x, planned);
 }
 
 cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,

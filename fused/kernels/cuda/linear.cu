@@ -37,7 +37,7 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream) {
   if (config.way == mojo::kCodedDirect) return mojo::CodedDirect(p, stream);
   if (config.way == mojo::kCodedHopper) {
     const mojo::Operands x = mojo::DivideOperands(p, &room);
-    if (cudaError_t e = mojo::PrepareOperands(p, x, stream)) return e;
+    if (cudaError_t e = mojo::PrepareOperands(p, x, false, stream)) return e;
     return mojo::CodedHopper(p, config, x, {}, stream);
   }
   if (p.weights.code == kMojoE4M3) return cudaErrorNotSupported;

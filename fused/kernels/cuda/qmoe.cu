@@ -1,8 +1,9 @@
 // QMoE: experts whose weights stay quantised.
 //
 // Launches: the plan, two products, the sum of each token's choices. A few choices of MXFP4 and e4m3 need no plan
-// (coded_direct.cu). More of them go by wgmma on compute capability 9.0 (coded_wgmma.cu), after one more launch that
-// makes its operands. Else few choices of an expert are multiplied as they are read (coded_rows.cuh), more by tiles.
+// (coded_direct.cu). More of them go by wgmma on compute capability 9.0 (coded_wgmma.cu), with one more launch that
+// makes its operands beside the plan. Else few choices of an expert are multiplied as they are read (coded_rows.cuh),
+// more by tiles. coded_config.cu chooses.
 // What lies between the products is float32, as the definition has it, but bfloat16 where x is and activations are not
 // rounded.
 //
@@ -22,7 +23,7 @@ struct Way {
   MoEPlan plan;
   CodedProduct first, second;
   Prepared x, activated;
-  Operands operands[2];  // hopper: what the products read
+  Operands operands[2];  // kCodedHopper: what the products read
 };
 
 Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
@@ -172,11 +173,11 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
   if (m.experts > 0 && m.top_k > 0) {
     Room<256> room{static_cast<char*>(m.scratch)};
     const Way w = Divide(*args, &room);
-    if (w.config.way == kCodedHopper) {
-      if (cudaError_t e = PrepareOperands(w.first, w.operands[0], stream)) return e;
-    }
     if (w.config.way != kCodedDirect) {
       if (cudaError_t e = PlanMoE(m, w.config.tokens, w.plan, stream)) return e;
+    }
+    if (w.config.way == kCodedHopper) {
+      if (cudaError_t e = PrepareOperands(w.first, w.operands[0], true, stream)) return e;
     }
     if (cudaError_t e = Multiply(w, stream)) return e;
     outputs = w.second.y;
