@@ -38,7 +38,8 @@ LICENCES = {
 MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules, which tools/licences.sh collects
 SUMMARY = "Fuses blocks of language models in ONNX, with kernels for onnxruntime"
 # What git knows and a build does not need, as patterns of git's.
-NOT_BUILT = [".*", "bench", "docs", "models", "python/tests", "*/testdata/*", "*_test.go"]
+NOT_BUILT = [".*", "bench", "docs/*.md", "docs/benchmarks", "docs/examples", "docs/figures", "docs/targets", "models",
+             "python/tests", "*/testdata/*", "*_test.go"]
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
