@@ -24,4 +24,4 @@ if [ -z "$emulator" ]; then
 fi
 echo "arm64: in $(basename "$emulator")"
 "$emulator" -L /usr/aarch64-linux-gnu "$build/mojo_kernel_test"
-"$emulator" -L /usr/aarch64-linux-gnu "$build/mojo_runtime_test" latest
+"$emulator" -L /usr/aarch64-linux-gnu "$build/mojo_runtime_test" 24
