@@ -203,7 +203,7 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 			continue
 		}
 		name := fmt.Sprintf("%s_%d_%s", op.Name, number, op.Inputs[i].Name)
-		v := m.Graph.AddInput(name, tensorType(onnx.Float, s.Dims[i]))
+		v := m.Graph.AddInput(name, onnx.TensorType(onnx.Float, s.Dims[i]))
 		c.Inputs, c.Types = append(c.Inputs, v.Name), append(c.Types, typ.String())
 		inputs = append(inputs, cast(v, name+"_t", typ))
 	}
@@ -215,7 +215,7 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 	shapes := op.OutputShapes(s, func(a, _ int64) int64 { return a })
 	for i, typ := range op.OutputTypes(s) {
 		v := cast(outputs[i], fmt.Sprintf("%s_%d_%s", op.Name, number, op.Outputs[i].Name), onnx.Float)
-		v.SetType(tensorType(onnx.Float, shapes[i]))
+		v.SetType(onnx.TensorType(onnx.Float, shapes[i]))
 		m.Graph.AddOutput(v)
 		c.Outputs, c.OutputTypes = append(c.Outputs, v.Name), append(c.OutputTypes, typ.String())
 	}
@@ -233,12 +233,4 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 		}
 	}
 	return c
-}
-
-func tensorType(t onnx.DataType, dims []int64) onnx.Type {
-	typ := onnx.Type{DataType: t, HasShape: true}
-	for _, d := range dims {
-		typ.Dims = append(typ.Dims, onnx.Dim{Value: d})
-	}
-	return typ
 }

@@ -23,7 +23,7 @@ func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 	n := t.Len()
 	out := make([]byte, n*int64(to.Bits()/8))
 	for i := range n {
-		putFloat(to, out, int(i), read(i))
+		PutFloat(to, out, int(i), read(i))
 	}
 	return onnx.NewTensor(t.Name, to, t.Dims, out)
 }

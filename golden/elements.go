@@ -67,8 +67,8 @@ func ulp(t onnx.DataType, x float64) float64 {
 	return math.Ldexp(1, max(exponent-1-digits, least))
 }
 
-// putFloat writes f as element i of b.
-func putFloat(t onnx.DataType, b []byte, i int, f float64) {
+// PutFloat writes f, rounded to the type, as element i of b, whose elements are of that type.
+func PutFloat(t onnx.DataType, b []byte, i int, f float64) {
 	le := binary.LittleEndian
 	switch t {
 	case onnx.Float:

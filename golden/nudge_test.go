@@ -14,7 +14,7 @@ func TestNudged(t *testing.T) {
 	for _, dt := range []onnx.DataType{onnx.Float16, onnx.BFloat16, onnx.Float, onnx.Double} {
 		b := make([]byte, len(numbers)*dt.Bits()/8)
 		for i, x := range numbers {
-			putFloat(dt, b, i, x)
+			PutFloat(dt, b, i, x)
 		}
 		was, err := onnx.NewTensor("x", dt, []int64{int64(len(numbers))}, b)
 		if err != nil {

@@ -76,7 +76,7 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 	switch {
 	case in.DataType.IsFloat():
 		for i := range n {
-			putFloat(in.DataType, b, i, in.float(r, s, shape, i))
+			PutFloat(in.DataType, b, i, in.float(r, s, shape, i))
 		}
 	case in.DataType.IsInteger() || in.DataType == onnx.Bool:
 		for i := range n {

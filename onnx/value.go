@@ -71,6 +71,15 @@ type Type struct {
 	Dims     []Dim
 }
 
+// TensorType is the type of tensors with these dimensions.
+func TensorType(t DataType, dims []int64) Type {
+	typ := Type{DataType: t, HasShape: true}
+	for _, d := range dims {
+		typ.Dims = append(typ.Dims, Dim{Value: d})
+	}
+	return typ
+}
+
 // Type returns the declared type of the value (graph input or output, value_info); ok is false where none is declared
 // or the value is no dense tensor.
 func (v *Value) Type() (t Type, ok bool) {

@@ -57,13 +57,7 @@ var errWrongProduct = errors.New("it gives a wrong product of two matrices")
 func product() ([]byte, error) {
 	m := onnx.New(8, 17)
 	m.Graph.Name = "product"
-	float := func(dims ...int64) onnx.Type {
-		t := onnx.Type{DataType: onnx.Float, HasShape: true}
-		for _, d := range dims {
-			t.Dims = append(t.Dims, onnx.Dim{Value: d})
-		}
-		return t
-	}
+	float := func(dims ...int64) onnx.Type { return onnx.TensorType(onnx.Float, dims) }
 	x := m.Graph.AddInput("x", float(2, 4))
 	w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{4, 3}, productW))
 	y := m.Graph.NewValue("y")

@@ -114,7 +114,7 @@ func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 
 // inPlace describes a node of attention with buffers.
 func (c *cacheChange) inPlace(s *cacheSite) fused.Site {
-	site, length := fusedSite(c.model, c.patched, s.node), s.op.length
+	site, length := FusedSite(c.model, c.patched, s.node), s.op.length
 	for len(site.Types) <= length {
 		site.Types, site.Dims = append(site.Types, onnx.Undefined), append(site.Dims, nil)
 	}

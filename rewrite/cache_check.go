@@ -34,7 +34,7 @@ func (c *cacheChange) checkSites() error {
 	c.checked = &CheckReport{}
 	seen := map[string]bool{}
 	for _, s := range c.sites {
-		site := fusedSite(c.model, c.patched, s.node)
+		site := FusedSite(c.model, c.patched, s.node)
 		key := fmt.Sprint(s.op.name, site.Types, site.Dims, attributesKey(site.Attributes))
 		if seen[key] {
 			continue

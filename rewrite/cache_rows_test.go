@@ -205,7 +205,7 @@ func TestRowLengthsAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := changeOf(t, plan)
-	site := fusedSite(c.model, c.patched, c.sites[0].node)
+	site := FusedSite(c.model, c.patched, c.sites[0].node)
 	trial := c.trials()[1]
 	in, err := c.trialInputs(c.sites[0], site, trial, 0)
 	if err != nil {

@@ -75,7 +75,7 @@ func (p *Plan) lowerProducts() error {
 		}
 	}
 	for _, n := range nodes {
-		site := fusedSite(w.model, w.facts, n)
+		site := FusedSite(w.model, w.facts, n)
 		if n.OpType != "QMoE" && fused.Lookup(n.OpType).Supports(site) == nil {
 			w.products.Expect(target.NewCall(n, site))
 		}
@@ -131,7 +131,7 @@ type productWriter struct {
 }
 
 func (w *productWriter) write(n *onnx.Node) {
-	site := fusedSite(w.model, w.facts, n)
+	site := FusedSite(w.model, w.facts, n)
 	err := fused.Lookup(n.OpType).Supports(site) // the model may lie
 	if err == nil {
 		err = w.check(n, site)

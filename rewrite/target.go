@@ -172,7 +172,7 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 			}
 			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
 				Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
-			s := fusedSite(m, facts, n)
+			s := FusedSite(m, facts, n)
 			for _, t := range s.Types {
 				site.Types = append(site.Types, t.String())
 			}
@@ -190,8 +190,8 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 	return sites, nil
 }
 
-// fusedSite describes a node of a fused op in a model.
-func fusedSite(m *onnx.Model, facts *infer.Facts, n *onnx.Node) fused.Site {
+// FusedSite describes a node of a fused op in a model, by what is known of its inputs.
+func FusedSite(m *onnx.Model, facts *infer.Facts, n *onnx.Node) fused.Site {
 	s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
 	for _, v := range n.Inputs {
 		dtype, shape := onnx.Undefined, []int64(nil)

@@ -170,13 +170,7 @@ func rankOf(t *onnx.Tensor) onnx.Type {
 	return ty
 }
 
-func typeOf(t *onnx.Tensor) onnx.Type {
-	ty := onnx.Type{DataType: t.DataType, HasShape: true}
-	for _, d := range t.Dims {
-		ty.Dims = append(ty.Dims, onnx.Dim{Value: d})
-	}
-	return ty
-}
+func typeOf(t *onnx.Tensor) onnx.Type { return onnx.TensorType(t.DataType, t.Dims) }
 
 // missing lists the nodes that values need and that have not run, in the order of the graph. Those that read constants
 // alone never count as run.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -48,7 +48,7 @@ func (e *Experts) model(tokens int64, nodes int) (*onnx.Model, []input) {
 				name = fmt.Sprintf("%s_%d", p.Name, i)
 			}
 			if values[name] == nil {
-				values[name] = m.Graph.AddInput(name, fixed(site.Types[k], site.Dims[k]))
+				values[name] = m.Graph.AddInput(name, onnx.TensorType(site.Types[k], site.Dims[k]))
 				inputs = append(inputs, input{name, k, site.Types[k], site.Dims[k]})
 			}
 			in = append(in, values[name])
@@ -57,20 +57,12 @@ func (e *Experts) model(tokens int64, nodes int) (*onnx.Model, []input) {
 			in = in[:len(in)-1]
 		}
 		y := m.Graph.NewValue(fmt.Sprintf("Y_%d", i))
-		y.SetType(fixed(site.Types[fused.MoEX], site.Dims[fused.MoEX]))
+		y.SetType(onnx.TensorType(site.Types[fused.MoEX], site.Dims[fused.MoEX]))
 		n := m.Graph.AddNode(e.op.Name, in, []*onnx.Value{y}, e.attributes...)
 		n.Domain = fused.Domain
 		m.Graph.AddOutput(y)
 	}
 	return m, inputs
-}
-
-func fixed(t onnx.DataType, dims []int64) onnx.Type {
-	typ := onnx.Type{DataType: t, HasShape: true}
-	for _, d := range dims {
-		typ.Dims = append(typ.Dims, onnx.Dim{Value: d})
-	}
-	return typ
 }
 
 // weight makes an input that holds weights. Numbers repeat: each expert's are read from where they lie all the same.
@@ -91,37 +83,15 @@ func (e *Experts) weight(in input) (*onnx.Tensor, error) {
 				pattern[i] &= 0xbf // magnitudes below 2, and no NaN
 			}
 		case strings.HasSuffix(name, "scale"):
-			put(pattern[i:], in.typ, 1/math.Sqrt(width))
+			golden.PutFloat(in.typ, pattern[i:], 0, 1/math.Sqrt(width))
 		default:
-			put(pattern[i:], in.typ, x)
+			golden.PutFloat(in.typ, pattern[i:], 0, x)
 		}
 	}
 	for at := len(pattern); at < len(b); at *= 2 {
 		copy(b[at:], b[:at])
 	}
 	return onnx.NewTensor(in.name, in.typ, in.dims, b)
-}
-
-// put stores a number of small magnitude.
-func put(to []byte, t onnx.DataType, x float64) {
-	switch t {
-	case onnx.Float:
-		binary.LittleEndian.PutUint32(to, math.Float32bits(float32(x)))
-	case onnx.BFloat16:
-		binary.LittleEndian.PutUint16(to, blocks.BFloat16(float32(x)))
-	case onnx.Float16:
-		binary.LittleEndian.PutUint16(to, float16(x))
-	}
-}
-
-// float16 is x cut off to a float16; what is less than its least normal number is 0.
-func float16(x float64) uint16 {
-	b := math.Float32bits(float32(x))
-	exponent := int(b>>23&255) - 112
-	if exponent < 1 {
-		return 0
-	}
-	return uint16(b>>16&0x8000) | uint16(min(exponent, 30))<<10 | uint16(b>>13&1023)
 }
 
 // call makes an input that is not weights: tokens, and experts of each that differ, chosen at random.
@@ -142,7 +112,7 @@ func (e *Experts) call(in input, r *rand.Rand) (*onnx.Tensor, error) {
 			if in.number == fused.MoEWeights {
 				x = 1 / float64(e.Shape.TopK)
 			}
-			put(b[i:], in.typ, x)
+			golden.PutFloat(in.typ, b[i:], 0, x)
 		}
 	}
 	return onnx.NewTensor(in.name, in.typ, in.dims, b)

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/kernels"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // The sources of a placement.
@@ -114,16 +115,7 @@ func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *
 	if !ours || !slices.Contains(op.Devices, device) {
 		return errors.New("there is none")
 	}
-	site := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
-	for _, v := range n.Inputs {
-		t, _ := facts.Type(v)
-		var dims []int64
-		for _, d := range t.Dims {
-			dims = append(dims, d.Value)
-		}
-		site.Types, site.Dims = append(site.Types, facts.DataType(v)), append(site.Dims, dims)
-	}
-	return op.Supports(site)
+	return op.Supports(rewrite.FusedSite(m, facts, n))
 }
 
 // placeSession takes the placement of a session.

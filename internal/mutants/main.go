@@ -72,7 +72,7 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 	if err != nil {
 		return err
 	}
-	all, err := everyMutant(seed)
+	all, err := everyMutant(groups, seed)
 	if err != nil {
 		return err
 	}
@@ -98,11 +98,7 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 }
 
 // everyMutant returns the mutants of all groups in the order in which they are drawn.
-func everyMutant(seed int64) ([]mutant, error) {
-	groups, err := findGroups()
-	if err != nil {
-		return nil, err
-	}
+func everyMutant(groups []group, seed int64) ([]mutant, error) {
 	var all []mutant
 	for _, g := range groups {
 		for _, folder := range g.folders {

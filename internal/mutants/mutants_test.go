@@ -139,7 +139,11 @@ func TestFaultsArePlanted(t *testing.T) {
 // TestHarmlessAreThere finds the mutant of each line of harmless.txt.
 func TestHarmlessAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	all, err := everyMutant(1)
+	groups, err := findGroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := everyMutant(groups, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

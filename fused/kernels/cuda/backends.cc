@@ -47,6 +47,19 @@ void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attr
   args->output_interleaved = attributes.output_interleaved;
 }
 
+void SetExperts(const MoEShape& shape, const GLUAttributes& gate, Packing packing, MojoMoEArgs* args) {
+  args->tokens = shape.tokens;
+  args->top_k = shape.k;
+  args->experts = shape.experts;
+  args->hidden = shape.hidden;
+  args->inner = shape.inner;
+  args->packing = ToMojoPacking(packing);
+  args->activation = ToMojoActivation(gate.activation);
+  args->alpha = gate.alpha;
+  args->limit = gate.limit;
+  args->up_offset = gate.up_offset;
+}
+
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream) {
   void* found = nullptr;
   if (OrtStatus* s = api.ort->KernelContext_GetGPUComputeStream(context, &found)) return s;

@@ -4,6 +4,7 @@
 
 #include "common/attention.h"
 #include "common/device_memory.h"
+#include "common/moe.h"
 #include "common/rotary_embedding.h"
 #include "cuda/mojo_cuda.h"
 
@@ -30,6 +31,9 @@ MojoHeadSteps ToMojoSteps(const HeadSteps& steps);
 
 // SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
+
+// SetExperts writes the sizes of a call of experts, and what is between its two products, into args.
+void SetExperts(const MoEShape& shape, const GLUAttributes& gate, Packing packing, MojoMoEArgs* args);
 
 // ReadStream returns the stream that the running node must launch on: that of the run.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);

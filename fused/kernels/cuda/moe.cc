@@ -18,21 +18,12 @@ struct MoEKernel {
 // SetForm writes the node's attributes and types, and the sizes, into args.
 void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) {
   const MoEAttributes& attributes = kernel.attributes;
-  args->tokens = shape.tokens;
-  args->top_k = shape.k;
-  args->experts = shape.experts;
-  args->hidden = shape.hidden;
-  args->inner = shape.inner;
+  SetExperts(shape, attributes.gate, attributes.packing, args);
   args->x_type = kernel.x;
   args->weights_type = kernel.weights;
   args->expert_type = kernel.experts;
-  args->packing = ToMojoPacking(attributes.packing);
   args->gate_up_in_out = attributes.gate_up_in_out;
   args->down_in_out = attributes.down_in_out;
-  args->activation = ToMojoActivation(attributes.gate.activation);
-  args->alpha = attributes.gate.alpha;
-  args->limit = attributes.gate.limit;
-  args->up_offset = attributes.gate.up_offset;
 }
 
 // ReadTables reads the tables for the node.

@@ -21,19 +21,10 @@ struct QMoEKernel {
 void SetForm(const QMoEKernel& kernel, const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) {
   const QMoEAttributes& attributes = kernel.attributes;
   MojoMoEArgs& moe = args->moe;
-  moe.tokens = shape.tokens;
-  moe.top_k = shape.k;
-  moe.experts = shape.experts;
-  moe.hidden = shape.hidden;
-  moe.inner = shape.inner;
+  SetExperts(shape, attributes.gate, attributes.packing, &moe);
   moe.x_type = kernel.x;
   moe.weights_type = kernel.weights;
   moe.expert_type = kMojoFloat32;
-  moe.packing = ToMojoPacking(attributes.packing);
-  moe.activation = ToMojoActivation(attributes.gate.activation);
-  moe.alpha = attributes.gate.alpha;
-  moe.limit = attributes.gate.limit;
-  moe.up_offset = attributes.gate.up_offset;
   SetWeights(attributes.gate_up, in.gate_up, &args->gate_up);
   SetWeights(attributes.down, in.down, &args->down);
   args->rounding = ToMojoRounding(attributes.activations);
