@@ -29,7 +29,6 @@ func describe(r *router.Routing) string {
 func TestRoutingsOfExports(t *testing.T) {
 	want := map[string]string{
 		"deepseek3-batched_mm-ts-fp32":  "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",
-		"glm4moe-batched_mm-ts-fp32":    "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",
 		"gptoss-batched_mm-dynamo-fp32": "2 of 4: logits Gemm, ids TopK, weights Softmax, gates -",
 		"mixtral-batched_mm-ts-fp16":    "2 of 4: logits MatMul, ids TopK, weights Div, gates -",
 		"moe-masks-dynamo-fp32":         "2 of 6: logits Gemm, ids TopK, weights Div, gates -",

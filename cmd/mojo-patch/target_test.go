@@ -29,7 +29,7 @@ func takenBlocks(to, model string, all models.Blocks) models.Blocks {
 
 // otherMixture are models whose experts onnxruntime's MoE does not compute: routers by sigmoid, gates of gelu, gelu by
 // erf.
-var otherMixture = map[string]bool{"deepseek3-batched_mm-ts-fp32": true, "glm4moe-batched_mm-ts-fp32": true,
+var otherMixture = map[string]bool{"deepseek3-batched_mm-ts-fp32": true,
 	"moe-gates-ts-fp16":      true,
 	"moe-einsum-dynamo-fp16": true, // 12 wide
 	"moe-gelu-ts-fp32":       true, "moe-where-ts-fp32": true}

@@ -110,9 +110,6 @@ ARCHITECTURES = {
         | dict(head_dim=HEAD_DIM, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
     ),
     "glm": Architecture("GlmConfig", "GlmForCausalLM", _SMALL | dict(head_dim=HEAD_DIM)),
-    "glm4moe": Architecture(
-        "Glm4MoeConfig", "Glm4MoeForCausalLM", _SMALL | _ROUTED | dict(head_dim=HEAD_DIM, use_qk_norm=True)
-    ),
     "deepseek2": Architecture(
         "DeepseekV2Config",
         "DeepseekV2ForCausalLM",

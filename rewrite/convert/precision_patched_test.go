@@ -15,7 +15,7 @@ import (
 // TestPrecisionThenPatch: converted models, their logits those of the last position, are patched and run on the
 // kernels.
 func TestPrecisionThenPatch(t *testing.T) {
-	for _, name := range []string{"llama-kv-dynamo-fp32", "gemma2-ts-fp32", "glm4moe-batched_mm-ts-fp32",
+	for _, name := range []string{"llama-kv-dynamo-fp32", "gemma2-ts-fp32", "deepseek3-batched_mm-ts-fp32",
 		"gptoss-batched_mm-dynamo-fp32"} {
 		for _, to := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
 			path := filepath.Join("..", "..", "models", name)
