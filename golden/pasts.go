@@ -72,6 +72,8 @@ func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, 
 		switch {
 		case err != nil:
 			return Case{}, err
+		case !isInput && !t.DataType.IsFloat():
+			return Case{}, fmt.Errorf("%s has no input %q, which is no past", m.Path, t.Name)
 		case from < 0 && t.Len() > 0:
 			return Case{}, fmt.Errorf("%q is a past that no case before it gave, and %s keeps it in another form: "+
 				"begin with a past of no tokens", t.Name, m.Path)

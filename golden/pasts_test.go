@@ -67,6 +67,11 @@ func TestWithOwnPasts(t *testing.T) {
 		!strings.Contains(err.Error(), "begin with a past of no tokens") {
 		t.Errorf("a past from nowhere: %v", err)
 	}
+	foreign := golden.Case{Inputs: []*onnx.Tensor{onnx.NewInt64s("positions", []int64{1})}}
+	if _, err := golden.WithOwnPasts(m, []golden.Case{foreign}); err == nil ||
+		!strings.Contains(err.Error(), `has no input "positions"`) {
+		t.Errorf("an input that the model lacks: %v", err)
+	}
 	fitting := golden.Case{Inputs: []*onnx.Tensor{ids, counted("past_k", 2, 1, 5, 3)}, Outputs: []*onnx.Tensor{logits}}
 	if got, err := golden.WithOwnPasts(m, []golden.Case{fitting}); err != nil || len(got[0].Inputs) != 2 ||
 		got[0].Input("past_k") != fitting.Inputs[1] {

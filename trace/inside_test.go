@@ -133,6 +133,48 @@ func TestIterations(t *testing.T) {
 	}
 }
 
+// routedInside is the router's model in a branch or in a loop of two iterations, which adds the results up.
+func routedInside(op string, nudge float32) *onnx.Model {
+	b := onnxtest.New(21)
+	x := b.Input("x", onnx.Float, "n", 4)
+	if op == "If" {
+		branch := func(name string) *onnx.Attribute {
+			g := &onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph(name)}
+			g.Output(routed(g, x, nudge))
+			return onnx.GraphAttr(name, g.Graph)
+		}
+		holds := b.Op("Greater", b.Op("ReduceMax", x, onnx.IntAttr("keepdims", 0)), -1.0)
+		b.Output(b.Op("If", holds, branch("then_branch"), branch("else_branch")))
+		return b.Model
+	}
+	body := &onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph("body")}
+	body.Input("number", onnx.Int64)
+	going, sum := body.Input("going", onnx.Bool), body.Input("sum", onnx.Float, "n", 2)
+	body.Output(body.Op("Identity", going))
+	body.Output(body.Op("Add", sum, routed(body, x, nudge)))
+	b.Output(b.Op("Loop", 2, nil, b.Op("Mul", b.Op("Slice", x, b.Ints(0), b.Ints(2), b.Ints(1)), 0.0),
+		onnx.GraphAttr("body", body.Graph)))
+	return b.Model
+}
+
+// TestRouterTiesInside follows tokens in a tie to the first model's experts where the router is in a branch or loop.
+func TestRouterTiesInside(t *testing.T) {
+	inputs := []*onnx.Tensor{onnx.NewFloat32s("x", []int64{2, 4}, []float32{1, 0.5, 0.5 - 1e-6, 0, 1, 0.5, 0.2, 0})}
+	for op, times := range map[string]int{"If": 1, "Loop": 2} {
+		for _, follow := range []bool{false, true} {
+			o := Options{OpenA: evaluator, OpenB: evaluator, RouterTies: follow}
+			r, err := NewComparer(routedInside(op, 0), routedInside(op, 2e-6), o).Run(inputs, inputs, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if golden.Passed(r.Outputs) != follow || r.ties() != times || len(r.Skipped) > 0 {
+				t.Errorf("%s, ties followed %v: passed %v, %d ties, not looked into %q", op, follow,
+					golden.Passed(r.Outputs), r.ties(), r.Skipped)
+			}
+		}
+	}
+}
+
 // TestOtherWay names what cannot be compared: branches that only one model takes, loops that end earlier in one.
 func TestOtherWay(t *testing.T) {
 	branches := func(least float64) *onnx.Model {

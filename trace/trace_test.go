@@ -222,12 +222,15 @@ func TestMemory(t *testing.T) {
 // router is a model in which each token is multiplied with the factors of the two experts with the best scores.
 func router(nudge float32) *onnx.Model {
 	b := onnxtest.New(21)
-	x := b.Input("x", onnx.Float, "n", 4)
+	b.Output(routed(b, b.Input("x", onnx.Float, "n", 4), nudge))
+	return b.Model
+}
+
+func routed(b *onnxtest.Builder, x *onnx.Value, nudge float32) *onnx.Value {
 	scores := b.Op("Add", x, b.Floats([]int64{4}, 0, 0, nudge, 0))
 	best := b.Ops(2, "TopK", scores, b.Ints(2))
 	chosen := b.Op("Gather", b.Floats([]int64{4}, 1, 10, 100, 1000), best[1])
-	b.Output(b.Op("Mul", b.Op("Identity", best[0]), chosen))
-	return b.Model
+	return b.Op("Mul", b.Op("Identity", best[0]), chosen)
 }
 
 // TestRouterTies finds the tokens that choose other experts, and those among them that do so in a tie.

@@ -81,7 +81,7 @@ func (b *bisection) begin() error {
 // record runs the model as it was on the inputs.
 func (b *bisection) record(m *onnx.Model) error {
 	b.want = filepath.Join(b.folder, "want.npz")
-	args := slices.Concat([]string{"golden", "record", b.base, "-o", b.want, "-q", fmt.Sprint("--cases=", b.cases)},
+	args := slices.Concat([]string{"golden", "record", b.path, "-o", b.want, "-q", fmt.Sprint("--cases=", b.cases)},
 		arguments(b.command, b.run), arguments(b.command, b.inputs))
 	r, err := b.app.itself(b.ctx, b.timeout, args...)
 	if err != nil {
