@@ -1,5 +1,5 @@
 // Package kernels knows which kernels onnxruntime's providers for the CPU and CUDA have, for machines without them. Its
-// table is made of onnxruntime's own list of registered kernels (see generate).
+// table is made of the kernels that onnxruntime has registered (see generate.py).
 package kernels
 
 import (

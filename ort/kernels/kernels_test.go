@@ -17,7 +17,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"", "MatMul", 20, []onnx.DataType{half, half}, ""},
 		{"ai.onnx", "MatMul", 13, []onnx.DataType{brain, brain}, ""},
-		{"", "MatMul", 12, []onnx.DataType{brain, brain}, "takes float64, float32, float16 as input 0, not bfloat16"},
+		{"", "MatMul", 12, []onnx.DataType{brain, brain}, "takes float16, float32, float64 as input 0, not bfloat16"},
 		{"", "MatMul", 20, []onnx.DataType{half, single}, "one type, not float16 and float32"},
 		{"", "MatMul", 20, []onnx.DataType{long, long}, "not int64"},
 		{"", "Concat", 20, []onnx.DataType{half, half, half, half}, ""},
@@ -27,7 +27,8 @@ func TestRefused(t *testing.T) {
 		{"", "Acosh", 20, []onnx.DataType{single}, "has no kernel for Acosh"},
 		{"com.microsoft", "GroupQueryAttention", 1, []onnx.DataType{half, half, half}, ""},
 		{"com.microsoft", "MatMul", 1, []onnx.DataType{half, half}, "has no kernel for MatMul"},
-		{"", "GlobalAveragePool", 22, []onnx.DataType{single}, "has no kernel for GlobalAveragePool(22)"},
+		{"", "Cos", 22, []onnx.DataType{single}, ""},
+		{"", "GlobalLpPool", 22, []onnx.DataType{single}, "has no kernel for GlobalLpPool(22)"},
 	} {
 		err := Refused(CUDA, c.domain, c.op, c.opset, c.inputs)
 		switch {
