@@ -94,6 +94,9 @@ __global__ __launch_bounds__(kMostSplitWarps * 32,
 // What rows of float32 take of shared memory, at most.
 constexpr int kRowsBytes = 14336;
 
+// What a block has beside its dynamic shared memory: less than 1 KB, and 1 KB is the system's.
+constexpr int kOtherBytes = 2048;
+
 // WidthOf is the width of rows in a stage.
 int WidthOf(const MojoAttentionArgs& a) {
   const size_t width = a.width > a.value_width ? a.width : a.value_width;
@@ -117,8 +120,7 @@ Cut CutOf(const MojoAttentionArgs& a, size_t units) {
   const int width = WidthOf(a), row_bytes = width * static_cast<int>(TypeSize(a.type));
   const int stage_keys = StageKeys(row_bytes), stage = 2 * stage_keys * row_bytes;
   const int warp_bytes = StagesOf(stage) * stage;
-  // A JoinPlace, and 1 KB is the system's.
-  const int block_bytes = kSplitRows * (width * 4 + 8) + 2048 + (is_float ? kRowsBytes : 0);
+  const int block_bytes = kSplitRows * (width * 4 + 8) + kOtherBytes + (is_float ? kRowsBytes : 0);
   const double stage_time = (kStage + kStageOf8KB * stage / 8192) * (is_float ? 2 : 1);
   const bool copies = a.present_key != nullptr && a.past_length == nullptr && a.past_key != nullptr;
   size_t keys = a.past_length == nullptr ? a.past + a.added : a.room;
@@ -194,10 +196,13 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   SplitWork work = Divide(a, &room, &warps);
   work.tag = NextTag();
   static_assert(UnitRows<T, kWidth>::kBytes <= kRowsBytes, "CutOf leaves room for it");
-  const int bytes =
-      warps * Stage<T, kWidth>::kWarpBytes + static_cast<int>(sizeof(JoinPlace<kWidth>)) + UnitRows<T, kWidth>::kBytes;
+  constexpr int kWarpBytes = Stage<T, kWidth>::kWarpBytes;
+  constexpr int kUnitBytes = static_cast<int>(sizeof(JoinPlace<kWidth>)) + UnitRows<T, kWidth>::kBytes;
+  const int bytes = warps * kWarpBytes + kUnitBytes;
   const auto kernel = AttendSplit<T, kWidth>;
-  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) return e;
+  // One limit for all launches: that of this one alone could be set down, by another thread, before it.
+  const int most = std::min(kMostSplitWarps * kWarpBytes + kUnitBytes, TheDevice().shared_bytes - kOtherBytes);
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most)) return e;
   const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(a.key_heads * work.row_tiles),
                   static_cast<unsigned>(a.batch));
   return LaunchClusters(kernel, 1 << work.cluster_bits, grid, warps * 32, bytes, stream, a, work);
