@@ -1,0 +1,48 @@
+package fit
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// Miss says why a region that computes nearly what an op does is none.
+type Miss struct {
+	Op     string
+	Anchor *onnx.Node
+	Nodes  []*onnx.Node // of the region
+	Why    *reason.Reason
+}
+
+// finder looks through one graph.
+type finder struct {
+	g      *match.View
+	lab    *lab
+	taken  func(*onnx.Node) bool // a match has the node
+	sides  map[*onnx.Value]bool  // memo of isSide
+	misses []*Miss
+}
+
+func newFinder(g *match.View, taken func(*onnx.Node) bool) *finder {
+	f := &finder{g: g, lab: newLab(g), sides: map[*onnx.Value]bool{}}
+	own := map[*onnx.Node]bool{}
+	f.taken = func(n *onnx.Node) bool { return own[n] || taken(n) }
+	return f
+}
+
+// take keeps the nodes of a region for it.
+func (f *finder) take(r *region) {
+	before := f.taken
+	f.taken = func(n *onnx.Node) bool { return r.has(n) || before(n) }
+}
+
+// miss notes why a region is no block, once for nodes that several regions have.
+func (f *finder) miss(op string, anchor *onnx.Node, r *region, why *reason.Reason) {
+	if why != nil && !slices.ContainsFunc(f.misses, func(m *Miss) bool {
+		return slices.ContainsFunc(m.Nodes, r.has)
+	}) {
+		f.misses = append(f.misses, &Miss{op, anchor, r.nodes, why})
+	}
+}
