@@ -24,7 +24,7 @@ type goForm struct {
 }
 
 // goForms are the built-in ones, in the order they are tried.
-var goForms = []*goForm{fitNormForm, normRotaryForm, attentionForm, moeForm, routerForm}
+var goForms = []*goForm{fitNormForm, fitGateForm, normRotaryForm, attentionForm, moeForm, routerForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {

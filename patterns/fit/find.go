@@ -20,13 +20,14 @@ type Miss struct {
 type finder struct {
 	g      *match.View
 	lab    *lab
-	taken  func(*onnx.Node) bool // a match has the node
-	sides  map[*onnx.Value]bool  // memo of isSide
+	taken  func(*onnx.Node) bool  // a match has the node
+	sides  map[*onnx.Value]bool   // memo of isSide
+	texts  map[*onnx.Value]string // memo of contents
 	misses []*Miss
 }
 
 func newFinder(g *match.View, taken func(*onnx.Node) bool) *finder {
-	f := &finder{g: g, lab: newLab(g), sides: map[*onnx.Value]bool{}}
+	f := &finder{g: g, lab: newLab(g), sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}}
 	own := map[*onnx.Node]bool{}
 	f.taken = func(n *onnx.Node) bool { return own[n] || taken(n) }
 	return f

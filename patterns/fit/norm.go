@@ -24,8 +24,8 @@ type Norm struct {
 	ScaleAfterCast bool
 }
 
-// Vector is a number for each channel: Factor times an element of Value, plus Offset, or without a value one of Numbers,
-// which may be one for all.
+// Vector is a number for each channel: Factor times an element of Value, plus Offset, or without a value one of
+// Numbers, which may be one for all.
 type Vector struct {
 	Value          *onnx.Value
 	Factor, Offset float64
@@ -45,10 +45,11 @@ func isNorm(n *onnx.Node) bool {
 // Norms finds norms among the nodes that are not taken, and what comes near to one.
 func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
 	f := newFinder(g, taken)
+	known := readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		if n := g.Graph.Nodes[i]; f.seedsNorm(n) {
-			if norm := f.normAt(n); norm != nil {
+			if norm := f.normAt(n, known); norm != nil {
 				found = append(found, norm)
 			}
 		}
@@ -75,14 +76,16 @@ func (f *finder) seedsNorm(n *onnx.Node) bool {
 }
 
 // normAt finds the greatest norm that a seed belongs to; nil where there is none.
-func (f *finder) normAt(seed *onnx.Node) *Norm {
+func (f *finder) normAt(seed *onnx.Node, known readings[Norm]) *Norm {
 	for _, y := range f.ahead(seed.Outputs[0]) {
 		for _, r := range f.regions(y, 1) {
 			x := r.operands[0]
 			if !r.has(seed) || x.Producer != nil && r.has(x.Producer) || !f.g.Facts.SameShape(x, y) {
 				continue
 			}
-			n, why := f.readNorm(r)
+			n, why := known.of(f, r, f.readNorm, func(of *Norm, stands func(*onnx.Value) *onnx.Value) *Norm {
+				return of.with(r, stands)
+			})
 			if n != nil {
 				f.take(r)
 				return n
@@ -91,6 +94,25 @@ func (f *finder) normAt(seed *onnx.Node) *Norm {
 		}
 	}
 	return nil
+}
+
+// with is a norm of the same form as n, with other values.
+func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
+	m := *n
+	if len(n.Scale.Numbers) > 1 || n.Bias != nil && len(n.Bias.Numbers) > 1 {
+		return nil
+	}
+	m.Nodes, m.X, m.Y, m.Scale.Value = r.nodes, stands(n.X), r.result, stands(n.Scale.Value)
+	if m.X == nil { // it was the one before the cast
+		m.X = r.operands[0].Producer.Inputs[0]
+		m.Nodes = append(slices.Clone(r.nodes), r.operands[0].Producer)
+	}
+	if n.Bias != nil {
+		bias := *n.Bias
+		bias.Value = stands(bias.Value)
+		m.Bias = &bias
+	}
+	return &m
 }
 
 // normReader asks a region whether it is a norm.

@@ -52,8 +52,8 @@ func (l layout) of(elements []float64) [][]float64 {
 	return list
 }
 
-// special returns rows of a magnitude that a few random ones do not stand for: one-hot, constant, zero, of one sign, and
-// with elements of very different sizes.
+// special returns rows of a magnitude that a few random ones do not stand for: one-hot, constant, zero, of one sign,
+// and with elements of very different sizes.
 func (l layout) special(magnitude float64) []float64 {
 	noise := random(len(l.index)*l.channels, 31)
 	out := make([]float64, len(noise))

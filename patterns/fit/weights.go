@@ -120,7 +120,9 @@ func (n *normReader) typed() *Norm {
 		s = facts.DataType(v)
 		norm.ScaleAfterCast = slices.ContainsFunc(n.nodes, func(m *onnx.Node) bool {
 			return facts.DataType(m.Outputs[0]) != onnx.Float && m.Outputs[0] != norm.Y &&
-				slices.ContainsFunc(m.Inputs, func(in *onnx.Value) bool { return in != nil && n.isSide(in) && n.vectorOf(in) == v })
+				slices.ContainsFunc(m.Inputs, func(in *onnx.Value) bool {
+					return in != nil && n.isSide(in) && n.vectorOf(in) == v
+				})
 		}) || n.result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
 	}
 	xs := []*onnx.Value{norm.X}

@@ -63,7 +63,7 @@ func init() {
 		"dim":  {takes: "vn", apply: dimFunction, lacks: unknown},
 		"centered": {takes: "v", apply: ofValue((*View).centered),
 			phrase: is("%s is a difference from its own mean, as in a LayerNorm")},
-		"routed": {takes: "v", apply: ofValue((*View).routed),
+		"routed": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Routed(v) }),
 			phrase: is("%s comes from rows or weights picked by data, as in an expert")},
 		"weighted": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Weighted(v) }),
 			phrase: is("%s is multiplied with a constant")},
