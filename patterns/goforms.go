@@ -23,8 +23,9 @@ type goForm struct {
 	joins bool
 }
 
-// goForms are the built-in ones, in the order they are tried.
-var goForms = []*goForm{fitNormForm, fitGateForm, normRotaryForm, attentionForm, moeForm, routerForm}
+// goForms are the built-in ones, in the order they are tried. What is fitted to an op is looked for in what is left.
+var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm, fitNormForm, fitGateForm,
+	fitNormRotaryForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {

@@ -21,22 +21,24 @@ type finder struct {
 	g      *match.View
 	lab    *lab
 	taken  func(*onnx.Node) bool  // a match has the node
+	own    map[*onnx.Node]bool    // nodes of what was found
 	sides  map[*onnx.Value]bool   // memo of isSide
 	texts  map[*onnx.Value]string // memo of contents
 	misses []*Miss
 }
 
 func newFinder(g *match.View, taken func(*onnx.Node) bool) *finder {
-	f := &finder{g: g, lab: newLab(g), sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}}
-	own := map[*onnx.Node]bool{}
-	f.taken = func(n *onnx.Node) bool { return own[n] || taken(n) }
+	f := &finder{g: g, lab: newLab(g), own: map[*onnx.Node]bool{}, sides: map[*onnx.Value]bool{},
+		texts: map[*onnx.Value]string{}}
+	f.taken = func(n *onnx.Node) bool { return f.own[n] || taken(n) }
 	return f
 }
 
 // take keeps the nodes of a region for it.
 func (f *finder) take(r *region) {
-	before := f.taken
-	f.taken = func(n *onnx.Node) bool { return r.has(n) || before(n) }
+	for _, n := range r.nodes {
+		f.own[n] = true
+	}
 }
 
 // miss notes why a region is no block, once for nodes that several regions have.
