@@ -20,8 +20,8 @@ type Gate struct {
 }
 
 // bends lists the ops that activations are made of.
-var bends = map[string]bool{"Sigmoid": true, "Tanh": true, "Exp": true, "Erf": true, "Softmax": true, "LogSoftmax": true,
-	"Softplus": true, "Log": true, "Swish": true, "Gelu": true, "QuickGelu": true, "FastGelu": true, "BiasGelu": true}
+var bends = map[string]bool{"Sigmoid": true, "Tanh": true, "Exp": true, "Erf": true, "Softmax": true,
+	"LogSoftmax": true, "Softplus": true, "Log": true, "Swish": true, "Gelu": true, "QuickGelu": true, "FastGelu": true, "BiasGelu": true}
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
 func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
@@ -201,7 +201,8 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 			return &unit, nil
 		}
 	}
-	return nil, reason.New(reason.OtherConstant, nil, "up is multiplied with another function of the gate than the op's")
+	return nil, reason.New(reason.OtherConstant, nil,
+		"up is multiplied with another function of the gate than the op's")
 }
 
 // far is above every limit.
