@@ -21,7 +21,8 @@ type Gate struct {
 
 // bends lists the ops that activations are made of.
 var bends = map[string]bool{"Sigmoid": true, "Tanh": true, "Exp": true, "Erf": true, "Softmax": true,
-	"LogSoftmax": true, "Softplus": true, "Log": true, "Swish": true, "Gelu": true, "QuickGelu": true, "FastGelu": true, "BiasGelu": true}
+	"LogSoftmax": true, "Softplus": true, "Log": true, "Swish": true, "Gelu": true,
+	"QuickGelu": true, "FastGelu": true, "BiasGelu": true}
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
 func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
