@@ -12,9 +12,12 @@ import (
 // The forms of ops that are fitted to what regions compute. A norm that a sum goes into is one op with that.
 var (
 	fitNormForm    = &goForm{name: "fit:RMSNorm", op: "RMSNorm", joins: true, find: findFittedNorms}
-	fitAddNormForm = &goForm{name: "fit:AddRMSNorm", op: "AddRMSNorm"}
-	fitLayerForm   = &goForm{name: "fit:LayerNorm", op: "LayerNormalization"}
+	fitAddNormForm = &goForm{name: "fit:AddRMSNorm", op: "AddRMSNorm", joins: true, find: none}
+	fitLayerForm   = &goForm{name: "fit:LayerNorm", op: "LayerNormalization", joins: true, find: none}
 )
+
+// none is for forms that are found with others.
+func none(*finder, *goForm) []*Match { return nil }
 
 func findFittedNorms(f *finder, d *goForm) []*Match {
 	norms, misses := fit.Norms(f.view, func(n *onnx.Node) bool { return f.claimed[n] })
