@@ -13,7 +13,8 @@ import (
 var (
 	fitNormForm    = &goForm{name: "fit:RMSNorm", op: "RMSNorm", joins: true, find: findFittedNorms}
 	fitAddNormForm = &goForm{name: "fit:AddRMSNorm", op: "AddRMSNorm", joins: true, find: none}
-	fitLayerForm   = &goForm{name: "fit:LayerNorm", op: "LayerNormalization", joins: true, find: none}
+	fitLayerForm   = &goForm{name: "fit:LayerNorm", op: "LayerNormalization", standard: true, joins: true,
+		find: none}
 )
 
 // none is for forms that are found with others.
@@ -88,7 +89,6 @@ func normAttributes(n *fit.Norm) []*onnx.Attribute {
 // fittedLayerNorm has the standard's op compute a norm whose mean is taken away.
 func (f *finder) fittedLayerNorm(n *fit.Norm) *Match {
 	r := f.newReplacement(fitLayerForm, n.Y.Producer)
-	r.m.Domain = ""
 	if since := introduced[r.m.Op]; since > r.opset {
 		r.m.Problem = fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first "+
 			"(onnx.version_converter)", r.m.Op, since, r.opset)
