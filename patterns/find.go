@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/fit"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/patterns/rotary"
@@ -121,7 +122,9 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 	}
 	f.findForms(s, true)
 	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.Position(a.Root) - f.view.Position(b.Root) })
-	return f.matches, append(f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] }), f.notes...)
+	misses := f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] })
+	f.noteFits(misses)
+	return f.matches, append(misses, f.notes...)
 }
 
 type finder struct {
@@ -130,6 +133,7 @@ type finder struct {
 	written map[*onnx.Value]bool
 	matches []*Match
 	notes   []*match.Miss // of Go patterns
+	near    []*fit.Miss   // of ops that are fitted
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
 }

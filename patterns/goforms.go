@@ -15,20 +15,29 @@ import (
 // Pattern without text, and is tried before those that have one, so that no part of its sites is taken for another
 // block.
 type goForm struct {
-	name string
-	op   string // of domain mojo
-	find func(f *finder, d *goForm) []*Match
+	name     string
+	op       string // of domain mojo, or of the standard
+	find     func(f *finder, d *goForm) []*Match
+	standard bool
 	// joins says that its sites are made of those of other patterns: it is tried when these are found, whose matches
 	// its own hold as Parts.
 	joins bool
 }
 
-// goForms are the built-in ones, in the order they are tried.
-var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm}
+// goForms are the built-in ones, in the order they are tried. What is fitted to an op is looked for in what is left.
+var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm, fitNormForm, fitAddNormForm,
+	fitLayerForm, fitGateForm, fitNormRotaryForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
-	return &Pattern{Name: d.name, Target: notation.Target{Domain: "mojo", Op: d.op}}
+	return &Pattern{Name: d.name, Target: notation.Target{Domain: d.domain(), Op: d.op}}
+}
+
+func (d *goForm) domain() string {
+	if d.standard {
+		return ""
+	}
+	return "mojo"
 }
 
 // findForms finds the sites of the set's Go patterns, those that join others' or the rest.
@@ -78,7 +87,7 @@ type replacementBuilder struct {
 // newReplacement starts the match of a form: root makes the first output.
 func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder {
 	opset := f.view.Facts.Opset()
-	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.Alike, Repeats: f.repeats,
+	m := &Match{Pattern: d.name, Op: d.op, Domain: d.domain(), Root: root, Alike: f.view.Alike, Repeats: f.repeats,
 		Replacement: onnx.NewFunction("", "", "", opset).Body}
 	return &replacementBuilder{f: f, m: m, builder: &builder{g: m.Replacement, opset: opset},
 		stands: map[*onnx.Value]*onnx.Value{}}

@@ -12,6 +12,9 @@ import (
 // norm, which looks at one head at a time.
 var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
 
+// fitNormRotaryForm finds them where the norm or the rotation was fitted.
+var fitNormRotaryForm = &goForm{name: "fit:NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
+
 func findNormRotary(f *finder, d *goForm) []*Match {
 	var norms []*Match
 	for _, m := range f.matches {

@@ -3,6 +3,7 @@ package reference
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -18,18 +19,26 @@ var reduceOps = map[string]opDef{
 	"ReduceMax":       arith(1, reduction(math.Inf(-1), math.Max, greater, nil)),
 	"ReduceMin":       arith(1, reduction(math.Inf(1), math.Min, lesser, nil)),
 	"ReduceLogSumExp": arith(1, opReduceLogSumExp),
-	"ArgMax":          exact(1, opArg(func(c int) bool { return c == 1 })),
-	"ArgMin":          exact(1, opArg(func(c int) bool { return c == -1 })),
+
+	"GlobalAveragePool": arith(1, reduction(0, add, nil, func(a, n float64) float64 { return a / n })),
+	"GlobalMaxPool":     arith(1, reduction(math.Inf(-1), math.Max, nil, nil)),
+
+	"ArgMax": exact(1, opArg(func(c int) bool { return c == 1 })),
+	"ArgMin": exact(1, opArg(func(c int) bool { return c == -1 })),
 }
 
 func addSquare[T number](a, x T) T    { return a + x*x }
 func addMagnitude[T number](a, x T) T { return a + max(x, -x) }
 
 // reduced returns, for each dimension of the input, by how much the index into the output grows, and the output's
-// shape. Without axes all dimensions are reduced, or none when noop_with_empty_axes.
+// shape. Without axes all dimensions are reduced, or none when noop_with_empty_axes; a pool reduces those behind the
+// first two.
 func (c *call) reduced(x *Tensor) (strides, shape []int) {
 	axes, _ := c.axes(1, x.Rank())
-	if len(axes) == 0 && c.int("noop_with_empty_axes", 0) == 0 {
+	switch {
+	case strings.HasPrefix(c.n.OpType, "Global"):
+		axes = upTo(x.Rank())[min(2, x.Rank()):]
+	case len(axes) == 0 && c.int("noop_with_empty_axes", 0) == 0:
 		axes = upTo(x.Rank())
 	}
 	keep := c.int("keepdims", 1) != 0

@@ -63,9 +63,10 @@ func init() {
 		"dim":  {takes: "vn", apply: dimFunction, lacks: unknown},
 		"centered": {takes: "v", apply: ofValue((*View).centered),
 			phrase: is("%s is a difference from its own mean, as in a LayerNorm")},
-		"routed": {takes: "v", apply: ofValue((*View).routed),
+		"routed": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Routed(v) }),
 			phrase: is("%s comes from rows or weights picked by data, as in an expert")},
-		"weighted": {takes: "v", apply: ofValue((*View).weighted), phrase: is("%s is multiplied with a constant")},
+		"weighted": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Weighted(v) }),
+			phrase: is("%s is multiplied with a constant")},
 		"is": {takes: "vs", apply: func(g *View, a []any) any { return g.is(a[0].(*onnx.Value), a[1].(string)) },
 			phrase: is("%s is the result of a pattern: %s")},
 		"reads":      {takes: "vv", apply: ofValues((*View).reads), phrase: is("%s is computed from %s")},
@@ -212,13 +213,13 @@ func (g *View) SkipCasts(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or
+// Weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or
 // shifted.
-func (g *View) weighted(v *onnx.Value) any {
+func (g *View) Weighted(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		n := u.Node
 		if onnx.IsStandardDomain(n.Domain) && (n.OpType == "Cast" || n.OpType == "Identity") &&
-			g.weighted(n.Outputs[0]) == true {
+			g.Weighted(n.Outputs[0]) {
 			return true
 		}
 		if !n.Is("Mul") || len(n.Inputs) != 2 {

@@ -6,10 +6,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
+// Routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
 // element-wise ops and views alone, takes its weight or its rows from a Gather whose indices are data. A dense layer
 // multiplies all rows with a constant weight.
-func (g *View) routed(v *onnx.Value) any {
+func (g *View) Routed(v *onnx.Value) bool {
 	left := 64 // the way from an activation back to its product is short
 	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
 		if n := v.Producer; n != nil && passesThrough[n.OpType] && onnx.IsStandardDomain(n.Domain) {

@@ -1,0 +1,258 @@
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// Gate is a gated unit: an activation of Gate, times Up.
+type Gate struct {
+	Gate, Up, Y *onnx.Value
+	Nodes       []*onnx.Node
+	Activation  string
+	Alpha       float64
+	Limit       float64 // 0 for none
+	UpOffset    float64
+}
+
+// bends lists the ops that activations are made of.
+var bends = map[string]bool{"Sigmoid": true, "Tanh": true, "Exp": true, "Erf": true, "Softmax": true,
+	"LogSoftmax": true, "Softplus": true, "Log": true, "Swish": true, "Gelu": true,
+	"QuickGelu": true, "FastGelu": true, "BiasGelu": true}
+
+// Gates finds gated units among the nodes that are not taken, and what comes near to one.
+func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
+	f := newFinder(g, taken)
+	known := readings[Gate]{}
+	var found []*Gate
+	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
+		n := g.Graph.Nodes[i]
+		if !bends[n.OpType] || !f.mayStandInside(n) || n.Outputs[0] == nil || f.isSide(n.Outputs[0]) {
+			continue
+		}
+		if gate := f.gateAt(n, known); gate != nil {
+			found = append(found, gate)
+		}
+	}
+	slices.Reverse(found)
+	return found, f.misses
+}
+
+// gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
+func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
+	for _, y := range f.ahead(seed.Outputs[0]) {
+		var greatest *Gate
+		var of *region
+		for _, r := range f.regions(y, 2) {
+			if !r.has(seed) || !f.mayBeGated(r) {
+				continue
+			}
+			n, why := known.of(f, r, f.readGate, func(of *Gate, stands func(*onnx.Value) *onnx.Value) *Gate {
+				n := *of
+				n.Gate, n.Up, n.Y, n.Nodes = stands(n.Gate), stands(n.Up), r.result, r.nodes
+				return &n
+			})
+			if n != nil {
+				greatest, of = n, r
+			}
+			f.miss("GLU", seed, r, why)
+		}
+		if greatest != nil {
+			f.take(of)
+			return greatest
+		}
+	}
+	return nil
+}
+
+// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes.
+func (f *finder) mayBeGated(r *region) bool {
+	facts := f.g.Facts
+	return len(r.operands) == 2 && facts.DataType(r.result).IsFloat() &&
+		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool {
+			return !facts.SameShape(v, r.result) || facts.DataType(v) != facts.DataType(r.result) || f.g.Routed(v)
+		})
+}
+
+// point is a pair of numbers for gate and up.
+type point struct{ gate, up float64 }
+
+// gateReader asks a region whether it is a gated unit.
+type gateReader struct {
+	*finder
+	*region
+	size     int
+	gate, up *onnx.Value
+}
+
+func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
+	shape, ok := f.lab.shape(r.result)
+	size := match.Elements(shape)
+	if !ok || size == 0 || size > maxRunElements || slices.ContainsFunc(r.sides, func(v *onnx.Value) bool {
+		return f.g.Facts.DataType(v).IsFloat() && f.varies(v)
+	}) {
+		return nil, nil
+	}
+	var why *reason.Reason
+	for i, gate := range r.operands {
+		n := &gateReader{f, r, size, gate, r.operands[1-i]}
+		if !n.byElements() {
+			return nil, nil
+		}
+		found, not := n.read()
+		if found != nil {
+			return found, nil
+		}
+		if not != nil {
+			why = not
+		}
+	}
+	return nil, why
+}
+
+// run returns the results for tensors of gate and up.
+func (n *gateReader) run(gate, up []float64) []float64 {
+	out, err := n.lab.run(values{n.gate: n.lab.tensor(n.gate, gate), n.up: n.lab.tensor(n.up, up)}, n.result)
+	if err != nil || len(out[0]) != n.size {
+		return nil
+	}
+	return out[0]
+}
+
+// byElements reports whether each element of the result is one function of those in its place, the same everywhere.
+func (n *gateReader) byElements() bool {
+	for _, p := range []point{{1.25, 0.75}, {-2.5, 40}, {300, -3}} {
+		out := n.run(slices.Repeat([]float64{p.gate}, n.size), slices.Repeat([]float64{p.up}, n.size))
+		if out == nil || slices.ContainsFunc(out, func(x float64) bool { return x != out[0] && out[0] == out[0] }) {
+			return false
+		}
+	}
+	gate, up := random(n.size, 1), random(n.size, 2)
+	was := n.run(gate, up)
+	if was == nil {
+		return false
+	}
+	for _, at := range []int{0, n.size / 2, n.size - 1} {
+		for _, list := range [][]float64{gate, up} {
+			x := list[at]
+			list[at] += 0.75
+			is := n.run(gate, up)
+			list[at] = x
+			for i := range is {
+				if (is[i] != was[i]) != (i == at) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// at returns the results at points.
+func (n *gateReader) at(points ...point) []float64 {
+	var out []float64
+	for len(points) > 0 {
+		gate, up := make([]float64, n.size), make([]float64, n.size)
+		for i := range gate {
+			p := points[min(i, len(points)-1)]
+			gate[i], up[i] = p.gate, p.up
+		}
+		results := n.run(gate, up)
+		if results == nil {
+			return nil
+		}
+		k := min(n.size, len(points))
+		out, points = append(out, results[:k]...), points[k:]
+	}
+	return out
+}
+
+// small is below every limit of a unit.
+const small = 0.2
+
+func (n *gateReader) read() (*Gate, *reason.Reason) {
+	y := n.at(point{small, 0}, point{small, small}, point{small, -small}, point{small, 2 * small}, point{small, far},
+		point{1, small}, point{1, -small})
+	if y == nil || !finite(y) {
+		return nil, nil
+	}
+	slope := (y[1] - y[2]) / (2 * small)
+	if slope == 0 || math.Abs(y[3]-y[0]-2*small*slope) > tolerance*math.Abs(y[3]) ||
+		math.Abs((y[5]-y[6])/(2*small)-5*slope) < tolerance {
+		return nil, nil // up is no factor, or gate is one
+	}
+	unit := Gate{Gate: n.gate, Up: n.up, Y: n.result, Nodes: n.nodes, Alpha: 1, UpOffset: rounded(y[0]/slope, 1)}
+	if above := y[4]/slope - unit.UpOffset; math.Abs(above-far) > tolerance*far {
+		unit.Limit = decimal(above)
+	}
+	sigmoid := slope / small
+	for _, unit.Activation = range []string{"silu", "gelu", "gelu_tanh"} {
+		unit.Alpha = 1
+		if unit.Activation == "silu" {
+			if !(sigmoid > 0 && sigmoid < 1) {
+				continue
+			}
+			unit.Alpha = decimal(math.Log(sigmoid/(1-sigmoid)) / small)
+		}
+		if unit.Alpha != 0 && n.agrees(&unit) {
+			return &unit, nil
+		}
+	}
+	return nil, reason.New(reason.OtherConstant, nil,
+		"up is multiplied with another function of the gate than the op's")
+}
+
+// far is above every limit.
+const far = 1e4
+
+// agrees compares the region with the op.
+func (n *gateReader) agrees(unit *Gate) bool {
+	gates := []float64{-far, -50, -20, -8, -3, -1, -0.5, -1e-3, 0, 1e-3, 0.5, 1, 1.5, 3, 7, 10, 50, 1e3, far}
+	ups := []float64{-far, -10, -1, -1e-3, 0, 1e-3, 0.3, 1, 2.5, 7, 30, 1e3, far}
+	if l := unit.Limit; l > 0 {
+		gates = append(gates, 0.99*l, 1.01*l, -0.99*l, -1.01*l)
+		ups = append(ups, 0.99*l, 1.01*l, -0.99*l, -1.01*l)
+	}
+	var points []point
+	for _, g := range gates {
+		for _, u := range ups {
+			points = append(points, point{g, u})
+		}
+	}
+	y := n.at(points...)
+	for i, p := range points {
+		if y == nil {
+			return false
+		}
+		want := unit.of(p)
+		if overflows := math.Abs(p.gate) > 700; overflows && y[i]-y[i] != 0 {
+			continue // of an exponential
+		}
+		most := math.Abs(p.gate * (p.up + unit.UpOffset))
+		if !(math.Abs(y[i]-want) <= 3*tolerance*math.Abs(want)+tolerance*tolerance*most) {
+			return false
+		}
+	}
+	return true
+}
+
+// of is the op's formula.
+func (unit *Gate) of(p point) float64 {
+	g, u := p.gate, p.up
+	if unit.Limit > 0 {
+		g, u = min(g, unit.Limit), max(-unit.Limit, min(u, unit.Limit))
+	}
+	switch unit.Activation {
+	case "silu":
+		g /= 1 + math.Exp(-unit.Alpha*g)
+	case "gelu":
+		g *= 0.5 * math.Erfc(-g/math.Sqrt2)
+	case "gelu_tanh":
+		g *= 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
+	}
+	return g * (u + unit.UpOffset)
+}

@@ -1,0 +1,382 @@
+package fit
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// Norm is a root-mean-square norm, or with its mean taken away first a layer norm.
+type Norm struct {
+	X, Y     *onnx.Value
+	Nodes    []*onnx.Node
+	Axes     []int // of X, that are normalised together
+	Centered bool
+	Epsilon  float64
+	Scale    Vector
+	Bias     *Vector // nil for none
+	// ScaleAfterCast says that the normalised values are rounded to the scale's type before they are scaled.
+	ScaleAfterCast bool
+}
+
+// Vector is a number for each channel: Factor times an element of Value, plus Offset, or without a value one of
+// Numbers, which may be one for all.
+type Vector struct {
+	Value          *onnx.Value
+	Factor, Offset float64
+	Numbers        []float64
+}
+
+// isNorm reports whether one node normalises by itself.
+func isNorm(n *onnx.Node) bool {
+	switch n.OpType {
+	case "LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
+		"LpNormalization", "RMSNormalization", "SimplifiedLayerNormalization":
+		return n.Domain == "" || n.Domain == "ai.onnx" || n.Domain == "com.microsoft"
+	}
+	return false
+}
+
+// Norms finds norms among the nodes that are not taken, and what comes near to one.
+func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
+	f := newFinder(g, taken)
+	known := readings[Norm]{}
+	var found []*Norm
+	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
+		if n := g.Graph.Nodes[i]; f.seedsNorm(n) {
+			if norm := f.normAt(n, known); norm != nil {
+				found = append(found, norm)
+			}
+		}
+	}
+	slices.Reverse(found)
+	return found, f.misses
+}
+
+// seedsNorm reports whether a node brings a number for each row back to all of its channels.
+func (f *finder) seedsNorm(n *onnx.Node) bool {
+	if len(n.Outputs) == 0 || n.Outputs[0] == nil || !f.mayStandInside(n) || f.isSide(n.Outputs[0]) ||
+		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
+		return false
+	}
+	switch {
+	case isNorm(n):
+		return true
+	case n.MovesElements() && !n.Is("Expand") || n.Is("Tile") || n.Is("Pad"):
+		return n.Is("Tile")
+	}
+	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		return v != nil && !f.isSide(v) && f.factor(n.Outputs[0], v) > 1
+	})
+}
+
+// normAt finds the greatest norm that a seed belongs to; nil where there is none.
+func (f *finder) normAt(seed *onnx.Node, known readings[Norm]) *Norm {
+	for _, y := range f.ahead(seed.Outputs[0]) {
+		for _, r := range f.regions(y, 1) {
+			x := r.operands[0]
+			if !r.has(seed) || x.Producer != nil && r.has(x.Producer) || !f.g.Facts.SameShape(x, y) {
+				continue
+			}
+			n, why := known.of(f, r, f.readNorm, func(of *Norm, stands func(*onnx.Value) *onnx.Value) *Norm {
+				return of.with(r, stands)
+			})
+			if n != nil {
+				f.take(r)
+				return n
+			}
+			f.miss("RMSNorm", seed, r, why)
+		}
+	}
+	return nil
+}
+
+// with is a norm of the same form as n, with other values.
+func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
+	m := *n
+	if len(n.Scale.Numbers) > 1 || n.Bias != nil && len(n.Bias.Numbers) > 1 {
+		return nil
+	}
+	m.Nodes, m.X, m.Y, m.Scale.Value = r.nodes, stands(n.X), r.result, stands(n.Scale.Value)
+	if m.X == nil { // it was the one before the cast
+		m.X = r.operands[0].Producer.Inputs[0]
+		m.Nodes = append(slices.Clone(r.nodes), r.operands[0].Producer)
+	}
+	if n.Bias != nil {
+		bias := *n.Bias
+		bias.Value = stands(bias.Value)
+		m.Bias = &bias
+	}
+	return &m
+}
+
+// normReader asks a region whether it is a norm.
+type normReader struct {
+	*finder
+	*region
+	x    *onnx.Value
+	rows layout
+	norm *Norm
+}
+
+// readNorm returns the norm that a region is. There is no reason where it does not even look like one.
+func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
+	x := r.operands[0]
+	shape, ok := f.lab.shape(x)
+	if !ok || match.Elements(shape) > maxRunElements || match.Elements(shape) == 0 ||
+		!f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.result).IsFloat() {
+		return nil, nil
+	}
+	n := &normReader{finder: f, region: r, x: x, norm: &Norm{X: x, Y: r.result, Nodes: r.nodes}}
+	if n.rows, ok = f.coupled(r, shape); !ok {
+		return nil, nil
+	}
+	for _, axis := range n.rows.axes {
+		if _, ok := f.g.Facts.Dim(x, axis); !ok {
+			return nil, nil
+		}
+	}
+	n.norm.Axes = n.rows.axes
+	scale, bias, why := n.measure(nil)
+	if scale == nil {
+		return nil, why
+	}
+	why = cmp.Or(n.readEpsilon(scale, bias), n.verify(scale, bias))
+	if why != nil {
+		return nil, why
+	}
+	for _, v := range r.sides {
+		if f.g.Facts.DataType(v).IsFloat() && f.varies(v) {
+			return nil, reason.New(reason.Depends, v.Producer, "a number of the norm follows from the sizes of inputs")
+		}
+	}
+	n.norm.Scale = n.vector(scale, 0)
+	if slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }) {
+		v := n.vector(bias, 1)
+		n.norm.Bias = &v
+	}
+	if why := n.other(); why != nil {
+		return nil, why
+	}
+	return n.typed(), nil
+}
+
+// other says why a region that normalises rows is another function of them than the op; nil where it is that.
+func (n *normReader) other() *reason.Reason {
+	switch s := n.norm.Scale; {
+	case s.Value != nil && s.Factor != 1 || len(s.Numbers) == 1 && s.Numbers[0] != 1:
+		return reason.New(reason.OtherConstant, nil, "rows are normalised to another mean square than 1")
+	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
+		return reason.New(reason.ScaleShape, nil, "what is normalised is multiplied with weights of another shape")
+	}
+	return nil
+}
+
+// answer runs the region on numbers for x, and returns those of the result.
+func (n *normReader) answer(x []float64, with values) []float64 {
+	env := values{n.x: n.lab.tensor(n.x, x)}
+	for v, t := range with {
+		env[v] = t
+	}
+	out, err := n.lab.run(env, n.result)
+	if err != nil || len(out[0]) != len(x) {
+		return nil
+	}
+	return out[0]
+}
+
+// Magnitudes of samples: beside the squares of great ones no epsilon counts, and beside an epsilon no squares of tiny
+// ones.
+const (
+	great = 1e6
+	tiny  = 1e-15
+)
+
+// measure returns the scale and the bias of all channels, with tensors in the place of some sides.
+func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Reason) {
+	size := match.Elements(n.rows.shape)
+	x := times(random(size, 3), great)
+	y := n.answer(x, with)
+	if y == nil || !finite(y) {
+		return nil, nil, nil
+	}
+	zero := n.answer(make([]float64, size), with)
+	if zero == nil {
+		return nil, nil, nil
+	}
+	without := finite(zero)
+	if without {
+		bias = n.rows.of(zero)[0]
+	} else {
+		bias = make([]float64, n.rows.channels)
+	}
+	for _, centered := range []bool{false, true} {
+		if scale = n.scaleOf(n.rows.of(x), n.rows.of(y), bias, centered); scale != nil {
+			n.norm.Centered = centered
+			break
+		}
+	}
+	switch {
+	case scale == nil:
+		return nil, nil, nil
+	case !without:
+		return nil, nil, reason.New(reason.NoEpsilon, nil, "a norm that is no number for a row of zeros")
+	case !n.norm.Centered && slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }):
+		return nil, nil, nil // a norm and an addition: the former alone is the block
+	}
+	return scale, bias, nil
+}
+
+// scaleOf returns the factors of the channels of normalised rows; nil where they differ from row to row.
+func (n *normReader) scaleOf(x, y [][]float64, bias []float64, centered bool) []float64 {
+	var scale []float64
+	for i, row := range x {
+		normed, _ := normalised(row, 0, centered)
+		of := make([]float64, len(row))
+		for c, v := range normed {
+			of[c] = (y[i][c] - bias[c]) / v
+		}
+		if scale == nil {
+			scale = of
+		}
+		for c := range of {
+			if !(math.Abs((of[c]-scale[c])*normed[c]) <= tolerance*greatest(scale)) {
+				return nil
+			}
+		}
+	}
+	if greatest(scale) == 0 {
+		return nil
+	}
+	return scale
+}
+
+// normalised returns a row divided by the root of its mean square, and that mean.
+func normalised(row []float64, epsilon float64, centered bool) (normed []float64, meanSquare float64) {
+	normed = slices.Clone(row)
+	if centered {
+		mean := 0.0
+		for _, x := range row {
+			mean += x / float64(len(row))
+		}
+		for c := range normed {
+			normed[c] -= mean
+		}
+	}
+	for _, x := range normed {
+		meanSquare += x * x / float64(len(row))
+	}
+	return times(normed, 1/math.Sqrt(meanSquare+epsilon)), meanSquare
+}
+
+// readEpsilon solves for the epsilon by rows that are so small that it counts, and beside a bias just so small.
+func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
+	magnitude := tiny
+	if greatest(bias) > 0 {
+		magnitude = 1
+	}
+	for ; magnitude >= tiny; magnitude /= 4 {
+		x := times(random(match.Elements(n.rows.shape), 5), magnitude)
+		y := n.answer(x, nil)
+		if y == nil || !finite(y) {
+			break
+		}
+		row, result := n.rows.of(x)[0], n.rows.of(y)[0]
+		normed, meanSquare := normalised(row, 0, n.norm.Centered)
+		at := 0
+		for c := range scale {
+			if math.Abs(scale[c]*normed[c]) > math.Abs(scale[at]*normed[at]) {
+				at = c
+			}
+		}
+		// y = normed * sqrt(meanSquare / (meanSquare + epsilon)) * scale
+		part := (result[at] - bias[at]) / (normed[at] * scale[at])
+		epsilon := meanSquare/(part*part) - meanSquare
+		if epsilon > meanSquare/4 && !math.IsInf(epsilon, 0) {
+			n.norm.Epsilon = decimal(epsilon)
+			return nil
+		}
+	}
+	return reason.New(reason.NoEpsilon, nil, "a norm of tiny rows that no epsilon is added to")
+}
+
+// decimal is the number of few digits that was meant by one that is rounded, or as float32.
+func decimal(x float64) float64 {
+	short, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
+	if err == nil && math.Abs(short-x) <= tolerance*x {
+		x = short
+	}
+	return float64(float32(x))
+}
+
+// verify compares the region with the op on rows of all kinds.
+func (n *normReader) verify(scale, bias []float64) *reason.Reason {
+	size, root := match.Elements(n.rows.shape), math.Sqrt(n.norm.Epsilon)
+	samples := [][]float64{n.rows.special(root), n.rows.special(1), n.rows.special(1e4)}
+	for i, x := range []float64{root / 30, root / 2, root, 3 * root, 1, 40, 3e4, 1e12} {
+		samples = append(samples, times(random(size, uint64(7+i)), x))
+	}
+	for _, sample := range samples {
+		y := n.answer(sample, nil)
+		if y == nil {
+			return reason.New(reason.Other, nil, "a norm that cannot be computed")
+		}
+		results := n.rows.of(y)
+		for i, row := range n.rows.of(sample) {
+			want, meanSquare := normalised(row, n.norm.Epsilon, n.norm.Centered)
+			for c := range want {
+				want[c] = want[c]*scale[c] + bias[c]
+			}
+			magnitude := greatest(want)
+			if n.norm.Centered { // of equal channels only the roundings of their mean are left
+				magnitude = max(magnitude, greatest(row)*greatest(scale)/math.Sqrt(meanSquare+n.norm.Epsilon))
+			}
+			if !near(results[i], want, 3*magnitude) {
+				return n.otherwise(row, results[i], scale)
+			}
+		}
+	}
+	return nil
+}
+
+// otherwise says what a region does that normalises great rows, but not this one as the op does.
+func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
+	normed, meanSquare := normalised(row, 0, n.norm.Centered)
+	least, rms := math.Sqrt(n.norm.Epsilon), math.Sqrt(meanSquare)
+	is := func(divisor float64) bool {
+		want := times(normed, rms/divisor)
+		for c := range want {
+			want[c] *= scale[c]
+		}
+		return near(result, want, 1e3*greatest(want))
+	}
+	switch {
+	case is(max(rms, least)):
+		return reason.New(reason.NoEpsilon, nil, "a maximum stands in the place of an epsilon")
+	case is(rms + least):
+		return reason.New(reason.EpsilonAfter, nil, "epsilon is added to the root")
+	}
+	return reason.New(reason.Differs, nil, "great rows are normalised, but rows of magnitude %.2g otherwise", rms)
+}
+
+// weighted reports whether a value of the region, of the shape of its result, is multiplied with weights.
+func (n *normReader) weighted(v *onnx.Value) bool {
+	return v != nil && !n.isSide(v) && n.g.Facts.SameShape(v, n.norm.Y) && v != n.norm.X && n.g.Weighted(v)
+}
+
+func greatest(list []float64) float64 {
+	g := 0.0
+	for _, x := range list {
+		g = max(g, math.Abs(x))
+	}
+	return g
+}
+
+func finite(list []float64) bool {
+	return !slices.ContainsFunc(list, func(x float64) bool { return x-x != 0 })
+}

@@ -1,0 +1,176 @@
+package fit
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+const (
+	// maxNodes bounds the nodes of a region, maxAhead the values behind a seed that a block may end in.
+	maxNodes = 48
+	maxAhead = 16
+)
+
+// region is what lies between operands and a result that all of it is computed for.
+type region struct {
+	operands []*onnx.Value // data that everything comes from, in the graph's order
+	result   *onnx.Value
+	nodes    []*onnx.Node  // on the way, the last first
+	sides    []*onnx.Value // what the nodes read besides: weights, numbers, shapes
+}
+
+// has reports whether the node is one of the region's.
+func (r *region) has(n *onnx.Node) bool { return slices.Contains(r.nodes, n) }
+
+// regions lists the regions that end in a value and have so many operands at most, the smallest first. None of their
+// nodes is taken.
+func (f *finder) regions(result *onnx.Value, operands int) []*region {
+	var list []*region
+	open := []*onnx.Value{result}
+	var nodes []*onnx.Node
+	var sides []*onnx.Value
+	for len(nodes) < maxNodes {
+		// The one that is made last comes before none of the others.
+		last := 0
+		for i, v := range open {
+			if f.position(v) > f.position(open[last]) {
+				last = i
+			}
+		}
+		n := open[last].Producer
+		if f.position(open[last]) < 0 || !f.mayStandInside(n) {
+			break
+		}
+		nodes = append(nodes, n)
+		open = slices.DeleteFunc(open, func(v *onnx.Value) bool { return v.Producer == n })
+		for _, in := range f.g.Operands(n) {
+			switch {
+			case in == nil:
+			case !f.isSide(in):
+				if !slices.Contains(open, in) {
+					open = append(open, in)
+				}
+			case !slices.Contains(sides, in):
+				sides = append(sides, in)
+			}
+		}
+		if len(open) == 0 {
+			break
+		}
+		if len(open) <= operands {
+			r := &region{operands: slices.Clone(open), result: result, nodes: slices.Clone(nodes),
+				sides: slices.Clone(sides)}
+			slices.SortFunc(r.operands, func(a, b *onnx.Value) int { return f.position(a) - f.position(b) })
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// position is the place in the graph of the node that makes v, -1 for one that is given.
+func (f *finder) position(v *onnx.Value) int {
+	if v.Producer == nil || v.Graph != f.g.Graph {
+		return -1
+	}
+	return f.g.Position(v.Producer)
+}
+
+// mayStandInside reports whether a node may belong to a region.
+func (f *finder) mayStandInside(n *onnx.Node) bool {
+	return !f.taken(n) && len(n.Subgraphs()) == 0 && !n.IsRandom() && !f.projects(n) &&
+		(onnx.IsStandardDomain(n.Domain) || isNorm(n))
+}
+
+// projects reports whether a node multiplies with a matrix that is greater than those of means and rotations.
+func (f *finder) projects(n *onnx.Node) bool {
+	if !n.IsProduct() {
+		return false
+	}
+	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		c := v.Constant()
+		return c != nil && c.Len() > maxSideElements
+	}) || n.Is("Conv")
+}
+
+// isSide reports whether v is no data: a weight, or made of weights and shapes. What the model is given as a vector may
+// be a weight as well.
+func (f *finder) isSide(v *onnx.Value) bool {
+	if is, ok := f.sides[v]; ok {
+		return is
+	}
+	f.sides[v] = false // data, while it is looked at
+	is := !f.g.IsData(v)
+	switch rank, ok := f.g.Facts.Rank(v); {
+	case is:
+	case v.Producer == nil || v.Graph != f.g.Graph:
+		is = ok && rank == 1 && f.g.Facts.DataType(v).IsFloat()
+		if is {
+			_, is = f.g.Facts.Dim(v, 0)
+		}
+	case v.Producer.Graph == f.g.Graph && len(v.Producer.Subgraphs()) == 0 && !v.Producer.IsRandom():
+		is = !slices.ContainsFunc(f.g.Operands(v.Producer),
+			func(in *onnx.Value) bool { return in != nil && !f.isSide(in) })
+	}
+	f.sides[v] = is
+	return is
+}
+
+// varies reports whether the elements of a side, and not its shape alone, follow from sizes that the model leaves open.
+func (f *finder) varies(v *onnx.Value) bool {
+	if v == nil || v.Constant() != nil || v.Producer == nil || v.Graph != f.g.Graph {
+		return false
+	}
+	if _, ok := f.g.Facts.Constant(v); ok {
+		return false
+	}
+	n := v.Producer
+	switch n.OpType {
+	case "Shape", "Size":
+		return true
+	case "Expand", "Reshape", "Tile", "Unsqueeze", "Squeeze":
+		return f.varies(n.Inputs[0])
+	case "ConstantOfShape":
+		return false
+	}
+	return slices.ContainsFunc(f.g.Operands(n), f.varies)
+}
+
+// ahead lists what is computed from a value by nodes that may stand in a region, the last first: where a block may end.
+func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
+	list := []*onnx.Value{from}
+	for i := 0; i < len(list) && len(list) < maxAhead; i++ {
+		for _, n := range f.g.Readers(list[i]) {
+			if n.Is("Shape") || !f.mayStandInside(n) {
+				continue
+			}
+			for _, v := range n.Outputs {
+				if v != nil && !slices.Contains(list, v) {
+					list = append(list, v)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *onnx.Value) int { return f.position(b) - f.position(a) })
+	return list
+}
+
+// factor is how many elements a value has for each of another one, the same number in all worlds; 0 for none.
+func (f *finder) factor(v, of *onnx.Value) int64 {
+	var k int64
+	for w := range infer.Worlds {
+		a, ok1 := f.g.Facts.Shape(v, w)
+		b, ok2 := f.g.Facts.Shape(of, w)
+		if !ok1 || !ok2 {
+			return 0
+		}
+		n, m := match.Elements(a), match.Elements(b)
+		if m == 0 || n%m != 0 || w > 0 && n/m != k {
+			return 0
+		}
+		k = n / m
+	}
+	return k
+}

@@ -1,0 +1,145 @@
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// vector says where the numbers of the channels come from, those of the scale (0) or the bias (1): from the side that
+// they follow when it has other numbers.
+func (n *normReader) vector(is []float64, which int) Vector {
+	for _, v := range n.vectors() {
+		t, ok := n.lab.shape(v)
+		if !ok {
+			continue
+		}
+		other := random(n.rows.channels, 17)
+		for c := range other {
+			other[c] = 1 + math.Abs(other[c])
+		}
+		was := n.norm.Centered
+		scale, bias, _ := n.measure(values{v: reference.NewFloats(n.g.Facts.DataType(v), t, other)})
+		n.norm.Centered = was
+		if scale == nil {
+			continue
+		}
+		if follows, factor, offset := affine(other, [][]float64{scale, bias}[which]); follows {
+			return Vector{Value: v, Factor: factor, Offset: offset}
+		}
+	}
+	if !slices.ContainsFunc(is, func(x float64) bool { return math.Abs(x-is[0]) > tolerance*math.Abs(is[0]) }) {
+		is = []float64{rounded(is[0], is[0])}
+	}
+	return Vector{Numbers: is}
+}
+
+// vectors lists the sides that have a number for each channel, as they are before they get the rank of the operand.
+func (n *normReader) vectors() []*onnx.Value {
+	var list []*onnx.Value
+	for _, v := range n.region.sides {
+		if w := n.vectorOf(v); w != nil && !slices.Contains(list, w) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+func (n *normReader) vectorOf(v *onnx.Value) (found *onnx.Value) {
+	facts := n.g.Facts
+	for range match.MaxDetour {
+		if v == nil || !facts.DataType(v).IsFloat() {
+			break
+		}
+		rank, ok := facts.Rank(v)
+		size := int64(1)
+		for axis := range rank {
+			d, known := facts.Dim(v, axis)
+			size, ok = size*d, ok && known
+		}
+		if ok && size == int64(n.rows.channels) {
+			found = v
+		}
+		if v.Producer == nil || v.Graph != n.g.Graph || v.Output != 0 {
+			break
+		}
+		switch v.Producer.OpType {
+		case "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity", "Cast", "Flatten", "Tile":
+			v = v.Producer.Input(0)
+		default:
+			return found
+		}
+	}
+	return found
+}
+
+// affine reports whether all of list are factor*x + offset.
+func affine(x, list []float64) (is bool, factor, offset float64) {
+	low, high := 0, 0
+	for c := range x {
+		if x[c] < x[low] {
+			low = c
+		}
+		if x[c] > x[high] {
+			high = c
+		}
+	}
+	if len(x) < 2 || x[low] == x[high] {
+		return false, 0, 0
+	}
+	factor = (list[high] - list[low]) / (x[high] - x[low])
+	offset = list[low] - factor*x[low]
+	want := make([]float64, len(x))
+	for c := range x {
+		want[c] = factor*x[c] + offset
+	}
+	g := greatest(list)
+	if math.Abs(factor)*(x[high]-x[low]) <= 1e-3*g || !near(list, want, g) {
+		return false, 0, 0
+	}
+	return true, rounded(factor, g), rounded(offset, g)
+}
+
+// rounded is the number that x comes so near to that what is between them is rounding.
+func rounded(x, beside float64) float64 {
+	if short := math.Round(x*16) / 16; math.Abs(x-short) <= tolerance*beside {
+		return short
+	}
+	return x
+}
+
+// typed gives the norm operands of types that the op takes together; nil where there are none.
+func (n *normReader) typed() *Norm {
+	facts, norm := n.g.Facts, n.norm
+	y := facts.DataType(norm.Y)
+	s := y
+	if v := norm.Scale.Value; v != nil {
+		s = facts.DataType(v)
+		norm.ScaleAfterCast = slices.ContainsFunc(n.nodes, func(m *onnx.Node) bool {
+			return facts.DataType(m.Outputs[0]) != onnx.Float && m.Outputs[0] != norm.Y &&
+				slices.ContainsFunc(m.Inputs, func(in *onnx.Value) bool {
+					return in != nil && n.isSide(in) && n.vectorOf(in) == v
+				})
+		}) || n.result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
+	}
+	xs := []*onnx.Value{norm.X}
+	if p := norm.X.Producer; p.Is("Cast") && match.Widens(facts.DataType(p.Inputs[0]), facts.DataType(norm.X)) {
+		xs = []*onnx.Value{p.Inputs[0], norm.X}
+	}
+	for _, x := range xs {
+		t := facts.DataType(x)
+		for _, after := range []bool{norm.ScaleAfterCast, !norm.ScaleAfterCast} {
+			if after && y == s && (t == s || t == onnx.Float) || !after && y == t && (s == t || s == onnx.Float) {
+				norm.X, norm.ScaleAfterCast = x, after
+				if x != xs[len(xs)-1] {
+					norm.Nodes = append(norm.Nodes, n.x.Producer)
+				}
+				return norm
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package patterns
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// BenchmarkFits finds the blocks of graphs with the ops that are fitted and without them: SmolLM2, where patterns match
+// all blocks, and 20,000 nodes of blocks that none matches.
+func BenchmarkFits(b *testing.B) {
+	smol, err := onnx.Read(filepath.Join("..", "models", "smollm2", "graph.onnx"), onnx.AllowMissingData())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer smol.Close()
+	for _, m := range []struct {
+		name  string
+		model *onnx.Model
+	}{{"SmolLM2", smol}, {"unlisted", unlisted(20000).Model}} {
+		facts := infer.Analyze(m.model)
+		for _, set := range []struct {
+			name string
+			*Set
+		}{{"with", Builtin()}, {"without", withoutFits()}} {
+			b.Run(m.name+"/"+set.name, func(b *testing.B) {
+				for b.Loop() {
+					matches, _ := set.Find(m.model.Graph, facts)
+					b.ReportMetric(float64(len(matches)), "sites")
+				}
+			})
+		}
+	}
+}
+
+func withoutFits() *Set {
+	return Builtin().Select(func(p *Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
+}
+
+// unlisted stacks layers of norms and gated units that no pattern lists.
+func unlisted(nodes int) *graph {
+	g := newGraph()
+	x := g.input("x", "batch", "sequence", 32)
+	for len(g.Graph.Nodes) < nodes {
+		mean := g.Op("Div", g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs")), 32.0)
+		root := g.Op("Unsqueeze", g.Op("Sqrt", g.Op("Add", mean, 1e-6)), []int64{-1})
+		n := g.Op("Mul", g.Op("Div", x, root), g.weight(32))
+		gate, up := g.Op("MatMul", n, g.matrix(32, 32)), g.Op("MatMul", n, g.matrix(32, 32))
+		unit := g.Op("Mul", g.Op("Div", gate, g.Op("Add", g.Op("Exp", g.Op("Neg", gate)), 1.0)), up)
+		x = g.Op("Add", x, g.Op("MatMul", unit, g.matrix(32, 32)))
+	}
+	g.Output(x)
+	return g
+}
+
+func (g *graph) matrix(rows, columns int) *onnx.Value {
+	w := make([]float32, rows*columns)
+	for i := range w {
+		w[i] = float32(i*i%101)/101 - 0.5
+	}
+	return g.Floats([]int64{int64(rows), int64(columns)}, w...)
+}
