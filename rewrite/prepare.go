@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -23,6 +24,7 @@ func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s
 func (p *Plan) prepare() error {
 	a, start := p.applier, time.Now()
 	c, m := a.config, a.model
+	p.raise()
 	infer.DeclareFixed(m)
 	if c.lastLogits {
 		p.Report.Logits = LogitsLast
@@ -46,6 +48,39 @@ func (p *Plan) prepare() error {
 	return nil
 }
 
+// OpsetReport says that a model of an older opset than fused ops need was raised to theirs, or why it was not.
+type OpsetReport struct {
+	Before int64  `json:"before"`
+	After  int64  `json:"after"`
+	Reason string `json:"reason,omitempty"` // why the model stays as it is; absent where it was raised
+}
+
+// Text is the report in words.
+func (r *OpsetReport) Text() string {
+	if r.Reason != "" {
+		return fmt.Sprintf("opset %d was not raised to %d, which fused ops need: %s", r.Before, r.After, r.Reason)
+	}
+	return fmt.Sprintf("raised opset %d to %d", r.Before, r.After)
+}
+
+// raise brings a model of an older opset to the oldest that fused ops are written for. Where nothing is fused then, the
+// model is put back as it was.
+func (p *Plan) raise() {
+	c, m := p.applier.config, p.applier.model
+	from := m.Opset("")
+	if from < convert.Oldest || from >= fused.MinOpset || c.target != nil { // which has an opset of its own
+		return
+	}
+	r := &OpsetReport{Before: from, After: fused.MinOpset}
+	p.Report.Opset = r
+	restore := m.Snapshot()
+	if err := convert.Opset(m, fused.MinOpset); err != nil {
+		r.Reason = err.Error()
+	} else if !c.lastLogits {
+		p.restore = restore
+	}
+}
+
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	a, start := p.applier, time.Now()
@@ -54,7 +89,9 @@ func (p *Plan) inline() error {
 		return err
 	}
 	if p.Report.Inlined = inlined.report; inlined.report != nil {
-		p.restore = inlined.restore
+		if p.restore == nil || inlined.restore == nil {
+			p.restore = inlined.restore
+		}
 		p.Report.TimeMS.Inline = lap(&start)
 	}
 	if a.facts = inlined.facts; a.facts == nil {
