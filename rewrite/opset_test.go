@@ -26,8 +26,8 @@ func TestRaiseOpset(t *testing.T) {
 		before := evaluate(t, olderBlock(t, opset).Model)
 		m := olderBlock(t, opset).Model
 		r := apply(t, m)
-		if r.Fused() != 1 || r.Opset == nil || *r.Opset != (OpsetReport{Before: opset, After: 13}) || m.Opset("") != 13 ||
-			r.Input.Opset != opset {
+		if r.Fused() != 1 || r.Opset == nil || *r.Opset != (OpsetReport{Before: opset, After: 13}) ||
+			m.Opset("") != 13 || r.Input.Opset != opset {
 			t.Errorf("opset %d: %+v, %+v, now of opset %d", opset, r.Opset, r.Sites, m.Opset(""))
 		}
 		for name, got := range evaluate(t, m) {

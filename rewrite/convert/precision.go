@@ -132,7 +132,8 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 func precisionFits(m *onnx.Model, to onnx.DataType) error {
 	opset := m.Opset("")
 	if opset < fused.MinOpset {
-		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted to %s", opset, fused.MinOpset, to)
+		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted to %s", opset,
+			fused.MinOpset, to)
 	}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
