@@ -7,9 +7,33 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Snapshot returns a function that puts the model back as it is now. Its graphs, nodes and values are others then;
-// initializers keep their tensors, and nothing of them is copied.
+// Snapshot returns a function that puts the model back as it is now, once. Its graphs, nodes and values are others
+// then; initializers keep their tensors, and nothing of them is copied.
 func (m *Model) Snapshot() (restore func() error) {
+	again := m.copier()
+	return func() error {
+		before, err := again()
+		if err != nil {
+			return fmt.Errorf("cannot restore the model: %w", err)
+		}
+		before.closers = m.closers
+		*m = *before
+		return nil
+	}
+}
+
+// Clone copies the model's graphs and functions. Initializers of both have the same tensors, and the copy is of use for
+// as long as m is not closed.
+func (m *Model) Clone() (*Model, error) {
+	c, err := m.copier()()
+	if err != nil {
+		return nil, fmt.Errorf("cannot copy the model: %w", err)
+	}
+	return c, nil
+}
+
+// copier returns a function that makes, once, the model as it is now.
+func (m *Model) copier() func() (*Model, error) {
 	p := m.message()
 	var raw [][]byte
 	tensorMessages(func(t *onnxpb.TensorProto, _ bool) { raw, t.RawData = append(raw, t.RawData), nil }).model(p)
@@ -24,18 +48,17 @@ func (m *Model) Snapshot() (restore func() error) {
 			tensors = append(tensors, v.Const)
 		}
 	}
-	return func() error {
+	return func() (*Model, error) {
 		before, err := (&decoder{files: m.files}).model(kept)
 		if err != nil {
-			return fmt.Errorf("cannot restore the model: %w", err)
+			return nil, err
 		}
 		for _, g := range before.Graphs() {
 			for _, v := range g.initializers {
 				v.Const, tensors = tensors[0], tensors[1:]
 			}
 		}
-		before.Path, before.closers = m.Path, m.closers
-		*m = *before
-		return nil
+		before.Path = m.Path
+		return before, nil
 	}
 }

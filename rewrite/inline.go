@@ -16,9 +16,9 @@ import (
 // write a module as a function that calls a function for each op: no body holds a whole pattern then.
 type Inline string
 
-// InlineAuto inlines the functions that call others of the model, those that are called by them, and those that may
-// hold parts of a mixture of experts. It leaves other functions that graphs alone call and that call none, for a
-// runtime may have a kernel for them; so may it for the domains "" and com.microsoft. InlineAll inlines every function,
+// InlineAuto inlines the functions that call others of the model, those that are called by them, those that may hold
+// parts of a mixture of experts, and those that are a block or hold a part of one. It leaves the others, for a runtime
+// may have a kernel for them; so may it for the domains "" and com.microsoft. InlineAll inlines every function,
 // InlineNone none. Fused ops are never inlined.
 const (
 	InlineAuto Inline = "auto"
@@ -65,7 +65,7 @@ type inlined struct {
 func (a *applier) inlineFunctions() (done inlined, err error) {
 	m := a.model
 	r := &InlineReport{}
-	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts} {
+	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts, a.withParts} {
 		inline := choose()
 		if len(inline) == 0 {
 			continue

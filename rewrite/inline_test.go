@@ -52,7 +52,7 @@ func TestInlineModes(t *testing.T) {
 		caller(m, "Leaf")
 		caller(m, "OverFused", "mojo.Fused")
 		caller(m, "Below")
-		caller(m, "Other", "local.Below").Opsets[0].Version = 20
+		caller(m, "Other", "local.Below").Opsets[1].Version = 2
 		caller(m, "Uncalled", "local.Leaf")
 		caller(m, "Known").Domain = "com.microsoft"
 		caller(m, "Fused").Domain = "mojo"

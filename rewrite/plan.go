@@ -23,7 +23,8 @@ type Plan struct {
 
 	applier  *applier
 	accepted []*candidate
-	// restore puts functions back in the place of their calls' bodies; nil where they need not go back.
+	// restore puts functions back in the place of their calls' bodies, and the opset to what it was; nil where they
+	// need not go back.
 	restore func() error
 }
 
@@ -188,6 +189,9 @@ func (p *Plan) replaceSites() error {
 			return nil
 		}
 		p.Report.Inlined = nil
+		if o := p.Report.Opset; o != nil && o.Reason == "" {
+			p.Report.Opset = nil
+		}
 		return p.restore()
 	}
 	plainInitializers(a.model)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -23,6 +24,7 @@ func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s
 func (p *Plan) prepare() error {
 	a, start := p.applier, time.Now()
 	c, m := a.config, a.model
+	p.raise()
 	infer.DeclareFixed(m)
 	if c.lastLogits {
 		p.Report.Logits = LogitsLast
@@ -46,6 +48,73 @@ func (p *Plan) prepare() error {
 	return nil
 }
 
+// OpsetReport says that a model was raised to another opset, or why it was not: one that is older than fused ops need,
+// or functions that import another opset than the model and could not be inlined otherwise.
+type OpsetReport struct {
+	Before int64  `json:"before"` // of the model
+	After  int64  `json:"after"`
+	Reason string `json:"reason,omitempty"` // why the model stays as it is; absent where it was raised
+}
+
+// Text is the report in words.
+func (r *OpsetReport) Text() string {
+	switch {
+	case r.Reason != "":
+		return fmt.Sprintf("opset %d was not raised to %d, which fused ops need: %s", r.Before, r.After, r.Reason)
+	case r.Before == r.After:
+		return fmt.Sprintf("raised functions to opset %d, the model's", r.After)
+	}
+	return fmt.Sprintf("raised opset %d to %d", r.Before, r.After)
+}
+
+// raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
+// another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
+func (p *Plan) raise() {
+	c, m := p.applier.config, p.applier.model
+	from := m.Opset("")
+	if from < convert.Oldest || c.target != nil { // which has an opset of its own
+		return
+	}
+	to, needed := max(from, fused.MinOpset), from < fused.MinOpset
+	if c.inline != InlineNone && c.inline != "" {
+		for f := range called(m) {
+			if o := f.Opset(""); o != 0 && o != from && f.Domain != fused.Domain {
+				to, needed = max(to, o), true
+			}
+		}
+	}
+	if !needed {
+		return
+	}
+	restore := m.Snapshot()
+	err := convert.Opset(m, to)
+	switch {
+	case err == nil:
+		p.Report.Opset = &OpsetReport{Before: from, After: to}
+		if !c.lastLogits {
+			p.restore = restore
+		}
+	case from < fused.MinOpset:
+		p.Report.Opset = &OpsetReport{Before: from, After: to, Reason: err.Error()}
+	}
+}
+
+// called returns the functions that the model calls, directly or not.
+func called(m *onnx.Model) map[*onnx.Function]bool {
+	byID, list := functionsOf(m), map[*onnx.Function]bool{}
+	var add func(g *onnx.Graph)
+	add = func(g *onnx.Graph) {
+		for _, f := range calledIn(g, byID) {
+			if !list[f] {
+				list[f] = true
+				add(f.Body)
+			}
+		}
+	}
+	add(m.Graph)
+	return list
+}
+
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	a, start := p.applier, time.Now()
@@ -54,7 +123,9 @@ func (p *Plan) inline() error {
 		return err
 	}
 	if p.Report.Inlined = inlined.report; inlined.report != nil {
-		p.restore = inlined.restore
+		if p.restore == nil || inlined.restore == nil {
+			p.restore = inlined.restore
+		}
 		p.Report.TimeMS.Inline = lap(&start)
 	}
 	if a.facts = inlined.facts; a.facts == nil {

@@ -36,6 +36,7 @@ type Report struct {
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
 	Backend    string        `json:"backend,omitempty"`
 	PassedOver []string      `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Opset      *OpsetReport  `json:"opset,omitempty"`       // absent where the model's was new enough
 	Inlined    *InlineReport `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string        `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
 	Latent     *LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents

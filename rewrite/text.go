@@ -32,6 +32,9 @@ func (r *Report) WriteText(w io.Writer) error {
 // it lists patterns and kernels without sites as well.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
+	if r.Opset != nil {
+		b.WriteString(r.Opset.Text() + "\n")
+	}
 	if r.Inlined != nil {
 		b.WriteString(r.Inlined.Text() + "\n")
 	}

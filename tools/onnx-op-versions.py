@@ -3,7 +3,7 @@
 
     onnx-op-versions.py > rewrite/convert/versions.txt
 
-A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with
+A line is an op and its versions: the one in force at opset 11, or the first, and every later one. A version marked with
 "=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left
 out. The line "ir_version" has the IR version that belongs to every opset. Needs onnx.
 """
@@ -11,7 +11,7 @@ out. The line "ir_version" has the IR version that belongs to every opset. Needs
 import onnx
 from onnx import defs, helper
 
-OLDEST = 13
+OLDEST = 11
 
 
 def formals(params):

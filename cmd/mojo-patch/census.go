@@ -28,6 +28,7 @@ type census struct {
 	Initializers   []typeTotal             `json:"initializers"`
 	LocalFunctions []localFunction         `json:"local_functions"`
 	Fused          map[string]int          `json:"fused"`
+	Raised         *rewrite.OpsetReport    `json:"raised,omitempty"`  // for the search
 	Inlined        *rewrite.InlineReport   `json:"inlined,omitempty"` // for the search
 	Patterns       []rewrite.PatternReport `json:"patterns"`
 	Sites          []rewrite.SiteReport    `json:"sites"`

@@ -97,8 +97,8 @@ func (r *census) search(m *onnx.Model, options ...rewrite.Option) (*rewrite.Plan
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	found := plan.Report
-	r.Patterns, r.Sites, r.Inlined, r.Warnings, r.unverified = found.Patterns, found.Sites, found.Inlined,
-		warnings(found), found.Unverified
+	r.Patterns, r.Sites, r.Raised, r.Inlined = found.Patterns, found.Sites, found.Opset, found.Inlined
+	r.Warnings, r.unverified = warnings(found), found.Unverified
 	return plan, nil
 }
 
@@ -125,6 +125,9 @@ func (r *census) write(w io.Writer, verbose bool) {
 		t.add(f.Domain+"."+f.Name, f.Overload, f.Nodes, f.Calls)
 	}
 	t.section(w, "model-local functions", len(r.LocalFunctions))
+	if r.Raised != nil {
+		fmt.Fprintf(w, "for the search, %s\n", r.Raised.Text())
+	}
 	if r.Inlined != nil {
 		fmt.Fprintf(w, "for the search, %s\n", r.Inlined.Text())
 	}

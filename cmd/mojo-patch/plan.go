@@ -308,7 +308,7 @@ type inlineFlag struct{ mode string }
 func (f *inlineFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "inline", string(rewrite.InlineAuto),
 		"functions of the model to replace by their bodies first: auto (those that call or are called by functions, "+
-			"or hold parts of a mixture of experts), all, none")
+			"or that are a block or hold a part of one), all, none")
 	completeValues(c, "inline", func() []string {
 		return []string{string(rewrite.InlineAuto), string(rewrite.InlineAll), string(rewrite.InlineNone)}
 	}, false)

@@ -2,7 +2,7 @@
 // dimensions of its inputs: it computes what it did. Precision computes it in another float type, and LastLogits
 // computes the logits of a language model for the last position alone.
 //
-// What an op's versions differ in is known for every op of the standard from opset 13 on. Most differ in the types that
+// What an op's versions differ in is known for every op of the standard from opset 11 on. Most differ in the types that
 // they take and in their text, and their nodes stay as they are. The others have a step each: an attribute that became
 // an input, a name that changed, a default that did. Everything is checked before anything is changed, so that a model
 // that cannot be converted stays as it was.

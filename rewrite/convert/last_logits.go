@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -34,8 +35,8 @@ func LastLogits(m *onnx.Model) error {
 	if m == nil || m.Graph == nil {
 		return errors.New("there is no model")
 	}
-	if opset := m.Opset(""); opset < oldest {
-		return fmt.Errorf("the model is of opset %d: %d is the oldest that is known", opset, oldest)
+	if opset := m.Opset(""); opset < fused.MinOpset {
+		return fmt.Errorf("the model is of opset %d: %d is the oldest that is known", opset, fused.MinOpset)
 	}
 	for round := range len(m.Graph.Outputs) + 1 {
 		c := &logitsCut{model: m, facts: infer.Analyze(m), constants: map[*onnx.Value]bool{}}

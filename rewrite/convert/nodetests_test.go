@@ -63,7 +63,7 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 		before := filepath.Join(folder, "model.onnx")
 		for _, to := range []int64{23, 24, Newest()} {
 			m := read(t, before)
-			if from := m.Opset(""); from < oldest || from >= to {
+			if from := m.Opset(""); from < Oldest || from >= to {
 				continue
 			}
 			changes := count(m, to, stepped)

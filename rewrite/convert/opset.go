@@ -17,15 +17,15 @@ func Newest() int64 { return known().newest }
 
 // Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its
 // functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are. A model of
-// an opset older than 13 or newer than to, an op that is not known and a change that cannot be made are errors, joined,
+// an opset older than 11 or newer than to, an op that is not known and a change that cannot be made are errors, joined,
 // and the model is then as it was.
 func Opset(m *onnx.Model, to int64) error {
 	from := m.Opset("")
 	switch {
 	case from == 0:
 		return errors.New("the model imports no opset of the standard")
-	case from < oldest:
-		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted", from, oldest)
+	case from < Oldest:
+		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted", from, Oldest)
 	case from > to:
 		return fmt.Errorf("the model is of opset %d: it cannot be converted to the older opset %d", from, to)
 	case to > Newest():
@@ -113,12 +113,12 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	}
 	versions := known().ops[n.OpType]
 	switch {
-	case s.from < oldest:
-		return nil, fmt.Errorf("only opset %d and newer can be converted", oldest)
+	case s.from < Oldest:
+		return nil, fmt.Errorf("only opset %d and newer can be converted", Oldest)
 	case s.from > s.to:
 		return nil, errors.New("an older opset cannot be converted to")
 	case len(versions) == 0:
-		return nil, fmt.Errorf("it is no op of the standard's opsets %d to %d, or is deprecated", oldest, Newest())
+		return nil, fmt.Errorf("it is no op of the standard's opsets %d to %d, or is deprecated", Oldest, Newest())
 	case versions[0].since > s.from:
 		return nil, fmt.Errorf("the op is in the standard from opset %d on", versions[0].since)
 	}
@@ -145,19 +145,31 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	return changes, nil
 }
 
+// rank returns the number of dimensions of a value, where it is known.
+func (c *conversion) rank(v *onnx.Value) (int, bool) {
+	if t, ok := v.Type(); ok && t.HasShape {
+		return len(t.Dims), true
+	}
+	return c.inferred().Rank(v)
+}
+
 // dataType returns the element type of a value, onnx.Undefined when it is unknown.
 func (c *conversion) dataType(v *onnx.Value) onnx.DataType {
 	if t, ok := v.Type(); ok && t.DataType != onnx.Undefined {
 		return t.DataType
 	}
+	return c.inferred().DataType(v)
+}
+
+func (c *conversion) inferred() *infer.Facts {
 	if c.facts == nil {
 		c.facts = infer.Analyze(c.model)
 	}
-	return c.facts.DataType(v)
+	return c.facts
 }
 
-// oldest is the opset from which on the versions of ops are known.
-const oldest = 13
+// Oldest is the opset from which on the versions of ops are known.
+const Oldest = 11
 
 //go:embed versions.txt
 var versionsText string

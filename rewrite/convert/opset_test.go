@@ -59,7 +59,7 @@ func TestOpsetErrs(t *testing.T) {
 		want []string
 	}{
 		{"older", model(17, "Relu", vector), 16, []string{"opset 17", "older opset 16"}},
-		{"oldest", model(12, "Relu", vector), 16, []string{"opset 12", "13 and newer"}},
+		{"oldest", model(10, "Relu", vector), 16, []string{"opset 10", "11 and newer"}},
 		{"newest", model(17, "Relu", vector), Newest() + 1, []string{"not known", "newest"}},
 		{"unknown op", model(17, "Nonsense", vector), 23,
 			[]string{`node "the node" (Nonsense), opset 17 to 23`, "no op of the standard"}},
@@ -74,6 +74,8 @@ func TestOpsetErrs(t *testing.T) {
 		{"absent attribute", calls(), 23, []string{"function local.Peak", "no default", `"the node"`}},
 		{"newer function", newer, 23, []string{"function local.Peak", "opset 24 to 23", "older"}},
 		{"mode of a function", mode, 23, []string{"(GridSample)", `"mode"`}},
+		{"half pixels", model(12, "Resize", vector, onnx.StringAttr("coordinate_transformation_mode",
+			"tf_half_pixel_for_nn")), 13, []string{"(Resize)", "tf_half_pixel_for_nn"}},
 		{"group norm", model(18, "GroupNormalization", vector), 23, []string{"(GroupNormalization)", "num_groups"}},
 	} {
 		before := text(c.m)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -130,8 +131,9 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 // precisionFits reports whether the model is one that can be converted to the type.
 func precisionFits(m *onnx.Model, to onnx.DataType) error {
 	opset := m.Opset("")
-	if opset < oldest {
-		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted to %s", opset, oldest, to)
+	if opset < fused.MinOpset {
+		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted to %s", opset,
+			fused.MinOpset, to)
 	}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {

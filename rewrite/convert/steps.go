@@ -19,21 +19,29 @@ var nothing step
 // text what runtimes did before, such as windows of AveragePool and MaxPool that would start in the padding, nothing
 // changes.)
 var steps = map[string]map[int64]step{
+	"ArgMax":             {12: nothing},
+	"ArgMin":             {12: nothing},
 	"Attention":          {24: nothing, 25: nothing},
 	"AveragePool":        {19: nothing},
 	"BatchNormalization": {14: noTraining},
 	"Cast":               {19: nothing, 24: nothing},
 	"CastLike":           {19: nothing, 24: nothing},
+	"Constant":           {12: nothing},
 	"DFT":                {20: axisToInput},
-	"DequantizeLinear":   {21: nothing, 23: nothing},
+	"DequantizeLinear":   {13: nothing, 21: nothing, 23: nothing},
+	"Dropout":            {12: dropRatio},
+	"Erf":                {13: nothing},
 	"GRU":                {14: nothing},
+	"GatherND":           {12: nothing},
 	"GridSample":         {20: renameModes},
 	"GroupNormalization": {21: channelScale},
+	"Hardmax":            {13: oneAxis},
 	"LSTM":               {14: nothing},
+	"LogSoftmax":         {13: oneAxis},
 	"LpPool":             {18: nothing},
 	"OptionalHasElement": {18: nothing},
 	"Pad":                {18: nothing},
-	"QuantizeLinear":     {19: nothing, 21: nothing, 23: nothing},
+	"QuantizeLinear":     {13: nothing, 19: nothing, 21: nothing, 23: nothing},
 	"RNN":                {14: nothing},
 	"Range":              {27: nothing},
 	"ReduceL1":           {18: axesToInput},
@@ -44,15 +52,19 @@ var steps = map[string]map[int64]step{
 	"ReduceMean":         {18: axesToInput},
 	"ReduceMin":          {18: axesToInput},
 	"ReduceProd":         {18: axesToInput},
+	"ReduceSum":          {13: axesToInput},
 	"ReduceSumSquare":    {18: axesToInput},
 	"Reshape":            {14: nothing},
-	"Resize":             {18: nothing},
+	"Resize":             {13: noHalfPixelForNN, 18: nothing},
 	"RoiAlign":           {16: noPixelShift},
 	"ScatterElements":    {16: nothing},
 	"ScatterND":          {16: nothing},
 	"Shape":              {15: nothing},
+	"Softmax":            {13: oneAxis},
 	"SpaceToDepth":       {28: nothing},
-	"Split":              {18: countOutputs},
+	"Split":              {13: sizesToInput, 18: countOutputs},
+	"Squeeze":            {13: axesToInput},
+	"Unsqueeze":          {13: axesToInput},
 }
 
 // noTraining refuses BatchNormalization in training, which was said by its further outputs.
@@ -90,7 +102,7 @@ func noPixelShift(_ *scope, n *onnx.Node) (func(), error) {
 
 // countOutputs returns a Split without sizes the number of its outputs.
 func countOutputs(_ *scope, n *onnx.Node) (func(), error) {
-	if n.Input(1) != nil {
+	if n.Input(1) != nil || n.Attr("split") != nil { // which becomes the input
 		return nil, nil
 	}
 	return func() { n.SetAttr(onnx.IntAttr("num_outputs", int64(len(n.Outputs)))) }, nil

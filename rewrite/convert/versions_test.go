@@ -42,7 +42,7 @@ func TestEveryVersionHasAStep(t *testing.T) {
 			}
 		}
 	}
-	for v := int64(oldest); v <= Newest(); v++ {
+	for v := int64(Oldest); v <= Newest(); v++ {
 		if known().irVersion[v] == 0 {
 			t.Errorf("opset %d has no IR version", v)
 		}

@@ -133,6 +133,15 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class Opset:
+    """A model's opset that was raised, or the reason why it was not."""
+
+    before: int
+    after: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Inlined:
     """Functions that were replaced by their bodies."""
 
@@ -202,6 +211,7 @@ class Report:
     target: str = ""
     backend: str = ""
     passed_over: List[str] = field(default_factory=list)
+    opset: Optional[Opset] = None
     inlined: Optional[Inlined] = None
     logits: str = ""
     latent: Optional[Latent] = None
@@ -387,6 +397,7 @@ class Inspection:
     fused: Dict[str, int]
     patterns: List[PatternCount]
     sites: List[Site]
+    raised: Optional[Opset] = None
     inlined: Optional[Inlined] = None
     warnings: List[Warning] = field(default_factory=list)
 

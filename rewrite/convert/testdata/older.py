@@ -81,6 +81,36 @@ def reductions():
     save("reduce_shared", 15, nodes, {"x": x})
 
 
+def before_13():
+    x = floats(2, 3, 4)
+    for op in "Softmax", "LogSoftmax", "Hardmax":
+        for axis in (None, 0, 1, -1, -2):
+            axes = {} if axis is None else {"axis": axis}
+            one(f"{op}_{axis}", 11, op, {"x": x}, **axes)
+    one("argmax", 11, "ArgMax", {"x": x}, axis=1)
+    one("argmin", 11, "ArgMin", {"x": x}, axis=1)
+    one("dropout", 11, "Dropout", {"x": x}, ratio=0.3)
+    one("erf", 12, "Erf", {"x": x})
+    one("gather_nd", 11, "GatherND", {"x": x}, {"i": ints([[0, 1], [1, 2]])})
+    one("reduce_sum", 12, "ReduceSum", {"x": x}, axes=[-1])
+    one("reduce_sum_all", 11, "ReduceSum", {"x": x}, keepdims=0)
+    one("squeeze", 12, "Squeeze", {"x": x[:, :1]}, axes=[1])
+    one("squeeze_all", 11, "Squeeze", {"x": x[:, :1]})
+    one("unsqueeze", 11, "Unsqueeze", {"x": x}, axes=[0, -1])
+    one("split", 12, "Split", {"x": x}, outputs=("y", "z"), axis=2, split=[1, 3])
+    one("split_equal", 11, "Split", {"x": x}, outputs=("y", "z"), axis=-1)
+    scales = {"roi": ints([], np.float32), "scales": ints([1, 1, 2, 1.5], np.float32)}
+    one("resize_before", 11, "Resize", {"x": x[:, None]}, scales, mode="linear")
+    one("quantize_before", 12, "QuantizeLinear", {"x": x}, {"scale": ints(0.1, np.float32), "zero": ints(3, np.uint8)})
+    q = {"scale": ints(0.1, np.float32), "zero": ints(3, np.uint8)}
+    one("dequantize_before", 12, "DequantizeLinear", {"x": rng.integers(0, 255, (4, 6)).astype(np.uint8)}, q)
+    nodes = [
+        helper.make_node("Constant", [], ["two"], name="two", value=numpy_helper.from_array(np.float32(2))),
+        helper.make_node("Mul", ["x", "two"], ["y"], name="mul"),
+    ]
+    save("constant", 11, nodes, {"x": x})
+
+
 def recurrent():
     for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
         inputs = {"x": floats(5, 2, 3), "w": floats(1, gates * 4, 3), "r": floats(1, gates * 4, 4)}
@@ -209,7 +239,7 @@ def ref(name, kind):
 
 
 def main():
-    for make in (reductions, recurrent, images, signals, indices, nested):
+    for make in (before_13, reductions, recurrent, images, signals, indices, nested):
         make()
 
 

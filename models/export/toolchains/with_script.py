@@ -1,0 +1,15 @@
+"""Builds the models of onnxscript, with the outputs that numpy gives."""
+
+import numpy as np
+
+import script_models
+
+CASES = script_models.CASES
+
+
+def export(case):
+    """Returns the model, its inputs' shapes by the names that they have there, and a function of arrays."""
+    form, golden, shapes = case.build()
+    # What the scripts declare as INT64 are positions; others of the cases have them as int32.
+    shapes = {k: (np.int64 if np.issubdtype(t, np.integer) else t, d) for k, (t, d) in shapes.items()}
+    return form.to_model_proto(), shapes, lambda arrays: [golden(*arrays.values()).astype(np.float32)]

@@ -1,0 +1,126 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// A block may stand in a function in part, the rest beside the call or in other functions, or be the whole function. All
+// functions are inlined into a copy of the model, and what is found there tells which ones hold parts of blocks.
+
+// metaFunction is the metadata key by which nodes of that copy say which function they came from.
+const metaFunction = "mojo_patch.function"
+
+// withParts chooses the functions that hold parts of blocks: those of which nodes stand in a match with nodes of other
+// places, those that are one block as a whole, and those in whose bodies, as they stand, fewer blocks are found than in
+// the place of the calls.
+func (a *applier) withParts() map[*onnx.Function]bool {
+	chosen := map[*onnx.Function]bool{}
+	if a.config.inline != InlineAuto {
+		return chosen
+	}
+	m, byID := a.model, functionsOf(a.model)
+	calls := map[*onnx.Function]int{}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if f := byID[idOf(n.Domain, n.OpType, n.Overload)]; f != nil && !a.stays(f) {
+				calls[f]++
+			}
+		}
+	}
+	if len(calls) == 0 {
+		return chosen
+	}
+	trial, err := a.tryInlined(calls)
+	if err != nil {
+		return chosen // what cannot be inlined stays
+	}
+	facts := infer.Analyze(m)
+	for f, n := range calls {
+		found, _ := a.config.find(f.Body, facts)
+		t := trial[idOf(f.Domain, f.Name, f.Overload)]
+		if t != nil && (t.across || t.whole || t.inside > n*len(found)) {
+			chosen[f] = true
+		}
+	}
+	return chosen
+}
+
+// shares says what was found of a function's nodes.
+type shares struct {
+	across bool // in a match with nodes of other places
+	whole  bool // all of them that compute something, in one match
+	inside int  // matches
+}
+
+// tryInlined inlines the functions into a copy of the model and looks for blocks there.
+func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*shares, error) {
+	m, err := a.model.Clone()
+	if err != nil {
+		return nil, err
+	}
+	tried := map[string]*onnx.Function{} // by what is written on nodes
+	byID := functionsOf(m)
+	inline := map[*onnx.Function]bool{}
+	for f := range functions {
+		id := idOf(f.Domain, f.Name, f.Overload)
+		inline[byID[id]] = true
+		tag := fmt.Sprint(len(tried))
+		tried[tag] = f
+		byID[id].Body.Walk(func(g *onnx.Graph) {
+			for _, n := range g.Nodes {
+				n.Metadata = append(n.Metadata, onnx.Entry{Key: metaFunction, Value: tag})
+			}
+		})
+	}
+	if _, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] }); err != nil {
+		return nil, err
+	}
+	facts, found := infer.Analyze(m), map[functionID]*shares{}
+	for _, s := range scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.config.defines(f) }) {
+		matches, _ := a.config.find(s.graph, facts)
+		for _, match := range matches {
+			tags := map[string]int{}
+			for _, n := range match.Nodes {
+				tags[tagOf(n)]++
+			}
+			for tag, count := range tags {
+				f := tried[tag]
+				if f == nil {
+					continue
+				}
+				id := idOf(f.Domain, f.Name, f.Overload)
+				if found[id] == nil {
+					found[id] = &shares{}
+				}
+				p := found[id]
+				p.across = p.across || len(tags) > 1
+				p.whole = p.whole || count >= working(f.Body)
+				p.inside++
+			}
+		}
+	}
+	return found, nil
+}
+
+// working counts the nodes of a body that compute something.
+func working(g *onnx.Graph) (count int) {
+	for _, n := range g.Nodes {
+		if !n.Is("Constant") && !n.Is("Identity") {
+			count++
+		}
+	}
+	return count
+}
+
+func tagOf(n *onnx.Node) string {
+	i := slices.IndexFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == metaFunction })
+	if i < 0 {
+		return ""
+	}
+	return n.Metadata[i].Value
+}
