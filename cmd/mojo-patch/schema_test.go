@@ -33,6 +33,7 @@ var schemaTypes = map[string]any{
 	"detokenize":       detokenizeResult{},
 	"diff":             comparisons{},
 	"doctor":           doctorResult{},
+	"export-genai":     exportedGenAI{},
 	"extract":          extracted{},
 	"generate":         generateResult{},
 	"generate-compare": generateComparison{},
