@@ -1,6 +1,14 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/llm/serving"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/spf13/cobra"
+)
 
 func newExport(a *app) *cobra.Command {
 	c := &cobra.Command{
@@ -13,6 +21,32 @@ which engine to choose.`,
   mojo-patch export triton patched.onnx -o repository`,
 		RunE: group,
 	}
-	c.AddCommand(newExportGenAI(a))
+	c.AddCommand(newExportGenAI(a), newExportTriton(a))
 	return c
+}
+
+// libraryFor finds the library of the kernels that a model needs, none for a model without fused ops.
+func libraryFor(m *onnx.Model, device fused.Device, given string) (string, error) {
+	if !serving.HasFusedOps(m) {
+		return "", nil
+	}
+	library, err := device.FindLibrary(given)
+	if err != nil {
+		return "", environment(err)
+	}
+	return library, nil
+}
+
+// exportProviders are what a serving engine may run a model on.
+func exportProviders() []string { return []string{"cpu", "cuda"} }
+
+// exportDevice is the device of such a provider.
+func exportDevice(provider string) (fused.Device, error) {
+	switch strings.ToLower(provider) {
+	case "cpu":
+		return fused.CPU, nil
+	case "cuda":
+		return fused.CUDA, nil
+	}
+	return "", fmt.Errorf("--provider %s: it is cpu or cuda", provider)
 }

@@ -55,26 +55,27 @@ and config.json and generation_config.json for end tokens, context and sampling.
 	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
 	fl.StringVar(&f.options.Tokenizer, "tokenizer", "", "folder with tokenizer.json and config.json")
 	fl.StringVar(&f.options.Provider, "provider", "cpu", "what genai runs the model on: cpu or cuda")
-	fl.BoolVar(&f.options.CUDAGraph, "cuda-graph", false, "with --provider cuda: record a decoding step as a CUDA graph")
+	fl.BoolVar(&f.options.CUDAGraph, "cuda-graph", false,
+		"with --provider cuda: record a decoding step as a CUDA graph")
 	fl.Int64Var(&f.options.ContextLength, "context-length", 0,
 		"tokens of a sequence at most (default: those of config.json, or of the buffers)")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
 		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
-	completeValues(c, "provider", func() []string { return []string{"cpu", "cuda"} }, false)
+	completeValues(c, "provider", exportProviders, false)
 	a.jsonFlag(c, "export-genai")
 	return c
 }
 
 func (f *exportGenAIFlags) export(a *app, path string) error {
-	device := map[string]fused.Device{"cpu": fused.CPU, "cuda": fused.CUDA}[strings.ToLower(f.options.Provider)]
+	device, err := exportDevice(f.options.Provider)
 	switch {
+	case err != nil:
+		return err
 	case f.out == "":
 		return errors.New("-o FOLDER is missing")
 	case f.options.Tokenizer == "":
 		return errors.New("--tokenizer DIR is missing: the folder with tokenizer.json and config.json")
-	case device == "":
-		return fmt.Errorf("--provider %s: it is cpu or cuda", f.options.Provider)
 	case f.options.CUDAGraph && device != fused.CUDA:
 		return errors.New("--cuda-graph is about --provider cuda, which is not given")
 	case f.options.ContextLength < 0:
@@ -88,10 +89,8 @@ func (f *exportGenAIFlags) export(a *app, path string) error {
 		return err
 	}
 	defer m.Close()
-	if serving.HasFusedOps(m) {
-		if f.options.Library, err = device.FindLibrary(f.kernelsLib); err != nil {
-			return environment(err)
-		}
+	if f.options.Library, err = libraryFor(m, device, f.kernelsLib); err != nil {
+		return err
 	}
 	var made *serving.GenAIFolder
 	err = atomicfile.WriteFolder(f.out, func(folder string) error {

@@ -34,6 +34,7 @@ var schemaTypes = map[string]any{
 	"diff":             comparisons{},
 	"doctor":           doctorResult{},
 	"export-genai":     exportedGenAI{},
+	"export-triton":    exportedTriton{},
 	"extract":          extracted{},
 	"generate":         generateResult{},
 	"generate-compare": generateComparison{},

@@ -39,8 +39,8 @@ func readDecoder(m *onnx.Model) (*decoder, error) {
 
 func (d *decoder) check() error {
 	if len(d.Caches) == 0 {
-		return errors.New("it has no cache of keys and values, and would compute the whole text again for each token: " +
-			"export it with past key values")
+		return errors.New("it has no cache of keys and values, and would compute the whole text again for each " +
+			"token: export it with past key values")
 	}
 	if d.Input(roles.CacheFlag) != nil {
 		return fmt.Errorf("input %q chooses between a branch with a past and one without: apply --cache static leaves "+
@@ -134,6 +134,18 @@ func (d *decoder) give(p generate.Port, v *onnx.Value) {
 	d.g.RemovePort(p.Value)
 	d.Others = slices.DeleteFunc(d.Others, func(q generate.Port) bool { return q.Value == p.Value })
 }
+
+// maskBuffers gives the model a mask of its buffers in the place of an input: each row has as many ones as tokens.
+func (d *decoder) maskBuffers(mask generate.Port, tokens *onnx.Value) {
+	room := d.node("Squeeze", "buffer_room", []*onnx.Value{d.size(d.Caches[0].Past.Value, 2)})
+	slots := d.node("Range", "buffer_slots", []*onnx.Value{d.filled("first_slot", nil, 0), room,
+		d.filled("slot_step", nil, 1)})
+	column := d.node("Unsqueeze", "row_tokens_column", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
+	d.give(mask, d.node("Less", "slots_filled", []*onnx.Value{slots, column}))
+}
+
+// newTokens computes the number of new tokens, [1].
+func (d *decoder) newTokens() *onnx.Value { return d.size(d.IDs.Value, 1) }
 
 // HasFusedOps reports whether a model has ops that the kernel library is for.
 func HasFusedOps(m *onnx.Model) bool { return fusedOps(m) > 0 }

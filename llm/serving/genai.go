@@ -64,8 +64,8 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	}
 	for _, id := range append([]int64{hub.pad}, hub.EOS...) { // genai refuses them when it generates
 		if id < 0 || id >= d.vocabulary() {
-			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, and %s has the "+
-				"tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
+			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, and %s has "+
+				"the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
 		}
 	}
 	if d.buffers {

@@ -13,7 +13,7 @@ import (
 
 // What onnxruntime-genai gives a decoder: input_ids [batch, new tokens], an attention_mask with a column for each token
 // so far (under a CUDA graph for each that may come), and position_ids. A batch has its padding behind the prompts, with
-// zeros in the mask. The tokens that follow stand behind the padding; position_ids alone counts on from the prompt.
+// zeros in the mask. The tokens that follow stand behind it; position_ids alone counts on from the prompt.
 //
 // So the ones in a row of the mask are its tokens, and those but the new ones are in its cache: the past_length of each
 // row. A model that has its cache by rows (apply --past-length=rows) is told so, and padding leaves no gap. Any other
@@ -40,7 +40,8 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	case positions != nil && len(positions.Dims) != 2:
 		return fmt.Errorf("genai gives positions of shape [batch, sequence], and the model wants %s", positions)
 	case past != nil && (len(past.Dims) > 1 || len(past.Dims) == 1 && past.Dims[0].Value > 1):
-		return fmt.Errorf("the number of tokens in the cache of each sequence can be given, and the model wants %s", past)
+		return fmt.Errorf("the number of tokens in the cache of each sequence can be given, and the model wants %s",
+			past)
 	}
 	switch {
 	case past == nil:
@@ -95,11 +96,7 @@ func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
 		return tokens, nil
 	}
 	if mask != nil {
-		room := d.node("Squeeze", "buffer_room", []*onnx.Value{d.size(d.Caches[0].Past.Value, 2)})
-		slots := d.node("Range", "buffer_slots", []*onnx.Value{d.filled("first_slot", nil, 0), room,
-			d.filled("slot_step", nil, 1)})
-		column := d.node("Unsqueeze", "row_tokens_column", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
-		d.give(*mask, d.node("Less", "slots_filled", []*onnx.Value{slots, column}))
+		d.maskBuffers(*mask, tokens)
 	}
 	d.Others = append(d.Others, *given)
 	return tokens, nil
@@ -115,9 +112,6 @@ func (d *decoder) pastLength(tokens *onnx.Value, dims []onnx.Dim) *onnx.Value {
 	}
 	return length
 }
-
-// newTokens computes the number of new tokens, [1].
-func (d *decoder) newTokens() *onnx.Value { return d.size(d.IDs.Value, 1) }
 
 // takeLastOfRows has logits be those of the last token of each row, in place of those of the last position. It reports
 // whether that was done: a Slice of the last position must be all that leads to them.

@@ -18,8 +18,8 @@ func (d *decoder) orderLayers() error {
 	for i := range d.Caches {
 		for _, u := range d.Caches[i].Past.Value.Uses() {
 			if u.Node.Domain == fused.Domain && u.Node.OpType == "LatentAttention" {
-				return fmt.Errorf("cache %s is one buffer of latents for keys and values, and genai wants both of each "+
-					"layer: patch the model without --mla-cache", d.Caches[i].Past)
+				return fmt.Errorf("cache %s is one buffer of latents for keys and values, and genai wants both of "+
+					"each layer: patch the model without --mla-cache", d.Caches[i].Past)
 			}
 		}
 		if err := d.turnCache(&d.Caches[i]); err != nil {
