@@ -2,21 +2,21 @@
 """Times SmolLM2-135M-Instruct in onnxruntime-genai: as it was exported, patched, and as genai's own model builder
 writes it. Prints a table for docs/serving.md.
 
-    genai.py --tool mojo-patch --gguf FILE --folder FOLDER [--builder PYTHON] [--only REGEXP] [--rounds 10]
-        [--threads 2] [--provider cpu]
+    genai.py --tool mojo-patch --gguf FILE --folder FOLDER [--builder PYTHON] [--rounds 10] [--threads 2]
+    genai.py NAME=FOLDER... [--rounds 10] [--threads 2]
 
-All models are in one process. In every round each of them reads the 128 tokens of golden.npz and generates 65, the
-first of which is the prompt's; the next round begins with another model. With --rounds 0 the tokens of golden.npz are
-counted in the place of times. --builder is a Python with torch,
-transformers, gguf and accelerate (tools/requirements/genai.txt), which runs the builder; without it the builder's
-models are left out. Folders that are there are taken as they are. This Python needs numpy, onnx and
-onnxruntime-genai.
+The first form makes the models as folders for the CPU in FOLDER, those that are not there yet; the second one takes
+folders that are there. All models are in one process. In every round each of them reads the 128 tokens of golden.npz
+and generates 65, the first of which is the prompt's; the next round begins with another model. With --rounds 0 the
+tokens of golden.npz are counted in the place of times.
+
+--builder is a Python with what genai's model builder needs (tools/requirements/genai.txt); without it the builder's
+models are left out. This Python needs numpy, onnx and onnxruntime-genai.
 """
 
 import argparse
 import json
 import pathlib
-import re
 import shutil
 import time
 
@@ -48,7 +48,7 @@ def make(options, kind, flags, out):
         if not (checkpoint / "model.safetensors").exists():
             measured([options.builder, HERE / "checkpoint.py", options.gguf, checkpoint])
         command = [options.builder, "-m", "onnxruntime_genai.models.builder", "-i", checkpoint, "-p", flags]
-        measured([*command, "-o", out, "-e", options.provider, "-c", work / "cache"])
+        measured([*command, "-o", out, "-e", "cpu", "-c", work / "cache"])
         return
     scratch = work / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -65,9 +65,21 @@ def make(options, kind, flags, out):
     if flags is not None:
         measured([tool, "apply", model, "-o", scratch / "patched.onnx", *flags])
         model = scratch / "patched.onnx"
-    command = [tool, "export", "genai", model, "--tokenizer", MODEL, "-o", out, "--provider", options.provider]
-    measured(command)
+    measured([tool, "export", "genai", model, "--tokenizer", MODEL, "-o", out])
     shutil.rmtree(scratch)
+
+
+def made(options):
+    """The folders of all contenders, those that are missing made."""
+    folders = {}
+    for number, (name, (kind, flags)) in enumerate(CONTENDERS.items()):
+        out = options.folder / f"genai-{number}"
+        if kind == "builder" and not options.builder:
+            continue
+        if not (out / "genai_config.json").exists():
+            make(options, kind, flags, out)
+        folders[name] = out
+    return folders
 
 
 def opened(folder, threads):
@@ -98,29 +110,22 @@ def generate(model, ids, tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True)
-    parser.add_argument("--gguf", type=pathlib.Path, required=True)
-    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("models", nargs="*", metavar="NAME=FOLDER")
+    parser.add_argument("--tool")
+    parser.add_argument("--gguf", type=pathlib.Path)
+    parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--builder")
-    parser.add_argument("--only")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--provider", default="cpu")
-    parser.add_argument("--make", action="store_true", help="make the folders, and time nothing")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    models = {}
-    for number, (name, (kind, flags)) in enumerate(CONTENDERS.items()):
-        out = options.folder / f"genai-{number}"
-        if options.only and not re.search(options.only, name) or kind == "builder" and not options.builder:
-            continue
-        if not (out / "genai_config.json").exists():
-            make(options, kind, flags, out)
-        if not options.make:
-            models[name] = out, opened(out, options.threads)
-    if options.make:
-        return
+    folders = {name: pathlib.Path(path) for name, _, path in (m.partition("=") for m in options.models)}
+    if not folders:
+        if not (options.tool and options.gguf and options.folder):
+            parser.error("--tool, --gguf and --folder, or folders, are missing")
+        options.folder.mkdir(parents=True, exist_ok=True)
+        folders = made(options)
+    models = {name: (folder, opened(folder, options.threads)) for name, folder in folders.items()}
 
     golden = np.load(MODEL / "golden.npz")
     prompt, want = ([int(i) for i in golden[k]] for k in ("bench_ids", "bench_greedy"))

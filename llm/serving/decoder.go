@@ -15,7 +15,8 @@ import (
 type decoder struct {
 	*generate.Signature
 	g       *onnx.Graph
-	buffers bool // the caches are written in place
+	buffers bool        // the caches are written in place
+	fresh   *onnx.Value // the numbers of new tokens, once they are computed
 }
 
 // readDecoder finds out how a model is fed. Inputs that nothing reads are dropped: a caller would have to give them.
@@ -144,8 +145,23 @@ func (d *decoder) maskBuffers(mask generate.Port, tokens *onnx.Value) {
 	d.give(mask, d.node("Less", "slots_filled", []*onnx.Value{slots, column}))
 }
 
-// newTokens computes the number of new tokens, [1].
-func (d *decoder) newTokens() *onnx.Value { return d.size(d.IDs.Value, 1) }
+// newTokens computes the number of new tokens for each row, [batch]. It counts the ids: the size of an axis would be on
+// the host, and to copy it to a GPU keeps a run from becoming a CUDA graph.
+func (d *decoder) newTokens() *onnx.Value {
+	if d.fresh != nil {
+		return d.fresh
+	}
+	ids := d.node("Cast", "ids_as_int64", []*onnx.Value{d.IDs.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
+	ones := d.node("Add", "one_for_each_id", []*onnx.Value{d.node("Sub", "zero_for_each_id", []*onnx.Value{ids, ids}),
+		d.numbers("one_token", 1)})
+	d.fresh = d.rowSums("new_tokens_of_rows", ones)
+	return d.fresh
+}
+
+// rowSums computes the sums of the rows of [batch, n], [batch].
+func (d *decoder) rowSums(name string, x *onnx.Value) *onnx.Value {
+	return d.node("ReduceSum", name, []*onnx.Value{x, d.numbers("row_axis", 1)}, onnx.IntAttr("keepdims", 0))
+}
 
 // HasFusedOps reports whether a model has ops that the kernel library is for.
 func HasFusedOps(m *onnx.Model) bool { return fusedOps(m) > 0 }

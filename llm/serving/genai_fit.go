@@ -90,8 +90,7 @@ func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
 		given.Value = d.g.AddInput(genaiMask, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	}
 	ones := d.node("Cast", "mask_ones", []*onnx.Value{given.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
-	tokens := d.node("ReduceSum", "row_tokens", []*onnx.Value{ones, d.numbers("mask_axis", 1)},
-		onnx.IntAttr("keepdims", 0))
+	tokens := d.rowSums("row_tokens", ones)
 	if given == mask {
 		return tokens, nil
 	}

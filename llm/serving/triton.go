@@ -140,7 +140,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		d.maskBuffers(*mask, tokens)
 	}
 	if positions != nil {
-		count := d.node("Squeeze", "new_tokens", []*onnx.Value{d.newTokens()})
+		count := d.node("Squeeze", "new_tokens", []*onnx.Value{d.size(d.IDs.Value, 1)})
 		steps := d.node("Range", "new_slots", []*onnx.Value{d.filled("first_slot", nil, 0), count,
 			d.filled("slot_step", nil, 1)})
 		d.give(*positions, d.node("Add", "row_positions", []*onnx.Value{length, steps}))
@@ -151,7 +151,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 	for _, p := range d.Others {
 		return nil, fmt.Errorf("nothing is known of input %s (%s) that the server could give", p, p.Role)
 	}
-	present := d.node("Add", "present_length", []*onnx.Value{length, d.newTokens()})
+	present := d.node("Unsqueeze", "present_length", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
 	present.SetType(onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	d.g.AddOutput(present)
 	states := []state{{length, present}}
