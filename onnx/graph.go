@@ -89,6 +89,28 @@ func (g *Graph) AddOutput(v *Value) {
 	v.outputs++
 }
 
+// Rename gives a value of the graph, such as an input or output, another name. It is an error if that is taken, in any
+// scope of the model.
+func (g *Graph) Rename(v *Value, name string) error {
+	if v.Name == name {
+		return nil
+	}
+	if _, taken := g.names.used[name]; taken || name == "" {
+		return fmt.Errorf("value %q cannot be named %q: the name is taken", v.Name, name)
+	}
+	delete(g.values, v.Name)
+	delete(g.names.used, v.Name)
+	v.Name = g.names.unique(name)
+	g.values[v.Name] = v
+	if v.Const != nil {
+		v.Const.Name = name
+	}
+	if v.info != nil {
+		v.info.Name = ptr(name)
+	}
+	return nil
+}
+
 // RemovePort takes an input that nothing reads, or an output, from the graph's list; it reports whether that was done.
 // The value of an output stays.
 func (g *Graph) RemovePort(v *Value) bool {

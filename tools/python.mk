@@ -29,9 +29,10 @@ $(VENV)/.check: $(REQUIREMENTS)/check.txt | $(CMAKE_STAMP) $(VENV)/bin/python
 	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
 	@touch $@
 
-$(VENV)/.installed: $(REQUIREMENTS)/test.txt | $(VENV)/.check
+$(VENV)/.installed: $(REQUIREMENTS)/test.txt $(REQUIREMENTS)/triton.txt | $(VENV)/.check
 	@echo "installing $< into $(VENV)"
 	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) --no-deps -r $(REQUIREMENTS)/triton.txt
 	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python $(IMPORT_ONCE)
 	@touch $@
 

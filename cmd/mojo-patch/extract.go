@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,12 +236,7 @@ type extracted struct {
 // writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
 // which appears whole. more writes other files to it.
 func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error) (
-	_ *extracted, err error) {
-	folder, err := atomicfile.MkdirTemp(filepath.Dir(filepath.Clean(out)), ".mojo-patch-extract-*")
-	if err != nil {
-		return nil, fmt.Errorf("cannot write %s: %w", out, err)
-	}
-	defer func() { err = errors.Join(err, atomicfile.Remove(folder)) }()
+	*extracted, error) {
 	part, err := cut.Model()
 	if err != nil {
 		return nil, err
@@ -253,27 +247,17 @@ func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out st
 	if err := inHalf(part, cases); err != nil { // as diff compares
 		return nil, err
 	}
-	if err := onnx.Write(filepath.Join(folder, extractedModel), part); err != nil {
-		return nil, err
-	}
-	if err := golden.SaveNPZ(filepath.Join(folder, extractedGolden), cases); err != nil {
-		return nil, err
-	}
-	if err := more(folder); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(folder, 0o755); err != nil { // that of a temporary folder is for its owner
-		return nil, err
-	}
-	err = atomicfile.Commit(func() error {
-		err := os.Rename(folder, out)
-		if err == nil {
-			atomicfile.Keep(folder)
+	err = atomicfile.WriteFolder(out, func(folder string) error {
+		if err := onnx.Write(filepath.Join(folder, extractedModel), part); err != nil {
+			return err
 		}
-		return err
+		if err := golden.SaveNPZ(filepath.Join(folder, extractedGolden), cases); err != nil {
+			return err
+		}
+		return more(folder)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot write %s: %w", out, err)
+		return nil, err
 	}
 	e := &extracted{Schema: jsonSchema, Folder: out, Nodes: len(part.Graph.Nodes), Cases: len(cases)}
 	for _, v := range part.Graph.Inputs {

@@ -68,15 +68,21 @@ func TestBundledModels(t *testing.T) {
 
 func report(t *testing.T, args ...string) *rewrite.Report {
 	t.Helper()
+	r := &rewrite.Report{}
+	printed(t, r, args...)
+	return r
+}
+
+// printed runs a command that must succeed, and reads the JSON that it prints.
+func printed(t *testing.T, v any, args ...string) {
+	t.Helper()
 	var out, err bytes.Buffer
 	if code := run(args, &out, &err); code != exitDone {
 		t.Fatalf("mojo-patch %s: exit code %d\n%s", strings.Join(args, " "), code, err.String())
 	}
-	r := &rewrite.Report{}
-	if e := json.Unmarshal(out.Bytes(), r); e != nil {
+	if e := json.Unmarshal(out.Bytes(), v); e != nil {
 		t.Fatalf("%v\n%s", e, out.String())
 	}
-	return r
 }
 
 // fusedBlocks counts the fused sites.

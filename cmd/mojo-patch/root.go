@@ -99,7 +99,7 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newAudit(a), newRun(a), newGenerate(a),
-		newDiff(a), newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a),
+		newDiff(a), newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a), newExport(a),
 		newTune(a), newKernels(a), newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }

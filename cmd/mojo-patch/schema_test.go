@@ -33,6 +33,8 @@ var schemaTypes = map[string]any{
 	"detokenize":       detokenizeResult{},
 	"diff":             comparisons{},
 	"doctor":           doctorResult{},
+	"export-genai":     exportedGenAI{},
+	"export-triton":    exportedTriton{},
 	"extract":          extracted{},
 	"generate":         generateResult{},
 	"generate-compare": generateComparison{},

@@ -1,6 +1,8 @@
 package atomicfile
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,33 @@ func MkdirTemp(dir, pattern string) (string, error) {
 		folders[name] = f
 	}
 	return name, nil
+}
+
+// WriteFolder makes a new folder at path. fill writes to a temporary one beside it, so that the folder appears whole or
+// not at all.
+func WriteFolder(path string, fill func(folder string) error) (err error) {
+	folder, err := MkdirTemp(filepath.Dir(filepath.Clean(path)), ".mojo-patch-folder-*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, Remove(folder)) }()
+	if err := fill(folder); err != nil {
+		return err
+	}
+	if err := os.Chmod(folder, 0o755); err != nil { // that of a temporary folder is for its owner
+		return err
+	}
+	err = Commit(func() error {
+		err := os.Rename(folder, path)
+		if err == nil {
+			Keep(folder)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
 }
 
 // sweepFolders removes folders that MkdirTemp made in a process that is dead.

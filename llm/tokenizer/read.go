@@ -45,6 +45,19 @@ func Find(path string) string {
 // Read reads a tokenizer.json, or that of a folder (see [Find]); it may be compressed by gzip. Its errors name the
 // file, the place in it and what was found there.
 func Read(path string) (*Tokenizer, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", Find(path), err)
+	}
+	return t, nil
+}
+
+// ReadFile returns the content of the file that [Read] reads, decompressed.
+func ReadFile(path string) ([]byte, error) {
 	path = Find(path)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -55,11 +68,7 @@ func Read(path string) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer %s: %w", path, err)
 		}
 	}
-	t, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
-	}
-	return t, nil
+	return data, nil
 }
 
 func unzip(data []byte) ([]byte, error) {

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/llm/serving"
+	"github.com/spf13/cobra"
+)
+
+type exportGenAIFlags struct {
+	out        string
+	kernelsLib string
+	options    serving.GenAIOptions
+}
+
+// exportedGenAI says what a folder for onnxruntime-genai holds.
+type exportedGenAI struct {
+	Schema int    `json:"schema"`
+	Folder string `json:"folder"`
+	*serving.GenAIFolder
+}
+
+func newExportGenAI(a *app) *cobra.Command {
+	f := &exportGenAIFlags{}
+	c := &cobra.Command{
+		Use:   "genai MODEL --tokenizer DIR -o FOLDER",
+		Short: "Write a decoder as a folder that onnxruntime-genai opens",
+		Long: `genai writes a decoder as onnxruntime-genai (0.18) opens it: model.onnx and its weights, the library of
+the kernels, genai_config.json, and the tokenizer's files. og.Model(FOLDER) needs nothing else, wherever
+the folder lies.
+
+Inputs and outputs get genai's names. Of a model with --cache static, past and present are one buffer
+(past_present_share_buffer); other caches are appended to. What genai does not give is computed in the
+graph: past_length, from the mask.
+
+A batch takes prompts of any lengths, where the model was patched with --cache static
+--past-length=rows: genai puts padding behind them. Any other model would count on from the padding;
+it is declared to take one sequence, and onnxruntime refuses more. With --last-logits too, the logits
+are those of each prompt's last token.
+
+DIR is a checkpoint of Hugging Face, or a part of one: tokenizer.json (or .gz), tokenizer_config.json,
+and config.json and generation_config.json for end tokens, context and sampling.`,
+		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static --past-length=rows --last-logits
+  mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder
+  mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder --provider cuda --context-length 4096`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE:              func(_ *cobra.Command, args []string) error { return f.export(a, args[0]) },
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
+	fl.StringVar(&f.options.Tokenizer, "tokenizer", "", "folder with tokenizer.json and config.json")
+	fl.StringVar(&f.options.Provider, "provider", "cpu", "what genai runs the model on: cpu or cuda")
+	fl.BoolVar(&f.options.CUDAGraph, "cuda-graph", false,
+		"with --provider cuda: record a decoding step as a CUDA graph")
+	fl.Int64Var(&f.options.ContextLength, "context-length", 0,
+		"tokens of a sequence at most (default: those of config.json, or of the buffers)")
+	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	completeFile(c, "kernels-lib", libraryExtensions...)
+	completeValues(c, "provider", exportProviders, false)
+	a.jsonFlag(c, "export-genai")
+	return c
+}
+
+func (f *exportGenAIFlags) export(a *app, path string) error {
+	device, err := exportDevice(f.options.Provider)
+	switch {
+	case err != nil:
+		return err
+	case f.out == "":
+		return errors.New("-o FOLDER is missing")
+	case f.options.Tokenizer == "":
+		return errors.New("--tokenizer DIR is missing: the folder with tokenizer.json and config.json")
+	case f.options.CUDAGraph && device != fused.CUDA:
+		return errors.New("--cuda-graph is about --provider cuda, which is not given")
+	case f.options.ContextLength < 0:
+		return fmt.Errorf("--context-length %d: it is 1 or more", f.options.ContextLength)
+	}
+	if err := newFolder(f.out); err != nil {
+		return err
+	}
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if f.options.Library, err = libraryFor(m, device, f.kernelsLib); err != nil {
+		return err
+	}
+	var made *serving.GenAIFolder
+	err = atomicfile.WriteFolder(f.out, func(folder string) error {
+		var err error
+		made, err = serving.WriteGenAI(folder, m, f.options)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if made.FusedOps == 0 {
+		a.say("no fused ops: %s is exported as it is, and mojo-patch apply patches it", path)
+	}
+	batch := "batches of prompts of any lengths"
+	if made.OneBecause != "" {
+		batch = "one sequence: " + made.OneBecause
+	}
+	a.say("cache     %s, %s of up to %d tokens", made.Cache, counted(made.Layers, "layer"), made.ContextLength)
+	a.say("batch     %s", batch)
+	if len(made.Computed) > 0 {
+		a.say("computed  %s", strings.Join(made.Computed, ", "))
+	}
+	a.say("wrote %s: %s, %s", f.out, counted(made.FusedOps, "fused op"), strings.Join(made.Files, ", "))
+	return a.result(&exportedGenAI{Schema: jsonSchema, Folder: f.out, GenAIFolder: made})
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/llm/serving"
+	"github.com/spf13/cobra"
+)
+
+type exportTritonFlags struct {
+	out        string
+	kernelsLib string
+	provider   string
+	options    serving.TritonOptions
+}
+
+// exportedTriton says what a model repository holds of a model.
+type exportedTriton struct {
+	Schema     int    `json:"schema"`
+	Repository string `json:"repository"`
+	Name       string `json:"name"`
+	*serving.TritonModel
+}
+
+func newExportTriton(a *app) *cobra.Command {
+	f := &exportTritonFlags{}
+	c := &cobra.Command{
+		Use:   "triton MODEL -o REPOSITORY",
+		Short: "Write a model into a repository of NVIDIA's Triton Inference Server",
+		Long: `triton writes REPOSITORY/NAME for Triton Inference Server's back end "onnxruntime": config.pbtxt, and
+1/model.onnx with its weights and the library of the kernels. The repository is a new folder, or one
+that has other models. Inputs and outputs keep their names.
+
+Requests run together, up to --max-batch-size, where all inputs and outputs have one batch of any size
+as their first axis.
+
+Of a decoder with --cache static=M --past-length=rows the server keeps the caches, as states of each
+sequence: a request has token ids and the id of its sequence, and gets logits. Requests of several
+sequences run together where they have as many tokens. Of any other decoder, past and present are
+inputs and outputs of each request.
+
+The server opens the library by its path, which config.pbtxt has: --server-path says where the server
+sees the repository, for example in its container.`,
+		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static=1024 --past-length=rows --last-logits
+  mojo-patch export triton patched.onnx -o repository --name smollm2 --server-path /models
+  tritonserver --model-repository /models`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE:              func(_ *cobra.Command, args []string) error { return f.export(a, args[0]) },
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "repository to write the model into")
+	fl.StringVar(&f.options.Name, "name", "", "name of the model (default: that of its file)")
+	fl.StringVar(&f.options.ServerPath, "server-path", "",
+		"path of the repository where the server runs (default: its path here)")
+	fl.IntVar(&f.options.MaxBatchSize, "max-batch-size", 8, "requests that run together at most; 0: one by one")
+	fl.IntVar(&f.options.QueueDelay, "queue-delay", 100, "microseconds that a request waits for others")
+	fl.StringVar(&f.provider, "provider", "cpu", "what the server runs the model on: cpu or cuda")
+	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	completeFile(c, "kernels-lib", libraryExtensions...)
+	completeValues(c, "provider", exportProviders, false)
+	a.jsonFlag(c, "export-triton")
+	return c
+}
+
+func (f *exportTritonFlags) export(a *app, path string) error {
+	device, err := exportDevice(f.provider)
+	o := &f.options
+	switch {
+	case err != nil:
+		return err
+	case f.out == "":
+		return errors.New("-o REPOSITORY is missing")
+	case o.MaxBatchSize < 0 || o.QueueDelay < 0:
+		return errors.New("--max-batch-size and --queue-delay are 0 or more")
+	}
+	if o.Name == "" {
+		o.Name = strings.TrimSuffix(filepath.Base(path), ".onnx")
+	}
+	if err := serving.CheckTritonName(o.Name); err != nil {
+		return fmt.Errorf("--name: %w", err)
+	}
+	if o.ServerPath == "" {
+		if o.ServerPath, err = filepath.Abs(f.out); err != nil {
+			return err
+		}
+	}
+	o.GPU = device == fused.CUDA
+	_, missing := os.Stat(f.out)
+	folder := filepath.Join(f.out, o.Name)
+	if missing == nil {
+		err = newFolder(folder)
+	} else {
+		err = newFolder(f.out)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if o.Library, err = libraryFor(m, device, f.kernelsLib); err != nil {
+		return err
+	}
+	var made *serving.TritonModel
+	write := func(folder string) (err error) {
+		made, err = serving.WriteTriton(folder, m, *o)
+		return err
+	}
+	if missing == nil {
+		err = atomicfile.WriteFolder(folder, write)
+	} else {
+		err = atomicfile.WriteFolder(f.out, func(repository string) error {
+			folder := filepath.Join(repository, o.Name)
+			if err := os.Mkdir(folder, 0o755); err != nil {
+				return err
+			}
+			return write(folder)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	f.report(a, path, made)
+	return a.result(&exportedTriton{Schema: jsonSchema, Repository: f.out, Name: o.Name, TritonModel: made})
+}
+
+func (f *exportTritonFlags) report(a *app, path string, made *serving.TritonModel) {
+	if made.FusedOps == 0 {
+		a.say("no fused ops: %s is exported as it is, and mojo-patch apply patches it", path)
+	}
+	switch {
+	case made.OneByOne != "":
+		a.say("requests  one by one: %s", made.OneByOne)
+	case made.MaxBatchSize == 0:
+		a.say("requests  one by one")
+	default:
+		a.say("requests  up to %d together", made.MaxBatchSize)
+	}
+	if len(made.States) > 0 {
+		a.say("sequences the server keeps %s", counted(len(made.States), "state"))
+	}
+	a.say("wrote %s: %s, %s", filepath.Join(f.out, f.options.Name), counted(made.FusedOps, "fused op"),
+		strings.Join(made.Files, ", "))
+}

@@ -1,0 +1,179 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// decoder is a decoder with a cache that is changed to fit an engine.
+type decoder struct {
+	*generate.Signature
+	g       *onnx.Graph
+	buffers bool        // the caches are written in place
+	fresh   *onnx.Value // the numbers of new tokens, once they are computed
+}
+
+// readDecoder finds out how a model is fed. Inputs that nothing reads are dropped: a caller would have to give them.
+func readDecoder(m *onnx.Model) (*decoder, error) {
+	for i := len(m.Graph.Inputs) - 1; i >= 0; i-- {
+		if v := m.Graph.Inputs[i]; v.Const == nil {
+			m.Graph.RemovePort(v) // only where nothing reads it
+		}
+	}
+	s, err := generate.Describe(m)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{Signature: s, g: m.Graph}
+	if err := d.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	d.buffers = s.Caches[0].InPlace
+	return d, nil
+}
+
+func (d *decoder) check() error {
+	if len(d.Caches) == 0 {
+		return errors.New("it has no cache of keys and values, and would compute the whole text again for each " +
+			"token: export it with past key values")
+	}
+	if d.Input(roles.CacheFlag) != nil {
+		return fmt.Errorf("input %q chooses between a branch with a past and one without: apply --cache static leaves "+
+			"the one with a past", d.Input(roles.CacheFlag).Value.Name)
+	}
+	for _, c := range d.Caches {
+		if c.InPlace != d.Caches[0].InPlace {
+			return fmt.Errorf("cache %s is written in place, and %s is not", d.Caches[0].Past, c.Past)
+		}
+	}
+	if len(d.Logits.Dims) != 3 || d.vocabulary() <= 0 {
+		return fmt.Errorf("logits of shape [batch, sequence, vocabulary] are wanted, and it has %s", d.Logits)
+	}
+	if len(d.IDs.Dims) != 2 {
+		return fmt.Errorf("token ids of shape [batch, sequence] are wanted, and it has %s", d.IDs)
+	}
+	return nil
+}
+
+// vocabulary is the number of logits.
+func (d *decoder) vocabulary() int64 {
+	if n := d.Logits.Dims[len(d.Logits.Dims)-1].Value; n > 0 {
+		return n
+	}
+	return d.Vocabulary
+}
+
+// lastOnly reports whether the model computes the logits of the last position alone.
+func (d *decoder) lastOnly() bool { return d.Logits.Dims[1].Value == 1 }
+
+// room is the number of tokens of the buffers; 0 for any.
+func (d *decoder) room() int64 {
+	if c := d.Caches[0]; d.buffers && c.Past.Dims[c.Tokens].Value > 0 {
+		return c.Past.Dims[c.Tokens].Value
+	}
+	return 0
+}
+
+// cast has what reads an input read it as its own type, where callers give another one.
+func (d *decoder) cast(p *generate.Port, given onnx.DataType) {
+	if p.DataType == given {
+		return
+	}
+	uses := slices.Clone(p.Value.Uses())
+	n := d.g.AddNode("Cast", []*onnx.Value{p.Value}, []*onnx.Value{d.g.NewValue(p.Value.Name + "_cast")},
+		onnx.IntAttr("to", int64(p.DataType)))
+	for _, u := range uses {
+		u.Node.SetInput(u.Index, n.Outputs[0])
+	}
+	p.DataType = given
+}
+
+// declare writes the type of a port to the model.
+func (d *decoder) declare(p generate.Port) {
+	p.Value.SetType(onnx.Type{DataType: p.DataType, HasShape: true, Dims: p.Dims})
+}
+
+// node adds a node of the standard with one output.
+func (d *decoder) node(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	v := d.g.NewValue(name)
+	d.g.AddNode(op, inputs, []*onnx.Value{v}, attrs...).Name = v.Name
+	return v
+}
+
+func (d *decoder) numbers(name string, list ...int64) *onnx.Value {
+	return d.g.AddInitializer(onnx.NewInt64s(name, list))
+}
+
+// filled adds a tensor of one number, of the numbers of some dimensions.
+func (d *decoder) filled(name string, dims []onnx.Dim, x int64) *onnx.Value {
+	t := onnx.NewInt64s(name, []int64{x})
+	t.Dims = make([]int64, len(dims))
+	for i := range t.Dims {
+		t.Dims[i] = 1
+	}
+	return d.g.AddInitializer(t)
+}
+
+// size computes a dimension of a value, [1].
+func (d *decoder) size(v *onnx.Value, axis int64) *onnx.Value {
+	shape := d.node("Shape", v.Name+"_shape", []*onnx.Value{v})
+	return d.node("Gather", v.Name+"_size", []*onnx.Value{shape, d.numbers("axis", axis)})
+}
+
+// give has what reads an input read a value of the graph, of any integer type, and drops the input.
+func (d *decoder) give(p generate.Port, v *onnx.Value) {
+	v = d.node("Cast", p.Value.Name+"_given", []*onnx.Value{v}, onnx.IntAttr("to", int64(p.DataType)))
+	for _, u := range slices.Clone(p.Value.Uses()) {
+		u.Node.SetInput(u.Index, v)
+	}
+	d.g.RemovePort(p.Value)
+	d.Others = slices.DeleteFunc(d.Others, func(q generate.Port) bool { return q.Value == p.Value })
+}
+
+// maskBuffers gives the model a mask of its buffers in the place of an input: each row has as many ones as tokens.
+func (d *decoder) maskBuffers(mask generate.Port, tokens *onnx.Value) {
+	room := d.node("Squeeze", "buffer_room", []*onnx.Value{d.size(d.Caches[0].Past.Value, 2)})
+	slots := d.node("Range", "buffer_slots", []*onnx.Value{d.filled("first_slot", nil, 0), room,
+		d.filled("slot_step", nil, 1)})
+	column := d.node("Unsqueeze", "row_tokens_column", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
+	d.give(mask, d.node("Less", "slots_filled", []*onnx.Value{slots, column}))
+}
+
+// newTokens computes the number of new tokens for each row, [batch]. It counts the ids: the size of an axis would be on
+// the host, and to copy it to a GPU keeps a run from becoming a CUDA graph.
+func (d *decoder) newTokens() *onnx.Value {
+	if d.fresh != nil {
+		return d.fresh
+	}
+	ids := d.node("Cast", "ids_as_int64", []*onnx.Value{d.IDs.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
+	ones := d.node("Add", "one_for_each_id", []*onnx.Value{d.node("Sub", "zero_for_each_id", []*onnx.Value{ids, ids}),
+		d.numbers("one_token", 1)})
+	d.fresh = d.rowSums("new_tokens_of_rows", ones)
+	return d.fresh
+}
+
+// rowSums computes the sums of the rows of [batch, n], [batch].
+func (d *decoder) rowSums(name string, x *onnx.Value) *onnx.Value {
+	return d.node("ReduceSum", name, []*onnx.Value{x, d.numbers("row_axis", 1)}, onnx.IntAttr("keepdims", 0))
+}
+
+// HasFusedOps reports whether a model has ops that the kernel library is for.
+func HasFusedOps(m *onnx.Model) bool { return fusedOps(m) > 0 }
+
+// fusedOps counts the nodes of a model that are fused ops.
+func fusedOps(m *onnx.Model) (n int) {
+	for _, g := range m.Graphs() {
+		for _, node := range g.Nodes {
+			if node.Domain == fused.Domain {
+				n++
+			}
+		}
+	}
+	return n
+}

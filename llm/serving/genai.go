@@ -1,0 +1,130 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// GenAIOptions say what onnxruntime-genai is to run a model with.
+type GenAIOptions struct {
+	Tokenizer string // the folder with tokenizer.json and the files beside it
+	Library   string // the library with the kernels; empty for a model without fused ops
+	Provider  string // "cpu" or "cuda"
+	// CUDAGraph has the CUDA provider record a decoding step as a graph.
+	CUDAGraph bool
+	// ContextLength is how many tokens a sequence has at most; 0 for what the files beside the tokenizer say.
+	ContextLength int64
+}
+
+// GenAIFolder is what was written for onnxruntime-genai.
+type GenAIFolder struct {
+	Files         []string `json:"files"`
+	FusedOps      int      `json:"fused_ops"`
+	Layers        int      `json:"layers"`
+	Cache         string   `json:"cache"` // "shared" where past and present are one buffer, else "appended"
+	ContextLength int64    `json:"context_length"`
+	Batch         string   `json:"batch"`                 // "any", or "one"
+	OneBecause    string   `json:"one_because,omitempty"` // why no more than one sequence
+	Computed      []string `json:"computed,omitempty"`    // inputs of the model that the graph makes of genai's
+	EOS           []int64  `json:"eos_token_id"`
+}
+
+// The values of GenAIFolder.Cache and Batch.
+const (
+	cacheShared   = "shared"
+	cacheAppended = "appended"
+	batchAny      = "any"
+	batchOne      = "one"
+)
+
+// modelFile is the name of a model in what is written.
+const modelFile = "model.onnx"
+
+// WriteGenAI writes a decoder for onnxruntime-genai to a folder that is there: the model with its weights, the kernels,
+// genai_config.json, and what the tokenizer needs. The model is changed.
+func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, error) {
+	hub, err := readHub(o.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	d, err := readDecoder(m)
+	if err != nil {
+		return nil, err
+	}
+	f := &GenAIFolder{FusedOps: fusedOps(m), Layers: len(d.Caches) / 2, Cache: cacheAppended, EOS: hub.EOS}
+	if f.FusedOps > 0 && o.Library == "" {
+		return nil, errors.New("the model has fused ops, and no library with their kernels is given")
+	}
+	if f.FusedOps == 0 {
+		o.Library = ""
+	}
+	for _, id := range append([]int64{hub.pad}, hub.EOS...) { // genai refuses them when it generates
+		if id < 0 || id >= d.vocabulary() {
+			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, and %s has "+
+				"the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
+		}
+	}
+	if d.buffers {
+		f.Cache = cacheShared
+	}
+	if f.ContextLength, err = contextLength(d, hub, o.ContextLength); err != nil {
+		return nil, err
+	}
+	if err := d.fitGenAI(f); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if err := onnx.Write(filepath.Join(folder, modelFile), m); err != nil {
+		return nil, err
+	}
+	if err := hub.copyTokenizer(folder); err != nil {
+		return nil, err
+	}
+	if o.Library != "" {
+		if err := copyFile(filepath.Join(folder, filepath.Base(o.Library)), o.Library); err != nil {
+			return nil, err
+		}
+	}
+	if err := writeJSON(filepath.Join(folder, "genai_config.json"), d.genAIConfig(hub, f, o)); err != nil {
+		return nil, err
+	}
+	f.Files, err = filesIn(folder)
+	return f, err
+}
+
+// contextLength is how many tokens a sequence has at most: as asked for, or as the files say, and no more than the
+// model has room and positions for.
+func contextLength(d *decoder, hub *hub, asked int64) (int64, error) {
+	most, why := d.room(), "its buffers hold"
+	if p := d.Positions; p > 0 && (most == 0 || p < most) {
+		most, why = p, "the model has positions for"
+	}
+	if asked > 0 && most > 0 && asked > most {
+		return 0, fmt.Errorf("a context of %d tokens is asked for, and %s %d", asked, why, most)
+	}
+	length := asked
+	if length == 0 {
+		length = int64(hub.Positions)
+	}
+	if most > 0 && (length == 0 || length > most) {
+		length = most
+	}
+	if length == 0 {
+		return 0, errors.New("how many tokens a sequence may have is said neither by the model nor by a config.json " +
+			"beside the tokenizer: give --context-length")
+	}
+	return length, nil
+}
+
+// layerNames are genai's names of keys and values, with the number of the layer for %d.
+var layerNames = [2]struct{ past, present string }{
+	{"past_key_values.%d.key", "present.%d.key"},
+	{"past_key_values.%d.value", "present.%d.value"},
+}
+
+func layerName(form string, layer int) string {
+	return strings.Replace(form, "%d", fmt.Sprint(layer), 1)
+}

@@ -1,0 +1,100 @@
+package serving
+
+import "path/filepath"
+
+// genAIConfig is genai_config.json. onnxruntime-genai 0.18 reads it; its model builder writes the same fields.
+type genAIConfig struct {
+	Model  genAIModel  `json:"model"`
+	Search genAISearch `json:"search"`
+}
+
+type genAIModel struct {
+	Type          string       `json:"type"` // "decoder": one of any architecture
+	BOS           int64        `json:"bos_token_id"`
+	EOS           []int64      `json:"eos_token_id"`
+	Pad           int64        `json:"pad_token_id"`
+	ContextLength int64        `json:"context_length"`
+	VocabSize     int64        `json:"vocab_size"`
+	Decoder       genAIDecoder `json:"decoder"`
+}
+
+type genAIDecoder struct {
+	Filename       string            `json:"filename"`
+	SessionOptions genAISession      `json:"session_options"`
+	HeadSize       int64             `json:"head_size"`
+	HiddenSize     int64             `json:"hidden_size"`
+	AttentionHeads int64             `json:"num_attention_heads"`
+	HiddenLayers   int               `json:"num_hidden_layers"`
+	KeyValueHeads  int64             `json:"num_key_value_heads"`
+	Inputs         map[string]string `json:"inputs"`
+	Outputs        map[string]string `json:"outputs"`
+}
+
+type genAISession struct {
+	LogID            string                         `json:"log_id"`
+	CustomOpsLibrary string                         `json:"custom_ops_library,omitempty"` // within the folder
+	ProviderOptions  []map[string]map[string]string `json:"provider_options"`
+}
+
+// genAISearch are the defaults that a program may change.
+type genAISearch struct {
+	DoSample               bool    `json:"do_sample"`
+	MaxLength              int64   `json:"max_length"`
+	NumBeams               int     `json:"num_beams"`
+	PastPresentShareBuffer bool    `json:"past_present_share_buffer"`
+	RepetitionPenalty      float64 `json:"repetition_penalty"`
+	Temperature            float64 `json:"temperature"`
+	TopK                   int64   `json:"top_k"`
+	TopP                   float64 `json:"top_p"`
+}
+
+func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfig {
+	keys := d.Caches[0].Past.Dims
+	inputs := map[string]string{genaiIDs: genaiIDs, "past_key_names": layerNames[0].past,
+		"past_value_names": layerNames[1].past}
+	for _, v := range d.g.Inputs {
+		if v.Name == genaiMask || v.Name == genaiPositions {
+			inputs[v.Name] = v.Name
+		}
+	}
+	c := genAIConfig{
+		Model: genAIModel{
+			Type: "decoder", BOS: or(h.BOS, 0), EOS: h.EOS, Pad: h.pad, ContextLength: f.ContextLength,
+			VocabSize: d.vocabulary(),
+			Decoder: genAIDecoder{
+				Filename: modelFile,
+				SessionOptions: genAISession{LogID: "onnxruntime-genai",
+					ProviderOptions: []map[string]map[string]string{}},
+				HeadSize: keys[3].Value, KeyValueHeads: keys[1].Value, HiddenLayers: f.Layers,
+				HiddenSize: h.HiddenSize, AttentionHeads: h.AttentionHeads,
+				Inputs: inputs,
+				Outputs: map[string]string{genaiLogits: genaiLogits, "present_key_names": layerNames[0].present,
+					"present_value_names": layerNames[1].present},
+			},
+		},
+		Search: genAISearch{DoSample: h.DoSample, MaxLength: f.ContextLength, NumBeams: 1,
+			PastPresentShareBuffer: d.buffers, RepetitionPenalty: or(h.RepetitionPenalty, 1),
+			Temperature: or(h.Temperature, 1), TopK: or(h.TopK, 50), TopP: or(h.TopP, 1)},
+	}
+	session := &c.Model.Decoder.SessionOptions
+	if o.Library != "" {
+		session.CustomOpsLibrary = filepath.Base(o.Library)
+	}
+	if o.Provider == "cuda" {
+		graph := "0"
+		if o.CUDAGraph {
+			graph = "1"
+		}
+		session.ProviderOptions = append(session.ProviderOptions,
+			map[string]map[string]string{o.Provider: {"enable_cuda_graph": graph}})
+	}
+	return c
+}
+
+// or returns what a pointer points to, or else a default.
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

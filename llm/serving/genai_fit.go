@@ -1,0 +1,228 @@
+package serving
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// What onnxruntime-genai gives a decoder: input_ids [batch, new tokens], an attention_mask with a column for each token
+// so far (under a CUDA graph for each that may come), and position_ids. A batch has its padding behind the prompts, with
+// zeros in the mask. The tokens that follow stand behind it; position_ids alone counts on from the prompt.
+//
+// So the ones in a row of the mask are its tokens, and those but the new ones are in its cache: the past_length of each
+// row. A model that has its cache by rows (apply --past-length=rows) is told so, and padding leaves no gap. Any other
+// would count on from the padding and compute another text: it is declared to take one sequence.
+
+// Names of inputs and outputs that genai knows.
+const (
+	genaiIDs       = "input_ids"
+	genaiMask      = "attention_mask"
+	genaiPositions = "position_ids"
+	genaiLogits    = "logits"
+)
+
+// fitGenAI changes the model to what genai feeds.
+func (d *decoder) fitGenAI(f *GenAIFolder) error {
+	if err := d.orderLayers(); err != nil {
+		return err
+	}
+	mask, positions, past := d.Input(roles.Mask), d.Input(roles.Position), d.Input(roles.PastLength)
+	switch {
+	case mask != nil && len(mask.Dims) != 2:
+		return fmt.Errorf("genai gives a mask of shape [batch, tokens], and the model wants %s: export it with a mask "+
+			"of two axes", mask)
+	case positions != nil && len(positions.Dims) != 2:
+		return fmt.Errorf("genai gives positions of shape [batch, sequence], and the model wants %s", positions)
+	case past != nil && (len(past.Dims) > 1 || len(past.Dims) == 1 && past.Dims[0].Value > 1):
+		return fmt.Errorf("the number of tokens in the cache of each sequence can be given, and the model wants %s",
+			past)
+	}
+	switch {
+	case past == nil:
+		f.OneBecause = "the model does not count the tokens of each sequence: patch it with --cache static " +
+			"--past-length=rows"
+	case len(past.Dims) == 0 || past.Dims[0].Value == 1:
+		f.OneBecause = fmt.Sprintf("input %s is one number for all sequences: patch it with --past-length=rows", past)
+	case positions != nil && positions.Dims[0].Value == 1:
+		f.OneBecause = fmt.Sprintf("input %s has one row for all sequences", positions)
+	}
+	if past != nil {
+		tokens, err := d.countTokens(mask)
+		if err != nil {
+			return err
+		}
+		d.give(*past, d.pastLength(tokens, past.Dims))
+		f.Computed = append(f.Computed, past.Value.Name)
+		if f.OneBecause == "" && d.lastOnly() && !d.takeLastOfRows(tokens) {
+			f.OneBecause = "the logits are those of the last position, which is padding in a batch: patch the model " +
+				"without --last-logits"
+		}
+	}
+	if keep := d.Input(roles.LogitsToKeep); keep != nil {
+		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 0)) // all
+		f.Computed = append(f.Computed, keep.Value.Name)
+	}
+	f.Batch = batchAny
+	if f.OneBecause != "" {
+		f.Batch = batchOne
+	}
+	return d.nameForGenAI(f.Batch == batchOne)
+}
+
+// countTokens computes how many tokens each row of the mask has, [batch]. Where the cache is in buffers, the model gets
+// a mask of these in place of genai's.
+func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
+	given := mask
+	if mask == nil || d.buffers {
+		if mask != nil { // its name is taken
+			if err := d.g.Rename(mask.Value, "mask_of_buffers"); err != nil {
+				return nil, err
+			}
+		}
+		dims := []onnx.Dim{d.IDs.Dims[0], {Value: -1, Param: "total_sequence_length"}}
+		given = &generate.Port{DataType: onnx.Int64, Dims: dims, Role: roles.Mask}
+		given.Value = d.g.AddInput(genaiMask, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+	}
+	ones := d.node("Cast", "mask_ones", []*onnx.Value{given.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
+	tokens := d.rowSums("row_tokens", ones)
+	if given == mask {
+		return tokens, nil
+	}
+	if mask != nil {
+		d.maskBuffers(*mask, tokens)
+	}
+	d.Others = append(d.Others, *given)
+	return tokens, nil
+}
+
+// pastLength computes how many of the tokens are in the cache: those but the new ones, and none while a prompt is read,
+// which with its padding has no less columns than tokens.
+func (d *decoder) pastLength(tokens *onnx.Value, dims []onnx.Dim) *onnx.Value {
+	before := d.node("Sub", "row_tokens_before", []*onnx.Value{tokens, d.newTokens()})
+	length := d.node("Max", "row_past_length", []*onnx.Value{before, d.numbers("no_tokens", 0)})
+	if len(dims) == 0 {
+		length = d.node("Squeeze", "row_past_length_scalar", []*onnx.Value{length})
+	}
+	return length
+}
+
+// takeLastOfRows has logits be those of the last token of each row, in place of those of the last position. It reports
+// whether that was done: a Slice of the last position must be all that leads to them.
+func (d *decoder) takeLastOfRows(tokens *onnx.Value) bool {
+	slice := d.lastSlice()
+	if slice == nil {
+		return false
+	}
+	read := d.node("Min", "row_tokens_read", []*onnx.Value{tokens, d.newTokens()}) // of a row, in this run
+	at := d.node("Sub", "row_last", []*onnx.Value{read, d.numbers("one_token", 1)})
+	at = d.node("Reshape", "row_last_index", []*onnx.Value{at, d.numbers("index_shape", -1, 1, 1)})
+	last := slice.OutputValue(0)
+	slice.TakeOutput(0, d.g.NewValue(last.Name+"_position"))
+	n := d.g.NewNode("GatherND", []*onnx.Value{slice.Input(0), at}, onnx.IntAttr("batch_dims", 1))
+	n.Name = last.Name
+	n.TakeOutput(0, last)
+	d.g.Nodes = append(d.g.Nodes, n)
+	return d.g.RemoveNodes(map[*onnx.Node]bool{slice: true}) == nil
+}
+
+// lastSlice finds the Slice of the last position that logits are computed from, by nodes with one input that is no
+// constant.
+func (d *decoder) lastSlice() *onnx.Node {
+	for v := d.Logits.Value; v != nil && v.Producer != nil; {
+		n := v.Producer
+		if n.Is("Slice") {
+			if holds(n.Input(1), -1) && holds(n.Input(2), math.MaxInt64, math.MaxInt32) && holds(n.Input(3), 1) &&
+				(n.Input(4) == nil || holds(n.Input(4), 1)) {
+				return n
+			}
+			return nil
+		}
+		v = nil
+		for _, in := range n.Inputs {
+			switch {
+			case in == nil || d.fixed(in):
+			case v != nil: // several
+				return nil
+			default:
+				v = in
+			}
+		}
+	}
+	return nil
+}
+
+// holds reports whether a value is a constant of one integer, which is one of some.
+func holds(v *onnx.Value, some ...int64) bool {
+	t := v.Constant()
+	if t == nil || t.DataType != onnx.Int64 || t.Len() != 1 {
+		return false
+	}
+	b, err := t.Bytes()
+	return err == nil && slices.Contains(some, int64(binary.LittleEndian.Uint64(b)))
+}
+
+// fixed reports whether a value is computed from constants alone.
+func (d *decoder) fixed(v *onnx.Value) bool {
+	if v.IsConstant() {
+		return true
+	}
+	return v.Producer != nil && !slices.ContainsFunc(v.Producer.Inputs, func(x *onnx.Value) bool {
+		return x != nil && !d.fixed(x)
+	})
+}
+
+// nameForGenAI gives inputs and outputs their names and types; one declares that they take one sequence.
+func (d *decoder) nameForGenAI(one bool) error {
+	batch := onnx.Dim{Value: -1, Param: "batch_size"}
+	if one {
+		batch = onnx.Dim{Value: 1}
+	}
+	port := func(p generate.Port, name string, given onnx.DataType, axis int) error {
+		d.cast(&p, given)
+		p.Dims = slices.Clone(p.Dims)
+		p.Dims[axis] = batch
+		d.declare(p)
+		return d.g.Rename(p.Value, name)
+	}
+	ids := onnx.Int64
+	if d.IDs.DataType == onnx.Int32 {
+		ids = onnx.Int32
+	}
+	if err := port(d.IDs, genaiIDs, ids, 0); err != nil {
+		return err
+	}
+	for _, p := range d.Others {
+		name := map[roles.Role]string{roles.Mask: genaiMask, roles.Position: genaiPositions}[p.Role]
+		if name == "" {
+			return fmt.Errorf("genai gives nothing for input %s (%s)", p, p.Role)
+		}
+		if err := port(p, name, onnx.Int64, 0); err != nil {
+			return err
+		}
+	}
+	for i, c := range d.Caches {
+		form := layerNames[i%2]
+		if err := port(c.Past, layerName(form.past, i/2), c.Past.DataType, 0); err != nil {
+			return err
+		}
+		c.Present.Dims = slices.Clone(c.Past.Dims)
+		if !d.buffers {
+			c.Present.Dims[2] = onnx.Dim{Value: -1, Param: "total_sequence_length"}
+		}
+		if err := port(c.Present, layerName(form.present, i/2), c.Present.DataType, 0); err != nil {
+			return err
+		}
+	}
+	d.Logits.Dims = slices.Clone(d.Logits.Dims)
+	d.Logits.Dims[2] = onnx.Dim{Value: d.vocabulary()}
+	if err := port(d.Logits, genaiLogits, d.Logits.DataType, 0); err != nil {
+		return err
+	}
+	return d.g.Sort()
+}

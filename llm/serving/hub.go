@@ -1,0 +1,95 @@
+package serving
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
+)
+
+// hub is what the files of a Hugging Face model say: its tokens, sizes and defaults of sampling.
+type hub struct {
+	generate.Config
+	hubFields
+	folder    string
+	tokenizer []byte // tokenizer.json
+	pad       int64
+}
+
+// hubFields are fields of config.json and generation_config.json, the latter of which counts.
+type hubFields struct {
+	BOS               *int64   `json:"bos_token_id"`
+	Pad               *int64   `json:"pad_token_id"`
+	HiddenSize        int64    `json:"hidden_size"`
+	AttentionHeads    int64    `json:"num_attention_heads"`
+	DoSample          bool     `json:"do_sample"`
+	Temperature       *float64 `json:"temperature"`
+	TopK              *int64   `json:"top_k"`
+	TopP              *float64 `json:"top_p"`
+	RepetitionPenalty *float64 `json:"repetition_penalty"`
+}
+
+// tokenizerFiles are what lies beside a tokenizer.json and says how text becomes tokens.
+var tokenizerFiles = []string{"tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json",
+	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model"}
+
+// readHub reads the folder of a tokenizer.
+func readHub(folder string) (*hub, error) {
+	h := &hub{folder: folder}
+	var err error
+	if h.Config, err = generate.ReadConfig(folder); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"config.json", "generation_config.json"} {
+		path := filepath.Join(folder, name)
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(b, &h.hubFields)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if h.tokenizer, err = tokenizer.ReadFile(folder); err != nil {
+		return nil, err
+	}
+	if len(h.EOS) == 0 && h.EOSToken != "" {
+		t, err := tokenizer.Parse(h.tokenizer)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer %s: %w", tokenizer.Find(folder), err)
+		}
+		if id, ok := t.ID(h.EOSToken); ok {
+			h.EOS = []int64{id}
+		}
+	}
+	if len(h.EOS) == 0 {
+		return nil, fmt.Errorf("%s: no file says which token ends a text: eos_token_id of config.json or "+
+			"generation_config.json, eos_token of tokenizer_config.json", folder)
+	}
+	if h.pad = h.EOS[0]; h.Pad != nil {
+		h.pad = *h.Pad
+	}
+	return h, nil
+}
+
+// copyTokenizer copies the tokenizer's files, not compressed.
+func (h *hub) copyTokenizer(folder string) error {
+	if err := os.WriteFile(filepath.Join(folder, tokenizer.File), h.tokenizer, 0o666); err != nil {
+		return err
+	}
+	for _, name := range tokenizerFiles {
+		err := copyFile(filepath.Join(folder, name), filepath.Join(h.folder, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// TritonOptions say how Triton Inference Server is to serve a model.
+type TritonOptions struct {
+	Name    string // of the model, and of its folder in the repository
+	Library string // the library with the kernels; empty for a model without fused ops
+	// ServerPath is the path of the repository where the server runs: the library is opened by it.
+	ServerPath string
+	// MaxBatchSize is how many requests run together at most; 0 for one by one.
+	MaxBatchSize int
+	// QueueDelay is how many microseconds a request waits for others.
+	QueueDelay int
+	// GPU has the server run the model with the CUDA provider.
+	GPU bool
+}
+
+// TritonModel is what was written for Triton.
+type TritonModel struct {
+	Files        []string       `json:"files"`
+	FusedOps     int            `json:"fused_ops"`
+	MaxBatchSize int            `json:"max_batch_size"`
+	OneByOne     string         `json:"one_by_one,omitempty"` // why requests are not batched
+	Inputs       []TritonTensor `json:"inputs"`
+	Outputs      []TritonTensor `json:"outputs"`
+	States       []TritonState  `json:"states,omitempty"` // that the server keeps for each sequence
+}
+
+// TritonTensor is an input or output of a request; of a model that is batched Dims are those behind the batch's.
+type TritonTensor struct {
+	Name     string  `json:"name"`
+	DataType string  `json:"data_type"` // as KServe names it
+	Dims     []int64 `json:"dims"`      // -1 for any
+}
+
+// TritonState is an input that takes what an output of the request before gave.
+type TritonState struct {
+	TritonTensor
+	Output string `json:"output"`
+}
+
+var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// CheckTritonName errs unless a model, its folder in the repository and its part of a URL can be called so.
+func CheckTritonName(name string) error {
+	if !modelName.MatchString(name) {
+		return fmt.Errorf("%q is no name of a model: it has letters, digits, dots, _ and -", name)
+	}
+	return nil
+}
+
+// WriteTriton writes a model, as version 1, to its folder of a model repository, which is there. A decoder whose caches
+// are buffers is changed: the server keeps them, and how many tokens are in them.
+func WriteTriton(folder string, m *onnx.Model, o TritonOptions) (*TritonModel, error) {
+	t := &TritonModel{FusedOps: fusedOps(m), MaxBatchSize: o.MaxBatchSize}
+	if t.FusedOps > 0 && o.Library == "" {
+		return nil, errors.New("the model has fused ops, and no library with their kernels is given")
+	}
+	states, err := serverStates(m)
+	if err == nil {
+		err = t.describe(m, states)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	version := filepath.Join(folder, "1")
+	if err := os.Mkdir(version, 0o755); err != nil {
+		return nil, err
+	}
+	if err := onnx.Write(filepath.Join(version, modelFile), m); err != nil {
+		return nil, err
+	}
+	library := ""
+	if t.FusedOps > 0 {
+		name := filepath.Base(o.Library)
+		if err := copyFile(filepath.Join(version, name), o.Library); err != nil {
+			return nil, err
+		}
+		library = path.Join(o.ServerPath, o.Name, "1", name)
+	}
+	config := filepath.Join(folder, "config.pbtxt")
+	if err := os.WriteFile(config, []byte(t.config(o, library)), 0o666); err != nil {
+		return nil, err
+	}
+	t.Files, err = filesIn(folder)
+	return t, err
+}
+
+// state is a pair of an input and an output of the model.
+type state struct{ input, output *onnx.Value }
+
+// serverStates returns what the server keeps of a decoder with buffers, and has the graph compute all that follows from
+// it. Of another model it returns none.
+func serverStates(m *onnx.Model) ([]state, error) {
+	buffers := false
+	for _, in := range roles.Find(m) {
+		buffers = buffers || in.Role == roles.Buffer
+	}
+	if !buffers {
+		return nil, nil
+	}
+	d, err := readDecoder(m)
+	if err != nil {
+		return nil, err
+	}
+	past, mask, positions := d.Input(roles.PastLength), d.Input(roles.Mask), d.Input(roles.Position)
+	switch {
+	case past == nil || len(past.Dims) != 1 || past.Dims[0].Value >= 0:
+		return nil, errors.New("the server keeps the buffers of a decoder that is told the tokens of each sequence: " +
+			"patch it with --cache static=M --past-length=rows")
+	case d.room() == 0:
+		return nil, fmt.Errorf("the server keeps buffers of one size, and those of the model are of any (%s): patch it "+
+			"with --cache static=M, for M tokens", d.Caches[0].Past)
+	case positions != nil && len(positions.Dims) != 2:
+		return nil, fmt.Errorf("positions of shape [batch, sequence] can be computed, and the model wants %s", positions)
+	}
+	// One axis more than the batch's, which the server wants.
+	dims := []onnx.Dim{past.Dims[0], {Value: 1}}
+	name := past.Value.Name
+	if err := d.g.Rename(past.Value, name+"_of_rows"); err != nil {
+		return nil, err
+	}
+	length := d.g.AddInput(name, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+	before := d.node("Reshape", "row_tokens_before", []*onnx.Value{length, d.numbers("flat", -1)})
+	d.give(*past, before)
+	tokens := d.node("Add", "row_tokens", []*onnx.Value{before, d.newTokens()})
+	if mask != nil {
+		d.maskBuffers(*mask, tokens)
+	}
+	if positions != nil {
+		count := d.node("Squeeze", "new_tokens", []*onnx.Value{d.size(d.IDs.Value, 1)})
+		steps := d.node("Range", "new_slots", []*onnx.Value{d.filled("first_slot", nil, 0), count,
+			d.filled("slot_step", nil, 1)})
+		d.give(*positions, d.node("Add", "row_positions", []*onnx.Value{length, steps}))
+	}
+	if keep := d.Input(roles.LogitsToKeep); keep != nil {
+		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 1)) // of the last
+	}
+	for _, p := range d.Others {
+		return nil, fmt.Errorf("nothing is known of input %s (%s) that the server could give", p, p.Role)
+	}
+	present := d.node("Unsqueeze", "present_length", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
+	present.SetType(onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+	d.g.AddOutput(present)
+	states := []state{{length, present}}
+	for _, c := range d.Caches {
+		c.Present.Dims = c.Past.Dims
+		for _, p := range []generate.Port{c.Past, c.Present} { // "3" is a name to the server
+			d.declare(p)
+		}
+		states = append(states, state{c.Past.Value, c.Present.Value})
+	}
+	return states, d.g.Sort()
+}
