@@ -150,10 +150,8 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	if why != nil {
 		return nil, why
 	}
-	for _, v := range r.sides {
-		if f.g.Facts.DataType(v).IsFloat() && f.varies(v) {
-			return nil, reason.New(reason.Depends, v.Producer, "a number of the norm follows from the sizes of inputs")
-		}
+	if f.followsSizes(r) {
+		return nil, reason.New(reason.Depends, nil, "a number of the norm follows from the sizes of inputs")
 	}
 	n.norm.Scale = n.vector(scale, 0)
 	if slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }) {
