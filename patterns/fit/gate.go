@@ -92,9 +92,7 @@ type gateReader struct {
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 	shape, ok := f.lab.shape(r.result)
 	size := match.Elements(shape)
-	if !ok || size == 0 || size > maxRunElements || slices.ContainsFunc(r.sides, func(v *onnx.Value) bool {
-		return f.g.Facts.DataType(v).IsFloat() && f.varies(v)
-	}) {
+	if !ok || size == 0 || size > maxRunElements || f.followsSizes(r) {
 		return nil, nil
 	}
 	var why *reason.Reason

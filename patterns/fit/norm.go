@@ -142,6 +142,9 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		}
 	}
 	n.norm.Axes = n.rows.axes
+	if slices.ContainsFunc(r.nodes, func(m *onnx.Node) bool { return m.Is("LayerNormalization") }) {
+		return nil, nil // there is nothing to gain
+	}
 	scale, bias, why := n.measure(nil)
 	if scale == nil {
 		return nil, why
@@ -150,31 +153,22 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	if why != nil {
 		return nil, why
 	}
-	for _, v := range r.sides {
-		if f.g.Facts.DataType(v).IsFloat() && f.varies(v) {
-			return nil, reason.New(reason.Depends, v.Producer, "a number of the norm follows from the sizes of inputs")
-		}
+	if f.followsSizes(r) {
+		return nil, reason.New(reason.Depends, nil, "a number of the norm follows from the sizes of inputs")
 	}
 	n.norm.Scale = n.vector(scale, 0)
 	if slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }) {
 		v := n.vector(bias, 1)
 		n.norm.Bias = &v
 	}
-	if why := n.other(); why != nil {
-		return nil, why
-	}
-	return n.typed(), nil
-}
-
-// other says why a region that normalises rows is another function of them than the op; nil where it is that.
-func (n *normReader) other() *reason.Reason {
 	switch s := n.norm.Scale; {
 	case s.Value != nil && s.Factor != 1 || len(s.Numbers) == 1 && s.Numbers[0] != 1:
-		return reason.New(reason.OtherConstant, nil, "rows are normalised to another mean square than 1")
+		return nil, nil // rows of another length, such as 1: no such norm
 	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
-		return reason.New(reason.ScaleShape, nil, "what is normalised is multiplied with weights of another shape")
+		return nil, reason.New(reason.ScaleShape, nil,
+			"what is normalised is multiplied with weights of another shape")
 	}
-	return nil
+	return n.typed(), nil
 }
 
 // answer runs the region on numbers for x, and returns those of the result.

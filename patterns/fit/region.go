@@ -138,6 +138,15 @@ func (f *finder) varies(v *onnx.Value) bool {
 	return slices.ContainsFunc(f.g.Operands(n), f.varies)
 }
 
+// followsSizes reports whether numbers or conditions that a region reads follow from sizes that the model leaves open,
+// such as positions do.
+func (f *finder) followsSizes(r *region) bool {
+	return slices.ContainsFunc(r.sides, func(v *onnx.Value) bool {
+		t := f.g.Facts.DataType(v)
+		return (t.IsFloat() || t == onnx.Bool) && f.varies(v)
+	})
+}
+
 // ahead lists what is computed from a value by nodes that may stand in a region, the last first: where a block may end.
 func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
 	list := []*onnx.Value{from}

@@ -1,0 +1,209 @@
+package fit
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Table says how a table of cosines or sines is made of a value: at the Fixed places of some axes, and with those
+// Channels of another one, the rest of its axes are axes of x.
+type Table struct {
+	Value    *onnx.Value
+	Fixed    map[int]int // by axis of Value
+	Axis     int         // of the channels
+	Channels []int
+	Rows     map[int]int // axes of x, by axis of Value
+	Negative bool
+}
+
+// tableReader gathers which elements a table has in each row and channel.
+type tableReader struct {
+	*rotationReader
+	value    *onnx.Value
+	elements [][]int // by rows of x and rotated channels
+}
+
+func (n *rotationReader) newTable(channels int) *tableReader {
+	t := &tableReader{rotationReader: n, elements: make([][]int, len(n.factors))}
+	for row := range t.elements {
+		t.elements[row] = make([]int, channels)
+	}
+	return t
+}
+
+// set notes an element; false where another table has it.
+func (t *tableReader) set(row, channel int, of term) bool {
+	if t.value == nil {
+		t.value = of.table
+	}
+	t.elements[row][channel] = of.element
+	return of.table == t.value
+}
+
+// read returns the table, with one channel for each pair where both of a pair have the same element.
+func (t *tableReader) read(layout string) (*Table, bool) {
+	channels := len(t.elements[0])
+	half := make([]int, channels/2)
+	same := true
+	for _, row := range t.elements {
+		for i := range half {
+			a, b := i, i+channels/2
+			if layout == "interleaved" {
+				a, b = 2*i, 2*i+1
+			}
+			half[i] = a
+			same = same && row[a] == row[b]
+		}
+	}
+	if same {
+		return t.of(half)
+	}
+	return t.wide()
+}
+
+// wide returns the table with all channels.
+func (t *tableReader) wide() (*Table, bool) {
+	all := make([]int, len(t.elements[0]))
+	for i := range all {
+		all[i] = i
+	}
+	return t.of(all)
+}
+
+// of reads the axes of the table with these channels; false where its elements do not lie along them.
+func (t *tableReader) of(channels []int) (*Table, bool) {
+	shape, _ := t.lab.shape(t.value)
+	steps, rowSteps := onnx.RowMajor(shape), onnx.RowMajor(t.shape[:len(t.shape)-1])
+	table := &Table{Value: t.value, Axis: -1, Fixed: map[int]int{}, Rows: map[int]int{}}
+	at := func(row, channel, axis int) int { return t.elements[row][channel] / steps[axis] % shape[axis] }
+	for axis := range shape {
+		list := make([]int, len(channels))
+		for i, c := range channels {
+			list[i] = at(0, c, axis)
+		}
+		if slices.ContainsFunc(list, func(x int) bool { return x != list[0] }) {
+			if table.Axis >= 0 {
+				return nil, false
+			}
+			table.Axis, table.Channels = axis, list
+		}
+	}
+	if table.Axis < 0 {
+		return nil, false
+	}
+	for axis := range shape {
+		if axis == table.Axis {
+			continue
+		}
+		follows := -2 // no axis of x
+		for of, step := range rowSteps {
+			is := true
+			for row := range t.elements {
+				is = is && at(row, channels[0], axis) == row/step%t.shape[of]
+			}
+			if is && t.sameDim(axis, of) && t.shape[of] > 1 {
+				follows = of
+			}
+		}
+		if follows >= 0 {
+			table.Rows[axis] = follows
+		} else {
+			table.Fixed[axis] = at(0, channels[0], axis)
+		}
+	}
+	for row := range t.elements {
+		for i, c := range channels {
+			for axis := range shape {
+				want := 0
+				if of, ok := table.Rows[axis]; ok {
+					want = row / rowSteps[of] % t.shape[of]
+				} else if axis == table.Axis {
+					want = table.Channels[i]
+				} else {
+					want = table.Fixed[axis]
+				}
+				if at(row, c, axis) != want {
+					return nil, false
+				}
+			}
+		}
+	}
+	for axis := range table.Fixed { // one place of an axis that is open is none for other sizes
+		if d, ok := t.g.Facts.Dim(t.value, axis); !ok || d > 1 && axis < len(shape)-2 {
+			return nil, false
+		}
+	}
+	return table, true
+}
+
+// sameDim reports whether an axis of the table is as long as one of x.
+func (t *tableReader) sameDim(axis, of int) bool {
+	for w := range infer.Worlds {
+		if t.g.Facts.Size(t.value, w, axis) != t.g.Facts.Size(t.x, w, of) {
+			return false
+		}
+	}
+	return true
+}
+
+// ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle as far as
+// the graph tells: they are read alike, and made alike.
+func (n *rotationReader) ofOneAngle(cos, sin *Table) bool {
+	if cos.Axis != sin.Axis || !maps.Equal(cos.Rows, sin.Rows) {
+		return false
+	}
+	apart := 0
+	if cos.Value == sin.Value {
+		apart = sin.Channels[0] - cos.Channels[0]
+	} else if !maps.Equal(cos.Fixed, sin.Fixed) || !n.twins(cos.Value, sin.Value, 2*match.MaxDetour) {
+		return false
+	}
+	for i, c := range cos.Channels {
+		if sin.Channels[i]-c != apart {
+			return false
+		}
+	}
+	return true
+}
+
+// twins reports whether two values are made alike of a cosine and a sine of one value, of two constants or of two
+// inputs.
+func (n *rotationReader) twins(cos, sin *onnx.Value, steps int) bool {
+	a, b := n.g.Resolve(cos), n.g.Resolve(sin)
+	p, q := match.Producer(a), match.Producer(b)
+	switch {
+	case a == b || p == nil && q == nil || a.Constant() != nil && b.Constant() != nil:
+		return slices.Equal(n.dims(a), n.dims(b))
+	case p == nil || q == nil || steps == 0:
+		return false
+	case p.Is("Cos") && q.Is("Sin"):
+		return n.g.Same(p.Inputs[0], q.Inputs[0])
+	case p == q:
+		return true
+	}
+	k1, ok1 := match.AttributesKey(p)
+	k2, ok2 := match.AttributesKey(q)
+	if p.OpType != q.OpType || !ok1 || !ok2 || k1 != k2 || len(p.Inputs) != len(q.Inputs) {
+		return false
+	}
+	for i, v := range p.Inputs {
+		if w := q.Inputs[i]; !n.g.Same(v, w) && !n.twins(v, w, steps-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// dims are the sizes of a value in all worlds.
+func (n *rotationReader) dims(v *onnx.Value) []int64 {
+	var list []int64
+	for w := range infer.Worlds {
+		shape, _ := n.g.Facts.Shape(v, w)
+		list = append(list, shape...)
+	}
+	return list
+}

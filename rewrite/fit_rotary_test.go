@@ -1,0 +1,95 @@
+package rewrite
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+)
+
+// rotated spells a rotation of x by angles, one for each pair of channels.
+func rotated(spell func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value) func(*onnxtest.Builder,
+	*onnx.Value) *onnx.Value {
+	return func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		typ, _ := x.Type()
+		angles := b.Graph.AddInput("angles", onnx.Type{DataType: onnx.Float, HasShape: true,
+			Dims: []onnx.Dim{typ.Dims[1], {Value: channels / 2}}})
+		return spell(b, x, b.Op("Cos", angles), b.Op("Sin", angles))
+	}
+}
+
+// signs is a matrix that takes each channel to another one, perhaps negated.
+func signs(b *onnxtest.Builder, of func(i int) (j int, sign float32)) *onnx.Value {
+	m := make([]float32, channels*channels)
+	for i := range channels {
+		j, sign := of(i)
+		m[i*channels+j] = sign
+	}
+	return b.Floats([]int64{channels, channels}, m...)
+}
+
+// half is what rotate_half takes a channel to.
+func half(i int) (j int, sign float32) {
+	if i < channels/2 {
+		return i + channels/2, 1
+	}
+	return i - channels/2, -1
+}
+
+func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value { return b.Op("Concat", v, v, onnx.IntAttr("axis", -1)) }
+
+var fittedRotations = []fitted{
+	{"product with a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("MatMul", x, signs(b, half))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"Einsum with a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("Einsum", x, signs(b, half), twice(b, sin), equation("bsc,cd,sd->bsd"))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), turned)
+	})},
+	{"roll with a table of signs", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		h := b.Ops(2, "Split", x, onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
+		rolled := b.Op("Concat", h[1], h[0], onnx.IntAttr("axis", -1))
+		table := b.Op("Mul", twice(b, sin), b.Floats([]int64{channels}, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", rolled, table))
+	})},
+	{"pairs times matrices", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		last := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{-1}) }
+		row := func(v, w *onnx.Value) *onnx.Value {
+			return last(b.Op("Concat", last(v), last(w), onnx.IntAttr("axis", -1)))
+		}
+		matrices := b.Op("Concat", row(cos, b.Op("Neg", sin)), row(sin, cos), onnx.IntAttr("axis", -1)) // [s, c, in, out]
+		pairs := b.Op("Reshape", x, []int64{0, 0, channels / 2, 2})
+		y := b.Op("Einsum", pairs, matrices, equation("bsci,scio->bsco"))
+		return b.Op("Reshape", y, []int64{0, 0, channels})
+	})},
+	{"opposite angle", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("MatMul", x, signs(b, half))
+		return b.Op("Sub", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"reflected", "", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("MatMul", x, signs(b, func(i int) (int, float32) { return (i + channels/2) % channels, 1 }))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"other pairs", "", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("MatMul", x, signs(b, func(i int) (int, float32) {
+			return channels - 1 - i, float32(1 - 2*(i/(channels/2)))
+		}))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"cosines of other pairs", "", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("MatMul", x, signs(b, half))
+		first := b.Op("Slice", cos, []int64{0}, []int64{1}, []int64{0})
+		return b.Op("Add", b.Op("Mul", x, twice(b, first)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"bent", "", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("Clip", b.Op("MatMul", x, signs(b, half)), -1e3, 1e3)
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+}
+
+func TestFittedRotations(t *testing.T) {
+	for _, test := range fittedRotations {
+		t.Run(test.name, func(t *testing.T) { test.run(t) })
+	}
+}
