@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// A block may stand in a function in part, the rest beside the call or in other functions, or be the whole function. All
-// functions are inlined into a copy of the model, and what is found there tells which ones hold parts of blocks.
+// A block may stand in a function in part, the rest beside the call or in other functions, or be the whole function.
+// All functions are inlined into a copy of the model, and what is found there tells which ones hold parts of blocks.
 
 // metaFunction is the metadata key by which nodes of that copy say which function they came from.
 const metaFunction = "mojo_patch.function"
@@ -81,7 +80,7 @@ func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 		return nil, err
 	}
 	facts, found := infer.Analyze(m), map[functionID]*shares{}
-	for _, s := range scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.config.defines(f) }) {
+	for _, s := range scopes(m, a.config.skips) {
 		matches, _ := a.config.find(s.graph, facts)
 		for _, match := range matches {
 			tags := map[string]int{}

@@ -8,17 +8,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
+type (
+	body   = onnxtest.Builder
+	values = []*onnx.Value
+)
+
+func give(v ...*onnx.Value) values { return v }
+
 // function adds a function of domain local to the model, whose body is written by a builder.
-func function(b *modelBuilder, name string, opset int64, inputs []string, write func(*onnxtest.Builder,
-	[]*onnx.Value) []*onnx.Value) *onnx.Function {
+func function(b *modelBuilder, name string, opset int64, inputs []string,
+	write func(*body, values) values) *onnx.Function {
 	f := onnx.NewFunction("local", name, "", opset)
-	body := &onnxtest.Builder{Graph: f.Body}
-	var in []*onnx.Value
+	w := &body{Graph: f.Body}
+	var in values
 	for _, i := range inputs {
 		in = append(in, f.Body.AddInput(i, onnx.Type{}))
 	}
-	for _, v := range write(body, in) {
-		body.Output(v)
+	for _, v := range write(w, in) {
+		w.Output(v)
 	}
 	b.Model.ImportOpset("local", 1)
 	b.Model.Functions = append(b.Model.Functions, f)
@@ -27,7 +34,6 @@ func function(b *modelBuilder, name string, opset int64, inputs []string, write 
 
 // TestInlineParts: blocks in functions, across them and as a whole function are found without being asked for.
 func TestInlineParts(t *testing.T) {
-	values := func(v ...*onnx.Value) []*onnx.Value { return v }
 	for _, c := range []struct {
 		name  string
 		write func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value
@@ -35,57 +41,58 @@ func TestInlineParts(t *testing.T) {
 		calls int // that are left in the model
 	}{
 		{"whole, called twice", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "Norm", 20, []string{"x", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
+			function(b, "Norm", 20, []string{"x", "s"}, func(f *body, in values) values {
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), 1e-6))
-				return values(f.Op("Mul", f.Op("Div", in[0], root), in[1]))
+				return give(f.Op("Mul", f.Op("Div", in[0], root), in[1]))
 			})
 			return b.Op("local:Norm", b.Op("Tanh", b.Op("local:Norm", x, scale)), scale)
 		}, 2, 0},
 		{"an attribute", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			f := function(b, "Norm", 20, []string{"x", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
+			f := function(b, "Norm", 20, []string{"x", "s"}, func(f *body, in values) values {
 				e := f.Op("Constant", onnx.RefAttr("value_float", onnx.AttrFloat, "epsilon"))
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), e))
-				return values(f.Op("Mul", f.Op("Div", in[0], root), in[1]))
+				return give(f.Op("Mul", f.Op("Div", in[0], root), in[1]))
 			})
 			f.Defaults = append(f.Defaults, onnx.FloatAttr("epsilon", 1e-5))
-			return b.Op("local:Norm", b.Op("Tanh", b.Op("local:Norm", x, scale, onnx.FloatAttr("epsilon", 1e-3))), scale)
+			first := b.Op("local:Norm", x, scale, onnx.FloatAttr("epsilon", 1e-3))
+			return b.Op("local:Norm", b.Op("Tanh", first), scale)
 		}, 2, 0},
 		{"half in one, half in another", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "Square", 20, []string{"x"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
-				return values(f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}))
+			function(b, "Square", 20, []string{"x"}, func(f *body, in values) values {
+				return give(f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}))
 			})
-			function(b, "Scale", 20, []string{"x", "r", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
-				return values(f.Op("Mul", f.Op("Div", in[0], in[1]), in[2]))
+			function(b, "Scale", 20, []string{"x", "r", "s"}, func(f *body, in values) values {
+				return give(f.Op("Mul", f.Op("Div", in[0], in[1]), in[2]))
 			})
 			root := b.Op("Sqrt", b.Op("Add", b.Op("local:Square", x), 1e-6))
 			return b.Op("local:Scale", x, root, scale)
 		}, 1, 0},
 		{"one of two outputs", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "AddNorm", 20, []string{"x", "y", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
+			function(b, "AddNorm", 20, []string{"x", "y", "s"}, func(f *body, in values) values {
 				h := f.Op("Add", in[0], in[1])
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", h, h), []int64{-1}), 1e-6))
-				return values(h, f.Op("Mul", f.Op("Div", h, root), in[2]))
+				return give(h, f.Op("Mul", f.Op("Div", h, root), in[2]))
 			})
 			out := b.Ops(2, "local:AddNorm", x, b.Op("Tanh", x), scale)
 			return b.Op("Add", out[0], out[1])
 		}, 1, 0},
 		{"of an older opset", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "Norm", 17, []string{"x", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
+			function(b, "Norm", 17, []string{"x", "s"}, func(f *body, in values) values {
 				mean := f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), onnx.IntsAttr("axes", []int64{-1}))
-				return values(f.Op("Div", in[0], f.Op("Sqrt", f.Op("Add", mean, 1e-6))))
+				return give(f.Op("Div", in[0], f.Op("Sqrt", f.Op("Add", mean, 1e-6))))
 			})
 			return b.Op("Mul", b.Op("local:Norm", x), scale)
 		}, 1, 0},
 		{"no part of a block", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "Other", 20, []string{"x"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
-				return values(f.Op("Tanh", in[0]))
+			function(b, "Other", 20, []string{"x"}, func(f *body, in values) values {
+				return give(f.Op("Tanh", in[0]))
 			})
 			return b.norm(b.Op("local:Other", x), scale, 1e-6)
 		}, 1, 1},
 		{"blocks inside a layer, called twice", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			function(b, "Layer", 20, []string{"x", "s"}, func(f *onnxtest.Builder, in []*onnx.Value) []*onnx.Value {
+			function(b, "Layer", 20, []string{"x", "s"}, func(f *body, in values) values {
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), 1e-6))
-				return values(f.Op("Tanh", f.Op("Mul", f.Op("Div", f.Op("Neg", in[0]), root), in[1])),
+				return give(f.Op("Tanh", f.Op("Mul", f.Op("Div", f.Op("Neg", in[0]), root), in[1])),
 					f.Op("Tanh", f.Op("Mul", f.Op("Div", in[0], root), in[1])))
 			})
 			first := b.Ops(2, "local:Layer", x, scale)
@@ -109,7 +116,8 @@ func TestInlineParts(t *testing.T) {
 			}
 		}
 		if r.Fused() != c.fused || left != c.calls {
-			t.Errorf("%s: %d fused, %d calls left; expected %d, %d: %+v", c.name, r.Fused(), left, c.fused, c.calls, r.Sites)
+			t.Errorf("%s: %d fused, %d calls left; expected %d, %d: %+v", c.name, r.Fused(), left, c.fused, c.calls,
+				r.Sites)
 		}
 		for name, got := range evaluate(t, m) {
 			for i, v := range got.F {

@@ -107,6 +107,9 @@ func (c *config) defines(f *onnx.Function) bool {
 	return c.set != nil && c.set.Defines(f.Domain, f.Name)
 }
 
+// skips reports whether the body of a function is what patterns rewrite to, in which none are looked for.
+func (c *config) skips(f *onnx.Function) bool { return f.Domain == fused.Domain || c.defines(f) }
+
 func (c *config) environment() *Environment {
 	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
 	for _, d := range fused.Devices() {

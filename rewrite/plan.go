@@ -115,7 +115,7 @@ func (p *Plan) find() {
 }
 
 func (a *applier) scopes() []*scope {
-	return scopes(a.model, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.config.defines(f) })
+	return scopes(a.model, a.config.skips)
 }
 
 func (p *Plan) check() {

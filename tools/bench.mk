@@ -60,6 +60,7 @@ wide: all $(FETCHED) ## load gpt-oss and DeepSeek-V3 at their widths and run the
 SPELLINGS ?= 300
 spellings: ## patch SPELLINGS (300) spellings of every block, and as many changes of meaning, and count
 	$(GO) run ./bench/spellings -n $(SPELLINGS)
+	$(GO) run ./bench/spellings -composed -n $(SPELLINGS)
 
 KILLS ?= 200
 reliability: all $(NODE_TESTS)/.done ## kill apply KILLS times (200), fill the disk, refuse outputs: docs/reliability.md

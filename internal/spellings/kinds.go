@@ -1,6 +1,10 @@
 package spellings
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // Kind is a kind of block.
 type Kind struct {
@@ -20,6 +24,9 @@ func (k Kind) routes() bool { return k.Pattern == "MoE" || k.Pattern == "TopKRou
 
 // attends reports whether rows are weighed by a softmax of scores.
 func (k Kind) attends() bool { return k.Pattern == "Attention" }
+
+// composed reports whether the kind is one of Composed.
+func (k Kind) composed() bool { return strings.HasPrefix(k.Name, composed) }
 
 // Kinds lists the kinds of blocks.
 func Kinds() []Kind {

@@ -76,6 +76,12 @@ func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
 		}
 	}
 	for _, site := range report.Sites {
+		if s.Kind.composed() && site.Op == s.Kind.Pattern && site.Pattern != s.Kind.Pattern {
+			found++
+			if site.Status == rewrite.Fused {
+				fused++
+			}
+		}
 		if site.Status != rewrite.Fused {
 			reason += fmt.Sprintf("; %s of %s: %s", site.Status, site.Pattern, site.Reason)
 		}

@@ -58,6 +58,26 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestComposed patches spellings composed of identities. How many are found is measured and no condition; that no
+// change of meaning is fused, and that what is fused gives the same results, is one.
+func TestComposed(t *testing.T) {
+	for _, k := range Composed() {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			if *seed >= 0 {
+				show(t, k, uint64(*seed))
+				return
+			}
+			r := Measure(k, 0, min(*count, 12))
+			t.Logf("%s %d of %d; %d changes of meaning", k.Name, r.Fused, r.Spellings, r.Changes)
+			if r.Changes == 0 || r.FusedChanges+r.Wrong > 0 {
+				t.Errorf("%d of %d changes of meaning fused; %d patched models give other results: %v", r.FusedChanges,
+					r.Changes, r.Wrong, r.Failures)
+			}
+		})
+	}
+}
+
 func show(t *testing.T, k Kind, seed uint64) {
 	s := Spell(k, seed)
 	t.Logf("%s\n%s", s, s.Text())
