@@ -86,7 +86,6 @@ ARCHITECTURES = {
         "Gemma3ForCausalLM",
         dict(_WINDOWED, layer_types=["sliding_attention", "full_attention"]),
     ),
-    "olmo2": Architecture("Olmo2Config", "Olmo2ForCausalLM"),
     "cohere": Architecture("CohereConfig", "CohereForCausalLM", dict(use_qk_norm=False)),
     "mixtral": Architecture("MixtralConfig", "MixtralForCausalLM", _FEW_EXPERTS),
     "qwen3moe": Architecture(
