@@ -194,7 +194,7 @@ func (w *coded) ofBlock(i int) *onnx.Value {
 // e8m0 is what exponents of 8 bits stand for.
 func e8m0() []float32 {
 	table := make([]float32, 256)
-	for i := range table[:255] {
+	for i := range table {
 		table[i] = float32(math.Ldexp(1, i-127))
 	}
 	table[255] = float32(math.NaN())

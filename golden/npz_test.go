@@ -104,6 +104,22 @@ func TestNPZRoundTrip(t *testing.T) {
 	}
 }
 
+// TestNPZOfEightBitFloats: an array of them does not say which they are, and the model does.
+func TestNPZOfEightBitFloats(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.npz")
+	for _, dt := range []onnx.DataType{onnx.Float8E4M3FN, onnx.Float8E5M2} {
+		x := pattern(t, "x", dt, 3)
+		if err := golden.SaveNPZ(path, []golden.Case{{Inputs: []*onnx.Tensor{x}}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := golden.Load(path, model(dt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, got[0].Inputs, []*onnx.Tensor{x})
+	}
+}
+
 func TestSaveNPZLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.npz")

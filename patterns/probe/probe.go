@@ -82,7 +82,6 @@ func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*o
 			v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
 			return d
 		}
-		memo[v] = false
 		d = slices.ContainsFunc(p.View.Operands(v.Producer), depends)
 		memo[v] = d
 		return d

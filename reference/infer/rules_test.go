@@ -40,6 +40,10 @@ func TestRules(t *testing.T) {
 			return values(b.Op("ConstantOfShape", b.Op("Shape", x)), b.Op("ConstantOfShape", b.Ints(2, -1)),
 				b.Op("ConstantOfShape", b.input("shape", onnx.Int64, "3")))
 		}, []string{"float32[2 3 64][5 11 64]", "float32[-1 -1]", "float32[-1 -1 -1]"}},
+		{"depth and space", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			r := b.Op("Reshape", x, b.Ints(0, 16, 2, -1))
+			return values(b.Op("DepthToSpace", r, i("blocksize", 2)), b.Op("SpaceToDepth", r, i("blocksize", 2)))
+		}, []string{"float16[2 4 4 12][5 4 4 44]", "float16[2 64 1 3][5 64 1 11]"}},
 		{"Slice", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Slice", x, b.Ints(32), b.Ints(1<<62), b.Ints(-1)),
 				b.Op("Slice", x, b.Ints(-1), b.Ints(-1<<62), b.Ints(2), b.Ints(-2)))
