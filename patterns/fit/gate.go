@@ -44,29 +44,52 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 
 // gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
 func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
+	gates := f.before(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
-		var greatest *Gate
-		var of *region
-		for _, r := range f.regions(y, 2) {
-			if !r.has(seed) || !f.mayBeGated(r) {
-				continue
+		var greatest *region
+		var found *Gate
+		for _, gate := range gates {
+			for _, r := range f.regions(y, 1, gate) {
+				if !r.has(seed) || !f.mayBeGated(r) || greatest != nil && len(r.nodes) <= len(greatest.nodes) {
+					continue
+				}
+				n, why := known.of(f, r, f.readGate, func(of *Gate, stands func(*onnx.Value) *onnx.Value) *Gate {
+					n := *of
+					n.Gate, n.Up, n.Y, n.Nodes = stands(n.Gate), stands(n.Up), r.result, r.nodes
+					return &n
+				})
+				if n != nil {
+					greatest, found = r, n
+				}
+				f.miss("GLU", seed, r, why)
 			}
-			n, why := known.of(f, r, f.readGate, func(of *Gate, stands func(*onnx.Value) *onnx.Value) *Gate {
-				n := *of
-				n.Gate, n.Up, n.Y, n.Nodes = stands(n.Gate), stands(n.Up), r.result, r.nodes
-				return &n
-			})
-			if n != nil {
-				greatest, of = n, r
-			}
-			f.miss("GLU", seed, r, why)
 		}
-		if greatest != nil {
-			f.take(of)
-			return greatest
+		if found != nil {
+			f.take(greatest)
+			return found
 		}
 	}
 	return nil
+}
+
+// maxGates bounds the values that may be the gate that a node activates.
+const maxGates = 8
+
+// before lists what a node's operands are made of, the nearest first, as far as the last product with weights.
+func (f *finder) before(n *onnx.Node) []*onnx.Value {
+	var list []*onnx.Value
+	data := func(v *onnx.Value) bool { return v == nil || f.isSide(v) }
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if f.position(v) < 0 || v.Producer.IsProduct() || !f.mayStandInside(v.Producer) {
+			return nil
+		}
+		return slices.DeleteFunc(slices.Clone(v.Producer.Inputs), data)
+	}, slices.DeleteFunc(slices.Clone(n.Inputs), data)...) {
+		if list = append(list, v); len(list) == maxGates {
+			break
+		}
+	}
+	return list
 }
 
 // mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes.

@@ -11,7 +11,7 @@ import (
 const (
 	// maxNodes bounds the nodes of a region, maxAhead the values behind a seed that a block may end in.
 	maxNodes = 48
-	maxAhead = 16
+	maxAhead = 24
 )
 
 // region is what lies between operands and a result that all of it is computed for.
@@ -25,49 +25,59 @@ type region struct {
 // has reports whether the node is one of the region's.
 func (r *region) has(n *onnx.Node) bool { return slices.Contains(r.nodes, n) }
 
-// regions lists the regions that end in a value and have so many operands at most, the smallest first. None of their
-// nodes is taken.
-func (f *finder) regions(result *onnx.Value, operands int) []*region {
+// regions lists the regions that end in a value and have so many operands at most, the smallest first, besides those
+// that are given. None of their nodes is taken. What is computed from the given ones belongs to all of them.
+func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value) []*region {
 	var list []*region
+	behind := map[*onnx.Value]bool{}
+	for _, v := range given {
+		for _, w := range f.ahead(v) {
+			behind[w] = true
+		}
+	}
 	open := []*onnx.Value{result}
 	var nodes []*onnx.Node
-	var sides []*onnx.Value
-	for len(nodes) < maxNodes {
-		// The one that is made last comes before none of the others.
-		last := 0
-		for i, v := range open {
-			if f.position(v) > f.position(open[last]) {
-				last = i
-			}
+	var sides, reached []*onnx.Value
+	for len(nodes) < maxNodes && len(open) > 0 {
+		first := slices.DeleteFunc(slices.Clone(open), func(v *onnx.Value) bool { return !behind[v] })
+		if len(first) == 0 {
+			first = open
 		}
-		n := open[last].Producer
-		if f.position(open[last]) < 0 || !f.mayStandInside(n) {
+		n := f.lastOf(first).Producer
+		if n == nil || n.Graph != f.g.Graph || !f.mayStandInside(n) {
 			break
 		}
 		nodes = append(nodes, n)
 		open = slices.DeleteFunc(open, func(v *onnx.Value) bool { return v.Producer == n })
 		for _, in := range f.g.Operands(n) {
 			switch {
-			case in == nil:
-			case !f.isSide(in):
-				if !slices.Contains(open, in) {
-					open = append(open, in)
-				}
-			case !slices.Contains(sides, in):
+			case in == nil || slices.Contains(open, in) || slices.Contains(sides, in) || slices.Contains(reached, in):
+			case slices.Contains(given, in):
+				reached = append(reached, in)
+			case f.isSide(in):
 				sides = append(sides, in)
+			default:
+				open = append(open, in)
 			}
 		}
-		if len(open) == 0 {
-			break
-		}
-		if len(open) <= operands {
-			r := &region{operands: slices.Clone(open), result: result, nodes: slices.Clone(nodes),
-				sides: slices.Clone(sides)}
-			slices.SortFunc(r.operands, func(a, b *onnx.Value) int { return f.position(a) - f.position(b) })
-			list = append(list, r)
+		if len(open) <= operands && len(reached) == len(given) &&
+			!slices.ContainsFunc(open, func(v *onnx.Value) bool { return behind[v] }) {
+			list = append(list, &region{operands: slices.Concat(reached, open), result: result,
+				nodes: slices.Clone(nodes), sides: slices.Clone(sides)})
 		}
 	}
 	return list
+}
+
+// lastOf returns the value that is made after the others: it comes before none of them.
+func (f *finder) lastOf(list []*onnx.Value) *onnx.Value {
+	last := list[0]
+	for _, v := range list {
+		if f.position(v) > f.position(last) {
+			last = v
+		}
+	}
+	return last
 }
 
 // position is the place in the graph of the node that makes v, -1 for one that is given.

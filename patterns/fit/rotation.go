@@ -171,20 +171,14 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 	var nodes []*onnx.Node
 	var tables, sides []*onnx.Value
 	for len(nodes) < 2*maxNodes && len(open) > 0 {
-		at := 0
-		for i, v := range open {
-			if f.position(v) > f.position(open[at]) {
-				at = i
-			}
-		}
-		v := open[at]
+		v := f.lastOf(open)
 		n := v.Producer
 		if f.position(v) < 0 || n.Is("Sin") || n.Is("Cos") || !f.mayStandInside(n) || f.picksTable(n) {
 			if f.g.Facts.SameShape(v, y) || !f.g.Facts.DataType(v).IsFloat() {
 				break
 			}
 			tables = append(tables, v)
-			open = slices.Delete(open, at, at+1)
+			open = slices.DeleteFunc(open, func(w *onnx.Value) bool { return w == v })
 		} else {
 			nodes = append(nodes, n)
 			open = slices.DeleteFunc(open, func(v *onnx.Value) bool { return v.Producer == n })
