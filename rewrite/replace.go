@@ -90,6 +90,7 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 	if err := g.RemoveNodes(dead); err != nil {
 		return fmt.Errorf("cannot remove the replaced nodes: %w", err)
 	}
+	w.fill(dead)
 	byGraph := map[*onnx.Graph]map[*onnx.Value]bool{}
 	for v := range constants {
 		if byGraph[v.Graph] == nil {

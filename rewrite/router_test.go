@@ -144,3 +144,19 @@ func TestGroupsByOtherScores(t *testing.T) {
 		}
 	}
 }
+
+// TestFillTakenOutputs: a TopK of which others still read the values keeps two outputs, for it must have both, when a
+// router takes its indices over.
+func TestFillTakenOutputs(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		b := newBuilder(t, 20, onnx.Float)
+		_, ids := b.topK(b.input("x", 2, 8), 3)
+		topK := ids.Producer
+		w := &writer{scope: &scope{graph: b.Graph}, taken: []taken{{topK, 1, ids}}}
+		b.Graph.NewNode("TopKRouter", topK.Inputs[:1]).TakeOutput(1, ids)
+		w.fill(map[*onnx.Node]bool{topK: dies})
+		if v := topK.OutputValue(1); (v == nil) != dies || v == ids || v != nil && v.Name == ids.Name {
+			t.Errorf("removed %v: %v", dies, v)
+		}
+	}
+}

@@ -16,6 +16,24 @@ type writer struct {
 	// compute: sites that need the same have them once.
 	shared    map[string][]*onnx.Value
 	constants map[string]*onnx.Value
+	taken     []taken
+}
+
+// taken is an output of a node that a fused one makes in its place.
+type taken struct {
+	from  *onnx.Node
+	index int
+	value *onnx.Value
+}
+
+// fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each output
+// that was taken: it may be one that the op must have.
+func (w *writer) fill(dead map[*onnx.Node]bool) {
+	for _, t := range w.taken {
+		if !dead[t.from] && t.from.OutputValue(t.index) == nil {
+			t.from.TakeOutput(t.index, w.scope.graph.NewValue(t.value.Name+"_unread"))
+		}
+	}
 }
 
 // write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
@@ -68,6 +86,9 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 			} else {
 				out = w.scope.graph.NewValue(c.match.Outputs[0].Name + "_" + v.Name)
 				w.declare(out, c.facts, v)
+			}
+			if out.Producer != nil {
+				w.taken = append(w.taken, taken{out.Producer, out.Output, out})
 			}
 			made.TakeOutput(i, out)
 			stands[v] = out
