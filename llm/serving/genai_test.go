@@ -15,16 +15,17 @@ import (
 
 var models = filepath.Join("..", "..", "models")
 
-// TestBatchWithPadding feeds a patched decoder as genai does: prompts of different lengths with padding behind them, then
-// a token each behind the padding; with a mask of the tokens so far, and with one for all that may come. Each sequence
-// must get the logits that it gets alone.
+// TestBatchWithPadding feeds a patched decoder as genai does: prompts of different lengths with padding behind them,
+// then a token each behind the padding; with a mask of the tokens so far, and with one for all that may come. Each
+// sequence must get the logits that it gets alone.
 func TestBatchWithPadding(t *testing.T) {
 	m, err := onnx.Read(filepath.Join(models, "llama-kv-dynamo-fp32.onnx"))
 	must(t, err)
 	defer m.Close()
 	const room = 12
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff),
-		rewrite.WithStaticCache(room), rewrite.WithRowLengths(), rewrite.WithLastLogits())
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+		rewrite.WithVerify(rewrite.VerifyOff), rewrite.WithStaticCache(room), rewrite.WithRowLengths(),
+		rewrite.WithLastLogits())
 	must(t, err)
 	d, err := readDecoder(m)
 	must(t, err)
@@ -186,14 +187,15 @@ func otherDecoder() *onnx.Model {
 	for _, name := range []string{"cache_v_7", "cache_k_7"} {
 		past := input(name, onnx.Float, symbol("b"), symbol("p"), number(3), number(2))
 		present := node("Concat", "new_"+name, []*onnx.Value{past, fresh}, onnx.IntAttr("axis", 1))
-		present.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{symbol("b"), symbol("q"), number(3),
-			number(2)}})
+		present.SetType(onnx.Type{DataType: onnx.Float, HasShape: true,
+			Dims: []onnx.Dim{symbol("b"), symbol("q"), number(3), number(2)}})
 		hidden = node("Add", name+"_read", []*onnx.Value{hidden, node("ReduceSum", name+"_sum",
 			[]*onnx.Value{present})})
 		g.AddOutput(present)
 	}
 	scores := node("MatMul", "scores", []*onnx.Value{hidden, floats("head", 6, 6)})
-	scores.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{symbol("b"), symbol("s"), number(6)}})
+	scores.SetType(onnx.Type{DataType: onnx.Float, HasShape: true,
+		Dims: []onnx.Dim{symbol("b"), symbol("s"), number(6)}})
 	g.AddOutput(scores)
 	return m
 }
