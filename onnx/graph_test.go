@@ -125,3 +125,40 @@ func TestNamesStayUnique(t *testing.T) {
 		}
 	}
 }
+
+func TestRename(t *testing.T) {
+	m := New(10, 21)
+	g := m.Graph
+	g.Name = "graph"
+	x := g.AddInput("x", Type{DataType: Float})
+	w := g.AddInitializer(NewFloat32s("w", []int64{1}, []float32{1}))
+	y := g.NewValue("y")
+	g.AddNode("Add", []*Value{x, w}, []*Value{y})
+	g.AddOutput(y)
+	for _, r := range []struct {
+		v    *Value
+		name string
+	}{{x, "input"}, {w, "weight"}, {y, "x"}} { // x is free by then
+		if err := g.Rename(r.v, r.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, taken := range []string{"input", "weight", ""} {
+		if g.Rename(y, taken) == nil {
+			t.Errorf("y can be named %q", taken)
+		}
+	}
+	b, err := Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := readBytes(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := read.Graph.Nodes[0]
+	if n.Input(0).Name != "input" || !n.Input(0).IsInput || n.Input(1).Name != "weight" || n.Input(1).Const == nil ||
+		read.Graph.Outputs[0].Name != "x" {
+		t.Errorf("written as %s(%s, %s)", read.Graph.Outputs[0].Name, n.Input(0).Name, n.Input(1).Name)
+	}
+}

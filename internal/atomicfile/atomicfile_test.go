@@ -1,6 +1,7 @@
 package atomicfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,5 +58,30 @@ func TestRemoveForgets(t *testing.T) {
 func TestCreateInNoFolder(t *testing.T) {
 	if _, err := Create(filepath.Join(t.TempDir(), "absent", "x")); err == nil {
 		t.Error("no error for a folder that does not exist")
+	}
+}
+
+func TestWriteFolder(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "made")
+	fails := errors.New("full")
+	err := WriteFolder(path, func(folder string) error {
+		return errors.Join(os.WriteFile(filepath.Join(folder, "x"), nil, 0o666), fails)
+	})
+	if entries, _ := os.ReadDir(dir); !errors.Is(err, fails) || len(entries) != 0 {
+		t.Errorf("%v, and %v is left", err, entries)
+	}
+	err = WriteFolder(path, func(folder string) error {
+		if _, err := os.Stat(path); err == nil {
+			t.Error("the folder appears before it is whole")
+		}
+		return os.WriteFile(filepath.Join(folder, "x"), nil, 0o666)
+	})
+	info, statErr := os.Stat(filepath.Join(path, "x"))
+	if err != nil || statErr != nil || !info.Mode().IsRegular() {
+		t.Errorf("%v, %v", err, statErr)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%v is left", entries)
 	}
 }

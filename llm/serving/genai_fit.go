@@ -11,9 +11,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// What onnxruntime-genai gives a decoder: input_ids [batch, new tokens], an attention_mask with a column for each token
-// so far (under a CUDA graph for each that may come), and position_ids. A batch has its padding behind the prompts, with
-// zeros in the mask. The tokens that follow stand behind it; position_ids alone counts on from the prompt.
+// What onnxruntime-genai gives a decoder: input_ids [batch, new tokens]; an attention_mask with a column for each token
+// so far, under a CUDA graph for each that may come; position_ids. A batch has padding behind the prompts, zeros in the
+// mask. The tokens that follow stand behind it; position_ids alone counts on from the prompt.
 //
 // So the ones in a row of the mask are its tokens, and those but the new ones are in its cache: the past_length of each
 // row. A model that has its cache by rows (apply --past-length=rows) is told so, and padding leaves no gap. Any other

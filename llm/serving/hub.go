@@ -74,7 +74,7 @@ func readHub(folder string) (*hub, error) {
 		return nil, fmt.Errorf("%s: no file says which token ends a text: eos_token_id of config.json or "+
 			"generation_config.json, eos_token of tokenizer_config.json", folder)
 	}
-	if h.pad = h.EOS[0]; h.Pad != nil {
+	if h.pad = h.EOS[0]; h.Pad != nil && *h.Pad >= 0 { // -1 is none
 		h.pad = *h.Pad
 	}
 	return h, nil

@@ -121,10 +121,11 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		return nil, errors.New("the server keeps the buffers of a decoder that is told the tokens of each sequence: " +
 			"patch it with --cache static=M --past-length=rows")
 	case d.room() == 0:
-		return nil, fmt.Errorf("the server keeps buffers of one size, and those of the model are of any (%s): patch it "+
-			"with --cache static=M, for M tokens", d.Caches[0].Past)
+		return nil, fmt.Errorf("the server keeps buffers of one size, and those of the model are of any (%s): patch "+
+			"it with --cache static=M, for M tokens", d.Caches[0].Past)
 	case positions != nil && len(positions.Dims) != 2:
-		return nil, fmt.Errorf("positions of shape [batch, sequence] can be computed, and the model wants %s", positions)
+		return nil, fmt.Errorf("positions of shape [batch, sequence] can be computed, and the model wants %s",
+			positions)
 	}
 	// One axis more than the batch's, which the server wants.
 	dims := []onnx.Dim{past.Dims[0], {Value: 1}}

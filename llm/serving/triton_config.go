@@ -43,7 +43,8 @@ func (t *TritonModel) describe(m *onnx.Model, states []state) error {
 		for _, d := range typ.Dims {
 			x.Dims = append(x.Dims, roles.Number(d).Value)
 		}
-		if t.OneByOne == "" && (len(typ.Dims) == 0 || x.Dims[0] >= 0 || i > 0 && typ.Dims[0].Param != batch && !decoder) {
+		other := i > 0 && len(typ.Dims) > 0 && typ.Dims[0].Param != batch && !decoder
+		if t.OneByOne == "" && (len(typ.Dims) == 0 || x.Dims[0] >= 0 || other) {
 			t.OneByOne = fmt.Sprintf("%q has no batch of any size as its first axis that all have", v.Name)
 		}
 		if len(typ.Dims) == 0 {

@@ -173,6 +173,19 @@ class Apply(Test):
             mojo_patch.apply_folder(out / "none", self.temp / "other")
 
 
+    def test_export(self):
+        options = {"cache": "static=32", "past_length": "rows", "last_logits": True, "verify": "off"}
+        mojo_patch.apply(CACHED, self.patched, assume_available=True, **options)
+        folder = mojo_patch.export_genai(self.patched, self.temp / "folder", MODELS / "smollm2")
+        self.assertEqual((folder.batch, folder.cache, folder.context_length), ("any", "shared", 32))
+        self.assertEqual(sorted(os.listdir(folder.folder)), sorted(folder.files))
+        model = mojo_patch.export_triton(self.patched, self.temp / "repository", name="decoder", max_batch_size=2)
+        self.assertEqual([s.output for s in model.states[-1:]], ["present_length"])
+        self.assertTrue((self.temp / "repository" / "decoder" / "config.pbtxt").exists())
+        with self.assertRaisesRegex(mojo_patch.MojoPatchError, "is there already"):
+            mojo_patch.export_genai(self.patched, self.temp / "folder", MODELS / "smollm2")
+
+
 class InMemory(Test):
     def same_as_file(self, model, name, **options):
         """Patches a model in memory, which must change neither it nor the result that files give."""

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
     from ._command import find_program
     from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
+    from ._export import export_genai, export_triton
     from ._libraries import get_library_path
-    from ._reports import Difference, Inspection, KernelTrial, Report, Site
+    from ._reports import Difference, GenAIFolder, Inspection, KernelTrial, Report, Site, TritonModel
     from ._session import session
 
     __version__: str
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckFailed",
     "Difference",
+    "GenAIFolder",
     "Inspection",
     "KernelTrial",
     "MojoPatchError",
@@ -34,12 +36,15 @@ __all__ = [
     "NothingFused",
     "Report",
     "Site",
+    "TritonModel",
     "__version__",
     "apply",
     "apply_folder",
     "apply_kernel",
     "apply_model",
     "diff",
+    "export_genai",
+    "export_triton",
     "find_program",
     "get_library_path",
     "inspect",
@@ -58,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        for module in ("_errors", "_libraries", "_session", "_command", "_apply", "_reports"):
+        for module in ("_errors", "_libraries", "_session", "_command", "_apply", "_export", "_reports"):
             value = getattr(import_module("." + module, __name__), name, None)
             if value is not None:
                 globals()[name] = value

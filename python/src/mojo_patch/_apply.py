@@ -85,7 +85,7 @@ def apply(model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOp
 
     model is a path, an onnx.ModelProto or what torch.onnx.export returns.
     """
-    arguments = _flags("apply", options, ApplyOptions)
+    arguments = flags("apply", options, ApplyOptions)
     if output is not None:
         arguments.append(f"--output={os.fspath(output)}")
     elif not isinstance(model, (str, os.PathLike)):
@@ -96,7 +96,7 @@ def apply(model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOp
 
 def match(model: Model, **options: Unpack[ApplyOptions]) -> Report:
     """Reports what apply would do, and writes nothing."""
-    arguments = _flags("match", options, ApplyOptions)
+    arguments = flags("match", options, ApplyOptions)
     with staged(model) as path:
         return read(Report, run("match", arguments, [path], options.get("progress")))
 
@@ -118,7 +118,7 @@ def apply_model(
     """
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
         given = Staged(model, folder, data_folder)
-        arguments = _flags("apply_model", options, ApplyOptions)
+        arguments = flags("apply_model", options, ApplyOptions)
         output = os.path.join(folder, "patched.onnx")
         arguments += [f"--output={output}", "--allow-links"]
         report = read(Report, run("apply", arguments, [given.path], options.get("progress")))
@@ -150,7 +150,7 @@ def diff(
     model: Path, other: Optional[Path] = None, *, golden: Optional[Path] = None, **options: Unpack[DiffOptions]
 ) -> Difference:
     """Compares the outputs of two models, or of models with those of golden. What differs does not raise."""
-    arguments = _flags("diff", options, DiffOptions)
+    arguments = flags("diff", options, DiffOptions)
     if golden is not None:
         arguments.append(f"--golden={os.fspath(golden)}")
     models = [os.fspath(m) for m in (model, other) if m is not None]
@@ -172,9 +172,9 @@ def scan_all_kernels() -> Dict[str, List[KernelTrial]]:
     return kernels
 
 
-def _flags(function: str, options: Any, known: Type[Any]) -> List[str]:
+def flags(function: str, options: Any, known: Type[Any]) -> List[str]:
     """Turns keyword arguments into the program's flags."""
-    flags: List[str] = []
+    made: List[str] = []
     for name, value in options.items():
         if name not in known.__annotations__:
             there_are = ", ".join(known.__annotations__)
@@ -183,13 +183,13 @@ def _flags(function: str, options: Any, known: Type[Any]) -> List[str]:
         if name == "progress" or value is None or value is False:
             continue
         if value is True:
-            flags.append(flag)
+            made.append(flag)
         elif isinstance(value, dict):
             between = ":" if name in ("atol", "rtol") else "="
-            flags += [f"{flag}={key}{between}{v}" for key, v in value.items()]
+            made += [f"{flag}={key}{between}{v}" for key, v in value.items()]
         elif isinstance(value, (list, tuple, set, frozenset)):
             values = [os.fspath(v) for v in value]
-            flags += [f"{flag}={','.join(values)}"] if name == "kernels" else [f"{flag}={v}" for v in values]
+            made += [f"{flag}={','.join(values)}"] if name == "kernels" else [f"{flag}={v}" for v in values]
         else:
-            flags.append(f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
-    return flags
+            made.append(f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
+    return made

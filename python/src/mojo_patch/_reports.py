@@ -417,3 +417,50 @@ class KernelTrial:
     types: List[str] = field(default_factory=list)
     max_rel: Optional[float] = None
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class GenAIFolder:
+    """A folder for onnxruntime-genai. computed are inputs of the model that its graph makes of what genai gives."""
+
+    folder: str
+    files: List[str]
+    fused_ops: int
+    layers: int
+    cache: str  # "shared": past and present are one buffer, or "appended"
+    context_length: int
+    batch: str  # "any" or "one"
+    eos_token_id: List[int]
+    one_because: str = ""
+    computed: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a request. Of a model that is batched dims are those behind the batch's; -1 is any."""
+
+    name: str
+    data_type: str
+    dims: List[int]
+
+
+@dataclass(frozen=True)
+class State(Tensor):
+    """An input that takes what an output gave for the request before."""
+
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class TritonModel:
+    """A model in a repository of Triton Inference Server. states are what the server keeps for each sequence."""
+
+    repository: str
+    name: str
+    files: List[str]
+    fused_ops: int
+    max_batch_size: int
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    one_by_one: str = ""
+    states: List[State] = field(default_factory=list)
