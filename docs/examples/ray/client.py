@@ -14,7 +14,7 @@ import urllib.request
 log = logging.getLogger("client")
 
 
-def generate(url, request, tries=10, timeout=60):
+def generate(url, request, tries=10, timeout=120):
     """Yields events. Where a connection breaks, asks for what is behind the tokens that have come."""
     tokens = []
     for attempt in range(tries):

@@ -214,13 +214,13 @@ def soak(options, folder):
         for name, kill in [("replica", kill_replica), ("node", kill_node)]:
             if options.kill:
                 before = resumptions(folder) + reconnections.count
+                print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is killed")
                 kill(cluster)
-                print(f"{name} killed after {clients.counts['answers']} answers")
                 wait("a request that goes on elsewhere", lambda: resumptions(folder) + reconnections.count > before)
                 wait("another replica", lambda: replicas(cluster))
             time.sleep(options.seconds / 3)
         rate = clients.events / (time.monotonic() - begin)
-        print(len(replicas(cluster)), "replicas at the end")
+        print("replicas at the end:", len(replicas(cluster)))
         clients.finish()
         print(f"{resumptions(folder)} requests went on at another replica, {reconnections.count} were sent again")
     return clients, rate
