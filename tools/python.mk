@@ -40,6 +40,16 @@ $(VENV)/.wheel: $(REQUIREMENTS)/wheel.txt | $(VENV)/.installed
 	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
 	@touch $@
 
+# ray has wheels for some systems and Pythons alone: without it, its tests are passed over.
+RAY_VENV := $(BUILD)/ray-venv
+RAY_SOAK ?= --clients 20 --seconds 6 --max-tokens 100
+$(RAY_VENV)/.installed: $(REQUIREMENTS)/ray.txt | $(VENV)/.installed
+	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv --without-pip $(RAY_VENV)
+	@echo "installing $< into $(RAY_VENV)"
+	@$(VENV)/bin/python -m pip --python $(RAY_VENV)/bin/python $(PIP_INSTALL) --no-deps -r $< || \
+		echo "ray cannot be installed here (see above)" >&2
+	@touch $@
+
 # The onnxruntime that `make fetch` puts into the user's cache folder.
 FETCHED := $(BUILD)/.onnxruntime
 $(FETCHED): tools/fetch-onnxruntime.sh

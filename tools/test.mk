@@ -8,15 +8,16 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
 # as much as they work, the longest ones first.
 TEST_STEPS := test-kernels test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel test-examples \
-	test-fetch check test-docs
+	test-ray test-fetch check test-docs
 TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
-	$(CANN_VENV)/.installed
+	$(CANN_VENV)/.installed $(RAY_VENV)/.installed
 # Both build in build/kernels: there one waits for the other.
 ifdef STEPS
 test-cann: | test-cuda
 endif
 
-.PHONY: test-go test-quick test-kernels test-isa test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
+.PHONY: test-go test-quick test-kernels test-isa test-zoo test-arm64 test-wheel test-examples test-ray test-fetch \
+	test-docs
 
 # `make check` vets the tests too, with all that go vet knows.
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
@@ -74,6 +75,15 @@ bench-python: $(WHEEL_DONE) ## what the module costs beside the command
 
 test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
 	@$(TEST_ENV) docs/examples/test.sh
+
+# A cluster of two nodes on the loopback addresses, which takes a while to start; its clients ask for a few seconds.
+test-ray: all $(FETCHED) | $(RAY_VENV)/.installed ## docs/examples/ray: a replica and a node are killed, nothing is lost
+	@rm -rf $(BUILD)/ray && mkdir -p $(BUILD)/ray/bin && cp -R python/src/mojo_patch $(BUILD)/ray/
+	@cp $(LIBRARY) $(BUILD)/ray/mojo_patch/ && ln -s $(abspath $(BIN)) $(BUILD)/ray/bin/
+	@if [ -e $(RAY_VENV)/bin/serve ]; then echo "docs/examples/ray"; \
+		$(TEST_ENV) PYTHONPATH=$(CURDIR)/$(BUILD)/ray $(RAY_VENV)/bin/python docs/examples/ray/soak.py \
+			models/llama-kv-dynamo-fp32.onnx $(RAY_SOAK); \
+	else echo "docs/examples/ray: skipped, ray is not installed"; fi
 
 test-fetch: all ## tools/fetch-onnxruntime.sh, and the program in the library of the npm package
 	@tools/test-fetch.sh

@@ -26,4 +26,8 @@ fast = ORTModelForCausalLM.from_pretrained(patched, session_options=options)
 torch.set_grad_enabled(False)
 ids = torch.arange(14).reshape(2, 7)
 difference = float((fast(input_ids=ids, attention_mask=torch.ones_like(ids)).logits - model(ids).logits).abs().max())
+tokens = [m.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False, eos_token_id=None)
+          for m in (fast, model)]
+if not torch.equal(*tokens):
+    sys.exit(f"generates {tokens[0]}, and PyTorch {tokens[1]}")
 print(f"{sum(r.fused for r in reports.values())} sites fused, largest difference from PyTorch {difference:.1g}")

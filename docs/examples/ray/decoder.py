@@ -1,0 +1,80 @@
+"""Greedy decoding of several sequences at once, each of its own length, in buffers that onnxruntime writes in place.
+
+The model is one of: mojo-patch apply MODEL -o PATCHED --last-logits --cache static --past-length=rows
+"""
+
+import mojo_patch
+import numpy as np
+import onnxruntime as ort
+
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+class Decoder:
+    """Rows 0 to len(lengths) hold a sequence each. start adds a row, step a token to each, stop takes a row away."""
+
+    def __init__(self, model, rows, room, threads=0):
+        options = ort.SessionOptions()
+        options.log_severity_level = 3  # errors
+        options.intra_op_num_threads = threads  # 0: as many as there are cores
+        self.session = mojo_patch.session(model, options, ["CPUExecutionProvider"])
+        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+        self.has_positions = any(x.name == "position_ids" for x in inputs)
+        # [rows, heads, room, width], where some exporters have numbers as text
+        pasts = [x for x in inputs if len(x.shape) == 4]
+        if not pasts or not any(x.name == "past_length" for x in inputs):
+            raise ValueError(f"{model} has no cache in place: apply --cache static --past-length=rows")
+        presents = [x.name for x in outputs if len(x.shape) == 4]
+        self.logits = next(x.name for x in outputs if len(x.shape) == 3)
+        self.caches = [
+            (past.name, present, np.zeros([rows, int(past.shape[1]), room, int(past.shape[3])], TYPES[past.type]))
+            for past, present in zip(pasts, presents)
+        ]
+        self.rows, self.room = rows, room
+        self.lengths, self.last = [], []  # of each sequence: how many tokens are in the cache, and the one behind them
+
+    def start(self, ids):
+        """Adds a sequence and returns the first token behind it."""
+        self.lengths.append(0)
+        try:
+            [token] = self._run([ids], len(self.last))
+        except Exception:
+            self.lengths.pop()
+            raise
+        self.last.append(token)
+        return token
+
+    def step(self):
+        """Returns the next token of each sequence."""
+        self.last = self._run([[token] for token in self.last], 0)
+        return self.last
+
+    def stop(self, row):
+        """Takes a sequence away; the last one moves into its place."""
+        for _, _, buffer in self.caches:
+            buffer[row, :, : self.lengths[-1]] = buffer[len(self.lengths) - 1, :, : self.lengths[-1]]
+        for values in self.lengths, self.last:
+            values[row] = values[-1]
+            values.pop()
+
+    def _run(self, ids, first):
+        """Feeds the rows from first on one list of ids each, and returns the likeliest token behind each."""
+        ids = np.array(ids, np.int64)
+        rows = slice(first, first + len(ids))
+        past = np.array(self.lengths[rows], np.int64)
+        total = past + ids.shape[1]
+        binding = self.session.io_binding()
+        binding.bind_cpu_input("input_ids", ids)
+        binding.bind_cpu_input("past_length", past)
+        binding.bind_cpu_input("attention_mask", (np.arange(self.room) < total[:, None]).astype(np.int64))
+        if self.has_positions:
+            binding.bind_cpu_input("position_ids", past[:, None] + np.arange(ids.shape[1]))
+        binding.bind_output(self.logits)
+        for past_name, present_name, buffer in self.caches:
+            view = buffer[rows]
+            where = ("cpu", 0, view.dtype, view.shape, view.ctypes.data)
+            binding.bind_input(past_name, *where)
+            binding.bind_output(present_name, *where)
+        self.session.run_with_iobinding(binding)
+        self.lengths[rows] = total.tolist()
+        return binding.get_outputs()[0].numpy()[:, -1].argmax(-1).tolist()

@@ -1,0 +1,176 @@
+"""Serves a patched decoder with Ray Serve: serve run serve.yaml --working-dir docs/examples/ray
+
+A request is JSON: {"ids": […] or "prompt": "…", "max_tokens": 64}. The answer is a stream of server-sent events, one
+for each token, {"token": 5, "text": "…"}, and [DONE] at the end. A client whose stream broke asks again, with "tokens":
+[…], those that it has, and is sent the ones behind them (client.py): greedy decoding finds the same.
+"""
+
+import asyncio
+import json
+import logging
+import pathlib
+from collections import deque
+from dataclasses import dataclass, field
+
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+
+from decoder import Decoder
+
+log = logging.getLogger("ray.serve")
+
+
+@dataclass(eq=False)
+class Sequence:
+    ids: list
+    max_tokens: int
+    stop: list
+    tokens: asyncio.Queue = field(default_factory=asyncio.Queue)  # and None, or the exception that ends them
+    left: bool = False  # nobody waits for further tokens
+
+    def send(self, token):
+        self.tokens.put_nowait(token)
+        self.max_tokens -= 1
+        if self.max_tokens == 0 or token in self.stop:
+            self.end(None)
+
+    def end(self, reason):
+        self.tokens.put_nowait(reason)
+        self.left = True
+
+
+@serve.deployment
+class Model:
+    """Batches continuously: a request joins the others at the next step, and leaves with its last token."""
+
+    def __init__(self, decoder, *args):
+        self.decoder = decoder(*args)
+        self.waiting, self.running = deque(), []  # the sequence of each row
+        self.wake = asyncio.Event()
+        self.loop = asyncio.get_running_loop().create_task(self.decode())
+
+    async def generate(self, ids, max_tokens, stop):
+        self.check_health()
+        sequence = Sequence(ids, max_tokens, stop)
+        self.waiting.append(sequence)
+        self.wake.set()
+        try:
+            while (token := await sequence.tokens.get()) is not None:
+                if isinstance(token, Exception):
+                    raise token
+                yield token
+        finally:
+            sequence.left = True
+
+    async def decode(self):
+        try:
+            while True:
+                if not self.waiting and not self.running:
+                    self.wake.clear()
+                    await self.wake.wait()
+                await self.step()
+        except Exception as e:
+            for sequence in (*self.running, *self.waiting):
+                sequence.end(e)
+            raise
+
+    async def step(self):
+        """Has each sequence that runs go on by a token, and new ones begin where there are rows."""
+        if self.running:
+            for sequence, token in zip(self.running, await asyncio.to_thread(self.decoder.step)):
+                sequence.send(token)
+        while self.waiting and len(self.running) < self.decoder.rows:
+            sequence = self.waiting.popleft()
+            if sequence.left:
+                continue
+            try:
+                token = await asyncio.to_thread(self.decoder.start, sequence.ids)
+            except Exception as e:  # ids that the model does not have
+                sequence.end(e)
+            else:
+                self.running.append(sequence)
+                sequence.send(token)
+        for row in reversed(range(len(self.running))):
+            if self.running[row].left:
+                self.decoder.stop(row)  # which moves the last one here
+                self.running[row] = self.running[-1]
+                self.running.pop()
+
+    def check_health(self):
+        """Raises where this replica is to be replaced."""
+        if self.loop.done():
+            raise RuntimeError("decoding has ended") from self.loop.exception()
+
+
+@serve.deployment
+class Ingress:
+    """Answers over HTTP, and takes a request to another replica where one is lost, from the token it has reached."""
+
+    def __init__(self, model, room, folder=None, tries=10):
+        self.model = model.options(stream=True)
+        self.room, self.tries = room, tries
+        self.tokenizer, self.stop = None, []
+        if folder:
+            from tokenizers import Tokenizer
+
+            folder = pathlib.Path(folder)
+            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            stop = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
+            self.stop = stop if isinstance(stop, list) else [stop]
+
+    async def __call__(self, http: Request):
+        try:
+            request = await http.json()
+            ids = request["ids"] if "ids" in request else self.tokenizer.encode(request["prompt"]).ids
+            tokens, stop = list(request.get("tokens", [])), request.get("stop", self.stop)
+            max_tokens = request.get("max_tokens", 64)
+            if not all(isinstance(x, int) for x in (*ids, *tokens, *stop, max_tokens)) or not ids or max_tokens < 1:
+                raise ValueError("ids, tokens and stop are lists of whole numbers, max_tokens is one above 0")
+            if len(ids) + max_tokens > self.room:
+                raise ValueError(f"{len(ids)} tokens and {max_tokens} more: there is room for {self.room}")
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            return JSONResponse({"error": f"not a request: {e!r}"}, 400)
+        return StreamingResponse(self.events(ids, max_tokens, stop, tokens), media_type="text/event-stream")
+
+    async def events(self, ids, max_tokens, stop, tokens):
+        to_text = self.text_stream(tokens)
+        async for token in self.go_on(ids, max_tokens, stop, tokens):
+            yield f"data: {json.dumps({'token': token, **to_text(token)})}\n\n"
+        yield "data: [DONE]\n\n"
+
+    def text_stream(self, tokens):
+        """Returns what makes text of the tokens behind some: a character may have several tokens."""
+        if not self.tokenizer:
+            return lambda token: {}
+        from tokenizers.decoders import DecodeStream
+
+        stream = DecodeStream(skip_special_tokens=True)
+        for token in tokens:
+            stream.step(self.tokenizer, token)
+        return lambda token: {"text": stream.step(self.tokenizer, token) or ""}
+
+    async def go_on(self, ids, max_tokens, stop, tokens):
+        """Appends to tokens and yields what it appends."""
+        for attempt in range(self.tries):
+            if len(tokens) >= max_tokens or tokens and tokens[-1] in stop:
+                return
+            try:
+                async for token in self.model.generate.remote(ids + tokens, max_tokens - len(tokens), stop):
+                    tokens.append(token)
+                    yield token
+                return
+            except RayTaskError:  # the model's own errors
+                raise
+            except RayError as e:  # the replica or its node is gone
+                if attempt + 1 == self.tries:
+                    raise
+                log.warning("going on at token %d with another replica: %s", len(tokens), type(e).__name__)
+                await asyncio.sleep(0.1 * 2 ** min(attempt, 5))
+
+
+def build(args):
+    """The application; args are those of serve.yaml."""
+    model = Model.bind(Decoder, args["model"], args["rows"], args["room"], args["threads"])
+    return Ingress.bind(model, args["room"], args.get("tokenizer"))
