@@ -439,6 +439,8 @@ func (n *rotationReader) rotates(rot *Rotation, pairs []pair, first int) bool {
 		}
 	}
 	rot.Cos, rot.Sin = *cosines, *sines
+	// Tables that are given, and not made here, are those of the angle itself.
 	rot.Sin.Negative = sign < 0
-	return n.ofOneAngle(cosines, sines)
+	return n.ofOneAngle(cosines, sines) &&
+		(sign > 0 || sines.Value.Constant() != nil || n.tabular(sines.Value))
 }
