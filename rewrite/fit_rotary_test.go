@@ -39,26 +39,26 @@ func half(i int) (j int, sign float32) {
 func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value { return b.Op("Concat", v, v, onnx.IntAttr("axis", -1)) }
 
 var fittedRotations = []fitted{
-	{"product with a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	{"a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("MatMul", x, signs(b, half))
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
 	})},
-	{"Einsum with a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	{"Einsum", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("Einsum", x, signs(b, half), twice(b, sin), equation("bsc,cd,sd->bsd"))
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), turned)
 	})},
-	{"roll with a table of signs", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	{"roll", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		h := b.Ops(2, "Split", x, onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
 		rolled := b.Op("Concat", h[1], h[0], onnx.IntAttr("axis", -1))
 		table := b.Op("Mul", twice(b, sin), b.Floats([]int64{channels}, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1))
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", rolled, table))
 	})},
-	{"pairs times matrices", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	{"pairs", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		last := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{-1}) }
 		row := func(v, w *onnx.Value) *onnx.Value {
 			return last(b.Op("Concat", last(v), last(w), onnx.IntAttr("axis", -1)))
 		}
-		matrices := b.Op("Concat", row(cos, b.Op("Neg", sin)), row(sin, cos), onnx.IntAttr("axis", -1)) // [s, c, in, out]
+		matrices := b.Op("Concat", row(cos, b.Op("Neg", sin)), row(sin, cos), onnx.IntAttr("axis", -1))
 		pairs := b.Op("Reshape", x, []int64{0, 0, channels / 2, 2})
 		y := b.Op("Einsum", pairs, matrices, equation("bsci,scio->bsco"))
 		return b.Op("Reshape", y, []int64{0, 0, channels})

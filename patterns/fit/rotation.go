@@ -118,13 +118,13 @@ func (f *finder) rotationAt(seed *onnx.Node, known readings[Rotation], tried map
 		tried[y] = true
 		for _, x := range f.alikeBefore(y) {
 			for _, r := range f.rotated(x, y) {
-				n, _ := known.of(f, r, f.readRotation, func(of *Rotation, stands func(*onnx.Value) *onnx.Value) *Rotation {
+				own := func(of *Rotation, stands func(*onnx.Value) *onnx.Value) *Rotation {
 					n := *of
 					n.X, n.Y, n.Nodes = stands(n.X), r.result, r.nodes
 					n.Cos.Value, n.Sin.Value = stands(n.Cos.Value), stands(n.Sin.Value)
 					return &n
-				})
-				if n != nil {
+				}
+				if n, _ := known.of(f, r, f.readRotation, own); n != nil {
 					f.take(r)
 					return n
 				}
@@ -439,6 +439,8 @@ func (n *rotationReader) rotates(rot *Rotation, pairs []pair, first int) bool {
 		}
 	}
 	rot.Cos, rot.Sin = *cosines, *sines
+	// Tables that are given, and not made here, are those of the angle itself.
 	rot.Sin.Negative = sign < 0
-	return n.ofOneAngle(cosines, sines)
+	return n.ofOneAngle(cosines, sines) &&
+		(sign > 0 || sines.Value.Constant() != nil || n.tabular(sines.Value))
 }
