@@ -26,8 +26,8 @@ type taken struct {
 	value *onnx.Value
 }
 
-// fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each output
-// that was taken: it may be one that the op must have.
+// fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each
+// output that was taken: it may be one that the op must have.
 func (w *writer) fill(dead map[*onnx.Node]bool) {
 	for _, t := range w.taken {
 		if !dead[t.from] && t.from.OutputValue(t.index) == nil {

@@ -38,7 +38,7 @@ test-quick: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go test
 
 test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and compare with PyTorch: build/zoo.md
 	@echo "the bundled models, patched and run"
-	@rm -f $(BUILD)/zoo.md; for d in models models/broken models/near; do \
+	@rm -f $(BUILD)/zoo.md; for d in models models/broken models/near models/toolchains; do \
 		$(TEST_ENV) $(GO) run ./bench/zoo $$d >>$(BUILD)/zoo.md || { cat $(BUILD)/zoo.md; exit 1; }; \
 		tail -1 $(BUILD)/zoo.md; done
 

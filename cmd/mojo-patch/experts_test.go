@@ -66,3 +66,21 @@ func TestNearMisses(t *testing.T) {
 		})
 	}
 }
+
+// TestToolchains patches models of JAX, TensorFlow, spox and onnxscript: every block is found, without a flag, and they
+// give their framework's outputs.
+func TestToolchains(t *testing.T) {
+	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
+		t.Skip("needs onnxruntime and the kernel library: make fetch all")
+	}
+	for name, want := range bundledIn(t, "toolchains", 5) {
+		t.Run(name, func(t *testing.T) {
+			model := filepath.Join("..", "..", "models", "toolchains", name+".onnx")
+			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--golden",
+				strings.TrimSuffix(model, ".onnx")+".npz")
+			if got := fusedBlocks(r); got != want {
+				t.Errorf("fused %+v, there are %+v", got, want)
+			}
+		})
+	}
+}

@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Composed lists kinds whose spellings are not chosen from a list of forms: each step of a block's formula is written by
-// an identity of algebra, whose own steps are written by others in turn. What comes out need never have been written by
-// an exporter, so a pattern need not know it; Pattern is the op that it is to become.
+// Composed lists kinds whose spellings are not chosen from a list of forms: each step of a block's formula is written
+// by an identity of algebra, whose own steps are written by others in turn. What comes out need never have been written
+// by an exporter, so a pattern need not know it; Pattern is the op that it is to become.
 func Composed() []Kind {
 	return []Kind{
 		{composed + "RMSNorm", "RMSNorm", "", 13, writeComposedNorm},
@@ -184,8 +184,8 @@ func writeComposedNorm(w *writer) []*onnx.Value {
 	case a.outside("x centred"):
 		x = a.op("Sub", x, a.times(a.over(x), 1/count))
 	case a.wrong("first axis in place of the last"):
-		return []*onnx.Value{a.product(x, scale, a.inverseRoot(a.plus(a.reduce("ReduceMean", a.square(x), []int64{0}, true),
-			a.number(epsilon))))}
+		mean := a.reduce("ReduceMean", a.square(x), []int64{0}, true)
+		return []*onnx.Value{a.product(x, scale, a.inverseRoot(a.plus(mean, a.number(epsilon))))}
 	case a.wrong("epsilon outside the root"):
 		return []*onnx.Value{a.product(x, scale, a.op("Reciprocal", a.plus(a.root(a.times(a.squares(x), 1/count)),
 			a.number(epsilon))))}

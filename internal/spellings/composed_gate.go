@@ -12,7 +12,8 @@ func (a *algebra) logistic(x *onnx.Value) *onnx.Value {
 	case 0: // (1 + tanh(x/2)) / 2
 		return a.times(a.plus(a.op("Tanh", a.times(x, 0.5)), a.number(1)), 0.5)
 	case 1: // the first of a softmax of x and nothing
-		pair := a.op("Concat", a.op("Unsqueeze", x, a.ints(-1)), a.op("Unsqueeze", a.op("Mul", x, a.number(0)), a.ints(-1)),
+		nothing := a.op("Mul", x, a.number(0))
+		pair := a.op("Concat", a.op("Unsqueeze", x, a.ints(-1)), a.op("Unsqueeze", nothing, a.ints(-1)),
 			onnx.IntAttr("axis", -1))
 		return a.op("Gather", a.op("Softmax", pair, onnx.IntAttr("axis", -1)), a.constant(scalarInt(0)),
 			onnx.IntAttr("axis", -1))
@@ -82,9 +83,9 @@ func writeComposedGate(w *writer) []*onnx.Value {
 		by = a.logistic(gate)
 	}
 	switch {
-	case a.wrong("one less the activation's factor"):
+	case a.outside("one less the activation's factor"):
 		by = a.op("Sub", a.number(1), by)
-	case a.wrong("the factor squared"):
+	case a.outside("the factor squared"):
 		by = a.square(by)
 	case a.outside("up passed through tanh"):
 		up = a.op("Tanh", up)

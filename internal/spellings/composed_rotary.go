@@ -114,8 +114,8 @@ func writeComposedRotary(w *writer) []*onnx.Value {
 		return []*onnx.Value{a.plus(a.product(x, cos), a.negative(a.product(a.turned(a.negative(x), pairs), sin)))}
 	case 3: // numbers before and behind
 		k := choose(w, 2.0, 0.5)
-		return []*onnx.Value{a.times(a.plus(a.product(a.times(x, k), cos), a.product(a.turned(a.times(x, k), pairs), sin)),
-			1/k)}
+		x = a.times(x, k)
+		return []*onnx.Value{a.times(a.plus(a.product(x, cos), a.product(a.turned(x, pairs), sin)), 1/k)}
 	}
 	return []*onnx.Value{a.plus(a.product(x, cos), a.product(a.turned(x, pairs), sin))}
 }

@@ -242,8 +242,8 @@ def _():
     return (lambda x: mixture(x)), tokens
 
 
-@moe("near-capacity", router=1)
-def _():  # at most two tokens for an expert: no function of the choice alone
+@moe("capacity-in-weights")
+def _():  # at most two tokens for an expert: the weights of others become zero before the experts
     router, wg, wu, wd = experts("capacity")
 
     def layer(x):
@@ -370,6 +370,6 @@ def block(x, positions):
     return layer(x, positions, BLOCK)
 
 
-@decoder("functions", rmsnorm=4, rope=4, glu=2)
-def _():
+@decoder("functions", rmsnorm=2, rope=2, glu=1)
+def _():  # of one function, called twice, whose blocks the file has once
     return (lambda x, positions: block(block(x, positions), positions)), static
