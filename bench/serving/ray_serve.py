@@ -11,7 +11,6 @@ import collections
 import logging
 import os
 import pathlib
-import secrets
 import socket
 import statistics
 import sys
@@ -34,11 +33,11 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=49152)
     options = parser.parse_args()
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32),
-                      PYTHONPATH=os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]))
+    import soak
+
+    os.environ.update(soak.RAY, PYTHONPATH=os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]))
     import ray
     import serve
-    import soak
     from exported import Batches
     from ray import serve as ray_serve
 
@@ -46,8 +45,7 @@ def main():
 
     questions = soak.make_questions(os.path.abspath(options.exported), 16, options.max_tokens, options.vocabulary)
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as temp:
-        ray.init(num_cpus=20, include_dashboard=False, _node_ip_address=soak.LOOPBACK, _temp_dir=temp,
-                 logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(num_cpus=20, include_dashboard=False, _temp_dir=temp, logging_level=logging.ERROR, log_to_driver=False)
         try:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]

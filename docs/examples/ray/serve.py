@@ -123,6 +123,8 @@ class Ingress:
     async def __call__(self, http: Request):
         try:
             request = await http.json()
+            if "ids" not in request and not self.tokenizer:
+                raise ValueError("there is no tokenizer here: give ids")
             ids = request["ids"] if "ids" in request else self.tokenizer.encode(request["prompt"]).ids
             tokens, stop = list(request.get("tokens", [])), request.get("stop", self.stop)
             max_tokens = request.get("max_tokens", 64)

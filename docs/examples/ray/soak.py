@@ -31,7 +31,13 @@ import yaml
 HERE = pathlib.Path(__file__).resolve().parent
 NEAR_TIE = 1e-3  # behind a choice with less of a margin another order of additions may go on otherwise
 
-LOOPBACK = "127.0.0.2"  # Ray takes 127.0.0.1 for the machine's address in its network
+# As on macOS, Ray listens on the loopback address alone. It asks for a token, and sends its makers no statistics.
+RAY = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+}
 
 
 def run(*command, **environment):
@@ -92,7 +98,7 @@ def two_nodes(folder, cpus):
     """Starts a cluster of two nodes with so many CPUs each."""
     from ray.cluster_utils import Cluster
 
-    node = {"node_ip_address": LOOPBACK, "object_store_memory": 80 << 20, "num_cpus": cpus}
+    node = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20, "num_cpus": cpus}
     cluster = Cluster()
     try:
         cluster.add_node(include_dashboard=False, include_log_monitor=False, no_monitor=True,
@@ -266,8 +272,7 @@ def main():
     parser.add_argument("--limit", type=int, default=600, help="seconds after which it gives up")
     options = parser.parse_args()
     options.max_replicas = options.max_replicas or options.replicas
-    # No usage statistics to Ray's makers, and a secret of this cluster alone.
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    os.environ.update(RAY)  # before Ray is imported
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"not done in {options.limit} s"))
