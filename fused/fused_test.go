@@ -2,12 +2,38 @@ package fused
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
+
+// TestBuildFolders: inside a module they go up to its root, elsewhere there is one alone.
+func TestBuildFolders(t *testing.T) {
+	root := t.TempDir()
+	inner := filepath.Join(root, "a", "b")
+	if err := os.MkdirAll(inner, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(inner)
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, top := filepath.Join(wd, "build"), filepath.Dir(filepath.Dir(wd))
+	if got := buildFolders(); !slices.Equal(got, []string{own}) {
+		t.Errorf("outside of a module: %v", got)
+	}
+	if err := os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{own, filepath.Join(top, "a", "build"), filepath.Join(top, "build")}
+	if got := buildFolders(); !slices.Equal(got, want) {
+		t.Errorf("inside of a module: %v, want %v", got, want)
+	}
+}
 
 func normAttrs(axis int64, epsilon float32, after int64) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon),

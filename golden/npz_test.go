@@ -104,6 +104,18 @@ func TestNPZRoundTrip(t *testing.T) {
 	}
 }
 
+// TestNPYHeader: a header may have 65,536 bytes, and no more.
+func TestNPYHeader(t *testing.T) {
+	for length, ok := range map[int]bool{1 << 16: true, 1<<16 + 1: false} {
+		h := "{'descr': '|i1', 'fortran_order': False, 'shape': (1,), }"
+		h += strings.Repeat(" ", length-len(h)-1) + "\n"
+		text := "\x93NUMPY\x02\x00" + string([]byte{byte(length), byte(length >> 8), byte(length >> 16), 0}) + h + "a"
+		if _, err := golden.Load(npz(t, map[string]string{"x.npy": text}), model(onnx.Int8)); (err == nil) != ok {
+			t.Errorf("a header of %d bytes: %v", length, err)
+		}
+	}
+}
+
 // TestNPZOfEightBitFloats: an array of them does not say which they are, and the model does.
 func TestNPZOfEightBitFloats(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npz")

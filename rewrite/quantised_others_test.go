@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,32 @@ func (m *otherModel) random(typ onnx.DataType, dims ...int) *onnx.Value {
 		m.t.Fatal(err)
 	}
 	return m.Model.Graph.AddInitializer(c)
+}
+
+// TestReadAlike finds each way in which two nodes that read the same elements may differ.
+func TestReadAlike(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(m *otherModel, o *onnx.Node)
+		alike  bool
+	}{
+		"the same": {func(*otherModel, *onnx.Node) {}, true},
+		"domain":   {func(_ *otherModel, o *onnx.Node) { o.Domain = "other" }, false},
+		"op":       {func(_ *otherModel, o *onnx.Node) { o.OpType = "GatherBlockQuantized" }, false},
+		"scales":   {func(m *otherModel, o *onnx.Node) { o.SetInput(2, m.random(m.typ, 21, 1)) }, false},
+		"zeros":    {func(m *otherModel, o *onnx.Node) { o.SetInput(3, m.random(onnx.Uint8, 21, 1)) }, false},
+		"block":    {func(_ *otherModel, o *onnx.Node) { o.SetAttr(onnx.IntAttr("block_size", 64)) }, false},
+	} {
+		m := newOther(t, onnx.Float)
+		m.nBits(4, 32, 32, nil)
+		n := m.Model.Graph.Nodes[0]
+		o := m.Model.Graph.AddNode(n.OpType, slices.Clone(n.Inputs), []*onnx.Value{m.Model.Graph.NewValue("z")},
+			slices.Clone(n.Attributes)...)
+		o.Domain = n.Domain
+		c.change(m, o)
+		if err := readAlike(n, storedCodes(n)); (err == nil) != c.alike {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func (m *otherModel) nBits(bits, block, k int, zeros *onnx.Value, more ...*onnx.Value) {

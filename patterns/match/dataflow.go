@@ -119,7 +119,7 @@ func (g *View) Readers(v *onnx.Value) []*onnx.Node {
 		if n.Graph != g.Graph {
 			n = g.flow().owner[n.Graph]
 		}
-		if n != nil && (len(list) == 0 || !slices.Contains(list, n)) {
+		if n != nil && !slices.Contains(list, n) {
 			list = append(list, n)
 		}
 	}

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,6 +14,27 @@ func viewOf(b *onnxtest.Builder, outputs ...*onnx.Value) *View {
 		b.Output(v)
 	}
 	return New(b.Graph, infer.Analyze(b.Model), NewIndex(NewLanguage(nil)))
+}
+
+// TestReaders lists each reader once, and the node whose body reads a value.
+func TestReaders(t *testing.T) {
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, 4)
+	square, y := b.Op("Mul", x, x), b.Op("Exp", x)
+	branch := func(name string) *onnx.Attribute {
+		g := &onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph(name)}
+		g.Output(g.Op("Neg", x))
+		return onnx.GraphAttr(name, g.Graph)
+	}
+	z := b.Op("If", b.Input("c", onnx.Bool), branch("then_branch"), branch("else_branch"))
+	var ops []string
+	for _, n := range viewOf(b, square, y, z).Readers(x) {
+		ops = append(ops, n.OpType)
+	}
+	slices.Sort(ops)
+	if !slices.Equal(ops, []string{"Exp", "If", "Mul"}) {
+		t.Errorf("x is read by %v", ops)
+	}
 }
 
 // TestResolve goes back over nodes that change nothing, and over no others.

@@ -41,6 +41,15 @@ func TestInputDims(t *testing.T) {
 	}
 }
 
+// TestLeads: the first dimensions of two inputs that nothing joins are not one.
+func TestLeads(t *testing.T) {
+	b := newBuilder(20)
+	x, y := b.input("x", onnx.Float, "batch 8"), b.input("y", onnx.Float, "rows 8")
+	if f := Analyze(b.Model); f.SameShape(x, y) {
+		t.Errorf("%s and %s are taken for one shape", shapes(f, x), shapes(f, y))
+	}
+}
+
 func TestNamesThatAreNoExpressions(t *testing.T) {
 	for _, name := range []string{"batch-size", "a +", "+ a", "max(a, b)", "a b", "(a", "a - ", "seq"} {
 		if e := parseDim(name, func(n string) *symbol { return &symbol{name: n} }); e != nil {

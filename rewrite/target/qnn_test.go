@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -94,6 +95,11 @@ func TestQNNAttention(t *testing.T) {
 	}
 	open(t, qnn, attend{layouts: "hhhh", typ: bf16}.site().fixed(), "not bfloat16")
 	open(t, qnn, attend{layouts: "hhhh", causal: 1}.site(), "how many queries and keys there are is unknown")
+	grown := attend{layouts: "hhhh", causal: 1, keys: 5}.site()
+	past := grown.dims[fused.AttentionPastKey]
+	grown = grown.fixed()
+	grown.dims[fused.AttentionPastKey] = past
+	open(t, qnn, grown, "how many queries and keys there are is unknown")
 	open(t, qnn, attend{layouts: "hhhh", bias: true, causal: 1}.site().fixed(), "a bias and a mask")
 }
 

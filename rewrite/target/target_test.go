@@ -248,3 +248,13 @@ func TestLookup(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAccuracyLevel is 0 where nothing is said of products.
+func TestAccuracyLevel(t *testing.T) {
+	if l := (&Call{}).accuracyLevel(); l != 0 {
+		t.Errorf("%d without products", l)
+	}
+	if l := (&Call{Products: &Products{AccuracyLevel: 4}}).accuracyLevel(); l != 4 {
+		t.Errorf("%d, want 4", l)
+	}
+}
