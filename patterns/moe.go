@@ -200,10 +200,7 @@ func (b *expertsBuilder) placed(what Role, name string, s *moe.Stack) *onnx.Valu
 	}
 	list, dims, first := s.Blocks, s.Dims, s.Blocks[0]
 	source, total := b.source(what, name, first.Source), first.Source.Constant().Len()
-	steps := int64(0) // rows of the table from one expert to the next
-	if len(list) > 1 {
-		steps = list[1].Row - first.Row
-	}
+	steps := list[min(1, len(list)-1)].Row - first.Row // rows of the table from one expert to the next
 	even := total == first.Length*steps*int64(len(list)) && first.Row+first.Rows <= steps
 	for e, w := range list {
 		even = even && w.Source == first.Source && w.Length == first.Length && w.By == first.By &&

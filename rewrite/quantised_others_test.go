@@ -125,6 +125,10 @@ func TestOwnProducts(t *testing.T) {
 			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
 				m.random(onnx.Float, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
 		}, "Embedding", ""},
+		{"rows of bytes, float16", onnx.Float16, func(m *otherModel) {
+			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
+				m.random(onnx.Float16, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
+		}, "Embedding", ""},
 		{"rows of 4 bits in bytes, zero points", onnx.Float, func(m *otherModel) {
 			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
 				m.random(onnx.Float, 21, 3), m.random(onnx.Uint8, 21, 2)}, 96, onnx.IntAttr("bits", 4), block(32))

@@ -33,6 +33,11 @@ func TestRules(t *testing.T) {
 		{"Reshape to an unknown shape", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Reshape", x, b.input("shape", onnx.Int64, "4")))
 		}, []string{"float16[-1 -1 -1 -1]"}},
+		{"Reshape of nothing", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			unknown := b.Op("Reshape", x, b.input("shape", onnx.Int64, "2"))
+			none := b.Op("Slice", unknown, b.Ints(0), b.Ints(0), b.Ints(1))
+			return values(none, b.Op("Reshape", none, b.Ints(-1, 4)))
+		}, []string{"float16[-1 0]", "float16[0 4]"}},
 		{"Expand to -1", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Expand", x, b.Ints(7, -1, -1, -1)))
 		}, []string{"float16[7 2 3 64][7 5 11 64]"}},
