@@ -1,5 +1,6 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
-.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache weights wide spellings reliability
+.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache bench-genai weights wide spellings
+.PHONY: reliability
 
 BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
@@ -50,6 +51,19 @@ bench-cache: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2's decoding 
 	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/lengths.py \
 		--tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
 		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2)/lengths
+
+# onnxruntime-genai, with what its model builder needs: torch, which brings libraries of several GB.
+GENAI_VENV := $(BUILD)/genai-venv
+$(GENAI_VENV)/.installed: $(REQUIREMENTS)/genai.txt
+	@test -x $(GENAI_VENV)/bin/python || $(PYTHON) -m venv $(GENAI_VENV)
+	@echo "installing $< into $(GENAI_VENV)"
+	@$(GENAI_VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@touch $@
+
+bench-genai: all $(FETCHED) $(GENAI_VENV)/.installed ## time SmolLM2 in onnxruntime-genai (10 GB)
+	@$(TEST_ENV) $(GENAI_VENV)/bin/python bench/smollm2/genai.py --tool $(abspath $(BIN)) \
+		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" \
+		--folder $(SMOLLM2)/genai --builder $(abspath $(GENAI_VENV))/bin/python
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)

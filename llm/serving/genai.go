@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // GenAIOptions say what onnxruntime-genai is to run a model with.
@@ -70,6 +71,10 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	}
 	if d.buffers {
 		f.Cache = cacheShared
+	}
+	if o.CUDAGraph && (!d.buffers || d.Input(roles.PastLength) == nil) { // its mask has a column for all that may come
+		return nil, fmt.Errorf("%s counts tokens by the length of the mask, which under a CUDA graph is always the "+
+			"same: patch it with --cache static --past-length=rows", m.Path)
 	}
 	if f.ContextLength, err = contextLength(d, hub, o.ContextLength); err != nil {
 		return nil, err

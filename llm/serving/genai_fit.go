@@ -44,7 +44,7 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 			past)
 	}
 	switch {
-	case past == nil:
+	case past == nil || !d.buffers:
 		f.OneBecause = "the model does not count the tokens of each sequence: patch it with --cache static " +
 			"--past-length=rows"
 	case len(past.Dims) == 0 || past.Dims[0].Value == 1:
@@ -146,7 +146,7 @@ func (d *decoder) lastSlice() *onnx.Node {
 		v = nil
 		for _, in := range n.Inputs {
 			switch {
-			case in == nil || d.fixed(in):
+			case in == nil || fixed(in):
 			case v != nil: // several
 				return nil
 			default:
@@ -168,13 +168,13 @@ func holds(v *onnx.Value, some ...int64) bool {
 }
 
 // fixed reports whether a value is computed from constants alone.
-func (d *decoder) fixed(v *onnx.Value) bool {
-	if v.IsConstant() {
-		return true
+func fixed(v *onnx.Value) bool {
+	for x := range onnx.Upstream((*onnx.Value).IsConstant, v) {
+		if x.IsInput {
+			return false
+		}
 	}
-	return v.Producer != nil && !slices.ContainsFunc(v.Producer.Inputs, func(x *onnx.Value) bool {
-		return x != nil && !d.fixed(x)
-	})
+	return true
 }
 
 // nameForGenAI gives inputs and outputs their names and types; one declares that they take one sequence.
