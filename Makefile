@@ -64,7 +64,7 @@ docs: $(BIN) ## write the generated documents again: docs/ops.md, docs/cli.md, d
 clean: ## remove what was built; the Python environments stay
 	rm -rf $(BIN) $(LIBRARY) $(CUDA_LIBRARY) $(CANN_LIBRARY) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(WHEEL) \
 		$(BUILD)/release $(NODE_TESTS) $(FETCHED) $(BUILD)/patched $(BUILD)/patched-npu $(BUILD)/demo \
-		$(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/check $(BUILD)/*.log $(BUILD)/*.md
+		$(BUILD)/examples $(BUILD)/ray $(BUILD)/test-fetch $(BUILD)/check $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

@@ -1,6 +1,6 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
-.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache bench-genai weights wide spellings
-.PHONY: reliability
+.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache bench-genai bench-serving weights wide
+.PHONY: spellings reliability
 
 BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
@@ -64,6 +64,19 @@ bench-genai: all $(FETCHED) $(GENAI_VENV)/.installed ## time SmolLM2 in onnxrunt
 	@$(TEST_ENV) $(GENAI_VENV)/bin/python bench/smollm2/genai.py --tool $(abspath $(BIN)) \
 		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" \
 		--folder $(SMOLLM2)/genai --builder $(abspath $(GENAI_VENV))/bin/python
+
+# One prompt after another through optimum: bench/serving/optimum_rates.py, in an environment with optimum.txt.
+SERVING := $(SMOLLM2)/serving
+bench-serving: all $(FETCHED) $(RAY_VENV)/.installed ## time SmolLM2 behind Ray Serve over one and two replicas
+	@rm -rf $(SERVING) && mkdir -p $(SERVING)/bin && cp -R python/src/mojo_patch $(SERVING)/
+	@cp $(LIBRARY) $(SERVING)/mojo_patch/ && ln -s $(abspath $(BIN)) $(SERVING)/bin/
+	@$(BIN) weights load models/smollm2/graph.onnx --map models/smollm2/map.json -o $(SERVING)/exported.onnx \
+		--from "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))"
+	@$(TEST_ENV) $(BIN) apply $(SERVING)/exported.onnx -o $(SERVING)/patched.onnx --last-logits
+	@$(TEST_ENV) $(BIN) apply $(SERVING)/exported.onnx -o $(SERVING)/rows.onnx --last-logits --cache static \
+		--past-length=rows
+	@$(TEST_ENV) PYTHONPATH="$(CURDIR)/$(SERVING)" $(RAY_VENV)/bin/python bench/serving/ray_serve.py \
+		$(SERVING)/exported.onnx $(SERVING)/patched.onnx $(SERVING)/rows.onnx
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)

@@ -32,6 +32,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=49152)
+    parser.add_argument("--forms", default="exported1,patched1,rows1,exported2,patched2,rows2", help="with replicas")
     options = parser.parse_args()
     import soak
 
@@ -50,7 +51,7 @@ def main():
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
             ray_serve.start(http_options={"host": "127.0.0.1", "port": port})
-            forms = [(name, n) for n in (1, 2) for name in ("exported", "patched", "rows")]
+            forms = [(form[:-1], int(form[-1])) for form in options.forms.split(",")]
             targets = []
             for name, replicas in forms:
                 path = os.path.abspath(getattr(options, name))

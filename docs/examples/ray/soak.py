@@ -264,7 +264,7 @@ def main():
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--max-replicas", type=int, help="scaled up to under load (default: --replicas)")
     parser.add_argument("--threads", type=int, default=1, help="of a replica")
-    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--rows", type=int, help="of a replica (default: half of what the clients need)")
     parser.add_argument("--questions", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("--vocabulary", type=int, default=160)
@@ -272,6 +272,8 @@ def main():
     parser.add_argument("--limit", type=int, default=600, help="seconds after which it gives up")
     options = parser.parse_args()
     options.max_replicas = options.max_replicas or options.replicas
+    # With fewer rows than clients every replica is busy whenever it is killed.
+    options.rows = options.rows or max(1, min(16, options.clients // (2 * options.max_replicas)))
     os.environ.update(RAY)  # before Ray is imported
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
