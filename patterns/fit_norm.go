@@ -55,7 +55,8 @@ func (f *finder) fittedNorm(d *goForm, n *fit.Norm) *Match {
 func (f *finder) fittedAddNorm(n *fit.Norm, norm *Match) *Match {
 	facts, sum := f.view.Facts, n.X
 	add := sum.Producer
-	if !add.Is("Add") || f.claimed[add] || f.written[sum] || add.Graph != f.view.Graph || mainNode(norm) == nil ||
+	if !add.Is("Add") || len(add.Inputs) != 2 ||
+		f.claimed[add] || f.written[sum] || add.Graph != f.view.Graph || mainNode(norm) == nil ||
 		slices.ContainsFunc(add.Inputs, func(v *onnx.Value) bool {
 			return !f.view.IsData(v) || !facts.SameShape(v, sum) || facts.DataType(v) != facts.DataType(sum)
 		}) || mainNode(norm).Inputs[0] != norm.Replacement.Inputs[0] {

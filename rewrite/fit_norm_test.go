@@ -102,6 +102,11 @@ var fittedNorms = []fitted{
 		y := b.Op("Mul", b.Op("Mul", c, rootOf(b, mean)), vectorOf(b, channels))
 		return b.Op("Add", y, b.Floats([]int64{channels}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 	}},
+	{"scale that is given", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		mean := b.Op("Div", b.Op("Einsum", x, x, equation("bsc,bsc->bs")), float64(channels))
+		y := b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1}))
+		return b.Op("Mul", y, b.Input("scale", onnx.Float, channels))
+	}},
 	{"maximum for an epsilon", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		l2 := b.Op("Clip", b.Op("ReduceL2", x, []int64{-1}), 1e-5)
 		return b.Op("Mul", b.Op("Mul", b.Op("Div", x, l2), math.Sqrt(channels)), vectorOf(b, channels))
