@@ -24,6 +24,7 @@ func findFittedNorms(f *finder, d *goForm) []*Match {
 	norms, misses := fit.Norms(f.view, func(n *onnx.Node) bool { return f.claimed[n] })
 	f.near = append(f.near, misses...)
 	var found []*Match
+	sums := map[*onnx.Value]bool{} // that a norm makes as well
 	for _, n := range norms {
 		if f.written[n.Y] {
 			continue
@@ -33,8 +34,8 @@ func findFittedNorms(f *finder, d *goForm) []*Match {
 			continue
 		}
 		m := f.fittedNorm(d, n)
-		if sum := f.fittedAddNorm(n, m); sum != nil {
-			m = sum
+		if sum := f.fittedAddNorm(n, m); sum != nil && !sums[n.X] {
+			m, sums[n.X] = sum, true
 		}
 		found = append(found, m)
 	}

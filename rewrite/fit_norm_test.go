@@ -92,6 +92,14 @@ var fittedNorms = []fitted{
 		y := b.Op("Mul", b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1})), vectorOf(b, channels))
 		return b.Op("Add", x, b.Op("Tanh", y))
 	}},
+	{"the sum of two, twice", "AddRMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		x = b.Op("Add", x, b.Op("LeakyRelu", x))
+		mean := b.Op("Div", b.Op("Einsum", x, x, equation("bsc,bsc->bs")), float64(channels))
+		y := b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1}))
+		again := b.Op("Div", b.Op("ReduceSumSquare", x, []int64{-1}), float64(channels))
+		z := b.Op("Mul", b.Op("Mul", x, rootOf(b, again)), vectorOf(b, channels))
+		return b.Op("Add", b.Op("Mul", y, vectorOf(b, channels)), b.Op("Tanh", z))
+	}},
 	{"LayerNorm by Einsum", "LayerNormalization", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		ones := make([]float32, channels)
 		for i := range ones {
