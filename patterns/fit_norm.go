@@ -24,6 +24,7 @@ func findFittedNorms(f *finder, d *goForm) []*Match {
 	norms, misses := fit.Norms(f.view, func(n *onnx.Node) bool { return f.claimed[n] })
 	f.near = append(f.near, misses...)
 	var found []*Match
+	sums := map[*onnx.Value]bool{} // that a norm makes as well
 	for _, n := range norms {
 		if f.written[n.Y] {
 			continue
@@ -33,8 +34,8 @@ func findFittedNorms(f *finder, d *goForm) []*Match {
 			continue
 		}
 		m := f.fittedNorm(d, n)
-		if sum := f.fittedAddNorm(n, m); sum != nil {
-			m = sum
+		if sum := f.fittedAddNorm(n, m); sum != nil && !sums[n.X] {
+			m, sums[n.X] = sum, true
 		}
 		found = append(found, m)
 	}
@@ -55,7 +56,8 @@ func (f *finder) fittedNorm(d *goForm, n *fit.Norm) *Match {
 func (f *finder) fittedAddNorm(n *fit.Norm, norm *Match) *Match {
 	facts, sum := f.view.Facts, n.X
 	add := sum.Producer
-	if !add.Is("Add") || f.claimed[add] || f.written[sum] || add.Graph != f.view.Graph || mainNode(norm) == nil ||
+	if !add.Is("Add") || len(add.Inputs) != 2 ||
+		f.claimed[add] || f.written[sum] || add.Graph != f.view.Graph || mainNode(norm) == nil ||
 		slices.ContainsFunc(add.Inputs, func(v *onnx.Value) bool {
 			return !f.view.IsData(v) || !facts.SameShape(v, sum) || facts.DataType(v) != facts.DataType(sum)
 		}) || mainNode(norm).Inputs[0] != norm.Replacement.Inputs[0] {

@@ -25,8 +25,8 @@ type goForm struct {
 }
 
 // goForms are the built-in ones, in the order they are tried. What is fitted to an op is looked for in what is left.
-var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm, fitNormForm, fitAddNormForm,
-	fitLayerForm, fitGateForm, fitRotaryForm, fitNormRotaryForm}
+var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
+	fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {

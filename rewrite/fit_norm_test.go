@@ -92,6 +92,14 @@ var fittedNorms = []fitted{
 		y := b.Op("Mul", b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1})), vectorOf(b, channels))
 		return b.Op("Add", x, b.Op("Tanh", y))
 	}},
+	{"the sum of two, twice", "AddRMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		x = b.Op("Add", x, b.Op("LeakyRelu", x))
+		mean := b.Op("Div", b.Op("Einsum", x, x, equation("bsc,bsc->bs")), float64(channels))
+		y := b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1}))
+		again := b.Op("Div", b.Op("ReduceSumSquare", x, []int64{-1}), float64(channels))
+		z := b.Op("Mul", b.Op("Mul", x, rootOf(b, again)), vectorOf(b, channels))
+		return b.Op("Add", b.Op("Mul", y, vectorOf(b, channels)), b.Op("Tanh", z))
+	}},
 	{"LayerNorm by Einsum", "LayerNormalization", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		ones := make([]float32, channels)
 		for i := range ones {
@@ -101,6 +109,11 @@ var fittedNorms = []fitted{
 		mean := b.Op("Einsum", b.Op("Mul", c, c), b.Floats([]int64{channels, 1}, ones...), equation("bsc,cd->bsd"))
 		y := b.Op("Mul", b.Op("Mul", c, rootOf(b, mean)), vectorOf(b, channels))
 		return b.Op("Add", y, b.Floats([]int64{channels}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+	}},
+	{"scale that is given", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		mean := b.Op("Div", b.Op("Einsum", x, x, equation("bsc,bsc->bs")), float64(channels))
+		y := b.Op("Mul", x, b.Op("Unsqueeze", rootOf(b, mean), []int64{-1}))
+		return b.Op("Mul", y, b.Input("scale", onnx.Float, channels))
 	}},
 	{"maximum for an epsilon", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		l2 := b.Op("Clip", b.Op("ReduceL2", x, []int64{-1}), 1e-5)

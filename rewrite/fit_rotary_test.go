@@ -36,7 +36,9 @@ func half(i int) (j int, sign float32) {
 	return i - channels/2, -1
 }
 
-func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value { return b.Op("Concat", v, v, onnx.IntAttr("axis", -1)) }
+func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value {
+	return b.Op("Concat", v, v, onnx.IntAttr("axis", -1))
+}
 
 var fittedRotations = []fitted{
 	{"a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {

@@ -88,7 +88,7 @@ func (w *form) value(v *onnx.Value) {
 		w.WriteString(w.contents(v))
 	case slices.Contains(w.operands, v) || n == nil || v.Graph != w.g.Graph || n.Is("Shape"):
 		p := v.Producer
-		fmt.Fprint(w, w.isSide(v), p.Is("Cast") && w.g.Facts.DataType(p.Inputs[0]) != onnx.Undefined, v.IsOutput())
+		fmt.Fprint(w, w.isSide(v), p.Is("Cast") && w.g.Facts.DataType(p.Input(0)) != onnx.Undefined, v.IsOutput())
 		if p.Is("Cast") || p.Is("Add") { // which may be joined
 			for _, in := range p.Inputs {
 				fmt.Fprint(w, facts.DataType(in), facts.SameShape(in, v))

@@ -18,19 +18,20 @@ type Miss struct {
 
 // finder looks through one graph.
 type finder struct {
-	g      *match.View
-	lab    *lab
-	taken  func(*onnx.Node) bool  // a match has the node
-	own    map[*onnx.Node]bool    // nodes of what was found
-	sides  map[*onnx.Value]bool   // memo of isSide
-	texts  map[*onnx.Value]string // memo of contents
-	tables map[*onnx.Value]bool   // memo of tabular
-	misses []*Miss
+	g       *match.View
+	lab     *lab
+	taken   func(*onnx.Node) bool  // a match has the node
+	own     map[*onnx.Node]bool    // nodes of what was found
+	varying map[*onnx.Value]bool   // memo of varies
+	sides   map[*onnx.Value]bool   // memo of isSide
+	texts   map[*onnx.Value]string // memo of contents
+	tables  map[*onnx.Value]bool   // memo of tabular
+	misses  []*Miss
 }
 
 func newFinder(g *match.View, taken func(*onnx.Node) bool) *finder {
-	f := &finder{g: g, lab: newLab(g), own: map[*onnx.Node]bool{}, sides: map[*onnx.Value]bool{},
-		texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{}}
+	f := &finder{g: g, lab: newLab(g), own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
+		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{}}
 	f.taken = func(n *onnx.Node) bool { return f.own[n] || taken(n) }
 	return f
 }

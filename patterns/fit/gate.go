@@ -31,7 +31,8 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 	var found []*Gate
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		n := g.Graph.Nodes[i]
-		if !bends[n.OpType] || !f.mayStandInside(n) || n.Outputs[0] == nil || f.isSide(n.Outputs[0]) {
+		if !bends[n.OpType] || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
+			!f.mayStandInside(n) || f.isSide(n.Outputs[0]) {
 			continue
 		}
 		if gate := f.gateAt(n, known); gate != nil {

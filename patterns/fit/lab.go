@@ -93,7 +93,7 @@ func (r *run) need(v *onnx.Value) error {
 	n := v.Producer
 	switch {
 	case n == nil || n.Graph != r.g.Graph:
-		return fmt.Errorf("%q is not given", v.Name)
+		return r.vector(v)
 	case r.made[n]:
 		return nil
 	case len(r.made) > 4*maxNodes:
@@ -102,7 +102,7 @@ func (r *run) need(v *onnx.Value) error {
 	if n.Is("Shape") || n.Is("Size") {
 		t, ok := r.g.Facts.Known(v, world)
 		if !ok {
-			return fmt.Errorf("the shape of %q is not known", n.Inputs[0].Name)
+			return fmt.Errorf("%q is not known", v.Name)
 		}
 		r.env[v] = t
 		return nil
@@ -114,6 +114,20 @@ func (r *run) need(v *onnx.Value) error {
 		}
 	}
 	r.nodes = append(r.nodes, n)
+	return nil
+}
+
+// vector gives a weight that the model is given some elements.
+func (r *run) vector(v *onnx.Value) error {
+	shape, ok := r.shape(v)
+	if !ok || len(shape) != 1 || !r.g.Facts.DataType(v).IsFloat() {
+		return fmt.Errorf("%q is not given", v.Name)
+	}
+	list := random(shape[0], 41)
+	for i, x := range list {
+		list[i] = 1 + math.Abs(x)
+	}
+	r.env[v] = r.tensor(v, list)
 	return nil
 }
 

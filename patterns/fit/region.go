@@ -133,19 +133,23 @@ func (f *finder) varies(v *onnx.Value) bool {
 	if v == nil || v.Constant() != nil || v.Producer == nil || v.Graph != f.g.Graph {
 		return false
 	}
-	if _, ok := f.g.Facts.Constant(v); ok {
-		return false
+	if is, ok := f.varying[v]; ok {
+		return is
 	}
-	n := v.Producer
-	switch n.OpType {
+	f.varying[v] = false // while it is looked at
+	_, is := f.g.Facts.Constant(v)
+	is = !is
+	switch n := v.Producer; n.OpType {
 	case "Shape", "Size":
-		return true
 	case "Expand", "Reshape", "Tile", "Unsqueeze", "Squeeze":
-		return f.varies(n.Inputs[0])
+		is = is && f.varies(n.Input(0))
 	case "ConstantOfShape":
-		return false
+		is = false
+	default:
+		is = is && slices.ContainsFunc(f.g.Operands(n), f.varies)
 	}
-	return slices.ContainsFunc(f.g.Operands(n), f.varies)
+	f.varying[v] = is
+	return is
 }
 
 // followsSizes reports whether numbers or conditions that a region reads follow from sizes that the model leaves open,

@@ -47,8 +47,8 @@ func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss
 // joinsTable reports whether a node multiplies rows with what is made of sines, or of fewer numbers than there are rows
 // of them, but not one for each.
 func (f *finder) joinsTable(n *onnx.Node) bool {
-	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || !f.mayStandInside(n) || n.Outputs[0] == nil ||
-		f.isSide(n.Outputs[0]) || !f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
+	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
+		!f.mayStandInside(n) || f.isSide(n.Outputs[0]) || !f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
 		return false
 	}
 	out, ok := f.lab.shape(n.Outputs[0])
@@ -58,7 +58,8 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	least, tables := 0, 0
 	for _, v := range n.Inputs {
 		shape, ok := f.lab.shape(v)
-		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 || v.Constant() != nil && f.plain(v) && !n.Is("Einsum") {
+		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 ||
+			v.Constant() != nil && f.plain(v) && !n.Is("Einsum") {
 			return false
 		}
 		if size := match.Elements(shape); least == 0 || size < least {
@@ -122,6 +123,9 @@ func (f *finder) rotationAt(seed *onnx.Node, known readings[Rotation], tried map
 					n := *of
 					n.X, n.Y, n.Nodes = stands(n.X), r.result, r.nodes
 					n.Cos.Value, n.Sin.Value = stands(n.Cos.Value), stands(n.Sin.Value)
+					if !f.ofOneAngle(&n.Cos, &n.Sin) {
+						return nil
+					}
 					return &n
 				}
 				if n, _ := known.of(f, r, f.readRotation, own); n != nil {
@@ -163,7 +167,8 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 	}
 	_, fixed := f.g.Facts.Dim(x, -1)
 	last := shape[len(shape)-1]
-	if !fixed || last < 2 || last > maxRotated || match.Elements(shape) > maxRunElements/last {
+	if !fixed || last < 2 || last > maxRotated || match.Elements(shape) == 0 ||
+		match.Elements(shape) > maxRunElements/last {
 		return nil
 	}
 	var list []*region
@@ -208,7 +213,8 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 
 // picksTable reports whether a node takes rows of a table of constants.
 func (f *finder) picksTable(n *onnx.Node) bool {
-	return match.IsPick(n) && n.Input(0).Constant() != nil && n.Input(0).Constant().DataType.IsFloat()
+	return match.IsPick(n) && n.Input(0) != nil && n.Input(0).Constant() != nil &&
+		n.Input(0).Constant().DataType.IsFloat()
 }
 
 // opens reports whether a value may be made of tables: neither a shape, nor a number, nor a matrix of signs.
@@ -439,8 +445,6 @@ func (n *rotationReader) rotates(rot *Rotation, pairs []pair, first int) bool {
 		}
 	}
 	rot.Cos, rot.Sin = *cosines, *sines
-	// Tables that are given, and not made here, are those of the angle itself.
 	rot.Sin.Negative = sign < 0
-	return n.ofOneAngle(cosines, sines) &&
-		(sign > 0 || sines.Value.Constant() != nil || n.tabular(sines.Value))
+	return n.ofOneAngle(&rot.Cos, &rot.Sin)
 }

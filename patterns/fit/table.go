@@ -151,15 +151,19 @@ func (t *tableReader) sameDim(axis, of int) bool {
 }
 
 // ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle as far as
-// the graph tells: they are read alike, and made alike.
-func (n *rotationReader) ofOneAngle(cos, sin *Table) bool {
+// the graph tells: they are read alike, and made alike. Tables that are given, and not made there, are those of the
+// angle itself and not of the opposite one.
+func (f *finder) ofOneAngle(cos, sin *Table) bool {
+	if sin.Negative && sin.Value.Constant() == nil && !f.tabular(sin.Value) {
+		return false
+	}
 	if cos.Axis != sin.Axis || !maps.Equal(cos.Rows, sin.Rows) {
 		return false
 	}
 	apart := 0
 	if cos.Value == sin.Value {
 		apart = sin.Channels[0] - cos.Channels[0]
-	} else if !maps.Equal(cos.Fixed, sin.Fixed) || !n.twins(cos.Value, sin.Value, 2*match.MaxDetour) {
+	} else if !maps.Equal(cos.Fixed, sin.Fixed) || !f.twins(cos.Value, sin.Value, 2*match.MaxDetour) {
 		return false
 	}
 	for i, c := range cos.Channels {
@@ -172,16 +176,16 @@ func (n *rotationReader) ofOneAngle(cos, sin *Table) bool {
 
 // twins reports whether two values are made alike of a cosine and a sine of one value, of two constants or of two
 // inputs.
-func (n *rotationReader) twins(cos, sin *onnx.Value, steps int) bool {
-	a, b := n.g.Resolve(cos), n.g.Resolve(sin)
+func (f *finder) twins(cos, sin *onnx.Value, steps int) bool {
+	a, b := f.g.Resolve(cos), f.g.Resolve(sin)
 	p, q := match.Producer(a), match.Producer(b)
 	switch {
 	case a == b || p == nil && q == nil || a.Constant() != nil && b.Constant() != nil:
-		return slices.Equal(n.dims(a), n.dims(b))
+		return slices.Equal(f.dims(a), f.dims(b))
 	case p == nil || q == nil || steps == 0:
 		return false
 	case p.Is("Cos") && q.Is("Sin"):
-		return n.g.Same(p.Inputs[0], q.Inputs[0])
+		return f.g.Same(p.Input(0), q.Input(0))
 	case p == q:
 		return true
 	}
@@ -191,7 +195,7 @@ func (n *rotationReader) twins(cos, sin *onnx.Value, steps int) bool {
 		return false
 	}
 	for i, v := range p.Inputs {
-		if w := q.Inputs[i]; !n.g.Same(v, w) && !n.twins(v, w, steps-1) {
+		if w := q.Inputs[i]; !f.g.Same(v, w) && (v == nil || w == nil || !f.twins(v, w, steps-1)) {
 			return false
 		}
 	}
@@ -199,10 +203,10 @@ func (n *rotationReader) twins(cos, sin *onnx.Value, steps int) bool {
 }
 
 // dims are the sizes of a value in all worlds.
-func (n *rotationReader) dims(v *onnx.Value) []int64 {
+func (f *finder) dims(v *onnx.Value) []int64 {
 	var list []int64
 	for w := range infer.Worlds {
-		shape, _ := n.g.Facts.Shape(v, w)
+		shape, _ := f.g.Facts.Shape(v, w)
 		list = append(list, shape...)
 	}
 	return list

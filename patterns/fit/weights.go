@@ -126,7 +126,7 @@ func (n *normReader) typed() *Norm {
 		}) || n.result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
 	}
 	xs := []*onnx.Value{norm.X}
-	if p := norm.X.Producer; p.Is("Cast") && match.Widens(facts.DataType(p.Inputs[0]), facts.DataType(norm.X)) {
+	if p := norm.X.Producer; p.Is("Cast") && match.Widens(facts.DataType(p.Input(0)), facts.DataType(norm.X)) {
 		xs = []*onnx.Value{p.Inputs[0], norm.X}
 	}
 	for _, x := range xs {
