@@ -60,7 +60,8 @@ func givesRecorded(t *testing.T, folder, name string, m *onnx.Model) {
 		t.Errorf("%s: %v", name, err)
 		return
 	}
-	if stats, err := golden.CompareAll(out, cases[0].Outputs, golden.Tolerances{}); err != nil || !golden.Passed(stats) {
+	stats, err := golden.CompareAll(out, cases[0].Outputs, golden.Tolerances{})
+	if err != nil || !golden.Passed(stats) {
 		t.Errorf("%s: %v, %+v", name, err, stats)
 	}
 }
