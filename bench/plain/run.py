@@ -41,15 +41,17 @@ def ours(tool, model, out):
     import resource
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [tool, "apply", model, "-o", out, "--json", "--check-kernels", "off", "--assume-available", "--force"]
+    command = [tool, "apply", model, "-o", out, "--json", "--check-kernels", "off", "--assume-available"]
     p = subprocess.run(command, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if p.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit status {p.returncode}\n{p.stderr}")
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     fused, sites = {}, json.loads(p.stdout).get("sites", []) if p.stdout else []
     for s in sites:
         if s["status"] == "fused":
             fused[s["op"]] = fused.get(s["op"], 0) + 1
-    return seconds, fused, p.returncode
+    return seconds, fused
 
 
 def peer(name, model, out):
@@ -99,7 +101,7 @@ def main():
         for n, model in enumerate(map(str, models)):
             times, fused = [], {}
             for _ in range(args.rounds):
-                seconds, fused, status = ours(args.tool, model, out)
+                seconds, fused = ours(args.tool, model, out)
                 times.append(seconds)
             verdict = ""
             if fused and differs(model, out, args.kernels):

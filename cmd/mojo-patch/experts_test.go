@@ -73,7 +73,7 @@ func TestToolchains(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
 	}
-	for name, want := range bundledIn(t, "toolchains", 5) {
+	for name, want := range bundledIn(t, "toolchains", 6) {
 		t.Run(name, func(t *testing.T) {
 			model := filepath.Join("..", "..", "models", "toolchains", name+".onnx")
 			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--golden",

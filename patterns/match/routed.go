@@ -62,10 +62,29 @@ func (g *View) isTable(v *onnx.Value) bool {
 	return g.SkipCasts(v).Constant() != nil && ok && r <= 2
 }
 
-// isFixed reports whether indices are the same whatever the data: constants, or known from shapes alone.
+// isFixed reports whether indices are the same whatever the data: constants, known from shapes alone, or the number of
+// a Loop's round, by which layers of one form that are written as a loop pick their weights.
 func (g *View) isFixed(v *onnx.Value) bool {
 	_, ok := g.Facts.Constant(v)
-	return ok
+	return ok || g.isRound(v)
+}
+
+// isRound reports whether v is the number of the round of a Loop, seen through views of it.
+func (g *View) isRound(v *onnx.Value) bool {
+	for range 16 {
+		v = g.Resolve(v)
+		if n := Producer(v); n != nil && viewOps[n.OpType] && onnx.IsStandardDomain(n.Domain) {
+			v = n.Input(0)
+			continue
+		}
+		break
+	}
+	if v == nil || v.Producer != nil || v.Graph.Parent == nil || len(v.Graph.Inputs) == 0 || v.Graph.Inputs[0] != v {
+		return false
+	}
+	return slices.ContainsFunc(v.Graph.Parent.Nodes, func(n *onnx.Node) bool {
+		return n.Is("Loop") && slices.Contains(n.Subgraphs(), v.Graph)
+	})
 }
 
 // IsPick reports whether a node picks rows or elements by indices.
