@@ -29,6 +29,9 @@ type reading[T any] struct {
 // values stand for those of the other one, or nil where it has to be read.
 func (known readings[T]) of(f *finder, r *region, read func(*region) (*T, *reason.Reason),
 	own func(of *T, stands func(*onnx.Value) *onnx.Value) *T) (*T, *reason.Reason) {
+	if f.lab.work > maxWork {
+		return nil, nil
+	}
 	w := &form{finder: f, region: r, places: map[*onnx.Value]int{}}
 	w.value(r.result)
 	if w.unclear {

@@ -19,15 +19,18 @@ type values = map[*onnx.Value]*reference.Tensor
 type lab struct {
 	g    *match.View
 	eval *reference.Evaluator
+	work int // elements that nodes made in all runs so far
 }
 
 // world is the one that regions are run in.
 const world = 0
 
-// maxRunElements bounds the elements of a region's operands, maxSideElements those of what it reads besides.
+// maxRunElements bounds the elements of a region's operands, maxSideElements those of what it reads besides. Beyond
+// maxWork, half a second, no more regions of a graph are read: models of images have many large ones, and no blocks.
 const (
 	maxRunElements  = 1 << 18
 	maxSideElements = 1 << 16
+	maxWork         = 1 << 25
 )
 
 func newLab(g *match.View) *lab {
@@ -54,6 +57,11 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	for _, v := range want {
 		if err := r.need(v); err != nil {
 			return nil, err
+		}
+	}
+	for _, n := range r.nodes {
+		if shape, ok := l.shape(n.Outputs[0]); ok {
+			l.work += match.Elements(shape)
 		}
 	}
 	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {

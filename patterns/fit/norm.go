@@ -229,6 +229,7 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 // scaleOf returns the factors of the channels of normalised rows; nil where they differ from row to row.
 func (n *normReader) scaleOf(x, y [][]float64, bias []float64, centered bool) []float64 {
 	var scale []float64
+	most := 0.0
 	for i, row := range x {
 		normed, _ := normalised(row, 0, centered)
 		of := make([]float64, len(row))
@@ -236,15 +237,15 @@ func (n *normReader) scaleOf(x, y [][]float64, bias []float64, centered bool) []
 			of[c] = (y[i][c] - bias[c]) / v
 		}
 		if scale == nil {
-			scale = of
+			scale, most = of, greatest(of)
 		}
 		for c := range of {
-			if !(math.Abs((of[c]-scale[c])*normed[c]) <= tolerance*greatest(scale)) {
+			if !(math.Abs((of[c]-scale[c])*normed[c]) <= tolerance*most) {
 				return nil
 			}
 		}
 	}
-	if greatest(scale) == 0 {
+	if most == 0 {
 		return nil
 	}
 	return scale
