@@ -245,6 +245,11 @@ func TestAttention(t *testing.T) {
 					onnx.IntAttr("to", int64(onnx.Bool))), s, lowest)
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v"},
+		{"given truth values", false, func(b *block) {
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				return b.Op("Where", b.Input("choice", onnx.Bool, "sequence", "sequence"), s, lowest)
+			}
+		}, "scale=0.5 mean blocked q k v choice"},
 		{"softcap", false, func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				s := scalar(b, "Mul", b.Op("MatMul", q, b.turned(k)), 0.5)

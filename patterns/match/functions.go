@@ -226,8 +226,7 @@ func (g *View) Weighted(v *onnx.Value) bool {
 			continue
 		}
 		w := g.SkipCasts(n.Inputs[1-u.Index])
-		if p := w.Producer; p.Is("Add") && (g.SkipCasts(p.Input(0)).Constant() != nil ||
-			g.SkipCasts(p.Input(1)).Constant() != nil) {
+		if p := w.Producer; p.Is("Add") && g.SkipCasts(p.Input(0)).Constant() != nil {
 			w = g.SkipCasts(p.Input(0))
 			if _, _, isNumber := g.Scalar(w); isNumber {
 				w = g.SkipCasts(p.Input(1))

@@ -84,6 +84,21 @@ func (g *View) isRound(v *onnx.Value) bool {
 	}
 	return slices.ContainsFunc(v.Graph.Parent.Nodes, func(n *onnx.Node) bool {
 		return n.Is("Loop") && slices.Contains(n.Subgraphs(), v.Graph)
+	}) && g.picksWeights(v)
+}
+
+// picksWeights reports whether numbers are read, seen through views of them, as indices alone, of constants or what the
+// loop is given: experts in a loop are compared with those that tokens were sent to as well.
+func (g *View) picksWeights(v *onnx.Value) bool {
+	return !slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+		switch n := u.Node; {
+		case IsPick(n):
+			from := g.SkipCasts(n.Input(0))
+			return u.Index != 1 || from.Producer != nil && from.Constant() == nil
+		case (viewOps[n.OpType] || n.Is("Identity")) && onnx.IsStandardDomain(n.Domain):
+			return !g.picksWeights(n.Outputs[0])
+		}
+		return true
 	})
 }
 
