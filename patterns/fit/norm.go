@@ -36,7 +36,7 @@ type Vector struct {
 func isNorm(n *onnx.Node) bool {
 	switch n.OpType {
 	case "LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
-		"LpNormalization", "RMSNormalization", "SimplifiedLayerNormalization":
+		"LpNormalization", "RMSNormalization":
 		return n.Domain == "" || n.Domain == "ai.onnx" || n.Domain == "com.microsoft"
 	}
 	return false

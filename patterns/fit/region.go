@@ -91,7 +91,8 @@ func (f *finder) position(v *onnx.Value) int {
 // mayStandInside reports whether a node may belong to a region.
 func (f *finder) mayStandInside(n *onnx.Node) bool {
 	return !f.taken(n) && len(n.Subgraphs()) == 0 && !n.IsRandom() && !f.projects(n) &&
-		(onnx.IsStandardDomain(n.Domain) || isNorm(n))
+		(onnx.IsStandardDomain(n.Domain) || isNorm(n)) &&
+		!n.Is("SimplifiedLayerNormalization") // onnxruntime's, in the domain of the standard: fused already
 }
 
 // projects reports whether a node multiplies with a matrix that is greater than those of means and rotations.
