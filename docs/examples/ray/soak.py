@@ -31,8 +31,11 @@ import yaml
 HERE = pathlib.Path(__file__).resolve().parent
 NEAR_TIE = 1e-3  # behind a choice with less of a margin another order of additions may go on otherwise
 
-# As on macOS, Ray listens on the loopback address alone. It asks for a token, and sends its makers no statistics.
+# As on macOS, Ray listens on the loopback address alone. It asks for a token, and sends its makers no statistics. Its
+# proxy may take a while to start: on a busy machine Serve would give it up.
 RAY = {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
@@ -122,7 +125,7 @@ def serving(folder, config, cluster):
     command = [program, "run", "--address", cluster.address, str(config)]
     with open(folder / "serve.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as serve:
         try:
-            yield
+            yield serve
         finally:
             serve.kill()
 
@@ -207,9 +210,11 @@ def soak(options, folder):
     config, url = write_config(folder, options)
     with two_nodes(folder, -(-options.max_replicas // 2) * options.threads) as cluster, contextlib.ExitStack() as stack:
         patch(options.model, folder, cluster)
-        stack.enter_context(serving(folder, config, cluster))
+        serve = stack.enter_context(serving(folder, config, cluster))
         logging.disable()
-        wait("the first answer", lambda: ready(url, questions[0]))
+        wait("the first answer", lambda: serve.poll() is not None or ready(url, questions[0]))
+        if serve.poll() is not None:
+            sys.exit("serve run has ended")
         wait("replicas", lambda: len(replicas(cluster)) >= options.replicas)
         logging.disable(logging.NOTSET)
         clients = Clients(options.clients, url, questions)
