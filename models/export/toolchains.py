@@ -57,8 +57,8 @@ def write(toolchain, case, exporter, out):
         if problem := differs(session, arrays, expected):
             raise ValueError(f"as exported: {problem}")
         n = len(seen)
-        recorded |= {f"{n}.in.{k}": a for k, a in arrays.items()}
-        recorded |= {f"{n}.out.{k}": a for k, a in zip(names, expected, strict=True)}
+        recorded |= {f"{n}.in.{k}": np.asarray(a, order="C") for k, a in arrays.items()}
+        recorded |= {f"{n}.out.{k}": np.asarray(a, order="C") for k, a in zip(names, expected, strict=True)}
         seen.append(key)
     name = f"{toolchain}-{case.name}"
     onnx.save(model, out / f"{name}.onnx")
