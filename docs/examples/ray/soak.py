@@ -203,6 +203,12 @@ def resumptions(folder):
     return sum(path.read_text(errors="replace").count("going on at token") for path in logs)
 
 
+def served(folder):
+    """How many replicas of the model have answered a request so far."""
+    logs = (folder / "ray").glob("session_latest/logs/serve/replica_decoder_Model_*.log")
+    return sum("CALL generate" in path.read_text(errors="replace") for path in logs)
+
+
 def soak(options, folder):
     reconnections = Reconnections()
     logging.getLogger("client").addHandler(reconnections)
@@ -222,8 +228,10 @@ def soak(options, folder):
         for thread in clients.threads:
             thread.start()
         time.sleep(options.seconds / 3)
-        for name, kill in [("replica", kill_replica), ("node", kill_node)]:
+        for killed, (name, kill) in enumerate([("replica", kill_replica), ("node", kill_node)]):
             if options.kill:
+                # Requests go on elsewhere only where a replica has taken some.
+                wait("an answer of each replica", lambda: served(folder) >= options.replicas + killed)
                 before = resumptions(folder) + reconnections.count
                 print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is killed")
                 kill(cluster)
