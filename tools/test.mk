@@ -7,8 +7,8 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
 # as much as they work, the longest ones first.
-TEST_STEPS := test-kernels test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel test-examples \
-	test-ray test-fetch check test-docs
+TEST_STEPS := test-kernels test-go test-cuda test-ray test-cann test-zoo test-isa test-arm64 test-wheel \
+	test-examples test-fetch check test-docs
 TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
 	$(CANN_VENV)/.installed $(RAY_VENV)/.installed
 # Both build in build/kernels: there one waits for the other.
