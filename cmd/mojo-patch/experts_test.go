@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs: the patched files give
@@ -21,8 +23,7 @@ func TestBrokenModels(t *testing.T) {
 			if code := run([]string{"diff", model, "--golden", recorded}, &out, &err); code == exitDone {
 				t.Fatal("the export is not broken: onnxruntime reproduces its goldens")
 			}
-			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--require",
-				"--check-kernels", "on", "--verify", "all", "--golden", recorded)
+			r := applyGolden(t, "broken", name, "--require", "--check-kernels", "on", "--verify", "all")
 			if got := fusedBlocks(r); got != want {
 				t.Errorf("fused %+v; PyTorch runs %+v", got, want)
 			}
@@ -38,18 +39,23 @@ func TestBrokenModels(t *testing.T) {
 	}
 }
 
-// TestNearMisses patches layers that look like routed experts: what they are not is left, and the rest still gives
-// PyTorch's outputs.
-func TestNearMisses(t *testing.T) {
+// applyGolden patches a model of a folder of models/, and compares it with its outputs.
+func applyGolden(t *testing.T, folder, name string, flags ...string) *rewrite.Report {
+	t.Helper()
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
 	}
+	base := filepath.Join("..", "..", "models", folder, name)
+	return report(t, append([]string{"apply", base + ".onnx", "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json",
+		"--golden", base + ".npz"}, flags...)...)
+}
+
+// TestNearMisses patches layers that look like routed experts: what they are not is left, and the rest still gives
+// PyTorch's outputs.
+func TestNearMisses(t *testing.T) {
 	for name, want := range bundledIn(t, "near", 4) {
 		t.Run(name, func(t *testing.T) {
-			model := filepath.Join("..", "..", "models", "near", name+".onnx")
-			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--verify",
-				"all",
-				"--golden", strings.TrimSuffix(model, ".onnx")+".npz")
+			r := applyGolden(t, "near", name, "--verify", "all")
 			if _, ok := want.Compare(fusedBlocks(r)); !ok {
 				t.Errorf("fused %+v, there are %+v", fusedBlocks(r), want)
 			}
@@ -70,15 +76,9 @@ func TestNearMisses(t *testing.T) {
 // TestToolchains patches models of JAX, TensorFlow, spox and onnxscript: every block is found, without a flag, and they
 // give their framework's outputs.
 func TestToolchains(t *testing.T) {
-	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
-		t.Skip("needs onnxruntime and the kernel library: make fetch all")
-	}
 	for name, want := range bundledIn(t, "toolchains", 6) {
 		t.Run(name, func(t *testing.T) {
-			model := filepath.Join("..", "..", "models", "toolchains", name+".onnx")
-			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--golden",
-				strings.TrimSuffix(model, ".onnx")+".npz")
-			if got := fusedBlocks(r); got != want {
+			if got := fusedBlocks(applyGolden(t, "toolchains", name)); got != want {
 				t.Errorf("fused %+v, there are %+v", got, want)
 			}
 		})
