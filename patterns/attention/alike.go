@@ -105,12 +105,7 @@ func (f *form) value(v *onnx.Value) {
 	}
 	f.places[v] = len(f.values)
 	f.values = append(f.values, v)
-	facts := f.g.Facts
-	fmt.Fprint(f, facts.DataType(v))
-	for w := range infer.Worlds {
-		shape, ok := facts.Shape(v, w)
-		fmt.Fprint(f, shape, ok)
-	}
+	f.g.WriteType(f, v)
 	switch n := v.Producer; {
 	case f.known(v):
 	case v.Constant() != nil || n != nil && !f.dense[v]:

@@ -10,7 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // The layers of a model have regions of one form: the first is read, and the others are it with other weights.
@@ -79,19 +78,14 @@ func (w *form) value(v *onnx.Value) {
 	}
 	w.places[v] = len(w.values)
 	w.values = append(w.values, v)
-	facts := w.g.Facts
-	fmt.Fprint(w, facts.DataType(v))
-	for i := range infer.Worlds {
-		shape, ok := facts.Shape(v, i)
-		fmt.Fprint(w, shape, ok)
-	}
-	n := v.Producer
+	w.g.WriteType(w, v)
+	facts, n := w.g.Facts, v.Producer
 	switch {
 	case v.Constant() != nil:
 		w.WriteString(w.contents(v))
 	case slices.Contains(w.operands, v) || n == nil || v.Graph != w.g.Graph || n.Is("Shape"):
 		p := v.Producer
-		fmt.Fprint(w, w.isSide(v), p.Is("Cast") && w.g.Facts.DataType(p.Input(0)) != onnx.Undefined, v.IsOutput())
+		fmt.Fprint(w, w.isSide(v), p.Is("Cast") && facts.DataType(p.Input(0)) != onnx.Undefined, v.IsOutput())
 		if p.Is("Cast") || p.Is("Add") { // which may be joined
 			for _, in := range p.Inputs {
 				fmt.Fprint(w, facts.DataType(in), facts.SameShape(in, v))

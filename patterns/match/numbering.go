@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"sort"
 	"strconv"
@@ -112,6 +113,15 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 		b.WriteString(strconv.Itoa(id))
 	}
 	return true
+}
+
+// WriteType writes what is known of a value's type and shapes, by which regions of one form are known again.
+func (g *View) WriteType(w io.Writer, v *onnx.Value) {
+	fmt.Fprint(w, g.Facts.DataType(v))
+	for world := range infer.Worlds {
+		shape, ok := g.Facts.Shape(v, world)
+		fmt.Fprint(w, shape, ok)
+	}
 }
 
 // AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or
