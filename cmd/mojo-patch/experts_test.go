@@ -46,8 +46,9 @@ func applyGolden(t *testing.T, folder, name string, flags ...string) *rewrite.Re
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
 	}
 	base := filepath.Join("..", "..", "models", folder, name)
-	return report(t, append([]string{"apply", base + ".onnx", "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json",
-		"--golden", base + ".npz"}, flags...)...)
+	out := filepath.Join(t.TempDir(), "patched.onnx")
+	args := []string{"apply", base + ".onnx", "-o", out, "--json", "--golden", base + ".npz"}
+	return report(t, append(args, flags...)...)
 }
 
 // TestNearMisses patches layers that look like routed experts: what they are not is left, and the rest still gives
