@@ -97,29 +97,6 @@ def random_scores(z):
     return weights, ids
 
 
-for choose in (
-    deepseek3,
-    softmax_corrected,
-    sigmoid_of_one,
-    exp_of_log_softmax,
-    softplus_root,
-    sorted_pairs,
-    best_twice,
-    random_scores,
-):
-
-    def add(choose=choose):
-        @CASES(
-            f"router-{choose.__name__.replace('_', '-')}".replace("router-random", "near-router-random"),
-            router=int(choose is not random_scores),
-        )
-        def _():
-            router = Weights(choose.__name__).matrix(D, E)
-            return (lambda x: choose(x @ router)), tokens
-
-    add()
-
-
 def mixtral(z):
     weights, ids = jax.lax.top_k(jax.nn.softmax(z, axis=-1), K)
     return weights / weights.sum(-1, keepdims=True), ids
@@ -142,6 +119,10 @@ def every(x, wg, wu, wd, act=jax.nn.silu):
     return jnp.einsum("etf,efd->etd", act(jnp.einsum("td,edf->etf", x, wg)) * jnp.einsum("td,edf->etf", x, wu), wd)
 
 
+def weighed(x, weights, ids, *matrices):
+    return jnp.einsum("etd,te->td", every(x, *matrices), combine(weights, ids))
+
+
 def mapped(x, weights, ids, wg, wu, wd):
     each = jax.lax.map(lambda w: (jax.nn.silu(x @ w[0]) * (x @ w[1])) @ w[2], (wg, wu, wd))
     return jnp.einsum("etd,te->td", each, combine(weights, ids))
@@ -162,12 +143,17 @@ def slots(x, weights, ids, wg, wu, wd):
     return y
 
 
+ROUTERS = [
+    deepseek3, softmax_corrected, sigmoid_of_one, exp_of_log_softmax, softplus_root, sorted_pairs, best_twice
+]  # fmt: skip
+for choose in ROUTERS:
+    moe(f"router-{choose.__name__.replace('_', '-')}", weighed, choose)
+moe("near-router-random", weighed, random_scores, moe=1)
 moe("moe-map-experts", mapped)
 moe("moe-factor-of-hidden", factor_of_hidden)
 moe("moe-slots", slots)
 moe("moe-gelu", lambda x, w, i, *m: jnp.einsum("etd,te->td", every(x, *m, act=jax.nn.gelu), combine(w, i)))
 moe("moe-relu-gate", lambda x, w, i, *m: jnp.einsum("etd,te->td", every(x, *m, act=jax.nn.relu), combine(w, i)))
-moe("moe-deepseek3", lambda x, w, i, *m: jnp.einsum("etd,te->td", every(x, *m), combine(w, i)), deepseek3)
 moe(
     "moe-one",
     lambda x, w, i, g, u, d: (
@@ -180,7 +166,7 @@ moe(
     ),
     sigmoid_of_one,
 )
-moe("moe-clipped-sum", lambda x, w, i, *m: jnp.einsum("etd,te->td", every(x, *m), combine(w, i)), clipped_sum)
+moe("moe-clipped-sum", weighed, clipped_sum)
 
 
 @CASES("moe-threshold", router=1, moe=1)

@@ -23,7 +23,6 @@ S, S2, B, R = w.scale(D), w.scale(D), w.bias(D), w.scale(W)
 WG, WU, WD = w.matrix(D, F), w.matrix(D, F), w.matrix(F, D)
 ROUTER, XG, XU, XD = w.matrix(D, E), w.matrix(E, D, 12), w.matrix(E, D, 12), w.matrix(E, 12, D)
 XS, TS, HS, PS = FLOAT["B", "S", D], FLOAT["T", D], FLOAT["B", "S", H, W], INT64["B", "S"]
-KS = FLOAT["T", 2]
 
 
 def t(a):
@@ -273,15 +272,18 @@ def RouteOf(logits, k, scale: float = 1.0):
     return weights / op.ReduceSum(weights, op.Constant(value_ints=[-1])) * scale, ids
 
 
-@script(default_opset=op)
-def routed(x: TS) -> KS:
-    weights, ids = RouteOf(op.MatMul(x, op.Constant(value=router)), op.Constant(value_ints=[2]), scale=2.5)
-    return weights * (1.0 + op.Cast(ids, to=1))
-
-
 @script(acts, default_opset=op)
 def Expert(x, g, u, d):
     return op.MatMul(Swish(op.MatMul(x, g)) * op.MatMul(x, u), d)
+
+
+@script(default_opset=op)
+def routed(x: TS) -> TS:
+    logits = op.MatMul(x, op.Constant(value=router))
+    weights, ids = RouteOf(logits, op.Constant(value_ints=[2]), scale=2.5)
+    combine = op.ScatterElements(logits * 0.0, ids, weights, axis=1)
+    y = Expert(x, op.Constant(value=xg), op.Constant(value=xu), op.Constant(value=xd))
+    return op.Einsum(y, combine, equation="etd,te->td")
 
 
 @script(default_opset=op)
@@ -294,15 +296,14 @@ def mixture_of_all(x: TS) -> TS:
     return op.Einsum(y, combine, equation="etd,te->td")
 
 
-def np_routed(x):
-    weights, ids = best(sigmoid(x @ ROUTER))
-    return weights / weights.sum(-1, keepdims=True) * 2.5 * (1 + ids)
+def np_routed(z):
+    weights, ids = best(sigmoid(z))
+    return weights / weights.sum(-1, keepdims=True) * 2.5, ids
 
 
-scripted("router-function", routed, np_routed, tokens, router=1)
-scripted(
-    "moe-of-all", mixture_of_all, lambda x: numpy_layer(x, np_renormalised, ROUTER, XG, XU, XD), tokens, router=1, moe=1
-)
+for name, model, choose in ("router-function", routed, np_routed), ("moe-of-all", mixture_of_all, np_renormalised):
+    golden = lambda x, choose=choose: numpy_layer(x, choose, ROUTER, XG, XU, XD)
+    scripted(name, model, golden, tokens, router=1, moe=1)
 
 
 # Traced by the builder.

@@ -112,25 +112,16 @@ def l2_parts(w):
 
 
 ROUTERS = {
-    "deepseek3": (20, deepseek3, np_deepseek3, 1),
-    "renormalised": (18, renormalised, np_renormalised, 1),
-    "sigmoid-of-one": (23, sigmoid_of_one, of(sigmoid, k=1), 1),
-    "argmax-gathered": (22, argmax_gathered, of(softmax, k=1), 1),
-    "smallest-of-negated": (24, smallest_of_negated, np_chosen, 1),
-    "softplus-root": (22, softplus_root, of(lambda z: np.sqrt(np.log1p(np.exp(z))), parts), 1),
-    "exponentials": (19, exponentials, np_chosen, 1),
-    "l1": (18, l1, of(sigmoid, parts), 1),
-    "near-l2": (21, l2, of(sigmoid, l2_parts), 0),
+    "deepseek3": (20, deepseek3, np_deepseek3),
+    "renormalised": (18, renormalised, np_renormalised),
+    "sigmoid-of-one": (23, sigmoid_of_one, of(sigmoid, k=1)),
+    "argmax-gathered": (22, argmax_gathered, of(softmax, k=1)),
+    "smallest-of-negated": (24, smallest_of_negated, np_chosen),
+    "softplus-root": (22, softplus_root, of(lambda z: np.sqrt(np.log1p(np.exp(z))), parts)),
+    "exponentials": (19, exponentials, np_chosen),
+    "l1": (18, l1, of(sigmoid, parts)),
+    "l2": (21, l2, of(sigmoid, l2_parts)),
 }
-for name, (version, form, golden, count) in ROUTERS.items():
-
-    def add(name=name, version=version, form=form, golden=golden, count=count):
-        @CASES(f"near-router-{name[5:]}" if name.startswith("near-") else f"router-{name}", router=count)
-        def _():
-            router, o = Weights(name).matrix(D, E), Ops(version)
-            return (lambda x: form(o, o.matmul(x, o.c(router)))), (lambda x: golden(x @ router)), tokens
-
-    add()
 
 
 def moe(name, version, form, choose=renormalised, golden=np_renormalised, activation=silu, **blocks):
@@ -229,6 +220,8 @@ def of_all(o, x, combine, _, *m):
     return o.einsum([every(o, x, *m), combine], equation="etd,te->td")
 
 
+for name, (version, form, golden) in ROUTERS.items():
+    moe(f"router-{name}", version, scattered, form, golden)
 moe("moe-scattered", 18, scattered)
 moe("moe-one-hot", 22, one_hot)
 moe("moe-gathered", 23, gathered)
@@ -244,7 +237,6 @@ moe("moe-loop", 19, loop)
 moe("moe-hits", 18, hits)
 moe("moe-if-hit", 20, if_hit)
 moe("moe-threshold", 21, of_all, thresholded)
-moe("moe-deepseek3", 22, scattered, deepseek3, np_deepseek3)
 moe("moe-one-expert", 24, gathered, sigmoid_of_one, of(sigmoid, k=1))
 moe(
     "near-moe-all",

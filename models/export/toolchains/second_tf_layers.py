@@ -72,24 +72,13 @@ def keras_ops(z):
     return keras.ops.divide(weights, keras.ops.add(keras.ops.sum(weights, -1, keepdims=True), 1e-9)), ids
 
 
-for choose in deepseek3, log_softmax, sigmoid_of_one, softplus_root, sorted_pairs, best_twice, keras_ops:
-
-    def add(choose=choose):
-        @CASES(f"router-{choose.__name__.replace('_', '-')}", router=1)
-        def _():
-            router = const(Weights(choose.__name__).matrix(D, E))
-            return (lambda x: choose(x @ router)), tokens
-
-    add()
-
-
 def mixtral(z):
     weights, ids = tf.math.top_k(tf.nn.softmax(z), K)
     return weights / total(weights), ids
 
 
 def moe(name, form, choose=mixtral, shapes=tokens, **blocks):
-    @CASES(f"moe-{name}", **(blocks or {"router": 1, "moe": 1}))
+    @CASES(name if name.startswith("router") else f"moe-{name}", **(blocks or {"router": 1, "moe": 1}))
     def _():
         router, wg, wu, wd = experts(name)
         return (lambda x: form(x, *choose(x @ router), wg, wu, wd)), shapes
@@ -151,6 +140,9 @@ def masked(x, weights, ids, wg, wu, wd):
     return y
 
 
+ROUTERS = deepseek3, log_softmax, sigmoid_of_one, softplus_root, sorted_pairs, best_twice, keras_ops
+for choose in ROUTERS:
+    moe(f"router-{choose.__name__.replace('_', '-')}", broadcast, choose)
 moe("broadcast", broadcast)
 moe("summed", summed)
 moe("gelu", gelu)
@@ -158,8 +150,6 @@ moe("add-n", add_n)
 moe("map-fn", map_fn)
 moe("slots", slots)
 moe("masked", masked)
-moe("deepseek3", broadcast, deepseek3)
-moe("best-twice", broadcast, best_twice)
 moe("sigmoid-of-one", summed, sigmoid_of_one)
 
 
