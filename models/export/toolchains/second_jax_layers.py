@@ -246,13 +246,13 @@ def _():
     return layer, tokens
 
 
-def open_moe(name, form, tokens_=9):
-    """A mixture that no op of ours is."""
+def open_moe(name, form, **blocks):
+    """A mixture that no op of ours is; the gated unit of its experts is one."""
 
-    @CASES(f"near-moe-{name}")
+    @CASES(f"near-moe-{name}", glu=1, **blocks)
     def _():
         router, *matrices = experts(name)
-        return (lambda x: form(x, x @ router, *matrices)), {"x": f32(tokens_, D)}
+        return (lambda x: form(x, x @ router, *matrices)), {"x": f32(9, D)}
 
 
 def with_capacity(x, z, wg, wu, wd, capacity=2):  # Switch and GShard
@@ -280,7 +280,7 @@ def soft(x, z, wg, wu, wd):
     return jnp.einsum("ef,efd,te->td", h, wd, share)
 
 
-open_moe("capacity", with_capacity)
+open_moe("capacity", with_capacity, router=1)
 open_moe("experts-choose", experts_choose)
 open_moe("soft", soft)
 open_moe("all", lambda x, z, *m: jnp.einsum("etd,te->td", every(x, *m), jax.nn.softmax(z)))

@@ -244,11 +244,11 @@ moe(
     of_all,
     lambda o, z: (o.softmax(z, axis=-1), None),
     lambda z: (softmax(z), np.broadcast_to(np.arange(E), z.shape)),
-    router=0,
+    glu=1,
 )
 
 
-@CASES("near-moe-capacity")
+@CASES("near-moe-capacity", router=1)
 def _():  # three tokens for an expert
     w, o = Weights("capacity"), Ops(20)
     router, wi, wo = w.matrix(D, E), w.matrix(E, D, F), w.matrix(E, F, D)

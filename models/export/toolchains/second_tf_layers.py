@@ -205,8 +205,10 @@ def _():
     return layer, {"x": f32(9, D)}
 
 
-def near(name, form):
-    @CASES(f"near-moe-{name}")
+def near(name, form, **blocks):
+    """A mixture that no op of ours is; the gated unit of its experts is one."""
+
+    @CASES(f"near-moe-{name}", glu=1, **blocks)
     def _():
         router, *matrices = experts(name)
         return (lambda x: form(x, x @ router, *matrices)), {"x": f32(9, D)}
@@ -229,7 +231,7 @@ def experts_choose(x, z, wg, wu, wd):
     return tf.einsum("ecd,ect->td", y, tf.one_hot(ids, 9))
 
 
-near("capacity", with_capacity)
+near("capacity", with_capacity, router=1)
 near("experts-choose", experts_choose)
 
 
