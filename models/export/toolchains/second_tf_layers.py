@@ -303,7 +303,7 @@ def _():  # Tensor2Tensor's layer, with rotations and a gate
     return layer, {"x": f32("B", "S", D)}
 
 
-def hub(name, backbone, arguments, shape=("B", 7), inputs=("token_ids",), **blocks):
+def hub(name, backbone, arguments, shape=("B", 7), **blocks):
     """Adds a decoder of one layer of keras-hub, as a function of token ids without padding."""
 
     @decoder(f"hub-{name}", **blocks)
@@ -314,12 +314,7 @@ def hub(name, backbone, arguments, shape=("B", 7), inputs=("token_ids",), **bloc
         for v in model.weights:
             if "norm" in v.path or v.path.endswith("bias"):
                 v.assign(v.numpy() + r.uniform(-0.4, 0.4, v.shape))
-        if inputs == ("token_ids",):
-            run = lambda ids: model({"token_ids": ids, "padding_mask": tf.ones_like(ids)})
-        else:
-            run = lambda ids: model(
-                {k: ids for k in inputs} | {k.replace("token_ids", "padding_mask"): tf.ones_like(ids) for k in inputs}
-            )
+        run = lambda ids: model({k: ids if k.endswith("token_ids") else tf.ones_like(ids) for k in model.input})
         return run, {"ids": i32(*shape)}
 
 
@@ -360,7 +355,6 @@ hub(
     "roformer",
     "RoformerV2Backbone",
     SMALL | {"num_heads": 2, "head_size": 8},
-    inputs=("token_ids", "segment_ids"),
     rmsnorm=3,
     rope=2,
 )
@@ -403,7 +397,6 @@ hub(
     "T5Backbone",
     SMALL | {"num_heads": 2, "activation": "silu", "dropout": 0.0},
     (2, 7),
-    ("encoder_token_ids", "decoder_token_ids"),
     rmsnorm=7,
     glu=2,
 )
