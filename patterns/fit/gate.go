@@ -78,7 +78,7 @@ func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
 }
 
 // maxGates bounds the values that may be the gate that a node activates.
-const maxGates = 8
+const maxGates = 32
 
 // before lists what a node's operands are made of, the nearest first, as far as the last product with weights.
 func (f *finder) before(n *onnx.Node) []*onnx.Value {

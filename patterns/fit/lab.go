@@ -137,10 +137,10 @@ func (r *run) need(v *onnx.Value) error {
 // vector gives a weight that the model is given some elements.
 func (r *run) vector(v *onnx.Value) error {
 	shape, ok := r.shape(v)
-	if !ok || len(shape) != 1 || !r.g.Facts.DataType(v).IsFloat() {
+	if !ok || len(shape) == 0 || match.Elements(shape) != slices.Max(shape) || !r.g.Facts.DataType(v).IsFloat() {
 		return fmt.Errorf("%q is not given", v.Name)
 	}
-	list := random(shape[0], 41)
+	list := random(match.Elements(shape), 41)
 	for i, x := range list {
 		list[i] = 1 + math.Abs(x)
 	}

@@ -164,8 +164,8 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		n.norm.Bias = &v
 	}
 	switch s := n.norm.Scale; {
-	case s.Value != nil && s.Factor != 1 || len(s.Numbers) == 1 && s.Numbers[0] != 1:
-		return nil, nil // rows of another length, such as 1: no such norm
+	case len(s.Numbers) == 1 && s.Numbers[0] != 1:
+		return nil, nil // rows of another length, such as 1, and no scale that takes it back: no such norm
 	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
 		return nil, reason.New(reason.ScaleShape, nil,
 			"what is normalised is multiplied with weights of another shape")

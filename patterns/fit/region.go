@@ -11,7 +11,7 @@ import (
 
 const (
 	// maxNodes bounds the nodes of a region, maxAhead the values behind a seed that a block may end in.
-	maxNodes = 48
+	maxNodes = 64
 	maxAhead = 24
 )
 
@@ -157,16 +157,33 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	switch rank, ok := f.g.Facts.Rank(v); {
 	case is:
 	case v.Producer == nil || v.Graph != f.g.Graph:
-		is = ok && rank == 1 && f.g.Facts.DataType(v).IsFloat()
-		if is {
-			_, is = f.g.Facts.Dim(v, 0)
-		}
+		is = ok && rank > 0 && f.g.Facts.DataType(v).IsFloat() && f.isVector(v, rank)
 	case v.Producer.Graph == f.g.Graph && len(v.Producer.Subgraphs()) == 0 && !v.Producer.IsRandom():
 		is = !slices.ContainsFunc(f.g.Operands(v.Producer),
 			func(in *onnx.Value) bool { return in != nil && !f.isSide(in) })
 	}
 	f.sides[v] = is
 	return is
+}
+
+// isVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1. With
+// such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
+func (f *finder) isVector(v *onnx.Value, rank int) bool {
+	long := 0
+	for axis := range rank {
+		d, ok := f.g.Facts.Dim(v, axis)
+		if !ok {
+			return false
+		}
+		if d != 1 {
+			long++
+		}
+	}
+	return rank == 1 || long == 1 && slices.ContainsFunc(f.g.Graph.Inputs, func(in *onnx.Value) bool {
+		n, ok := f.g.Facts.Rank(in)
+		_, static := f.g.Facts.Dim(in, 0)
+		return ok && n > 1 && f.g.Facts.DataType(in).IsFloat() && !static
+	})
 }
 
 // varies reports whether the elements of a side, and not its shape alone, follow from sizes that the model leaves open.

@@ -29,8 +29,8 @@ func atMost(shape []int, n, least int, keep ...int) []int {
 	return small
 }
 
-// smallest returns the first of some shapes that a region computes at, if its operands all have it: a result of the same
-// shape. Nil where it computes at none.
+// smallest returns the first of some shapes that a region computes at, if its operands all have it: a result of the
+// same shape. Nil where it computes at none.
 func (f *finder) smallest(r *region, shapes ...[]int) []int {
 	own, _ := f.lab.shape(r.result)
 	for i, shape := range shapes {
