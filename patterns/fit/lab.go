@@ -124,6 +124,12 @@ func (r *run) need(v *onnx.Value) error {
 		r.env[v] = t
 		return nil
 	}
+	if n.Is("Cast") { // of a number, which is that of its type in all runs
+		if t, ok := r.g.Facts.Constant(v); ok {
+			r.env[v] = t
+			return nil
+		}
+	}
 	r.made[n] = true
 	for _, in := range r.g.Operands(n) {
 		if err := r.need(in); err != nil {

@@ -240,7 +240,7 @@ type rotationReader struct {
 	x      *onnx.Value
 	shape  []int
 	last   int
-	tables map[float64]place // the elements that the tables have in a run
+	tables map[int64]place // the elements that the tables have in a run, by their key
 	env    values
 	// factors are those of the channels of x in each channel of y, by rows.
 	factors [][][]float64
@@ -256,7 +256,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	if f.followsSizes(r) {
 		return nil, nil
 	}
-	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[float64]place{}, env: values{}}
+	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
 	n.shape, _ = f.lab.shape(n.x)
 	n.last = n.shape[len(n.shape)-1]
 	for i, v := range r.operands[1:] {
@@ -275,7 +275,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	}
 	for _, v := range r.operands[1:] {
 		for k, x := range n.env[v].F {
-			n.tables[x] = place{v, k}
+			n.tables[key(x)] = place{v, k}
 		}
 	}
 	return n.layout(), nil
@@ -370,11 +370,16 @@ type term struct {
 	sign float64
 }
 
+// key is the same for numbers that only a few roundings of float64 lie between, or one more or less.
+func key(x float64) int64 { return int64(math.Round(math.Ldexp(x, 42))) }
+
 // term returns the element that a factor is.
 func (n *rotationReader) term(factor float64) (term, bool) {
 	for _, sign := range []float64{1, -1} {
-		if p, ok := n.tables[sign*factor]; ok {
-			return term{p, sign}, true
+		for _, more := range []int64{0, 1, -1} {
+			if p, ok := n.tables[key(sign*factor)+more]; ok {
+				return term{p, sign}, true
+			}
 		}
 	}
 	return term{}, false
