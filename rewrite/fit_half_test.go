@@ -29,7 +29,8 @@ func TestFittedHalf(t *testing.T) {
 		make     func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value
 	}{
 		{"scaled in the half type", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
-			return b.Op("Mul", cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t), cast(b, vectorOf(b, channels), t))
+			normalised := cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t)
+			return b.Op("Mul", normalised, cast(b, vectorOf(b, channels), t))
 		}},
 		{"scaled in float32", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			w := cast(b, cast(b, vectorOf(b, channels), t), onnx.Float)
