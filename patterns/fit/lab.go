@@ -46,7 +46,7 @@ func (l *lab) shape(v *onnx.Value) ([]int, bool) {
 // tensor makes a tensor for a value of these elements, in row-major order.
 func (l *lab) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 	shape, _ := l.shape(v)
-	return reference.NewFloats(l.g.Facts.DataType(v), shape, elements)
+	return l.sized(v, shape, elements)
 }
 
 // run evaluates the wanted values, from those given.
@@ -58,13 +58,13 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 		}
 	}
 	made, nodes, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, part != 1) }, want...)
-	if err != nil {
-		return nil, err
-	}
 	for _, n := range nodes {
 		if shape, ok := l.shape(n.Outputs[0]); ok {
 			l.work += 1 + int(part*float64(match.Elements(shape)))
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	out := make([][]float64, len(want))
 	for i, t := range made {

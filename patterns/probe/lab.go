@@ -42,7 +42,7 @@ func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, want ...
 		}
 	}
 	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
-		return nil, nil, err
+		return nil, r.nodes, err
 	}
 	out := make([]*reference.Tensor, len(want))
 	for i, v := range want {
