@@ -29,7 +29,8 @@ func TestFittedHalf(t *testing.T) {
 		make     func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value
 	}{
 		{"scaled in the half type", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
-			return b.Op("Mul", cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t), cast(b, vectorOf(b, channels), t))
+			normalised := cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t)
+			return b.Op("Mul", normalised, cast(b, vectorOf(b, channels), t))
 		}},
 		{"scaled in float32", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			w := cast(b, cast(b, vectorOf(b, channels), t), onnx.Float)
@@ -37,6 +38,27 @@ func TestFittedHalf(t *testing.T) {
 		}},
 		{"throughout", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			return b.Op("Mul", rows(b, x, t), cast(b, vectorOf(b, channels), t))
+		}},
+		{"layer norm", "LayerNormalization", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
+			wide := cast(b, x, onnx.Float)
+			centred := b.Op("Sub", wide, b.Op("ReduceMean", wide, []int64{-1}))
+			w := cast(b, cast(b, vectorOf(b, channels), t), onnx.Float)
+			return cast(b, b.Op("Add", b.Op("Mul", rows(b, centred, onnx.Float), w), w), t)
+		}},
+		{"rotation", "RotaryEmbedding", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
+			return rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+				turned := b.Op("MatMul", x, cast(b, signs(b, half), t))
+				cos, sin = cast(b, twice(b, cos), t), cast(b, twice(b, sin), t)
+				return b.Op("Add", b.Op("Mul", x, cos), b.Op("Mul", turned, sin))
+			})(b, x)
+		}},
+		{"rotation in float32", "RotaryEmbedding", func(b *onnxtest.Builder, x *onnx.Value,
+			t onnx.DataType) *onnx.Value {
+			return rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+				wide := cast(b, x, onnx.Float)
+				turned := b.Op("MatMul", wide, signs(b, half))
+				return cast(b, b.Op("Add", b.Op("Mul", wide, twice(b, cos)), b.Op("Mul", turned, twice(b, sin))), t)
+			})(b, x)
 		}},
 		{"unit in float32", "GLU", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			h := b.Ops(2, "Split", x, onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
