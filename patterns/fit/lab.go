@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -54,6 +55,12 @@ func (l *lab) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	r := &run{lab: l, env: make(values, len(env)+16), made: map[*onnx.Node]bool{}}
 	maps.Copy(r.env, env)
+	part := 1.0
+	for v, t := range env {
+		if shape, ok := l.shape(v); ok && !slices.Equal(shape, t.Shape) {
+			r.resized, part = true, float64(t.Len())/float64(match.Elements(shape))
+		}
+	}
 	for _, v := range want {
 		if err := r.need(v); err != nil {
 			return nil, err
@@ -61,7 +68,7 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	}
 	for _, n := range r.nodes {
 		if shape, ok := l.shape(n.Outputs[0]); ok {
-			l.work += match.Elements(shape)
+			l.work += 1 + int(part*float64(match.Elements(shape)))
 		}
 	}
 	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
@@ -91,6 +98,8 @@ type run struct {
 	env   values
 	nodes []*onnx.Node
 	made  map[*onnx.Node]bool
+	// resized says that tensors have other shapes than shape inference knows.
+	resized bool
 }
 
 // need adds the nodes that make v, in order.
@@ -107,13 +116,19 @@ func (r *run) need(v *onnx.Value) error {
 	case len(r.made) > 4*maxNodes:
 		return fmt.Errorf("more than %d nodes", 4*maxNodes)
 	}
-	if n.Is("Shape") || n.Is("Size") {
+	if !r.resized && (n.Is("Shape") || n.Is("Size")) {
 		t, ok := r.g.Facts.Known(v, world)
 		if !ok {
 			return fmt.Errorf("%q is not known", v.Name)
 		}
 		r.env[v] = t
 		return nil
+	}
+	if n.Is("Cast") { // of a number, which is that of its type in all runs
+		if t, ok := r.g.Facts.Constant(v); ok {
+			r.env[v] = t
+			return nil
+		}
 	}
 	r.made[n] = true
 	for _, in := range r.g.Operands(n) {
@@ -128,10 +143,10 @@ func (r *run) need(v *onnx.Value) error {
 // vector gives a weight that the model is given some elements.
 func (r *run) vector(v *onnx.Value) error {
 	shape, ok := r.shape(v)
-	if !ok || len(shape) != 1 || !r.g.Facts.DataType(v).IsFloat() {
+	if !ok || len(shape) == 0 || match.Elements(shape) != slices.Max(shape) || !r.g.Facts.DataType(v).IsFloat() {
 		return fmt.Errorf("%q is not given", v.Name)
 	}
-	list := random(shape[0], 41)
+	list := random(match.Elements(shape), 41)
 	for i, x := range list {
 		list[i] = 1 + math.Abs(x)
 	}
