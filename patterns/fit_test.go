@@ -56,6 +56,22 @@ func unlisted(nodes int) *graph {
 	return g
 }
 
+// TestNormsOfOneRoot has two norms whose rows are divided by the same root, as tf2onnx keeps what is computed twice.
+func TestNormsOfOneRoot(t *testing.T) {
+	g := newGraph()
+	x := g.input("x", "batch", "sequence", 32)
+	mean := g.Op("Div", g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs")), 32.0)
+	root := g.Op("Unsqueeze", g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", mean, 1e-6))), []int64{-1})
+	for range 2 {
+		g.Output(g.Op("Mul", x, g.Op("Mul", root, g.weight(32))))
+	}
+	matches, _ := Builtin().Find(g.Model.Graph, infer.Analyze(g.Model))
+	if len(matches) != 2 || matches[0].Op != "RMSNorm" || matches[1].Op != "RMSNorm" ||
+		matches[0].Outputs[0] == matches[1].Outputs[0] {
+		t.Errorf("%d matches: %+v", len(matches), matches)
+	}
+}
+
 func (g *graph) matrix(rows, columns int) *onnx.Value {
 	w := make([]float32, rows*columns)
 	for i := range w {

@@ -43,10 +43,17 @@ func newFinder(g *match.View, taken func(*onnx.Node) bool, without ...string) *f
 	return f
 }
 
-// take keeps the nodes of a region for it.
+// take keeps the nodes of a region for it, but for those that others read as well and what these are made of: they stay
+// where they are, and two norms may have one root.
 func (f *finder) take(r *region) {
-	for _, n := range r.nodes {
-		f.own[n] = true
+	stays := map[*onnx.Node]bool{}
+	for _, n := range r.nodes { // the last first
+		stays[n] = slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool {
+			return v != nil && v != r.result && slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+				return !r.has(u.Node) || stays[u.Node]
+			})
+		})
+		f.own[n] = !stays[n]
 	}
 }
 
