@@ -99,13 +99,14 @@ refers to it.`,
 			if err := f.planned.read(c); err != nil {
 				return err
 			}
-			return f.apply(a, args[0])
+			return f.apply(a, c, args[0])
 		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
 	f.planFlags.flags(c)
 	f.planned.flags(c)
+	f.learn.flags(c)
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
@@ -164,8 +165,15 @@ func (f *applyFlags) check() error {
 	return f.possible(f.dryRun)
 }
 
-func (f *applyFlags) apply(a *app, path string) error {
+func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	if err := f.check(); err != nil {
+		return err
+	}
+	out := f.out
+	if out == "" {
+		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
+	}
+	if err := f.learn.check(c, path, out, f.html, f.patterns.paths); err != nil {
 		return err
 	}
 	if f.dryRun {
@@ -176,10 +184,6 @@ func (f *applyFlags) apply(a *app, path string) error {
 		return err
 	}
 	defer p.end()
-	out := f.out
-	if out == "" {
-		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
-	}
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
@@ -224,6 +228,11 @@ func (f *applyFlags) apply(a *app, path string) error {
 			}
 		}
 		r.TimeMS.Write = milliseconds(start)
+	}
+	if written {
+		if err := f.learn.write(a, r.Learnt); err != nil {
+			return err
+		}
 	}
 	r.PeakRSSBytes = peakRSS()
 	if err := f.report(a, r, written); err != nil {

@@ -14,9 +14,10 @@ import (
 // and built-in views.
 type Language struct{ views map[string]*BuiltinView }
 
-// NewLanguage returns the language with the built-in views Mean and Row, and these.
+// NewLanguage returns the language with the built-in views Mean, Row and Filled, and these.
 func NewLanguage(views map[string]*BuiltinView) *Language {
-	l := &Language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView}}}
+	l := &Language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView},
+		"Filled": {0, nil, filledView}}}
 	maps.Copy(l.views, views)
 	return l
 }
@@ -42,7 +43,7 @@ type Index struct {
 // NewIndex returns an empty index of patterns in a language.
 func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
 
-// BuiltinIndex returns the patterns of built-in files, which use no views but those of text, Mean and Row.
+// BuiltinIndex returns the patterns of built-in files, which use no views but those of text and those of every language.
 func BuiltinIndex(files ...string) *Index {
 	l := NewLanguage(nil)
 	x, scope := NewIndex(l), l.Scope()

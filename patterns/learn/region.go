@@ -1,0 +1,260 @@
+package learn
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// maxTerms bounds the nodes of a pattern.
+const maxTerms = 64
+
+// term is a value of the region as the pattern says it: what leaf says, or an output of a node.
+type term struct {
+	leaf   notation.Expr
+	call   notation.Call // without its arguments
+	args   []*term
+	output int
+	of     *term // of an output that is not the first: the first
+	outs   int   // outputs of the node
+	uses   int
+	name   string // of its statement, "" where it stands in another one
+	key    string // the same for terms that are written alike
+}
+
+// region reads what lies between the operands and the results of the match.
+func (w *writer) region() error {
+	for _, v := range w.m.Outputs {
+		t, err := w.read(v)
+		if err != nil {
+			return err
+		}
+		if t.leaf != nil {
+			return fmt.Errorf("%q is made by no node", v.Name)
+		}
+		w.roots = append(w.roots, t)
+	}
+	for i, t := range w.roots {
+		if t.name != "" {
+			return fmt.Errorf("two results are one value")
+		}
+		t.name = w.results[i]
+	}
+	return nil
+}
+
+// read returns the term of a value.
+func (w *writer) read(v *onnx.Value) (*term, error) {
+	if v == nil {
+		return leaf(notation.Wildcard{}), nil
+	}
+	v = w.Resolve(v)
+	for u, t := range w.terms {
+		if w.Same(u, v) {
+			t.uses++
+			return t, nil
+		}
+	}
+	t, err := w.readNew(v)
+	if err != nil {
+		return nil, err
+	}
+	t.uses++
+	w.terms[v] = t
+	return t, nil
+}
+
+func leaf(e notation.Expr) *term { return &term{leaf: e, key: e.String()} }
+
+func (w *writer) readNew(v *onnx.Value) (*term, error) {
+	facts := w.Facts
+	if name, ok := w.inputs[v]; ok {
+		return leaf(&notation.Name{Name: name}), nil
+	}
+	if x, t, ok := w.Scalar(v); ok {
+		if t.IsFloat() {
+			return leaf(w.number(x)), nil
+		}
+		return leaf(&notation.Number{Value: x}), nil
+	}
+	if t := w.row(v); t != nil {
+		return t, nil
+	}
+	if x, ok := w.Filled(v); ok {
+		return w.filled(x), nil
+	}
+	if t := facts.DataType(v); !t.IsFloat() && !w.IsData(v) {
+		if list, ok := w.Ints(v); ok && !slices.ContainsFunc(list, func(i int64) bool { return i < -1 || i > 1 }) {
+			return leaf(&notation.Ints{Values: list}), nil
+		}
+		if v.Constant() == nil || len(v.Constant().Dims) <= 1 {
+			return leaf(notation.Wildcard{}), nil // a shape
+		}
+	}
+	if c := v.Constant(); c != nil {
+		return nil, fmt.Errorf("it reads the constant %q of %d elements, which the notation has no words for", v.Name,
+			c.Len())
+	}
+	return w.readNode(v)
+}
+
+// row returns the term of weights that stand for all rows.
+func (w *writer) row(v *onnx.Value) *term {
+	if w.IsData(v) {
+		return nil
+	}
+	operand := w.Row(v)
+	if operand == nil {
+		return nil
+	}
+	for u, name := range w.inputs {
+		if !w.IsData(u) && unshaped(operand) == unshaped(u) {
+			w.rows[name] = true
+			return w.add(&term{call: notation.Call{Op: "Row"}, args: []*term{leaf(&notation.Name{Name: name})}})
+		}
+	}
+	return nil
+}
+
+// unshaped goes back over what gives a value another shape alone.
+func unshaped(v *onnx.Value) *onnx.Value {
+	for range match.MaxDetour {
+		if v.Producer == nil || match.OpKind(v.Producer) != "Reshape" || v.Producer.Input(0) == nil {
+			break
+		}
+		v = v.Producer.Input(0)
+	}
+	return v
+}
+
+func (w *writer) filled(x float64) *term {
+	a := notation.AttrPattern{Name: "value", Capture: -1}
+	if name := w.generalised(x); name != "" {
+		a.As, a.Capture = name, 0
+	} else {
+		x = short(x)
+		a.Number = &x
+	}
+	return w.add(&term{call: notation.Call{Op: "Filled", Attrs: []notation.AttrPattern{a}}})
+}
+
+func (w *writer) readNode(v *onnx.Value) (*term, error) {
+	n := v.Producer
+	switch {
+	case n == nil || n.Graph != w.Graph:
+		return nil, fmt.Errorf("it reads %q, which is no operand of the op", v.Name)
+	case len(n.Subgraphs()) > 0:
+		return nil, fmt.Errorf("its node %q (%s) holds a graph", n.Name, n.OpType)
+	case !onnx.IsStandardDomain(n.Domain) && n.Domain != "com.microsoft":
+		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
+	case len(w.order) >= maxTerms:
+		return nil, fmt.Errorf("it has more than %d nodes", maxTerms)
+	}
+	t := &term{call: notation.Call{Op: n.OpType}, output: v.Output, outs: len(n.Outputs)}
+	if t.outs > 1 {
+		return nil, fmt.Errorf("its node %q (%s) has several outputs", n.Name, n.OpType)
+	}
+	if !onnx.IsStandardDomain(n.Domain) {
+		t.call.Domain = n.Domain
+	}
+	inputs, err := w.nodeAttributes(t, n)
+	if err != nil {
+		return nil, err
+	}
+	for i, in := range inputs {
+		if n.Is("Pow") && i == 1 { // an exponent is never another one
+			if x, _, ok := w.Scalar(in); ok {
+				t.args = append(t.args, leaf(&notation.Number{Value: short(x)}))
+				continue
+			}
+		}
+		arg, err := w.read(in)
+		if err != nil {
+			return nil, err
+		}
+		t.args = append(t.args, arg)
+	}
+	return w.add(t), nil
+}
+
+// add gives a term its key, and its arguments their order.
+func (w *writer) add(t *term) *term {
+	if notation.Commutative[t.call.Op] && t.call.Domain == "" && len(t.args) == 2 {
+		w.flatten(t)
+		slices.SortStableFunc(t.args, compare)
+	}
+	h := sha256.New()
+	fmt.Fprint(h, t.call.Domain, t.call.Op, t.call.Optional, t.output)
+	for _, a := range t.call.Attrs {
+		fmt.Fprint(h, a.Name, a.Number == nil, a.String())
+	}
+	for _, a := range t.args {
+		fmt.Fprint(h, "(", a.key, ")")
+	}
+	t.key = fmt.Sprintf("%x", h.Sum(nil)[:12])
+	w.order = append(w.order, t)
+	return t
+}
+
+// maxOperands bounds those of a product or sum of several: all ways to nest them are tried.
+const maxOperands = 5
+
+// flatten makes one product of nested ones, which then matches however it is nested.
+func (w *writer) flatten(t *term) {
+	if !notation.Associative[t.call.Op] {
+		return
+	}
+	var args []*term
+	for _, a := range t.args {
+		if a.leaf == nil && a.call.Op == t.call.Op && a.call.Domain == "" && len(a.args) >= 2 &&
+			len(args)+len(a.args)+len(t.args) <= maxOperands+1 && a.uses == 1 && w.readOnce(a) {
+			args = append(args, a.args...)
+			w.order = slices.DeleteFunc(w.order, func(o *term) bool { return o == a })
+			continue
+		}
+		args = append(args, a)
+	}
+	t.args = args
+}
+
+// readOnce reports whether one node alone reads what a term stands for.
+func (w *writer) readOnce(t *term) bool {
+	for v, u := range w.terms {
+		if u == t {
+			return len(w.Readers(v)) <= 1
+		}
+	}
+	return false
+}
+
+// compare puts operands first, then what is computed, then weights and numbers.
+func compare(a, b *term) int {
+	rank := func(t *term) int {
+		switch t.leaf.(type) {
+		case *notation.Name:
+			return 0
+		case nil:
+			if t.call.Op == "Row" || t.call.Op == "Filled" || t.call.Op == "Cast" && rank2(t) {
+				return 2
+			}
+			return 1
+		}
+		return 3
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	switch {
+	case a.key < b.key:
+		return -1
+	case a.key > b.key:
+		return 1
+	}
+	return 0
+}
+
+func rank2(t *term) bool { return len(t.args) == 1 && t.args[0].call.Op == "Row" }
