@@ -67,7 +67,8 @@ func (w *writer) demands() []string {
 		}
 	}
 	list = append(list, w.conds...)
-	if slices.ContainsFunc(w.order, func(t *term) bool { return byRank[t.call.Op] }) || w.m.Op == "RotaryEmbedding" {
+	if w.m.Op == "RotaryEmbedding" || slices.ContainsFunc(w.order, func(t *term) bool { return byRank[t.op] }) ||
+		slices.ContainsFunc(w.m.Replacement.Nodes, func(n *onnx.Node) bool { return n.Is("Transpose") }) {
 		rank, _ := w.Facts.Rank(w.m.Inputs[0])
 		say("rank(%s) == %d", in, rank)
 	}

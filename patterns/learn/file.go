@@ -54,9 +54,12 @@ func (p *Pattern) Called() string {
 		name = "LayerNorm"
 	}
 	var ops []string
-	for _, op := range p.ops {
+	for _, op := range slices.Concat(p.ops, p.views) {
 		if !common[op] && !slices.Contains(ops, op) && len(ops) < maxNamed {
 			ops = append(ops, op)
+		}
+		if op == p.ops[len(p.ops)-1] && len(ops) > 0 {
+			break // views tell apart what ops do not
 		}
 	}
 	return strings.Join(append([]string{name}, ops...), "_")

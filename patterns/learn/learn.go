@@ -20,6 +20,7 @@ type Pattern struct {
 	// Nodes is how many nodes it has at least.
 	Nodes int
 	ops   []string // of the nodes, operands first
+	views []string // that stand for others
 }
 
 // Write writes a pattern, without a name, for a match in the graph that view shows. Its error says what of the region
@@ -55,7 +56,11 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 	p.Anchors = w.anchors()
 	written := &Pattern{Pattern: p, Numbers: w.numbers, Nodes: len(w.order)}
 	for _, t := range w.order {
-		written.ops = append(written.ops, t.call.Op)
+		if t.call.Op == t.op { // no view
+			written.ops = append(written.ops, t.op)
+		} else {
+			written.views = append(written.views, t.call.Op)
+		}
 	}
 	return written, nil
 }
@@ -118,7 +123,7 @@ func (w *writer) fresh(want string) string {
 // anchors returns the op that somebody would ask at why nothing was found: one that few other blocks have.
 func (w *writer) anchors() []string {
 	for _, t := range w.order {
-		op := t.call.Op
+		op := t.op
 		if t.call.Domain == "" && (strings.HasPrefix(op, "Reduce") || strings.HasPrefix(op, "GlobalAverage") ||
 			slices.Contains([]string{"Sigmoid", "Tanh", "Erf", "Softplus", "Softmax"}, op)) {
 			return []string{op}

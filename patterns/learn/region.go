@@ -16,6 +16,7 @@ const maxTerms = 64
 // term is a value of the region as the pattern says it: what leaf says, or an output of a node.
 type term struct {
 	leaf   notation.Expr
+	op     string        // of the node
 	call   notation.Call // without its arguments
 	args   []*term
 	output int
@@ -71,7 +72,9 @@ func (w *writer) read(v *onnx.Value) (*term, error) {
 func leaf(e notation.Expr) *term { return &term{leaf: e, key: e.String()} }
 
 func (w *writer) readNew(v *onnx.Value) (*term, error) {
-	facts := w.Facts
+	if t := w.row(v); t != nil {
+		return t, nil
+	}
 	if name, ok := w.inputs[v]; ok {
 		return leaf(&notation.Name{Name: name}), nil
 	}
@@ -81,19 +84,8 @@ func (w *writer) readNew(v *onnx.Value) (*term, error) {
 		}
 		return leaf(&notation.Number{Value: x}), nil
 	}
-	if t := w.row(v); t != nil {
-		return t, nil
-	}
 	if x, ok := w.Filled(v); ok {
 		return w.filled(x), nil
-	}
-	if t := facts.DataType(v); !t.IsFloat() && !w.IsData(v) {
-		if list, ok := w.Ints(v); ok && !slices.ContainsFunc(list, func(i int64) bool { return i < -1 || i > 1 }) {
-			return leaf(&notation.Ints{Values: list}), nil
-		}
-		if v.Constant() == nil || len(v.Constant().Dims) <= 1 {
-			return leaf(notation.Wildcard{}), nil // a shape
-		}
 	}
 	if c := v.Constant(); c != nil {
 		return nil, fmt.Errorf("it reads the constant %q of %d elements, which the notation has no words for", v.Name,
@@ -166,11 +158,9 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 		return nil, err
 	}
 	for i, in := range inputs {
-		if n.Is("Pow") && i == 1 { // an exponent is never another one
-			if x, _, ok := w.Scalar(in); ok {
-				t.args = append(t.args, leaf(&notation.Number{Value: short(x)}))
-				continue
-			}
+		if arg := w.plainOperand(n, i); arg != nil {
+			t.args = append(t.args, arg)
+			continue
 		}
 		arg, err := w.read(in)
 		if err != nil {
@@ -181,8 +171,35 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 	return w.add(t), nil
 }
 
+// shapes are the operands that are shapes, by the ops that read them.
+var shapes = map[string]int{"Reshape": 1, "Expand": 1}
+
+// plainOperand returns the term of an operand that no number of the op goes into: an exponent, which is never another
+// one, or a shape, which is open where it has sizes; nil for others.
+func (w *writer) plainOperand(n *onnx.Node, i int) *term {
+	v := n.Inputs[i]
+	at, shape := shapes[n.OpType]
+	switch shape = shape && at == i && onnx.IsStandardDomain(n.Domain); {
+	case n.Is("Pow") && i == 1:
+		if x, _, ok := w.Scalar(v); ok {
+			return leaf(&notation.Number{Value: short(x)})
+		}
+	case shape:
+		list, ok := w.Ints(v)
+		if ok && !slices.ContainsFunc(list, func(i int64) bool { return i < -1 || i > 1 }) {
+			return leaf(&notation.Ints{Values: list})
+		}
+		return leaf(notation.Wildcard{})
+	}
+	return nil
+}
+
 // add gives a term its key, and its arguments their order.
 func (w *writer) add(t *term) *term {
+	t.op = t.call.Op
+	if t.call.Domain == "" {
+		w.generalise(t)
+	}
 	if notation.Commutative[t.call.Op] && t.call.Domain == "" && len(t.args) == 2 {
 		w.flatten(t)
 		slices.SortStableFunc(t.args, compare)
@@ -213,7 +230,7 @@ func (w *writer) flatten(t *term) {
 		if a.leaf == nil && a.call.Op == t.call.Op && a.call.Domain == "" && len(a.args) >= 2 &&
 			len(args)+len(a.args)+len(t.args) <= maxOperands+1 && a.uses == 1 && w.readOnce(a) {
 			args = append(args, a.args...)
-			w.order = slices.DeleteFunc(w.order, func(o *term) bool { return o == a })
+			w.drop(a)
 			continue
 		}
 		args = append(args, a)
