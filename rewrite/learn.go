@@ -46,6 +46,9 @@ func (p *Plan) learn() error {
 	for _, c := range p.accepted {
 		l.collect(c.scope, c.match)
 	}
+	if p.applier.config.target != nil { // which has put other ops into the replacements
+		l.asFound()
+	}
 	l.report.Fitted = len(l.sites)
 	for _, s := range l.sites {
 		l.write(s)
@@ -74,6 +77,29 @@ func (l *learner) collect(s *scope, m *patterns.Match) {
 		}
 	} else if m.Fitted() {
 		l.sites = append(l.sites, &fittedSite{scope: s, match: m})
+	}
+}
+
+// asFound gives the sites their matches as they are found.
+func (l *learner) asFound() {
+	byID := map[string]*patterns.Match{}
+	var note func(s *scope, m *patterns.Match)
+	note = func(s *scope, m *patterns.Match) {
+		byID[s.id(m)] = m
+		for _, part := range m.Parts {
+			note(s, part)
+		}
+	}
+	for _, f := range l.plan.Found {
+		matches, _ := l.plan.applier.config.find(f.Graph, l.plan.applier.facts)
+		for _, m := range matches {
+			note(f.scope, m)
+		}
+	}
+	for _, s := range l.sites {
+		if m := byID[s.scope.id(s.match)]; m != nil {
+			s.match = m
+		}
 	}
 }
 
