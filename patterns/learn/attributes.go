@@ -9,9 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
+// byPlace are the ops that read some places of an axis, or add some: but for parts of the last axis, their sizes say
+// which.
+var byPlace = map[string]bool{"Slice": true, "Split": true, "Pad": true}
+
 // sized are attributes that say how large something is, or that change nothing: a pattern leaves them open.
-var sized = map[string]bool{"split": true, "num_outputs": true, "starts": true, "ends": true, "repeats": true,
-	"pads": true, "allowzero": true, "noop_with_empty_axes": true}
+var sized = map[string]bool{"split": true, "num_outputs": true, "repeats": true,
+	"allowzero": true, "noop_with_empty_axes": true}
 
 // firstAxis are the ops whose axis is 0 by default.
 var firstAxis = map[string]bool{"Gather": true, "GatherElements": true, "Split": true}
@@ -25,6 +29,9 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 		t.call.Attrs = append(t.call.Attrs, a)
 	}
 	inputs := n.Inputs
+	if byPlace[n.OpType] && t.call.Domain == "" {
+		return nil, fmt.Errorf("its node %q (%s) counts places of other axes than the last", n.Name, n.OpType)
+	}
 	if n.Is("Cast") && w.Facts.DataType(n.Input(0)).IsFloat() && w.Facts.DataType(n.Outputs[0]).IsFloat() {
 		t.call.Optional = true
 		return inputs, nil

@@ -72,6 +72,10 @@ func (w *writer) demands() []string {
 		rank, _ := w.Facts.Rank(w.m.Inputs[0])
 		say("rank(%s) == %d", in, rank)
 	}
+	if w.fixed || w.m.Op == "RotaryEmbedding" && w.teller(rotaryDim) == "" && !w.whole() {
+		size, _ := w.Facts.Dim(w.m.Inputs[0], -1)
+		say("dim(%s, -1) == %d", in, size)
+	}
 	for _, v := range []string{"scale", "bias"} {
 		if has(v) {
 			say("dim(%s, -1) == dim(%s, %d)", v, in, w.axisOfX(-1))

@@ -42,7 +42,7 @@ func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.
 
 // common are ops that say nothing of a spelling.
 var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true, "Cast": true, "Reshape": true,
-	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true, "Neg": true, "Row": true, "Filled": true}
+	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true, "Neg": true, "Row": true, "Filled": true, "HalfTurn": true, "Channels": true}
 
 // maxNamed bounds the ops in a name.
 const maxNamed = 4

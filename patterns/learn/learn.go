@@ -75,6 +75,8 @@ type writer struct {
 	inputs          map[*onnx.Value]string // those of the inputs, by the values that they are resolved to
 	rows            map[string]bool        // the inputs that stand as Row in the pattern
 	x               *onnx.Value            // whose channels sizes are counted in, nil for none
+	fixed           bool                   // the pattern holds for rows of one size alone
+	rotary          float64                // channels that are rotated, of a rotary embedding
 	known           []attribute            // the numbers of the op
 	numbers         []Number               // that were generalised
 	terms           map[*onnx.Value]*term  // what was read

@@ -60,8 +60,11 @@ var plain = map[float64]bool{0: true, 1: true, -1: true, 2: true, -2: true, 0.5:
 // attributes notes the numbers of the op.
 func (w *writer) attributes() {
 	for _, a := range w.m.Attributes {
-		if a.Type == onnx.AttrFloat && !plain[float64(a.Float)] {
+		switch {
+		case a.Type == onnx.AttrFloat && !plain[float64(a.Float)]:
 			w.known = append(w.known, attribute{a.Name, float64(a.Float)})
+		case a.Name == rotaryDim:
+			w.rotary = float64(a.Int)
 		}
 	}
 }
@@ -123,6 +126,41 @@ func (w *writer) generalised(x float64) string {
 			w.conds = append(w.conds, fmt.Sprintf("near(%s, %s)", fmt.Sprintf(r.back, name), text))
 			return add(name, "", "")
 		}
+	}
+	return ""
+}
+
+// rotaryDim is the attribute that says how many channels are rotated.
+const rotaryDim = "rotary_dim"
+
+// count returns the name of a number of channels that follows from how many are rotated, "" for others.
+func (w *writer) count(x float64) string {
+	for _, n := range w.numbers {
+		if n.Value == x && (n.of == rotaryDim || n.of == "") {
+			return n.Name
+		}
+	}
+	if w.rotary == 0 || x < 1 {
+		return ""
+	}
+	all, _ := w.Facts.Dim(w.m.Inputs[0], -1)
+	rest := float64(all) - w.rotary
+	for _, r := range []struct {
+		name, tells string
+		is          float64
+	}{{rotaryDim, "%s", w.rotary}, {"half", "2 * %s", w.rotary / 2}, {"rest", "dim(" + w.params[0] + ", -1) - %s", rest}} {
+		if x != r.is {
+			continue
+		}
+		name := w.fresh(r.name)
+		tells := fmt.Sprintf(r.tells, name)
+		if other := w.teller(rotaryDim); other != "" {
+			w.conds = append(w.conds, fmt.Sprintf("near(%s, %s)", tells, other))
+		} else if rest == 0 {
+			w.conds = append(w.conds, fmt.Sprintf("near(%s, dim(%s, -1))", tells, w.params[0]))
+		}
+		w.numbers = append(w.numbers, Number{Name: name, Value: x, of: rotaryDim, tells: tells})
+		return name
 	}
 	return ""
 }

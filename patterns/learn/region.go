@@ -87,6 +87,18 @@ func (w *writer) readNew(v *onnx.Value) (*term, error) {
 	if x, ok := w.Filled(v); ok {
 		return w.filled(x), nil
 	}
+	if h := w.HalfTurn(v); h != nil {
+		return w.add(&term{call: notation.Call{Op: "HalfTurn", Attrs: []notation.AttrPattern{
+			{Name: "layout", Text: &h.Layout, Capture: -1}, {Name: "sign", Number: &h.Sign, Capture: -1}}}}), nil
+	}
+	if p, ok := w.Part(v); ok {
+		of, err := w.read(p.Of)
+		if err != nil {
+			return nil, err
+		}
+		return w.add(&term{call: notation.Call{Op: "Channels", Attrs: []notation.AttrPattern{w.channels("from", p.From),
+			w.channels("size", p.Size), {Name: "step", Number: pointer(p.Step), Capture: -1}}}, args: []*term{of}}), nil
+	}
 	if c := v.Constant(); c != nil {
 		return nil, fmt.Errorf("it reads the constant %q of %d elements, which the notation has no words for", v.Name,
 			c.Len())
@@ -121,6 +133,20 @@ func unshaped(v *onnx.Value) *onnx.Value {
 		v = v.Producer.Input(0)
 	}
 	return v
+}
+
+// channels demands a number of channels, or the place of one.
+func (w *writer) channels(name string, n int64) notation.AttrPattern {
+	a := notation.AttrPattern{Name: name, Capture: -1}
+	if a.As = w.count(float64(n)); a.As == "" {
+		a.Number = pointer(n)
+	}
+	return a
+}
+
+func pointer(n int64) *float64 {
+	x := float64(n)
+	return &x
 }
 
 func (w *writer) filled(x float64) *term {

@@ -60,6 +60,10 @@ func (w *writer) attributeOf(n *onnx.Node, a *onnx.Attribute) (notation.Cond, er
 		return &notation.CondNumber{Value: short(float64(a.Float)), Float: true}, nil
 	case a.Type == onnx.AttrInt && n.Is("Cast") && a.Name == "to":
 		return w.expression(fmt.Sprintf("type(%s)", w.typedAs(onnx.DataType(a.Int))))
+	case a.Name == rotaryDim && w.teller(rotaryDim) != "":
+		return w.expression(w.teller(rotaryDim))
+	case a.Name == rotaryDim && w.whole():
+		return w.expression(fmt.Sprintf("dim(%s, -1)", w.params[0]))
 	case a.Type == onnx.AttrInt:
 		return &notation.CondNumber{Value: float64(a.Int)}, nil
 	case a.Type == onnx.AttrString:
@@ -68,6 +72,12 @@ func (w *writer) attributeOf(n *onnx.Node, a *onnx.Attribute) (notation.Cond, er
 		return w.list(a.Ints, false), nil
 	}
 	return nil, fmt.Errorf("attribute %s of %s in its replacement is no number, text or list", a.Name, n.OpType)
+}
+
+// whole reports whether all channels are rotated.
+func (w *writer) whole() bool {
+	all, ok := w.Facts.Dim(w.m.Inputs[0], -1)
+	return ok && float64(all) == w.rotary
 }
 
 func (w *writer) expression(text string) (notation.Cond, error) {
@@ -108,6 +118,7 @@ func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 // list writes integers; sizes are those of the rows where they are equal.
 func (w *writer) list(values []int64, sizes bool) *notation.CondList {
 	l := &notation.CondList{}
+	w.fixed = w.fixed || sizes && w.rotary > 0 && len(values) > 1
 	for _, x := range values {
 		var e notation.Cond = &notation.CondNumber{Value: float64(x)}
 		for axis := -1; sizes && x > 1 && w.x != nil && axis >= int(w.axis()); axis-- {

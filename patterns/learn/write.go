@@ -42,7 +42,7 @@ func (w *writer) body() []*notation.Statement {
 			state(longest)
 		}
 		exprs[t] = &call
-		if t.name != "" || t.uses > 1 && call.Op != "Row" && call.Op != "Filled" {
+		if t.name != "" || t.uses > 1 && call.Op != "Row" && len(call.Args) > 0 {
 			state(t)
 		}
 	}
