@@ -29,6 +29,7 @@ type LearntPattern struct {
 	Op      string   `json:"op"`
 	Sites   []string `json:"sites"`             // ids of those that it was learnt from
 	Numbers []string `json:"numbers,omitempty"` // that may be others elsewhere
+	Text    string   `json:"-"`                 // of the pattern alone
 }
 
 // UnlearntSite is a block that no pattern was written for.

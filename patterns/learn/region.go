@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// maxTerms bounds the nodes of a pattern.
-const maxTerms = 64
+// maxTerms bounds the values of a pattern.
+const maxTerms = 96
 
 // term is a value of the region as the pattern says it: what leaf says, or an output of a node.
 type term struct {
@@ -44,8 +44,20 @@ func (w *writer) region() error {
 			return fmt.Errorf("two results are one value")
 		}
 		t.name = w.results[i]
+		w.follow(t)
 	}
 	return nil
+}
+
+// follow puts a term into the order, behind its operands, and counts what reads each.
+func (w *writer) follow(t *term) {
+	if t.uses++; t.uses > 1 || t.leaf != nil {
+		return
+	}
+	for _, a := range t.args {
+		w.follow(a)
+	}
+	w.order = append(w.order, t)
 }
 
 // read returns the term of a value.
@@ -56,17 +68,14 @@ func (w *writer) read(v *onnx.Value) (*term, error) {
 	v = w.Resolve(v)
 	for u, t := range w.terms {
 		if w.Same(u, v) {
-			t.uses++
 			return t, nil
 		}
 	}
 	t, err := w.readNew(v)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		w.terms[v] = t
 	}
-	t.uses++
-	w.terms[v] = t
-	return t, nil
+	return t, err
 }
 
 func leaf(e notation.Expr) *term { return &term{leaf: e, key: e.String()} }
@@ -169,7 +178,7 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 		return nil, fmt.Errorf("its node %q (%s) holds a graph", n.Name, n.OpType)
 	case !onnx.IsStandardDomain(n.Domain) && n.Domain != "com.microsoft":
 		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
-	case len(w.order) >= maxTerms:
+	case len(w.terms) >= maxTerms:
 		return nil, fmt.Errorf("it has more than %d nodes", maxTerms)
 	}
 	t := &term{call: notation.Call{Op: n.OpType}, output: v.Output, outs: len(n.Outputs)}
@@ -239,7 +248,6 @@ func (w *writer) add(t *term) *term {
 		fmt.Fprint(h, "(", a.key, ")")
 	}
 	t.key = fmt.Sprintf("%x", h.Sum(nil)[:12])
-	w.order = append(w.order, t)
 	return t
 }
 
@@ -254,9 +262,8 @@ func (w *writer) flatten(t *term) {
 	var args []*term
 	for _, a := range t.args {
 		if a.leaf == nil && a.call.Op == t.call.Op && a.call.Domain == "" && len(a.args) >= 2 &&
-			len(args)+len(a.args)+len(t.args) <= maxOperands+1 && a.uses == 1 && w.readOnce(a) {
+			len(args)+len(a.args)+len(t.args) <= maxOperands+1 && w.readOnce(a) {
 			args = append(args, a.args...)
-			w.drop(a)
 			continue
 		}
 		args = append(args, a)

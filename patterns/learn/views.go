@@ -24,7 +24,6 @@ func (w *writer) generalise(t *term) {
 			is(byPower[n.Value], t.args[0])
 		}
 	case t.call.Op == "Mul" && len(t.args) == 2 && t.args[0] == t.args[1]:
-		t.args[0].uses--
 		is("Square", t.args[0])
 	case t.call.Op == "Div" && len(t.args) == 2:
 		if n, ok := t.args[0].leaf.(*notation.Number); ok && n.Value == 1 {
@@ -34,7 +33,6 @@ func (w *writer) generalise(t *term) {
 		is("Mean", t.args...)
 	}
 	if a := t.args; t.call.Op == "Inverse" && a[0].leaf == nil && a[0].call.Op == "Root" && w.readOnce(a[0]) {
-		w.drop(a[0])
 		is("InverseRoot", a[0].args...)
 	}
 }
@@ -53,9 +51,4 @@ func (w *writer) onLastAxis(t *term) bool {
 		}
 	}
 	return last && keeps
-}
-
-// drop takes a term out that another one stands for.
-func (w *writer) drop(t *term) {
-	w.order = slices.DeleteFunc(w.order, func(o *term) bool { return o == t })
 }
