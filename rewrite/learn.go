@@ -128,7 +128,8 @@ func (l *learner) write(s *fittedSite) {
 
 // leave notes that a site is not learnt.
 func (l *learner) leave(s *fittedSite, why string) {
-	l.report.Left = append(l.report.Left, UnlearntSite{ID: s.scope.id(s.match), Node: nodeName(s.match.Root), Reason: why})
+	l.report.Left = append(l.report.Left,
+		UnlearntSite{ID: s.scope.id(s.match), Node: nodeName(s.match.Root), Reason: why})
 }
 
 // name gives the patterns names that no other pattern has.

@@ -147,8 +147,8 @@ func (g *group) measure(verbose bool) error {
 			fmt.Fprintf(os.Stderr, "%s: %d of %d found\n", m.name, n, m.learnt.Fitted)
 		}
 	}
-	fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d |\n", g.name, len(with), len(g.models), fitted, learnt, len(distinct),
-		found, refused)
+	fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d |\n", g.name, len(with), len(g.models), fitted, learnt,
+		len(distinct), found, refused)
 	return nil
 }
 

@@ -73,6 +73,10 @@ With --plan, apply replaces the sites that a plan of match -o says, and no other
 one of them is no site any more, is refused, or has other nodes, or if the plan was made for another
 file, with other patterns or by another version.
 
+With --learn, apply writes a pattern for each spelling that no pattern matched and that was fitted to an
+op. Each was tried on the model. The next run finds such blocks with --patterns, which is faster than a
+fit: the report says by how much. Where nothing was fitted, the file has no pattern.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.

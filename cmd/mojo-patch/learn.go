@@ -14,7 +14,7 @@ type learnFlag struct{ path string }
 
 func (f *learnFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.path, "learn", "",
-		"write patterns for the blocks that were fitted to an op because no pattern matched them to this file, for "+
+		"write a pattern to this file for each spelling that no pattern matched and that was fitted to an op, for "+
 			"--patterns (see docs/patterns.md)")
 	completeFile(c, "learn", "pat")
 }

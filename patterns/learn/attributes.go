@@ -9,8 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// byPlace are the ops that read some places of an axis, or add some: but for parts of the last axis, their sizes say
-// which.
+// byPlace are the ops that take some places of an axis, or add some. Channels says so of the last axis alone.
 var byPlace = map[string]bool{"Slice": true, "Split": true, "Pad": true}
 
 // sized are attributes that say how large something is, or that change nothing: a pattern leaves them open.
@@ -30,7 +29,8 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 	}
 	inputs := n.Inputs
 	if byPlace[n.OpType] && t.call.Domain == "" {
-		return nil, fmt.Errorf("its node %q (%s) counts places of other axes than the last", n.Name, n.OpType)
+		return nil, fmt.Errorf(
+			"its node %q (%s) takes or adds a part by its place, which the notation has no words for", n.Name, n.OpType)
 	}
 	if n.Is("Cast") && w.Facts.DataType(n.Input(0)).IsFloat() && w.Facts.DataType(n.Outputs[0]).IsFloat() {
 		t.call.Optional = true

@@ -40,9 +40,10 @@ func (f *File) String() string {
 // String names the number and says what it was where it was learnt.
 func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.Value)) }
 
-// common are ops that say nothing of a spelling.
+// common are ops that say nothing of a spelling, and views that do not.
 var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true, "Cast": true, "Reshape": true,
-	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true, "Neg": true, "Row": true, "Filled": true, "HalfTurn": true, "Channels": true}
+	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true,
+	"Row": true, "Filled": true, "HalfTurn": true, "Channels": true}
 
 // maxNamed bounds the ops in a name.
 const maxNamed = 4
@@ -53,14 +54,20 @@ func (p *Pattern) Called() string {
 	if name == "LayerNormalization" {
 		name = "LayerNorm"
 	}
-	var ops []string
-	for _, op := range slices.Concat(p.ops, p.views) {
-		if !common[op] && !slices.Contains(ops, op) && len(ops) < maxNamed {
-			ops = append(ops, op)
-		}
-		if op == p.ops[len(p.ops)-1] && len(ops) > 0 {
-			break // views tell apart what ops do not
-		}
+	ops := telling(p.ops)
+	if len(ops) == 0 {
+		ops = telling(p.views)
 	}
 	return strings.Join(append([]string{name}, ops...), "_")
+}
+
+// telling lists those that are not common, each once.
+func telling(ops []string) []string {
+	var list []string
+	for _, op := range ops {
+		if !common[op] && !slices.Contains(list, op) && len(list) < maxNamed {
+			list = append(list, op)
+		}
+	}
+	return list
 }

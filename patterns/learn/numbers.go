@@ -148,7 +148,8 @@ func (w *writer) count(x float64) string {
 	for _, r := range []struct {
 		name, tells string
 		is          float64
-	}{{rotaryDim, "%s", w.rotary}, {"half", "2 * %s", w.rotary / 2}, {"rest", "dim(" + w.params[0] + ", -1) - %s", rest}} {
+	}{{rotaryDim, "%s", w.rotary}, {"half", "2 * %s", w.rotary / 2},
+		{"rest", "dim(" + w.params[0] + ", -1) - %s", rest}} {
 		if x != r.is {
 			continue
 		}

@@ -1,9 +1,11 @@
 package learn
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -15,16 +17,13 @@ const maxTerms = 96
 
 // term is a value of the region as the pattern says it: what leaf says, or an output of a node.
 type term struct {
-	leaf   notation.Expr
-	op     string        // of the node
-	call   notation.Call // without its arguments
-	args   []*term
-	output int
-	of     *term // of an output that is not the first: the first
-	outs   int   // outputs of the node
-	uses   int
-	name   string // of its statement, "" where it stands in another one
-	key    string // the same for terms that are written alike
+	leaf notation.Expr
+	op   string        // of the node
+	call notation.Call // without its arguments
+	args []*term
+	uses int    // by other terms, and as a result
+	name string // of its statement, "" where it stands in another one
+	key  string // the same for terms that are written alike
 }
 
 // region reads what lies between the operands and the results of the match.
@@ -178,13 +177,12 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 		return nil, fmt.Errorf("its node %q (%s) holds a graph", n.Name, n.OpType)
 	case !onnx.IsStandardDomain(n.Domain) && n.Domain != "com.microsoft":
 		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
+	case len(n.Outputs) > 1:
+		return nil, fmt.Errorf("its node %q (%s) has several outputs", n.Name, n.OpType)
 	case len(w.terms) >= maxTerms:
 		return nil, fmt.Errorf("it has more than %d nodes", maxTerms)
 	}
-	t := &term{call: notation.Call{Op: n.OpType}, output: v.Output, outs: len(n.Outputs)}
-	if t.outs > 1 {
-		return nil, fmt.Errorf("its node %q (%s) has several outputs", n.Name, n.OpType)
-	}
+	t := &term{call: notation.Call{Op: n.OpType}}
 	if !onnx.IsStandardDomain(n.Domain) {
 		t.call.Domain = n.Domain
 	}
@@ -240,7 +238,7 @@ func (w *writer) add(t *term) *term {
 		slices.SortStableFunc(t.args, compare)
 	}
 	h := sha256.New()
-	fmt.Fprint(h, t.call.Domain, t.call.Op, t.call.Optional, t.output)
+	fmt.Fprint(h, t.call.Domain, t.call.Op, t.call.Optional)
 	for _, a := range t.call.Attrs {
 		fmt.Fprint(h, a.Name, a.Number == nil, a.String())
 	}
@@ -259,16 +257,13 @@ func (w *writer) flatten(t *term) {
 	if !notation.Associative[t.call.Op] {
 		return
 	}
-	var args []*term
-	for _, a := range t.args {
-		if a.leaf == nil && a.call.Op == t.call.Op && a.call.Domain == "" && len(a.args) >= 2 &&
-			len(args)+len(a.args)+len(t.args) <= maxOperands+1 && w.readOnce(a) {
-			args = append(args, a.args...)
-			continue
+	for i := len(t.args) - 1; i >= 0; i-- {
+		a := t.args[i]
+		if a.leaf == nil && a.call.Op == t.call.Op && a.call.Domain == "" &&
+			len(a.args)+len(t.args) <= maxOperands+1 && w.readOnce(a) {
+			t.args = slices.Replace(t.args, i, i+1, a.args...)
 		}
-		args = append(args, a)
 	}
-	t.args = args
 }
 
 // readOnce reports whether one node alone reads what a term stands for.
@@ -282,29 +277,17 @@ func (w *writer) readOnce(t *term) bool {
 }
 
 // compare puts operands first, then what is computed, then weights and numbers.
-func compare(a, b *term) int {
-	rank := func(t *term) int {
-		switch t.leaf.(type) {
-		case *notation.Name:
-			return 0
-		case nil:
-			if t.call.Op == "Row" || t.call.Op == "Filled" || t.call.Op == "Cast" && rank2(t) {
-				return 2
-			}
-			return 1
-		}
-		return 3
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	switch {
-	case a.key < b.key:
-		return -1
-	case a.key > b.key:
-		return 1
-	}
-	return 0
-}
+func compare(a, b *term) int { return cmp.Or(a.rank()-b.rank(), strings.Compare(a.key, b.key)) }
 
-func rank2(t *term) bool { return len(t.args) == 1 && t.args[0].call.Op == "Row" }
+func (t *term) rank() int {
+	_, operand := t.leaf.(*notation.Name)
+	switch {
+	case operand:
+		return 0
+	case t.leaf != nil:
+		return 3
+	case t.call.Op == "Row" || t.call.Op == "Cast" && t.args[0].call.Op == "Row":
+		return 2
+	}
+	return 1
+}

@@ -32,7 +32,8 @@ func (s *Attempt) matchAttrs(e *notation.Call, n *onnx.Node, i int, k func() boo
 	case a.Text != nil:
 		text, isText := x.(string)
 		f, isNumber := x.(float64)
-		ok = isText && (text == *a.Text || a.Name == "equation" && sameEquation(text, *a.Text)) || isNumber && a.Name == "to" && onnx.DataType(f).String() == *a.Text
+		ok = isText && (text == *a.Text || a.Name == "equation" && sameEquation(text, *a.Text)) ||
+			isNumber && a.Name == "to" && onnx.DataType(f).String() == *a.Text
 	default:
 		ints, isInts := x.([]int64)
 		ok = isInts && len(ints) == len(a.Ints)

@@ -11,11 +11,11 @@ type Part struct {
 	From, Size, Step int64
 }
 
-// partRoots are the ops that take parts of an axis.
-var partRoots = []string{"Slice", "Split", "Gather"}
+// channelsRoots are the ops that take parts of an axis.
+var channelsRoots = []string{"Slice", "Split", "Gather"}
 
-// partView is the built-in view Channels<from=m, size=n, step=k>(x).
-func partView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
+// channelsView is the built-in view Channels<from=m, size=n, step=k>(x).
+func channelsView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	p, ok := g.Part(v)
 	if !ok {
 		return nil, &ViewMiss{v, reason.New("", v.Producer, "no part of the last axis"), nil}

@@ -16,8 +16,11 @@ type Language struct{ views map[string]*BuiltinView }
 
 // NewLanguage returns the language with the built-in views Mean, Row, Channels, Filled and HalfTurn, and these.
 func NewLanguage(views map[string]*BuiltinView) *Language {
-	l := &Language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView},
-		"Channels": {1, partRoots, partView}, "Filled": {0, nil, filledView}, "HalfTurn": {0, nil, halfTurnView}}}
+	l := &Language{views: map[string]*BuiltinView{
+		"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView},
+		"Channels": {1, channelsRoots, channelsView},
+		"Filled":   {0, nil, filledView}, "HalfTurn": {0, nil, halfTurnView},
+	}}
 	maps.Copy(l.views, views)
 	return l
 }
@@ -43,7 +46,7 @@ type Index struct {
 // NewIndex returns an empty index of patterns in a language.
 func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
 
-// BuiltinIndex returns the patterns of built-in files, which use no views but those of text and those of every language.
+// BuiltinIndex returns the patterns of built-in files, which use no views but those of text and of every language.
 func BuiltinIndex(files ...string) *Index {
 	l := NewLanguage(nil)
 	x, scope := NewIndex(l), l.Scope()

@@ -9,7 +9,8 @@ import (
 // String returns the pattern as in a pattern file, with what its views stand for.
 func (pat *Pattern) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "pattern %s(%s) -> %s {\n", pat.Name, strings.Join(pat.Params, ", "), strings.Join(pat.Results, ", "))
+	fmt.Fprintf(&b, "pattern %s(%s) -> %s {\n", pat.Name, strings.Join(pat.Params, ", "),
+		strings.Join(pat.Results, ", "))
 	if len(pat.Anchors) > 0 {
 		fmt.Fprintf(&b, "  anchor %s\n", strings.Join(pat.Anchors, ", "))
 	}
