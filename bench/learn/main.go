@@ -1,9 +1,10 @@
-// Command learn counts what apply --learn is worth: in the models of each folder, how many blocks are fitted, how many
-// of these are learnt, and how many are found, without fits, by what was learnt from the other models of the folder.
+// Command learn counts what apply --learn is worth in the models of each folder: how many blocks are fitted, how many of
+// these are learnt, how many are found, without fits, by what was learnt from the other models of the folder, and how
+// long finding all blocks takes in the models that something was learnt from.
 //
 //	go run ./bench/learn FOLDER...
 //	go run ./bench/learn FOLDER_OF_FOLDERS
-//	go run ./bench/learn -composed 100
+//	go run ./bench/learn -composed 40
 package main
 
 import (
@@ -43,8 +44,9 @@ func main() {
 	if *composed > 0 {
 		groups = append(groups, ofKinds(*composed)...)
 	}
-	fmt.Println("| models | with fits | fitted blocks | learnt | patterns | found by those of other models | refused |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+	fmt.Println("| models | with fits | fitted blocks | learnt | patterns | found by those of other models | refused " +
+		"| finding all blocks, ms | with the patterns, ms |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, g := range groups {
 		if err := g.measure(*verbose); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", g.name, err)
@@ -101,6 +103,7 @@ func (m *model) plan(options ...rewrite.Option) (*rewrite.Report, error) {
 func (g *group) measure(verbose bool) error {
 	var with []*model
 	fitted, learnt, found, refused := 0, 0, 0, 0
+	before, after := 0.0, 0.0
 	distinct := map[string]bool{}
 	for _, m := range g.models {
 		r, err := m.plan(rewrite.WithLearning())
@@ -113,6 +116,9 @@ func (g *group) measure(verbose bool) error {
 		with = append(with, m)
 		fitted += m.learnt.Fitted
 		learnt += m.learnt.Learnt
+		if m.learnt.Learnt > 0 {
+			before, after = before+m.learnt.FindMS, after+m.learnt.FindLearntMS
+		}
 		for _, p := range m.learnt.Patterns {
 			distinct[unnamed(p)] = true
 		}
@@ -147,8 +153,8 @@ func (g *group) measure(verbose bool) error {
 			fmt.Fprintf(os.Stderr, "%s: %d of %d found\n", m.name, n, m.learnt.Fitted)
 		}
 	}
-	fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d |\n", g.name, len(with), len(g.models), fitted, learnt,
-		len(distinct), found, refused)
+	fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d | %.0f | %.0f |\n", g.name, len(with), len(g.models), fitted,
+		learnt, len(distinct), found, refused, before, after)
 	return nil
 }
 

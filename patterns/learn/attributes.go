@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -50,22 +51,20 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 			demand(notation.AttrPattern{Name: name, Ints: w.fromLast(n, list)})
 		}
 	}
-	axis := false
 	for _, a := range n.Attributes {
-		axis = axis || a.Name == "axis"
 		if err := w.nodeAttribute(n, a, demand); err != nil {
 			return nil, err
 		}
 	}
-	if rank, ok := w.Facts.Rank(n.Input(0)); ok && !axis && firstAxis[n.OpType] && t.call.Domain == "" {
-		first := float64(-rank)
-		demand(notation.AttrPattern{Name: "axis", Number: &first})
+	switch rank, ok := w.Facts.Rank(n.Input(0)); {
+	case t.call.Domain != "":
+	case ok && firstAxis[n.OpType] && n.Attr("axis") == nil:
+		demand(notation.AttrPattern{Name: "axis", Number: pointer(int64(-rank))})
+	case strings.HasPrefix(n.OpType, "Reduce") && n.Attr("keepdims") == nil:
+		demand(notation.AttrPattern{Name: "keepdims", Number: pointer(1)})
 	}
 	slices.SortStableFunc(t.call.Attrs, func(a, b notation.AttrPattern) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return strings.Compare(a.Name, b.Name)
 	})
 	return inputs, nil
 }

@@ -123,8 +123,8 @@ func (w *writer) row(v *onnx.Value) *term {
 	if operand == nil {
 		return nil
 	}
-	for u, name := range w.inputs {
-		if !w.IsData(u) && unshaped(operand) == unshaped(u) {
+	for i, u := range w.m.Inputs {
+		if name := w.params[i]; !w.IsData(u) && unshaped(operand) == unshaped(w.Resolve(u)) {
 			w.rows[name] = true
 			return w.add(&term{call: notation.Call{Op: "Row"}, args: []*term{leaf(&notation.Name{Name: name})}})
 		}
