@@ -105,7 +105,7 @@ func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 	case err != nil:
 		return nil, err
 	case len(t.F) == 1 && len(t.Shape) == 0:
-		return &notation.Number{Value: short(t.F[0])}, nil
+		return w.factor(t.F[0]), nil
 	case len(t.I) == 1 && len(t.Shape) == 0:
 		return &notation.Number{Value: float64(t.I[0])}, nil
 	case len(t.Shape) == 1 && len(t.F) == 0 && len(t.I) <= maxLiteral:
@@ -113,6 +113,17 @@ func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 	}
 	return nil, fmt.Errorf("its replacement reads a constant of %d elements, which the notation has no words for",
 		t.Len())
+}
+
+// factor returns the operand that a number of the replacement is: one of the region's where it is that.
+func (w *writer) factor(x float64) notation.Expr {
+	for _, n := range w.numbers {
+		if near(n.Value, x) {
+			return &notation.Name{Name: n.Name}
+		}
+	}
+	w.fixed = w.fixed || w.x != nil && !plain[x]
+	return &notation.Number{Value: short(x)}
 }
 
 // list writes integers; sizes are those of the rows where they are equal.

@@ -136,5 +136,8 @@ func (s *Attempt) attribute(n *onnx.Node, name string) any {
 		}
 		return nil
 	}
+	if name == "keepdims" && reductions[key] {
+		return 1.0
+	}
 	return attributeDefaults[key][name]
 }

@@ -8,12 +8,6 @@ var reductions = map[string]bool{
 	"ReduceSumSquare": true, "ReduceL1": true, "ReduceL2": true, "ReduceLogSum": true, "ReduceLogSumExp": true,
 }
 
-func init() {
-	for op := range reductions {
-		attributeDefaults[op] = map[string]any{"keepdims": 1.0}
-	}
-}
-
 // isOpType compares op types; a Sum of two is an Add.
 func isOpType(n *onnx.Node, op string) bool {
 	return n.OpType == op || op == "Add" && n.OpType == "Sum" && len(n.Inputs) == 2
