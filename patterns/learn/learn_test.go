@@ -71,7 +71,8 @@ var tests = []struct {
   a = MatMul(x, HalfTurn<layout=halves, sign=1>())
   b = Mul(a, Concat<axis=-1>(sin, sin))
   y = Add(b, Mul(x, Concat<axis=-1>(cos, cos)))
-  where rank(x) == 3 && sameshape(x, y) && type(x) == type(y) && type(cos) == type(y) && type(sin) == type(y)
+  where rank(x) == 3 && rank(cos) == 2 && samedim(cos, 0, x, -2) && rank(sin) == 2 && samedim(sin, 0, x, -2) && ` +
+		`sameshape(x, y) && type(x) == type(y) && type(cos) == type(y) && type(sin) == type(y)
 } => mojo.RotaryEmbedding(x, cos, sin; interleaved=0, rotary_dim=dim(x, -1), rotated_side="first", output_layout="halves")
 `},
 }
