@@ -1,6 +1,6 @@
-// Command learn counts what apply --learn is worth in the models of each folder: how many blocks are fitted, how
-// many of these are learnt, how many are found, without fits, by what was learnt from the other models of the folder, and how
-// long finding all blocks takes in the models that something was learnt from.
+// Command learn counts what apply --learn is worth in the models of each folder: how many blocks are fitted, how many
+// are learnt, how many are found, without fits, by what was learnt from the other models of the folder, and how long
+// finding all blocks takes in the models that something was learnt from.
 //
 //	go run ./bench/learn FOLDER...
 //	go run ./bench/learn FOLDER_OF_FOLDERS

@@ -46,7 +46,7 @@ type Index struct {
 // NewIndex returns an empty index of patterns in a language.
 func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
 
-// BuiltinIndex returns the patterns of built-in files, which use no views but those of text and of every language.
+// BuiltinIndex returns the patterns of built-in files, which use no views but those of text, Mean and Row.
 func BuiltinIndex(files ...string) *Index {
 	l := NewLanguage(nil)
 	x, scope := NewIndex(l), l.Scope()
