@@ -184,12 +184,15 @@ func (l *learner) dropFailing(other *Plan) bool {
 	}
 	why := map[*learntPattern]string{}
 	for _, s := range l.sites {
+		if m := at(s.scope, s.match); s.pattern != nil && m != nil && m.Op == withSum(s.match.Op) {
+			l.move(s, m.Pattern)
+		}
 		if p := s.pattern; p != nil && why[p] == "" {
 			why[p] = s.differs(at(s.scope, s.match), other)
 		}
 	}
 	for _, c := range l.plan.accepted {
-		if m := at(c.scope, c.match); m == nil || m.Op != c.match.Op {
+		if m := at(c.scope, c.match); m == nil || m.Op != c.match.Op && m.Op != withSum(c.match.Op) {
 			if p := l.inTheWay(other, c.match); p != nil && why[p] == "" {
 				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.match.Op, nodeName(c.match.Root))
 			}
@@ -203,9 +206,23 @@ func (l *learner) dropFailing(other *Plan) bool {
 				s.pattern = nil
 			}
 		}
-		return why[p] != ""
+		return why[p] != "" || len(p.sites) == 0
 	})
 	return len(l.patterns) < before
+}
+
+// withSum is the op that does what a norm does, and the addition before it.
+func withSum(op string) string { return "Add" + op }
+
+// move gives a site to the learnt pattern of this name, which finds it together with what stands before it.
+func (l *learner) move(s *fittedSite, name string) {
+	i := slices.IndexFunc(l.patterns, func(p *learntPattern) bool { return p.Name == name })
+	if i < 0 {
+		return
+	}
+	s.pattern.sites = slices.DeleteFunc(s.pattern.sites, func(o *fittedSite) bool { return o == s })
+	s.pattern = l.patterns[i]
+	s.pattern.sites = append(s.pattern.sites, s)
 }
 
 // differs says how what was found in the place of a site is not what was fitted there, "" where it is.

@@ -14,8 +14,7 @@ import (
 var byPlace = map[string]bool{"Slice": true, "Split": true, "Pad": true}
 
 // sized are attributes that say how large something is, or that change nothing: a pattern leaves them open.
-var sized = map[string]bool{"split": true, "num_outputs": true, "repeats": true,
-	"allowzero": true, "noop_with_empty_axes": true}
+var sized = map[string]bool{"num_outputs": true, "allowzero": true, "noop_with_empty_axes": true}
 
 // firstAxis are the ops whose axis is 0 by default.
 var firstAxis = map[string]bool{"Gather": true, "GatherElements": true, "Split": true}
@@ -39,16 +38,20 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 	}
 	if by := match.AttributeInputs[n.OpType]; len(by) > 0 && t.call.Domain == "" && !n.Is("Clip") {
 		inputs = inputs[:min(1, len(inputs))]
-		for _, name := range []string{"axes", "k", "value"} {
+		for _, name := range []string{"axes", "k", "value", "repeats"} {
 			i, ok := by[name]
 			if !ok || n.Input(i) == nil {
 				continue
 			}
-			list, known := w.Ints(n.Input(i))
-			if !known {
+			switch list, known := w.Ints(n.Input(i)); {
+			case !known && name == "repeats": // which follow from the sizes of inputs
+			case !known:
 				return nil, fmt.Errorf("%s of its node %q (%s) are no constants", name, n.Name, n.OpType)
+			case name == "axes":
+				demand(notation.AttrPattern{Name: name, Ints: w.fromLast(n, list)})
+			default:
+				demand(notation.AttrPattern{Name: name, Ints: list})
 			}
-			demand(notation.AttrPattern{Name: name, Ints: w.fromLast(n, list)})
 		}
 	}
 	for _, a := range n.Attributes {

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // byRank are the ops that do something else in tensors of another rank.
@@ -111,39 +110,6 @@ func (w *writer) demands() []string {
 		if w.Facts.DataType(v) != onnx.Undefined {
 			say("type(%s) == type(%s)", w.params[i], y)
 		}
-	}
-	return list
-}
-
-// tableAxes says which axes of x those of a table are that a rotation reads, or with axes of one put in.
-func (w *writer) tableAxes(table *onnx.Value) (list []string) {
-	var added []int64
-	if n := table.Producer; n.Is("Unsqueeze") && n.Inputs[1].Constant() != nil {
-		if t, err := reference.FromONNX(n.Inputs[1].Constant()); err == nil {
-			added, table = t.I, n.Inputs[0]
-		}
-	}
-	at := slices.Index(w.m.Replacement.Inputs, table)
-	if at < 0 {
-		return nil
-	}
-	v, name := w.m.Inputs[at], w.params[at]
-	rank, ok := w.Facts.Rank(v)
-	if !ok {
-		return nil
-	}
-	list = append(list, fmt.Sprintf("rank(%s) == %d", name, rank))
-	all := rank + len(added)
-	for axis, place := 0, 0; place < all-1; place++ {
-		if slices.Contains(added, int64(place)) {
-			continue
-		}
-		if d, ok := w.Facts.Dim(v, axis); ok && d == 1 {
-			list = append(list, fmt.Sprintf("dim(%s, %d) == 1", name, axis))
-		} else {
-			list = append(list, fmt.Sprintf("samedim(%s, %d, %s, %d)", name, axis, w.params[0], place-all))
-		}
-		axis++
 	}
 	return list
 }
