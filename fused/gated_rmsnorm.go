@@ -41,8 +41,11 @@ var gatedRMSNorm = &Op{
 	examples: func(s Site) [][][]int64 {
 		d, groups := exampleX[2], s.Attr("groups").Int
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
-		// a width for each form of the kernels
-		for _, x := range [][]int64{exampleX, {3, 128}, {2, 1, 3072}, {2, 12288}} {
+		widths := [][]int64{exampleX, {3, 128}}
+		if groups == 1 { // a width for each form of the kernels, which groups change nothing of
+			widths = append(widths, []int64{2, 1, 3072}, []int64{2, 12288})
+		}
+		for _, x := range widths {
 			list = append(list, [][]int64{x, x, x[len(x)-1:]})
 		}
 		return list

@@ -63,10 +63,8 @@ func (b *builder) call(c *notation.TargetCall, results []string) ([]*onnx.Value,
 		return nil, err
 	}
 	if onnx.IsStandardDomain(c.Domain) {
-		if since := introduced[c.Op]; since > b.opset {
-			return nil, fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first "+
-				"(onnx.version_converter)",
-				c.Op, since, b.opset)
+		if err := inOpset(c.Op, b.opset); err != nil {
+			return nil, err
 		}
 		if args, attrs, err = b.form(c, args, attrs, len(results)); err != nil {
 			return nil, err

@@ -1,7 +1,6 @@
 package patterns
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -91,10 +90,7 @@ func normAttributes(n *fit.Norm) []*onnx.Attribute {
 // fittedLayerNorm has the standard's op compute a norm whose mean is taken away.
 func (f *finder) fittedLayerNorm(n *fit.Norm) *Match {
 	r := f.newReplacement(fitLayerForm, n.Y.Producer)
-	if since := introduced[r.m.Op]; since > r.opset {
-		r.m.Problem = fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first "+
-			"(onnx.version_converter)", r.m.Op, since, r.opset)
-	}
+	r.m.Problem = inOpset(r.m.Op, r.opset)
 	x := r.input(NoRole, "x", n.X)
 	x, back := r.channelsLast(x, n)
 	inputs := []*onnx.Value{x, r.vector("scale", n.Scale, n)}

@@ -1,5 +1,7 @@
 package patterns
 
+import "fmt"
+
 // The form in which the versions of the standard write an op, for nodes that are made. (Versions before 6 are not
 // thought of.)
 
@@ -13,6 +15,25 @@ var introduced = map[string]int64{
 	"RegexFullMatch": 20, "StringConcat": 20, "StringSplit": 20, "Attention": 23, "RMSNormalization": 23,
 	"RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24, "BitCast": 26, "CumProd": 26, "CausalConvWithState": 27,
 	"LinearAttention": 27, "SwiGLU": 28,
+}
+
+// OpsetError says that what would take the place of a match has an op that came after the model's opset.
+type OpsetError struct {
+	Op    string
+	Since int64 // the opset with the op
+	Opset int64 // the model's
+}
+
+func (e *OpsetError) Error() string {
+	return fmt.Sprintf("%s is in the standard since opset %d, the model imports %d", e.Op, e.Since, e.Opset)
+}
+
+// inOpset returns an OpsetError for an op of the standard that the opset lacks.
+func inOpset(op string, opset int64) error {
+	if since := introduced[op]; since > opset {
+		return &OpsetError{op, since, opset}
+	}
+	return nil
 }
 
 // asInputSince has the version from which attributeInputs of an op are inputs.

@@ -268,5 +268,5 @@ func (c *call) perStep(i, batch, heads, steps, n int) []float64 {
 	default:
 		fail("input %d is %s, which does not fit %d heads", i, x, heads)
 	}
-	return x.withShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F
+	return x.WithShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F
 }

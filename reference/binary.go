@@ -94,7 +94,7 @@ func (c *call) legacyBroadcast() *Tensor {
 	for len(shape) < a.Rank()-axis {
 		shape = append(shape, 1)
 	}
-	return b.withShape(shape)
+	return b.WithShape(shape)
 }
 
 // variadic folds any number of inputs.
@@ -116,7 +116,7 @@ func variadic(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(
 }
 
 func (t *Tensor) clone() *Tensor {
-	r := t.withShape(t.Shape)
+	r := t.WithShape(t.Shape)
 	r.F, r.I = slices.Clone(t.F), slices.Clone(t.I)
 	return r
 }

@@ -41,7 +41,7 @@ func opConstantOfShape(c *call) []*Tensor {
 			fail("the value is %s, expected one element", v)
 		}
 	}
-	return one(v.withShape([]int{}).expandTo(shape))
+	return one(v.WithShape([]int{}).expandTo(shape))
 }
 
 // opRange computes each element from its index, start + i*delta, as numpy does.

@@ -124,7 +124,7 @@ func (c *call) stack(s []*Tensor, axis int64, v *onnx.Value) *Tensor {
 		if t.isSeq || t.DataType != s[0].DataType {
 			fail("%s and %s cannot be stacked", s[0], t)
 		}
-		parts[i] = t.withShape(slices.Insert(slices.Clone(t.Shape), at, 1))
+		parts[i] = t.WithShape(slices.Insert(slices.Clone(t.Shape), at, 1))
 	}
 	return concat(parts, at)
 }

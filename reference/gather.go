@@ -82,7 +82,7 @@ func opGather(c *call) []*Tensor {
 		}
 		x = try(x.Dense())
 	}
-	return one(x.takeRows(axis, rows).withShape(shape))
+	return one(x.takeRows(axis, rows).WithShape(shape))
 }
 
 // elementOffsets returns the offsets in a tensor of shape xs that indices of shape is point to along the axis
@@ -161,7 +161,7 @@ func opCompress(c *call) []*Tensor {
 	x := c.in[0]
 	cond, _ := c.integers(1)
 	if c.attr("axis") == nil {
-		x = x.withShape([]int{x.Len()})
+		x = x.WithShape([]int{x.Len()})
 	}
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	if len(cond) > x.Shape[axis] {

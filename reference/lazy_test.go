@@ -142,8 +142,8 @@ func TestLazyProducts(t *testing.T) {
 		near("right", run("MatMul", nil, x, w), run("MatMul", nil, x, lw))
 		near("left", run("MatMul", nil, x, w), run("MatMul", nil, lx, w))
 		near("both", run("MatMul", nil, x, w), run("MatMul", nil, lx, lw))
-		near("one for all", run("MatMul", nil, x, w.withShape([]int{batch * k, n}).take([]int{k, n}, seq(k*n))),
-			run("MatMul", nil, x, viewed(onnx.Float, lw.view().cut(0, 0, 1, 1)).withShape([]int{k, n})))
+		near("one for all", run("MatMul", nil, x, w.WithShape([]int{batch * k, n}).take([]int{k, n}, seq(k*n))),
+			run("MatMul", nil, x, viewed(onnx.Float, lw.view().cut(0, 0, 1, 1)).WithShape([]int{k, n})))
 		c, lc := both(t, r, batch, n, k)
 		near("right, turned", run("MatMul", nil, x, c.transpose([]int{0, 2, 1})),
 			run("MatMul", nil, x, lc.transpose([]int{0, 2, 1})))

@@ -162,7 +162,7 @@ func opArg(better func(int) bool) opFunc {
 			r.I[o] = int64(best)
 		}
 		if c.int("keepdims", 1) == 0 {
-			r = r.withShape(slices.Delete(shape, axis, axis+1))
+			r = r.WithShape(slices.Delete(shape, axis, axis+1))
 		}
 		return one(r)
 	}

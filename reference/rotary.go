@@ -38,7 +38,7 @@ func (c *call) heads(x *Tensor, n int) *Tensor {
 		fail("%s has no %d heads, expected rank 4, or rank 3 with packed heads", x, n)
 	}
 	s := x.Shape
-	return x.withShape([]int{s[0], s[1], n, s[2] / n}).transpose([]int{0, 2, 1, 3})
+	return x.WithShape([]int{s[0], s[1], n, s[2] / n}).transpose([]int{0, 2, 1, 3})
 }
 
 // unheads is the inverse of heads for an op whose input had the given rank.
@@ -47,7 +47,7 @@ func unheads(x *Tensor, rank int) *Tensor {
 		return x
 	}
 	s := x.Shape
-	return x.transpose([]int{0, 2, 1, 3}).withShape([]int{s[0], s[2], s[1] * s[3]})
+	return x.transpose([]int{0, 2, 1, 3}).WithShape([]int{s[0], s[2], s[1] * s[3]})
 }
 
 // opRotaryEmbedding (opset 23) rotates pairs of each head's first rotary_embedding_dim elements, the halves or, when

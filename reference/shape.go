@@ -56,7 +56,7 @@ func opReshape(c *call) []*Tensor {
 	if size(shape) != x.Len() {
 		fail("cannot reshape %v to %v", x.Shape, want)
 	}
-	return one(x.withShape(shape))
+	return one(x.WithShape(shape))
 }
 
 func opShape(c *call) []*Tensor {
@@ -91,7 +91,7 @@ func opSqueeze(c *call) []*Tensor {
 			shape = append(shape, d)
 		}
 	}
-	return one(x.withShape(shape))
+	return one(x.WithShape(shape))
 }
 
 func opUnsqueeze(c *call) []*Tensor {
@@ -112,7 +112,7 @@ func opUnsqueeze(c *call) []*Tensor {
 			k++
 		}
 	}
-	return one(x.withShape(shape))
+	return one(x.WithShape(shape))
 }
 
 func opFlatten(c *call) []*Tensor {
@@ -121,7 +121,7 @@ func opFlatten(c *call) []*Tensor {
 	if axis != int64(x.Rank()) {
 		axis = int64(c.axis(axis, max(x.Rank(), 1)))
 	}
-	return one(x.withShape([]int{size(x.Shape[:axis]), size(x.Shape[axis:])}))
+	return one(x.WithShape([]int{size(x.Shape[:axis]), size(x.Shape[axis:])}))
 }
 
 func opTranspose(c *call) []*Tensor {
@@ -219,5 +219,5 @@ func opTile(c *call) []*Tensor {
 		wide, st = append(wide, r, x.Shape[i]), append(st, 0, src[i])
 	}
 	check(checkShape(wide))
-	return one(x.gatherStrided(wide, st, 0).withShape(out))
+	return one(x.gatherStrided(wide, st, 0).WithShape(out))
 }

@@ -202,7 +202,7 @@ func split(x *Tensor, axis int, sizes []int64) []*Tensor {
 // withoutAxis drops an axis, which must be of one place.
 func withoutAxis(list []*Tensor, axis int) []*Tensor {
 	return mapSlice(list, func(t *Tensor) *Tensor {
-		return t.withShape(slices.Delete(slices.Clone(t.Shape), axis, axis+1))
+		return t.WithShape(slices.Delete(slices.Clone(t.Shape), axis, axis+1))
 	})
 }
 

@@ -67,7 +67,7 @@ func opTopK(c *call) []*Tensor {
 func opUnique(c *call) []*Tensor {
 	x := c.in[0]
 	if c.attr("axis") == nil {
-		x = x.withShape([]int{x.Len()})
+		x = x.WithShape([]int{x.Len()})
 	}
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	sorted := c.int("sorted", 1) != 0

@@ -17,7 +17,7 @@ func opDepthToSpace(c *call) []*Tensor {
 	if c.str("mode", "DCR") == "CRD" {
 		wide, perm = []int{n, ch, b, b, h, w}, []int{0, 1, 4, 2, 5, 3}
 	}
-	return one(x.withShape(wide).transpose(perm).withShape([]int{n, ch, h * b, w * b}))
+	return one(x.WithShape(wide).transpose(perm).WithShape([]int{n, ch, h * b, w * b}))
 }
 
 // opSpaceToDepth moves blocks of height and width into channels.
@@ -31,5 +31,5 @@ func opSpaceToDepth(c *call) []*Tensor {
 	if c.str("mode", "DCR") == "CRD" {
 		perm = []int{0, 1, 3, 5, 2, 4}
 	}
-	return one(x.withShape([]int{n, ch, h, b, w, b}).transpose(perm).withShape([]int{n, ch * b * b, h, w}))
+	return one(x.WithShape([]int{n, ch, h, b, w, b}).transpose(perm).WithShape([]int{n, ch * b * b, h, w}))
 }

@@ -79,8 +79,8 @@ func ofFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
 	return NewInts(t, shape, mapSlice(v, truncate))
 }
 
-// withShape returns the same elements in another shape of as many elements.
-func (t *Tensor) withShape(shape []int) *Tensor {
+// WithShape returns the same elements in another shape of as many; they are shared.
+func (t *Tensor) WithShape(shape []int) *Tensor {
 	if t.lazy != nil {
 		v := t.lazy.reshape(shape)
 		return &Tensor{DataType: t.DataType, Shape: shape, lazy: v}

@@ -61,6 +61,14 @@ var fittedNorms = []fitted{
 		root := b.Op("Sqrt", b.Op("Add", sum, float64(channels)*1e-5))
 		return b.Op("Mul", b.Op("Div", b.Op("Mul", x, math.Sqrt(channels)), root), vectorOf(b, channels))
 	}},
+	{"a sum in the place of the mean", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		sum := b.Op("ReduceSumSquare", x, []int64{-1})
+		root := b.Op("Sqrt", b.Op("Add", sum, float64(channels)*1e-5))
+		return b.Op("Mul", b.Op("Div", x, root), vectorOf(b, channels))
+	}},
+	{"a sum in the place of the mean, without a scale", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		return b.Op("Div", x, b.Op("Sqrt", b.Op("Add", b.Op("ReduceSumSquare", x, []int64{-1}), 1e-5)))
+	}},
 	{"exponential of a logarithm, rounded too much", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		mean := b.Op("Add", b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}), 1e-5)
 		return b.Op("Mul", b.Op("Mul", x, b.Op("Exp", b.Op("Mul", b.Op("Log", mean), -0.5))), vectorOf(b, channels))

@@ -49,6 +49,11 @@ var fittedRotations = []fitted{
 		turned := b.Op("Einsum", x, signs(b, half), twice(b, sin), equation("bsc,cd,sd->bsd"))
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), turned)
 	})},
+	{"a common factor", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+		tangent := b.Op("Div", twice(b, sin), twice(b, cos))
+		turned := b.Op("MatMul", x, signs(b, half))
+		return b.Op("Mul", twice(b, cos), b.Op("Add", x, b.Op("Mul", turned, tangent)))
+	})},
 	{"roll", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		h := b.Ops(2, "Split", x, onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
 		rolled := b.Op("Concat", h[1], h[0], onnx.IntAttr("axis", -1))

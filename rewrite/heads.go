@@ -81,7 +81,9 @@ func (h *headMover) move(n *onnx.Node) error {
 	}
 	n.SetInput(0, t.Input(0))
 	for k, v := range tables {
-		h.dead = append(h.dead, n.Input(first+k).Producer)
+		if p := n.Input(first + k).Producer; p != nil { // not a constant
+			h.dead = append(h.dead, p)
+		}
 		n.SetInput(first+k, v)
 	}
 	h.dead = append(h.dead, t)

@@ -45,3 +45,29 @@ func TestHeadsInPlace(t *testing.T) {
 		})
 	}
 }
+
+// Constant tables, as of exports of one length, have no node that makes them.
+func TestHeadsOfConstantTables(t *testing.T) {
+	build := func() *onnx.Model {
+		b := newBuilder(t, 18, onnx.Float)
+		perm := func(v *onnx.Value, p ...int64) *onnx.Value { return b.Op("Transpose", v, onnx.IntsAttr("perm", p)) }
+		cos, sin := b.weight("cos", 7, 8), b.weight("sin", 7, 8)
+		q, k, v := perm(b.input("q", "batch", 7, 2, 8), 0, 2, 1, 3), perm(b.input("k", "batch", 7, 2, 8), 0, 2, 1, 3),
+			perm(b.input("v", "batch", 7, 2, 8), 0, 2, 1, 3)
+		scores := b.Op("MatMul", b.rope(q, cos, sin, 8), perm(b.rope(k, cos, sin, 8), 0, 1, 3, 2))
+		weights := b.Op("Softmax", b.Op("Mul", scores, b.scalar(onnx.Float, 0.3535)), onnx.IntAttr("axis", -1))
+		b.output(b.Op("MatMul", weights, v), "batch", 2, 7, 8)
+		return b.Model
+	}
+	m := build()
+	apply(t, m)
+	if ops := countOps(m); ops["Attention"] != 1 || ops["RotaryEmbedding"] != 2 || ops["Transpose"] != 0 {
+		t.Errorf("%v is left", ops)
+	}
+	got := evaluate(t, m)
+	for name, w := range evaluate(t, build()) {
+		if d, scale := distance(w.F, got[name].F); d > 16*spacing(onnx.Float, scale) {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+}

@@ -89,7 +89,10 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		if err := plan.inline(); err != nil {
 			return nil, err
 		}
-		plan.find()
+		if plan.find(); plan.raiseForSites() {
+			a.facts = infer.Analyze(m)
+			plan.find()
+		}
 		plan.check()
 		if p.config.learns {
 			if err := plan.learn(); err != nil {
@@ -111,12 +114,13 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 // find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
 func (p *Plan) find() {
 	start, a := time.Now(), p.applier
+	p.Found = nil
 	for _, s := range a.scopes() {
 		f := &Found{Graph: s.graph, scope: s}
 		f.Matches, f.Misses = a.config.find(s.graph, a.facts)
 		p.Found = append(p.Found, f)
 	}
-	p.Report.TimeMS.Match = lap(&start)
+	p.Report.TimeMS.Match += lap(&start)
 }
 
 func (a *applier) scopes() []*scope {

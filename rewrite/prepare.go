@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -86,17 +87,44 @@ func (p *Plan) raise() {
 	if !needed {
 		return
 	}
-	restore := m.Snapshot()
-	err := convert.Opset(m, to)
-	switch {
-	case err == nil:
-		p.Report.Opset = &OpsetReport{Before: from, After: to}
-		if !c.lastLogits {
-			p.restore = restore
-		}
-	case from < fused.MinOpset:
+	if err := p.raiseTo(to); err != nil && from < fused.MinOpset {
 		p.Report.Opset = &OpsetReport{Before: from, After: to, Reason: err.Error()}
 	}
+}
+
+// newestRaised is the newest opset that a model is raised to unasked: that of onnxruntime 1.15, the oldest one which
+// the kernels run in.
+const newestRaised = 19
+
+// raiseForSites brings the model to the opset of the newest op of the standard that a match wants in its place, such as
+// LayerNormalization. It reports whether it did: the model is to be searched again then.
+func (p *Plan) raiseForSites() bool {
+	var to int64
+	for _, f := range p.Found {
+		for _, m := range f.Matches {
+			if old := (*patterns.OpsetError)(nil); errors.As(m.Problem, &old) && old.Since <= newestRaised {
+				to = max(to, old.Since)
+			}
+		}
+	}
+	return to > 0 && p.applier.config.target == nil && p.raiseTo(to) == nil
+}
+
+// raiseTo converts the model to a newer opset.
+func (p *Plan) raiseTo(to int64) error {
+	m := p.applier.model
+	from, restore := m.Opset(""), m.Snapshot()
+	if err := convert.Opset(m, to); err != nil {
+		return err
+	}
+	if r := p.Report.Opset; r != nil {
+		from = r.Before
+	}
+	p.Report.Opset = &OpsetReport{Before: from, After: to}
+	if !p.applier.config.lastLogits && p.restore == nil {
+		p.restore = restore
+	}
+	return nil
 }
 
 // called returns the functions that the model calls, directly or not.

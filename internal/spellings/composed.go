@@ -25,6 +25,9 @@ type algebra struct {
 	*writer
 	rank, size int // of x; size is that of its last axis
 	depth      int // identities within identities
+	// anySize says that the numbers may be of any size. Then no logarithm stands for a power: exp(log(x) / 2) of 1e18
+	// is off by 5e-6 of it in float32, which is more than the op's roundings, and the check of a site refuses it.
+	anySize bool
 }
 
 func newAlgebra(w *writer, dims []dim) *algebra {
@@ -83,7 +86,9 @@ func (a *algebra) square(x *onnx.Value) *onnx.Value {
 	case 0:
 		return a.op("Pow", x, a.number(2))
 	case 1: // exp(2 log |x|)
-		return a.op("Exp", a.times(a.op("Log", a.op("Abs", x)), 2))
+		if !a.anySize {
+			return a.op("Exp", a.times(a.op("Log", a.op("Abs", x)), 2))
+		}
 	case 2:
 		return a.op("Pow", a.op("Abs", x), a.number(2))
 	case 3:
@@ -144,7 +149,9 @@ func (a *algebra) inverseRoot(v *onnx.Value) *onnx.Value {
 	case 0:
 		return a.op("Pow", v, a.number(-0.5))
 	case 1: // exp(-log(v) / 2)
-		return a.op("Exp", a.times(a.op("Log", v), -0.5))
+		if !a.anySize {
+			return a.op("Exp", a.times(a.op("Log", v), -0.5))
+		}
 	case 2:
 		return a.op("Sqrt", a.op("Reciprocal", v))
 	case 3:
@@ -160,7 +167,9 @@ func (a *algebra) root(v *onnx.Value) *onnx.Value {
 	case 0:
 		return a.op("Pow", v, a.number(0.5))
 	case 1:
-		return a.op("Exp", a.times(a.op("Log", v), 0.5))
+		if !a.anySize {
+			return a.op("Exp", a.times(a.op("Log", v), 0.5))
+		}
 	}
 	return a.op("Sqrt", v)
 }
@@ -172,6 +181,7 @@ func writeComposedNorm(w *writer) []*onnx.Value {
 	n := w.newNorm(dims)
 	in := w.enter(w.input("x", w.typ, dims), n.scaleOf(w.typ, dims))
 	a, x, scale := newAlgebra(w, dims), in[0], in[1]
+	a.anySize = true
 	epsilon, count := n.epsilon, float64(last)
 	switch {
 	case a.outside("sum over another number"): // another epsilon, and a factor

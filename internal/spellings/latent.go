@@ -196,7 +196,7 @@ func sameTalk(k Kind, m, rewritten *onnx.Model) error {
 					return err
 				}
 				tokens = in
-				out, err := run(m, exact, in)
+				out, err := run(m, reference.Options{Exact: exact}, in)
 				if err != nil {
 					return fmt.Errorf("%d tokens behind %d: %w", queries, past, err)
 				}
@@ -209,7 +209,7 @@ func sameTalk(k Kind, m, rewritten *onnx.Model) error {
 				}
 			}
 			past += queries
-			d, scale := distance(y[0].F, y[1].F)
+			d, scale := distance(y[0].F, y[1].F), magnitudeOf(y[0].F)
 			if allowed := tolerance(k, y[0].DataType, exact, scale); d > allowed {
 				return fmt.Errorf("%d tokens of %d differ by %.3g, their greatest magnitude being %.3g and %.3g "+
 					"allowed (exact %v)", queries, past, d, scale, allowed, exact)

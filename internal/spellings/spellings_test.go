@@ -58,8 +58,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestComposed patches spellings composed of identities. How many are found is measured and no condition; that no
-// change of meaning is fused, and that what is fused gives the same results, is one.
+// TestComposed patches spellings composed of identities. All of them are fused, but for routers, which are found by
+// their form; no change of meaning is, and what is fused gives the same results.
 func TestComposed(t *testing.T) {
 	for _, k := range Composed() {
 		t.Run(k.Name, func(t *testing.T) {
@@ -70,6 +70,9 @@ func TestComposed(t *testing.T) {
 			}
 			r := Measure(k, 0, min(*count, 12))
 			t.Logf("%s %d of %d; %d changes of meaning", k.Name, r.Fused, r.Spellings, r.Changes)
+			if r.Fused < r.Spellings && k.Pattern != "TopKRouter" {
+				t.Errorf("%d of %d fused: %v", r.Fused, r.Spellings, r.Failures)
+			}
 			if r.Changes == 0 || r.FusedChanges+r.Wrong > 0 {
 				t.Errorf("%d of %d changes of meaning fused; %d patched models give other results: %v", r.FusedChanges,
 					r.Changes, r.Wrong, r.Failures)

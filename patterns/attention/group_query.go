@@ -138,7 +138,7 @@ func (b *block) groupKeys() *reason.Reason {
 		return b.other(b.anchor, "a window of a cache counts the tokens that exist, and in a batch of prompts of "+
 			"unequal lengths mojo.Attention would count padding between them")
 	}
-	for _, p := range b.probes() {
+	for _, p := range b.examples() {
 		env := values{}
 		if b.keyValid != nil {
 			env[b.keyValid] = b.valid(b.keyValid, p.lengths, p.padding)
@@ -157,7 +157,7 @@ func (b *block) groupKeys() *reason.Reason {
 }
 
 // lastKeys is how many keys of each sequence exist besides one.
-func (b *block) lastKeys(p probe) []int64 {
+func (b *block) lastKeys(p example) []int64 {
 	list := make([]int64, p.batch)
 	for i := range list {
 		list[i] = p.keys() - 1

@@ -1,11 +1,9 @@
 package attention
 
 import (
-	"fmt"
-	"maps"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -18,16 +16,17 @@ func (n lengths) keys() int64 { return n.past + n.queries }
 // lab runs parts of a graph at lengths of our choice. Shapes are those of shape inference, whose worlds tell what each
 // dimension is made of; so the parts may read the shapes of values that are not computed.
 type lab struct {
+	probe.Lab
 	g      *match.View
 	worlds [infer.Worlds]lengths // of the block
 	unit   int64                 // that the batch is a multiple of, such as the windows of an image
-	eval   *reference.Evaluator
 }
 
+// maxRunNodes bounds the nodes that are evaluated in a run.
+const maxRunNodes = 1024
+
 func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
-	facts := g.Facts
-	eval := reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true})
-	return &lab{g: g, worlds: worlds, eval: eval}
+	return &lab{Lab: probe.NewLab(g, maxRunNodes), g: g, worlds: worlds}
 }
 
 // open reports which of the lengths can be chosen: the others are numbers in the graph.
@@ -148,82 +147,26 @@ func (l *lab) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bool
 }
 
 // values are tensors by what they stand for in the graph.
-type values = map[*onnx.Value]*reference.Tensor
+type values = probe.Values
 
 // run evaluates the graph for the wanted values, from those given. env is not changed.
 func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tensor, error) {
-	r := &run{lab: l, n: n, env: make(values, len(env)+16), made: map[*onnx.Node]bool{}}
-	maps.Copy(r.env, env)
-	for _, v := range want {
-		if err := r.need(v); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
-		return nil, err
-	}
-	out := make([]*reference.Tensor, len(want))
-	for i, v := range want {
-		if out[i] = r.env[v]; out[i] == nil { // a constant
-			t, err := reference.FromONNX(v.Constant())
-			if err != nil {
-				return nil, err
-			}
-			out[i] = t
-		}
-	}
-	return out, nil
+	out, _, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.shapeOf(v, n) }, want...)
+	return out, err
 }
 
-// run is one evaluation.
-type run struct {
-	*lab
-	n     lengths
-	env   values
-	nodes []*onnx.Node
-	made  map[*onnx.Node]bool
-}
-
-// maxRunNodes bounds the nodes that are evaluated.
-const maxRunNodes = 1024
-
-// need adds the nodes that make v, in order.
-func (r *run) need(v *onnx.Value) error {
-	if v == nil || r.env[v] != nil || v.Constant() != nil {
-		return nil
-	}
+// shapeOf is what a Shape node gives at the lengths, nil where that is not known, and for other values.
+func (l *lab) shapeOf(v *onnx.Value, lengths lengths) *reference.Tensor {
 	n := v.Producer
-	switch {
-	case n == nil || n.Graph != r.g.Graph:
-		return &missingError{v}
-	case r.made[n]:
+	if n == nil || n.Graph != l.g.Graph || !n.Is("Shape") {
 		return nil
-	case len(r.made) > maxRunNodes:
-		return fmt.Errorf("more than %d nodes", maxRunNodes)
-	case n.Is("Shape"):
-		if dims := r.shapeOf(n); dims != nil {
-			r.env[v] = dims
-			return nil
-		}
 	}
-	r.made[n] = true
-	for _, in := range r.g.Operands(n) {
-		if err := r.need(in); err != nil {
-			return err
-		}
-	}
-	r.nodes = append(r.nodes, n)
-	return nil
-}
-
-// shapeOf is what a Shape node gives at the lengths of the run, nil where that is not known.
-func (r *run) shapeOf(n *onnx.Node) *reference.Tensor {
-	rank, ok := r.g.Facts.Rank(n.Input(0))
+	rank, ok := l.g.Facts.Rank(n.Input(0))
 	if !ok {
 		return nil
 	}
 	from, to := reference.ShapeRange(n.AttrInt("start", 0), n.AttrInt("end", int64(rank)), int64(rank))
-	dims, ok := r.dims(n.Input(0), r.n, int(from), int(to))
+	dims, ok := l.dims(n.Input(0), lengths, int(from), int(to))
 	if !ok {
 		return nil
 	}
@@ -233,8 +176,3 @@ func (r *run) shapeOf(n *onnx.Node) *reference.Tensor {
 	}
 	return reference.NewInts(onnx.Int64, []int{len(list)}, list)
 }
-
-// missingError says that a value was not given.
-type missingError struct{ v *onnx.Value }
-
-func (e *missingError) Error() string { return fmt.Sprintf("%q is not given", e.v.Name) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -257,7 +258,7 @@ func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *r
 	for v, list := range map[*onnx.Value][]float64{l.C: c, l.KPE: kPE} {
 		shape, ok := l.lab.shape(v, n)
 		if !ok {
-			return nil, nil, &missingError{v}
+			return nil, nil, &probe.MissingError{Value: v}
 		}
 		env[v] = reference.NewFloats(l.lab.g.Facts.DataType(v), shape, list)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -78,7 +79,7 @@ func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 		env[from] = b.valid(from, b.few(), nil)
 	}
 	_, err := b.lab.run(b.few(), env, list...)
-	return !errors.As(err, new(*missingError))
+	return !errors.As(err, new(*probe.MissingError))
 }
 
 // look takes note of tables that masks are computed with: they may end before lengths that are tried.
@@ -188,8 +189,8 @@ func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
 	return t
 }
 
-// probe is one set of lengths, and of keys that do not exist.
-type probe struct {
+// example is one set of lengths, and of keys that do not exist.
+type example struct {
 	lengths
 	padding func(batch, key int64) bool
 	weights []float64 // what the region gives for equal scores
@@ -210,17 +211,17 @@ func paddings(n lengths) []func(batch, key int64) bool {
 	}
 }
 
-// probes are the lengths at which a hypothesis about the mask must hold, those beyond its numbers included.
-func (b *block) probes() []probe {
-	var list []probe
+// examples are the lengths at which a hypothesis about the mask must hold, those beyond its numbers included.
+func (b *block) examples() []example {
+	var list []example
 	add := func(n lengths, all bool) {
 		n = b.lab.at(n)
-		if slices.ContainsFunc(list, func(p probe) bool { return p.lengths == n }) {
+		if slices.ContainsFunc(list, func(p example) bool { return p.lengths == n }) {
 			return
 		}
 		for i, padding := range paddings(n) {
 			if i == 0 || b.keyValid != nil && all {
-				list = append(list, probe{lengths: n, padding: padding})
+				list = append(list, example{lengths: n, padding: padding})
 			}
 		}
 	}
@@ -244,18 +245,18 @@ type hypothesis struct {
 }
 
 // sees reports whether a query sees a key.
-func (h hypothesis) sees(p probe, batch, i, j int64) bool {
+func (h hypothesis) sees(p example, batch, i, j int64) bool {
 	return (!h.causal || j <= i+p.past) && (h.window == 0 || j > i+p.past-h.window) &&
 		(!h.keyValid || p.padding == nil || !p.padding(batch, j))
 }
 
 // seen returns which keys queries see at few lengths, where all keys exist.
 func (b *block) seen(h hypothesis) func(batch, query, key int64) bool {
-	p := probe{lengths: b.few()}
+	p := example{lengths: b.few()}
 	return func(batch, query, key int64) bool { return h.sees(p, batch, query, key) }
 }
 
-// readMask finds the mask that all probes agree with, and what a query gets that sees no key.
+// readMask finds the mask that all examples agree with, and what a query gets that sees no key.
 func (b *block) readMask() *reason.Reason {
 	s := b.site
 	if b.otherData {
@@ -265,8 +266,8 @@ func (b *block) readMask() *reason.Reason {
 	b.numbers, b.tables = b.findNumbers(nil, slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool {
 		return slices.Contains(b.biases, v)
 	})...)
-	probes := b.probes()
-	for i, p := range probes {
+	examples := b.examples()
+	for i, p := range examples {
 		if b.tooMany(p.lengths) {
 			return b.readBias() // what it does at such lengths is not known
 		}
@@ -284,7 +285,7 @@ func (b *block) readMask() *reason.Reason {
 		if p.padding == nil && p.keys() > 1 {
 			b.suppose(&h, p, weights)
 		}
-		probes[i].weights = weights
+		examples[i].weights = weights
 	}
 	for _, c := range b.numbers {
 		if _, ok := b.beyond(c.size); !ok {
@@ -296,7 +297,7 @@ func (b *block) readMask() *reason.Reason {
 			h.window = n
 		}
 	}
-	for _, p := range probes {
+	for _, p := range examples {
 		if p.weights == nil {
 			continue
 		}
@@ -346,7 +347,7 @@ func isGiven(v *onnx.Value) bool {
 func (b *block) holdsForOthers(h hypothesis) bool {
 	defer func() { b.offset = 0 }()
 	for _, b.offset = range []int64{1, -2} {
-		for _, p := range b.probes()[:3] {
+		for _, p := range b.examples()[:3] {
 			env, err := b.masks(p.lengths, p.padding)
 			if err != nil {
 				return false
@@ -361,7 +362,7 @@ func (b *block) holdsForOthers(h hypothesis) bool {
 }
 
 // suppose reads the last query, which sees no later key, and the first one.
-func (b *block) suppose(h *hypothesis, p probe, weights []float64) {
+func (b *block) suppose(h *hypothesis, p example, weights []float64) {
 	keys, queries := p.keys(), p.queries
 	first, last := weights[:keys], weights[(queries-1)*keys:queries*keys]
 	if queries > 1 && first[keys-1] == 0 {
@@ -377,7 +378,7 @@ func (b *block) suppose(h *hypothesis, p probe, weights []float64) {
 }
 
 // holds compares what a run says with a hypothesis.
-func (b *block) holds(h hypothesis, p probe) error {
+func (b *block) holds(h hypothesis, p example) error {
 	keys := p.keys()
 	for row := range b.rowsOf(p.lengths) {
 		batch, i := int64(row/(b.heads*int(p.queries))), int64(row)%p.queries

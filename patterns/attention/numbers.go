@@ -191,7 +191,7 @@ func (b *block) supposeFar(h *hypothesis, c number) {
 			return
 		}
 		var other hypothesis
-		b.suppose(&other, probe{lengths: n}, weights)
+		b.suppose(&other, example{lengths: n}, weights)
 		if other.window == 0 {
 			return
 		}
@@ -279,7 +279,7 @@ func (b *block) tableFits(v *onnx.Value) bool {
 	found := map[bool]float64{}
 	for i := range size {
 		for j := range size {
-			sees, x := h.sees(probe{}, 0, i, j), at(i, j)
+			sees, x := h.sees(example{}, 0, i, j), at(i, j)
 			if want, ok := found[sees]; ok && x != want {
 				return false
 			}
@@ -358,7 +358,7 @@ func (b *block) sampled(n lengths, env values) (q, k, v *tensor) {
 func (b *block) formula(n lengths, products []float64, made values, window int64) []float64 {
 	s := b.site
 	keys, queries := int(n.keys()), int(n.queries)
-	h, at := hypothesis{causal: s.Causal, window: window}, probe{lengths: n}
+	h, at := hypothesis{causal: s.Causal, window: window}, example{lengths: n}
 	places := b.places(n)
 	for row := range b.rowsOf(n) {
 		head := row / queries % b.heads

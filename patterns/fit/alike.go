@@ -105,8 +105,8 @@ func (w *form) value(v *onnx.Value) {
 	}
 }
 
-// fewElements are compared one by one.
-const fewElements = 8
+// oneByOne is how many elements are compared one by one.
+const oneByOne = 8
 
 var seed = maphash.MakeSeed()
 
@@ -123,7 +123,7 @@ func (f *finder) contents(v *onnx.Value) string {
 		switch {
 		case err != nil:
 			text = "unread"
-		case len(t.F) == 0 || t.Len() <= fewElements:
+		case len(t.F) == 0 || t.Len() <= oneByOne:
 			text = fmt.Sprint(maphash.Comparable(seed, fmt.Sprint(t.I, t.F)))
 		case !slices.ContainsFunc(t.F, func(x float64) bool { return x != t.F[0] }):
 			text = fmt.Sprint("all ", t.F[0])

@@ -26,12 +26,19 @@ type finder struct {
 	sides   map[*onnx.Value]bool   // memo of isSide
 	texts   map[*onnx.Value]string // memo of contents
 	tables  map[*onnx.Value]bool   // memo of tabular
+	mixing  map[*onnx.Value]bool   // memo of mixes
+	inside  map[*onnx.Node]bool    // memo of mayStandInside, but for what is taken
+	without map[string]bool        // ops that no region has
 	misses  []*Miss
 }
 
-func newFinder(g *match.View, taken func(*onnx.Node) bool) *finder {
+func newFinder(g *match.View, taken func(*onnx.Node) bool, without ...string) *finder {
 	f := &finder{g: g, lab: newLab(g), own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
-		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{}}
+		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},
+		mixing: map[*onnx.Value]bool{}, inside: map[*onnx.Node]bool{}, without: map[string]bool{}}
+	for _, op := range slices.Concat(foreign, without) {
+		f.without[op] = true
+	}
 	f.taken = func(n *onnx.Node) bool { return f.own[n] || taken(n) }
 	return f
 }

@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -19,10 +20,13 @@ type Gate struct {
 	UpOffset    float64
 }
 
-// bends lists the ops that activations are made of.
-var bends = map[string]bool{"Sigmoid": true, "Tanh": true, "Exp": true, "Erf": true, "Softmax": true,
-	"LogSoftmax": true, "Softplus": true, "Log": true, "Swish": true, "Gelu": true,
-	"QuickGelu": true, "FastGelu": true, "BiasGelu": true}
+// bends lists the ops that activations are made of. But for exponentials and logarithms, norms and rotations have none.
+var (
+	bends = append([]string{"Exp", "Log"}, activations...)
+
+	activations = []string{"Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "Softplus", "Swish", "Gelu", "QuickGelu",
+		"FastGelu", "BiasGelu"}
+)
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
 func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
@@ -31,7 +35,7 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 	var found []*Gate
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		n := g.Graph.Nodes[i]
-		if !bends[n.OpType] || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
+		if !slices.Contains(bends, n.OpType) || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
 			!f.mayStandInside(n) || f.isSide(n.Outputs[0]) {
 			continue
 		}
@@ -74,7 +78,7 @@ func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
 }
 
 // maxGates bounds the values that may be the gate that a node activates.
-const maxGates = 8
+const maxGates = 32
 
 // before lists what a node's operands are made of, the nearest first, as far as the last product with weights.
 func (f *finder) before(n *onnx.Node) []*onnx.Value {
@@ -93,13 +97,16 @@ func (f *finder) before(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes.
+// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes, and
+// reduces none of that shape.
 func (f *finder) mayBeGated(r *region) bool {
 	facts := f.g.Facts
 	return len(r.operands) == 2 && facts.DataType(r.result).IsFloat() &&
 		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool {
 			return !facts.SameShape(v, r.result) || facts.DataType(v) != facts.DataType(r.result) || f.g.Routed(v)
-		})
+		}) && !slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool {
+		return strings.HasPrefix(n.OpType, "Reduce") && facts.SameShape(n.Input(0), r.result)
+	})
 }
 
 // point is a pair of numbers for gate and up.
@@ -109,19 +116,27 @@ type point struct{ gate, up float64 }
 type gateReader struct {
 	*finder
 	*region
+	shape    []int // that it is run at
 	size     int
 	gate, up *onnx.Value
 }
 
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
-	shape, ok := f.lab.shape(r.result)
-	size := match.Elements(shape)
-	if !ok || size == 0 || size > maxRunElements || f.followsSizes(r) {
+	own, ok := f.lab.shape(r.result)
+	if !ok || f.followsSizes(r) {
+		return nil, nil
+	}
+	shapes := [][]int{atMost(own, fewElements, 1), atMost(own, fewElements, 1, len(own)-1)}
+	if !slices.ContainsFunc(r.sides, f.isWeights) {
+		shapes = append(shapes, own) // with weights it would be another function of each channel
+	}
+	shape := f.smallest(r, shapes...)
+	if shape == nil {
 		return nil, nil
 	}
 	var why *reason.Reason
 	for i, gate := range r.operands {
-		n := &gateReader{f, r, size, gate, r.operands[1-i]}
+		n := &gateReader{f, r, shape, match.Elements(shape), gate, r.operands[1-i]}
 		if !n.byElements() {
 			return nil, nil
 		}
@@ -138,37 +153,40 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 
 // run returns the results for tensors of gate and up.
 func (n *gateReader) run(gate, up []float64) []float64 {
-	out, err := n.lab.run(values{n.gate: n.lab.tensor(n.gate, gate), n.up: n.lab.tensor(n.up, up)}, n.result)
+	env := values{n.gate: n.lab.sized(n.gate, n.shape, gate), n.up: n.lab.sized(n.up, n.shape, up)}
+	out, err := n.lab.run(env, n.result)
 	if err != nil || len(out[0]) != n.size {
 		return nil
 	}
 	return out[0]
 }
 
-// byElements reports whether each element of the result is one function of those in its place, the same everywhere.
+// byElements reports whether each element of the result is one function of those in its place, the same everywhere:
+// moved elements give moved results, and changed ones change those in their place alone.
 func (n *gateReader) byElements() bool {
-	for _, p := range []point{{1.25, 0.75}, {-2.5, 40}, {300, -3}} {
-		out := n.run(slices.Repeat([]float64{p.gate}, n.size), slices.Repeat([]float64{p.up}, n.size))
-		if out == nil || slices.ContainsFunc(out, func(x float64) bool { return x != out[0] && out[0] == out[0] }) {
-			return false
-		}
-	}
 	gate, up := random(n.size, 1), random(n.size, 2)
 	was := n.run(gate, up)
 	if was == nil {
 		return false
 	}
-	for _, at := range []int{0, n.size / 2, n.size - 1} {
-		for _, list := range [][]float64{gate, up} {
-			x := list[at]
-			list[at] += 0.75
-			is := n.run(gate, up)
-			list[at] = x
-			for i := range is {
-				if (is[i] != was[i]) != (i == at) {
-					return false
-				}
-			}
+	moved := func(list []float64) []float64 { return slices.Concat(list[n.size/3:], list[:n.size/3]) }
+	if !slices.Equal(n.run(moved(gate), moved(up)), moved(was)) {
+		return false
+	}
+	changed := make([]bool, n.size)
+	for i, x := range random(n.size, 3) {
+		switch {
+		case x > 0.5:
+			gate[i] += 0.75
+		case x < -0.5:
+			up[i] += 0.75
+		}
+		changed[i] = math.Abs(x) > 0.5
+	}
+	is := n.run(gate, up)
+	for i := range changed {
+		if is == nil || (is[i] != was[i]) != changed[i] {
+			return false
 		}
 	}
 	return true

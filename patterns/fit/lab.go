@@ -1,24 +1,24 @@
 package fit
 
 import (
-	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // values are tensors by what they stand for in the graph.
-type values = map[*onnx.Value]*reference.Tensor
+type values = probe.Values
 
 // lab runs regions of a graph without roundings, in the first world of shape inference: every value has the shape there
 // that it is known to have.
 type lab struct {
+	probe.Lab
 	g    *match.View
-	eval *reference.Evaluator
 	work int // elements that nodes made in all runs so far
 }
 
@@ -34,8 +34,7 @@ const (
 )
 
 func newLab(g *match.View) *lab {
-	return &lab{g: g, eval: reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(),
-		reference.Options{Exact: true})}
+	return &lab{Lab: probe.NewLab(g, 4*maxNodes), g: g}
 }
 
 // shape returns the shape that a value has when it is run.
@@ -47,37 +46,29 @@ func (l *lab) shape(v *onnx.Value) ([]int, bool) {
 // tensor makes a tensor for a value of these elements, in row-major order.
 func (l *lab) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 	shape, _ := l.shape(v)
-	return reference.NewFloats(l.g.Facts.DataType(v), shape, elements)
+	return l.sized(v, shape, elements)
 }
 
 // run evaluates the wanted values, from those given.
 func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
-	r := &run{lab: l, env: make(values, len(env)+16), made: map[*onnx.Node]bool{}}
-	maps.Copy(r.env, env)
-	for _, v := range want {
-		if err := r.need(v); err != nil {
-			return nil, err
+	part := 1.0 // of the elements that shape inference knows of
+	for v, t := range env {
+		if shape, ok := l.shape(v); ok && !slices.Equal(shape, t.Shape) {
+			part = float64(t.Len()) / float64(match.Elements(shape))
 		}
 	}
-	for _, n := range r.nodes {
+	made, nodes, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, part != 1) }, want...)
+	for _, n := range nodes {
 		if shape, ok := l.shape(n.Outputs[0]); ok {
-			l.work += match.Elements(shape)
+			l.work += 1 + int(part*float64(match.Elements(shape)))
 		}
 	}
-	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	out := make([][]float64, len(want))
-	for i, v := range want {
-		t := r.env[v]
-		if t == nil {
-			var err error
-			if t, err = reference.FromONNX(v.Constant()); err != nil {
-				return nil, err
-			}
-		}
-		t, err := t.Dense()
-		if err != nil {
+	for i, t := range made {
+		if t, err = t.Dense(); err != nil {
 			return nil, err
 		}
 		out[i] = t.F
@@ -85,58 +76,36 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	return out, nil
 }
 
-// run is one evaluation.
-type run struct {
-	*lab
-	env   values
-	nodes []*onnx.Node
-	made  map[*onnx.Node]bool
-}
-
-// need adds the nodes that make v, in order.
-func (r *run) need(v *onnx.Value) error {
-	if v == nil || r.env[v] != nil || v.Constant() != nil {
-		return nil
-	}
+// known is what a value is in all runs: numbers that are cast have the precision of their type, shapes follow from the
+// world, but where tensors are resized, and a weight that the model is given gets some elements.
+func (l *lab) known(v *onnx.Value, resized bool) *reference.Tensor {
 	n := v.Producer
 	switch {
-	case n == nil || n.Graph != r.g.Graph:
-		return r.vector(v)
-	case r.made[n]:
-		return nil
-	case len(r.made) > 4*maxNodes:
-		return fmt.Errorf("more than %d nodes", 4*maxNodes)
-	}
-	if n.Is("Shape") || n.Is("Size") {
-		t, ok := r.g.Facts.Known(v, world)
-		if !ok {
-			return fmt.Errorf("%q is not known", v.Name)
+	case n == nil || n.Graph != l.g.Graph:
+		return l.vector(v)
+	case n.Is("Cast"):
+		if t, ok := l.g.Facts.Constant(v); ok {
+			return t
 		}
-		r.env[v] = t
-		return nil
-	}
-	r.made[n] = true
-	for _, in := range r.g.Operands(n) {
-		if err := r.need(in); err != nil {
-			return err
+	case !resized && (n.Is("Shape") || n.Is("Size")):
+		if t, ok := l.g.Facts.Known(v, world); ok {
+			return t
 		}
 	}
-	r.nodes = append(r.nodes, n)
 	return nil
 }
 
-// vector gives a weight that the model is given some elements.
-func (r *run) vector(v *onnx.Value) error {
-	shape, ok := r.shape(v)
-	if !ok || len(shape) != 1 || !r.g.Facts.DataType(v).IsFloat() {
-		return fmt.Errorf("%q is not given", v.Name)
+// vector gives a weight that the model is given some elements; nil for other values.
+func (l *lab) vector(v *onnx.Value) *reference.Tensor {
+	shape, ok := l.shape(v)
+	if !ok || len(shape) == 0 || match.Elements(shape) != slices.Max(shape) || !l.g.Facts.DataType(v).IsFloat() {
+		return nil
 	}
-	list := random(shape[0], 41)
+	list := random(match.Elements(shape), 41)
 	for i, x := range list {
 		list[i] = 1 + math.Abs(x)
 	}
-	r.env[v] = r.tensor(v, list)
-	return nil
+	return l.tensor(v, list)
 }
 
 // random returns numbers of normal distribution, the same ones for the same seed.

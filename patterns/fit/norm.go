@@ -35,16 +35,22 @@ type Vector struct {
 // isNorm reports whether one node normalises by itself.
 func isNorm(n *onnx.Node) bool {
 	switch n.OpType {
-	case "LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
+	case "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
 		"LpNormalization", "RMSNormalization":
 		return n.Domain == "" || n.Domain == "ai.onnx" || n.Domain == "com.microsoft"
 	}
 	return false
 }
 
+// normalisesInstances reports whether a node is a norm of images. Without the scale of a layer norm behind it, it is
+// best left as it is.
+func normalisesInstances(n *onnx.Node) bool {
+	return n.Is("InstanceNormalization") || n.Is("GroupNormalization")
+}
+
 // Norms finds norms among the nodes that are not taken, and what comes near to one.
 func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
-	f := newFinder(g, taken)
+	f := newFinder(g, taken, activations...)
 	known := readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
@@ -60,19 +66,19 @@ func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
 
 // seedsNorm reports whether a node brings a number for each row back to all of its channels.
 func (f *finder) seedsNorm(n *onnx.Node) bool {
-	if len(n.Outputs) == 0 || n.Outputs[0] == nil || !f.mayStandInside(n) || f.isSide(n.Outputs[0]) ||
-		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
+	if len(n.Outputs) == 0 || n.Outputs[0] == nil || f.taken(n) || !f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
 		return false
 	}
 	switch {
 	case isNorm(n):
-		return true
-	case n.MovesElements() && !n.Is("Expand") || n.Is("Tile") || n.Is("Pad"):
-		return n.Is("Tile")
+	case n.MovesElements() && !n.Is("Expand") || n.Is("Pad"):
+		return false
+	case !n.Is("Tile") && !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		return v != nil && v.Constant() == nil && f.factor(n.Outputs[0], v) > 1 && !f.isSide(v)
+	}):
+		return false
 	}
-	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
-		return v != nil && !f.isSide(v) && f.factor(n.Outputs[0], v) > 1
-	})
+	return f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
 
 // normAt finds the greatest norm that a seed belongs to; nil where there is none.
@@ -119,34 +125,30 @@ func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
 type normReader struct {
 	*finder
 	*region
-	x    *onnx.Value
-	rows layout
-	norm *Norm
+	x        *onnx.Value
+	channels int    // of a row
+	rows     layout // those that the region is run on
+	norm     *Norm
 }
 
 // readNorm returns the norm that a region is. There is no reason where it does not even look like one.
 func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	x := r.operands[0]
-	shape, ok := f.lab.shape(x)
-	if !ok || match.Elements(shape) > maxRunElements || match.Elements(shape) == 0 ||
-		!f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.result).IsFloat() {
+	if !f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.result).IsFloat() {
 		return nil, nil
 	}
 	n := &normReader{finder: f, region: r, x: x, norm: &Norm{X: x, Y: r.result, Nodes: r.nodes}}
-	if n.rows, ok = f.coupled(r, shape); !ok {
+	if !n.readRows() || slices.ContainsFunc(r.nodes, normalisesInstances) && len(n.vectors()) == 0 {
 		return nil, nil
 	}
-	for _, axis := range n.rows.axes {
-		if _, ok := f.g.Facts.Dim(x, axis); !ok {
-			return nil, nil
-		}
-	}
-	n.norm.Axes = n.rows.axes
-	if slices.ContainsFunc(r.nodes, func(m *onnx.Node) bool { return m.Is("LayerNormalization") }) {
-		return nil, nil // there is nothing to gain
+	if len(n.norm.Axes) > 1 && n.scaledByFewer() {
+		return nil, reason.New(reason.ScaleShape, nil, "rows of several axes are scaled by weights of one")
 	}
 	scale, bias, why := n.measure(nil)
-	if scale == nil {
+	if scale == nil || !n.wholeRows() {
+		return nil, why
+	}
+	if scale, bias, why = n.measure(nil); scale == nil {
 		return nil, why
 	}
 	why = cmp.Or(n.readEpsilon(scale, bias), n.verify(scale, bias))
@@ -162,8 +164,8 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		n.norm.Bias = &v
 	}
 	switch s := n.norm.Scale; {
-	case s.Value != nil && s.Factor != 1 || len(s.Numbers) == 1 && s.Numbers[0] != 1:
-		return nil, nil // rows of another length, such as 1: no such norm
+	case len(s.Numbers) == 1 && s.Numbers[0] != 1:
+		return nil, nil // rows of another length, such as 1, and no scale that takes it back: no such norm
 	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
 		return nil, reason.New(reason.ScaleShape, nil,
 			"what is normalised is multiplied with weights of another shape")
@@ -173,7 +175,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 
 // answer runs the region on numbers for x, and returns those of the result.
 func (n *normReader) answer(x []float64, with values) []float64 {
-	env := values{n.x: n.lab.tensor(n.x, x)}
+	env := values{n.x: n.lab.sized(n.x, n.rows.shape, x)}
 	for v, t := range with {
 		env[v] = t
 	}
@@ -362,6 +364,12 @@ func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
 // weighted reports whether a value of the region, of the shape of its result, is multiplied with weights.
 func (n *normReader) weighted(v *onnx.Value) bool {
 	return v != nil && !n.isSide(v) && n.g.Facts.SameShape(v, n.norm.Y) && v != n.norm.X && n.g.Weighted(v)
+}
+
+// scaledByFewer reports whether the weights that the region reads are fewer than the channels: to scale by them, the op
+// would need each of them many times.
+func (n *normReader) scaledByFewer() bool {
+	return len(n.vectors()) == 0 && slices.ContainsFunc(n.region.sides, n.isWeights)
 }
 
 func greatest(list []float64) float64 {

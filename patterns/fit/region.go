@@ -5,12 +5,13 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 const (
 	// maxNodes bounds the nodes of a region, maxAhead the values behind a seed that a block may end in.
-	maxNodes = 48
+	maxNodes = 64
 	maxAhead = 24
 )
 
@@ -90,20 +91,59 @@ func (f *finder) position(v *onnx.Value) int {
 
 // mayStandInside reports whether a node may belong to a region.
 func (f *finder) mayStandInside(n *onnx.Node) bool {
-	return !f.taken(n) && len(n.Subgraphs()) == 0 && !n.IsRandom() && !f.projects(n) &&
-		(onnx.IsStandardDomain(n.Domain) || isNorm(n)) &&
-		!n.Is("SimplifiedLayerNormalization") // onnxruntime's, in the domain of the standard: fused already
+	if f.taken(n) {
+		return false
+	}
+	is, ok := f.inside[n]
+	if !ok {
+		is = len(n.Subgraphs()) == 0 && !n.IsRandom() && !f.projects(n) && !f.without[n.OpType] &&
+			(onnx.IsStandardDomain(n.Domain) || isNorm(n))
+		f.inside[n] = is
+	}
+	return is
 }
 
-// projects reports whether a node multiplies with a matrix that is greater than those of means and rotations.
+// foreign lists the ops that no block is made of: those of images, and norms that are fused already
+// (SimplifiedLayerNormalization is onnxruntime's, in the domain of the standard).
+var foreign = []string{"AveragePool", "BatchNormalization", "ConvTranspose", "LayerNormalization", "LpPool", "MaxPool",
+	"Resize", "SimplifiedLayerNormalization"}
+
+// projects reports whether a node multiplies with a matrix that is none of a mean, a scale or a rotation.
 func (f *finder) projects(n *onnx.Node) bool {
 	if !n.IsProduct() {
 		return false
 	}
-	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+	return n.Is("Conv") || slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
 		c := v.Constant()
-		return c != nil && c.Len() > maxSideElements
-	}) || n.Is("Conv")
+		return c != nil && (c.Len() > maxSideElements || !n.Is("Einsum") && f.mixes(v))
+	})
+}
+
+// maxKinds bounds the numbers off the diagonal of a matrix that takes means, scales, permutes or gives signs.
+const maxKinds = 3
+
+// mixes reports whether a constant is a matrix of weights, by its first rows and columns.
+func (f *finder) mixes(v *onnx.Value) bool {
+	c := v.Constant()
+	if is, ok := f.mixing[v]; ok || len(c.Dims) != 2 || min(c.Dims[0], c.Dims[1]) < 2 || !c.DataType.IsFloat() {
+		return is
+	}
+	rows, columns := min(c.Dims[0], 4), min(c.Dims[1], 4)
+	corner, err := c.View("", []int64{rows, columns}, 0, []int64{c.Dims[1], 1})
+	var t *reference.Tensor
+	if err == nil {
+		t, err = reference.FromONNX(corner)
+	}
+	kinds := map[float64]bool{}
+	if err == nil {
+		for i, x := range t.F {
+			if int64(i)/columns != int64(i)%columns {
+				kinds[x] = true
+			}
+		}
+	}
+	f.mixing[v] = err != nil || len(kinds) > maxKinds
+	return f.mixing[v]
 }
 
 // isSide reports whether v is no data: a weight, or made of weights and shapes. What the model is given as a vector may
@@ -117,16 +157,33 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	switch rank, ok := f.g.Facts.Rank(v); {
 	case is:
 	case v.Producer == nil || v.Graph != f.g.Graph:
-		is = ok && rank == 1 && f.g.Facts.DataType(v).IsFloat()
-		if is {
-			_, is = f.g.Facts.Dim(v, 0)
-		}
+		is = ok && rank > 0 && f.g.Facts.DataType(v).IsFloat() && f.isVector(v, rank)
 	case v.Producer.Graph == f.g.Graph && len(v.Producer.Subgraphs()) == 0 && !v.Producer.IsRandom():
 		is = !slices.ContainsFunc(f.g.Operands(v.Producer),
 			func(in *onnx.Value) bool { return in != nil && !f.isSide(in) })
 	}
 	f.sides[v] = is
 	return is
+}
+
+// isVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1. With
+// such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
+func (f *finder) isVector(v *onnx.Value, rank int) bool {
+	long := 0
+	for axis := range rank {
+		d, ok := f.g.Facts.Dim(v, axis)
+		if !ok {
+			return false
+		}
+		if d != 1 {
+			long++
+		}
+	}
+	return rank == 1 || long == 1 && slices.ContainsFunc(f.g.Graph.Inputs, func(in *onnx.Value) bool {
+		n, ok := f.g.Facts.Rank(in)
+		_, static := f.g.Facts.Dim(in, 0)
+		return ok && n > 1 && f.g.Facts.DataType(in).IsFloat() && !static
+	})
 }
 
 // varies reports whether the elements of a side, and not its shape alone, follow from sizes that the model leaves open.

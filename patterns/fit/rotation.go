@@ -29,7 +29,7 @@ const maxRotated = 512
 
 // Rotations finds rotary embeddings among the nodes that are not taken.
 func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss) {
-	f := newFinder(g, taken)
+	f := newFinder(g, taken, activations...)
 	known := readings[Rotation]{}
 	tried := map[*onnx.Value]bool{}
 	var found []*Rotation
@@ -47,8 +47,8 @@ func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss
 // joinsTable reports whether a node multiplies rows with what is made of sines, or of fewer numbers than there are rows
 // of them, but not one for each.
 func (f *finder) joinsTable(n *onnx.Node) bool {
-	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
-		!f.mayStandInside(n) || f.isSide(n.Outputs[0]) || !f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
+	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || len(n.Outputs) == 0 || n.Outputs[0] == nil || f.taken(n) ||
+		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() || n.Is("MatMul") && slices.ContainsFunc(n.Inputs, isMatrix) {
 		return false
 	}
 	out, ok := f.lab.shape(n.Outputs[0])
@@ -69,8 +69,12 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 			tables++
 		}
 	}
-	return tables > 0 && tables < len(n.Inputs) || least > 1 && least < match.Elements(out)
+	return (tables > 0 && tables < len(n.Inputs) || least > 1 && least < match.Elements(out)) &&
+		f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
+
+// isMatrix reports whether a value is a constant matrix, which is the same for all positions.
+func isMatrix(v *onnx.Value) bool { return v.Constant() != nil && len(v.Constant().Dims) == 2 }
 
 // tabular reports whether a value is made of sines and cosines, or of rows of a table, alone.
 func (f *finder) tabular(v *onnx.Value) bool {
@@ -236,7 +240,7 @@ type rotationReader struct {
 	x      *onnx.Value
 	shape  []int
 	last   int
-	tables map[float64]place // the elements that the tables have in a run
+	tables map[int64]place // the elements that the tables have in a run, by their key
 	env    values
 	// factors are those of the channels of x in each channel of y, by rows.
 	factors [][][]float64
@@ -249,7 +253,10 @@ type place struct {
 }
 
 func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
-	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[float64]place{}, env: values{}}
+	if f.followsSizes(r) {
+		return nil, nil
+	}
+	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
 	n.shape, _ = f.lab.shape(n.x)
 	n.last = n.shape[len(n.shape)-1]
 	for i, v := range r.operands[1:] {
@@ -260,12 +267,16 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 		list := make([]float64, match.Elements(shape))
 		for k, x := range random(len(list), uint64(23+i)) {
 			list[k] = 1 + math.Abs(x)
-			n.tables[list[k]] = place{v, k}
 		}
 		n.env[v] = f.lab.tensor(v, list)
 	}
-	if f.followsSizes(r) || !n.readFactors() {
+	if !n.readFactors() {
 		return nil, nil
+	}
+	for _, v := range r.operands[1:] {
+		for k, x := range n.env[v].F {
+			n.tables[key(x)] = place{v, k}
+		}
 	}
 	return n.layout(), nil
 }
@@ -283,7 +294,8 @@ func (n *rotationReader) run(x []float64) []float64 {
 	return out[0]
 }
 
-// readFactors gives x one channel after the other. False where the region is not linear in x.
+// readFactors gives x one channel after the other. False where the region is not linear in x, or gives one channel to
+// more than two.
 func (n *rotationReader) readFactors() bool {
 	size := match.Elements(n.shape)
 	zero := n.run(make([]float64, size))
@@ -297,19 +309,12 @@ func (n *rotationReader) readFactors() bool {
 			n.factors[row][j] = make([]float64, n.last)
 		}
 	}
-	for c := range n.last {
-		x := make([]float64, size)
-		for at := c; at < size; at += n.last {
-			x[at] = 1
-		}
-		y := n.run(x)
-		if y == nil {
+	if !n.readChannel(0) || !n.readChannel(n.last-1) || n.reaches(0) < 2 && n.reaches(n.last-1) < 2 {
+		return false // what is rotated are the first channels or the last
+	}
+	for c := 1; c < n.last-1; c++ {
+		if !n.readChannel(c) {
 			return false
-		}
-		for row := range n.factors {
-			for j := range n.last {
-				n.factors[row][j][c] = y[row*n.last+j]
-			}
 		}
 	}
 	for _, magnitude := range []float64{1, 1e5} {
@@ -330,17 +335,51 @@ func (n *rotationReader) readFactors() bool {
 	return true
 }
 
+// readChannel gives x ones in a channel alone.
+func (n *rotationReader) readChannel(c int) bool {
+	x := make([]float64, match.Elements(n.shape))
+	for at := c; at < len(x); at += n.last {
+		x[at] = 1
+	}
+	y := n.run(x)
+	if y == nil {
+		return false
+	}
+	for row := range n.factors {
+		for j := range n.last {
+			n.factors[row][j][c] = y[row*n.last+j]
+		}
+	}
+	return n.reaches(c) <= 2
+}
+
+// reaches counts the channels that one goes to, in the first row.
+func (n *rotationReader) reaches(c int) int {
+	count := 0
+	for _, factors := range n.factors[0] {
+		if factors[c] != 0 {
+			count++
+		}
+	}
+	return count
+}
+
 // term is a factor that is an element of a table, or its negative.
 type term struct {
 	place
 	sign float64
 }
 
+// key is the same for numbers that only a few roundings of float64 lie between, or one more or less.
+func key(x float64) int64 { return int64(math.Round(math.Ldexp(x, 42))) }
+
 // term returns the element that a factor is.
 func (n *rotationReader) term(factor float64) (term, bool) {
 	for _, sign := range []float64{1, -1} {
-		if p, ok := n.tables[sign*factor]; ok {
-			return term{p, sign}, true
+		for _, more := range []int64{0, 1, -1} {
+			if p, ok := n.tables[key(sign*factor)+more]; ok {
+				return term{p, sign}, true
+			}
 		}
 	}
 	return term{}, false

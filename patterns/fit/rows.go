@@ -81,13 +81,50 @@ func (l layout) special(magnitude float64) []float64 {
 	return out
 }
 
-// coupled finds the axes along which elements of the result depend on one of the operand.
-func (f *finder) coupled(r *region, shape []int) (l layout, ok bool) {
-	x := r.operands[0]
+// readRows finds the axes along which elements of the result depend on one of the operand, in rows that are cut where
+// the region computes on such.
+func (n *normReader) readRows() bool {
+	own, ok := n.lab.shape(n.x)
+	last := len(own) - 1
+	if !ok || last < 0 {
+		return false
+	}
+	shape := n.smallest(n.region, atMost(own, fewRows, 2), atMost(own, fewRows*own[last], 2, last),
+		atMost(own, fewRows*own[min(1, last)], 2, 1), own)
+	if shape == nil {
+		return false
+	}
+	axes := n.coupled(shape)
+	if len(axes) == 0 || slices.ContainsFunc(axes, func(axis int) bool {
+		_, static := n.g.Facts.Dim(n.x, axis)
+		return !static
+	}) {
+		return false
+	}
+	n.rows, n.norm.Axes, n.channels = newLayout(shape, axes), axes, 1
+	for _, axis := range axes {
+		n.channels *= own[axis]
+	}
+	return true
+}
+
+// wholeRows makes the rows as long as the model's, if the region computes on them.
+func (n *normReader) wholeRows() bool {
+	own, _ := n.lab.shape(n.x)
+	shape := n.smallest(n.region, atMost(own, fewRows*n.channels, 2, n.norm.Axes...), own)
+	if shape != nil {
+		n.rows = newLayout(shape, n.norm.Axes)
+	}
+	return shape != nil
+}
+
+// coupled changes one element after the other, and returns the axes along which others change with it; nil where these
+// are not the same for all.
+func (n *normReader) coupled(shape []int) []int {
 	base := random(match.Elements(shape), 1)
 	steps := onnx.RowMajor(shape)
 	answer := func(list []float64) []float64 {
-		out, err := f.lab.run(values{x: f.lab.tensor(x, list)}, r.result)
+		out, err := n.lab.run(values{n.x: n.lab.sized(n.x, shape, list)}, n.result)
 		if err != nil || len(out[0]) != len(list) {
 			return nil
 		}
@@ -95,7 +132,7 @@ func (f *finder) coupled(r *region, shape []int) (l layout, ok bool) {
 	}
 	was := answer(base)
 	if was == nil {
-		return l, false
+		return nil
 	}
 	var axes []int
 	for _, at := range []int{0, len(base) - 1, len(base) / 2} {
@@ -103,7 +140,7 @@ func (f *finder) coupled(r *region, shape []int) (l layout, ok bool) {
 		changed[at] += 0.75
 		is := answer(changed)
 		if is == nil {
-			return l, false
+			return nil
 		}
 		var found []int
 		count := 0
@@ -124,9 +161,9 @@ func (f *finder) coupled(r *region, shape []int) (l layout, ok bool) {
 			size *= shape[axis]
 		}
 		if size < 2 || count != size || axes != nil && !slices.Equal(axes, found) {
-			return l, false
+			return nil
 		}
 		axes = found
 	}
-	return newLayout(shape, axes), true
+	return axes
 }

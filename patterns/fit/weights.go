@@ -60,18 +60,13 @@ func (n *normReader) vectorOf(v *onnx.Value) (found *onnx.Value) {
 			d, known := facts.Dim(v, axis)
 			size, ok = size*d, ok && known
 		}
-		if ok && size == int64(n.rows.channels) {
+		if ok && size == int64(n.channels) {
 			found = v
 		}
-		if v.Producer == nil || v.Graph != n.g.Graph || v.Output != 0 {
+		if v.Producer == nil || v.Graph != n.g.Graph || !keepsElements(v.Producer) {
 			break
 		}
-		switch v.Producer.OpType {
-		case "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity", "Cast", "Flatten", "Tile":
-			v = v.Producer.Input(0)
-		default:
-			return found
-		}
+		v = v.Producer.Input(0)
 	}
 	return found
 }

@@ -34,6 +34,9 @@ func (p *expertProbe) look(chosen []int) error {
 		u, group, err := fit(a, p.activations, p.numbers, p.unit)
 		switch {
 		case err != nil:
+			if p.Parts == nil {
+				p.guesses = p.guessesAt(a, a.Data.Shape[a.DataIn])
+			}
 			return err
 		case u == nil:
 			return nil

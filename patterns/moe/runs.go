@@ -36,6 +36,7 @@ type expertProbe struct {
 	heard       bool  // scaled is known
 	sure        bool  // that the region is no mixture of all experts
 	answers     []int // of each expert: 1 + the call that answers for it, absent where none does
+	guesses     []sideBySide
 }
 
 // call is an expert as the graph holds it: the matrices that a token is multiplied with.
@@ -84,12 +85,8 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 				r.K, r.Experts)
 	}
 	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg),
-		numbers: numbersIn(g, reg),
-		byKey:   map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.Experts),
-		base: math.Exp2(float64(min(probeSum/r.K, 10)))}
-	for e := range p.answers {
-		p.answers[e] = unasked
-	}
+		numbers: numbersIn(g, reg), base: math.Exp2(float64(min(probeSum/r.K, 10)))}
+	p.forget()
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
 		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at",
 			p.tokens(), reg.Hidden)
@@ -99,7 +96,7 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 			p.World = 0
 		}
 	}
-	err := p.ask(window(0, int(r.Experts)))
+	err := p.askFirst(window(0, int(r.Experts)))
 	if err == nil && slices.Contains(p.answers, absent) { // at every place among the experts of a token?
 		err = p.ask(append(window(1, int(r.Experts)-1), 0))
 	}
@@ -129,6 +126,13 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 		return p, why
 	}
 	return p, p.verdict(err)
+}
+
+// forget takes back what runs have told.
+func (p *expertProbe) forget() {
+	p.unit, p.calls, p.heard = nil, nil, false
+	p.byKey, p.levels = map[string]int{}, map[float64]float64{}
+	p.answers = slices.Repeat([]int{unasked}, int(p.reg.Routing.Experts))
 }
 
 // fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.

@@ -24,6 +24,8 @@ type Runner struct {
 	// Fill gives the elements of a first product's result; answer is asked for those of a second one.
 	Fill   func(p *Product, out *reference.Tensor) error
 	Answer func(p *Product, out *reference.Tensor) error
+	// Parts are the products, by number, whose matrix is several ones side by side, and how many.
+	Parts map[int]Parts
 
 	places places
 	count  int // of the products of the run

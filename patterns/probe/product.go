@@ -50,11 +50,12 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	a := &Product{weight: in[at], Data: in[1-at], Number: p.count, places: &p.places}
 	p.count++
 	var shape []int
+	bias := p.gemmBias(n)
 	switch {
 	case !onnx.IsStandardDomain(n.Domain):
 	case n.OpType == "MatMul":
 		shape = a.einsum(matMul(in[0].Shape, in[1].Shape, at), at)
-	case n.OpType == "Gemm" && n.AttrFloat("alpha", 1) == 1 && (n.Input(2) == nil || n.AttrFloat("beta", 1) == 1):
+	case n.OpType == "Gemm" && n.AttrFloat("alpha", 1) == 1 && (bias == nil || n.AttrFloat("beta", 1) == 1):
 		shape = a.einsum(gemm(n), at)
 	case n.OpType == "Einsum" && len(in) == 2:
 		shape = a.einsum(equation, at)
@@ -62,13 +63,16 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	if shape == nil {
 		return nil, nil
 	}
-	a.shape = shape
-	if n.OpType == "Gemm" && n.Input(2) != nil {
+	a.First = p.from[ref(a.Data)]
+	a.shape = slices.Clone(shape)
+	if parts := p.Parts[a.Number]; !a.split(parts) {
+		return nil, NoExperts("a product with a matrix that is not made of %d equal ones", max(parts.Out, parts.In))
+	}
+	if bias != nil {
 		if !in[2].IsLazy() || !a.setBias(expanded(in[2], shape)) {
 			return nil, nil
 		}
 	}
-	a.First = p.from[ref(a.Data)]
 	for _, f := range a.First {
 		if len(f.First) > 0 {
 			return nil, NoExperts("an expert has more than two products, one behind the other")
@@ -76,14 +80,26 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	}
 	result := reference.NewFloats(a.Data.DataType, shape, make([]float64, match.Elements(shape)))
 	p.made[ref(result)], p.from[ref(result)] = allOf([]*Product{a}, shape), []*Product{a}
+	answer := p.Answer
 	if len(a.First) == 0 {
-		err := p.Fill(a, result)
-		a.Row, a.Data = RowOf(result, a.ResultOut), nil
-		return []*reference.Tensor{result}, err
+		answer = p.Fill
 	}
-	err := p.Answer(a, result)
+	rows := result.WithShape(a.shape)
+	err := answer(a, rows)
+	if len(a.First) == 0 {
+		a.Row = RowOf(rows, a.ResultOut)
+	}
 	a.Data = nil
 	return []*reference.Tensor{result}, err
+}
+
+// gemmBias returns what a Gemm adds to its product; nil where that is nothing, or a zero as jax2onnx writes it.
+func (p *Runner) gemmBias(n *onnx.Node) *onnx.Value {
+	v := n.Input(2)
+	if x, _, ok := p.View.Scalar(v); ok && x == 0 || n.AttrFloat("beta", 1) == 0 || n.OpType != "Gemm" {
+		return nil
+	}
+	return v
 }
 
 // matMul writes a MatMul as an Einsum. An axis of one place of the weight, which is operand at, is of no account where

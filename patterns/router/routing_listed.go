@@ -12,12 +12,18 @@ import (
 // weights alone then, and topK is the GatherElements that takes these.
 func (r *Routing) listed() bool { return r.TopK.Is("GatherElements") }
 
-// Start is the place in the graph where the ids are made.
+// Start is the place in the graph where the ids are made, or the weights where these come first: the greatest score
+// needs no ids.
 func Start(g *match.View, r *Routing) int {
+	first := r.TopK
 	if r.listed() {
-		return g.Position(r.IDs.Producer)
+		first = r.IDs.Producer
 	}
-	return g.Position(r.TopK)
+	start := g.Position(first)
+	if n := match.Producer(r.Weights); n != nil && n.Graph == g.Graph {
+		start = min(start, g.Position(n))
+	}
+	return start
 }
 
 // listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last

@@ -61,13 +61,17 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 	for _, folder := range folders {
 		name := filepath.Base(folder)
 		before := filepath.Join(folder, "model.onnx")
+		out := filepath.Join(dir, name) // Write looks at all that is beside a file
+		if err := os.Mkdir(out, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		for _, to := range []int64{23, 24, Newest()} {
 			m := read(t, before)
 			if from := m.Opset(""); from < Oldest || from >= to {
 				continue
 			}
 			changes := count(m, to, stepped)
-			path := filepath.Join(dir, fmt.Sprintf("%s-%d.onnx", name, to))
+			path := filepath.Join(out, fmt.Sprintf("%d.onnx", to))
 			err := Opset(m, to)
 			if err == nil {
 				err = onnx.Write(path, m)

@@ -118,14 +118,14 @@ cudaError_t RunTiles(const MojoMoEArgs& a, const MoEWork& work, unsigned blocks,
 bool HopperTakes(const MojoMoEArgs& a) { return a.hidden >= kTileDeep && a.inner >= kTileDeep && HasHopperTile(); }
 
 // TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
-// the bounds are those measured. MultiplyTile is the faster one there where tiles are narrow, of matrices of
-// [depth, rows] and of deep ones. A call's config comes before that.
+// the bounds are those measured: MultiplyTile is the faster one there for few tokens of deep matrices, and wide tiles
+// are where matrices are [depth, rows], even for one token. A call's config comes before that.
 int TileTokens(const MojoMoEArgs& a) {
   if (a.config.tile != 0) return a.config.tile;
   const size_t average = a.tokens * a.top_k / a.experts;
-  const bool hopper = HopperTakes(a), turned = a.gate_up_in_out || a.down_in_out;
-  if (hopper && !turned ? a.inner >= 2048 && average <= 8 : average <= 16) return 32;
-  if (!hopper) return average <= 44 ? 64 : 128;
+  if (!HopperTakes(a)) return average <= 16 ? 32 : average <= 44 ? 64 : 128;
+  if (a.gate_up_in_out || a.down_in_out) return average < 2 ? 128 : 256;
+  if (a.inner >= 2048 && average <= 8) return 32;
   return average <= 36 ? 64 : average <= 96 ? 128 : 256;
 }
 

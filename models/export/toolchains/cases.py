@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 
 BLOCKS = "rmsnorm", "layernorm", "rope", "glu", "router", "moe"
 # The sizes that the named dimensions take in the recorded cases.
@@ -15,18 +16,24 @@ class Case:
     name: str
     blocks: dict[str, int]
     build: Callable
+    opset: int | None = None
 
 
 class Cases(list):
-    """Cases of one toolchain; the decorator adds the function below it."""
+    """Cases of one toolchain; the decorator adds the function below it. Opsets are taken in turn, by the name."""
 
-    def __call__(self, name, **blocks):
+    def __init__(self, opsets=(None,)):
+        super().__init__()
+        self.opsets = opsets
+
+    def __call__(self, name, opset=None, **blocks):
         unknown = set(blocks) - set(BLOCKS)
         assert not unknown, unknown
         assert all(c.name != name for c in self), name
 
         def add(build):
-            self.append(Case(name, {b: blocks.get(b, 0) for b in BLOCKS}, build))
+            own = opset or self.opsets[sum(name.encode()) % len(self.opsets)]
+            self.append(Case(name, {b: blocks.get(b, 0) for b in BLOCKS}, build, own))
             return build
 
         return add
@@ -53,7 +60,8 @@ def inputs(name, shapes, sizes):
     r = np.random.default_rng(list(name.encode()) + list(sizes.values()))
     out = {}
     for key, (dtype, dims) in shapes.items():
-        shape = [sizes.get(d, d) for d in dims]
+        names = "BS" if None in dims else ""  # of dimensions that have none
+        shape = [sizes.get(names[i] if d is None else d, d) for i, d in enumerate(dims)]
         if np.issubdtype(dtype, np.integer):
             out[key] = np.broadcast_to(np.arange(shape[-1]) + 3, shape).astype(dtype)
         else:
@@ -76,3 +84,10 @@ def i32(*dims):
 def angles(positions, size, theta=10000.0):
     """The angles of rotary embeddings in numpy: a column for each pair of channels."""
     return positions[:, None] * theta ** (-np.arange(0, size, 2) / size)
+
+
+def typed(model, arrays):
+    """Outputs that numpy computed, of the types that the model gives them."""
+    arrays = arrays if isinstance(arrays, tuple) else (arrays,)
+    types = [onnx.helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type) for o in model.graph.output]
+    return [np.asarray(a).astype(t) for a, t in zip(arrays, types, strict=True)]

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from cases import Cases, Weights, f32, i32
-from tf_blocks import const, halves
+from tf_blocks import OPSETS, const, halves
 
-CASES = Cases()
+CASES = Cases(OPSETS)
 D, F, E, K = 16, 12, 6, 2  # channels, hidden channels, experts, experts of a token
 tokens = {"x": f32("T", D)}
 

@@ -6,10 +6,7 @@ import jax
 import jax2onnx
 import numpy as np
 
-import jax_blocks
-import jax_layers
-
-CASES = jax_blocks.CASES + jax_layers.CASES
+MODULES = {1: ["jax_blocks", "jax_layers"], 2: ["second_jax", "second_jax_layers"]}
 
 
 def export(case):

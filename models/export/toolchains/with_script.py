@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import script_models
+import cases
 
-CASES = script_models.CASES
+MODULES = {1: ["script_models"], 2: ["second_script"]}
 
 
 def export(case):
@@ -12,4 +12,5 @@ def export(case):
     form, golden, shapes = case.build()
     # What the scripts declare as INT64 are positions; others of the cases have them as int32.
     shapes = {k: (np.int64 if np.issubdtype(t, np.integer) else t, d) for k, (t, d) in shapes.items()}
-    return form.to_model_proto(), shapes, lambda arrays: [golden(*arrays.values()).astype(np.float32)]
+    model = form.to_model_proto()
+    return model, shapes, lambda arrays: cases.typed(model, golden(*arrays.values()))

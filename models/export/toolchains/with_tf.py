@@ -4,15 +4,11 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import onnx  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf2onnx  # noqa: E402
 
-import tf_blocks  # noqa: E402
-import tf_layers  # noqa: E402
-
-CASES = tf_blocks.CASES + tf_layers.CASES
-# The opsets that tf2onnx's users have: its default is 15; a third of the models each.
-OPSETS = 13, 15, 18
+MODULES = {1: ["tf_blocks", "tf_layers"], 2: ["second_tf", "second_tf_layers"]}
 
 
 def export(case):
@@ -23,8 +19,12 @@ def export(case):
         for name, (dtype, dims) in shapes.items()
     ]
     graph = tf.function(lambda *args: fn(*args), input_signature=signature)
-    opset = OPSETS[sum(case.name.encode()) % len(OPSETS)]
-    model, _ = tf2onnx.convert.from_function(graph, input_signature=signature, opset=opset)
+    model, _ = tf2onnx.convert.from_function(graph, input_signature=signature, opset=case.opset)
+    # Tensors that Keras made before the function was traced have become inputs.
+    captured = {p.name: t.numpy() for t, p in graph.get_concrete_function().graph.captures if t.dtype != tf.resource}
+    for i in [i for i in model.graph.input if i.name in captured]:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(captured[i.name], i.name))
+        model.graph.input.remove(i)
 
     def run(arrays):
         outs = graph(*(tf.constant(a) for a in arrays.values()))

@@ -1,0 +1,93 @@
+package probe
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Values are tensors by what they stand for in a graph.
+type Values = map[*onnx.Value]*reference.Tensor
+
+// Lab runs parts of one graph on tensors of one's choice, without roundings.
+type Lab struct {
+	g        *match.View
+	maxNodes int
+	eval     *reference.Evaluator
+}
+
+// NewLab returns a lab that evaluates so many nodes at most in one run.
+func NewLab(g *match.View, maxNodes int) Lab {
+	exact := reference.Options{Exact: true}
+	return Lab{g, maxNodes, reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), exact)}
+}
+
+// MissingError says that a value was not given.
+type MissingError struct{ Value *onnx.Value }
+
+func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.Value.Name) }
+
+// Run evaluates the graph for the wanted values from those given, and returns them with the nodes that it took. What a
+// value is besides, such as a shape, known says: nil for one that is to be computed. env is not changed.
+func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, want ...*onnx.Value) ([]*reference.Tensor,
+	[]*onnx.Node, error) {
+	r := &run{Lab: l, known: known, env: make(Values, len(env)+16), made: map[*onnx.Node]bool{}}
+	maps.Copy(r.env, env)
+	for _, v := range want {
+		if err := r.need(v); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
+		return nil, r.nodes, err
+	}
+	out := make([]*reference.Tensor, len(want))
+	for i, v := range want {
+		if out[i] = r.env[v]; out[i] == nil { // a constant
+			t, err := reference.FromONNX(v.Constant())
+			if err != nil {
+				return nil, nil, err
+			}
+			out[i] = t
+		}
+	}
+	return out, r.nodes, nil
+}
+
+// run is one evaluation.
+type run struct {
+	Lab
+	known func(*onnx.Value) *reference.Tensor
+	env   Values
+	nodes []*onnx.Node
+	made  map[*onnx.Node]bool
+}
+
+// need adds the nodes that make v, in order.
+func (r *run) need(v *onnx.Value) error {
+	if v == nil || r.env[v] != nil || v.Constant() != nil || r.made[v.Producer] {
+		return nil
+	}
+	if t := r.known(v); t != nil {
+		r.env[v] = t
+		return nil
+	}
+	n := v.Producer
+	switch {
+	case n == nil || n.Graph != r.g.Graph:
+		return &MissingError{v}
+	case len(r.made) > r.maxNodes:
+		return fmt.Errorf("more than %d nodes", r.maxNodes)
+	}
+	r.made[n] = true
+	for _, in := range r.g.Operands(n) {
+		if err := r.need(in); err != nil {
+			return err
+		}
+	}
+	r.nodes = append(r.nodes, n)
+	return nil
+}

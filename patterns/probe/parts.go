@@ -1,0 +1,67 @@
+package probe
+
+import "slices"
+
+// Parts says of how many equal matrices the matrix of a product is made: side by side, where their results are, or one
+// below the other, where their results are added up. 0 and 1 are one matrix.
+type Parts struct{ Out, In int }
+
+// split takes the matrix of a product apart: each part becomes a matrix of its own, behind those that the weight has
+// by its axes. Only the reading changes, and no element moves. It reports whether the parts are equal.
+func (a *Product) split(parts Parts) bool {
+	if n := parts.Out; n > 1 {
+		if a.weight.Shape[a.out]%n != 0 {
+			return false
+		}
+		at, result := a.out, a.ResultOut
+		a.splitWeight(at, n)
+		a.out = at + 1
+		a.shape = splitAxis(a.shape, result, n)
+		a.ResultOut = result + 1
+		a.rows = slices.Insert(a.rows, result, -1)
+		shift(a.resultBatch, result)
+		a.dataBatch, a.resultBatch = append(a.dataBatch, -1), append(a.resultBatch, result)
+	}
+	if n := parts.In; n > 1 {
+		if a.weight.Shape[a.in]%n != 0 {
+			return false
+		}
+		at, data := a.in, a.DataIn
+		a.splitWeight(at, n)
+		a.in = at + 1
+		a.Data = a.Data.WithShape(splitAxis(a.Data.Shape, data, n))
+		a.DataIn = data + 1
+		shift(a.rows, data)
+		shift(a.dataBatch, data)
+		a.dataBatch, a.resultBatch = append(a.dataBatch, data), append(a.resultBatch, -1)
+	}
+	return true
+}
+
+// splitWeight makes two axes of one of the weight, the first of n places: that of a batch.
+func (a *Product) splitWeight(axis, n int) {
+	a.weight = a.weight.WithShape(splitAxis(a.weight.Shape, axis, n))
+	shift(a.batch, axis)
+	for _, at := range []*int{&a.in, &a.out} {
+		if *at > axis {
+			*at++
+		}
+	}
+	a.batch = append(a.batch, axis)
+}
+
+// splitAxis makes two axes of one, the first of n places.
+func splitAxis(shape []int, axis, n int) []int {
+	shape = slices.Insert(slices.Clone(shape), axis, n)
+	shape[axis+1] /= n
+	return shape
+}
+
+// shift counts on the axes behind one that became two.
+func shift(axes []int, axis int) {
+	for i, a := range axes {
+		if a > axis {
+			axes[i]++
+		}
+	}
+}
