@@ -2,6 +2,21 @@ package patterns
 
 import "testing"
 
+// What is printed of a pattern reads as the same pattern.
+func TestPrintedPatterns(t *testing.T) {
+	for _, p := range Builtin().Patterns {
+		if Builtin().forms[p] != nil {
+			continue
+		}
+		again := NewSet()
+		if err := again.Add("printed", p.String()); err != nil {
+			t.Errorf("%v in\n%s", err, p)
+		} else if got := again.Patterns[0].String(); got != p.String() {
+			t.Errorf("got %s, want %s", got, p)
+		}
+	}
+}
+
 func TestBuiltinParses(t *testing.T) {
 	names := map[string]bool{}
 	anchored := map[string]bool{}

@@ -94,7 +94,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // node the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone,
 // and no value is written by two matches.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) {
-	f := &finder{view: match.New(g, facts, s.index), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
+	f := &finder{view: s.View(g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
 	f.findForms(s, false)
 	states := map[*Pattern]*match.Attempt{}
@@ -126,6 +126,14 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 	f.noteFits(misses)
 	return f.matches, append(misses, f.notes...)
 }
+
+// View returns the graph as the set's patterns see it.
+func (s *Set) View(g *onnx.Graph, facts *infer.Facts) *match.View {
+	return match.New(g, facts, s.index)
+}
+
+// Condition parses a condition by itself, such as one that a pattern is to get.
+func (s *Set) Condition(text string) (notation.Condition, error) { return s.scope.Condition(text) }
 
 type finder struct {
 	view    *match.View

@@ -18,24 +18,36 @@ const extension = ".pat"
 // write a pattern in several ways under one name.) Mistakes in a file are errors of type *Error, with line and
 // column.
 func Load(paths ...string) (*Set, error) {
-	base := Builtin()
+	files, err := Files(paths...)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(files))
+	for i, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the patterns: %w", err)
+		}
+		texts[i] = string(src)
+	}
+	return Builtin().after(files, texts)
+}
+
+// With returns the set with the patterns of a file's text before its own, as Load puts those of a file before the
+// built-in ones.
+func (s *Set) With(file, text string) (*Set, error) { return s.after([]string{file}, []string{text}) }
+
+// after returns the patterns of files and, after them, those of the set.
+func (base *Set) after(files, texts []string) (*Set, error) {
 	s := NewSet()
 	s.scope = base.scope.Clone()
 	taken := map[string]*Pattern{}
 	for _, p := range base.Patterns {
 		taken[p.Name] = p
 	}
-	files, err := Files(paths...)
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		src, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read the patterns: %w", err)
-		}
+	for i, file := range files {
 		before := len(s.Patterns)
-		if err := s.Add(file, string(src)); err != nil {
+		if err := s.Add(file, texts[i]); err != nil {
 			return nil, err
 		}
 		for _, p := range s.Patterns[before:] {

@@ -1,12 +1,20 @@
 package patterns
 
 import (
+	"strings"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // Miss says why a node that looked like part of a pattern did not match.
 type Miss = match.Miss
+
+// fitted begins the names of the patterns of ops that are fitted.
+const fitted = "fit:"
+
+// Fitted reports whether no pattern says how the block is spelled: an op was fitted to what it computes.
+func (m *Match) Fitted() bool { return strings.HasPrefix(m.Pattern, fitted) }
 
 // Match is one site of a graph that reads like a pattern: a suspicion, until package rewrite has checked it.
 type Match struct {

@@ -64,6 +64,7 @@ type config struct {
 	target         *target.Target
 	shapes         *target.Shapes
 	lastLogits     bool
+	learns         bool
 	mergeProducts  bool
 	mergeQuantised bool   // of these, mojo.Linear's
 	ownProducts    string // activations of products that others quantised; "" where they stay

@@ -94,6 +94,11 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 			plan.find()
 		}
 		plan.check()
+		if p.config.learns {
+			if err := plan.learn(); err != nil {
+				return nil, err
+			}
+		}
 		undo()
 	}
 	if a.config.planned != nil {

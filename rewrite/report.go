@@ -58,12 +58,14 @@ type Report struct {
 	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
 	Variants []string `json:"variants,omitempty"`
 	// nodes that round activations to 8 bits as they run: outputs then move when a last digit does
-	Rounded      int    `json:"rounded_activations,omitempty"`
-	Changed      bool   `json:"changed"`
-	DryRun       bool   `json:"dry_run,omitempty"`
-	TimeMS       Times  `json:"time_ms"`
-	PeakRSSBytes int64  `json:"peak_rss_bytes,omitempty"` // filled by the caller
-	Crosscheck   string `json:"crosscheck,omitempty"`     // filled by the caller
+	Rounded int  `json:"rounded_activations,omitempty"`
+	Changed bool `json:"changed"`
+	// absent where nothing was to be
+	Learnt       *LearnReport `json:"learnt,omitempty"`
+	DryRun       bool         `json:"dry_run,omitempty"`
+	TimeMS       Times        `json:"time_ms"`
+	PeakRSSBytes int64        `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string       `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.

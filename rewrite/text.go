@@ -106,6 +106,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 			english.Counted(r.Drawn, "site"))
 	}
 	b.WriteString(r.variantsText() + r.roundedText())
+	r.Learnt.writeText(&b)
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")
 	}

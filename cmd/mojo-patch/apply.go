@@ -73,6 +73,10 @@ With --plan, apply replaces the sites that a plan of match -o says, and no other
 one of them is no site any more, is refused, or has other nodes, or if the plan was made for another
 file, with other patterns or by another version.
 
+With --learn, apply writes a pattern for each spelling that no pattern matched and that was fitted to an
+op. Each was tried on the model. The next run finds such blocks with --patterns, which is faster than a
+fit: the report says by how much. Where nothing was fitted, the file has no pattern.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -99,13 +103,14 @@ refers to it.`,
 			if err := f.planned.read(c); err != nil {
 				return err
 			}
-			return f.apply(a, args[0])
+			return f.apply(a, c, args[0])
 		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
 	f.planFlags.flags(c)
 	f.planned.flags(c)
+	f.learn.flags(c)
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
@@ -164,8 +169,15 @@ func (f *applyFlags) check() error {
 	return f.possible(f.dryRun)
 }
 
-func (f *applyFlags) apply(a *app, path string) error {
+func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	if err := f.check(); err != nil {
+		return err
+	}
+	out := f.out
+	if out == "" {
+		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
+	}
+	if err := f.learn.check(c, path, out, f.html, f.patterns.paths); err != nil {
 		return err
 	}
 	if f.dryRun {
@@ -176,10 +188,6 @@ func (f *applyFlags) apply(a *app, path string) error {
 		return err
 	}
 	defer p.end()
-	out := f.out
-	if out == "" {
-		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
-	}
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
@@ -224,6 +232,11 @@ func (f *applyFlags) apply(a *app, path string) error {
 			}
 		}
 		r.TimeMS.Write = milliseconds(start)
+	}
+	if written {
+		if err := f.learn.write(a, r.Learnt); err != nil {
+			return err
+		}
 	}
 	r.PeakRSSBytes = peakRSS()
 	if err := f.report(a, r, written); err != nil {

@@ -82,6 +82,9 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) erro
 			return err
 		}
 	}
+	if err := f.learn.write(a, r.Learnt); err != nil {
+		return err
+	}
 	r.PeakRSSBytes = peakRSS()
 	if err := a.result(r); err != nil {
 		return err

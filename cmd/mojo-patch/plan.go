@@ -41,6 +41,7 @@ type planFlags struct {
 	cache        string        // how caches are kept; apply's alone
 	pastLength   string        // with cache; "" for none
 	mlaCache     bool          // apply's alone
+	learn        learnFlag     // apply's alone
 	planned      planFileFlags // of commands that apply a plan
 	html         string        // the page to write
 }
@@ -137,6 +138,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
+	}
+	if f.learn.path != "" {
+		options = append(options, rewrite.WithLearning())
 	}
 	if f.mlaCache {
 		options = append(options, rewrite.WithLatentCache())

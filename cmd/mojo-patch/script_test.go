@@ -91,7 +91,8 @@ func TestScripts(t *testing.T) {
 			return false, errors.New("unknown condition")
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock,
-			"functions": writeFunctions, "checkpoint": writeCheckpoint, "faulty": buildFaulty},
+			"functions": writeFunctions, "checkpoint": writeCheckpoint, "faulty": buildFaulty,
+			"unlisted": writeUnlisted},
 	})
 }
 

@@ -44,7 +44,7 @@ var rooms = []room{
 	{"reference/infer", []string{"fused", "onnx", "reference"}},
 	{"ort", []string{"fused", "internal/atomicfile", "onnx"}},
 	{"golden", []string{"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles"}},
-	{"patterns", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer"}},
+	{"patterns", []string{"fused", "internal/english", "onnx", "patterns/reason", "reference", "reference/infer"}},
 	{"rewrite/convert", []string{"fused", "internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert"}},

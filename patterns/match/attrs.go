@@ -2,6 +2,8 @@ package match
 
 import (
 	"math"
+	"strings"
+	"unicode"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -26,16 +28,17 @@ func (s *Attempt) matchAttrs(e *notation.Call, n *onnx.Node, i int, k func() boo
 	case a.Number != nil:
 		f, isNumber := x.(float64)
 		ok = isNumber && (f == *a.Number || float32(f) == float32(*a.Number) ||
-			isAxis(a.Name) && s.sameAxis(n, int64(f), int64(*a.Number)))
+			isAxis(a.Name) && s.sameAxis(n, int64(f), int64(*a.Number), 1))
 	case a.Text != nil:
 		text, isText := x.(string)
 		f, isNumber := x.(float64)
-		ok = isText && text == *a.Text || isNumber && a.Name == "to" && onnx.DataType(f).String() == *a.Text
+		ok = isText && (text == *a.Text || a.Name == "equation" && sameEquation(text, *a.Text)) ||
+			isNumber && a.Name == "to" && onnx.DataType(f).String() == *a.Text
 	default:
 		ints, isInts := x.([]int64)
 		ok = isInts && len(ints) == len(a.Ints)
 		for i := 0; ok && i < len(ints); i++ {
-			ok = ints[i] == a.Ints[i] || isAxis(a.Name) && s.sameAxis(n, ints[i], a.Ints[i])
+			ok = ints[i] == a.Ints[i] || isAxis(a.Name) && s.sameAxis(n, ints[i], a.Ints[i], len(ints))
 		}
 	}
 	if !ok {
@@ -46,14 +49,14 @@ func (s *Attempt) matchAttrs(e *notation.Call, n *onnx.Node, i int, k func() boo
 
 func isAxis(name string) bool { return name == "axis" || name == "axes" }
 
-// sameAxis compares axes counted from the front and from the back of the node's first input.
-func (s *Attempt) sameAxis(n *onnx.Node, a, b int64) bool {
+// sameAxis compares axes counted from the front and from the back of the node's first input, of which it names so many.
+func (s *Attempt) sameAxis(n *onnx.Node, a, b int64, axes int) bool {
 	r, ok := s.g.Facts.Rank(n.Input(0))
 	if !ok {
 		return false
 	}
-	if n.OpType == "Unsqueeze" { // its axes count in what it makes, and a pattern names one
-		r++
+	if n.OpType == "Unsqueeze" { // its axes count in what it makes
+		r += axes
 	}
 	mod := func(x int64) int64 {
 		if x < 0 {
@@ -62,6 +65,25 @@ func (s *Attempt) sameAxis(n *onnx.Node, a, b int64) bool {
 		return x
 	}
 	return mod(a) == mod(b)
+}
+
+// sameEquation compares equations of Einsum, whose letters mean nothing where they say what comes out.
+func sameEquation(a, b string) bool {
+	letters := func(equation string) string {
+		names := map[rune]rune{}
+		return strings.Map(func(r rune) rune {
+			switch {
+			case unicode.IsSpace(r):
+				return -1
+			case !unicode.IsLetter(r):
+				return r
+			case names[r] == 0:
+				names[r] = 'a' + rune(len(names))
+			}
+			return names[r]
+		}, equation)
+	}
+	return strings.Contains(a, "->") && letters(a) == letters(b)
 }
 
 // clipsNothing reports whether a bound of Clip lets all numbers of its type pass, as one that is left out.
@@ -113,6 +135,9 @@ func (s *Attempt) attribute(n *onnx.Node, name string) any {
 			}
 		}
 		return nil
+	}
+	if name == "keepdims" && reductions[key] {
+		return 1.0
 	}
 	return attributeDefaults[key][name]
 }

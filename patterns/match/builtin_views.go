@@ -19,7 +19,7 @@ type BuiltinView struct {
 // ViewMatch is what a built-in view found.
 type ViewMatch struct {
 	Operands   []Block        // one for each argument
-	Attributes map[string]any // int64 or string
+	Attributes map[string]any // int64, float64 or string
 	Nodes      []*onnx.Node   // between the operands and the value
 }
 
@@ -66,7 +66,8 @@ func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[strin
 		return s.capture(a.Capture, x, rest)
 	case a.Number != nil:
 		n, isInt := x.(int64)
-		ok = isInt && float64(n) == *a.Number
+		f, isFloat := x.(float64)
+		ok = isInt && float64(n) == *a.Number || isFloat && holds(f, onnx.Float, *a.Number)
 	default:
 		ok = a.Text != nil && x == *a.Text
 	}

@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -48,6 +49,7 @@ func isKind(kind rune, x any) bool {
 //	type(v)               element type, such as "float16"; "undefined" when unknown
 //	sameshape(v, w)       both shapes are known and equal
 //	samedim(v, i, w, j)   dimension i of v and j of w are known and equal
+//	near(n, m)            two numbers are one but for roundings
 //	broadcasts(v, w)      v broadcasts to the shape of w without enlarging it
 //	reads(v, w)           v is computed from w, or may be
 //	centered(v)           v is a Sub of a tensor and its own mean: what LayerNorm does first
@@ -72,6 +74,7 @@ func init() {
 		"reads":      {takes: "vv", apply: ofValues((*View).reads), phrase: is("%s is computed from %s")},
 		"sameshape":  {takes: "vv", apply: ofValues((*View).sameShape), phrase: twoShapes, lacks: lacksShapes},
 		"samedim":    {takes: "vnvn", apply: sameDimFunction},
+		"near":       {takes: "nn", apply: nearFunction},
 		"broadcasts": {takes: "vv", apply: ofValues((*View).broadcasts), phrase: twoShapes, lacks: lacksShapes},
 	}
 }
@@ -122,6 +125,11 @@ func sameDimFunction(g *View, a []any) any {
 		}
 	}
 	return true
+}
+
+func nearFunction(_ *View, a []any) any {
+	x, y := a[0].(float64), a[1].(float64)
+	return math.Abs(x-y) <= 1e-6*max(math.Abs(x), math.Abs(y))
 }
 
 // dimIn returns a dimension in one world; an axis below 0 counts from the back.

@@ -14,9 +14,13 @@ import (
 // and built-in views.
 type Language struct{ views map[string]*BuiltinView }
 
-// NewLanguage returns the language with the built-in views Mean and Row, and these.
+// NewLanguage returns the language with the built-in views Mean, Row, Channels, Filled and HalfTurn, and these.
 func NewLanguage(views map[string]*BuiltinView) *Language {
-	l := &Language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView}}}
+	l := &Language{views: map[string]*BuiltinView{
+		"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView},
+		"Channels": {1, channelsRoots, channelsView},
+		"Filled":   {0, nil, filledView}, "HalfTurn": {0, nil, halfTurnView},
+	}}
 	maps.Copy(l.views, views)
 	return l
 }

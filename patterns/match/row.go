@@ -31,6 +31,15 @@ func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	return nil, &ViewMiss{v, differsByRow, nil}
 }
 
+// Row returns the value of one axis that v is made of by giving it leading axes or repeating it along others, as the
+// built-in view Row does, or a value whose axes but the last are 1; nil for other values.
+func (g *View) Row(v *onnx.Value) *onnx.Value {
+	if m, _ := rowView(g, v); m != nil {
+		return m.Operands[0].Value
+	}
+	return nil
+}
+
 // unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it
 // along other axes; nil when it was made otherwise.
 func (g *View) unrepeated(w *onnx.Value) *onnx.Value {

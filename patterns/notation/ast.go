@@ -3,12 +3,13 @@ package notation
 // Pattern is one parsed pattern.
 type Pattern struct {
 	Name    string
-	Pos     Pos         // of its first word
-	Params  []string    // the names in parentheses: the values that it is a function of
-	Results []string    // the names behind the arrow: the values that its target makes
-	Anchors []string    // ops that it is recognised by
-	Target  Target      // what takes the place of a match
+	Pos     Pos      // of its first word
+	Params  []string // the names in parentheses: the values that it is a function of
+	Results []string // the names behind the arrow: the values that its target makes
+	Anchors []string // ops that it is recognised by
+	Body    []*Statement
 	Where   []Condition // all must hold
+	Target  Target      // what takes the place of a match
 
 	// Slots numbers the names that an attempt to match binds, Tags those behind "as".
 	Slots, Tags map[string]int
@@ -50,9 +51,10 @@ type TargetAttr struct {
 
 // Statement gives names to the outputs of what an expression matches.
 type Statement struct {
+	Names []string
 	Expr  Expr
-	names []string
-	pos   Pos
+
+	pos Pos
 }
 
 // Expr is a pattern of a value.
@@ -93,7 +95,8 @@ type (
 // Branch is one of several alternatives.
 type Branch struct {
 	Expr Expr
-	Tag  int // number of the name after "as" in Pattern.Tags, -1 without one
+	As   string // the name after "as", "" without one
+	Tag  int    // its number in Pattern.Tags, -1 without one
 }
 
 // AttrPattern is a demand on the attribute Name: that it is a number, a text or a list of integers, whichever is set,
@@ -103,5 +106,6 @@ type AttrPattern struct {
 	Number  *float64
 	Text    *string // a string, or the name of a type
 	Ints    []int64
-	Capture int // in Pattern.Slots, -1 without one
+	As      string // the name that captures it
+	Capture int    // its place in Pattern.Slots, -1 without one
 }

@@ -72,6 +72,22 @@ func Walk(e Cond, f func(Cond)) {
 	}
 }
 
+// Condition parses a condition by itself, such as one that a pattern is to get.
+func (s *Scope) Condition(text string) (c Condition, err error) {
+	toks, err := lex("condition", text)
+	if err != nil {
+		return c, err
+	}
+	p := &parser{toks: toks, scope: s}
+	err = p.catch(func() {
+		c = Condition{p.cond(), text}
+		if t := p.next(); t.kind != tokEOF {
+			p.failf(t.pos, "expected the end of the condition, found %s", t)
+		}
+	})
+	return c, err
+}
+
 // conjuncts parses the where clause and splits it at its outer &&.
 func (p *parser) conjuncts() []Condition {
 	var cs []Condition

@@ -37,8 +37,9 @@
 // …) are written as attributes, defaults need not be spelled out in the graph, and an axis counted from the front
 // equals the one counted from the back. What changes nothing is not seen: Identity, casts to a wider type and back,
 // reshapes and transpositions that are undone, slices of everything, x * 1 (match.View.Resolve). Built-in views match
-// what text cannot say (match.BuiltinView): Mean(x); Row(w), a weight for each channel; Rotation(x, cos, sin), a rotary
-// position embedding.
+// what text cannot say (match.BuiltinView): Mean(x); Row(w), a weight for each channel; Channels<from=m, size=n,
+// step=k>(x), a part of the last axis; Filled<value=n>(), a constant of which all elements are n; HalfTurn<layout=text,
+// sign=n>(), a matrix that turns pairs of channels; Rotation(x, cos, sin), a rotary position embedding.
 //
 // A view is a sub-pattern: its uses are replaced by its expression.
 //

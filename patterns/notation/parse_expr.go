@@ -17,7 +17,7 @@ func (p *parser) expr() Expr {
 }
 
 func (p *parser) branch() Branch {
-	b := Branch{p.term(), -1}
+	b := Branch{Expr: p.term(), Tag: -1}
 	if p.accept("as") {
 		t := p.name("a name")
 		if p.pat == nil {
@@ -28,7 +28,7 @@ func (p *parser) branch() Branch {
 			i = len(p.pat.Tags)
 			p.pat.Tags[t.text] = i
 		}
-		b.Tag = i
+		b.As, b.Tag = t.text, i
 	}
 	return b
 }
@@ -120,7 +120,7 @@ func (p *parser) expand(e Expr, args map[string]Expr) Expr {
 	case *Alternatives:
 		a := &Alternatives{}
 		for _, b := range e.Branches {
-			a.Branches = append(a.Branches, Branch{p.expand(b.Expr, args), b.Tag})
+			a.Branches = append(a.Branches, Branch{p.expand(b.Expr, args), b.As, b.Tag})
 		}
 		return a
 	}
@@ -139,7 +139,7 @@ func (p *parser) attrPat() AttrPattern {
 	case t.kind == tokPunct && t.text == "[":
 		a.Ints = p.ints()
 	case t.kind == tokCapture && p.pat != nil:
-		a.Capture = p.pat.slot(t.text)
+		a.As, a.Capture = t.text, p.pat.slot(t.text)
 	default:
 		p.failf(t.pos, "expected a number, a string, a list or a capture, found %s", t)
 	}

@@ -6,16 +6,20 @@ import (
 
 // target parses the right side of a pattern.
 func (p *parser) target() Target {
-	t := Target{Call: p.targetCall(p.name("domain.Op"))}
-	t.Main = t.Call
-	found := false
-	t.Call.Walk(func(c *TargetCall) {
-		if !found && !onnx.IsStandardDomain(c.Domain) {
-			t.Main, found = c, true
+	call := p.targetCall(p.name("domain.Op"))
+	main := call.Main()
+	return Target{Domain: main.Domain, Op: main.Op, Call: call, Main: main}
+}
+
+// Main is the first of a call and those in its arguments that is of another domain than the standard's, or else itself.
+func (c *TargetCall) Main() *TargetCall {
+	main := c
+	c.Walk(func(c *TargetCall) {
+		if onnx.IsStandardDomain(main.Domain) && !onnx.IsStandardDomain(c.Domain) {
+			main = c
 		}
 	})
-	t.Domain, t.Op = t.Main.Domain, t.Main.Op
-	return t
+	return main
 }
 
 // targetCall parses a node to be made, from behind its name.

@@ -191,8 +191,8 @@ func (p *parser) pattern(pos Pos) *Pattern {
 
 func (p *parser) statement() {
 	pos := p.peek().pos
-	s := &Statement{pos: pos, names: p.names("a name")}
-	for _, n := range s.names {
+	s := &Statement{pos: pos, Names: p.names("a name")}
+	for _, n := range s.Names {
 		if p.pat.stmts[n] != nil {
 			p.failf(pos, "%s is defined twice", n)
 		}
@@ -202,13 +202,14 @@ func (p *parser) statement() {
 	}
 	p.expect("=")
 	s.Expr = p.expr()
-	if _, call := s.Expr.(*Call); len(s.names) > 1 && !call {
+	if _, call := s.Expr.(*Call); len(s.Names) > 1 && !call {
 		p.failf(pos, "several names need one node on the right side")
 	}
-	for _, n := range s.names {
+	for _, n := range s.Names {
 		p.pat.stmts[n] = s
 		p.pat.slot(n)
 	}
+	p.pat.Body = append(p.pat.Body, s)
 }
 
 // finish resolves names: statements may be written in any order as long as none needs itself.
@@ -229,8 +230,8 @@ func (p *parser) finish() {
 			e.Slot = pat.slot(e.Name)
 			if s := pat.stmts[e.Name]; s != nil {
 				e.Def, e.Output = s, -1
-				if len(s.names) > 1 {
-					e.Output = slices.Index(s.names, e.Name)
+				if len(s.Names) > 1 {
+					e.Output = slices.Index(s.Names, e.Name)
 				}
 				if state[s] == 1 {
 					p.failf(s.pos, "%s is defined by itself", e.Name)

@@ -6,6 +6,31 @@ import (
 	"strings"
 )
 
+// String returns the pattern as in a pattern file, with what its views stand for.
+func (pat *Pattern) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pattern %s(%s) -> %s {\n", pat.Name, strings.Join(pat.Params, ", "),
+		strings.Join(pat.Results, ", "))
+	if len(pat.Anchors) > 0 {
+		fmt.Fprintf(&b, "  anchor %s\n", strings.Join(pat.Anchors, ", "))
+	}
+	for _, s := range pat.Body {
+		fmt.Fprintf(&b, "  %s = %s\n", strings.Join(s.Names, ", "), s.Expr)
+	}
+	for i, c := range pat.Where {
+		text := c.Expr.String()
+		if e, ok := c.Expr.(*CondBinary); ok && e.Op == "||" && len(pat.Where) > 1 {
+			text = "(" + text + ")"
+		}
+		b.WriteString([]string{"  where ", " && "}[min(i, 1)] + text)
+	}
+	if len(pat.Where) > 0 {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "} => %s\n", pat.Target.Call)
+	return b.String()
+}
+
 // String returns the name.
 func (e *Name) String() string { return e.Name }
 
@@ -21,11 +46,17 @@ func (e *Capture) String() string { return "$" + e.Name }
 // String returns an underscore.
 func (Wildcard) String() string { return "_" }
 
-// String returns the branches without their tags.
+// String returns the branches as in a pattern file.
 func (e *Alternatives) String() string {
 	s := make([]string, len(e.Branches))
 	for i, b := range e.Branches {
-		s[i] = b.Expr.String()
+		if s[i] = b.Expr.String(); b.As == "" {
+			continue
+		}
+		if _, alt := b.Expr.(*Alternatives); alt {
+			s[i] = "(" + s[i] + ")"
+		}
+		s[i] += " as " + b.As
 	}
 	return strings.Join(s, " | ")
 }
@@ -58,17 +89,20 @@ func (e *Call) Head() string {
 	return s
 }
 
-// String returns the demand; of a capture, that there is one.
+// String returns the demand as in a pattern file.
 func (a AttrPattern) String() string {
 	switch {
 	case a.Number != nil:
 		return a.Name + "=" + strconv.FormatFloat(*a.Number, 'g', -1, 64)
 	case a.Text != nil:
-		return a.Name + "=" + *a.Text
+		if nameLen(*a.Text) == len(*a.Text) && *a.Text != "" {
+			return a.Name + "=" + *a.Text
+		}
+		return a.Name + `="` + *a.Text + `"`
 	case a.Ints != nil:
 		return a.Name + "=" + (&Ints{a.Ints}).String()
 	}
-	return a.Name + "=$"
+	return a.Name + "=$" + a.As
 }
 
 // String writes the call as in a pattern file.
@@ -103,10 +137,23 @@ func (e *CondNumber) String() string {
 func (e *CondString) String() string { return strconv.Quote(e.Value) }
 
 // String returns the operator and its operand.
-func (e *CondUnary) String() string { return e.Op + e.X.String() }
+func (e *CondUnary) String() string {
+	if _, binary := e.X.(*CondBinary); binary {
+		return e.Op + "(" + e.X.String() + ")"
+	}
+	return e.Op + e.X.String()
+}
 
-// String returns the operands with the operator in between.
-func (e *CondBinary) String() string { return e.X.String() + " " + e.Op + " " + e.Y.String() }
+// String returns the operands with the operator in between, and those in parentheses that need them.
+func (e *CondBinary) String() string {
+	within := func(x Cond, least int) string {
+		if b, ok := x.(*CondBinary); ok && precedence[b.Op] < least {
+			return "(" + b.String() + ")"
+		}
+		return x.String()
+	}
+	return within(e.X, precedence[e.Op]) + " " + e.Op + " " + within(e.Y, precedence[e.Op]+1)
+}
 
 // String returns the call as in a pattern file.
 func (e *CondCall) String() string { return e.Name + "(" + joined(e.Args) + ")" }

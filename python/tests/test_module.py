@@ -377,6 +377,16 @@ class Errors(Test):
         error = pickle.loads(pickle.dumps(mojo_patch.NothingFused("nothing", 3)))
         self.assertEqual((type(error), str(error), error.exit_code), (mojo_patch.NothingFused, "nothing", 3))
 
+    def test_learn(self):
+        # Patterns match all blocks of this model: the file has none, and is one for patterns.
+        learnt = self.temp / "learnt.pat"
+        report = mojo_patch.apply(MODEL, self.patched, learn=learnt, verify="off", check_kernels="off",
+                                  assume_available=True)
+        self.assertEqual((report.learnt.fitted, report.learnt.patterns), (0, []))
+        again = mojo_patch.match(MODEL, patterns=[learnt], verify="off", check_kernels="off", assume_available=True)
+        self.assertEqual(again.fused, report.fused)
+        self.assertIsNone(again.learnt)
+
     def test_options_are_flags(self):
         # Every option is a flag of the command.
         for options, command in [(mojo_patch._apply.ApplyOptions, "apply"), (mojo_patch._apply.DiffOptions, "diff")]:

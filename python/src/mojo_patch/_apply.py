@@ -32,6 +32,7 @@ class ApplyOptions(TypedDict, total=False):
     node: str  # a regular expression
     site: Sequence[str]  # ids, as a report has them
     patterns: Sequence[Path]  # files or folders of more patterns
+    learn: Path  # of apply: the file for patterns of blocks that none matched
     inline: str  # "auto", "all", "none"
     verify: str  # "off", "distinct", "all"
     check_kernels: str  # "auto", "on", "off"

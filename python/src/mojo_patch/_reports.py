@@ -183,6 +183,37 @@ class CannRewrites:
 
 
 @dataclass(frozen=True)
+class LearntPattern:
+    """A pattern that was learnt; numbers may be others elsewhere."""
+
+    name: str
+    op: str
+    sites: List[str]
+    numbers: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class UnlearntSite:
+    """A fitted block that no pattern was written for."""
+
+    id: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What was learnt from the blocks that were fitted; times are those of finding all blocks."""
+
+    fitted: int
+    learnt: int
+    patterns: List[LearntPattern]
+    find_ms: float
+    find_learnt_ms: float
+    left: List[UnlearntSite] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Times:
     """Milliseconds for each phase."""
 
@@ -216,6 +247,7 @@ class Report:
     logits: str = ""
     latent: Optional[Latent] = None
     cache: Optional[Cache] = None
+    learnt: Optional[Learnt] = None
     repairs: List[Repair] = field(default_factory=list)
     unverified: int = 0
     drawn: int = 0

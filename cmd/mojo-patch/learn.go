@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// learnFlag is --learn: the file for the patterns of blocks that none matched.
+type learnFlag struct{ path string }
+
+func (f *learnFlag) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.path, "learn", "",
+		"write a pattern to this file for each spelling that no pattern matched and that was fitted to an op, for "+
+			"--patterns (see docs/patterns.md)")
+	completeFile(c, "learn", "pat")
+}
+
+// check errs where the file cannot be written, or is one of those that the command reads or writes otherwise.
+func (f *learnFlag) check(c *cobra.Command, model, out, html string, loaded []string) error {
+	if f.path == "" {
+		if c.Flags().Changed("learn") {
+			return errors.New("the path after --learn is empty")
+		}
+		return nil
+	}
+	for _, other := range []string{model, out, html} {
+		if other != "" && same(other, f.path) {
+			return fmt.Errorf("--learn %s is the model or the page: choose another file", f.path)
+		}
+	}
+	files, err := patterns.Files(loaded...)
+	if err != nil {
+		return fmt.Errorf("--patterns: %w", err)
+	}
+	for _, file := range files {
+		if same(file, f.path) {
+			return fmt.Errorf("--learn %s is a file of --patterns, whose patterns would be lost: choose another file",
+				f.path)
+		}
+	}
+	if err := writable(f.path); err != nil {
+		return fmt.Errorf("--learn: %w", err)
+	}
+	return nil
+}
+
+// write writes what was learnt.
+func (f *learnFlag) write(a *app, r *rewrite.LearnReport) error {
+	if f.path == "" || r == nil {
+		return nil
+	}
+	if err := r.Write(f.path); err != nil {
+		return err
+	}
+	a.say("wrote %s: %s", f.path, counted(len(r.Patterns), "pattern"))
+	return nil
+}

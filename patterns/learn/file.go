@@ -1,0 +1,73 @@
+package learn
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/english"
+)
+
+// File is the text of a pattern file.
+type File struct {
+	Model string // the path of the model that they were learnt from
+	text  strings.Builder
+}
+
+// Add adds a pattern that so many blocks were learnt as, the first of which ends in a node.
+func (f *File) Add(p *Pattern, node string, blocks int) {
+	fmt.Fprintf(&f.text, "\n# %s, the first at node %q.", english.Counted(blocks, "block"), node)
+	if len(p.Numbers) > 0 {
+		list := make([]string, len(p.Numbers))
+		for i, n := range p.Numbers {
+			list[i] = n.String()
+		}
+		fmt.Fprintf(&f.text, " May be another number: %s.", strings.Join(list, ", "))
+	}
+	f.text.WriteString("\n" + p.String())
+}
+
+// String returns the file.
+func (f *File) String() string {
+	if f.text.Len() == 0 {
+		return fmt.Sprintf("# mojo-patch learnt no pattern from %q.\n", filepath.Base(f.Model))
+	}
+	return fmt.Sprintf("# Patterns that mojo-patch learnt from %q: they find its blocks without running them.\n",
+		filepath.Base(f.Model)) + f.text.String()
+}
+
+// String names the number and says what it was where it was learnt.
+func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.Value)) }
+
+// common are ops that say nothing of a spelling, and views that do not.
+var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true, "Cast": true, "Reshape": true,
+	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true,
+	"Row": true, "Filled": true, "HalfTurn": true, "Channels": true}
+
+// maxNamed bounds the ops in a name.
+const maxNamed = 4
+
+// Called returns a name that says what the pattern is made of.
+func (p *Pattern) Called() string {
+	name := p.Target.Call.Main().Op
+	if name == "LayerNormalization" {
+		name = "LayerNorm"
+	}
+	ops := telling(p.ops)
+	if len(ops) == 0 {
+		ops = telling(p.views)
+	}
+	return strings.Join(append([]string{name}, ops...), "_")
+}
+
+// telling lists those that are not common, each once.
+func telling(ops []string) []string {
+	var list []string
+	for _, op := range ops {
+		if !common[op] && !slices.Contains(list, op) && len(list) < maxNamed {
+			list = append(list, op)
+		}
+	}
+	return list
+}

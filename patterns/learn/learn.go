@@ -1,0 +1,135 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// Pattern is a pattern that was written.
+type Pattern struct {
+	*notation.Pattern
+	// Numbers are those of the region that may be others in another model.
+	Numbers []Number
+	// Nodes is how many nodes it has at least.
+	Nodes int
+	ops   []string // of the nodes, operands first
+	views []string // that stand for others
+}
+
+// Write writes a pattern, without a name, for a match in the graph that view shows. Its error says what of the region
+// the notation cannot say.
+func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, error) {
+	switch {
+	case m.Replacement == nil:
+		return nil, errors.New("the model's opset has no such op")
+	case len(m.Functions) > 0:
+		return nil, errors.New("its replacement calls a function")
+	}
+	w := &writer{set: set, View: view, m: m, terms: map[*onnx.Value]*term{}}
+	w.name()
+	w.attributes()
+	if err := w.region(); err != nil {
+		return nil, err
+	}
+	call, err := w.target(m.Replacement.Outputs[0])
+	if err != nil {
+		return nil, err
+	}
+	target, ok := call.(*notation.TargetCall)
+	if !ok || slices.ContainsFunc(m.Replacement.Outputs, func(v *onnx.Value) bool {
+		return v.Producer != m.Replacement.Outputs[0].Producer
+	}) {
+		return nil, errors.New("its replacement is not one node with all outputs")
+	}
+	p := &notation.Pattern{Name: "Learnt", Params: w.params, Results: w.results, Body: w.body(),
+		Target: notation.Target{Call: target}}
+	if p.Where, err = w.conditions(p); err != nil {
+		return nil, err
+	}
+	p.Anchors = w.anchors()
+	written := &Pattern{Pattern: p, Numbers: w.numbers, Nodes: len(w.order)}
+	for _, t := range w.order {
+		if t.call.Op == t.op { // no view
+			written.ops = append(written.ops, t.op)
+		} else {
+			written.views = append(written.views, t.call.Op)
+		}
+	}
+	return written, nil
+}
+
+// writer writes one pattern.
+type writer struct {
+	set *patterns.Set
+	*match.View
+	m *patterns.Match
+
+	params, results []string               // names of the inputs and outputs of the match
+	inputs          map[*onnx.Value]string // those of the inputs, by the values that they are resolved to
+	rows            map[string]bool        // the inputs that stand as Row in the pattern
+	x               *onnx.Value            // whose channels sizes are counted in, nil for none
+	fixed           bool                   // the pattern holds for rows of one size alone
+	rotary          float64                // channels that are rotated, of a rotary embedding
+	known           []attribute            // the numbers of the op
+	numbers         []Number               // that were generalised
+	terms           map[*onnx.Value]*term  // what was read
+	order           []*term                // the nodes of these, operands first
+	roots           []*term                // of the outputs
+	conds           []string               // of numbers
+}
+
+// name names what the replacement reads and writes.
+func (w *writer) name() {
+	w.inputs, w.rows = map[*onnx.Value]string{}, map[string]bool{}
+	for i, v := range w.m.Inputs {
+		name := w.fresh(w.m.Replacement.Inputs[i].Name)
+		w.params = append(w.params, name)
+		w.inputs[w.Resolve(v)] = name
+	}
+	for i := range w.m.Outputs {
+		name := "y"
+		if i > 0 {
+			name = w.m.Replacement.Outputs[i].Name
+		}
+		w.results = append(w.results, w.fresh(name))
+	}
+	if norms[w.m.Op] {
+		w.x = w.m.Inputs[0]
+	}
+}
+
+// norms are the ops whose numbers may follow the size of the axes that they normalise.
+var norms = map[string]bool{"RMSNorm": true, "AddRMSNorm": true, "LayerNormalization": true}
+
+// fresh returns a name that is not taken, as near as can be to the one wanted.
+func (w *writer) fresh(want string) string {
+	taken := func(name string) bool {
+		return slices.Contains(w.params, name) || slices.Contains(w.results, name) ||
+			slices.ContainsFunc(w.numbers, func(n Number) bool { return n.Name == name }) ||
+			slices.ContainsFunc(w.order, func(t *term) bool { return t.name == name })
+	}
+	name := want
+	for i := 2; taken(name); i++ {
+		name = fmt.Sprintf("%s_%d", want, i)
+	}
+	return name
+}
+
+// anchors returns the op that somebody would ask at why nothing was found: one that few other blocks have.
+func (w *writer) anchors() []string {
+	for _, t := range w.order {
+		op := t.op
+		if t.call.Domain == "" && (strings.HasPrefix(op, "Reduce") || strings.HasPrefix(op, "GlobalAverage") ||
+			slices.Contains([]string{"Sigmoid", "Tanh", "Erf", "Softplus", "Softmax"}, op)) {
+			return []string{op}
+		}
+	}
+	return nil
+}

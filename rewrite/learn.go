@@ -1,0 +1,317 @@
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/learn"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// WithLearning writes patterns for the blocks that were fitted to an op, where no pattern matched, and are fused. They
+// stand in Report.Learnt. Each was tried on the model: its sites are found by it, with an equal op, and hold the check.
+func WithLearning() Option { return func(c *config) { c.learns = true } }
+
+// fittedSite is a block that was fitted, or one of the two that a fused one is made of.
+type fittedSite struct {
+	scope   *scope
+	match   *patterns.Match
+	pattern *learntPattern // that it was written as
+}
+
+// learntPattern is a pattern that sites were written as.
+type learntPattern struct {
+	*learn.Pattern
+	sites []*fittedSite
+}
+
+// learner writes the patterns of a plan.
+type learner struct {
+	plan     *Plan
+	sites    []*fittedSite
+	views    map[*onnx.Graph]*match.View
+	patterns []*learntPattern
+	report   *LearnReport
+}
+
+// learn writes the patterns, and leaves out those that do not hold.
+func (p *Plan) learn() error {
+	l := &learner{plan: p, views: map[*onnx.Graph]*match.View{}, report: &LearnReport{Patterns: []LearntPattern{}}}
+	p.Report.Learnt = l.report
+	for _, c := range p.accepted {
+		l.collect(c.scope, c.match)
+	}
+	if p.applier.config.target != nil { // which has put other ops into the replacements
+		l.asFound()
+	}
+	l.report.Fitted = len(l.sites)
+	for _, s := range l.sites {
+		l.write(s)
+	}
+	slices.SortStableFunc(l.patterns, func(a, b *learntPattern) int { return b.Nodes - a.Nodes })
+	l.name()
+	for len(l.patterns) > 0 {
+		set, err := p.applier.config.set.With("learnt", l.text())
+		if err != nil {
+			return fmt.Errorf("the patterns that were learnt do not parse: %w", err)
+		}
+		if !l.dropFailing(p.again(set)) {
+			l.measure(set)
+			break
+		}
+	}
+	l.finish()
+	return nil
+}
+
+// collect notes a fitted block, and those that a joined one is made of.
+func (l *learner) collect(s *scope, m *patterns.Match) {
+	if m.Op == "NormRotary" {
+		for _, part := range m.Parts {
+			l.collect(s, part)
+		}
+	} else if m.Fitted() {
+		l.sites = append(l.sites, &fittedSite{scope: s, match: m})
+	}
+}
+
+// asFound gives the sites their matches as they are found.
+func (l *learner) asFound() {
+	byID := map[string]*patterns.Match{}
+	var note func(s *scope, m *patterns.Match)
+	note = func(s *scope, m *patterns.Match) {
+		byID[s.id(m)] = m
+		for _, part := range m.Parts {
+			note(s, part)
+		}
+	}
+	for _, f := range l.plan.Found {
+		matches, _ := l.plan.applier.config.find(f.Graph, l.plan.applier.facts)
+		for _, m := range matches {
+			note(f.scope, m)
+		}
+	}
+	for _, s := range l.sites {
+		if m := byID[s.scope.id(s.match)]; m != nil {
+			s.match = m
+		}
+	}
+}
+
+func (l *learner) view(g *onnx.Graph) *match.View {
+	if l.views[g] == nil {
+		l.views[g] = l.plan.applier.config.set.View(g, l.plan.applier.facts)
+	}
+	return l.views[g]
+}
+
+// write writes the pattern of a site, one for all sites that are written alike.
+func (l *learner) write(s *fittedSite) {
+	p, err := learn.Write(l.plan.applier.config.set, l.view(s.scope.graph), s.match)
+	if err != nil {
+		l.leave(s, err.Error())
+		return
+	}
+	i := slices.IndexFunc(l.patterns, func(q *learntPattern) bool { return q.String() == p.String() })
+	if i < 0 {
+		i = len(l.patterns)
+		l.patterns = append(l.patterns, &learntPattern{Pattern: p})
+	}
+	s.pattern = l.patterns[i]
+	s.pattern.sites = append(s.pattern.sites, s)
+}
+
+// leave notes that a site is not learnt.
+func (l *learner) leave(s *fittedSite, why string) {
+	l.report.Left = append(l.report.Left,
+		UnlearntSite{ID: s.scope.id(s.match), Node: nodeName(s.match.Root), Reason: why})
+}
+
+// name gives the patterns names that no other pattern has.
+func (l *learner) name() {
+	taken := map[string]bool{}
+	for _, p := range l.plan.applier.config.set.Patterns {
+		taken[p.Name] = true
+	}
+	for _, p := range l.patterns {
+		name := p.Called()
+		for i := 2; taken[name]; i++ {
+			name = fmt.Sprintf("%s_%d", p.Called(), i)
+		}
+		taken[name] = true
+		p.Name = name
+	}
+}
+
+// again plans the same model, as it was prepared, with other patterns.
+func (p *Plan) again(set *patterns.Set) *Plan {
+	a, c, r := *p.applier, *p.applier.config, Report{Kernels: slices.Clone(p.Report.Kernels)}
+	c.set, c.find, c.sites, c.planned = set, set.Find, nil, nil
+	c.keepPattern, c.progress = func(string) bool { return true }, func(int, int) {}
+	a.config, a.report, a.asked = &c, &r, nil
+	a.functions, a.bodies, a.packed = maps.Clone(a.functions), maps.Clone(a.bodies), maps.Clone(a.packed)
+	other := &Plan{Report: &r, applier: &a}
+	other.find()
+	other.check()
+	return other
+}
+
+// dropFailing leaves out the patterns that do not find what they were learnt from, with an equal op, or that are in the
+// way of other blocks, and reports whether there were any.
+func (l *learner) dropFailing(other *Plan) bool {
+	found := map[*onnx.Value]*patterns.Match{} // by what they write
+	var note func(s *scope, m *patterns.Match)
+	note = func(s *scope, m *patterns.Match) {
+		for _, v := range m.Outputs {
+			found[l.view(s.graph).Resolve(v)] = m
+		}
+		if m.Op == "NormRotary" {
+			for _, part := range m.Parts {
+				note(s, part)
+			}
+		}
+	}
+	for _, c := range other.accepted {
+		note(c.scope, c.match)
+	}
+	at := func(s *scope, m *patterns.Match) *patterns.Match {
+		return found[l.view(s.graph).Resolve(m.Outputs[0])]
+	}
+	why := map[*learntPattern]string{}
+	for _, s := range l.sites {
+		if m := at(s.scope, s.match); s.pattern != nil && m != nil && m.Op == withSum(s.match.Op) {
+			l.move(s, m.Pattern)
+		}
+		if p := s.pattern; p != nil && why[p] == "" {
+			why[p] = s.differs(at(s.scope, s.match), other)
+		}
+	}
+	for _, c := range l.plan.accepted {
+		if m := at(c.scope, c.match); m == nil || m.Op != c.match.Op && m.Op != withSum(c.match.Op) {
+			if p := l.inTheWay(other, c.match); p != nil && why[p] == "" {
+				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.match.Op, nodeName(c.match.Root))
+			}
+		}
+	}
+	before := len(l.patterns)
+	l.patterns = slices.DeleteFunc(l.patterns, func(p *learntPattern) bool {
+		for _, s := range p.sites {
+			if why[p] != "" {
+				l.leave(s, why[p])
+				s.pattern = nil
+			}
+		}
+		return why[p] != "" || len(p.sites) == 0
+	})
+	return len(l.patterns) < before
+}
+
+// withSum is the op that does what a norm does, and the addition before it.
+func withSum(op string) string { return "Add" + op }
+
+// move gives a site to the learnt pattern of this name, which finds it together with what stands before it.
+func (l *learner) move(s *fittedSite, name string) {
+	i := slices.IndexFunc(l.patterns, func(p *learntPattern) bool { return p.Name == name })
+	if i < 0 {
+		return
+	}
+	s.pattern.sites = slices.DeleteFunc(s.pattern.sites, func(o *fittedSite) bool { return o == s })
+	s.pattern = l.patterns[i]
+	s.pattern.sites = append(s.pattern.sites, s)
+}
+
+// differs says how what was found in the place of a site is not what was fitted there, "" where it is.
+func (s *fittedSite) differs(m *patterns.Match, other *Plan) string {
+	if m == nil || m.Pattern != s.pattern.Name {
+		for _, site := range other.Report.Sites {
+			if site.Match != nil && site.Status != Fused && site.Pattern == s.pattern.Name &&
+				slices.Contains(site.Match.Outputs, s.match.Outputs[0]) {
+				return "its pattern matches, but " + site.Reason
+			}
+		}
+		if m != nil {
+			return "pattern " + m.Pattern + " takes its place"
+		}
+		return "its pattern does not find it"
+	}
+	for _, want := range s.match.Attributes {
+		i := slices.IndexFunc(m.Attributes, func(a *onnx.Attribute) bool { return a.Name == want.Name })
+		if i < 0 || !sameNumber(m.Attributes[i], want) {
+			return fmt.Sprintf("its pattern gives the op another %s", want.Name)
+		}
+	}
+	return ""
+}
+
+// sameNumber compares attributes, whose numbers may still be floats as patterns capture them.
+func sameNumber(a, b *onnx.Attribute) bool {
+	x, y := float64(a.Float)+float64(a.Int), float64(b.Float)+float64(b.Int)
+	return math.Abs(x-y) <= 1e-6*math.Abs(y) && a.String == b.String && slices.Equal(a.Ints, b.Ints)
+}
+
+// inTheWay returns the learnt pattern that matches nodes of a block, nil for none.
+func (l *learner) inTheWay(other *Plan, m *patterns.Match) *learntPattern {
+	for _, f := range other.Found {
+		for _, n := range f.Matches {
+			if !slices.ContainsFunc(n.Nodes, func(n *onnx.Node) bool { return slices.Contains(m.Nodes, n) }) {
+				continue
+			}
+			for _, p := range l.patterns {
+				if p.Name == n.Pattern {
+					return p
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// measureFor bounds how long the two searches are compared.
+const measureFor = 2 * time.Second
+
+// measure times the search for blocks with the patterns that the plan has and with those learnt, one after the other.
+func (l *learner) measure(learnt *patterns.Set) {
+	a := l.plan.applier
+	search := func(set *patterns.Set) float64 {
+		start := time.Now()
+		for _, s := range a.scopes() {
+			set.Find(s.graph, a.facts)
+		}
+		return lap(&start)
+	}
+	fits, patterns := math.Inf(1), math.Inf(1)
+	for i, start := 0, time.Now(); i < 5 && (i < 2 || time.Since(start) < measureFor); i++ {
+		fits, patterns = min(fits, search(a.config.set)), min(patterns, search(learnt))
+	}
+	l.report.FindMS, l.report.FindLearntMS = fits, patterns
+}
+
+func (l *learner) finish() {
+	for _, p := range l.patterns {
+		q := LearntPattern{Name: p.Name, Op: opName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
+			Text: p.String()}
+		for _, s := range p.sites {
+			q.Sites = append(q.Sites, s.scope.id(s.match))
+		}
+		for _, n := range p.Numbers {
+			q.Numbers = append(q.Numbers, n.String())
+		}
+		l.report.Patterns = append(l.report.Patterns, q)
+		l.report.Learnt += len(p.sites)
+	}
+	l.report.Text = l.text()
+}
+
+// text is the file of the patterns.
+func (l *learner) text() string {
+	f := learn.File{Model: l.plan.applier.model.Path}
+	for _, p := range l.patterns {
+		f.Add(p.Pattern, nodeName(p.sites[0].match.Root), len(p.sites))
+	}
+	return f.String()
+}

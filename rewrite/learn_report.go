@@ -1,0 +1,83 @@
+package rewrite
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+)
+
+// LearnReport says what was learnt from a model (WithLearning).
+type LearnReport struct {
+	Fitted int `json:"fitted"` // blocks that were fitted and are fused
+	Learnt int `json:"learnt"` // of these, the ones that a pattern was written for
+	// of the file, in its order
+	Patterns []LearntPattern `json:"patterns"`
+	Left     []UnlearntSite  `json:"left,omitempty"` // blocks that no pattern was written for
+	// the time that finding all blocks of the model takes, and takes with the patterns; 0 where there are none
+	FindMS       float64 `json:"find_ms"`
+	FindLearntMS float64 `json:"find_learnt_ms"`
+	// Text is the pattern file.
+	Text string `json:"-"`
+}
+
+// LearntPattern is a pattern that was learnt.
+type LearntPattern struct {
+	Name    string   `json:"name"`
+	Op      string   `json:"op"`
+	Sites   []string `json:"sites"`             // ids of those that it was learnt from
+	Numbers []string `json:"numbers,omitempty"` // that may be others elsewhere
+	Text    string   `json:"-"`                 // of the pattern alone
+}
+
+// UnlearntSite is a block that no pattern was written for.
+type UnlearntSite struct {
+	ID     string `json:"id"`
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// Write writes the pattern file; it appears whole.
+func (r *LearnReport) Write(path string) error {
+	err := atomicfile.WriteFile(path, func(w io.Writer) error {
+		_, err := io.WriteString(w, r.Text)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot write what was learnt: %w", err)
+	}
+	return nil
+}
+
+// writeText writes what was learnt, for people.
+func (r *LearnReport) writeText(b *strings.Builder) {
+	if r == nil {
+		return
+	}
+	if r.Fitted == 0 {
+		b.WriteString("learnt nothing: no block was fitted, so that patterns have all that is fused\n")
+	} else {
+		fmt.Fprintf(b, "learnt %s for %d of %s\n", english.Counted(len(r.Patterns), "pattern"), r.Learnt,
+			english.Counted(r.Fitted, "fitted block"))
+	}
+	for _, p := range r.Patterns {
+		fmt.Fprintf(b, "  %s: %s", p.Name, english.Counted(len(p.Sites), "block"))
+		if len(p.Numbers) > 0 {
+			fmt.Fprintf(b, "; may be another number: %s", strings.Join(p.Numbers, ", "))
+		}
+		b.WriteByte('\n')
+	}
+	for _, s := range r.Left {
+		fmt.Fprintf(b, "  not learnt: %s: %s\n", s.ID, s.Reason)
+	}
+	if len(r.Patterns) > 0 {
+		what := "saves"
+		if r.FindLearntMS > r.FindMS {
+			what = "costs"
+		}
+		fmt.Fprintf(b, "finding all blocks took %.1f ms, and %.1f ms with the patterns: the next run %s %.1f ms\n",
+			r.FindMS, r.FindLearntMS, what, max(r.FindMS-r.FindLearntMS, r.FindLearntMS-r.FindMS))
+	}
+}
