@@ -3,9 +3,11 @@
 
     toolchains.py TOOLCHAIN --out DIR [--set N] [--only TEXT]
 
-Set 1 is what the finder was mended on; set 2 was written afterwards, by someone who had not read the finder.
-TOOLCHAIN is jax (jax2onnx), tf (tf2onnx), spox or script (onnxscript); tools/requirements/toolchains.txt pins what the
-first and the last two need, toolchains-tf.txt what the second needs. DIR gets TOOLCHAIN-NAME.onnx, its goldens
+TOOLCHAIN is jax (jax2onnx), tf (tf2onnx), spox or script (onnxscript). Set 1 is what the finder was mended on; set
+2 was written without knowledge of it. tools/requirements/toolchains.txt pins what jax, spox and script need,
+toolchains-tf.txt what tf does, toolchains-second.txt and toolchains-tf-second.txt what set 2 needs beside these.
+
+DIR gets TOOLCHAIN-NAME.onnx, its goldens
 TOOLCHAIN-NAME.npz, and truth.json: the blocks that each model has by construction. The exit status is 1 where a
 model is not written or onnxruntime, without optimisations, does not give its framework's outputs; such a one is left
 out.
