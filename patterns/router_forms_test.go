@@ -108,6 +108,26 @@ func TestRouters(t *testing.T) {
 			mask = b.Op("Reshape", b.Op("Expand", mask, []int64{1, 4, 2}), []int64{-1, experts})
 			b.out(b.topK(b.Op("Mul", mask, s), 2))
 		}, "score_first sigmoid top 2, 2 of 4 groups by max else 0, times 1"},
+		"groups of two by their mean, which is half their sum": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			mean := b.Op("ReduceMean", b.grouped(s, 4), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 4, 2)), s, 0.0), 2))
+		}, "score_first softmax top 2, 2 of 4 groups by top2_sum else 0, times 1"},
+		"weights of logits at another temperature than those chosen among": {func(b *routerGraph) {
+			_, ids := b.topK(b.softmax(b.logits), 2)
+			b.out(b.gather(b.softmax(b.Op("Mul", b.logits, 0.5)), ids), ids)
+		}, "score_first softmax top 2, times 1"},
+		"exponentials over the sum of the chosen ones": {func(b *routerGraph) {
+			e := b.Op("Exp", b.Op("Sub", b.logits, b.Op("ReduceMax", b.logits, []int64{-1})))
+			w, ids := b.topK(e, 2)
+			b.out(b.divided(w), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"a sigmoid by tanh, a sum by ones": {func(b *routerGraph) {
+			s := b.Op("Mul", b.Op("Add", b.Op("Tanh", b.Op("Mul", b.logits, 0.5)), 1.0), 0.5)
+			w, ids := b.topK(s, 2)
+			b.out(b.Op("Div", w, b.Op("MatMul", w, b.tensor(reference.NewFloats(b.typ, []int{2, 1}, []float64{1, 1})))),
+				ids)
+		}, "score_first sigmoid top 2, over sum + 0, times 1"},
 		"one group": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			kept := b.bools(b.keptGroups(b.top2Groups(s, 1), 1, 1))
@@ -205,7 +225,7 @@ func TestRouterNearMisses(t *testing.T) {
 		"another temperature, and a bias for the choice": {func(b *routerGraph) {
 			_, ids := b.topK(b.Op("Add", b.Op("Mul", b.logits, 2.0), b.weight(experts)), 2)
 			b.out(b.softmax(b.Op("Mul", b.gather(b.Op("Mul", b.logits, 2.0), ids), 3.0)), ids)
-		}, "missed: weights of logits that are scaled after the choice"},
+		}, "missed: experts that are not those of the greatest logits or scores"},
 		"divided by the sum of all": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			w, ids := b.topK(s, 2)
@@ -231,28 +251,35 @@ func TestRouterNearMisses(t *testing.T) {
 		"logits as weights": {func(b *routerGraph) {
 			b.out(b.topK(b.logits, 2))
 		}, "missed: logits as weights, without softmax or sigmoid"},
-		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) {
+		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) { // by zeros among great logits
 			_, ids := b.topK(b.softmax(b.logits), 2)
 			b.out(b.gather(b.Op("Sigmoid", b.logits), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"weights of other logits": {func(b *routerGraph) {
-			_, ids := b.topK(b.softmax(b.logits), 2)
-			b.out(b.gather(b.softmax(b.Op("Mul", b.logits, 0.5)), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"chosen by softmax with a bias, weights by a softmax of the biased": {func(b *routerGraph) {
+		}, "refused: differs…"},
+		"chosen with one bias, weights by a softmax with another": {func(b *routerGraph) {
 			c := b.Op("Add", b.logits, b.weight(experts))
 			_, ids := b.topK(b.softmax(c), 2)
 			b.out(b.gather(b.softmax(b.Op("Add", b.logits, b.weight(experts))), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"groups by their mean": {func(b *routerGraph) {
+		}, "missed: weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits"},
+		"groups of four by their mean": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
-			mean := b.Op("ReduceMean", b.grouped(s, 4), []int64{-1}, onnx.IntAttr("keepdims", 0))
-			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 4, 2)), s, 0.0), 2))
-		}, "refused: differs…"},
+			mean := b.Op("ReduceMean", b.grouped(s, 2), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 2, 1)), s, 0.0), 2))
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
+		"divided by their greatest": {func(b *routerGraph) {
+			w, ids := b.topK(b.softmax(b.logits), 2)
+			b.out(b.Op("Div", w, b.Op("ReduceMax", w, []int64{-1})), ids)
+		}, "score_first softmax top 2, times 1"},
+		"more by what all scores are": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			w, ids := b.topK(s, 2)
+			b.out(b.Op("Add", w, b.sum(b.Op("Mul", s, s))), ids)
+		}, "missed: Add on the way to the weights"},
 		"the experts of the groups that are not chosen": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(b.maxGroups(s, 4), 4, 2)), 0.0, s), 2))
-		}, "refused: differs…"},
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
 		"another mask": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.Op("Greater", b.logits, 0.0), s, 0.0), 2))

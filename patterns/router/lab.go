@@ -1,0 +1,111 @@
+package router
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// values are tensors by what they stand for in the graph.
+type values = map[*onnx.Value]*reference.Tensor
+
+// world is the one of shape inference whose shapes values have when they are run.
+const world = 0
+
+// maxElements bounds what the nodes of one run make.
+const maxElements = 1 << 25
+
+// lab runs what lies between logits and weights without roundings.
+type lab struct {
+	g    *match.View
+	cone map[*onnx.Value]bool
+	eval *reference.Evaluator
+}
+
+func newLab(g *match.View, r *Routing) *lab {
+	return &lab{g, r.cone, reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{Exact: true})}
+}
+
+// shape returns the shape that a value has when it is run.
+func (l *lab) shape(v *onnx.Value) ([]int, bool) {
+	dims, ok := l.g.Facts.Shape(v, world)
+	return match.As[int](dims), ok
+}
+
+// run evaluates the wanted values from those given, as plan says.
+func (l *lab) run(plan *plan, given values) ([]*reference.Tensor, error) {
+	env := make(values, len(given)+len(plan.known)+len(plan.want))
+	maps.Copy(env, plan.known)
+	maps.Copy(env, given)
+	if _, err := l.eval.EvalFor(plan.nodes, env, plan.want); err != nil {
+		return nil, err
+	}
+	list := make([]*reference.Tensor, len(plan.want))
+	for i, v := range plan.want {
+		t := env[v]
+		if t == nil {
+			return nil, fmt.Errorf("%q has no value", v.Name)
+		}
+		var err error
+		if list[i], err = t.Dense(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// plan is what a run evaluates.
+type plan struct {
+	want  []*onnx.Value
+	nodes []*onnx.Node // in order
+	known values       // that follow from shapes
+}
+
+// plan lists the nodes that make the wanted values from the logits, and the constants given.
+func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
+	p := &plan{want: want, known: values{}}
+	made := map[*onnx.Value]bool{logits: true}
+	elements := 0
+	var need func(v *onnx.Value) error
+	need = func(v *onnx.Value) error {
+		if v == nil || made[v] || v.Constant() != nil {
+			return nil
+		}
+		if t, ok := l.g.Facts.Known(v, world); ok && !l.cone[v] && !t.IsFloat() {
+			p.known[v] = t
+			return nil
+		}
+		n := v.Producer
+		switch {
+		case n == nil || n.Graph != l.g.Graph || l.g.IsData(v) && !l.cone[v]:
+			return fmt.Errorf("%q is not computed from the logits", v.Name)
+		case len(p.nodes) >= MaxRouter:
+			return fmt.Errorf("more than %d nodes", MaxRouter)
+		}
+		for _, out := range n.Outputs {
+			made[out] = true
+			if shape, ok := l.shape(out); ok {
+				elements += match.Elements(shape)
+			}
+		}
+		if elements > maxElements {
+			return fmt.Errorf("more than %d elements", maxElements)
+		}
+		for _, in := range l.g.Operands(n) {
+			if err := need(in); err != nil {
+				return err
+			}
+		}
+		p.nodes = append(p.nodes, n)
+		return nil
+	}
+	for _, v := range want {
+		if err := need(v); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
