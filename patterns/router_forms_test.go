@@ -128,6 +128,27 @@ func TestRouters(t *testing.T) {
 			b.out(b.Op("Div", w, b.Op("MatMul", w, b.tensor(reference.NewFloats(b.typ, []int{2, 1}, []float64{1, 1})))),
 				ids)
 		}, "score_first sigmoid top 2, over sum + 0, times 1"},
+		"the first of a sort of pairs, by what is least": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			order := b.Ops(2, "TopK", b.Op("Neg", s), []int64{experts}, onnx.IntAttr("largest", 0))[1]
+			numbers := b.Op("Expand", b.Op("Range", b.scalar(0), b.scalar(experts), b.scalar(1)), b.Op("Shape", s))
+			sorted := b.Op("GatherElements", b.cast(numbers, onnx.Int32), order, onnx.IntAttr("axis", 1))
+			ids := b.Op("Slice", sorted, []int64{0}, []int64{2}, []int64{1})
+			b.out(b.divided(b.gather(s, ids)), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"one after the other": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			first := b.Op("ArgMax", s, onnx.IntAttr("axis", -1))
+			rest := b.Op("ScatterElements", s, first, b.Op("Expand", 0.0, b.Op("Shape", first)), onnx.IntAttr("axis", 1))
+			ids := b.Op("Concat", first, b.Op("ArgMax", rest, onnx.IntAttr("axis", -1)), onnx.IntAttr("axis", 1))
+			b.out(b.divided(b.gather(s, ids)), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"less for experts that come behind their capacity": {func(b *routerGraph) {
+			w, ids := b.topK(b.softmax(b.logits), 1)
+			place := b.Op("CumSum", b.cast(b.oneHot(b.Op("Squeeze", ids, []int64{1})), onnx.Float), b.scalar(0))
+			late := b.Op("Greater", b.Op("ReduceMax", place, []int64{1}), 3.0)
+			b.out(b.Op("Mul", w, b.Op("Where", late, 0.5, 1.0)), ids)
+		}, "score_first softmax top 1, times 1"},
 		"one group": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			kept := b.bools(b.keptGroups(b.top2Groups(s, 1), 1, 1))
@@ -236,7 +257,7 @@ func TestRouterNearMisses(t *testing.T) {
 		}, "none"},
 		"the least": {func(b *routerGraph) {
 			b.out(b.topK(b.softmax(b.logits), 2, onnx.IntAttr("largest", 0)))
-		}, "none"},
+		}, "missed: experts that are not those of the greatest logits or scores"},
 		"softmax over the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Softmax", b.logits, onnx.IntAttr("axis", 0)), 2))
 		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor " +

@@ -2,7 +2,6 @@ package router
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -47,11 +46,12 @@ func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// byID reports whether v is a constant's elements picked by the choice.
+// byID reports whether v follows from the choice alone, such as a constant's elements that are picked by it.
 func (p *reader) byID(v *onnx.Value) bool {
-	n := match.Producer(p.g.SkipCasts(v))
-	for n != nil && (match.OpKind(n) == "Reshape" || strings.HasSuffix(n.OpType, "queeze")) {
-		n = match.Producer(p.g.SkipCasts(n.Input(0)))
+	for w := range onnx.Upstream(func(w *onnx.Value) bool { return w == p.r.IDs || !p.r.cone[w] }, v) {
+		if w == p.r.Logits {
+			return false
+		}
 	}
-	return n != nil && match.IsPick(n) && p.g.FromConstant(n.Input(0))
+	return true
 }

@@ -101,7 +101,7 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 	var ids *onnx.Value
 	axis, k := n.AttrInt("axis", 0), int64(1)
 	switch {
-	case n.Is("TopK") && n.AttrInt("largest", 1) == 1:
+	case n.Is("TopK"): // also of the least, of numbers with the other sign
 		list, ok := g.Ints(n.Input(1))
 		if !ok || len(list) != 1 {
 			return nil

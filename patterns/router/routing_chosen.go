@@ -88,6 +88,12 @@ func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 // leading returns the first of k numbers along the last axis, and how many they are, where no others are read:
 // experts may be sorted, and the first ones be taken.
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
+	if uses := v.Uses(); len(uses) == 1 && !v.IsOutput() && numbers(g, uses[0].Node) {
+		w := uses[0].Node.Outputs[0]
+		if first, n := leading(g, w, k); first != w {
+			return first, n
+		}
+	}
 	for _, u := range v.Uses() {
 		switch out := u.Node.OutputValue(0); {
 		case u.Node.Is("Shape"):
@@ -104,6 +110,26 @@ func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64)
 		return first, size
 	}
 	return v, k
+}
+
+// numbers reports whether a node takes the places of a sort out of their numbers, as a sort of pairs does: out of 0, 1, 2
+// and so on, along the last axis.
+func numbers(g *match.View, n *onnx.Node) bool {
+	if n.Is("Identity") {
+		return true
+	}
+	t, ok := g.Facts.Known(n.Input(0), world)
+	if !n.Is("GatherElements") || !ok || t.I == nil || t.Rank() == 0 {
+		return false
+	}
+	size := t.Shape[t.Rank()-1]
+	for i, x := range t.I {
+		if x != int64(i%size) {
+			return false
+		}
+	}
+	axis := n.AttrInt("axis", 0)
+	return axis == -1 || axis == int64(t.Rank())-1
 }
 
 // takesLeading reports whether all that is used of a node are the first numbers along the last axis of its input.
