@@ -122,6 +122,11 @@ func TestRouters(t *testing.T) {
 			w, ids := b.topK(e, 2)
 			b.out(b.divided(w), ids)
 		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"a soft cap stays before": {func(b *routerGraph) {
+			capped := b.Op("Mul", b.Op("Tanh", b.Op("Div", b.logits, 2.0)), 2.0)
+			w, ids := b.topK(b.softmax(capped), 2)
+			b.out(b.divided(w), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
 		"a sigmoid by tanh, a sum by ones": {func(b *routerGraph) {
 			s := b.Op("Mul", b.Op("Add", b.Op("Tanh", b.Op("Mul", b.logits, 0.5)), 1.0), 0.5)
 			w, ids := b.topK(s, 2)
@@ -139,16 +144,11 @@ func TestRouters(t *testing.T) {
 		"one after the other": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			first := b.Op("ArgMax", s, onnx.IntAttr("axis", -1))
-			rest := b.Op("ScatterElements", s, first, b.Op("Expand", 0.0, b.Op("Shape", first)), onnx.IntAttr("axis", 1))
+			none := b.Op("Expand", 0.0, b.Op("Shape", first))
+			rest := b.Op("ScatterElements", s, first, none, onnx.IntAttr("axis", 1))
 			ids := b.Op("Concat", first, b.Op("ArgMax", rest, onnx.IntAttr("axis", -1)), onnx.IntAttr("axis", 1))
 			b.out(b.divided(b.gather(s, ids)), ids)
 		}, "score_first softmax top 2, over sum + 0, times 1"},
-		"less for experts that come behind their capacity": {func(b *routerGraph) {
-			w, ids := b.topK(b.softmax(b.logits), 1)
-			place := b.Op("CumSum", b.cast(b.oneHot(b.Op("Squeeze", ids, []int64{1})), onnx.Float), b.scalar(0))
-			late := b.Op("Greater", b.Op("ReduceMax", place, []int64{1}), 3.0)
-			b.out(b.Op("Mul", w, b.Op("Where", late, 0.5, 1.0)), ids)
-		}, "score_first softmax top 1, times 1"},
 		"one group": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			kept := b.bools(b.keptGroups(b.top2Groups(s, 1), 1, 1))

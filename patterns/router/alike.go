@@ -14,7 +14,10 @@ import (
 // The layers of a model have routers of one form: the first is read, and the others are it with other weights.
 
 // readings are those of a graph's routings, by their form.
-type readings struct{ byForm map[string]*reading }
+type readings struct {
+	byForm map[string]*reading
+	work   int // of lab
+}
 
 // reading is what was found out about a routing.
 type reading struct {

@@ -84,7 +84,10 @@ func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// corrections lists the constants of one number for each expert that the nodes read.
+// maxCorrections bounds the constants that are tried as corrections.
+const maxCorrections = 4
+
+// corrections lists the first constants of one number for each expert that the nodes read.
 func corrections(g *match.View, r *Routing, nodes []*onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, n := range nodes {
@@ -95,7 +98,7 @@ func corrections(g *match.View, r *Routing, nodes []*onnx.Node) []*onnx.Value {
 			c := beforeWidening(g, in)
 			t := c.Constant()
 			if d, ok := g.Facts.Dim(c, -1); t != nil && t.Len() == r.Experts && ok && d == r.Experts &&
-				t.DataType.IsFloat() && !slices.Contains(list, c) {
+				t.DataType.IsFloat() && !slices.Contains(list, c) && len(list) < maxCorrections {
 				list = append(list, c)
 			}
 		}

@@ -7,80 +7,14 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
-
-// sample is what a routing gives for some rows.
-type sample struct {
-	*rows
-	answer
-}
-
-// ask runs the routing for v, which are weights or gates, on rows of logits, with a bias in the place of a constant.
-// It returns nil where v are no weights of the chosen experts.
-func (l *lab) ask(r *Routing, p *plan, s *rows, logits, bias, v *onnx.Value) (*sample, error) {
-	shape, _ := l.shape(logits)
-	per := match.Elements(shape) / s.experts
-	k := int(r.K)
-	given := values{}
-	if bias != nil {
-		shape, _ := l.shape(bias)
-		given[bias] = reference.NewFloats(l.g.Facts.DataType(bias), shape, s.bias)
-	}
-	out := &sample{rows: s}
-	for at := 0; at < s.count(); at += per {
-		part := make([]float64, per*s.experts)
-		for i := range part { // the last rows again and again
-			row := min(at+i/s.experts, s.count()-1)
-			part[i] = s.logits[row*s.experts+i%s.experts]
-		}
-		given[logits] = reference.NewFloats(l.g.Facts.DataType(logits), shape, part)
-		got, err := l.run(p, given)
-		if err != nil {
-			return nil, err
-		}
-		n := min(per, s.count()-at)
-		ids, w := got[0].I, got[1].F
-		if len(ids) != per*k || slices.ContainsFunc(ids, func(id int64) bool { return id < 0 || id >= int64(s.experts) }) {
-			return nil, nil
-		}
-		if v == r.Dense {
-			if w = gathered(w, ids, s.experts, k); w == nil {
-				return nil, nil
-			}
-		}
-		if len(w) != per*k {
-			return nil, nil
-		}
-		out.ids, out.weights = append(out.ids, ids[:n*k]...), append(out.weights, w[:n*k]...)
-	}
-	return out, nil
-}
-
-// gathered returns the gates of the chosen experts; nil where others have any.
-func gathered(gates []float64, ids []int64, experts, k int) []float64 {
-	left := slices.Clone(gates)
-	var w []float64
-	for i, id := range ids {
-		at := i/k*experts + int(id)
-		if at >= len(gates) {
-			return nil
-		}
-		w = append(w, gates[at])
-		left[at] = 0
-	}
-	if slices.ContainsFunc(left, func(x float64) bool { return x != 0 && x == x }) {
-		return nil
-	}
-	return w
-}
 
 // tolerance is what a weight may differ by from the op's, as a part of it: exporters store constants in float32. What
 // is found with a fine one tells small epsilons from none.
 const tolerance, fine = 1e-6, 1e-9
 
-// hypotheses lists the ways of the op to choose and to score, those that the graph is written as rather than others that
-// come to the same first.
+// hypotheses lists the ways of the op to choose and to score: of those that come to the same the first is the one that
+// the graph is written as.
 func hypotheses(g *match.View, r *Routing, logits, bias *onnx.Value) []*Router {
 	limits := append(groupLimits(g, r), noGroups)
 	var list []*Router
@@ -105,7 +39,8 @@ func groupLimits(g *match.View, r *Routing) (list []groupLimit) {
 		if ok && n.Is("TopK") {
 			k, ok = g.Ints(n.Input(1))
 		}
-		if !ok || groups < 2 || groups >= r.Experts || r.Experts%groups != 0 || len(k) != 1 || k[0] < 1 || k[0] > groups {
+		if !ok || groups < 2 || groups >= r.Experts || r.Experts%groups != 0 || len(k) != 1 || k[0] < 1 ||
+			k[0] > groups {
 			continue
 		}
 		for _, score := range valuesOf("group_score") {
@@ -117,17 +52,32 @@ func groupLimits(g *match.View, r *Routing) (list []groupLimit) {
 	return list
 }
 
-// chooses reports whether the op chooses as the routing does, and returns its answers.
+// chooses returns what the op gives for the rows, nil where it does not choose as the routing does.
 func (h *Router) chooses(samples []*sample) (raw []*answer) {
+	if h.chosen(samples[0], few) == nil {
+		return nil
+	}
 	for _, s := range samples {
-		a, err := h.apply(s.logits, s.bias, s.experts)
-		n := s.ordinary * int(h.K)
-		if err != nil || !slices.Equal(a.ids[:n], s.ids[:n]) {
+		a := h.chosen(s, s.count())
+		if a == nil {
 			return nil
 		}
 		raw = append(raw, a)
 	}
 	return raw
+}
+
+// few rows tell most hypotheses apart.
+const few = 8
+
+// chosen returns what the op gives for the first rows of a sample, nil where it chooses otherwise in ordinary ones.
+func (h *Router) chosen(s *sample, rows int) *answer {
+	a, err := h.apply(s.logits[:rows*s.experts], s.bias, s.experts)
+	n := min(rows, s.ordinary) * int(h.K)
+	if err != nil || !slices.Equal(a.ids[:n], s.ids[:n]) {
+		return nil
+	}
+	return a
 }
 
 // sharpen sets the factor of the logits by what a difference of small logits makes of the weights, and of the op's.
@@ -141,8 +91,8 @@ func (h *Router) sharpen(s *sample, raw *answer) {
 	}
 }
 
-// maxEpsilon is the greatest number that is taken for an epsilon: what is added to a sum of scores, which are 1 at most,
-// makes other functions of these when it is as great as they are.
+// maxEpsilon is the greatest number that is taken for an epsilon: as great as the scores, which are 1 at most, it makes
+// another function of them.
 const maxEpsilon = 0.9
 
 // weigh finds the numbers by which the op's scores of the chosen experts become the routing's weights; it reports
@@ -212,8 +162,8 @@ func (h *Router) holds(within float64, samples []*sample, raw []*answer) bool {
 	return true
 }
 
-// noise estimates how far scores are off that were made as differences from 1: by what is wrong with small ones, or with
-// their proportions.
+// noise estimates how far scores are off that were made as differences from 1: by what is wrong with small ones, or
+// with their proportions.
 func (h *Router) noise(s *sample, raw *answer) float64 {
 	k := int(h.K)
 	at := (s.ordinary + small) * k

@@ -15,18 +15,23 @@ type values = map[*onnx.Value]*reference.Tensor
 // world is the one of shape inference whose shapes values have when they are run.
 const world = 0
 
-// maxElements bounds what the nodes of one run make.
-const maxElements = 1 << 25
+// maxElements bounds what the nodes of one run make, maxWork what those of all runs of a graph do: some seconds.
+const (
+	maxElements = 1 << 27
+	maxWork     = 1 << 30
+)
 
 // lab runs what lies between logits and weights without roundings.
 type lab struct {
 	g    *match.View
 	cone map[*onnx.Value]bool
 	eval *reference.Evaluator
+	work *int // elements that the nodes of all runs made
 }
 
 func newLab(g *match.View, r *Routing) *lab {
-	return &lab{g, r.cone, reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{Exact: true})}
+	eval := reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{Exact: true})
+	return &lab{g, r.cone, eval, &match.Memo[readings](g).work}
 }
 
 // shape returns the shape that a value has when it is run.
@@ -37,6 +42,9 @@ func (l *lab) shape(v *onnx.Value) ([]int, bool) {
 
 // run evaluates the wanted values from those given, as plan says.
 func (l *lab) run(plan *plan, given values) ([]*reference.Tensor, error) {
+	if *l.work += plan.elements; *l.work > maxWork {
+		return nil, fmt.Errorf("all routers of the graph make more than %d elements", maxWork)
+	}
 	env := make(values, len(given)+len(plan.known)+len(plan.want))
 	maps.Copy(env, plan.known)
 	maps.Copy(env, given)
@@ -59,16 +67,17 @@ func (l *lab) run(plan *plan, given values) ([]*reference.Tensor, error) {
 
 // plan is what a run evaluates.
 type plan struct {
-	want  []*onnx.Value
-	nodes []*onnx.Node // in order
-	known values       // that follow from shapes
+	want     []*onnx.Value
+	nodes    []*onnx.Node // in order
+	known    values       // that follow from shapes
+	elements int          // that the nodes make
 }
 
 // plan lists the nodes that make the wanted values from the logits, and the constants given.
 func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 	p := &plan{want: want, known: values{}}
 	made := map[*onnx.Value]bool{logits: true}
-	elements := 0
+	left := MaxRouter
 	var need func(v *onnx.Value) error
 	need = func(v *onnx.Value) error {
 		if v == nil || made[v] || v.Constant() != nil {
@@ -82,16 +91,17 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 		switch {
 		case n == nil || n.Graph != l.g.Graph || l.g.IsData(v) && !l.cone[v]:
 			return fmt.Errorf("%q is not computed from the logits", v.Name)
-		case len(p.nodes) >= MaxRouter:
+		case left == 0:
 			return fmt.Errorf("more than %d nodes", MaxRouter)
 		}
+		left--
 		for _, out := range n.Outputs {
 			made[out] = true
 			if shape, ok := l.shape(out); ok {
-				elements += match.Elements(shape)
+				p.elements += match.Elements(shape)
 			}
 		}
-		if elements > maxElements {
+		if p.elements > maxElements {
 			return fmt.Errorf("more than %d elements", maxElements)
 		}
 		for _, in := range l.g.Operands(n) {

@@ -26,6 +26,7 @@ const (
 	unscored             // logits as weights
 	biased               // weights with the bias of the choice
 	rounded
+	mixed // with those of other tokens
 )
 
 // or returns the miss that says more, of two the first.

@@ -18,8 +18,8 @@ func newReader(g *match.View, r *Routing) *reader { return &reader{newLab(g, r),
 // maxBoundaries bounds the values that are tried as the op's logits.
 const maxBoundaries = 16
 
-// read fits the op to v, which are weights or gates. What it does not know of the way to the logits, such as a soft cap,
-// stays before it.
+// read fits the op to v, which are weights or gates. What it does not know of the way to the logits, such as a soft
+// cap, stays before it.
 func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	if n := p.rounds(v); n != nil {
 		return nil, &miss{rounded, noRouter(n, "weights that are rounded on the way")}
@@ -99,6 +99,9 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 		}
 		found, m := p.fit(way, logits, bias, v)
 		if found != nil {
+			if n, err := p.mixes(way, logits); n != nil || err != nil {
+				return nil, &miss{mixed, noRouter(n, "weights for which numbers of several tokens meet")}
+			}
 			return found, nil
 		}
 		most = most.or(m)
@@ -110,7 +113,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why *miss) {
 	magnitudes := []float64{0}
 	if bias != nil {
-		magnitudes = []float64{4, 0.3, 3e-3}
+		magnitudes = []float64{0.3, 4, 3e-3}
 	}
 	groups := 0
 	for _, l := range groupLimits(p.g, p.r) {
@@ -123,7 +126,7 @@ func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why
 		case err != nil:
 			return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}
 		case s == nil:
-			return nil, &miss{unread, noRouter(p.r.TopK, "gates of experts that are not chosen")}
+			return nil, &miss{unread, noRouter(p.r.TopK, "weights that are not those of the chosen experts alone")}
 		}
 		samples = append(samples, s)
 	}

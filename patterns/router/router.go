@@ -27,6 +27,9 @@ const scoreFirst = "score_first"
 // Cut are the values that the experts read of the routing.
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
+// maxExperts bounds the experts of a routing that is read.
+const maxExperts = 1 << 14
+
 // Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and v, which are the weights, or the
 // gates of all experts. Where it is none, why says what the op cannot say.
 //
@@ -38,6 +41,8 @@ func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.
 		return nil, nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
 	case r.Weights == nil && r.Dense == nil:
 		return nil, nil, noRouter(r.TopK, "a choice of experts without weights")
+	case r.Experts > maxExperts:
+		return nil, nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
 	}
 	return match.Memo[readings](g).read(newReader(g, r))
 }

@@ -112,8 +112,8 @@ func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64)
 	return v, k
 }
 
-// numbers reports whether a node takes the places of a sort out of their numbers, as a sort of pairs does: out of 0, 1, 2
-// and so on, along the last axis.
+// numbers reports whether a node hands the places of a sort on, or takes them out of their numbers, as a sort of pairs
+// does: out of 0, 1, 2 and so on, along the last axis.
 func numbers(g *match.View, n *onnx.Node) bool {
 	if n.Is("Identity") {
 		return true
