@@ -91,6 +91,8 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 		switch {
 		case n == nil || n.Graph != l.g.Graph || l.g.IsData(v) && !l.cone[v]:
 			return fmt.Errorf("%q is not computed from the logits", v.Name)
+		case n.IsRandom():
+			return fmt.Errorf("%q is random", v.Name)
 		case left == 0:
 			return fmt.Errorf("more than %d nodes", MaxRouter)
 		}
@@ -108,6 +110,9 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 			if err := need(in); err != nil {
 				return err
 			}
+			if l.followsSizes(in) {
+				return fmt.Errorf("%q follows from sizes that the model leaves open", in.Name)
+			}
 		}
 		p.nodes = append(p.nodes, n)
 		return nil
@@ -118,4 +123,16 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// followsSizes reports whether v holds numbers or conditions that are others where there are more tokens, such as
+// positions are.
+func (l *lab) followsSizes(v *onnx.Value) bool {
+	t := l.g.Facts.DataType(v)
+	if v == nil || l.cone[v] || !t.IsFloat() && t != onnx.Bool || l.g.FromConstant(v) {
+		return false
+	}
+	_, same := l.g.Facts.Constant(v)
+	_, filled := filledWith(l.g, v)
+	return !same && !filled
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts the
-// tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there is
-// none.
+// mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts
+// the tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there
+// is none.
 func (p *reader) mixes(way *plan, logits *onnx.Value) (*onnx.Node, error) {
 	shape, _ := p.shape(logits)
 	experts := int(p.r.Experts)
@@ -27,7 +27,7 @@ func (p *reader) mixes(way *plan, logits *onnx.Value) (*onnx.Node, error) {
 			}
 		}
 	}
-	s := newRows(experts, 0, 0)
+	s := newRows(p.r, 0, 0)
 	list := make([]float64, tokens*experts)
 	for i := range list {
 		list[i] = s.logits[i%(s.ordinary*experts)]

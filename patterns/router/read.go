@@ -121,7 +121,7 @@ func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why
 	}
 	var samples []*sample
 	for _, m := range magnitudes {
-		s, err := p.ask(p.r, way, newRows(int(p.r.Experts), groups, m), logits, bias, v)
+		s, err := p.ask(p.r, way, newRows(p.r, groups, m), logits, bias, v)
 		switch {
 		case err != nil:
 			return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}

@@ -28,7 +28,7 @@ const scoreFirst = "score_first"
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
 // maxExperts bounds the experts of a routing that is read.
-const maxExperts = 1 << 14
+const maxExperts = 1 << 11
 
 // Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and v, which are the weights, or the
 // gates of all experts. Where it is none, why says what the op cannot say.

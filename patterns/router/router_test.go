@@ -91,25 +91,48 @@ func TestTooManyTokens(t *testing.T) {
 	}
 }
 
-// What counts tokens stays behind the op, however many of them it takes to show.
-func TestCapacity(t *testing.T) {
-	b := onnxtest.New(20)
-	x := b.Model.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true,
-		Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 4}}})
-	weight := b.Model.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{4, 8}, make([]float32, 32)))
-	out := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", x, weight), onnx.IntAttr("axis", -1)), []int64{1})
-	hot := b.Op("Cast", b.Op("Equal", out[1], []int64{0, 1, 2, 3, 4, 5, 6, 7}), onnx.IntAttr("to", int64(onnx.Float)))
-	axis := b.Model.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{0}))
-	place := b.Op("ReduceMax", b.Op("Mul", b.Op("CumSum", hot, axis), hot), []int64{-1})
-	kept := b.Op("Mul", out[0], b.Op("Where", b.Op("Greater", place, 5000.0), 0.0, 1.0))
-	experts := b.Model.Graph.AddInitializer(onnx.NewFloat32s("e", []int64{8, 2, 2}, make([]float32, 32)))
-	b.Model.Graph.AddOutput(b.Op("Mul", b.Op("Unsqueeze", kept, []int64{-1}), b.Op("Gather", experts, out[1])))
-	g := match.New(b.Model.Graph, infer.Analyze(b.Model), nil)
-	list := router.All(g)
-	if len(list) != 1 || list[0].Weights != kept {
-		t.Fatalf("%d routings", len(list))
+// What is done to weights and shows with many tokens alone, or with one expert, stays behind the op.
+func TestWhatStaysBehind(t *testing.T) {
+	const experts = 64
+	factors := map[string]func(b *onnxtest.Builder, ids *onnx.Value) *onnx.Value{
+		"a capacity": func(b *onnxtest.Builder, ids *onnx.Value) *onnx.Value {
+			numbers := make([]int64, experts)
+			for e := range numbers {
+				numbers[e] = int64(e)
+			}
+			hot := b.Op("Cast", b.Op("Equal", ids, numbers), onnx.IntAttr("to", int64(onnx.Float)))
+			axis := b.Model.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{0}))
+			place := b.Op("ReduceMax", b.Op("Mul", b.Op("CumSum", hot, axis), hot), []int64{-1})
+			return b.Op("Where", b.Op("Greater", place, 5000.0), 0.0, 1.0)
+		},
+		"a factor of one expert": func(b *onnxtest.Builder, ids *onnx.Value) *onnx.Value {
+			return b.Op("Where", b.Op("Equal", ids, []int64{41}), 2.0, 1.0)
+		},
+		"a factor of late tokens": func(b *onnxtest.Builder, ids *onnx.Value) *onnx.Value {
+			first := func(x int64) *onnx.Value {
+				return b.Op("Squeeze", b.Op("Add", []int64{x}, []int64{0}))
+			}
+			rows := b.Op("Squeeze", b.Op("Slice", b.Op("Shape", ids), []int64{0}, []int64{1}))
+			late := b.Op("Greater", b.Op("Range", first(0), rows, first(1)), []int64{5000})
+			return b.Op("Unsqueeze", b.Op("Where", late, 2.0, 1.0), []int64{1})
+		},
 	}
-	if _, v, why := router.Read(g, list[0]); v != out[0] {
-		t.Errorf("the op computes other weights than those before the capacity: %v", why)
+	for name, factor := range factors {
+		b := onnxtest.New(20)
+		x := b.Model.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true,
+			Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 4}}})
+		weight := b.Model.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{4, experts}, make([]float32, 4*experts)))
+		out := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", x, weight), onnx.IntAttr("axis", -1)), []int64{1})
+		last := b.Op("Mul", out[0], factor(b, out[1]))
+		e := b.Model.Graph.AddInitializer(onnx.NewFloat32s("e", []int64{experts, 2, 2}, make([]float32, 4*experts)))
+		b.Model.Graph.AddOutput(b.Op("Mul", b.Op("Unsqueeze", last, []int64{-1}), b.Op("Gather", e, out[1])))
+		g := match.New(b.Model.Graph, infer.Analyze(b.Model), nil)
+		list := router.All(g)
+		if len(list) != 1 || list[0].Weights != last {
+			t.Fatalf("%s: %d routings", name, len(list))
+		}
+		if _, v, why := router.Read(g, list[0]); v != out[0] {
+			t.Errorf("%s: the op computes other weights than those before: %v", name, why)
+		}
 	}
 }

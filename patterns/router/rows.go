@@ -25,9 +25,10 @@ const small = 0
 // gaps are how far the logit of the expert with the least bias is above the others.
 var gaps = []float64{20, 40, 60, 100}
 
-// newRows makes rows for so many experts, some of them for groups. bias is the magnitude of the correction that is put
-// in the place of a constant; 0 for none.
-func newRows(experts, groups int, bias float64) *rows {
+// newRows makes rows for a routing, some of them for groups. bias is the magnitude of the correction that is put in the
+// place of a constant; 0 for none.
+func newRows(routing *Routing, groups int, bias float64) *rows {
+	experts := int(routing.Experts)
 	s := &rows{experts: experts}
 	r := rand.New(rand.NewPCG(uint64(experts), 3))
 	add := func(magnitude, level float64) {
@@ -46,6 +47,17 @@ func newRows(experts, groups int, bias float64) *rows {
 			s.peaked(g, experts/groups, peaks)
 		}
 	}
+	if bias < 0.1 { // each expert is chosen in one
+		size := experts / max(groups, 1)
+		for first, n := 0, 0; first < experts; first += n {
+			n = min(int(routing.K), size-first%size)
+			add(0.3, -3)
+			row := s.logits[len(s.logits)-experts:]
+			for e := first; e < first+n; e++ {
+				row[e] += 6
+			}
+		}
+	}
 	s.ordinary = s.count()
 	for _, level := range levels {
 		add(0.3, level)
@@ -62,15 +74,14 @@ func newRows(experts, groups int, bias float64) *rows {
 			s.logits[len(s.logits)-experts+least] = gap
 		}
 	}
-	// Beyond the greatest one, or from the first one on, scores are 0.
+	// Beyond the greatest one, or from the first one on, scores are 0. Of equal scores the first is chosen, and of these
+	// logits the last.
+	// logits the last.
 	for _, first := range []float64{0, -800} {
-		for _, i := range r.Perm(experts) {
-			z := -800 - 100*float64(i)
-			if i == 0 {
-				z = first
-			}
-			s.logits = append(s.logits, z)
+		for i := range experts {
+			s.logits = append(s.logits, -800-100*float64(experts-1-i))
 		}
+		s.logits[len(s.logits)-1] = first
 		s.spread++
 	}
 	return s
