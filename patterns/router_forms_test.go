@@ -141,6 +141,13 @@ func TestRouters(t *testing.T) {
 			ids := b.Op("Slice", sorted, []int64{0}, []int64{2}, []int64{1})
 			b.out(b.divided(b.gather(s, ids)), ids)
 		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"the last of an ascending sort, turned round": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			order := b.Ops(2, "TopK", s, []int64{experts}, onnx.IntAttr("largest", 0))[1]
+			order = b.Op("Slice", order, []int64{-1}, []int64{math.MinInt64}, []int64{1}, []int64{-1})
+			ids := b.Op("Slice", b.cast(order, onnx.Int32), []int64{0, 0}, []int64{math.MaxInt64, 2}, []int64{0, 1})
+			b.out(b.gather(s, ids), ids)
+		}, "score_first softmax top 2, times 1"},
 		"one after the other": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			first := b.Op("ArgMax", s, onnx.IntAttr("axis", -1))

@@ -26,6 +26,10 @@ func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	}
 	list := boundaries(p.g, p.r, p.r.IDs, v)
 	for _, logits := range list[:min(len(list), maxBoundaries)] {
+		if why := p.shaped(logits); why != "" {
+			most = most.or(&miss{unread, noRouter(p.r.TopK, "%s", why)})
+			continue
+		}
 		h, m := p.between(logits, v)
 		switch {
 		case h == nil:
@@ -39,9 +43,6 @@ func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	}
 	if found == nil {
 		return nil, most.or(&miss{unread, noRouter(p.r.TopK, "scores of another shape than the logits")})
-	}
-	if why := p.shaped(found); why != "" {
-		return nil, &miss{unread, noRouter(p.r.TopK, "%s", why)}
 	}
 	return found, nil
 }
@@ -165,15 +166,15 @@ var routerTypes = map[onnx.DataType]bool{onnx.Float: true, onnx.Float16: true, o
 
 // shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one
 // axis.
-func (p *reader) shaped(r *Router) string {
+func (p *reader) shaped(logits *onnx.Value) string {
 	in := p.r.TopK.Input(0)
-	n, ok1 := p.g.Facts.Rank(r.Logits)
+	n, ok1 := p.g.Facts.Rank(logits)
 	m, ok2 := p.g.Facts.Rank(in)
-	ids, ok3 := p.g.Facts.Rank(r.IDs)
+	ids, ok3 := p.g.Facts.Rank(p.r.IDs)
 	switch {
 	case !ok1 || !ok2 || !ok3 || n == 0:
 		return "logits or ids of unknown rank"
-	case n == m && !p.g.Facts.SameShape(r.Logits, in), n != m && m != 2:
+	case n == m && !p.g.Facts.SameShape(logits, in), n != m && m != 2:
 		return "experts chosen in other rows than those of the logits"
 	case ids != m && (ids != m-1 || !p.r.TopK.Is("ArgMax")):
 		return "ids of another rank than the logits"

@@ -281,8 +281,10 @@ func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*R
 	return list
 }
 
-// columnOf returns what v, which holds one number for each token, is with a last axis of one place, or v.
+// columnOf returns what v, which holds one number for each token, is before it gets a last axis of one place and
+// another type, or v.
 func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
+	v = g.SkipCasts(v)
 	n := match.Producer(v)
 	if n == nil || match.OpKind(n) != "Reshape" {
 		return v
@@ -292,16 +294,13 @@ func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
 	if d, ok := g.Facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
 		return v
 	}
-	return n.Input(0)
+	return g.SkipCasts(n.Input(0))
 }
 
-// usesOfColumn lists the uses of v, and of what is v with a last axis of one place.
-func usesOfColumn(g *match.View, v *onnx.Value) []onnx.Use {
-	list := slices.Clone(v.Uses())
-	for _, u := range v.Uses() {
-		if out := u.Node.OutputValue(0); out != nil && columnOf(g, out) == v {
-			list = append(list, out.Uses()...)
-		}
+// usesOfColumn lists the uses of v, and of what is v with a last axis of one place or in another type.
+func usesOfColumn(g *match.View, v *onnx.Value) (list []onnx.Use) {
+	for w := range onnx.Downstream(func(w *onnx.Value) bool { return columnOf(g, w) != v }, v) {
+		list = append(list, w.Uses()...)
 	}
 	return list
 }

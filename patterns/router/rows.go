@@ -74,8 +74,8 @@ func newRows(routing *Routing, groups int, bias float64) *rows {
 			s.logits[len(s.logits)-experts+least] = gap
 		}
 	}
-	// Beyond the greatest one, or from the first one on, scores are 0. Of equal scores the first is chosen, and of these
-	// logits the last.
+	// Beyond the greatest one, or from the first one on, scores are 0. Of equal scores the first is chosen, and of
+	// these logits the last.
 	// logits the last.
 	for _, first := range []float64{0, -800} {
 		for i := range experts {
