@@ -39,30 +39,12 @@ func (m *miss) or(other *miss) *miss {
 
 // unsaid says what is wrong with the answers of a routing, of which the op makes the choice by those hypotheses.
 func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
-	k := int(p.r.K)
-	other := func(of func(s *sample, raw *answer, row, c int) float64) (list []*answer) { // weights than the op's
-		for _, s := range samples {
-			raw, err := among[0].apply(s.logits, s.bias, s.experts)
-			if err != nil {
-				return nil
-			}
-			a := &answer{ids: s.ids, weights: make([]float64, len(s.weights))}
-			for i := range a.weights {
-				a.weights[i] = of(s, raw, i/k, i)
-			}
-			list = append(list, a)
-		}
-		return list
-	}
 	if len(among) == 0 {
 		return &miss{chosen, noRouter(p.r.TopK, "experts that are not those of the greatest logits or scores")}
 	}
 	corrected := samples[0].bias != nil
-	asTheyAre := other(func(s *sample, _ *answer, row, i int) float64 {
-		return s.logits[row*s.experts+int(s.ids[i])]
-	})
-	h := *among[0]
-	if !corrected && h.weigh(samples, asTheyAre) {
+	k := int(p.r.K)
+	if h := *among[0]; !corrected && h.weigh(samples, samples[0].logitsAsWeights(k)) {
 		if n := match.Producer(h.Logits); h.Logits != p.r.Logits && n != nil {
 			return &miss{scored, noRouter(n,
 				"%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus",
@@ -87,6 +69,15 @@ func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
 	}
 	return &miss{weighed, noRouter(p.r.TopK,
 		"weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits")}
+}
+
+// logitsAsWeights is what an op would give that has no scores.
+func (s *sample) logitsAsWeights(k int) []*answer {
+	a := &answer{ids: s.ids}
+	for i, id := range s.ids {
+		a.weights = append(a.weights, s.logits[i/k*s.experts+int(id)])
+	}
+	return []*answer{a}
 }
 
 // proportional reports whether the weights of each ordinary row are the op's by some factor.

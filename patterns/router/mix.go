@@ -11,12 +11,12 @@ import (
 // mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts
 // the tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there
 // is none.
-func (p *reader) mixes(way *plan, logits *onnx.Value) (*onnx.Node, error) {
+func (p *reader) mixes(way *plan, logits *onnx.Value) *onnx.Node {
 	shape, _ := p.shape(logits)
 	experts := int(p.r.Experts)
 	tokens := match.Elements(shape) / experts
 	if tokens < 2 {
-		return nil, nil
+		return nil
 	}
 	whole := *way
 	whole.want = nil
@@ -33,28 +33,24 @@ func (p *reader) mixes(way *plan, logits *onnx.Value) (*onnx.Node, error) {
 		list[i] = s.logits[i%(s.ordinary*experts)]
 	}
 	copy(list[experts:2*experts], list) // two alike, of which each becomes another
-	results := func(changed int) ([]*reference.Tensor, error) {
-		elements := slices.Clone(list)
-		for e := range experts {
-			if changed >= 0 {
-				elements[changed*experts+e] *= -1
-			}
-		}
-		return p.run(&whole, values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
-	}
-	var runs [3][]*reference.Tensor
+	var runs [3][]*reference.Tensor     // as it is, and with the first and the second row changed
 	for i := range runs {
+		elements := slices.Clone(list)
+		for e := max(i-1, 0) * experts; e < i*experts; e++ {
+			elements[e] *= -1
+		}
 		var err error
-		if runs[i], err = results(i - 1); err != nil {
-			return nil, err
+		runs[i], err = p.run(&whole, values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
+		if err != nil {
+			return way.nodes[0] // what cannot be run is no router
 		}
 	}
 	for i, was := range runs[0] {
 		if meet(was, runs[1][i], runs[2][i]) {
-			return whole.want[i].Producer, nil
+			return whole.want[i].Producer
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // meet reports whether an element of a tensor is another one in both of two others.

@@ -100,7 +100,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 		}
 		found, m := p.fit(way, logits, bias, v)
 		if found != nil {
-			if n, err := p.mixes(way, logits); n != nil || err != nil {
+			if n := p.mixes(way, logits); n != nil {
 				return nil, &miss{mixed, noRouter(n, "weights for which numbers of several tokens meet")}
 			}
 			return found, nil
