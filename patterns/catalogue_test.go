@@ -2,11 +2,9 @@ package patterns
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/patterns/builtin"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
@@ -55,28 +53,6 @@ func TestCatalogueHasWhatPatternsName(t *testing.T) {
 	for _, name := range []string{"RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding"} {
 		if !ops[name] {
 			t.Errorf("no pattern of text rewrites to %s", name)
-		}
-	}
-}
-
-// What scores.pat calls a score is one of the op's, or the logarithm of one.
-func TestCatalogueHasScores(t *testing.T) {
-	var scores []string
-	for _, a := range fused.Lookup("TopKRouter").Attributes {
-		if a.Name == "score" {
-			scores = a.Values
-		}
-	}
-	scope := builtinLanguage.Scope()
-	for _, name := range []string{"views.pat", "scores.pat"} {
-		list, err := scope.Parse(name, builtin.Text(name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range list {
-			if !slices.Contains(scores, strings.TrimPrefix(p.Name, "log")) {
-				t.Errorf("%s: %s is none of %q", p.Pos, p.Name, scores)
-			}
 		}
 	}
 }

@@ -108,6 +108,54 @@ func TestRouters(t *testing.T) {
 			mask = b.Op("Reshape", b.Op("Expand", mask, []int64{1, 4, 2}), []int64{-1, experts})
 			b.out(b.topK(b.Op("Mul", mask, s), 2))
 		}, "score_first sigmoid top 2, 2 of 4 groups by max else 0, times 1"},
+		"groups of two by their mean, which is half their sum": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			mean := b.Op("ReduceMean", b.grouped(s, 4), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 4, 2)), s, 0.0), 2))
+		}, "score_first softmax top 2, 2 of 4 groups by top2_sum else 0, times 1"},
+		"weights of logits at another temperature than those chosen among": {func(b *routerGraph) {
+			_, ids := b.topK(b.softmax(b.logits), 2)
+			b.out(b.gather(b.softmax(b.Op("Mul", b.logits, 0.5)), ids), ids)
+		}, "score_first softmax top 2, times 1"},
+		"exponentials over the sum of the chosen ones": {func(b *routerGraph) {
+			e := b.Op("Exp", b.Op("Sub", b.logits, b.Op("ReduceMax", b.logits, []int64{-1})))
+			w, ids := b.topK(e, 2)
+			b.out(b.divided(w), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"a soft cap stays before": {func(b *routerGraph) {
+			capped := b.Op("Mul", b.Op("Tanh", b.Op("Div", b.logits, 2.0)), 2.0)
+			w, ids := b.topK(b.softmax(capped), 2)
+			b.out(b.divided(w), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"a sigmoid by tanh, a sum by ones": {func(b *routerGraph) {
+			s := b.Op("Mul", b.Op("Add", b.Op("Tanh", b.Op("Mul", b.logits, 0.5)), 1.0), 0.5)
+			w, ids := b.topK(s, 2)
+			b.out(b.Op("Div", w, b.Op("MatMul", w, b.tensor(reference.NewFloats(b.typ, []int{2, 1}, []float64{1, 1})))),
+				ids)
+		}, "score_first sigmoid top 2, over sum + 0, times 1"},
+		"the first of a sort of pairs, by what is least": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			order := b.Ops(2, "TopK", b.Op("Neg", s), []int64{experts}, onnx.IntAttr("largest", 0))[1]
+			numbers := b.Op("Expand", b.Op("Range", b.scalar(0), b.scalar(experts), b.scalar(1)), b.Op("Shape", s))
+			sorted := b.Op("GatherElements", b.cast(numbers, onnx.Int32), order, onnx.IntAttr("axis", 1))
+			ids := b.Op("Slice", sorted, []int64{0}, []int64{2}, []int64{1})
+			b.out(b.divided(b.gather(s, ids)), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
+		"the last of an ascending sort, turned round": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			order := b.Ops(2, "TopK", s, []int64{experts}, onnx.IntAttr("largest", 0))[1]
+			order = b.Op("Slice", order, []int64{-1}, []int64{math.MinInt64}, []int64{1}, []int64{-1})
+			ids := b.Op("Slice", b.cast(order, onnx.Int32), []int64{0, 0}, []int64{math.MaxInt64, 2}, []int64{0, 1})
+			b.out(b.gather(s, ids), ids)
+		}, "score_first softmax top 2, times 1"},
+		"one after the other": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			first := b.Op("ArgMax", s, onnx.IntAttr("axis", -1))
+			none := b.Op("Expand", 0.0, b.Op("Shape", first))
+			rest := b.Op("ScatterElements", s, first, none, onnx.IntAttr("axis", 1))
+			ids := b.Op("Concat", first, b.Op("ArgMax", rest, onnx.IntAttr("axis", -1)), onnx.IntAttr("axis", 1))
+			b.out(b.divided(b.gather(s, ids)), ids)
+		}, "score_first softmax top 2, over sum + 0, times 1"},
 		"one group": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			kept := b.bools(b.keptGroups(b.top2Groups(s, 1), 1, 1))
@@ -205,7 +253,7 @@ func TestRouterNearMisses(t *testing.T) {
 		"another temperature, and a bias for the choice": {func(b *routerGraph) {
 			_, ids := b.topK(b.Op("Add", b.Op("Mul", b.logits, 2.0), b.weight(experts)), 2)
 			b.out(b.softmax(b.Op("Mul", b.gather(b.Op("Mul", b.logits, 2.0), ids), 3.0)), ids)
-		}, "missed: weights of logits that are scaled after the choice"},
+		}, "missed: experts that are not those of the greatest logits or scores"},
 		"divided by the sum of all": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			w, ids := b.topK(s, 2)
@@ -216,7 +264,7 @@ func TestRouterNearMisses(t *testing.T) {
 		}, "none"},
 		"the least": {func(b *routerGraph) {
 			b.out(b.topK(b.softmax(b.logits), 2, onnx.IntAttr("largest", 0)))
-		}, "none"},
+		}, "missed: experts that are not those of the greatest logits or scores"},
 		"softmax over the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Softmax", b.logits, onnx.IntAttr("axis", 0)), 2))
 		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
@@ -231,28 +279,35 @@ func TestRouterNearMisses(t *testing.T) {
 		"logits as weights": {func(b *routerGraph) {
 			b.out(b.topK(b.logits, 2))
 		}, "missed: logits as weights, without softmax or sigmoid"},
-		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) {
+		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) { // by zeros among great logits
 			_, ids := b.topK(b.softmax(b.logits), 2)
 			b.out(b.gather(b.Op("Sigmoid", b.logits), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"weights of other logits": {func(b *routerGraph) {
-			_, ids := b.topK(b.softmax(b.logits), 2)
-			b.out(b.gather(b.softmax(b.Op("Mul", b.logits, 0.5)), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"chosen by softmax with a bias, weights by a softmax of the biased": {func(b *routerGraph) {
+		}, "refused: differs…"},
+		"chosen with one bias, weights by a softmax with another": {func(b *routerGraph) {
 			c := b.Op("Add", b.logits, b.weight(experts))
 			_, ids := b.topK(b.softmax(c), 2)
 			b.out(b.gather(b.softmax(b.Op("Add", b.logits, b.weight(experts))), ids), ids)
-		}, "missed: weights of other scores than those that are chosen among"},
-		"groups by their mean": {func(b *routerGraph) {
+		}, "missed: weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits"},
+		"groups of four by their mean": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
-			mean := b.Op("ReduceMean", b.grouped(s, 4), []int64{-1}, onnx.IntAttr("keepdims", 0))
-			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 4, 2)), s, 0.0), 2))
-		}, "refused: differs…"},
+			mean := b.Op("ReduceMean", b.grouped(s, 2), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 2, 1)), s, 0.0), 2))
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
+		"divided by their greatest": {func(b *routerGraph) {
+			w, ids := b.topK(b.softmax(b.logits), 2)
+			b.out(b.Op("Div", w, b.Op("ReduceMax", w, []int64{-1})), ids)
+		}, "score_first softmax top 2, times 1"},
+		"more by what all scores are": {func(b *routerGraph) {
+			s := b.softmax(b.logits)
+			w, ids := b.topK(s, 2)
+			b.out(b.Op("Add", w, b.sum(b.Op("Mul", s, s))), ids)
+		}, "missed: Add on the way to the weights"},
 		"the experts of the groups that are not chosen": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(b.maxGroups(s, 4), 4, 2)), 0.0, s), 2))
-		}, "refused: differs…"},
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
 		"another mask": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.Op("Greater", b.logits, 0.0), s, 0.0), 2))

@@ -68,6 +68,10 @@ func (b *routerGraph) tensor(t *reference.Tensor) *onnx.Value {
 	return b.Constant(c)
 }
 
+func (b *routerGraph) scalar(x int64) *onnx.Value {
+	return b.tensor(reference.NewInts(onnx.Int64, []int{}, []int64{x}))
+}
+
 func (b *routerGraph) topK(v *onnx.Value, k int64, attrs ...any) (values, ids *onnx.Value) {
 	out := b.Ops(2, "TopK", append([]any{v, []int64{k}}, attrs...)...)
 	return out[0], out[1]

@@ -8,8 +8,8 @@ import (
 )
 
 // routerForm finds the routers of mixtures of experts. What makes their scores, whether these or the logits are
-// chosen among, what limits the choice to groups and what becomes of the chosen scores is read from the graph; the
-// check compares the whole.
+// chosen among, what limits the choice to groups and what becomes of the chosen scores is fitted to what the graph
+// computes; the check compares the whole.
 var routerForm = &goForm{name: "TopKRouter", op: "TopKRouter", find: findRouters}
 
 func findRouters(f *finder, d *goForm) []*Match {
@@ -70,6 +70,9 @@ func (f *finder) replaceRouter(d *goForm, r *router.Router, v *onnx.Value) *Matc
 	}
 	if t := g.Facts.DataType(v); t != onnx.Float {
 		weights = b.node("Cast", "weights_cast", []*onnx.Value{weights}, onnx.IntAttr("to", int64(t)))
+	}
+	if t := g.Facts.DataType(r.IDs); t != onnx.Int64 { // of a sort of pairs
+		ids = b.node("Cast", "ids_cast", []*onnx.Value{ids}, onnx.IntAttr("to", int64(t)))
 	}
 	b.output(v, weights)
 	b.output(r.IDs, ids)

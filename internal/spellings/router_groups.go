@@ -53,7 +53,7 @@ func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 func (r *routed) ofGroups(parts *onnx.Value, size int) *onnx.Value {
 	axis := []int64{r.lastAxis(3)}
 	switch {
-	case r.wrong("groups by their mean"):
+	case size > 2 && r.wrong("groups by their mean"): // of two it is half their sum
 		return r.reduce("ReduceMean", parts, axis, false)
 	case r.wrong("groups by their least"):
 		return r.reduce("ReduceMin", parts, axis, false)

@@ -103,7 +103,8 @@ func (r *routed) softmax(x *onnx.Value, axis int64) *onnx.Value {
 		axis = 0
 	}
 	switch r.r.IntN(5) {
-	case 0:
+	case 0: // the logarithms as the logits, of which those of the chosen experts may get a softmax of their own
+		r.smaller = r.smaller || r.change == "softmax over the tokens"
 		return r.op("Exp", r.op("LogSoftmax", x, onnx.IntAttr("axis", axis)))
 	case 1:
 		e := r.op("Exp", r.op("Sub", x, r.reduce("ReduceMax", x, []int64{axis}, true)))

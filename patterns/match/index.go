@@ -1,12 +1,10 @@
 package match
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/builtin"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
@@ -45,22 +43,6 @@ type Index struct {
 
 // NewIndex returns an empty index of patterns in a language.
 func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
-
-// BuiltinIndex returns the patterns of built-in files, which use no views but those of text, Mean and Row.
-func BuiltinIndex(files ...string) *Index {
-	l := NewLanguage(nil)
-	x, scope := NewIndex(l), l.Scope()
-	for _, name := range files {
-		list, err := scope.Parse(name, builtin.Text(name))
-		for _, p := range list {
-			err = cmp.Or(err, x.Add(p))
-		}
-		if err != nil {
-			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
-		}
-	}
-	return x
-}
 
 // Add appends a pattern, whose first result some op must make.
 func (x *Index) Add(p *notation.Pattern) error {

@@ -1,3 +1,3 @@
-// Package router finds the routers of mixtures of experts, by what depends on what: All lists the choices of a
-// graph that select among experts, and Read reads one as mojo.TopKRouter computes it.
+// Package router finds the routers of mixtures of experts. All lists the choices of a graph that select among experts,
+// by what depends on what; Read fits mojo.TopKRouter to what lies between the logits of one and its weights.
 package router

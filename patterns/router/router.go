@@ -21,13 +21,14 @@ type Router struct {
 	Sharpness    float64 // factor of the logits, which stands before the op
 }
 
-const (
-	scoreFirst = "score_first"
-	topKFirst  = "top_k_first"
-)
+// scoreFirst is the order in which groups may be chosen.
+const scoreFirst = "score_first"
 
 // Cut are the values that the experts read of the routing.
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
+
+// maxExperts bounds the experts of a routing that is read.
+const maxExperts = 1 << 11
 
 // Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and v, which are the weights, or the
 // gates of all experts. Where it is none, why says what the op cannot say.
@@ -35,26 +36,37 @@ func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r
 // The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of
 // the chosen experts alone, such as a factor of each expert, stays in the graph.
 func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.Reason) {
-	p := &reader{g: g, r: r}
 	switch {
 	case r.listed():
 		return nil, nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
-	case r.joined != nil:
-		return nil, nil, noRouter(r.TopK, "experts that are chosen one after the other, each by other scores")
-	case r.Dense != nil:
-		found, why = p.read(r.Dense, p.gated)
-		return found, r.Dense, why
-	case r.Weights == nil:
+	case r.Weights == nil && r.Dense == nil:
 		return nil, nil, noRouter(r.TopK, "a choice of experts without weights")
+	case r.Experts > maxExperts:
+		return nil, nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
 	}
-	for v := r.Weights; v != nil; v = p.earlier(v) {
-		found, unsaid := p.read(v, p.chosen)
+	return match.Memo[readings](g).read(newReader(g, r))
+}
+
+// last reads the last value that the op can say.
+func (p *reader) last() (found *Router, v *onnx.Value, why *reason.Reason) {
+	last, what := p.r.Dense, "gates"
+	if last == nil {
+		last, what = p.r.Weights, "weights"
+	}
+	var first *miss
+	for v := last; v != nil; v = p.earlier(v) {
+		found, unsaid := p.read(v)
 		if found != nil {
 			return found, v, nil
 		}
-		why = cmp.Or(why, unsaid)
+		first = cmp.Or(first, unsaid)
 	}
-	return nil, nil, why
+	if n := p.stray(last); n != nil && (first.rank == weighed || first.rank == divided) {
+		if first.why.Node = n; first.rank == weighed {
+			first.why = noRouter(n, "%s on the way to the %s", n.OpType, what)
+		}
+	}
+	return nil, nil, first.why
 }
 
 // noRouter says what mojo.TopKRouter cannot say, at a node.

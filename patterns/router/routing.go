@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // Routing is the choice that a mixture of experts makes for each of its tokens.
@@ -100,7 +101,7 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 	var ids *onnx.Value
 	axis, k := n.AttrInt("axis", 0), int64(1)
 	switch {
-	case n.Is("TopK") && n.AttrInt("largest", 1) == 1:
+	case n.Is("TopK"): // also of the least, of numbers with the other sign
 		list, ok := g.Ints(n.Input(1))
 		if !ok || len(list) != 1 {
 			return nil
@@ -142,7 +143,7 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	}
 	looked := 0
 	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
-		if ends(v) || v.Producer.IsProduct() {
+		if ends(v) || projects(g, v.Producer) {
 			return nil
 		}
 		for _, in := range v.MadeFrom() {
@@ -158,9 +159,10 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		}
 		switch {
 		case ends(v):
-		case n.IsProduct():
-			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) ||
-				narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
+		case projects(g, n):
+			v := turned(g, scaled(g, v, leads), leads, r)
+			if product == nil && (hasExperts(g, v, r) || narrowed && hasMore(g, v, r.Experts)) &&
+				slices.ContainsFunc(n.Inputs, g.FromConstant) {
 				product = v
 			}
 		case n.Is("Slice"), n.Is("Split"):
@@ -191,6 +193,47 @@ func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *on
 		v = next
 	}
 	return v
+}
+
+// turned returns what becomes of a product that has the experts along another axis than the last when it is transposed;
+// leads says what is computed from a value. Other products are given as they are.
+func turned(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value, r *Routing) *onnx.Value {
+	for w := v; w != nil && g.HandsOn(w.Producer, w) != nil || w == v && w != nil; w = leads[w] {
+		if hasExperts(g, w, r) {
+			return w
+		}
+	}
+	return v
+}
+
+// maxSum bounds the elements of a constant that a product sums up with.
+const maxSum = 1 << 16
+
+// projects reports whether a node is a product that is more than a sum: of other than one value and constants that
+// hold one number each.
+func projects(g *match.View, n *onnx.Node) bool {
+	if !n.Is("MatMul") && !n.Is("Einsum") {
+		return n.IsProduct()
+	}
+	data := 0
+	for _, v := range n.Inputs {
+		if !g.FromConstant(v) {
+			data++
+			continue
+		}
+		for v.Constant() == nil {
+			v = v.Producer.Inputs[0]
+		}
+		t := v.Constant()
+		if !t.DataType.IsFloat() || t.Len() < 1 || t.Len() > maxSum {
+			return true
+		}
+		c, err := reference.FromONNX(t)
+		if err != nil || slices.ContainsFunc(c.F, func(x float64) bool { return x != c.F[0] || x == 0 }) {
+			return true
+		}
+	}
+	return data != 1
 }
 
 // joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side
@@ -238,8 +281,10 @@ func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*R
 	return list
 }
 
-// columnOf returns what v, which holds one number for each token, is with a last axis of one place, or v.
+// columnOf returns what v, which holds one number for each token, is before it gets a last axis of one place and
+// another type, or v.
 func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
+	v = g.SkipCasts(v)
 	n := match.Producer(v)
 	if n == nil || match.OpKind(n) != "Reshape" {
 		return v
@@ -249,16 +294,13 @@ func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
 	if d, ok := g.Facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
 		return v
 	}
-	return n.Input(0)
+	return g.SkipCasts(n.Input(0))
 }
 
-// usesOfColumn lists the uses of v, and of what is v with a last axis of one place.
-func usesOfColumn(g *match.View, v *onnx.Value) []onnx.Use {
-	list := slices.Clone(v.Uses())
-	for _, u := range v.Uses() {
-		if out := u.Node.OutputValue(0); out != nil && columnOf(g, out) == v {
-			list = append(list, out.Uses()...)
-		}
+// usesOfColumn lists the uses of v, and of what is v with a last axis of one place or in another type.
+func usesOfColumn(g *match.View, v *onnx.Value) (list []onnx.Use) {
+	for w := range onnx.Downstream(func(w *onnx.Value) bool { return columnOf(g, w) != v }, v) {
+		list = append(list, w.Uses()...)
 	}
 	return list
 }

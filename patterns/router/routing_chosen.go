@@ -88,22 +88,49 @@ func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 // leading returns the first of k numbers along the last axis, and how many they are, where no others are read:
 // experts may be sorted, and the first ones be taken.
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
-	for _, u := range v.Uses() {
-		switch out := u.Node.OutputValue(0); {
-		case u.Node.Is("Shape"):
-		case first != nil || u.Index != 0 || v.IsOutput() || !takesLeading(g, u.Node):
-			return v, k
-		default:
-			first = out
+	w := v
+	for range match.MaxDetour {
+		uses := slices.DeleteFunc(slices.Clone(w.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
+		if w.IsOutput() || len(uses) != 1 {
+			break
 		}
-	}
-	if first == nil {
-		return v, k
-	}
-	if size, ok := g.Facts.Dim(first, -1); ok && size > 0 {
-		return first, size
+		out := uses[0].Node.OutputValue(0)
+		if uses[0].Index == 0 && takesLeading(g, uses[0].Node) {
+			if size, ok := g.Facts.Dim(out, -1); ok && size > 0 {
+				return out, size
+			}
+		}
+		if !numbers(g, uses[0]) {
+			break
+		}
+		w = out
 	}
 	return v, k
+}
+
+// numbers reports whether a node hands the places of a sort on, perhaps the other way round, or takes them out of their
+// numbers, as a sort of pairs does: out of 0, 1, 2 and so on, along the last axis.
+func numbers(g *match.View, u onnx.Use) bool {
+	n := u.Node
+	t, ok := g.Facts.Known(n.Input(0), world)
+	switch {
+	case n.Graph != g.Graph || !onnx.IsStandardDomain(n.Domain):
+		return false
+	case n.Is("Identity"), n.Is("Cast"):
+		return true
+	case n.Is("Slice"), n.Is("Gather"):
+		return u.Index == 0 && g.Facts.SameShape(n.Outputs[0], n.Input(0))
+	case !n.Is("GatherElements") || u.Index != 1 || !ok || t.I == nil || t.Rank() == 0:
+		return false
+	}
+	size := t.Shape[t.Rank()-1]
+	for i, x := range t.I {
+		if x != int64(i%size) {
+			return false
+		}
+	}
+	axis := n.AttrInt("axis", 0)
+	return axis == -1 || axis == int64(t.Rank())-1
 }
 
 // takesLeading reports whether all that is used of a node are the first numbers along the last axis of its input.
@@ -114,13 +141,26 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 	case n.Graph != g.Graph:
 	case n.Is("Slice"):
 		starts, axes, steps, ok := g.SliceOf(n)
-		return ok && len(starts) == 1 && starts[0] == 0 && steps[0] == 1 && last(axes[0])
+		for i, axis := range axes { // all of the others
+			ok = ok && starts[i] == 0 && steps[i] == 1 && (last(axis) || sameSize(g, n, int(axis)))
+		}
+		return ok && slices.ContainsFunc(axes, last)
 	case n.Is("Split"):
 		return last(n.AttrInt("axis", 0)) && !slices.ContainsFunc(n.Outputs[1:], func(v *onnx.Value) bool {
 			return v != nil && (v.IsOutput() || len(v.Uses()) > 0)
 		})
 	}
 	return false
+}
+
+// sameSize reports whether the first input and output of a node have as many places along an axis.
+func sameSize(g *match.View, n *onnx.Node, axis int) bool {
+	for w := range infer.Worlds {
+		if a := g.Facts.Size(n.Input(0), w, axis); a < 0 || a != g.Facts.Size(n.Outputs[0], w, axis) {
+			return false
+		}
+	}
+	return true
 }
 
 // picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a

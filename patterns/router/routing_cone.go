@@ -20,7 +20,7 @@ func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 		queue = queue[1:]
 		for _, u := range v.Uses() {
 			n := u.Node
-			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || n.IsProduct() ||
+			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || projects(g, n) ||
 				len(n.Subgraphs()) > 0 ||
 				n.Is("Shape") || n.Is("Size") || !computedFrom(g, n, cone) || picksExperts(g, n) {
 				continue

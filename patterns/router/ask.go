@@ -1,0 +1,75 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// sample is what a routing gives for some rows.
+type sample struct {
+	*rows
+	answer
+}
+
+// ask runs the routing for v, which are weights or gates, on rows of logits, with a bias in the place of a constant.
+// It returns nil where v are no weights of the chosen experts.
+func (l *lab) ask(r *Routing, p *plan, s *rows, logits, bias, v *onnx.Value) (*sample, error) {
+	shape, _ := l.shape(logits)
+	per := match.Elements(shape) / s.experts
+	if per == 0 {
+		return nil, nil
+	}
+	k := int(r.K)
+	given := values{}
+	if bias != nil {
+		shape, _ := l.shape(bias)
+		given[bias] = reference.NewFloats(l.g.Facts.DataType(bias), shape, s.bias)
+	}
+	out := &sample{rows: s}
+	for at := 0; at < s.count(); at += per {
+		part := make([]float64, per*s.experts)
+		for i := range part { // the last rows again and again
+			row := min(at+i/s.experts, s.count()-1)
+			part[i] = s.logits[row*s.experts+i%s.experts]
+		}
+		given[logits] = reference.NewFloats(l.g.Facts.DataType(logits), shape, part)
+		got, err := l.run(p, given)
+		if err != nil {
+			return nil, err
+		}
+		n := min(per, s.count()-at)
+		ids, w := got[0].I, got[1].F
+		if len(ids) != per*k || slices.Min(ids) < 0 || slices.Max(ids) >= r.Experts {
+			return nil, nil
+		}
+		if v == r.Dense {
+			w = gathered(w, ids, s.experts, k)
+		}
+		if len(w) != per*k {
+			return nil, nil
+		}
+		out.ids, out.weights = append(out.ids, ids[:n*k]...), append(out.weights, w[:n*k]...)
+	}
+	return out, nil
+}
+
+// gathered returns the gates of the chosen experts; nil where others have any.
+func gathered(gates []float64, ids []int64, experts, k int) []float64 {
+	left := slices.Clone(gates)
+	var w []float64
+	for i, id := range ids {
+		at := i/k*experts + int(id)
+		if at >= len(gates) {
+			return nil
+		}
+		w = append(w, gates[at])
+		left[at] = 0
+	}
+	if slices.ContainsFunc(left, func(x float64) bool { return x != 0 && x == x }) {
+		return nil
+	}
+	return w
+}

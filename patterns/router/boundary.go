@@ -1,0 +1,107 @@
+package router
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// boundaries lists the values that may be the op's logits: the routing's product first, and then those like it that
+// all the wanted values come through. What narrows the type of the logits is not passed.
+func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
+	between := map[*onnx.Value]bool{}
+	for v := range onnx.Upstream(func(v *onnx.Value) bool { return !r.cone[v] }, want...) {
+		between[v] = true
+	}
+	order := []*onnx.Value{}
+	last := map[*onnx.Value]int{} // where a value is read last
+	for v := range between {
+		order = append(order, v)
+		last[v] = -1
+		for _, u := range v.Uses() {
+			if slices.ContainsFunc(u.Node.Outputs, func(out *onnx.Value) bool { return between[out] }) {
+				last[v] = max(last[v], g.Position(u.Node))
+			}
+		}
+	}
+	for _, v := range want {
+		last[v] = math.MaxInt
+	}
+	position := func(v *onnx.Value) int {
+		if v == r.Logits || v.Producer == nil {
+			return -1
+		}
+		return g.Position(v.Producer)
+	}
+	slices.SortFunc(order, func(a, b *onnx.Value) int { return position(a) - position(b) })
+	var list []*onnx.Value
+	open := -1 // until where the values before are read
+	for _, v := range order {
+		if open <= position(v) && likeLogits(g, v, r) {
+			list = append(list, v)
+		}
+		open = max(open, last[v])
+	}
+	all := slices.Clone(list)
+	return slices.DeleteFunc(list, func(v *onnx.Value) bool { return narrowed(g, v, all) })
+}
+
+// narrowed reports whether nothing but a cast to a narrower type is made of v, in what follows it in the list.
+func narrowed(g *match.View, v *onnx.Value, list []*onnx.Value) bool {
+	last := v
+	for _, w := range list[slices.Index(list, v)+1:] {
+		if g.HandsOn(w.Producer, w) != last {
+			return false
+		}
+		if last = w; match.Widens(g.Facts.DataType(w), g.Facts.DataType(v)) {
+			return true
+		}
+	}
+	return false
+}
+
+// likeLogits reports whether v has a number for each expert and as many rows as are chosen in.
+func likeLogits(g *match.View, v *onnx.Value, r *Routing) bool {
+	a, ok1 := g.Facts.Shape(v, world)
+	b, ok2 := g.Facts.Shape(r.IDs, world)
+	k := r.K
+	return hasExperts(g, v, r) && ok1 && ok2 && match.Elements(a)*k == match.Elements(b)*r.Experts
+}
+
+// beforeWidening goes back over casts to wider types: the op makes everything float32 itself.
+func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
+	v = g.Resolve(v)
+	for n := match.Producer(v); n != nil && (n.Is("Cast") || n.Is("CastLike")); n = match.Producer(v) {
+		in := g.Resolve(n.Input(0))
+		t, u := g.Facts.DataType(in), g.Facts.DataType(v)
+		if t != u && !match.Widens(t, u) {
+			break
+		}
+		v = in
+	}
+	return v
+}
+
+// maxCorrections bounds the constants that are tried as corrections.
+const maxCorrections = 4
+
+// corrections lists the first constants of one number for each expert that the nodes read.
+func corrections(g *match.View, r *Routing, nodes []*onnx.Node) []*onnx.Value {
+	var list []*onnx.Value
+	for _, n := range nodes {
+		for _, in := range n.Inputs {
+			if in == nil || r.cone[in] {
+				continue
+			}
+			c := beforeWidening(g, in)
+			t := c.Constant()
+			if d, ok := g.Facts.Dim(c, -1); t != nil && t.Len() == r.Experts && ok && d == r.Experts &&
+				t.DataType.IsFloat() && !slices.Contains(list, c) && len(list) < maxCorrections {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}

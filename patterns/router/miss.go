@@ -1,0 +1,93 @@
+package router
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// miss says why what lies between some logits and weights is not the op.
+type miss struct {
+	rank rank
+	why  *reason.Reason
+}
+
+// rank orders misses by how much they say.
+type rank int
+
+const (
+	unread   rank = iota // cannot be run, or gives no weights
+	typed                // types that the op does not take
+	chosen               // other experts are chosen
+	weighed              // other weights
+	scored               // a node that is no score
+	divided              // by something else than the sum
+	unscored             // logits as weights
+	biased               // weights with the bias of the choice
+	rounded
+	mixed // with those of other tokens
+)
+
+// or returns the miss that says more, of two the first.
+func (m *miss) or(other *miss) *miss {
+	if m == nil || other != nil && other.rank > m.rank {
+		return other
+	}
+	return m
+}
+
+// unsaid says what is wrong with the answers of a routing, of which the op makes the choice by those hypotheses.
+func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
+	if len(among) == 0 {
+		return &miss{chosen, noRouter(p.r.TopK, "experts that are not those of the greatest logits or scores")}
+	}
+	corrected := samples[0].bias != nil
+	k := int(p.r.K)
+	if h := *among[0]; !corrected && h.weigh(samples, samples[0].logitsAsWeights(k)) {
+		if n := match.Producer(h.Logits); h.Logits != p.r.Logits && n != nil {
+			return &miss{scored, noRouter(n,
+				"%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus",
+				n.OpType)}
+		}
+		return &miss{unscored, noRouter(p.r.TopK, "logits as weights, without softmax or sigmoid")}
+	}
+	for _, h := range among {
+		raw := h.chooses(samples)
+		if corrected {
+			for i, s := range samples {
+				for j, id := range s.ids {
+					raw[i].weights[j] += s.bias[id]
+				}
+			}
+			if h.weigh(samples, raw) {
+				return &miss{biased, noRouter(p.r.TopK, "weights that hold the bias of the choice")}
+			}
+		} else if k > 1 && proportional(samples[0], raw[0], k) {
+			return &miss{divided, noRouter(p.r.TopK, "weights divided by something else than their sum")}
+		}
+	}
+	return &miss{weighed, noRouter(p.r.TopK,
+		"weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits")}
+}
+
+// logitsAsWeights is what an op would give that has no scores.
+func (s *sample) logitsAsWeights(k int) []*answer {
+	a := &answer{ids: s.ids}
+	for i, id := range s.ids {
+		a.weights = append(a.weights, s.logits[i/k*s.experts+int(id)])
+	}
+	return []*answer{a}
+}
+
+// proportional reports whether the weights of each ordinary row are the op's by some factor.
+func proportional(s *sample, raw *answer, k int) bool {
+	for i := range s.ordinary * k {
+		first := i / k * k
+		if !(math.Abs(s.weights[i]*raw.weights[first]-s.weights[first]*raw.weights[i]) <=
+			tolerance*math.Abs(s.weights[first]*raw.weights[i])) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,72 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts
+// the tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there
+// is none.
+func (p *reader) mixes(way *plan, logits *onnx.Value) *onnx.Node {
+	shape, _ := p.shape(logits)
+	experts := int(p.r.Experts)
+	tokens := match.Elements(shape) / experts
+	if tokens < 2 {
+		return nil
+	}
+	whole := *way
+	whole.want = nil
+	for _, n := range way.nodes {
+		for _, v := range n.Outputs {
+			if v != nil {
+				whole.want = append(whole.want, v)
+			}
+		}
+	}
+	s := newRows(p.r, 0, 0)
+	list := make([]float64, tokens*experts)
+	for i := range list {
+		list[i] = s.logits[i%(s.ordinary*experts)]
+	}
+	copy(list[experts:2*experts], list) // two alike, of which each becomes another
+	var runs [3][]*reference.Tensor     // as it is, and with the first and the second row changed
+	for i := range runs {
+		elements := slices.Clone(list)
+		for e := max(i-1, 0) * experts; e < i*experts; e++ {
+			elements[e] *= -1
+		}
+		var err error
+		runs[i], err = p.run(&whole, values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
+		if err != nil {
+			return way.nodes[0] // what cannot be run is no router
+		}
+	}
+	for i, was := range runs[0] {
+		if meet(was, runs[1][i], runs[2][i]) {
+			return whole.want[i].Producer
+		}
+	}
+	return nil
+}
+
+// meet reports whether an element of a tensor is another one in both of two others.
+func meet(was, first, second *reference.Tensor) bool {
+	if !slices.Equal(was.Shape, first.Shape) || !slices.Equal(was.Shape, second.Shape) {
+		return true
+	}
+	for i, x := range was.I {
+		if first.I[i] != x && second.I[i] != x {
+			return true
+		}
+	}
+	for i, x := range was.F {
+		if first.F[i] != x && second.F[i] != x && x == x {
+			return true
+		}
+	}
+	return false
+}
