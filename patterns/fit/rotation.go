@@ -59,7 +59,7 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	for _, v := range n.Inputs {
 		shape, ok := f.lab.shape(v)
 		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 ||
-			v.Constant() != nil && f.plain(v) && !n.Is("Einsum") {
+			v.Constant() != nil && !n.Is("Einsum") && (isVector(v.Constant()) || f.plain(v)) {
 			return false
 		}
 		if size := match.Elements(shape); least == 0 || size < least {
@@ -72,6 +72,9 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	return (tables > 0 && tables < len(n.Inputs) || least > 1 && least < match.Elements(out)) &&
 		f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
+
+// isVector reports whether a constant has one axis alone besides those of length 1: it is the same for all positions.
+func isVector(c *onnx.Tensor) bool { return slices.Contains(c.Dims, c.Len()) }
 
 // isMatrix reports whether a value is a constant matrix, which is the same for all positions.
 func isMatrix(v *onnx.Value) bool { return v.Constant() != nil && len(v.Constant().Dims) == 2 }
