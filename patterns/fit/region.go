@@ -166,8 +166,8 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	return is
 }
 
-// isGivenVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1. With
-// such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
+// isGivenVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1.
+// With such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
 func (f *finder) isGivenVector(v *onnx.Value, rank int) bool {
 	long := 0
 	for axis := range rank {
