@@ -157,7 +157,7 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	switch rank, ok := f.g.Facts.Rank(v); {
 	case is:
 	case v.Producer == nil || v.Graph != f.g.Graph:
-		is = ok && rank > 0 && f.g.Facts.DataType(v).IsFloat() && f.isVector(v, rank)
+		is = ok && rank > 0 && f.g.Facts.DataType(v).IsFloat() && f.isGivenVector(v, rank)
 	case v.Producer.Graph == f.g.Graph && len(v.Producer.Subgraphs()) == 0 && !v.Producer.IsRandom():
 		is = !slices.ContainsFunc(f.g.Operands(v.Producer),
 			func(in *onnx.Value) bool { return in != nil && !f.isSide(in) })
@@ -166,9 +166,9 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	return is
 }
 
-// isVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1. With
-// such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
-func (f *finder) isVector(v *onnx.Value, rank int) bool {
+// isGivenVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1.
+// With such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
+func (f *finder) isGivenVector(v *onnx.Value, rank int) bool {
 	long := 0
 	for axis := range rank {
 		d, ok := f.g.Facts.Dim(v, axis)

@@ -1,12 +1,10 @@
 package fit
 
 import (
-	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -59,7 +57,7 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	for _, v := range n.Inputs {
 		shape, ok := f.lab.shape(v)
 		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 ||
-			v.Constant() != nil && f.plain(v) && !n.Is("Einsum") {
+			v.Constant() != nil && !n.Is("Einsum") && (isVector(v.Constant()) || f.plain(v)) {
 			return false
 		}
 		if size := match.Elements(shape); least == 0 || size < least {
@@ -72,6 +70,9 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	return (tables > 0 && tables < len(n.Inputs) || least > 1 && least < match.Elements(out)) &&
 		f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
+
+// isVector reports whether a constant has one axis alone besides those of length 1: it is the same for all positions.
+func isVector(c *onnx.Tensor) bool { return slices.Contains(c.Dims, c.Len()) }
 
 // isMatrix reports whether a value is a constant matrix, which is the same for all positions.
 func isMatrix(v *onnx.Value) bool { return v.Constant() != nil && len(v.Constant().Dims) == 2 }
@@ -231,259 +232,4 @@ func (f *finder) opens(v *onnx.Value) bool {
 	}
 	t, ok := f.g.Facts.Constant(v)
 	return !ok || slices.ContainsFunc(t.F, func(x float64) bool { return x != 0 && x != 1 && x != -1 }) && len(t.F) > 1
-}
-
-// rotationReader asks a region whether it is a rotation.
-type rotationReader struct {
-	*finder
-	*region
-	x      *onnx.Value
-	shape  []int
-	last   int
-	tables map[int64]place // the elements that the tables have in a run, by their key
-	env    values
-	// factors are those of the channels of x in each channel of y, by rows.
-	factors [][][]float64
-}
-
-// place is an element of a table.
-type place struct {
-	table   *onnx.Value
-	element int
-}
-
-func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
-	if f.followsSizes(r) {
-		return nil, nil
-	}
-	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
-	n.shape, _ = f.lab.shape(n.x)
-	n.last = n.shape[len(n.shape)-1]
-	for i, v := range r.operands[1:] {
-		shape, ok := f.lab.shape(v)
-		if !ok || match.Elements(shape) > maxRunElements {
-			return nil, nil
-		}
-		list := make([]float64, match.Elements(shape))
-		for k, x := range random(len(list), uint64(23+i)) {
-			list[k] = 1 + math.Abs(x)
-		}
-		n.env[v] = f.lab.tensor(v, list)
-	}
-	if !n.readFactors() {
-		return nil, nil
-	}
-	for _, v := range r.operands[1:] {
-		for k, x := range n.env[v].F {
-			n.tables[key(x)] = place{v, k}
-		}
-	}
-	return n.layout(), nil
-}
-
-// run returns the rows of y for those of x.
-func (n *rotationReader) run(x []float64) []float64 {
-	env := values{n.x: n.lab.tensor(n.x, x)}
-	for v, t := range n.env {
-		env[v] = t
-	}
-	out, err := n.lab.run(env, n.result)
-	if err != nil || len(out[0]) != len(x) || !finite(out[0]) {
-		return nil
-	}
-	return out[0]
-}
-
-// readFactors gives x one channel after the other. False where the region is not linear in x, or gives one channel to
-// more than two.
-func (n *rotationReader) readFactors() bool {
-	size := match.Elements(n.shape)
-	zero := n.run(make([]float64, size))
-	if zero == nil || greatest(zero) != 0 {
-		return false
-	}
-	n.factors = make([][][]float64, size/n.last)
-	for row := range n.factors {
-		n.factors[row] = make([][]float64, n.last)
-		for j := range n.last {
-			n.factors[row][j] = make([]float64, n.last)
-		}
-	}
-	if !n.readChannel(0) || !n.readChannel(n.last-1) || n.reaches(0) < 2 && n.reaches(n.last-1) < 2 {
-		return false // what is rotated are the first channels or the last
-	}
-	for c := 1; c < n.last-1; c++ {
-		if !n.readChannel(c) {
-			return false
-		}
-	}
-	for _, magnitude := range []float64{1, 1e5} {
-		x := times(random(size, 3), magnitude)
-		y := n.run(x)
-		for row, of := range n.factors {
-			for j := range n.last {
-				want := 0.0
-				for c, factor := range of[j] {
-					want += factor * x[row*n.last+c]
-				}
-				if y == nil || !(math.Abs(y[row*n.last+j]-want) <= tolerance*magnitude) {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
-
-// readChannel gives x ones in a channel alone.
-func (n *rotationReader) readChannel(c int) bool {
-	x := make([]float64, match.Elements(n.shape))
-	for at := c; at < len(x); at += n.last {
-		x[at] = 1
-	}
-	y := n.run(x)
-	if y == nil {
-		return false
-	}
-	for row := range n.factors {
-		for j := range n.last {
-			n.factors[row][j][c] = y[row*n.last+j]
-		}
-	}
-	return n.reaches(c) <= 2
-}
-
-// reaches counts the channels that one goes to, in the first row.
-func (n *rotationReader) reaches(c int) int {
-	count := 0
-	for _, factors := range n.factors[0] {
-		if factors[c] != 0 {
-			count++
-		}
-	}
-	return count
-}
-
-// term is a factor that is an element of a table, or its negative.
-type term struct {
-	place
-	sign float64
-}
-
-// key is the same for numbers that only a few roundings of float64 lie between, or one more or less.
-func key(x float64) int64 { return int64(math.Round(math.Ldexp(x, 42))) }
-
-// term returns the element that a factor is.
-func (n *rotationReader) term(factor float64) (term, bool) {
-	for _, sign := range []float64{1, -1} {
-		for _, more := range []int64{0, 1, -1} {
-			if p, ok := n.tables[key(sign*factor)+more]; ok {
-				return term{p, sign}, true
-			}
-		}
-	}
-	return term{}, false
-}
-
-// layout reads how the channels are rotated; nil where they are not.
-func (n *rotationReader) layout() *Rotation {
-	rot := &Rotation{X: n.x, Y: n.result, Nodes: n.nodes, RotatedSide: "first"}
-	first, last := -1, -1
-	of := make([][]int, n.last) // the channels of x in each of y
-	for j, factors := range n.factors[0] {
-		for c, factor := range factors {
-			if factor != 0 {
-				of[j] = append(of[j], c)
-			}
-		}
-		switch {
-		case len(of[j]) == 2:
-			if first < 0 {
-				first = j
-			}
-			last = j
-		case len(of[j]) != 1 || of[j][0] != j:
-			return nil
-		}
-	}
-	r := last - first + 1
-	if first < 0 || r%2 != 0 || first > 0 && last < n.last-1 {
-		return nil
-	}
-	if first > 0 {
-		rot.RotatedSide = "last"
-	}
-	rot.RotaryDim = r
-	for _, rot.Interleaved = range []bool{false, true} {
-		for _, rot.OutputLayout = range []string{"halves", "interleaved"} {
-			pairs := make([]pair, r/2)
-			for i := range pairs {
-				p := pair{first + i, first + i + r/2, first + i, first + i + r/2}
-				if rot.Interleaved {
-					p.a, p.b = first+2*i, first+2*i+1
-				}
-				if rot.OutputLayout == "interleaved" {
-					p.first, p.second = first+2*i, first+2*i+1
-				}
-				pairs[i] = p
-			}
-			if n.rotates(rot, pairs, first) {
-				return rot
-			}
-		}
-	}
-	return nil
-}
-
-// rotates reports whether all rows are rotated by pairs, and finds the tables.
-func (n *rotationReader) rotates(rot *Rotation, pairs []pair, first int) bool {
-	cos, sin := n.newTable(rot.RotaryDim), n.newTable(rot.RotaryDim)
-	var sign float64
-	for row, factors := range n.factors {
-		for j, list := range factors {
-			if rotated := j >= first && j < first+rot.RotaryDim; !rotated {
-				for c, x := range list {
-					if x != map[bool]float64{true: 1}[c == j] {
-						return false
-					}
-				}
-			}
-		}
-		for _, p := range pairs {
-			for c := range n.last {
-				if c != p.a && c != p.b && (factors[p.first][c] != 0 || factors[p.second][c] != 0) {
-					return false
-				}
-			}
-			c1, ok1 := n.term(factors[p.first][p.a])
-			s1, ok2 := n.term(-factors[p.first][p.b])
-			c2, ok3 := n.term(factors[p.second][p.b])
-			s2, ok4 := n.term(factors[p.second][p.a])
-			if sign == 0 {
-				sign = s1.sign
-			}
-			if !ok1 || !ok2 || !ok3 || !ok4 || c1.sign != 1 || c2.sign != 1 || s1.sign != sign || s2.sign != sign {
-				return false
-			}
-			if !cos.set(row, p.first-first, c1) || !cos.set(row, p.second-first, c2) ||
-				!sin.set(row, p.first-first, s1) || !sin.set(row, p.second-first, s2) {
-				return false
-			}
-		}
-	}
-	cosines, ok1 := cos.read(rot.OutputLayout)
-	sines, ok2 := sin.read(rot.OutputLayout)
-	if !ok1 || !ok2 {
-		return false
-	}
-	if len(cosines.Channels) != len(sines.Channels) {
-		cosines, ok1 = cos.wide()
-		sines, ok2 = sin.wide()
-		if !ok1 || !ok2 {
-			return false
-		}
-	}
-	rot.Cos, rot.Sin = *cosines, *sines
-	rot.Sin.Negative = sign < 0
-	return n.ofOneAngle(&rot.Cos, &rot.Sin)
 }

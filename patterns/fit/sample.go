@@ -63,7 +63,7 @@ func (f *finder) isWeights(v *onnx.Value) bool {
 		}
 		if c := v.Constant(); c != nil {
 			return c.DataType.IsFloat() && c.Len() > 1 &&
-				(slices.Contains(c.Dims, c.Len()) || !strings.HasPrefix(f.contents(v), "all "))
+				(isVector(c) || !strings.HasPrefix(f.contents(v), "all "))
 		}
 		if v.Producer == nil || v.Graph != f.g.Graph || !keepsElements(v.Producer) {
 			break
