@@ -163,6 +163,19 @@ func TestLearntNothing(t *testing.T) {
 	}
 }
 
+// An attribute that says nothing to the node gets no further than its name.
+func TestLearntAttributes(t *testing.T) {
+	for name, text := range map[string]string{"a=1>(x)\n} => Abs(x) #": "", "a": "b\">(x)\n} => Abs(x) #"} {
+		m := spelledNorm(channels, 1e-5, false, false)
+		for _, n := range m.Graph.Nodes {
+			n.Attributes = append(n.Attributes, onnx.StringAttr(name, text))
+		}
+		if l := planned(t, m, WithLearning()).Report.Learnt; l.Learnt > 0 || l.Fitted != 1 {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
 // Names of nodes and files cannot get out of their comments, and names of patterns that are there are not taken.
 func TestLearntNames(t *testing.T) {
 	m := spelledNorm(channels, 1e-5, false, false)

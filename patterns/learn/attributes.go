@@ -2,6 +2,7 @@ package learn
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ var byPlace = map[string]bool{"Slice": true, "Split": true, "Pad": true}
 
 // sized are attributes that say how large something is, or that change nothing: a pattern leaves them open.
 var sized = map[string]bool{"num_outputs": true, "allowzero": true, "noop_with_empty_axes": true}
+
+// word is what the notation takes for a name.
+var word = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // firstAxis are the ops whose axis is 0 by default.
 var firstAxis = map[string]bool{"Gather": true, "GatherElements": true, "Split": true}
@@ -80,6 +84,9 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 		return fmt.Errorf("its node %q (%s) reads an attribute of the function it stands in", n.Name, n.OpType)
 	case sized[a.Name]:
 		return nil
+	case !word.MatchString(a.Name) || strings.ContainsAny(a.String, "\"\n"): // which would end what it stands in
+		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation has no words for", n.Name,
+			n.OpType, a.Name)
 	case a.Type == onnx.AttrInt && a.Name == "to":
 		text := onnx.DataType(a.Int).String()
 		p.Text = &text

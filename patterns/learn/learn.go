@@ -48,7 +48,7 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 	}) {
 		return nil, errors.New("its replacement is not one node with all outputs")
 	}
-	p := &notation.Pattern{Name: "Learnt", Params: w.params, Results: w.results, Body: w.body(),
+	p := &notation.Pattern{Name: unnamed(set), Params: w.params, Results: w.results, Body: w.body(),
 		Target: notation.Target{Call: target}}
 	if p.Where, err = w.conditions(p); err != nil {
 		return nil, err
@@ -63,6 +63,15 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 		}
 	}
 	return written, nil
+}
+
+// unnamed is a name that no pattern of the set has.
+func unnamed(set *patterns.Set) string {
+	name := "Learnt"
+	for slices.ContainsFunc(set.Patterns, func(p *patterns.Pattern) bool { return p.Name == name }) {
+		name += "_"
+	}
+	return name
 }
 
 // writer writes one pattern.
@@ -80,6 +89,7 @@ type writer struct {
 	known           []attribute            // the numbers of the op
 	numbers         []Number               // that were generalised
 	terms           map[*onnx.Value]*term  // what was read
+	nodes           int                    // that were read
 	order           []*term                // the nodes of these, operands first
 	roots           []*term                // of the outputs
 	conds           []string               // of numbers

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// maxTerms bounds the values of a pattern.
+// maxTerms bounds the nodes that a pattern is written of.
 const maxTerms = 96
 
 // term is a value of the region as the pattern says it: what leaf says, or an output of a node.
@@ -179,9 +179,10 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
 	case len(n.Outputs) > 1:
 		return nil, fmt.Errorf("its node %q (%s) has several outputs", n.Name, n.OpType)
-	case len(w.terms) >= maxTerms:
+	case w.nodes >= maxTerms:
 		return nil, fmt.Errorf("it has more than %d nodes", maxTerms)
 	}
+	w.nodes++
 	t := &term{call: notation.Call{Op: n.OpType}}
 	if !onnx.IsStandardDomain(n.Domain) {
 		t.call.Domain = n.Domain
