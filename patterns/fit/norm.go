@@ -144,11 +144,11 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	if len(n.norm.Axes) > 1 && n.scaledByFewer() {
 		return nil, reason.New(reason.ScaleShape, nil, "rows of several axes are scaled by weights of one")
 	}
-	scale, bias, why := n.measure(nil)
-	if scale == nil || !n.wholeRows() {
+	if few, _, why := n.measure(nil); few == nil || !n.wholeRows() {
 		return nil, why
 	}
-	if scale, bias, why = n.measure(nil); scale == nil {
+	scale, bias, why := n.measure(nil)
+	if scale == nil {
 		return nil, why
 	}
 	why = cmp.Or(n.readEpsilon(scale, bias), n.verify(scale, bias))
