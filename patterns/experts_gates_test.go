@@ -45,6 +45,21 @@ func TestScatteredGates(t *testing.T) {
 	}
 }
 
+// TestGatesAmongZeros puts the weights among zeros that are scores times 0, as onnxscript's users write them.
+func TestGatesAmongZeros(t *testing.T) {
+	for factor, want := range map[float64]bool{0: true, 0.5: false} {
+		b := newMixture(5, 2)
+		others := b.Op("Mul", b.ids.Producer.Inputs[0], factor)
+		gates := b.Op("ScatterElements", others, b.ids, b.scores, attr("axis", 1))
+		m, why := b.read(t, b.sum(func(e int) *onnx.Value {
+			return b.Op("Mul", b.column(gates, e), b.expert(b.rows))
+		}))
+		if (m != nil) != want {
+			t.Errorf("scores times %v: %v, %s", factor, m != nil, why)
+		}
+	}
+}
+
 // router lists the nodes of the router that newMixture makes.
 func (b *mixture) router() map[*onnx.Node]bool {
 	dead := map[*onnx.Node]bool{}

@@ -24,7 +24,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 	env[r.IDs] = reference.NewInts(g.Facts.DataType(r.IDs), match.As[int](ids), chosen)
 	var nodes []*onnx.Node
 	seen := map[*onnx.Node]bool{}
-	whole := true
+	whole, made := true, r.MadeOf()
 	var visit func(v *onnx.Value)
 	visit = func(v *onnx.Value) {
 		n := match.Producer(v)
@@ -35,7 +35,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 			env[v] = t
 			return
 		}
-		if !r.ByID[v] && v != r.Dense && g.IsData(v) { // what is scattered or masked
+		if (v == r.Logits || !made[v] || n.Is("TopK")) && g.IsData(v) { // what the scores come from, and chosen ones
 			s, ok := g.Facts.Shape(v, 0)
 			if whole = whole && ok && g.Facts.DataType(v).IsFloat(); whole {
 				env[v] = examples(g.Facts.DataType(v), s)
