@@ -1,11 +1,14 @@
 package patterns
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // TestListedExperts: a table lists the experts of each word, the logits give their weights alone. Where it lists others
@@ -41,6 +44,28 @@ func mustInts(t *testing.T, shape []int, v []int64) *onnx.Tensor {
 		t.Fatal(err)
 	}
 	return x
+}
+
+// TestThresholds: all experts take part whose scores reach that of the second best one.
+func TestThresholds(t *testing.T) {
+	for name, wrong := range map[string]bool{"experts": true, "words": false} {
+		b := newMixture(7, 2)
+		last := b.Op("Slice", b.ids.Producer.Outputs[0], []int64{1}, []int64{2}, []int64{-1})
+		all := b.ids.Producer.Inputs[0]
+		kept := b.Op("Where", b.Op("Less", all, last), 0.0, all)
+		y := b.Op("Div", kept, b.Op("ReduceSum", kept, []int64{-1}))
+		if wrong {
+			y = b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.column(y, e), b.expert(b.rows)) })
+		}
+		b.Model.Graph.AddOutput(y)
+		_, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+		said := slices.ContainsFunc(notes, func(m *match.Miss) bool {
+			return m.Reason != nil && strings.Contains(m.Reason.Error(), "chosen by a threshold")
+		})
+		if said != wrong {
+			t.Errorf("%s: %v, %+v", name, said, notes)
+		}
+	}
 }
 
 // TestWeightsWithOthers: the product of the router has numbers for experts that every token goes to as well, and their

@@ -25,6 +25,9 @@ func findRouters(f *finder, d *goForm) []*Match {
 		}
 		list = append(list, f.replaceRouter(d, found, v))
 	}
+	for _, why := range router.Thresholds(f.view) {
+		f.note(d.name, why.Node, why)
+	}
 	return list
 }
 

@@ -45,8 +45,9 @@ const MaxRouter = 512
 
 // knownRoutings are the routings of a graph and their logits, nil until they are asked for.
 type knownRoutings struct {
-	list   []*Routing
-	logits map[*onnx.Value]bool
+	list       []*Routing
+	logits     map[*onnx.Value]bool
+	thresholds []*onnx.Node
 }
 
 // IsLogits reports whether v is what a router of the graph gives for each expert.
@@ -81,7 +82,15 @@ func All(g *match.View) []*Routing {
 		list = append(list, r)
 	}
 	list = joinChoices(g, list, inner)
-	list = slices.DeleteFunc(list, func(r *Routing) bool { return inner[r.TopK] || !selects(g, r) })
+	list = slices.DeleteFunc(list, func(r *Routing) bool {
+		if inner[r.TopK] || selects(g, r) {
+			return inner[r.TopK]
+		}
+		if n := threshold(g, r); n != nil {
+			known.thresholds = append(known.thresholds, n)
+		}
+		return true
+	})
 	for _, r := range list {
 		if r.cone = coneOf(g, r.Logits); r.listed() {
 			r.cone = coneOf(g, r.Logits, r.IDs)

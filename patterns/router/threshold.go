@@ -1,0 +1,37 @@
+package router
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// Thresholds says of each comparison by which the graph chooses experts why that is no router: their number is open.
+func Thresholds(g *match.View) (list []*reason.Reason) {
+	All(g)
+	for _, n := range match.Memo[knownRoutings](g).thresholds {
+		list = append(list, noRouter(n, "experts that are chosen by a threshold: all whose scores are as good as that of "+
+			"the last one, which may be more than are asked for"))
+	}
+	return list
+}
+
+// threshold returns the node that compares the scores of all experts with a chosen one, where its result meets what is
+// not made from the logits: the experts. A text's next word, sampled from the best ones, meets nothing.
+func threshold(g *match.View, r *Routing) *onnx.Node {
+	if !r.TopK.Is("TopK") {
+		return nil
+	}
+	r.cone = coneOf(g, r.Logits)
+	for v := range r.forward(nil, r.TopK.OutputValue(0)) {
+		for _, u := range v.Uses() {
+			switch n := u.Node; n.OpType {
+			case "Greater", "GreaterOrEqual", "Less", "LessOrEqual":
+				if hasExperts(g, n.Input(1-u.Index), r) && leavesCone(n.OutputValue(0), r, nil) {
+					return n
+				}
+			}
+		}
+	}
+	return nil
+}
