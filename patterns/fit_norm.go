@@ -161,12 +161,19 @@ func (r *replacementBuilder) vector(name string, v fit.Vector, n *fit.Norm) *onn
 		for c, x := range v.Numbers {
 			list[c] = float32(x)
 		}
-		return r.cast(r.constant(name, onnx.NewFloat32s("", dims, list)), nil, t)
+		w := r.constant(name, onnx.NewFloat32s("", dims, list))
+		if v.Wide {
+			return w
+		}
+		return r.cast(w, nil, t)
 	}
 	w := r.input(NoRole, name, v.Value)
 	t = facts.DataType(v.Value)
 	if shape, ok := facts.Shape(v.Value, 0); !ok || !slices.Equal(shape, dims) {
 		w = r.node("Reshape", name+"_channels", []*onnx.Value{w, r.integers("channels", dims...)})
+	}
+	if v.Wide {
+		w, t = r.cast(w, nil, onnx.Float), onnx.Float
 	}
 	if v.Factor != 1 {
 		w = r.node("Mul", name+"_times", []*onnx.Value{w, number(v.Factor)})

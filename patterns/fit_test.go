@@ -72,6 +72,33 @@ func TestNormsOfOneRoot(t *testing.T) {
 	}
 }
 
+// TestFactorOfHalfScale has a norm in float16 whose rows come out times 3: the scale times that is float32, since float16
+// would round it.
+func TestFactorOfHalfScale(t *testing.T) {
+	for divisor, want := range map[float64]string{32: "RMSNorm float16", 32.0 / 9: "RMSNorm float32"} {
+		g := newGraph()
+		cast := func(v *onnx.Value, to onnx.DataType) *onnx.Value {
+			return g.Op("Cast", v, onnx.IntAttr("to", int64(to)))
+		}
+		x := cast(g.Input("x", onnx.Float16, "batch", "sequence", 32), onnx.Float)
+		squares := g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs"))
+		root := g.Op("Sqrt", g.Op("Add", g.Op("Div", squares, divisor), 1e-6))
+		scale := cast(cast(g.weight(32), onnx.Float16), onnx.Float)
+		g.Output(cast(g.Op("Mul", g.Op("Div", x, g.Op("Unsqueeze", root, []int64{-1})), scale), onnx.Float16))
+		facts := infer.Analyze(g.Model)
+		got := ""
+		matches, _ := Builtin().Find(g.Model.Graph, facts)
+		for _, m := range matches {
+			n := mainNode(m)
+			within := facts.Within(m.Replacement, m.Inputs)
+			got += m.Op + " " + within.DataType(n.Inputs[1]).String()
+		}
+		if got != want {
+			t.Errorf("sum of squares by %v: %s, expected %s", divisor, got, want)
+		}
+	}
+}
+
 func (g *graph) matrix(rows, columns int) *onnx.Value {
 	w := make([]float32, rows*columns)
 	for i := range w {

@@ -238,7 +238,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 			}
 			unit.Alpha = decimal(math.Log(sigmoid/(1-sigmoid)) / small)
 		}
-		if unit.Alpha != 0 && n.agrees(&unit) {
+		if unit.Alpha > 0 && n.agrees(&unit) { // 1 less a sigmoid has lost the digits that the op has with one below 0
 			return &unit, nil
 		}
 	}

@@ -84,7 +84,7 @@ func (l *lab) known(v *onnx.Value, resized bool) *reference.Tensor {
 	case n == nil || n.Graph != l.g.Graph:
 		return l.vector(v)
 	case n.Is("Cast"):
-		if t, ok := l.g.Facts.Constant(v); ok {
+		if t, ok := l.g.Facts.Constant(v); ok && t.Len() == 1 { // more are weights
 			return t
 		}
 	case !resized && (n.Is("Shape") || n.Is("Size")):

@@ -30,6 +30,8 @@ type Vector struct {
 	Value          *onnx.Value
 	Factor, Offset float64
 	Numbers        []float64
+	// Wide says that the type of Value, or of the result, would round the numbers: they are to be float32.
+	Wide bool
 }
 
 // isNorm reports whether one node normalises by itself.

@@ -63,7 +63,8 @@ func (n *normReader) vectorOf(v *onnx.Value) (found *onnx.Value) {
 		if ok && size == int64(n.channels) {
 			found = v
 		}
-		if v.Producer == nil || v.Graph != n.g.Graph || !keepsElements(v.Producer) {
+		if p := v.Producer; p == nil || v.Graph != n.g.Graph || !keepsElements(p) ||
+			match.Widens(facts.DataType(v), facts.DataType(p.Input(0))) { // rounds them
 			break
 		}
 		v = v.Producer.Input(0)
@@ -120,6 +121,11 @@ func (n *normReader) typed() *Norm {
 				})
 		}) || n.result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
 	}
+	if norm.Scale.roundedTo(s) {
+		if norm.Scale.Wide, s = true, onnx.Float; norm.Centered { // the standard's op takes one type
+			return nil
+		}
+	}
 	xs := []*onnx.Value{norm.X}
 	if p := norm.X.Producer; p.Is("Cast") && match.Widens(facts.DataType(p.Input(0)), facts.DataType(norm.X)) {
 		xs = []*onnx.Value{p.Inputs[0], norm.X}
@@ -137,4 +143,19 @@ func (n *normReader) typed() *Norm {
 		}
 	}
 	return nil
+}
+
+// roundedTo reports whether a type would round the numbers of the channels, as half types do where rows come out times
+// a number that goes into the scale.
+func (v *Vector) roundedTo(t onnx.DataType) bool {
+	digits := map[onnx.DataType]int{onnx.Float16: 11, onnx.BFloat16: 8}[t]
+	numbers := v.Numbers
+	if v.Value != nil { // whose elements are of the type
+		numbers, digits = []float64{v.Factor}, min(digits, 1)
+	}
+	return digits > 0 && slices.ContainsFunc(numbers, func(x float64) bool {
+		mantissa, _ := math.Frexp(x)
+		whole := math.Ldexp(mantissa, digits)
+		return math.Abs(whole-math.Round(whole)) > tolerance*math.Abs(whole)
+	})
 }
