@@ -72,8 +72,8 @@ func TestNormsOfOneRoot(t *testing.T) {
 	}
 }
 
-// TestFactorOfHalfScale has a norm in float16 whose rows come out times 3: the scale times that is float32, since float16
-// would round it.
+// TestFactorOfHalfScale has a norm in float16 whose rows come out times 3: the scale times that is float32, since
+// float16 would round it.
 func TestFactorOfHalfScale(t *testing.T) {
 	for divisor, want := range map[float64]string{32: "RMSNorm float16", 32.0 / 9: "RMSNorm float32"} {
 		g := newGraph()
