@@ -97,11 +97,15 @@ func (f *finder) before(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes, and
-// reduces none of that shape.
+// multiplying are the ops by one of which two numbers are multiplied, however a product is written.
+var multiplying = []string{"Mul", "Div", "MatMul", "Gemm", "Einsum", "ReduceProd", "Pow", "Exp"}
+
+// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes,
+// multiplies something and reduces none of that shape.
 func (f *finder) mayBeGated(r *region) bool {
 	facts := f.g.Facts
 	return len(r.operands) == 2 && facts.DataType(r.result).IsFloat() &&
+		slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return slices.Contains(multiplying, n.OpType) }) &&
 		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool {
 			return !facts.SameShape(v, r.result) || facts.DataType(v) != facts.DataType(r.result) || f.g.Routed(v)
 		}) && !slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool {

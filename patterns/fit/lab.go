@@ -31,6 +31,8 @@ const (
 	maxRunElements  = 1 << 18
 	maxSideElements = 1 << 16
 	maxWork         = 1 << 25
+	// perNode is what a node costs, in elements, however few it makes.
+	perNode = 256
 )
 
 func newLab(g *match.View) *lab {
@@ -60,7 +62,7 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	made, nodes, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, part != 1) }, want...)
 	for _, n := range nodes {
 		if shape, ok := l.shape(n.Outputs[0]); ok {
-			l.work += 1 + int(part*float64(match.Elements(shape)))
+			l.work += perNode + int(part*float64(match.Elements(shape)))
 		}
 	}
 	if err != nil {
