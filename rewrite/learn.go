@@ -248,7 +248,7 @@ func (s *fittedSite) differs(m *patterns.Match, other *Plan) string {
 	return ""
 }
 
-// sameNumber compares attributes, whose numbers may still be floats as patterns capture them.
+// sameNumber reports whether two attributes are equal, whose numbers may still be floats as patterns capture them.
 func sameNumber(a, b *onnx.Attribute) bool {
 	x, y := float64(a.Float)+float64(a.Int), float64(b.Float)+float64(b.Int)
 	return math.Abs(x-y) <= 1e-6*math.Abs(y) && a.String == b.String && slices.Equal(a.Ints, b.Ints)
@@ -294,12 +294,9 @@ func (l *learner) measure(learnt *patterns.Set) {
 func (l *learner) finish() {
 	for _, p := range l.patterns {
 		q := LearntPattern{Name: p.Name, Op: opName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
-			Text: p.String()}
+			Numbers: p.Generalised(), Text: p.String()}
 		for _, s := range p.sites {
 			q.Sites = append(q.Sites, s.scope.id(s.match))
-		}
-		for _, n := range p.Numbers {
-			q.Numbers = append(q.Numbers, n.String())
 		}
 		l.report.Patterns = append(l.report.Patterns, q)
 		l.report.Learnt += len(p.sites)

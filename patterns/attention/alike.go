@@ -55,9 +55,10 @@ func (a *alike) of(r *region) (*Site, *reason.Reason) {
 	for i := range site.Bias {
 		values = append(values, &site.Bias[i])
 	}
+	stands := match.Standing(known.values, f.values)
 	for _, v := range values {
-		if i := slices.Index(known.values, *v); i >= 0 {
-			*v = f.values[i]
+		if own := stands(*v); own != nil {
+			*v = own
 		}
 	}
 	return &site, nil

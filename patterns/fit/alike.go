@@ -46,12 +46,7 @@ func (known readings[T]) of(f *finder, r *region, read func(*region) (*T, *reaso
 	if was.found == nil {
 		return nil, was.why
 	}
-	if found := own(was.found, func(v *onnx.Value) *onnx.Value {
-		if i := slices.Index(was.values, v); i >= 0 && v != nil {
-			return w.values[i]
-		}
-		return nil
-	}); found != nil {
+	if found := own(was.found, match.Standing(was.values, w.values)); found != nil {
 		return found, nil
 	}
 	return read(r)

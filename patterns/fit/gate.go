@@ -253,7 +253,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 // far is above every limit.
 const far = 1e4
 
-// agrees compares the region with the op.
+// agrees reports whether the region computes what the op does.
 func (n *gateReader) agrees(unit *Gate) bool {
 	gates := []float64{-far, -50, -20, -8, -3, -1, -0.5, -1e-3, 0, 1e-3, 0.5, 1, 1.5, 3, 7, 10, 50, 1e3, far}
 	ups := []float64{-far, -10, -1, -1e-3, 0, 1e-3, 0.3, 1, 2.5, 7, 30, 1e3, far}

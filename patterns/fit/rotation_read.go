@@ -69,8 +69,8 @@ func (n *rotationReader) run(x []float64) []float64 {
 	return out[0]
 }
 
-// readFactors gives x one channel after the other. False where the region is not linear in x, or gives one channel to
-// more than two.
+// readFactors gives x one channel after the other. It reports whether the region is linear in x, and gives no channel
+// to more than two.
 func (n *rotationReader) readFactors() bool {
 	size := match.Elements(n.shape)
 	zero := n.run(make([]float64, size))
@@ -110,7 +110,7 @@ func (n *rotationReader) readFactors() bool {
 	return true
 }
 
-// readChannel gives x ones in a channel alone.
+// readChannel gives x ones in a channel alone; it reports whether at most two channels of the result follow it.
 func (n *rotationReader) readChannel(c int) bool {
 	x := make([]float64, match.Elements(n.shape))
 	for at := c; at < len(x); at += n.last {

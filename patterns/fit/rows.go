@@ -82,7 +82,7 @@ func (l layout) special(magnitude float64) []float64 {
 }
 
 // readRows finds the axes along which elements of the result depend on one of the operand, in rows that are cut where
-// the region computes on such.
+// the region computes on such. It reports whether there are any.
 func (n *normReader) readRows() bool {
 	own, ok := n.lab.shape(n.x)
 	last := len(own) - 1
@@ -108,7 +108,7 @@ func (n *normReader) readRows() bool {
 	return true
 }
 
-// wholeRows makes the rows as long as the model's, if the region computes on them.
+// wholeRows makes the rows as long as the model's; it reports whether the region computes on them.
 func (n *normReader) wholeRows() bool {
 	own, _ := n.lab.shape(n.x)
 	shape := n.smallest(n.region, atMost(own, fewRows*n.channels, 2, n.norm.Axes...), own)

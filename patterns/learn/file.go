@@ -18,11 +18,7 @@ type File struct {
 // Add adds a pattern that so many blocks were learnt as, the first of which ends in a node.
 func (f *File) Add(p *Pattern, node string, blocks int) {
 	fmt.Fprintf(&f.text, "\n# %s, the first at node %q.", english.Counted(blocks, "block"), node)
-	if len(p.Numbers) > 0 {
-		list := make([]string, len(p.Numbers))
-		for i, n := range p.Numbers {
-			list[i] = n.String()
-		}
+	if list := p.Generalised(); len(list) > 0 {
 		fmt.Fprintf(&f.text, " May be another number: %s.", strings.Join(list, ", "))
 	}
 	f.text.WriteString("\n" + p.String())
@@ -39,6 +35,15 @@ func (f *File) String() string {
 
 // String names the number and says what it was where it was learnt.
 func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.Value)) }
+
+// Generalised lists the numbers that may be others elsewhere, as they were where the pattern was learnt.
+func (p *Pattern) Generalised() []string {
+	var list []string
+	for _, n := range p.Numbers {
+		list = append(list, n.String())
+	}
+	return list
+}
 
 // common are ops that say nothing of a spelling, and views that do not.
 var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true, "Cast": true, "Reshape": true,

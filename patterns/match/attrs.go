@@ -49,7 +49,8 @@ func (s *Attempt) matchAttrs(e *notation.Call, n *onnx.Node, i int, k func() boo
 
 func isAxis(name string) bool { return name == "axis" || name == "axes" }
 
-// sameAxis compares axes counted from the front and from the back of the node's first input, of which it names so many.
+// sameAxis reports whether two axes are one, counted from the front or the back of the node's first input, of which it
+// names so many.
 func (s *Attempt) sameAxis(n *onnx.Node, a, b int64, axes int) bool {
 	r, ok := s.g.Facts.Rank(n.Input(0))
 	if !ok {
@@ -67,7 +68,7 @@ func (s *Attempt) sameAxis(n *onnx.Node, a, b int64, axes int) bool {
 	return mod(a) == mod(b)
 }
 
-// sameEquation compares equations of Einsum, whose letters mean nothing where they say what comes out.
+// sameEquation reports whether two equations of Einsum are one: letters mean nothing where they say what comes out.
 func sameEquation(a, b string) bool {
 	letters := func(equation string) string {
 		names := map[rune]rune{}

@@ -60,7 +60,7 @@ func (g *View) Part(v *onnx.Value) (p Part, ok bool) {
 	return p, ok
 }
 
-// sliceOf reads where a Slice that leaves all other axes begins in the last one.
+// sliceOf reads where a Slice begins in the last axis; it reports whether it leaves all others.
 func (g *View) sliceOf(n *onnx.Node, p *Part, last func(axis int64) bool) bool {
 	starts, axes, steps, ok := g.SliceOf(n)
 	size, known := g.Facts.Dim(p.Of, -1)

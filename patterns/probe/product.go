@@ -96,7 +96,10 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 // gemmBias returns what a Gemm adds to its product; nil where that is nothing, or a zero as jax2onnx writes it.
 func (p *Runner) gemmBias(n *onnx.Node) *onnx.Value {
 	v := n.Input(2)
-	if x, _, ok := p.View.Scalar(v); ok && x == 0 || n.AttrFloat("beta", 1) == 0 || n.OpType != "Gemm" {
+	if n.OpType != "Gemm" || v == nil || n.AttrFloat("beta", 1) == 0 {
+		return nil
+	}
+	if x, _, ok := p.View.Scalar(v); ok && x == 0 {
 		return nil
 	}
 	return v

@@ -49,12 +49,7 @@ func (known *readings) read(p *reader) (found *Router, v *onnx.Value, why *reaso
 
 // of returns what was read, with the values of another routing of the form.
 func (was *reading) of(r *Routing, f *form) (*Router, *onnx.Value, *reason.Reason) {
-	stands := func(v *onnx.Value) *onnx.Value {
-		if i := slices.Index(was.form.values, v); i >= 0 && v != nil {
-			return f.values[i]
-		}
-		return nil
-	}
+	stands := match.Standing(was.form.values, f.values)
 	if was.found == nil {
 		why := reason.New(was.why.Code, r.TopK, "%w", was.why)
 		if n := was.why.Node; n != nil && len(n.Outputs) > 0 && stands(n.Outputs[0]) != nil {

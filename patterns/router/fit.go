@@ -133,7 +133,7 @@ func (h *Router) weighTo(within float64, samples []*sample, raw []*answer) bool 
 	return h.epsilon > 0 && h.epsilon <= maxEpsilon && h.holds(within, samples, raw)
 }
 
-// holds compares the routing with the op, to a part of each weight.
+// holds reports whether the routing gives what the op does, to a part of each weight.
 func (h *Router) holds(within float64, samples []*sample, raw []*answer) bool {
 	k := int(h.K)
 	if !(math.Abs(h.scale) <= math.MaxFloat32) || h.scale == 0 {

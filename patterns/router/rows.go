@@ -76,7 +76,6 @@ func newRows(routing *Routing, groups int, bias float64) *rows {
 	}
 	// Beyond the greatest one, or from the first one on, scores are 0. Of equal scores the first is chosen, and of
 	// these logits the last.
-	// logits the last.
 	for _, first := range []float64{0, -800} {
 		for i := range experts {
 			s.logits = append(s.logits, -800-100*float64(experts-1-i))
