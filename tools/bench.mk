@@ -1,6 +1,6 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
 .PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache bench-genai bench-serving weights wide
-.PHONY: spellings reliability
+.PHONY: spellings reliability freeze
 
 BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
@@ -20,6 +20,9 @@ bench-attention: all $(VENV)/.installed ## time attention over the floor and onn
 		$(BENCH_ATTENTION) --shape $$s --threads $$t --dtype float32,float16,bfloat16 || exit 1; done; done
 	for t in 1 2; do \
 		$(VENV)/bin/python fused/kernels/bench/compare_attention.py $(LIBRARY) --threads $$t || exit 1; done
+
+freeze: all $(FETCHED) ## compare what every mode writes for the bundled models, and those of ZOO, with the recorded digests
+	@$(TEST_ENV) $(GO) run ./bench/freeze $(if $(WRITE),-write) models $(if $(ZOO),"$(abspath $(ZOO))")
 
 bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)

@@ -1,0 +1,147 @@
+// Command freeze records what mojo-patch writes, so that a change of the code that should change no output can show that
+// it does not. It runs every mode of the command line on every model, and writes for each run the digests of the files
+// and of the JSON report.
+//
+//	go run ./bench/freeze [-write] [-table FILE] [-tool FILE] [-jobs N] [-only REGEXP] DIR…
+//
+// It prints the runs that differ from the table and exits with 1 if there are any. With -write it records them instead.
+// Models that the table lists and that are in none of the folders are left out, and their number is printed.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+func main() {
+	var f freezer
+	table := flag.String("table", "bench/freeze/table.txt", "the `file` of recorded digests")
+	write := flag.Bool("write", false, "record the digests instead of comparing them")
+	only := flag.String("only", "", "run only models whose path matches this `regexp`")
+	flag.StringVar(&f.tool, "tool", "", "the `program` to run (default: built from this checkout)")
+	flag.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many models to run at once")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "usage: freeze [flags] DIR...")
+		os.Exit(2)
+	}
+	same, err := run(&f, *table, *only, *write, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "freeze:", err)
+		os.Exit(4)
+	}
+	if !same {
+		os.Exit(1)
+	}
+}
+
+func run(f *freezer, file, only string, write bool, dirs []string) (bool, error) {
+	pick, err := regexp.Compile(only)
+	if err != nil {
+		return false, fmt.Errorf("-only: %w", err)
+	}
+	recorded, err := readTable(file)
+	if err != nil && !(write && errors.Is(err, os.ErrNotExist)) {
+		return false, err
+	}
+	if f.dir, err = os.MkdirTemp("", "freeze"); err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(f.dir)
+	if f.tool == "" {
+		if f.tool, err = build(f.dir); err != nil {
+			return false, err
+		}
+	}
+	paths, err := find(dirs, pick)
+	if err != nil {
+		return false, err
+	}
+	found, err := f.models(paths)
+	if err != nil {
+		return false, err
+	}
+	if write {
+		for name, row := range found {
+			recorded[name] = row
+		}
+		return true, recorded.write(file)
+	}
+	return found.compare(recorded), nil
+}
+
+// model is a file and the name that the table has for it, which does not depend on where the folder is.
+type model struct{ name, path string }
+
+// find lists the models below the folders. Their names begin with the name of the folder.
+func find(dirs []string, pick *regexp.Regexp) ([]model, error) {
+	var found []model
+	for _, dir := range dirs {
+		root := filepath.Dir(filepath.Clean(dir))
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".onnx" {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err == nil && pick.MatchString(name) {
+				found = append(found, model{filepath.ToSlash(name), path})
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("found no .onnx files in %s", strings.Join(dirs, ", "))
+	}
+	return found, nil
+}
+
+// build compiles the program with a version that stays the same, because patched models carry it.
+func build(dir string) (string, error) {
+	tool := filepath.Join(dir, "mojo-patch")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=freeze", "-o", tool, "./cmd/mojo-patch")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, text)
+	}
+	return tool, nil
+}
+
+// models runs every mode on every model.
+func (f *freezer) models(models []model) (table, error) {
+	var (
+		wait  sync.WaitGroup
+		mu    sync.Mutex
+		first error
+		rows  = table{}
+		next  = make(chan model)
+	)
+	for range f.jobs {
+		wait.Go(func() {
+			for m := range next {
+				row, err := f.model(m)
+				mu.Lock()
+				if err != nil && first == nil {
+					first = fmt.Errorf("%s: %w", m.path, err)
+				}
+				rows[m.name] = row
+				mu.Unlock()
+			}
+		})
+	}
+	for _, m := range models {
+		next <- m
+	}
+	close(next)
+	wait.Wait()
+	return rows, first
+}
