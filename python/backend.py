@@ -40,6 +40,7 @@ SUMMARY = "Fuses blocks of language models in ONNX, with kernels for onnxruntime
 # What git knows and a build does not need, as patterns of git's.
 NOT_BUILT = [".*", "bench", "docs/*.md", "docs/benchmarks", "docs/examples", "docs/figures", "docs/targets", "models",
              "python/tests", "*/testdata/*", "*_test.go"]
+NEEDED = {"go": "Go 1.26 or newer (https://go.dev/dl)", "cmake": "CMake 3.13 or newer, and GCC or Clang"}
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -203,24 +204,45 @@ def pack_cuda(folder, library, platform):
 
 def run(*command):
     if shutil.which(str(command[0])) is None:
-        sys.exit(f"{command[0]} is needed to build mojo-patch from its sources; wheels need nothing")
+        sys.exit(f"{command[0]} is needed to build mojo-patch from its sources: install {NEEDED[command[0]]}. "
+                 "A wheel of a release needs no compiler")
     subprocess.check_call([str(c) for c in command], cwd=str(ROOT))
 
 
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """PEP 517: writes the metadata. Without this hook pip builds everything to learn it, and calls that step so."""
+    wheel = Wheel("mojo-patch", SUMMARY, this_platform(), cuda_extra())
+    for name, (content, _) in wheel.files.items():
+        path = pathlib.Path(metadata_directory) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return wheel.info
+
+
+def this_platform():
+    return re.sub(r"[-.]", "_", sysconfig.get_platform())
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """PEP 517: builds the program with Go and the kernels with CMake, for this machine."""
+    """PEP 517: builds the program with Go and the kernels with CMake, for this machine.
+
+    The kernels are built where `make` builds them, so that either takes what the other has compiled.
+    """
     suffix = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
     library = ("mojo_ops" if sys.platform == "win32" else "libmojo_ops") + suffix
     with tempfile.TemporaryDirectory() as folder:
         temp = pathlib.Path(folder)
         program = temp / ("mojo-patch.exe" if sys.platform == "win32" else "mojo-patch")
+        print("compiling the program", flush=True)
         run("go", "build", "-trimpath", "-ldflags", f"-s -w -X main.version={version()}", "-o", program,
             "./cmd/mojo-patch")
-        run("cmake", "-S", "fused/kernels", "-B", temp / "kernels", *cmake_generator())
-        run("cmake", "--build", temp / "kernels", "--target", "mojo_ops", "--parallel", "2")
+        kernels = ROOT / "build" / "kernels"
+        kernels.mkdir(parents=True, exist_ok=True)
+        print("compiling the kernels, which takes some minutes", flush=True)
+        run("cmake", "-S", "fused/kernels", "-B", kernels, *cmake_generator())
+        run("cmake", "--build", kernels, "--target", "mojo_ops", "--parallel", str(min(os.cpu_count() or 2, 8)))
         (temp / MODULES).write_bytes(subprocess.check_output(["sh", str(ROOT / "tools" / "licences.sh")]))
-        platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-        return pack(wheel_directory, program, temp / "kernels" / library, temp / MODULES, platform).name
+        return pack(wheel_directory, program, kernels / library, temp / MODULES, this_platform()).name
 
 
 def build_sdist(sdist_directory, config_settings=None):
@@ -257,7 +279,7 @@ def main(arguments):
         parser.add_argument(flag)
     parser.add_argument("--version", action="store_true")
     given = parser.parse_args(arguments)
-    platform = given.platform or re.sub(r"[-.]", "_", sysconfig.get_platform())
+    platform = given.platform or this_platform()
     if given.version:
         print(version())
     elif given.out and given.cuda:

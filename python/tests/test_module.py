@@ -104,6 +104,37 @@ class Apply(Test):
         self.assertLess(norm.check.max_rel, 1e-6)
         self.assertEqual({p.name: p.fused for p in report.patterns}["SwiGLU"], 2)
         self.assertTrue(any("wrote" in line for line in logs.output), logs.output)
+        self.assertFalse([r for r in logs.records if r.levelno > logging.INFO])
+
+    def test_forms(self):
+        report = mojo_patch.apply(MODEL, self.patched, html=self.temp / "report.html")
+        self.assertEqual(repr(report), "<Report qwen3-dynamo-fp32.onnx: 215 \N{RIGHTWARDS ARROW} 51 nodes, 13 fused, "
+                                       "0 refused>")
+        self.assertIn("AddRMSNorm         4 of 4\n", str(report))
+        self.assertIn(">NormRotary</td><td style=\"text-align: left\">4</td>", report._repr_html_())
+        self.assertIn("<html", (self.temp / "report.html").read_text(encoding="utf-8"))
+        again = pickle.loads(pickle.dumps(report))
+        self.assertEqual((again, str(again)), (report, str(report)))
+        made = report.to_dict()
+        self.assertEqual((made["sites"][0]["status"], made["output"]["nodes"]), ("fused", 51))
+        self.assertEqual(json.loads(json.dumps(made)), made)
+        for other in (mojo_patch.match(MODEL), mojo_patch.inspect(MODEL)):
+            self.assertLess(len(repr(other)), 120)
+            self.assertGreater(len(str(other).splitlines()), 3)
+
+    def test_what_stays_is_a_warning(self):
+        with self.assertLogs("mojo_patch", logging.WARNING) as logs:
+            report = mojo_patch.apply(MODELS / "moe-gelu-ts-fp32.onnx", self.patched, target="onnx")
+        self.assertTrue(report.left)
+        self.assertTrue(all(any(s.reason in line for line in logs.output) for s in report.left), logs.output)
+        self.assertIn(report.left[0].reason, report._repr_html_())
+
+    def test_names_and_help(self):
+        self.assertIn("apply", dir(mojo_patch))
+        for function in (mojo_patch.apply, mojo_patch.match, mojo_patch.apply_model, mojo_patch.apply_folder):
+            missing = [name for name in mojo_patch.ApplyOptions.__annotations__ if name not in function.__doc__]
+            self.assertEqual(missing, [])
+        self.assertEqual([n for n in mojo_patch.DiffOptions.__annotations__ if n not in mojo_patch.diff.__doc__], [])
 
     def test_same_bytes_as_the_command(self):
         mojo_patch.apply(str(MODEL), str(self.patched))
@@ -169,7 +200,7 @@ class Apply(Test):
         self.assertEqual((out / "config.json").read_text(), "{}")
         self.assertEqual(sorted(os.listdir(str(out / "onnx"))), ["model.onnx", "model.onnx.data"])
         onnx.checker.check_model(str(out / "onnx" / "model.onnx"))
-        with self.assertRaisesRegex(FileNotFoundError, "holds no .onnx file"):
+        with self.assertRaisesRegex(FileNotFoundError, "contains no .onnx file"):
             mojo_patch.apply_folder(out / "none", self.temp / "other")
 
 
@@ -224,12 +255,26 @@ class InMemory(Test):
         mojo_patch.apply(MODEL, self.patched)
         self.assertEqual(weights(onnx.load(str(elsewhere / "p.onnx"))), weights(onnx.load(str(self.patched))))
 
+    def test_other_kinds(self):
+        import onnx_ir
+
+        patched, report = mojo_patch.apply_model(onnx_ir.load(str(MODEL)), verify="off")
+        self.assertIsInstance(patched, onnx_ir.Model)
+        self.assertEqual(report.fused, 13)
+        for model in (MODEL.read_bytes(), onnx_ir.load(str(MODEL)), onnx.load(str(MODEL))):
+            report = mojo_patch.apply(model, self.patched, verify="off")
+            self.assertEqual((report.fused, report.input.path), (13, f"<{type(model).__name__}>"))
+            self.assertEqual(self.left(), ["patched.onnx"])
+            self.assertEqual(mojo_patch.inspect(model).nodes, 215)
+        if CAN_RUN:
+            self.assertTrue(mojo_patch.diff(onnx_ir.load(str(MODEL)), patched).passed)
+
     def test_proto_to_file(self):
         report = mojo_patch.apply(onnx.load(str(MODEL)), self.patched, verify="off")
         self.assertEqual(report.fused, 13)
         self.assertEqual(mojo_patch.inspect(onnx.load(str(self.patched))).fused["NormRotary"], 4)
         self.assertTrue(mojo_patch.match(onnx.load(str(MODEL)), verify="off").dry_run)
-        with self.assertRaisesRegex(TypeError, "needs the output"):
+        with self.assertRaisesRegex(TypeError, "needs an output"):
             mojo_patch.apply(onnx.load(str(MODEL)))
         with self.assertRaisesRegex(TypeError, "a model is a path"):
             mojo_patch.apply(3, self.patched)
@@ -257,6 +302,16 @@ class Session(Test):
         self.close(mojo_patch.session(bare.SerializeToString(), options, ["CPUExecutionProvider"]))
         self.close(mojo_patch.session(self.patched, providers=[("CPUExecutionProvider", {})]))
         self.close(mojo_patch.session(str(self.patched)))
+
+    def test_options_of_several_sessions(self):
+        mojo_patch.apply(MODEL, self.patched, verify="off")
+        options = onnxruntime.SessionOptions()
+        for _ in range(3):
+            self.close(mojo_patch.session(self.patched, options))
+        registered = onnxruntime.SessionOptions()
+        registered.register_custom_ops_library(mojo_patch.get_library_path())
+        with self.assertRaisesRegex(mojo_patch.MojoPatchError, "make new SessionOptions"):
+            mojo_patch.session(self.patched, registered)
 
     def test_library_path(self):
         mojo_patch.apply(MODEL, self.patched, verify="off")
@@ -341,7 +396,7 @@ class Errors(Test):
         nothing = self.temp / "empty.onnx"
         nothing.write_bytes(b"")
         for path, options, kind, code, *flags in [
-            (self.temp / "none.onnx", {}, mojo_patch.MojoPatchError, 2),
+            (self.temp / "none.onnx", {}, mojo_patch.ModelNotFound, 2),
             (self.temp, {}, mojo_patch.MojoPatchError, 2),
             (damaged, {}, mojo_patch.MojoPatchError, 2),
             (nothing, {}, mojo_patch.MojoPatchError, 2),

@@ -5,7 +5,7 @@
     report = mojo_patch.apply("model.onnx", "patched.onnx")
     session = mojo_patch.session("patched.onnx")
 
-The functions run the program mojo-patch, which is installed with this package. What it says goes to the logger
+The functions run the program mojo-patch, which is installed with this package. Its messages go to the logger
 "mojo_patch", and its errors become MojoPatchError.
 """
 
@@ -15,9 +15,20 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than all of
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
+    from ._apply import (
+        ApplyOptions,
+        DiffOptions,
+        apply,
+        apply_folder,
+        apply_kernel,
+        apply_model,
+        diff,
+        inspect,
+        match,
+        scan_all_kernels,
+    )
     from ._command import find_program
-    from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
+    from ._errors import CheckFailed, ModelNotFound, MojoPatchError, NothingFused, NotInstalled
     from ._export import export_genai, export_triton
     from ._libraries import get_library_path
     from ._reports import Difference, GenAIFolder, Inspection, KernelTrial, Report, Site, TritonModel
@@ -26,11 +37,14 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ApplyOptions",
     "CheckFailed",
+    "DiffOptions",
     "Difference",
     "GenAIFolder",
     "Inspection",
     "KernelTrial",
+    "ModelNotFound",
     "MojoPatchError",
     "NotInstalled",
     "NothingFused",
@@ -69,3 +83,7 @@ def __getattr__(name: str) -> Any:
                 globals()[name] = value
                 return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,65 +1,139 @@
-"""apply and what surrounds it. Every function runs a command of the program."""
+"""apply and the functions around it. Each runs a command of the program."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Type, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from ._command import run
-from ._models import Path, Staged, staged
+from ._models import Model, Path, Staged, is_ir, is_proto, kind, staged
 from ._reports import Difference, Inspection, KernelTrial, Report, read
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
     import torch.onnx
-    from typing_extensions import Unpack
+    from typing_extensions import Literal, Unpack
 
-Model = Union[str, "os.PathLike[str]", "onnx.ModelProto", "torch.onnx.ONNXProgram"]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ApplyOptions(TypedDict, total=False):
-    """The options of apply. Each is the flag of its name of `mojo-patch apply`, whose --help says more."""
+    """The options of apply, match, apply_kernel, apply_model and apply_folder.
 
-    kernels: Union[str, Sequence[str]]  # --include: "auto", "none", or ids as scan_all_kernels gives them
-    target: str  # "mojo" (fused ops), "ort", "onnx", "qnn", "openvino", "ascend", "ascend310p"
-    shape: Dict[str, Union[str, int]]  # for a target: {"input_ids": "1x128"} or {"sequence": 128}
-    backend: str  # devices whose kernels are taken, as in "+CUDA,CPU"
-    only: Sequence[str]  # patterns
+    Each option is the flag of the same name of `mojo-patch apply`, whose --help says more; kernels is --include.
+
+    What to patch:
+        kernels: "auto", "none", or kernel ids, as scan_all_kernels returns them
+        only, skip: names of patterns to take, or to leave out
+        node: a regular expression for the names of the sites' last nodes
+        site: ids of sites, as a report has them
+        patterns: files or folders of more patterns
+        learn: file to write a pattern to for each spelling that no pattern matched
+        inline: functions to inline first: "auto", "all" or "none"
+        plan: file of a plan that match made, and force=True to take it for another file
+    What to write:
+        target: "mojo" (fused ops), "ort", "onnx", "qnn", "openvino", "ascend" or "ascend310p"
+        shape: with a target, fixed shapes: {"input_ids": "1x128"} or {"sequence": 128}
+        backend: devices whose kernels are taken, such as "+CUDA,CPU"
+        html: file for the report as a page
+        external_data_over: put weights of more than this many bytes into a data file
+        crosscheck: read the output with another ONNX reader and compare
+    Decoders:
+        last_logits: compute the logits of the last position only
+        cache: "static", or "static=M" for buffers of M tokens
+        past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
+        mla_cache: keep the latents of DeepSeek's attention in its caches
+        merge_products: make one product of several products of one value
+        quantized: "keep", or "mojo" for products and tables that other tools quantized in blocks
+        activations: with quantized="mojo": "int16", "int8" or "float"
+        accuracy_level: with target="ort": 0 or 4
+    How to check:
+        verify: "off", "distinct" or "all"
+        check_kernels: "auto", "on" or "off"
+        golden: recorded cases that the patched model must reproduce
+        evaluator: run the golden cases in the built-in evaluator
+        keep_failed: keep the output when the golden cases fail
+        require: raise NothingFused if there is nothing to fuse
+    Where things are:
+        assume_available: take kernels for available that are not on this machine
+        allow_missing_weights, allow_links: take models whose weights are absent, or behind links
+        kernels_lib, onnxruntime: paths of the libraries
+    progress: a bar: None where stderr is a terminal, True everywhere, False nowhere
+    """
+
+    kernels: Union[str, Sequence[str]]
+    only: Sequence[str]
     skip: Sequence[str]
-    node: str  # a regular expression
-    site: Sequence[str]  # ids, as a report has them
-    patterns: Sequence[Path]  # files or folders of more patterns
-    learn: Path  # of apply: the file for patterns of blocks that none matched
-    inline: str  # "auto", "all", "none"
-    verify: str  # "off", "distinct", "all"
-    check_kernels: str  # "auto", "on", "off"
+    node: str
+    site: Sequence[str]
+    patterns: Sequence[Path]
+    learn: Path
+    inline: Literal["auto", "all", "none"]
+    plan: Path
+    force: bool
+    target: Literal["mojo", "ort", "onnx", "qnn", "openvino", "ascend", "ascend310p"]
+    shape: Dict[str, Union[str, int]]
+    backend: str
+    html: Path
+    external_data_over: int
+    crosscheck: bool
     last_logits: bool
-    cache: str  # "static" or "static=M": keys and values in buffers, of M tokens
-    past_length: Union[bool, str]  # with cache: the number of tokens in them is an input; "rows": of each sequence
-    mla_cache: bool  # latents of DeepSeek's attention in its caches
-    require: bool  # raises NothingFused where there is nothing to fuse
+    cache: str
+    past_length: Union[bool, Literal["one", "rows"]]
+    mla_cache: bool
+    merge_products: bool
+    quantized: Literal["keep", "mojo"]
+    activations: Literal["int16", "int8", "float"]
+    accuracy_level: int
+    verify: Literal["off", "distinct", "all"]
+    check_kernels: Literal["auto", "on", "off"]
+    golden: Path
+    evaluator: bool
+    keep_failed: bool
+    require: bool
     assume_available: bool
     allow_missing_weights: bool
     allow_links: bool
-    golden: Path  # recorded cases that the patched model must reproduce
-    evaluator: bool
-    keep_failed: bool
-    external_data_over: int  # bytes
     kernels_lib: Path
     onnxruntime: Path
-    progress: Optional[bool]  # a bar: None where stderr is a terminal, True everywhere, False nowhere
+    progress: Optional[bool]
 
 
 class DiffOptions(TypedDict, total=False):
-    """The options of diff. Each is the flag of its name of `mojo-patch diff`, whose --help says more."""
+    """The options of diff.
+
+    Each option is the flag of the same name of `mojo-patch diff`, whose --help says more.
+
+    Inputs:
+        inputs: recorded inputs
+        seed, cases: of random inputs
+        hard: inputs that attention often gets wrong
+        dim: sizes of open dimensions
+    Bounds:
+        atol, rtol: one number, or numbers by output
+        logits: outputs that are logits
+        max_kl, min_top1: for logits
+    Runtime:
+        evaluator: run in the built-in evaluator
+        provider, provider_option, provider_library, provider_only: the execution provider
+        kernels: "auto", "on" or "off"
+        kernels_lib, onnxruntime: paths of the libraries
+        optimize: onnxruntime's level of optimization
+        backend: devices whose kernels are taken
+        threads: of onnxruntime
+    allow_links: take models whose weights are behind links
+    progress: a bar: None where stderr is a terminal, True everywhere, False nowhere
+    """
 
     inputs: Path
     seed: int
     cases: int
-    hard: bool  # inputs that attention is got wrong on
+    hard: bool
     dim: Dict[str, int]
     atol: Union[float, Dict[str, float]]
     rtol: Union[float, Dict[str, float]]
@@ -71,7 +145,7 @@ class DiffOptions(TypedDict, total=False):
     provider_option: Dict[str, str]
     provider_library: Sequence[Path]
     provider_only: bool
-    kernels: str  # "auto", "on", "off"
+    kernels: Literal["auto", "on", "off"]
     kernels_lib: Path
     onnxruntime: Path
     optimize: str
@@ -81,55 +155,88 @@ class DiffOptions(TypedDict, total=False):
     progress: Optional[bool]
 
 
+def _documented(options: Type[Any]) -> Callable[[F], F]:
+    """Adds the description of the options to a function's documentation, where help() shows it."""
+
+    def add(function: F) -> F:
+        lines = (options.__doc__ or "").partition("\n")[2]
+        function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{lines}"
+        return function
+
+    return add
+
+
+@_documented(ApplyOptions)
 def apply(model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOptions]) -> Report:
     """Patches a model and writes it to output; without that, beside the model as NAME.mojo.onnx.
 
-    model is a path, an onnx.ModelProto or what torch.onnx.export returns.
+    model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or what torch.onnx.export returns.
     """
     arguments = flags("apply", options, ApplyOptions)
     if output is not None:
         arguments.append(f"--output={os.fspath(output)}")
-    elif not isinstance(model, (str, os.PathLike)):
-        raise TypeError("apply() needs the output for a model that is no file; apply_model() returns one in memory")
-    with staged(model) as path:
-        return read(Report, run("apply", arguments, [path], options.get("progress")))
+    elif kind(model):
+        raise TypeError("apply() needs an output for a model that is not a file; apply_model() returns one in memory")
+    return _patch("apply", model, arguments, options)
 
 
+@_documented(ApplyOptions)
 def match(model: Model, **options: Unpack[ApplyOptions]) -> Report:
     """Reports what apply would do, and writes nothing."""
-    arguments = flags("match", options, ApplyOptions)
+    return _patch("match", model, flags("match", options, ApplyOptions), options)
+
+
+def _patch(command: str, model: Model, arguments: List[str], options: ApplyOptions) -> Report:
     with staged(model) as path:
-        return read(Report, run("match", arguments, [path], options.get("progress")))
+        data, text = run(command, arguments, [path], options.get("progress"))
+    if kind(model):
+        data["input"]["path"] = kind(model)  # the file was temporary
+    return read(Report, data, text)
 
 
+@_documented(ApplyOptions)
 def apply_kernel(
     kernel: str, model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOptions]
 ) -> Report:
-    """Patches a model for one kernel alone, by its id."""
+    """Patches a model for one kernel only. kernel is its id."""
     options["kernels"] = kernel
     return apply(model, output, **options)
 
 
+M = TypeVar("M", "onnx.ModelProto", "onnx_ir.Model")
+
+
+@_documented(ApplyOptions)
 def apply_model(
-    model: onnx.ModelProto, *, data_folder: Optional[Path] = None, **options: Unpack[ApplyOptions]
-) -> Tuple[onnx.ModelProto, Report]:
-    """Patches a model in memory and returns a new one.
+    model: Union[M, torch.onnx.ONNXProgram], *, data_folder: Optional[Path] = None, **options: Unpack[ApplyOptions]
+) -> Tuple[M, Report]:
+    """Patches a model in memory and returns a new one of the same kind; an onnx.ModelProto for an ONNXProgram.
 
-    data_folder is where weights lie that the model refers to as external data; the new model refers to the same files.
+    data_folder contains the external data that the model refers to. The new model refers to the same files.
     """
+    if is_ir(model):
+        import onnx_ir
+
+        patched, report = apply_model(onnx_ir.to_proto(model), data_folder=data_folder, **options)
+        return onnx_ir.from_proto(patched), report
+    proto = model if is_proto(model) else getattr(model, "model_proto", None)
+    if proto is None:
+        raise TypeError(f"a model in memory is an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
+                        f"not {type(model)}")
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
-        given = Staged(model, folder, data_folder)
-        arguments = flags("apply_model", options, ApplyOptions)
+        given = Staged(proto, folder, data_folder)
         output = os.path.join(folder, "patched.onnx")
-        arguments += [f"--output={output}", "--allow-links"]
-        report = read(Report, run("apply", arguments, [given.path], options.get("progress")))
-        return given.load(output), report
+        arguments = [*flags("apply_model", options, ApplyOptions), f"--output={output}", "--allow-links"]
+        data, text = run("apply", arguments, [given.path], options.get("progress"))
+        data["input"]["path"] = kind(model)
+        return given.load(output), read(Report, data, text)
 
 
+@_documented(ApplyOptions)
 def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) -> Dict[str, Report]:
-    """Patches each model in a folder, as optimum exports it, into another folder, and copies what is beside them.
+    """Patches each model in a folder, as optimum exports it, into another folder, and copies the other files.
 
-    The reports are by the models' paths in the folder.
+    Returns the reports by the models' paths in the folder.
     """
     reports = {}
     for parent, _, names in os.walk(folder):
@@ -143,32 +250,37 @@ def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) ->
             elif not name.startswith(models):  # model.onnx_data, model.onnx.data: the weights are written anew
                 shutil.copyfile(path, os.path.join(target, name))
     if not reports:
-        raise FileNotFoundError(f"{os.fspath(folder)} holds no .onnx file")
+        raise FileNotFoundError(f"{os.fspath(folder)} contains no .onnx file")
     return reports
 
 
+@_documented(DiffOptions)
 def diff(
-    model: Path, other: Optional[Path] = None, *, golden: Optional[Path] = None, **options: Unpack[DiffOptions]
+    model: Model, other: Optional[Model] = None, *, golden: Optional[Path] = None, **options: Unpack[DiffOptions]
 ) -> Difference:
-    """Compares the outputs of two models, or of models with those of golden. What differs does not raise."""
+    """Compares the outputs of two models, or those of models with golden. A difference does not raise."""
     arguments = flags("diff", options, DiffOptions)
     if golden is not None:
         arguments.append(f"--golden={os.fspath(golden)}")
-    models = [os.fspath(m) for m in (model, other) if m is not None]
-    return read(Difference, run("diff", arguments, models, options.get("progress")))
+    with contextlib.ExitStack() as stack:
+        models = [stack.enter_context(staged(m)) for m in (model, other) if m is not None]
+        return read(Difference, *run("diff", arguments, models, options.get("progress")))
 
 
 def inspect(model: Model) -> Inspection:
-    """Reports what is inside a model."""
+    """Reports the contents of a model."""
     with staged(model) as path:
-        return read(Inspection, run("inspect", [], [path]))
+        data, text = run("inspect", [], [path])
+    if kind(model):
+        data["path"] = kind(model)
+    return read(Inspection, data, text)
 
 
 @lru_cache(maxsize=None)
 def scan_all_kernels() -> Dict[str, List[KernelTrial]]:
-    """Tries every kernel that there is, and returns the results by the kernels' ids. It takes seconds, once."""
+    """Tries every kernel and returns the results by the kernels' ids. The first call takes seconds."""
     kernels: Dict[str, List[KernelTrial]] = {}
-    for row in run("kernels", [], [])["kernels"]:
+    for row in run("kernels", [], []).data["kernels"]:
         kernels.setdefault(row["kernel"], []).append(read(KernelTrial, row))
     return kernels
 

@@ -1,4 +1,4 @@
-"""Runs the program mojo-patch, which does the work, and makes exceptions and logs of what it says."""
+"""Runs the program mojo-patch, and turns its messages into exceptions and logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from ._errors import MojoPatchError, failure
 from ._progress import Progress
@@ -23,7 +23,16 @@ log = logging.getLogger("mojo_patch")
 # The oldest onnxruntime that the program runs models with. It looks for another one where this Python's is older.
 _OLDEST_ONNXRUNTIME = (1, 29)
 
-_PREFIX = "mojo-patch: "  # of what the program says when it fails
+_PREFIX = "mojo-patch: "  # of the program's errors
+# How the lines begin that report something that was not done. Indented lines belong to the line before them.
+_WARNING = re.compile(r"(refused|open|missed|variants|warning|kernels not tried)\b")
+
+
+class Output(NamedTuple):
+    """What a command printed: its JSON, and the report for people."""
+
+    data: Any
+    text: str
 
 
 def find_program() -> str:
@@ -67,27 +76,28 @@ def _environment() -> Dict[str, str]:
     return environment
 
 
-def run(name: str, flags: List[str], models: List[str], progress: Optional[bool] = None) -> Any:
-    """Runs a command of the program with --json and returns what it prints.
+def run(name: str, flags: List[str], models: List[str], progress: Optional[bool] = None) -> Output:
+    """Runs a command of the program with --json and returns its output.
 
-    What it says to people is logged. A result that it prints although it fails, such as a comparison that does not
-    pass, is returned; any other failure is raised.
+    The report for people is logged as well, at level WARNING where something was not done. A result that the program
+    prints although it fails, such as a comparison that does not pass, is returned. Any other failure is raised.
     """
     command = [find_program(), name, *flags, "--json", "--progress-lines", "--", *models]
     log.debug("running %s", command)
     errors: List[str] = []
+    lines: List[str] = []
     with Progress(progress) as shown, _started(command) as process:
-        listener = threading.Thread(target=_listen, args=(process.stderr, shown, errors), daemon=True)
+        listener = threading.Thread(target=_listen, args=(process.stderr, shown, errors, lines), daemon=True)
         listener.start()
         assert process.stdout
         printed = process.stdout.read()
         process.wait()
         listener.join()
     if printed and (process.returncode == 0 or not errors):
-        return json.loads(printed)
+        return Output(json.loads(printed), "\n".join(lines))
     if not errors:
         errors = [f"the program ended without a word, with exit code {process.returncode}"]
-    raise failure("\n".join(errors), process.returncode)
+    raise failure("\n".join(errors), process.returncode, models)
 
 
 @contextlib.contextmanager
@@ -131,8 +141,9 @@ class _HeldInterrupt:
                 signal.raise_signal(signal.SIGINT)
 
 
-def _listen(stderr: Any, shown: Progress, errors: List[str]) -> None:
-    """Sorts the lines of the program's stderr into progress, the error that ends it, and logs."""
+def _listen(stderr: Any, shown: Progress, errors: List[str], lines: List[str]) -> None:
+    """Sorts the lines of the program's stderr into progress, the error that ends it, and the report."""
+    level = logging.INFO
     for line in stderr:
         line = line.rstrip("\r\n")
         step = re.match(r"progress (\d+) (\d+) (.*)", line)
@@ -141,7 +152,10 @@ def _listen(stderr: Any, shown: Progress, errors: List[str]) -> None:
         elif errors or line.startswith(_PREFIX):
             errors.append(line[len(_PREFIX) :] if not errors else line)
         else:
-            log.info("%s", line)
+            lines.append(line)
+            if not line.startswith(" "):
+                level = logging.WARNING if _WARNING.match(line) else logging.INFO
+            log.log(level, "%s", line)
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Optional, TypedDict
 
-from ._apply import Model, flags
+from ._apply import flags
 from ._command import run
-from ._models import Path, staged
+from ._models import Model, Path, staged
 from ._reports import GenAIFolder, TritonModel, read
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def export_genai(model: Model, output: Path, tokenizer: Path, **options: Unpack[
     arguments = flags("export_genai", options, GenAIOptions)
     arguments += [f"--output={os.fspath(output)}", f"--tokenizer={os.fspath(tokenizer)}"]
     with staged(model) as path:
-        return read(GenAIFolder, run("export", ["genai", *arguments], [path], options.get("progress")))
+        return read(GenAIFolder, run("export", ["genai", *arguments], [path], options.get("progress")).data)
 
 
 def export_triton(model: Model, repository: Path, **options: Unpack[TritonOptions]) -> TritonModel:
     """Writes a model into a repository of Triton Inference Server."""
     arguments = [*flags("export_triton", options, TritonOptions), f"--output={os.fspath(repository)}"]
     with staged(model) as path:
-        return read(TritonModel, run("export", ["triton", *arguments], [path], options.get("progress")))
+        return read(TritonModel, run("export", ["triton", *arguments], [path], options.get("progress")).data)

@@ -12,29 +12,61 @@ from ._errors import MojoPatchError
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
+    import torch.onnx
 
 Path = Union[str, "os.PathLike[str]"]
+Model = Union[Path, bytes, "onnx.ModelProto", "onnx_ir.Model", "torch.onnx.ONNXProgram"]
 
-# A tensor of more bytes is written beside the graph: protobuf serialises no more than 2 GB.
+MOST_BYTES = 2**31 - 1  # the most that protobuf serializes
+
+# A tensor of more bytes is written beside the graph.
 _EXTERNAL_OVER = 1024
 _ALIGNMENT = 4096  # of such tensors, as in what onnx writes
 
 
+def is_proto(model: Any) -> bool:
+    """Reports whether a model is an onnx.ModelProto."""
+    return hasattr(model, "graph") and hasattr(model, "SerializeToString")
+
+
+def is_ir(model: Any) -> bool:
+    """Reports whether a model is an onnx_ir.Model."""
+    return hasattr(model, "graph") and hasattr(model, "opset_imports")
+
+
 @contextlib.contextmanager
 def staged(model: Any) -> Iterator[str]:
-    """Gives the path of a model: its own, or that of a temporary file with a ModelProto or an ONNXProgram in it."""
+    """Yields the path of a model: its own, or that of a temporary file that holds it."""
     if isinstance(model, (str, os.PathLike)):
         yield os.fspath(model)
         return
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
-        if hasattr(model, "graph") and hasattr(model, "SerializeToString"):
-            yield Staged(model, folder).path
+        path = os.path.join(folder, "model.onnx")
+        if isinstance(model, bytes):
+            with open(path, "wb") as f:
+                f.write(model)
+        elif is_proto(model) and model.ByteSize() < MOST_BYTES:
+            with open(path, "wb") as f:
+                f.write(model.SerializeToString())
+        elif is_proto(model):
+            Staged(model, folder)
+        elif is_ir(model):
+            import onnx_ir
+
+            size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+            onnx_ir.save(model, path, external_data="model.onnx.data" if size > MOST_BYTES // 2 else None)
         elif hasattr(model, "model_proto") and hasattr(model, "save"):  # torch.onnx.ONNXProgram
-            path = os.path.join(folder, "model.onnx")
-            model.save(path, external_data=True)
-            yield path
+            model.save(path)
         else:
-            raise TypeError(f"a model is a path, an onnx.ModelProto or a torch.onnx.ONNXProgram, not {type(model)}")
+            raise TypeError("a model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a "
+                            f"torch.onnx.ONNXProgram, not {type(model)}")
+        yield path
+
+
+def kind(model: Any) -> str:
+    """Returns the name of a model that is not a file, such as "<ModelProto>", and "" for a path."""
+    return "" if isinstance(model, (str, os.PathLike)) else f"<{type(model).__name__}>"
 
 
 class Staged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from types import TracebackType
 from typing import Any, Optional, Type
 
@@ -35,7 +36,9 @@ class Progress:
         if self._wanted is False or (self._wanted is None and not (sys.stderr and sys.stderr.isatty())):
             return False
         try:
-            from tqdm.auto import tqdm
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # in notebooks without ipywidgets, where tqdm then prints text
+                from tqdm.auto import tqdm
         except ImportError:
             return False
         return tqdm(total=total, desc=what, leave=False)

@@ -1,18 +1,25 @@
-"""What the program reports, as dataclasses: the fields are those of its JSON."""
+"""The program's reports as dataclasses. The fields are those of its JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import html
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast, get_type_hints
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Type, TypeVar, Union, cast, get_type_hints
 
 T = TypeVar("T")
 
 
-def read(kind: Type[T], data: Dict[str, Any]) -> T:
-    """Makes a report of what the program printed. What a newer program adds is left out."""
+def read(kind: Type[T], data: Dict[str, Any], text: str = "") -> T:
+    """Returns a report made of the program's JSON. Fields that a newer program adds are left out.
+
+    text is the report for people, which the program prints beside the JSON.
+    """
     values = {name: _value(hint, data[name]) for name, hint in _fields(cast(Any, kind)).items() if name in data}
-    return kind(**values)
+    report = kind(**values)
+    if isinstance(report, Printed):
+        object.__setattr__(report, "_text", text)
+    return report
 
 
 @lru_cache(maxsize=None)
@@ -33,6 +40,49 @@ def _value(hint: Any, value: Any) -> Any:
     if hint is float:
         return float(value)  # NaN and infinities are strings in JSON
     return read(hint, value) if hasattr(hint, "__dataclass_fields__") else value
+
+
+def _name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+class Printed:
+    """A report that notebooks and terminals show in short form."""
+
+    _text = ""
+
+    def summary(self) -> str:
+        """Returns the report in a few words."""
+        raise NotImplementedError
+
+    def table(self) -> List[Sequence[object]]:
+        """Returns the rows of the table that a notebook shows. The first row has the headings."""
+        raise NotImplementedError
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns the report as the dictionaries and lists of its JSON."""
+        return asdict(cast(Any, self))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.summary()}>"
+
+    def __str__(self) -> str:
+        """Returns the text that the command prints for people, or else the summary and the table."""
+        if self._text:
+            return self._text
+        rows = [[str(c) for c in row] for row in self.table()]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows]
+        return "\n".join([self.summary(), *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [_row("th" if i == 0 else "td", cells) for i, cells in enumerate(self.table())]
+        return f"<p>{html.escape(self.summary())}</p><table>{''.join(rows)}</table>"
+
+
+def _row(tag: str, cells: Iterable[object]) -> str:
+    inner = "".join(f'<{tag} style="text-align: left">{html.escape(str(c))}</{tag}>' for c in cells)
+    return f"<tr>{inner}</tr>"
 
 
 @dataclass(frozen=True)
@@ -227,9 +277,9 @@ class Times:
     inline: float = 0
 
 
-@dataclass(frozen=True)
-class Report:
-    """What apply found in a model, and what became of it."""
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
+    """The blocks that apply found in a model, and what it did with them."""
 
     schema: int
     input: ModelFile
@@ -261,13 +311,39 @@ class Report:
 
     @property
     def fused(self) -> int:
-        """How many sites were replaced."""
+        """The number of sites that were replaced."""
         return sum(s.status == "fused" for s in self.sites)
 
     @property
     def refused(self) -> int:
-        """How many sites were found and left as they were."""
+        """The number of sites that failed a check and stayed as they were."""
         return sum(s.status == "refused" for s in self.sites)
+
+    @property
+    def left(self) -> List[Site]:
+        """The sites that stayed as they were: refused, open (the target has no such op) or missed (nearly a match)."""
+        return [s for s in self.sites if s.status != "fused"]
+
+    def summary(self) -> str:
+        """Returns the report in a few words."""
+        nodes = f"{self.input.nodes} nodes"
+        if self.output is not None:
+            nodes = f"{self.input.nodes} \N{RIGHTWARDS ARROW} {self.output.nodes} nodes"
+        parts = [nodes, f"{self.fused} fused", f"{self.refused} refused"]
+        others = len(self.left) - self.refused
+        if others:
+            parts.append(f"{others} left")
+        return f"{_name(self.input.path)}: {', '.join(parts)}"
+
+    def table(self) -> List[Sequence[object]]:
+        """Returns the number of sites of each pattern, and the reasons why sites were left."""
+        rows: List[Sequence[object]] = [("pattern", "found", "fused", "why others stayed")]
+        for p in self.patterns:
+            left = [s for s in self.left if s.pattern == p.name]
+            if p.found or left:
+                reasons = dict.fromkeys(f"{s.status}: {s.reason}" for s in left)
+                rows.append((p.name, p.found, p.fused, "; ".join(reasons)))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -359,13 +435,36 @@ class Comparison:
     backend: str = ""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What diff found: a comparison for each model that was compared."""
+@dataclass(frozen=True, repr=False)
+class Difference(Printed):
+    """The result of diff: a comparison for each model that was compared."""
 
     schema: int
     passed: bool
     comparisons: List[Comparison]
+
+    def summary(self) -> str:
+        """Returns the result in a few words."""
+        cases = [c for comparison in self.comparisons for c in comparison.cases]
+        outputs = [o for c in cases for o in c.outputs]
+        worst = max(outputs, key=lambda o: o.max_abs, default=None)
+        parts = ["passed" if self.passed else "FAILED", f"{len(cases)} case{'s' if len(cases) != 1 else ''}"]
+        if worst is not None:
+            parts.append(f"greatest difference {worst.max_abs:.3g} ({worst.name})")
+        return ", ".join(parts)
+
+    def table(self) -> List[Sequence[object]]:
+        """Returns a row for each output of each case."""
+        rows: List[Sequence[object]] = [("model", "case", "output", "type", "max abs", "max rel", "result")]
+        for comparison in self.comparisons:
+            for case in comparison.cases:
+                if case.error:
+                    rows.append((_name(comparison.model), case.case, "", "", "", "", case.error))
+                for o in case.outputs:
+                    result = "passed" if o.passed else "FAILED"
+                    rows.append((_name(comparison.model), case.case, o.name, o.dtype, f"{o.max_abs:.3g}",
+                                 f"{o.max_rel:.3g}", result))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -407,9 +506,9 @@ class Warning:
     mended: bool
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """What is inside a model."""
+@dataclass(frozen=True, repr=False)
+class Inspection(Printed):
+    """The contents of a model."""
 
     schema: int
     path: str
@@ -432,6 +531,16 @@ class Inspection:
     raised: Optional[Opset] = None
     inlined: Optional[Inlined] = None
     warnings: List[Warning] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """Returns the contents in a few words."""
+        found = sum(p.found for p in self.patterns)
+        return (f"{_name(self.path)}: {self.nodes} nodes, opset {self.opsets.get('ai.onnx', '?')}, "
+                f"{self.parameters:,} parameters, {found} blocks found")
+
+    def table(self) -> List[Sequence[object]]:
+        """Returns the number of nodes of each op."""
+        return [("op", "nodes"), *sorted(self.ops.items(), key=lambda item: (-item[1], item[0]))]
 
 
 @dataclass(frozen=True)

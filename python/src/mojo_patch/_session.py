@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, MutableMapping, Optional, Sequence, Tuple, Union
+from weakref import WeakKeyDictionary
 
-from ._errors import NotInstalled
+from ._errors import MojoPatchError, NotInstalled
 from ._libraries import find_library, get_library_path
-from ._models import staged
+from ._models import MOST_BYTES, Model, is_proto, staged
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
 
 log = logging.getLogger("mojo_patch")
 
+# The library that session() has registered in a caller's SessionOptions. onnxruntime refuses a second registration.
+_registered: MutableMapping[Any, str] = WeakKeyDictionary()
+
 Provider = Union[str, Tuple[str, Dict[Any, Any]]]
 
 _CUDA = "CUDAExecutionProvider"
-_MOST_BYTES = 2**31 - 1  # that protobuf serialises
 
 
 def session(
-    model: Union[str, os.PathLike[str], bytes, onnx.ModelProto],
+    model: Model,
     sess_options: Optional[onnxruntime.SessionOptions] = None,
     providers: Optional[Sequence[Provider]] = None,
     provider_options: Optional[Sequence[Dict[Any, Any]]] = None,
     **others: Any,
 ) -> onnxruntime.InferenceSession:
-    """Opens a model in onnxruntime with the kernels registered; the arguments are those of InferenceSession.
+    """Opens a model in onnxruntime with the kernels registered. The arguments are those of InferenceSession.
 
-    Without providers, they are CUDA's and the CPU's as far as this onnxruntime has them.
+    One sess_options may serve several sessions. Without providers, CUDA's and the CPU's are used, as far as this
+    onnxruntime has them.
     """
     try:
         import onnxruntime
@@ -44,21 +46,33 @@ def session(
     options = sess_options or onnxruntime.SessionOptions()
     library = _library([p if isinstance(p, str) else p[0] for p in providers])
     if library:
-        options.register_custom_ops_library(library)
+        if _registered.get(options) is None:
+            options.register_custom_ops_library(library)
+            _registered[options] = library
     others.update(sess_options=options, providers=providers, provider_options=provider_options)
-    open_ = partial(onnxruntime.InferenceSession, **others)
-    if isinstance(model, (str, os.PathLike)):
-        return open_(os.fspath(model))
+    try:
+        return _open(model, partial(onnxruntime.InferenceSession, **others))
+    except Exception as e:  # onnxruntime's Fail, which has no public name
+        if "Domain already set" not in str(e):
+            raise
+        raise MojoPatchError(
+            "sess_options had the kernels registered before session() registered them: make new SessionOptions, and "
+            "either leave register_custom_ops_library out or open the model with onnxruntime.InferenceSession"
+        ) from e
+
+
+def _open(model: Model, make: Callable[[Union[str, bytes]], onnxruntime.InferenceSession]) -> Any:
     if isinstance(model, bytes):
-        return open_(model)
-    if model.ByteSize() < _MOST_BYTES:
-        return open_(model.SerializeToString())
+        return make(model)
+    proto: Any = model if is_proto(model) else None
+    if proto is not None and proto.ByteSize() < MOST_BYTES:
+        return make(proto.SerializeToString())
     with staged(model) as path:
-        return open_(path)
+        return make(path)
 
 
 def _library(providers: List[str]) -> Optional[str]:
-    """Chooses the library for the first provider. What it has no kernels for runs on the definitions in the model."""
+    """Returns the library for the first provider. Ops without a kernel run on their definitions in the model."""
     if not providers or providers[0] == "CPUExecutionProvider":
         return get_library_path("cpu")
     if providers[0] == _CUDA:
