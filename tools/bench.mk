@@ -21,7 +21,7 @@ bench-attention: all $(VENV)/.installed ## time attention over the floor and onn
 	for t in 1 2; do \
 		$(VENV)/bin/python fused/kernels/bench/compare_attention.py $(LIBRARY) --threads $$t || exit 1; done
 
-freeze: all $(FETCHED) ## compare what every mode writes for the bundled models, and those of ZOO, with the recorded digests
+freeze: all $(FETCHED) ## ZOO=DIR: compare what every mode writes with the record; WRITE=1 records it
 	@$(TEST_ENV) $(GO) run ./bench/freeze $(if $(WRITE),-write) models $(if $(ZOO),"$(abspath $(ZOO))")
 
 bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs

@@ -1,6 +1,6 @@
-// Command freeze records what mojo-patch writes, so that a change of the code that should change no output can show that
-// it does not. It runs every mode of the command line on every model, and writes for each run the digests of the files
-// and of the JSON report.
+// Command freeze records what mojo-patch writes, so that a change of the code that should change no output can prove
+// it. It runs every mode of the command line on every model, and writes for each run the digests of the files and of
+// the JSON report.
 //
 //	go run ./bench/freeze [-write] [-table FILE] [-tool FILE] [-jobs N] [-only REGEXP] DIR…
 //
@@ -109,7 +109,8 @@ func find(dirs []string, pick *regexp.Regexp) ([]model, error) {
 // build compiles the program with a version that stays the same, because patched models carry it.
 func build(dir string) (string, error) {
 	tool := filepath.Join(dir, "mojo-patch")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=freeze", "-o", tool, "./cmd/mojo-patch")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=freeze", "-o", tool,
+		"./cmd/mojo-patch")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd, err, text)
 	}

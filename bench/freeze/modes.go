@@ -72,7 +72,8 @@ func (f *freezer) model(m model) (row, error) {
 		if err := os.Mkdir(out, 0o755); err != nil {
 			return nil, err
 		}
-		if r[mode.name], err = f.digest(mode, m.path, out, filepath.Join(dir, "default", "out.onnx"), shapes); err != nil {
+		patched := filepath.Join(dir, "default", "out.onnx")
+		if r[mode.name], err = f.digest(mode, m.path, out, patched, shapes); err != nil {
 			return nil, fmt.Errorf("%s: %w", mode.name, err)
 		}
 	}

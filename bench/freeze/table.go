@@ -32,7 +32,8 @@ func readTable(file string) (table, error) {
 		case names == nil:
 			names = fields[1:]
 		case len(fields) != len(names)+1:
-			return t, fmt.Errorf("%s: the line of %s has %d digests instead of %d", file, fields[0], len(fields)-1, len(names))
+			return t, fmt.Errorf("%s: the line of %s has %d digests instead of %d", file, fields[0], len(fields)-1,
+				len(names))
 		default:
 			r := row{}
 			for i, n := range names {
@@ -46,7 +47,8 @@ func readTable(file string) (table, error) {
 
 func (t table) write(file string) error {
 	var b strings.Builder
-	b.WriteString("# make freeze writes and compares this table: [exit code:]digest of the files:digest of the report\nmodel")
+	b.WriteString("# make freeze writes and compares this table: [exit code:]digest of files:digest of the report\n")
+	b.WriteString("model")
 	for _, m := range modes() {
 		b.WriteString(" " + m.name)
 	}
