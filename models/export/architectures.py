@@ -26,9 +26,10 @@ _COMMON = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-_WINDOWED = dict(sliding_window=8, query_pre_attn_scalar=HEAD_DIM, head_dim=HEAD_DIM)
-_FEW_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
 _SMALL = dict(hidden_size=32, intermediate_size=48)
+_SMALL_HEADS = dict(_SMALL, head_dim=HEAD_DIM)
+_WINDOWED = dict(_SMALL_HEADS, sliding_window=8, query_pre_attn_scalar=HEAD_DIM)
+_FEW_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
 _MAMBA = dict(_SMALL, head_dim=HEAD_DIM, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_chunk_size=8)
 # DeepSeek's latent attention: 8 channels of a head are rotated, 16 are not.
 _LATENT = dict(
@@ -77,6 +78,7 @@ class Architecture:
 
 ARCHITECTURES = {
     "llama": Architecture("LlamaConfig", "LlamaForCausalLM"),
+    "llamasmall": Architecture("LlamaConfig", "LlamaForCausalLM", _SMALL_HEADS),
     "mistral": Architecture("MistralConfig", "MistralForCausalLM", dict(sliding_window=8, head_dim=HEAD_DIM)),
     "qwen2": Architecture("Qwen2Config", "Qwen2ForCausalLM"),
     "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", dict(head_dim=HEAD_DIM)),
@@ -86,16 +88,20 @@ ARCHITECTURES = {
         "Gemma3ForCausalLM",
         dict(_WINDOWED, layer_types=["sliding_attention", "full_attention"]),
     ),
-    "cohere": Architecture("CohereConfig", "CohereForCausalLM", dict(use_qk_norm=False)),
-    "mixtral": Architecture("MixtralConfig", "MixtralForCausalLM", _FEW_EXPERTS),
+    "cohere": Architecture("CohereConfig", "CohereForCausalLM", dict(_SMALL, use_qk_norm=False)),
+    "mixtral": Architecture(
+        "MixtralConfig",
+        "MixtralForCausalLM",
+        _SMALL_HEADS | _FEW_EXPERTS | dict(intermediate_size=64),  # whole blocks of 32
+    ),
     "qwen3moe": Architecture(
         "Qwen3MoeConfig",
         "Qwen3MoeForCausalLM",
         dict(
-            head_dim=HEAD_DIM,
+            _SMALL_HEADS,
             num_experts=8,
             num_experts_per_tok=2,
-            moe_intermediate_size=32,
+            moe_intermediate_size=16,
             decoder_sparse_step=1,
             norm_topk_prob=True,
         ),
@@ -104,11 +110,11 @@ ARCHITECTURES = {
     "gptoss": Architecture(
         "GptOssConfig",
         "GptOssForCausalLM",
-        _SMALL
+        _SMALL_HEADS
         | _FEW_EXPERTS
-        | dict(head_dim=HEAD_DIM, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
+        | dict(sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
     ),
-    "glm": Architecture("GlmConfig", "GlmForCausalLM", _SMALL | dict(head_dim=HEAD_DIM)),
+    "glm": Architecture("GlmConfig", "GlmForCausalLM", _SMALL_HEADS),
     "deepseek2": Architecture(
         "DeepseekV2Config",
         "DeepseekV2ForCausalLM",
