@@ -53,9 +53,23 @@ func (f *finder) findAttention(d *goForm, added attention.Masks) []*Match {
 	return found
 }
 
-// joinAttention makes a match of a site; nil where a match of another pattern reaches across its border. matches are
-// those of other patterns by their roots.
+// joinAttention makes a match of a site, with its smaller readings; nil where a match of another pattern reaches across
+// its border. matches are those of other patterns by their roots.
 func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.Node][]*Match) *Match {
+	m := f.attentionMatch(d, s, matches)
+	if m != nil && s.Smaller != nil {
+		m.Smaller = func() *Match {
+			if smaller := s.Smaller(); smaller != nil {
+				return f.joinAttention(d, smaller, matches)
+			}
+			return nil
+		}
+	}
+	return m
+}
+
+// attentionMatch is joinAttention without smaller readings.
+func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.Node][]*Match) *Match {
 	nodes := s.Nodes
 	r := f.newReplacement(d, s.Y.Producer)
 	for _, root := range nodes {

@@ -48,6 +48,10 @@ type Match struct {
 	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a
 	// whole.
 	Parts []*Match
+	// Smaller returns the next smaller reading of the same block, for when this match is refused: the same main
+	// output from fewer nodes. It is nil, or returns nil, where there is no other reading. It may be called as long
+	// as the graph is not changed.
+	Smaller func() *Match
 	// Attributes are the attributes of the main op.
 	Attributes []*onnx.Attribute
 }

@@ -106,6 +106,9 @@ func (c *cacheChange) report() *CacheReport {
 		r.LengthFrom = c.total.input.Name
 	}
 	for _, s := range c.sites {
+		if s.writer != nil {
+			continue
+		}
 		for k, v := range s.past {
 			r.Inputs = append(r.Inputs, v.Name)
 			r.BytesPerToken += s.heads * s.width[k] * int64(c.facts.DataType(v).Bits()) / 8
@@ -147,6 +150,21 @@ type cacheSite struct {
 	past, present []*onnx.Value
 	heads         int64
 	width         []int64
+	writer        *cacheSite // of the caches that the node reads; nil where it writes them itself
+}
+
+func newCacheSite(n *onnx.Node, op *cachedOp, writer *cacheSite) *cacheSite {
+	caches := len(op.pasts)
+	return &cacheSite{node: n, op: op, past: make([]*onnx.Value, caches), present: make([]*onnx.Value, caches),
+		width: make([]int64, caches), writer: writer}
+}
+
+// writing is the node that writes the caches of the site.
+func (s *cacheSite) writing() *onnx.Node {
+	if s.writer != nil {
+		return s.writer.node
+	}
+	return s.node
 }
 
 // cachedOp is a fused op with caches, by the numbers of inputs. Presents are its outputs behind the first, in the order

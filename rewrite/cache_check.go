@@ -54,14 +54,16 @@ func (c *cacheChange) checkSite(s *cacheSite, site fused.Site) error {
 	}
 	before := reference.NewForOpset(site.Opset, c.model.Functions, reference.Options{})
 	after := reference.NewForOpset(site.Opset, []*onnx.Function{f}, reference.Options{})
+	grown := *s.node
+	grown.Outputs = s.writing().Outputs
 	node := &onnx.Node{Domain: fused.Domain, OpType: s.op.name, Overload: f.Overload, Attributes: s.node.Attributes,
-		Outputs: s.node.Outputs}
+		Outputs: grown.Outputs}
 	for i, t := range c.trials() {
 		in, err := c.trialInputs(s, site, t, i)
 		if err != nil {
 			return err
 		}
-		want, err := before.Op(s.node, in)
+		want, err := before.Op(&grown, in)
 		if err != nil {
 			return &evalError{err}
 		}

@@ -32,16 +32,21 @@ func (c *cacheChange) find() error {
 			case s.graph != c.model.Graph:
 				return fmt.Errorf("node %q stands in a branch or a loop (%s)", nodeName(n), s.place)
 			}
-			caches := len(op.pasts)
-			c.sites = append(c.sites, &cacheSite{node: n, op: op, past: make([]*onnx.Value, caches),
-				present: make([]*onnx.Value, caches), width: make([]int64, caches)})
+			c.sites = append(c.sites, newCacheSite(n, op, nil))
 		}
 	}
 	if c.sites == nil {
+		for _, v := range c.model.Graph.Inputs {
+			if join := c.joining(v); join != nil {
+				return fmt.Errorf("there is no mojo.Attention with a cache: %w", c.unfused(v, join))
+			}
+		}
 		return errors.New("there is no mojo.Attention with a cache, which inputs and outputs of the model hold")
 	}
-	if err := c.passCopies(); err != nil {
-		return err
+	for _, step := range []func() error{c.passCopies, c.share} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	for _, s := range c.sites {
 		for k := range s.past {
@@ -99,7 +104,7 @@ func (c *cacheChange) passCopies() error {
 
 // buffer looks at one of the caches of a site.
 func (c *cacheChange) buffer(s *cacheSite, k int) error {
-	past, present := s.node.Input(s.op.pasts[k]), s.node.OutputValue(1+k)
+	past, present := s.node.Input(s.op.pasts[k]), s.writing().OutputValue(1+k)
 	if !past.IsInput || past.Const != nil {
 		return fmt.Errorf("%q, the past of node %q, is no input of the model", past.Name, nodeName(s.node))
 	}
@@ -192,14 +197,20 @@ func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
 
 // checkReaders finds who reads the caches besides attention. A length is given to them as it was; no more can be.
 func (c *cacheChange) checkReaders() error {
-	buffers := map[*onnx.Value]bool{}
+	buffers, attention := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
 	for _, s := range c.sites {
+		attention[s.node] = true
+	}
+	for _, s := range c.sites {
+		if s.writer != nil {
+			continue
+		}
 		for k := range s.past {
 			buffers[s.past[k]], buffers[s.present[k]] = true, true
 			for _, v := range []*onnx.Value{s.past[k], s.present[k]} {
 				for _, use := range v.Uses() {
 					switch n := use.Node; {
-					case n == s.node:
+					case attention[n]:
 					case !n.Is("Shape"):
 						return fmt.Errorf("node %q (%s) reads %q as well, and would read rows of the buffer that hold "+
 							"nothing", nodeName(n), n.OpType, v.Name)
@@ -211,6 +222,9 @@ func (c *cacheChange) checkReaders() error {
 		}
 	}
 	for _, v := range c.model.Graph.Inputs {
+		if join := c.joining(v); !buffers[v] && join != nil {
+			return fmt.Errorf("%w, and all caches have to be buffers", c.unfused(v, join))
+		}
 		if !buffers[v] && c.isCache(v) {
 			return fmt.Errorf("input %q is a cache of no fused attention, and all caches have to be", v.Name)
 		}
@@ -274,7 +288,7 @@ func (c *cacheChange) isKeyValid(use onnx.Use) bool {
 	return slices.ContainsFunc(c.sites, isSite)
 }
 
-// isCache reports whether an input has the length of the caches, or is joined with something to an output.
+// isCache reports whether an input has the length of the caches.
 func (c *cacheChange) isCache(v *onnx.Value) bool {
 	rank, ok := c.facts.Rank(v)
 	if !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {
@@ -289,7 +303,5 @@ func (c *cacheChange) isCache(v *onnx.Value) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
-		return u.Node.Is("Concat") && u.Node.Outputs[0].IsOutput()
-	})
+	return false
 }

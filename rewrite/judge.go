@@ -124,8 +124,8 @@ func (a *applier) keeps(s *scope, m *patterns.Match) bool {
 	return c.keepPattern(m.Pattern) && c.keepNode(m.Root) && (c.sites == nil || c.sites[s.id(m)])
 }
 
-// judge examines one match, writes its line of the report, and returns the candidate to replace, nil when there is
-// none.
+// judge examines one match and, where it is refused, its smaller readings in turn. It writes one line of the report,
+// and returns the candidate to replace, nil when there is none.
 func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate {
 	count := a.report.pattern(m.Pattern)
 	count.Found++
@@ -137,28 +137,17 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	if !asked || !a.keeps(s, m) {
 		return nil
 	}
-	site := SiteReport{ID: s.id(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
-		Node: nodeName(m.Root), Status: Fused}
-	delete(a.asked, site.ID)
-	c, err := a.examine(s, m)
-	for _, v := range m.Inputs {
-		site.Types = append(site.Types, a.facts.DataType(v).String())
-	}
-	if err == nil {
-		err = a.keepExperts(c)
-	}
-	if err == nil {
-		if err = a.checkRouter(s, m, check); err == nil {
-			site.Check, err = check.check(c)
+	c, site, err := a.attempt(s, m, check)
+	for largest := m; err != nil && m.Smaller != nil; {
+		if m = m.Smaller(); m == nil {
+			m = largest
+			break
 		}
-	}
-	if err == nil {
-		c.constants = a.fold(c)
-		err = a.takeExperts(c)
-	}
-	if a.config.unverified && errors.Is(err, onnx.ErrMissingData) {
-		site.Check, err = nil, nil
-		a.report.Unverified++
+		smaller, line, why := a.attempt(s, m, check)
+		if why == nil || codeOf(why) != codeOf(err) { // else the line of the larger one says it of both
+			site, err = line, why
+		}
+		c = smaller
 	}
 	if err != nil {
 		if site.explain(err); site.Status == Open {
@@ -185,6 +174,42 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	}
 	a.report.Sites = append(a.report.Sites, site)
 	return c
+}
+
+// codeOf is the code of the reason that an error holds, "" for none.
+func codeOf(err error) reason.Code {
+	if r := reason.As(err); r != nil {
+		return r.Code
+	}
+	return ""
+}
+
+// attempt examines and checks one reading of a site. The error is the reason to refuse it.
+func (a *applier) attempt(s *scope, m *patterns.Match, check *checker) (*candidate, SiteReport, error) {
+	site := SiteReport{ID: s.id(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
+		Node: nodeName(m.Root), Status: Fused}
+	delete(a.asked, site.ID)
+	c, err := a.examine(s, m)
+	for _, v := range m.Inputs {
+		site.Types = append(site.Types, a.facts.DataType(v).String())
+	}
+	if err == nil {
+		err = a.keepExperts(c)
+	}
+	if err == nil {
+		if err = a.checkRouter(s, m, check); err == nil {
+			site.Check, err = check.check(c)
+		}
+	}
+	if err == nil {
+		c.constants = a.fold(c)
+		err = a.takeExperts(c)
+	}
+	if a.config.unverified && errors.Is(err, onnx.ErrMissingData) {
+		site.Check, err = nil, nil
+		a.report.Unverified++
+	}
+	return c, site, err
 }
 
 // examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are

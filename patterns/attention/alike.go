@@ -15,9 +15,8 @@ import (
 
 // alike are the blocks that were read, by their form.
 type alike struct {
-	g      *match.View
-	asBias Masks // as of Find
-	read   map[string]*reading
+	g    *match.View
+	read map[string]*reading
 	// masks are those of all blocks, of which no two are the same.
 	masks []*onnx.Value
 }
@@ -29,17 +28,17 @@ type reading struct {
 	why    *reason.Reason
 }
 
-// of returns what is known of a block of the same form, with its values.
-func (a *alike) of(r *region) (*Site, *reason.Reason) {
+// of reads a block in the given way. A block of the same form as one that was read is that one with its own values.
+func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
 	f := &form{alike: a, region: r, dense: denseValues(a.g), places: map[*onnx.Value]int{}}
 	f.write()
-	key := f.String()
+	key := fmt.Sprint(w, f.String())
 	if f.unclear {
-		return read(a.g, r, a.asBias)
+		return read(a.g, r, w)
 	}
 	known := a.read[key]
 	if known == nil {
-		site, why := read(a.g, r, a.asBias)
+		site, why := read(a.g, r, w)
 		a.read[key] = &reading{f.values, site, why}
 		return site, why
 	}

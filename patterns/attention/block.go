@@ -42,6 +42,10 @@ type Site struct {
 	Anchor           *onnx.Node
 	Nodes            []*onnx.Node
 
+	// Smaller reads the block as a smaller site, for when this one is refused. It is nil, or returns nil, where the
+	// block has no such reading. It may be called as long as the graph is not changed.
+	Smaller func() *Site
+
 	queriesAt int // the input of the first product that Q comes to
 }
 
@@ -49,12 +53,11 @@ type Site struct {
 type block struct {
 	*region
 	arrangement
+	way
 	g        *match.View
 	lab      *lab
-	asBias   Masks // as of Find
-	repeated bool  // keys have a head for each of queries, as the model has repeated them
-	joined   bool  // a cache and what is behind it are the keys and values, as the model has joined them
-	factors  bool  // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
+	repeated bool // keys have a head for each of queries, as the model has repeated them
+	factors  bool // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
 	keyHeads int
 	site     *Site
 	scale    float64 // of the scores that the first product gives
@@ -77,15 +80,21 @@ type block struct {
 	hasNumbers bool // findBiases found masks that hold more than what is seen
 }
 
+// way selects one of the readings that a block may have.
+type way struct {
+	asBias Masks // as of Find
+	joined bool  // the keys and values are a cache and the new rows, as the model has joined them
+}
+
 // read finds out what a region computes: with the first arrangement of its scores that the nodes are attention in.
-func read(g *match.View, r *region, added Masks) (*Site, *reason.Reason) {
+func read(g *match.View, r *region, w way) (*Site, *reason.Reason) {
 	list := []arrangement{{}}
 	if r.op == nil {
 		list = arrangements(g, r)
 	}
 	var first *reason.Reason
 	for _, a := range list {
-		site, weighs, why := readAs(g, r, a, added)
+		site, weighs, why := readAs(g, r, a, w)
 		if why == nil {
 			return site, nil
 		}
@@ -103,11 +112,10 @@ func read(g *match.View, r *region, added Masks) (*Site, *reason.Reason) {
 }
 
 // readAs is read with one arrangement of the scores; weighs is true where the weights are a softmax of them.
-func readAs(g *match.View, r *region, a arrangement, added Masks) (site *Site, weighs bool, why *reason.Reason) {
-	b := &block{region: r, arrangement: a, g: g, asBias: added}
+func readAs(g *match.View, r *region, a arrangement, w way) (site *Site, weighs bool, why *reason.Reason) {
+	b := &block{region: r, arrangement: a, g: g, way: w}
 	try := func(change func(b *block)) {
-		next := &block{region: r, arrangement: a, g: g, asBias: added, repeated: b.repeated, joined: b.joined,
-			factors: b.factors}
+		next := &block{region: r, arrangement: a, g: g, way: b.way, repeated: b.repeated, factors: b.factors}
 		change(next)
 		if other := next.read(); why == nil || other == nil {
 			b, why = next, other

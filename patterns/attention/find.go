@@ -26,39 +26,82 @@ const (
 
 // Find finds the blocks of a graph.
 func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
-	known := &alike{g: g, asBias: added, read: map[string]*reading{}}
-	seen := map[*onnx.Node]bool{} // the second products of those that were looked at
+	f := &finder{alike: alike{g: g, read: map[string]*reading{}}, way: way{asBias: added}, seen: map[*onnx.Node]bool{},
+		caches: map[*onnx.Value]bool{}}
 	for _, n := range g.Graph.Nodes {
-		if isGroupQuery(n) {
-			s, why := readGroupQuery(g, n)
-			switch {
-			case why != nil:
-				misses = append(misses, Miss{n, why})
-			case s != nil:
-				sites = append(sites, s)
-			}
-			continue
-		}
-		if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
-			continue
-		}
-		regions, why := readRegions(g, n)
-		for _, r := range regions {
-			if seen[r.sum] {
-				continue
-			}
-			seen[r.sum] = true
-			var s *Site
-			if why == nil {
-				s, why = known.of(r)
-			}
-			if why != nil {
-				misses = append(misses, Miss{n, why})
-				break
-			}
-			s.Nodes = nodesOf(g, r, s)
-			sites = append(sites, s)
-		}
+		f.at(n)
 	}
-	return sites, misses
+	return f.sites, f.misses
+}
+
+// finder is one run of Find.
+type finder struct {
+	alike
+	way    way
+	seen   map[*onnx.Node]bool  // the second products of the blocks that were looked at
+	caches map[*onnx.Value]bool // the presents that sites write
+	sites  []*Site
+	misses []Miss
+}
+
+// at looks for blocks around a node.
+func (f *finder) at(n *onnx.Node) {
+	if isGroupQuery(n) {
+		s, why := readGroupQuery(f.g, n)
+		switch {
+		case why != nil:
+			f.misses = append(f.misses, Miss{n, why})
+		case s != nil:
+			f.sites = append(f.sites, s)
+		}
+		return
+	}
+	if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
+		return
+	}
+	regions, why := readRegions(f.g, n)
+	for _, r := range regions {
+		if f.seen[r.sum] {
+			continue
+		}
+		f.seen[r.sum] = true
+		var s *Site
+		if why == nil {
+			s, why = f.site(r)
+		}
+		if why != nil {
+			f.misses = append(f.misses, Miss{n, why})
+			break
+		}
+		f.sites = append(f.sites, s)
+	}
+}
+
+// site reads a region. One site alone can write a cache: other layers that read it, as those of Gemma 3n do, get keys
+// and values as they were joined for the first one.
+func (f *finder) site(r *region) (*Site, *reason.Reason) {
+	s, why := f.of(r, f.way)
+	if why != nil || s.PresentKey == nil || r.op != nil {
+		return f.finished(r, s), why
+	}
+	joined := f.way
+	joined.joined = true
+	if f.caches[s.PresentKey] || f.caches[s.PresentValue] {
+		s, why = f.of(r, joined)
+		return f.finished(r, s), why
+	}
+	f.caches[s.PresentKey], f.caches[s.PresentValue] = true, true
+	s.Smaller = func() *Site {
+		smaller, _ := f.of(r, joined)
+		return f.finished(r, smaller)
+	}
+	return f.finished(r, s), nil
+}
+
+// finished adds the nodes of a site that was read, if one was.
+func (f *finder) finished(r *region, s *Site) *Site {
+	if s != nil {
+		s.Nodes = nodesOf(f.g, r, s)
+	}
+	return s
 }
