@@ -49,6 +49,7 @@ func (a *applier) lower(c *candidate) error {
 	for i, call := range c.calls {
 		calls[i] = target.NewCall(call.node, call.site)
 		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.repeats, c.isConstant, calls[:i]
+		calls[i].SameSize = c.sameSize
 		calls[i].Products = &target.Products{AccuracyLevel: a.config.accuracy}
 	}
 	g := c.match.Replacement
@@ -122,6 +123,16 @@ func (c *candidate) isConstant(v *onnx.Value) bool {
 	n := v.Producer
 	return n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Inputs) > 0 &&
 		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.isConstant(in) })
+}
+
+// sameSize reports whether dimensions of two values of the replacement have one size in all worlds.
+func (c *candidate) sameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
+	for world := range infer.Worlds {
+		if n := c.facts.Size(v, world, axis); n < 0 || n != c.facts.Size(w, world, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:

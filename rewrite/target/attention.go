@@ -17,7 +17,6 @@ func standardAttention(c *Call) error {
 	if c.Site.Opset < attentionOpset {
 		return fmt.Errorf("Attention is an op of opset %d, the model has %d", attentionOpset, c.Site.Opset)
 	}
-	valid, bias := c.Input(fused.AttentionKeyValid), c.Input(fused.AttentionBias)
 	for _, lack := range []struct {
 		is   bool
 		what string
@@ -28,23 +27,21 @@ func standardAttention(c *Call) error {
 		{c.String("empty") == "mean", "Attention gives no mean of the values to a query that sees no key, and the " +
 			"mask is not added to the scores"},
 		{c.String("head_order") == "cyclic", "heads of Attention that share keys stand in a row"},
-		{valid != nil && bias != nil, "Attention has one mask"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)
 		}
 	}
 	h := c.attentionHeads()
-	inputs := []*onnx.Value{h.in(fused.AttentionQ, "q_layout"), h.in(fused.AttentionK, "k_layout"),
-		h.in(fused.AttentionV, "v_layout"), nil, c.Input(fused.AttentionPastKey), c.Input(fused.AttentionPastValue)}
-	switch {
-	case valid != nil:
-		exists := c.Op1("Cast", []*onnx.Value{valid}, onnx.IntAttr("to", int64(onnx.Bool)))
-		inputs[3] = c.forQueries(c.Op1("Unsqueeze", []*onnx.Value{exists, c.Integers(1, 2)}))
-	case bias != nil:
-		t := c.Type(fused.AttentionQ)
-		inputs[3] = c.Cast(c.finite(bias, t), onnx.Float, t)
+	// Without a cache of its own Attention counts positions from the first key, and the fused op from the last one.
+	causal := c.Int("causal")
+	apart := causal != 0 && c.Input(fused.AttentionPastKey) == nil && !c.sameLength()
+	if apart {
+		causal = 0
 	}
+	inputs := []*onnx.Value{h.in(fused.AttentionQ, "q_layout"), h.in(fused.AttentionK, "k_layout"),
+		h.in(fused.AttentionV, "v_layout"), c.attentionMask(apart), c.Input(fused.AttentionPastKey),
+		c.Input(fused.AttentionPastValue)}
 	outputs := 3
 	if inputs[4] == nil && c.Node.OutputValue(1) == nil && c.Node.OutputValue(2) == nil {
 		inputs, outputs = inputs[:4], 1
@@ -53,7 +50,7 @@ func standardAttention(c *Call) error {
 		inputs = inputs[:len(inputs)-1]
 	}
 	attrs := append([]*onnx.Attribute{onnx.FloatAttr("scale", c.Float("scale")),
-		onnx.IntAttr("is_causal", c.Int("causal"))}, h.attrs...)
+		onnx.IntAttr("is_causal", causal)}, h.attrs...)
 	if limit := c.Float("softcap"); limit > 0 {
 		attrs = append(attrs, onnx.FloatAttr("softcap", limit))
 	}
@@ -80,19 +77,80 @@ func (c *Call) finite(mask *onnx.Value, t onnx.DataType) *onnx.Value {
 	return c.Op1("Where", []*onnx.Value{hidden, c.Number(numbers[1], onnx.Float), mask})
 }
 
-// forQueries repeats a mask of [B, 1, 1, L] for each query: onnxruntime takes none that is broadcast there.
-func (c *Call) forQueries(mask *onnx.Value) *onnx.Value {
-	axis := int64(2)
-	if c.String("q_layout") == "bsnh" {
-		axis = 1
+// attentionMask is the mask of Attention, nil where there is none: of the keys that exist and, where causal is set, of
+// those that do not come later, of what is added to the scores, or of both. onnxruntime takes a mask that is broadcast
+// to the batch and to heads, and none that is broadcast to queries or keys.
+func (c *Call) attentionMask(causal bool) *onnx.Value {
+	var seen *onnx.Value // by queries
+	queries, keys := false, true
+	if valid := c.Input(fused.AttentionKeyValid); valid != nil {
+		exists := c.Op1("Cast", []*onnx.Value{valid}, onnx.IntAttr("to", int64(onnx.Bool)))
+		seen = c.Op1("Unsqueeze", []*onnx.Value{exists, c.Integers(1, 2)})
 	}
-	queries := c.Op1("Shape", []*onnx.Value{c.Input(fused.AttentionQ)}, onnx.IntAttr("start", axis),
-		onnx.IntAttr("end", axis+1))
-	if dims := c.Dims(fused.AttentionQ); len(dims) == 4 && dims[axis] >= 0 {
-		queries = c.Integers(dims[axis])
+	if causal {
+		earlier := c.earlierKeys()
+		if queries = true; seen == nil {
+			seen = earlier
+		} else {
+			seen = c.Op1("And", []*onnx.Value{seen, earlier})
+		}
 	}
-	shape := c.Op1("Concat", []*onnx.Value{c.Integers(1, 1), queries, c.Integers(1)}, onnx.IntAttr("axis", 0))
-	return c.Op1("Expand", []*onnx.Value{mask, shape})
+	mask := seen
+	if bias := c.Input(fused.AttentionBias); bias != nil {
+		t, dims := c.Type(fused.AttentionQ), c.Dims(fused.AttentionBias)
+		rank := len(dims)
+		mask = c.Cast(c.finite(bias, t), onnx.Float, t)
+		if seen != nil {
+			mask = c.Op1("Where", []*onnx.Value{seen, mask, c.Number(float32(math.Inf(-1)), t)})
+		} else {
+			keys = rank > 0 && dims[rank-1] != 1
+		}
+		queries = queries || rank > 1 && c.sameDim(fused.AttentionBias, rank-2, fused.AttentionQ,
+			c.lengthAxis("q_layout"))
+	}
+	if mask == nil || queries && keys {
+		return mask
+	}
+	shape := []*onnx.Value{c.queryCount(), c.Integers(1)}
+	if !keys {
+		shape[1] = c.keyCount()
+	}
+	return c.Op1("Expand", []*onnx.Value{mask, c.Op1("Concat", shape, onnx.IntAttr("axis", 0))})
+}
+
+// earlierKeys is true for the keys that a query sees where the last key stands with the last query: [queries, keys].
+func (c *Call) earlierKeys() *onnx.Value {
+	queries, keys := c.queryCount(), c.keyCount()
+	yes, _ := onnx.NewTensor("", onnx.Bool, []int64{1}, []byte{1})
+	all := c.Op1("Expand", []*onnx.Value{c.Constant(yes),
+		c.Op1("Concat", []*onnx.Value{queries, keys}, onnx.IntAttr("axis", 0))})
+	more := c.Op1("Squeeze", []*onnx.Value{c.Op1("Sub", []*onnx.Value{keys, queries})})
+	return c.Op1("Trilu", []*onnx.Value{all, more}, onnx.IntAttr("upper", 0))
+}
+
+// lengthAxis is the axis of the positions of a tensor of heads.
+func (c *Call) lengthAxis(layout string) int {
+	if c.String(layout) == "bsnh" {
+		return 1
+	}
+	return 2
+}
+
+// sameLength reports whether there are as many keys as queries, whatever the sizes.
+func (c *Call) sameLength() bool {
+	return c.sameDim(fused.AttentionQ, c.lengthAxis("q_layout"), fused.AttentionK, c.lengthAxis("k_layout"))
+}
+
+// queryCount is the number of queries, a vector of one element.
+func (c *Call) queryCount() *onnx.Value { return c.size(fused.AttentionQ, c.lengthAxis("q_layout")) }
+
+// keyCount is the number of keys, those of the cache among them, a vector of one element.
+func (c *Call) keyCount() *onnx.Value {
+	n := c.size(fused.AttentionK, c.lengthAxis("k_layout"))
+	if c.Input(fused.AttentionPastKey) != nil {
+		n = c.Op1("Add", []*onnx.Value{n, c.size(fused.AttentionPastKey, 2)})
+	}
+	return n
 }
 
 // attentionHeads is how Attention has the heads of its tensors.

@@ -14,9 +14,11 @@ type attend struct {
 	typ                    onnx.DataType
 	layouts                string // of q, k, v and y: h has heads first, t tokens
 	causal, window, keys   int64  // keys: in the cache
+	before                 int    // keys before those of the queries, in k and v
 	softcap                float32
 	empty, order           string
-	valid, bias, sink, set bool // inputs; set: past_length
+	valid, bias, sink, set bool  // inputs; set: past_length
+	mask                   []int // dims of the bias; nil: of each query of each sequence
 }
 
 func (a attend) site() site {
@@ -42,15 +44,18 @@ func (a attend) site() site {
 			n = heads
 		}
 		dims, free := []int{2, n, tokens, width}, []int{0, 2}
+		if name == "k" || name == "v" {
+			dims[2] += a.before
+		}
 		if a.layouts[i] == 't' {
-			layout, dims, free = "bsnh", []int{2, tokens, n, width}, []int{0, 1}
+			layout, dims, free = "bsnh", []int{dims[0], dims[2], dims[1], dims[3]}, []int{0, 1}
 		}
 		s.attrs = append(s.attrs, onnx.StringAttr(name+"_layout", layout))
 		if name != "y" {
 			give(i, t, free, dims...)
 		}
 	}
-	length := tokens + int(a.keys)
+	length := tokens + a.before + int(a.keys)
 	if a.valid {
 		give(fused.AttentionKeyValid, onnx.Int64, []int{0, 1}, 2, length)
 	}
@@ -62,7 +67,11 @@ func (a attend) site() site {
 		give(fused.AttentionPastLength, onnx.Int64, nil, 1)
 	}
 	if a.bias {
-		give(fused.AttentionBias, f32, []int{0, 2, 3}, 2, 1, tokens, length)
+		dims, free := a.mask, []int(nil)
+		if dims == nil {
+			dims, free = []int{2, 1, tokens, length}, []int{0, 2, 3}
+		}
+		give(fused.AttentionBias, f32, free, dims...)
 	}
 	if a.sink {
 		give(fused.AttentionSink, f32, nil, heads)
@@ -95,6 +104,25 @@ func TestAttention(t *testing.T) {
 			"Reshape Reshape Reshape Cast Unsqueeze Shape Concat Expand Attention Reshape"},
 		{"with a bias", attend{layouts: "hhhh", keys: 5, bias: true}, "Equal Where Attention"},
 		{"with a bias, float16", attend{layouts: "hhhh", typ: f16, keys: 5, bias: true}, "Equal Where Cast Attention"},
+		{"with a bias of keys alone", attend{layouts: "hhhh", bias: true, mask: []int{3}},
+			"Equal Where Shape Concat Expand Attention"},
+		{"with a bias of each sequence's keys", attend{layouts: "tthh", bias: true, mask: []int{2, 1, 1, 3}},
+			"Transpose Transpose Equal Where Shape Concat Expand Attention"},
+		{"with a bias of each head", attend{layouts: "hhhh", keys: 5, bias: true, mask: []int{4, 1, 1}},
+			"Equal Where Shape Shape Shape Add Concat Expand Attention"},
+		{"with a bias of queries alone", attend{layouts: "hhhh", bias: true, mask: []int{3, 1}},
+			"Equal Where Shape Shape Concat Expand Attention"},
+		{"a bias that is one number", attend{layouts: "hhhh", bias: true, mask: []int{}},
+			"Equal Where Shape Shape Concat Expand Attention"},
+		{"padded, with a bias", attend{layouts: "hhhh", valid: true, bias: true, mask: []int{4, 3, 3}},
+			"Cast Unsqueeze Equal Where Where Attention"},
+		{"behind a cache that is not its own", attend{layouts: "hhhh", causal: 1, before: 5},
+			"Shape Shape Concat Expand Sub Squeeze Trilu Attention"},
+		{"padded, behind a cache that is not its own", attend{layouts: "hhhh", causal: 1, before: 5, valid: true},
+			"Cast Unsqueeze Shape Shape Concat Expand Sub Squeeze Trilu And Attention"},
+		{"with a bias, behind a cache that is not its own",
+			attend{layouts: "tthh", typ: f16, causal: 1, before: 5, bias: true, mask: []int{8}},
+			"Transpose Transpose Shape Shape Concat Expand Sub Squeeze Trilu Equal Where Cast Cast Where Attention"},
 	} {
 		for _, to := range []*Target{standard, ort} {
 			t.Run(to.Name+": "+c.name, func(t *testing.T) { taken(t, to, c.site.site(), c.ops) })
@@ -109,7 +137,6 @@ func TestAttention(t *testing.T) {
 		{"has no windows", attend{layouts: "hhhh", causal: 1, window: 3}},
 		{"gives no mean of the values", attend{layouts: "hhhh", valid: true, empty: "mean"}},
 		{"stand in a row", attend{layouts: "hhhh", order: "cyclic"}},
-		{"has one mask", attend{layouts: "hhhh", valid: true, bias: true}},
 	} {
 		t.Run("open: "+c.reason, func(t *testing.T) { open(t, standard, c.site.site(), c.reason) })
 	}

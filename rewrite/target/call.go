@@ -19,6 +19,9 @@ type Call struct {
 	// half is the first one again, or, by neighbours, each element stands beside its double. What is written may rely
 	// on it. nil knows of none.
 	Repeats func(v *onnx.Value, neighbours bool) bool
+	// SameSize reports whether dimensions of two values, by their axes, are known to have one size. nil knows of none
+	// but those whose sizes Site has.
+	SameSize func(v *onnx.Value, axis int, w *onnx.Value, other int) bool
 	// Fixed reports whether a value follows from constants alone, and what is made of it becomes one when the model is
 	// written.
 	Fixed func(v *onnx.Value) bool
@@ -54,6 +57,27 @@ func (c *Call) Dims(i int) []int64 {
 		return c.Site.Dims[i]
 	}
 	return nil
+}
+
+// sameDim reports whether dimensions of inputs i and k are known to have one size.
+func (c *Call) sameDim(i, axis, k, other int) bool {
+	x, y := c.Dims(i), c.Dims(k)
+	if axis >= len(x) || other >= len(y) {
+		return false
+	}
+	if x[axis] >= 0 && y[other] >= 0 {
+		return x[axis] == y[other]
+	}
+	return c.SameSize != nil && c.SameSize(c.Input(i), axis, c.Input(k), other)
+}
+
+// size is the size of a dimension of input i, a vector of one element.
+func (c *Call) size(i, axis int) *onnx.Value {
+	if dims := c.Dims(i); axis < len(dims) && dims[axis] >= 0 {
+		return c.Integers(dims[axis])
+	}
+	return c.Op1("Shape", []*onnx.Value{c.Input(i)}, onnx.IntAttr("start", int64(axis)),
+		onnx.IntAttr("end", int64(axis)+1))
 }
 
 // Int, Float and String give attributes; every one of a fused op is written on its node.

@@ -3,6 +3,7 @@ package target
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,12 @@ func (s site) write(to *Target, n *onnx.Node, opset int64) (string, error) {
 	if s.neighbours != nil {
 		c.Repeats = func(_ *onnx.Value, neighbours bool) bool { return neighbours == *s.neighbours }
 	}
+	if s.run != nil { // sizes that are equal are known to be
+		size := func(v *onnx.Value, axis int) int { return s.run[slices.Index(n.Inputs, v)][axis] }
+		c.SameSize = func(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
+			return size(v, axis) == size(w, other)
+		}
+	}
 	return to.Write(c)
 }
 
@@ -105,9 +112,9 @@ func (s site) inputs(t *testing.T) []*reference.Tensor {
 				dims = append(dims, int(d))
 			}
 		}
-		n, last := 1, dims[len(dims)-1]
+		n, last := 1, 1
 		for _, d := range dims {
-			n *= d
+			n, last = n*d, d
 		}
 		v := make([]float64, n)
 		if !typ.IsFloat() { // numbers of experts, or which keys there are
