@@ -166,6 +166,9 @@ func (k *checker) try(c *candidate, w world, kd kind, inputs []*reference.Tensor
 	if exact {
 		return true, nil
 	}
+	if err := k.inRuntime(c, w, kd.name, inputs, want); err != nil {
+		return false, err
+	}
 	for _, call := range c.calls {
 		if err := k.kernel(c, call, kd, values, r, settleRounded(call)); err != nil {
 			return false, err

@@ -305,6 +305,9 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	if x.typed++; x.big {
 		return true, nil
 	}
+	if err := x.inRuntime(x.c, t.world, t.name(x.r), inputs, want); err != nil {
+		return true, err
+	}
 	return true, x.kernel(x.c, x.r.call, t.kind, values, x.out, nil)
 }
 

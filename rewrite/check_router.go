@@ -64,6 +64,9 @@ func (x *routed) scores(t *trial, exact bool) error {
 	}
 	if !exact {
 		x.typed++
+		if err := x.inRuntime(x.c, t.world, t.name(x.r), inputs, want); err != nil {
+			return err
+		}
 		return x.kernel(x.c, x.r.call, t.kind, values, x.out, func(want, got []*reference.Tensor) {
 			settle(want, got, open, unsettled(t.kind))
 		})

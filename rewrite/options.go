@@ -54,6 +54,7 @@ type config struct {
 	assume         bool
 	verify         Verify
 	kernelCheck    KernelCheck
+	runtime        Runtime // of the target
 	keepPattern    func(name string) bool
 	keepNode       func(*onnx.Node) bool
 	sites          map[string]bool // by id, nil for all

@@ -66,6 +66,17 @@ type Report struct {
 	TimeMS       Times        `json:"time_ms"`
 	PeakRSSBytes int64        `json:"peak_rss_bytes,omitempty"` // filled by the caller
 	Crosscheck   string       `json:"crosscheck,omitempty"`     // filled by the caller
+	// whether the runtime opens what was written; absent where it was not asked, filled by the caller
+	Runtime *RuntimeReport `json:"runtime,omitempty"`
+}
+
+// RuntimeReport says whether a runtime opened the patched model.
+type RuntimeReport struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Opened  bool   `json:"opened"`
+	// Reason says why it did not, where it does not open the model that was given either.
+	Reason string `json:"reason,omitempty"`
 }
 
 // FileReport describes a model file.

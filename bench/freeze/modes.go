@@ -133,6 +133,7 @@ func content(dir string) ([]byte, error) {
 // unstable are the keys of reports whose values differ from run to run or from one processor to another.
 var unstable = map[string]bool{
 	"time_ms": true, "peak_rss_bytes": true, "kernel_max_rel": true, "path": true, "sha256": true, "created": true,
+	"runtime": true, // the version of onnxruntime
 }
 
 // report returns a JSON document without the values that are not stable. Text that is not JSON stays as it is.

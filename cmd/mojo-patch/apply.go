@@ -47,7 +47,9 @@ func newApply(a *app) *cobra.Command {
 		Long: `apply finds the blocks that the kernels take. It evaluates each block and its replacement on the
 same hard inputs, rewrites those that agree, and writes a new model. A site whose results differ, or
 whose types the kernel lacks, stays as it was and is reported. Where onnxruntime is found, the
-kernel itself also runs on each distinct site.
+kernel itself, or what the target ort or onnx has in its place, also runs on each distinct site, and
+onnxruntime opens the patched model before it is written. If it opens the given model and not the
+patched one, nothing is written and the exit code is 1. --check-kernels off skips both.
 
 Some exporters spread a block over functions that call functions, or a mixture of experts over
 functions and the graph. apply inlines those first (--inline), and takes the branches of If nodes
@@ -215,12 +217,18 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	}
 	defer m.Close()
 	var failure error
+	var check *exitError
 	written := p.enough(r) == nil
+	if written {
+		failure = p.opens(m, path, r)
+		if written = failure == nil; !written && !errors.As(failure, &check) {
+			return failure
+		}
+	}
 	if written {
 		start := time.Now()
 		failure = f.write(a, m, out, cases)
 		r.Crosscheck = f.agreed
-		var check *exitError
 		if failure != nil && !errors.As(failure, &check) {
 			return failure
 		}

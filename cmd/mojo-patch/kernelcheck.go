@@ -94,6 +94,27 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 	}
 	model := probe(o, site)
 	key = model.Graph.Nodes[0].Text() + key
+	if p.sessions[key] == nil {
+		encoded, err := onnx.Marshal(model)
+		if err != nil {
+			return nil, err
+		}
+		return p.runModel(key, encoded, named)
+	}
+	return p.sessions[key].Run(named)
+}
+
+// runSite is a rewrite.Runtime.
+func (p *prober) runSite(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	encoded, err := onnx.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return p.runModel(string(encoded), encoded, inputs)
+}
+
+// runModel runs a model, whose session is kept under a key.
+func (p *prober) runModel(key string, model []byte, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	s := p.sessions[key]
 	if s == nil {
 		if len(p.sessions) == mostSessions {
@@ -101,16 +122,13 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 				return nil, err
 			}
 		}
-		encoded, err := onnx.Marshal(model)
-		if err != nil {
-			return nil, err
-		}
-		if s, err = ort.OpenBytes(encoded, "", p.options...); err != nil {
+		var err error
+		if s, err = ort.OpenBytes(model, "", p.options...); err != nil {
 			return nil, err
 		}
 		p.sessions[key] = s
 	}
-	return s.Run(named)
+	return s.Run(inputs)
 }
 
 // probe makes a model of a node for each site. The values of the first have the op's own names.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -57,7 +58,8 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct),
 		"which sites are evaluated: off, distinct (one of each kind), all")
 	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto,
-		"run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
+		"run the kernels, or what the target has, on the checked sites, and open the patched model: auto (where "+
+			"onnxruntime is found), on, off")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	f.patterns.flags(c)
 	f.inline.flags(c)
@@ -88,6 +90,7 @@ type plan struct {
 	app  *app
 	set  *patterns.Set
 	end  func()      // releases what the patcher holds
+	open *opener     // of patched models; nil where they are not opened
 	page *page.Apply // nil where none is asked for
 }
 
@@ -189,16 +192,28 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if f.assume {
 		options = append(options, rewrite.AssumeAvailable())
 	}
+	var kernels *prober
 	if t == nil {
-		kernels, err := f.prober(a, verify, backend)
-		if err != nil {
-			return nil, err
-		}
-		if kernels != nil {
-			options = append(options, rewrite.WithKernelCheck(kernels.run))
-			clear := end
-			end = func() { clear(); kernels.close() }
-		}
+		kernels, err = f.prober(a, verify, backend)
+	}
+	if err != nil {
+		return nil, err
+	}
+	opens, err := f.opener(a, t)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case kernels != nil:
+		options = append(options, rewrite.WithKernelCheck(kernels.run))
+	case t != nil && opens != nil && verify != rewrite.VerifyOff:
+		kernels = &prober{options: []ort.Option{ort.WithLibrary(opens.lib.Path), ort.WithThreads(1)},
+			sessions: map[string]*ort.Session{}}
+		options = append(options, rewrite.WithRuntime(kernels.runSite))
+	}
+	if kernels != nil {
+		clear := end
+		end = func() { clear(); kernels.close() }
 	}
 	patcher, err := rewrite.New(f.include, options...)
 	if err == nil && t == nil && f.include == rewrite.Auto && len(f.patterns.paths) == 0 { // those may need no kernel
@@ -208,7 +223,23 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		end()
 		return nil, err
 	}
-	return &plan{f, patcher, a, set, end, nil}, nil
+	return &plan{f, patcher, a, set, end, opens, nil}, nil
+}
+
+// opener returns what opens the patched model, nil when it is not to be opened, or not by onnxruntime's CPU provider.
+func (f *planFlags) opener(a *app, t *target.Target) (*opener, error) {
+	if f.checkKernels == kernelsOff || t != nil && !t.OnCPU {
+		return nil, nil
+	}
+	lib, err := ort.Find(f.onnxruntime)
+	switch {
+	case err == nil:
+		return newOpener(lib, f.kernelsLib, t == nil), nil
+	case f.checkKernels == kernelsOn || f.onnxruntime != "":
+		return nil, err
+	}
+	a.detail("what is written is not opened: %s", firstLine(err))
+	return nil, nil
 }
 
 // prober returns what runs the kernels during the check, nil when they are not to be run.
@@ -237,18 +268,30 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*p
 	return p, nil
 }
 
+// opens has the patched model opened where it will run. An error that it is not opened there has an exit code.
+func (p *plan) opens(m *onnx.Model, path string, r *rewrite.Report) (err error) {
+	if p.open != nil && r.Changed {
+		r.Runtime, err = p.open.check(p.app, m, path, p.reading()...)
+	}
+	return err
+}
+
+// reading are the options to read the model with.
+func (p *plan) reading() []onnx.ReadOption {
+	if p.allowMissing {
+		return []onnx.ReadOption{onnx.AllowMissingData()}
+	}
+	return nil
+}
+
 // search reads a model, and has do find and perhaps replace its sites. Close the model after use.
 func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)) (m *onnx.Model, r *rewrite.Report,
 	err error) {
-	var options []onnx.ReadOption
-	if p.allowMissing {
-		options = append(options, onnx.AllowMissingData())
-	}
 	start := time.Now()
 	if err := p.planned.fits(path, p.set.Digest()); err != nil {
 		return nil, nil, err
 	}
-	m, err = p.app.read(path, options...)
+	m, err = p.app.read(path, p.reading()...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -373,7 +416,7 @@ func (f *targetFlags) flags(c *cobra.Command) {
 			"faster, other tokens)")
 	completeValues(c, "target", targetNames, false)
 	// about kernels of fused ops
-	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} {
+	for _, other := range []string{"include", "backend", "kernels-lib", "assume-available"} {
 		c.MarkFlagsMutuallyExclusive("target", other)
 	}
 }

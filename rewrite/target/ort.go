@@ -16,6 +16,7 @@ var ort = &Target{
 	Opset:    attentionOpset,
 	Masks:    OtherMasks,
 	Mixtures: true,
+	OnCPU:    true,
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},
 		{"AddRMSNorm", "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},

@@ -12,6 +12,7 @@ var standard = &Target{
 	Summary: "ops of the standard, opset 24: for any runtime",
 	Opset:   24,
 	Masks:   OtherMasks,
+	OnCPU:   true,
 	Rules: []Rule{
 		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},

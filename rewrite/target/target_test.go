@@ -9,6 +9,8 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	runtime "github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -198,9 +200,22 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	if _, err := s.write(to, n, opset); err != nil {
 		t.Fatal(err)
 	}
-	for i, got := range evaluate(t, g, opset, nil, inputs) {
+	results := map[string][]*reference.Tensor{"the evaluator": evaluate(t, g, opset, nil, inputs)}
+	if to.OnCPU && !slices.Contains(s.types, bf16) { // of which onnxruntime's CPU provider has next to nothing
+		results["onnxruntime"] = inRuntime(t, g, opset, inputs)
+	}
+	for where, got := range results {
+		agree(t, s, where, want, got)
+	}
+	return g
+}
+
+// agree compares results with what the definition gives.
+func agree(t *testing.T, s site, where string, want, results []*reference.Tensor) {
+	t.Helper()
+	for i, got := range results {
 		if got.DataType != want[i].DataType || len(got.F) != len(want[i].F) {
-			t.Fatalf("output %d is %s, want %s", i, got, want[i])
+			t.Fatalf("%s: output %d is %s, want %s", where, i, got, want[i])
 		}
 		tolerance := precision[want[i].DataType]
 		switch s.op { // sums of products, in other orders and with other roundings
@@ -209,11 +224,65 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 		}
 		for k, x := range want[i].F {
 			if !(math.Abs(got.F[k]-x) <= tolerance*(1+math.Abs(x))) {
-				t.Fatalf("output %d, element %d: %v, the definition gives %v", i, k, got.F[k], x)
+				t.Fatalf("%s: output %d, element %d: %v, the definition gives %v", where, i, k, got.F[k], x)
 			}
 		}
 	}
-	return g
+}
+
+// inRuntime runs the body of a function, as onnxruntime does by default.
+func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.Tensor) []*reference.Tensor {
+	t.Helper()
+	m := onnx.New(10, opset)
+	m.ImportOpset("test", 1)
+	m.ImportOpset(microsoft, 1)
+	f := onnx.NewFunction("test", "Site", "", opset)
+	f.Opsets = append(f.Opsets, onnx.Opset{Domain: microsoft, Version: 1})
+	f.Body, m.Functions = body, []*onnx.Function{f}
+	var in, out []*onnx.Value
+	var feeds []*onnx.Tensor
+	for i, x := range inputs {
+		name := body.Inputs[i].Name
+		typ := onnx.Type{DataType: x.DataType, HasShape: true, Dims: make([]onnx.Dim, len(x.Shape))}
+		for k := range typ.Dims {
+			typ.Dims[k].Value = -1
+		}
+		in = append(in, m.Graph.AddInput(name, typ))
+		feed, err := x.ToONNX(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		feeds = append(feeds, feed)
+	}
+	for _, v := range body.Outputs {
+		out = append(out, m.Graph.NewValue(v.Name))
+	}
+	m.Graph.AddNode("Site", in, out).Domain = "test"
+	for _, v := range out {
+		m.Graph.AddOutput(v)
+	}
+	b, err := onnx.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := runtime.OpenBytes(b, "", runtime.WithLibrary(orttest.Library(t)), runtime.WithThreads(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	got, err := session.Run(feeds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []*reference.Tensor
+	for _, x := range got {
+		r, err := reference.FromONNX(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r)
+	}
+	return results
 }
 
 // open has the target refuse the op for a reason, and looks whether the graph is as it was.

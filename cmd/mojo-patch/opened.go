@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// opener opens patched models in onnxruntime, with its default options, before they are written.
+type opener struct {
+	lib     ort.Library
+	options []ort.Option
+}
+
+// newOpener registers the kernel library if there is one: without it the model runs on the definitions of its ops.
+func newOpener(lib ort.Library, kernels string, fusedOps bool) *opener {
+	// Nothing is run, so weights need not be packed for it.
+	o := &opener{lib, []ort.Option{ort.WithLibrary(lib.Path), ort.WithThreads(1),
+		ort.WithConfig("session.disable_prepacking", "1")}}
+	if path, err := fused.CPU.FindLibrary(kernels); fusedOps && err == nil {
+		o.options = append(o.options, ort.WithKernelLibrary(path))
+	}
+	return o
+}
+
+// check opens a model that was made of the one at path. Where neither opens, that is said in the report and no error:
+// the model is for another runtime, or for one with more ops.
+func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadOption) (*rewrite.RuntimeReport, error) {
+	r := &rewrite.RuntimeReport{Name: "onnxruntime", Version: o.lib.Version}
+	err := o.open(m)
+	if r.Opened = err == nil; r.Opened {
+		a.detail("opened in onnxruntime %s", o.lib.Version)
+		return r, nil
+	}
+	r.Reason = err.Error()
+	before, readErr := a.read(path, options...)
+	if readErr != nil {
+		return r, readErr
+	}
+	defer before.Close()
+	if o.open(before) == nil {
+		return r, failed(fmt.Errorf("the patched model was not written: %w\n(it opens %s; --check-kernels off writes the "+
+			"patched one without opening it)", err, path))
+	}
+	a.say("not tried: %s\n  nor does it open %s", err, path)
+	return r, nil
+}
+
+// largeWeight is the number of bytes from which weights are not read to open a model.
+const largeWeight = 1 << 16
+
+// open opens a copy of the model whose large weights are zeros, all in one file that takes no room.
+func (o *opener) open(m *onnx.Model) error {
+	c, err := m.Clone()
+	if err != nil {
+		return err
+	}
+	c.Path = "" // its references are to no file beside it
+	dir, err := os.MkdirTemp("", "mojo-patch")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	const zeros = "zeros"
+	var most int64
+	for _, g := range c.Graphs() {
+		for _, v := range g.Initializers() {
+			if v.Const, err = withoutWeight(v.Const, zeros); err != nil {
+				return err
+			}
+			if v.Const.External != nil {
+				most = max(most, v.Const.Size())
+			}
+		}
+	}
+	f, err := os.Create(filepath.Join(dir, zeros))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(most), f.Close()); err != nil {
+		return err
+	}
+	keepUnfolded(c.Graph)
+	b, err := onnx.Marshal(c)
+	if err != nil {
+		return err
+	}
+	s, err := ort.OpenBytes(b, "", append(slices.Clone(o.options),
+		ort.WithConfig("session.model_external_initializers_file_folder_path", dir))...)
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "model in memory: "))
+	}
+	return s.Close()
+}
+
+// largeFolded is the number of bytes from which a weight is not handed to a node that onnxruntime would fold into another
+// weight.
+const largeFolded = 1 << 20
+
+// keepUnfolded makes inputs of the large weights that a node with constant inputs alone reads: what it computes would be
+// computed, and held, when the model is opened. DequantizeLinear is not folded, but looked for.
+func keepUnfolded(g *onnx.Graph) {
+	unread := map[*onnx.Value]bool{}
+	for _, n := range g.Nodes {
+		if n.Is("DequantizeLinear") || slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+			return v != nil && v.Constant() == nil
+		}) {
+			continue
+		}
+		for i, v := range n.Inputs {
+			if !v.IsConstant() || v.Graph != g || v.Const.Size() <= largeFolded {
+				continue
+			}
+			t := onnx.Type{DataType: v.Const.DataType, HasShape: true}
+			for _, d := range v.Const.Dims {
+				t.Dims = append(t.Dims, onnx.Dim{Value: d})
+			}
+			n.SetInput(i, g.AddInput(v.Name+"_unfolded", t))
+			unread[v] = true
+		}
+	}
+	g.RemoveUnusedInitializers(unread)
+}
+
+// withoutWeight is a tensor whose elements, if they are many or missing, lie in a file of zeros.
+func withoutWeight(t *onnx.Tensor, zeros string) (*onnx.Tensor, error) {
+	size := t.Size()
+	if size <= largeWeight && t.External == nil || t.DataType == onnx.String {
+		return t, nil
+	}
+	if size <= largeWeight {
+		b, err := t.Bytes()
+		if err == nil {
+			return onnx.NewTensor(t.Name, t.DataType, t.Dims, b)
+		}
+		if !errors.Is(err, onnx.ErrMissingData) {
+			return nil, err
+		}
+	}
+	return onnx.NewReference(t.Name, t.DataType, t.Dims, onnx.External{Location: zeros, Length: size})
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// gated is a model whose activation is Swish. onnxruntime runs that of opset 24 on its definition, and none of opset 25.
+func gated(opset int64) *onnx.Model {
+	b := onnxtest.New(opset)
+	x := b.Input("x", onnx.Float, "n", 4)
+	y := b.Op("Swish", x)
+	y.Producer.Name = "the_gate"
+	b.Output(y)
+	return b.Model
+}
+
+// weighted is a model with a large weight, which is turned, and is not there.
+func weighted(t *testing.T) *onnx.Model {
+	b := onnxtest.New(20)
+	w, err := onnx.NewReference("w", onnx.Float, []int64{1024, 512},
+		onnx.External{Location: "absent.bin", Length: 4 * 1024 * 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := b.Input("x", onnx.Float, "n", 512)
+	b.Output(b.Op("MatMul", x, b.Op("Transpose", b.Graph.AddInitializer(w), onnx.IntsAttr("perm", []int64{1, 0}))))
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := onnx.Write(path, b.Model); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Read(path, onnx.AllowMissingData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// TestOpened: a patched model that onnxruntime does not open is an error with an exit code, unless it does not open the
+// model that was given either.
+func TestOpened(t *testing.T) {
+	library, _ := testEnvironment(t)
+	if library == "" {
+		t.Skip("needs onnxruntime: make fetch")
+	}
+	lib, err := ort.Find(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name            string
+		before, patched *onnx.Model
+		opened          bool
+		says            string
+	}{
+		{"opens", gated(24), gated(24), true, ""},
+		{"no longer opens", gated(24), gated(25), false, "Swish(24) node with name 'the_gate'"},
+		{"never opened", gated(25), gated(25), false, ""},
+		{"weights that are not there", weighted(t), weighted(t), true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := onnx.Write(path, c.before); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			a := &app{out: io.Discard, err: &said}
+			r, err := newOpener(lib, "", true).check(a, c.patched, path, onnx.AllowMissingData())
+			if r.Opened != c.opened || (r.Reason == "") != c.opened {
+				t.Errorf("reported %+v", r)
+			}
+			if c.says == "" && err != nil || c.says != "" && (exitCode(err) != exitFailed ||
+				!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--check-kernels off")) {
+				t.Errorf("exit code %d: %v", exitCode(err), err)
+			}
+			if both := strings.Contains(said.String(), "nor does it open"); both != (!c.opened && err == nil) {
+				t.Errorf("said %q", said.String())
+			}
+		})
+	}
+}

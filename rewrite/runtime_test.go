@@ -1,0 +1,209 @@
+//go:build cgo
+
+package rewrite
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// inONNXRuntime is a Runtime: onnxruntime as it is by default.
+func inONNXRuntime(t *testing.T) Runtime {
+	lib := orttest.Library(t)
+	return func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+		b, err := onnx.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		s, err := ort.OpenBytes(b, "", ort.WithLibrary(lib), ort.WithThreads(1))
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		return s.Run(inputs)
+	}
+}
+
+// evaluated is a Runtime that has everything.
+func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return e.RunTensors(inputs)
+}
+
+// runsThere compares what a patched model gives in onnxruntime with what the model gave before.
+func runsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.Tensor) {
+	t.Helper()
+	var feeds []*onnx.Tensor
+	for name, x := range inputs {
+		feed, err := x.ToONNX(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		feeds = append(feeds, feed)
+	}
+	got, err := inONNXRuntime(t)(m, feeds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range got {
+		r, err := reference.FromONNX(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := want[x.Name]
+		if d, scale := distance(w.F, r.F); d > 1e-5*scale || !slices.Equal(w.Shape, r.Shape) || !slices.Equal(w.I, r.I) {
+			t.Errorf("%s is %v, off by %g of %g, want the shape %v", x.Name, r.Shape, d, scale, w.Shape)
+		}
+	}
+}
+
+// TestRuntimeRefuses: what a target's runtime does not run, or computes otherwise, stays as it is, unless the runtime
+// does no better with the nodes that are there.
+func TestRuntimeRefuses(t *testing.T) {
+	has := func(m *onnx.Model, op string) bool { return slices.Contains(opNames(m.Graph.Nodes), op) }
+	const gate = "com.microsoft.QuickGelu"
+	for _, c := range []struct {
+		name    string
+		runtime func(m *onnx.Model) (factor float64, err error)
+		reason  string
+	}{
+		{"all runs", func(*onnx.Model) (float64, error) { return 1, nil }, ""},
+		{"has no kernel", func(m *onnx.Model) (float64, error) {
+			if has(m, gate) {
+				return 1, errors.New("no kernel for QuickGelu")
+			}
+			return 1, nil
+		}, "what is written does not run on normal inputs: no kernel for QuickGelu"},
+		{"runs nothing", func(*onnx.Model) (float64, error) { return 1, errors.New("no kernels") }, ""},
+		{"means something else", func(m *onnx.Model) (float64, error) {
+			if has(m, gate) {
+				return 1.01, nil
+			}
+			return 1, nil
+		}, "what is written returns something else there on normal inputs"},
+		{"rounds in its own way", func(*onnx.Model) (float64, error) { return 1.01, nil }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := block(t, 20, onnx.Float)
+			r := apply(t, m, WithTarget(targetNamed(t, "ort")),
+				WithRuntime(func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+					factor, err := c.runtime(m)
+					if err != nil {
+						return nil, err
+					}
+					out, err := evaluated(m, inputs)
+					for i, x := range out {
+						y, _ := reference.FromONNX(x)
+						for k := range y.F {
+							y.F[k] *= factor
+						}
+						out[i], _ = y.ToONNX(x.Name)
+					}
+					return out, err
+				}))
+			for _, s := range sitesOf(r, "SwiGLU") {
+				if c.reason == "" && s.Status != Fused || c.reason != "" && (s.Status != Open || s.Code != reason.Target ||
+					!strings.Contains(s.Reason, c.reason)) {
+					t.Errorf("%s %s: %s", s.Status, s.Code, s.Reason)
+				}
+			}
+			if n := len(sitesOf(r, "RMSNorm")) + len(sitesOf(r, "AddRMSNorm")); r.Fused() < n {
+				t.Errorf("%d sites are fused of %d norms", r.Fused(), n)
+			}
+		})
+	}
+}
+
+// TestMasksForTargets: onnxruntime runs what is written for masks that are broadcast, whatever sees no key, and for a
+// cache that is outside of the op.
+func TestMasksForTargets(t *testing.T) {
+	const heads, width = 2, 4
+	inf := math.Inf(-1)
+	for _, c := range []struct {
+		name string
+		dims []any // of the mask
+		run  []int
+		mask []float64
+	}{
+		{"of sequences", []any{"b", 1, 1, "l"}, []int{2, 1, 1, 3}, []float64{0, 0, -1e4, -1e4, -1e4, -1e4}},
+		{"of sequences, none seen", []any{"b", 1, 1, "l"}, []int{2, 1, 1, 3}, []float64{0, inf, inf, 0, 0, inf}},
+		{"of heads", []any{1, heads, 1, "l"}, []int{1, heads, 1, 3}, []float64{1, 2, 3, 3, 0, 1}},
+		{"of keys", []any{1, 1, 1, "l"}, []int{1, 1, 1, 3}, []float64{1, -1, 0}},
+		{"of queries and keys", []any{"s", "l"}, []int{2, 3}, []float64{0, inf, inf, 0, 0, inf}},
+		{"of queries of sequences", []any{"b", 1, "s", "l"}, []int{2, 1, 2, 3},
+			[]float64{0, inf, inf, 0, 0, inf, 0, 0, 1, 1, 1, 0}},
+		{"none, keys in a cache turned", nil, nil, nil},
+	} {
+		for _, name := range []string{"ort", "onnx"} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				b := newBuilder(t, 17, onnx.Float)
+				q := b.input("q", "b", heads, "s", width)
+				inputs := map[string]*reference.Tensor{}
+				var scores, values *onnx.Value
+				if c.dims != nil {
+					scores = b.Op("MatMul", q, b.Op("Transpose", b.input("k", "b", heads, "l", width),
+						onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+					scores = b.Op("Add", b.Op("Mul", scores, b.scalar(onnx.Float, 0.5)), b.input("mask", c.dims...))
+					values = b.input("v", "b", heads, "l", width)
+					inputs["mask"] = reference.NewFloats(onnx.Float, c.run, c.mask)
+				} else {
+					k := b.Op("Transpose", b.input("k", "b", heads, "s", width),
+						onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+					keys := b.Op("Concat", b.input("past_k", "b", heads, width, "p"), k, onnx.IntAttr("axis", 3))
+					values = b.Op("Concat", b.input("past_v", "b", heads, "p", width),
+						b.input("v", "b", heads, "s", width), onnx.IntAttr("axis", 2))
+					b.output(keys, "b", heads, width, "l")
+					b.output(values, "b", heads, "l", width)
+					scores = b.Op("Mul", b.Op("MatMul", q, keys), b.scalar(onnx.Float, 0.5))
+					number := func(v *onnx.Value, axis int64) *onnx.Value {
+						return b.Op("Gather", b.Op("Shape", v), b.Constant(integer(axis)))
+					}
+					queries, all := number(q, 2), number(keys, 3)
+					from := b.Op("Sub", all, queries)
+					row := b.Op("Unsqueeze", b.Op("Range", from, all, b.Constant(integer(1))), b.Ints(1))
+					later := b.Op("Greater", b.Op("Range", b.Constant(integer(0)), all, b.Constant(integer(1))), row)
+					scores = b.Op("Where", later, b.scalar(onnx.Float, inf), scores)
+				}
+				b.output(b.Op("MatMul", b.Op("Softmax", scores, onnx.IntAttr("axis", -1)), values), "b", heads, "s", width)
+				for i, v := range b.Graph.Inputs {
+					shape := map[string][]int64{"q": {2, heads, 2, width}, "k": {2, heads, 3, width},
+						"v": {2, heads, 3, width}, "past_k": {2, heads, width, 4}, "past_v": {2, heads, 4, width}}[v.Name]
+					if shape == nil {
+						continue
+					}
+					if c.dims == nil && (v.Name == "k" || v.Name == "v") {
+						shape[2] = 2
+					}
+					var err error
+					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := runModel(t, b.Model, inputs)
+				r := apply(t, b.Model, WithTarget(targetNamed(t, name)), WithRuntime(inONNXRuntime(t)))
+				if s := sitesOf(r, "Attention"); len(s) != 1 || s[0].Status != Fused {
+					t.Fatalf("sites %+v", s)
+				}
+				runsThere(t, b.Model, inputs, want)
+			})
+		}
+	}
+}
+
+func integer(n int64) *onnx.Tensor {
+	t := onnx.NewInt64s("n", []int64{n})
+	t.Dims = []int64{}
+	return t
+}
