@@ -52,8 +52,8 @@ func (k *checker) inRuntime(c *candidate, w world, inputs string, given, want []
 		With("target", t.Name)
 }
 
-// holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes that
-// cannot be asked alone are taken to.
+// holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes
+// that cannot be asked alone are taken to.
 func (k *checker) holdsAsExported(c *candidate, w world, given, want []*reference.Tensor) bool {
 	inputs, values := slices.Clone(c.match.Inputs), slices.Clone(given)
 	s := &standalone{model: k.model, functions: k.model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}

@@ -63,7 +63,8 @@ func runsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.T
 			t.Fatal(err)
 		}
 		w := want[x.Name]
-		if d, scale := distance(w.F, r.F); d > 1e-5*scale || !slices.Equal(w.Shape, r.Shape) || !slices.Equal(w.I, r.I) {
+		if d, scale := distance(w.F, r.F); d > 1e-5*scale || !slices.Equal(w.Shape, r.Shape) ||
+			!slices.Equal(w.I, r.I) {
 			t.Errorf("%s is %v, off by %g of %g, want the shape %v", x.Name, r.Shape, d, scale, w.Shape)
 		}
 	}
@@ -114,8 +115,8 @@ func TestRuntimeRefuses(t *testing.T) {
 					return out, err
 				}))
 			for _, s := range sitesOf(r, "SwiGLU") {
-				if c.reason == "" && s.Status != Fused || c.reason != "" && (s.Status != Open || s.Code != reason.Target ||
-					!strings.Contains(s.Reason, c.reason)) {
+				if c.reason == "" && s.Status != Fused || c.reason != "" && (s.Status != Open ||
+					s.Code != reason.Target || !strings.Contains(s.Reason, c.reason)) {
 					t.Errorf("%s %s: %s", s.Status, s.Code, s.Reason)
 				}
 			}
@@ -176,10 +177,12 @@ func TestMasksForTargets(t *testing.T) {
 					later := b.Op("Greater", b.Op("Range", b.Constant(integer(0)), all, b.Constant(integer(1))), row)
 					scores = b.Op("Where", later, b.scalar(onnx.Float, inf), scores)
 				}
-				b.output(b.Op("MatMul", b.Op("Softmax", scores, onnx.IntAttr("axis", -1)), values), "b", heads, "s", width)
+				weights := b.Op("Softmax", scores, onnx.IntAttr("axis", -1))
+				b.output(b.Op("MatMul", weights, values), "b", heads, "s", width)
 				for i, v := range b.Graph.Inputs {
 					shape := map[string][]int64{"q": {2, heads, 2, width}, "k": {2, heads, 3, width},
-						"v": {2, heads, 3, width}, "past_k": {2, heads, width, 4}, "past_v": {2, heads, 4, width}}[v.Name]
+						"v": {2, heads, 3, width}, "past_k": {2, heads, width, 4},
+						"past_v": {2, heads, 4, width}}[v.Name]
 					if shape == nil {
 						continue
 					}

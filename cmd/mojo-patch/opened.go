@@ -47,8 +47,8 @@ func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadO
 	}
 	defer before.Close()
 	if o.open(before) == nil {
-		return r, failed(fmt.Errorf("the patched model was not written: %w\n(it opens %s; --check-kernels off writes the "+
-			"patched one without opening it)", err, path))
+		return r, failed(fmt.Errorf("the patched model was not written: %w\n(it opens %s; --check-kernels off writes "+
+			"the patched one without opening it)", err, path))
 	}
 	a.say("not tried: %s\n  nor does it open %s", err, path)
 	return r, nil
@@ -101,11 +101,11 @@ func (o *opener) open(m *onnx.Model) error {
 	return s.Close()
 }
 
-// largeFolded is the number of bytes from which a weight is not handed to a node that onnxruntime would fold into another
-// weight.
+// largeFolded is the number of bytes from which a weight is not handed to a node that onnxruntime would fold into
+// another weight.
 const largeFolded = 1 << 20
 
-// keepUnfolded makes inputs of the large weights that a node with constant inputs alone reads: what it computes would be
+// keepUnfolded makes inputs of the large weights that nodes with constant inputs only read: their results would be
 // computed, and held, when the model is opened. DequantizeLinear is not folded, but looked for.
 func keepUnfolded(g *onnx.Graph) {
 	unread := map[*onnx.Value]bool{}

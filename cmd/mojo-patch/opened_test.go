@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// gated is a model whose activation is Swish. onnxruntime runs that of opset 24 on its definition, and none of opset 25.
+// gated is a model whose activation is Swish. onnxruntime runs that of opset 24 on its definition, and no other.
 func gated(opset int64) *onnx.Model {
 	b := onnxtest.New(opset)
 	x := b.Input("x", onnx.Float, "n", 4)
