@@ -58,7 +58,11 @@ func TestBodiesInOnnxruntime(t *testing.T) {
 		}
 	}
 	args := []string{"testdata/check_bodies.py", dir}
-	if library, err := FindLibrary(""); err == nil {
+	library, err := FindLibrary("")
+	if err != nil && os.Getenv(LibraryVariable) == "" {
+		library, err = FindLibrary(filepath.Join("..", "build"))
+	}
+	if err == nil {
 		args = append(args, library)
 	} else if !errors.Is(err, ErrNoLibrary) || os.Getenv("MOJO_REQUIRE_ORT") == "1" {
 		t.Fatal(err)

@@ -1,7 +1,10 @@
 package fused
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,31 +12,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
-
-// TestBuildFolders: inside a module they go up to its root, elsewhere there is one alone.
-func TestBuildFolders(t *testing.T) {
-	root := t.TempDir()
-	inner := filepath.Join(root, "a", "b")
-	if err := os.MkdirAll(inner, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(inner)
-	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, top := filepath.Join(wd, "build"), filepath.Dir(filepath.Dir(wd))
-	if got := buildFolders(); !slices.Equal(got, []string{own}) {
-		t.Errorf("outside of a module: %v", got)
-	}
-	if err := os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{own, filepath.Join(top, "a", "build"), filepath.Join(top, "build")}
-	if got := buildFolders(); !slices.Equal(got, want) {
-		t.Errorf("inside of a module: %v, want %v", got, want)
-	}
-}
 
 func normAttrs(axis int64, epsilon float32, after int64) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon),
@@ -306,6 +284,83 @@ func TestFindLibrary(t *testing.T) {
 			if got, err := find(explicit); err != nil || got != device {
 				t.Errorf("%s: found by %q: %q, %v", name, explicit, got, err)
 			}
+		}
+	}
+}
+
+// TestFindLibraryInOrder copies this program into an environment, and takes the places of its libraries away one by one.
+// In each folder of the working directory lies a library that is never found.
+func TestFindLibraryInOrder(t *testing.T) {
+	const finding = "MOJO_TEST_FINDING"
+	if os.Getenv(finding) != "" {
+		path, err := FindLibrary("")
+		fmt.Printf("found %q %v\n", path, err)
+		return
+	}
+	root, here := t.TempDir(), t.TempDir()
+	if real, err := filepath.EvalSymlinks(root); err == nil {
+		root = real
+	}
+	put := func(path string) string {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	name := CPU.LibraryName()
+	for _, folder := range []string{".", "build", "lib", "mojo_patch", "lib/python3.9/site-packages/mojo_patch"} {
+		put(filepath.Join(here, folder, name))
+	}
+	put(filepath.Join(here, "go.mod"))
+	find := func(folder string, environment ...string) string {
+		t.Helper()
+		program := filepath.Join(root, folder, "program")
+		if _, err := os.Stat(program); err != nil {
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(self)
+			if err := errors.Join(err, os.MkdirAll(filepath.Dir(program), 0o777),
+				os.WriteFile(program, b, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := exec.Command(program, "-test.run=^TestFindLibraryInOrder$")
+		c.Dir = here
+		c.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
+			return strings.HasPrefix(e, LibraryVariable+"=")
+		}), append(environment, finding+"=1")...)
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	given := put(filepath.Join(t.TempDir(), name))
+	places := []string{
+		put(filepath.Join(root, "bin", name)),
+		put(filepath.Join(root, "lib", name)),
+		put(filepath.Join(root, "lib", "python3.9", "site-packages", "mojo_patch", name)),
+		put(filepath.Join(root, "mojo_patch", name)), // pip install --target
+	}
+	if got := find("bin", LibraryVariable+"="+given); !strings.Contains(got, fmt.Sprintf("found %q <nil>", given)) {
+		t.Errorf("the variable: %s", got)
+	}
+	for _, want := range places {
+		if got := find("bin"); !strings.Contains(got, fmt.Sprintf("found %q <nil>", want)) {
+			t.Errorf("want %s: %s", want, got)
+		}
+		if err := os.Remove(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(places[1]) // a folder above the program's that is not above a bin may be anybody's
+	for _, got := range []string{find("program"), find("program", LibraryVariable+"=build")} {
+		if !strings.Contains(got, `found ""`) || !strings.Contains(got, ErrNoLibrary.Error()) ||
+			strings.Contains(got, here) {
+			t.Errorf("%s", got)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/libpath"
 )
 
 // LibraryVariable is the environment variable that names the kernel library.
@@ -34,10 +36,15 @@ func (d Device) LibraryName() string {
 	return "lib" + library + ".so"
 }
 
-// FindLibrary finds the library of CPU kernels. It looks at explicit (a file, or a folder that holds it), then at the
-// environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, the Python packages it was
-// installed with, and build/ of the working directory. A place that is named, by argument or variable, and holds no
-// library is an error: it is not passed over.
+// FindLibrary finds the library of CPU kernels. It looks at these places, in this order:
+//
+//  1. explicit, a file or a folder that holds it
+//  2. the environment variable MOJO_OPS_LIBRARY, an absolute path of one of both
+//  3. the folder of the program, with links resolved
+//  4. for a program in PREFIX/bin: PREFIX/lib, and the Python packages that pip installed under PREFIX
+//
+// A place that is named, by argument or variable, and holds no library is an error: it is not passed over. The working
+// directory is no place: whoever filled it would decide what code runs.
 func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(explicit) }
 
 // FindLibrary finds the library with the kernels for the device in these places. A file that is named must have that
@@ -55,18 +62,22 @@ func (d Device) find(name, explicit string) (string, error) {
 	if explicit != "" {
 		return libraryAt(explicit, name, "the given path")
 	}
-	if v := os.Getenv(LibraryVariable); v != "" {
+	v, err := libpath.Variable(LibraryVariable)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoLibrary, err)
+	}
+	if v != "" {
 		return libraryAt(v, name, "$"+LibraryVariable)
 	}
 	var folders []string
-	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
-		}
-		folders = append(folders, filepath.Dir(exe), filepath.Join(filepath.Dir(exe), "..", "lib"))
-		folders = append(folders, wheelFolders(filepath.Dir(filepath.Dir(exe)))...)
+	folder, prefix := libpath.Program()
+	if folder != "" {
+		folders = append(folders, folder)
 	}
-	folders = append(folders, buildFolders()...)
+	if prefix != "" {
+		folders = append(folders, filepath.Join(prefix, "lib"))
+		folders = append(folders, wheelFolders(prefix)...)
+	}
 	for _, f := range folders {
 		path := filepath.Join(f, name)
 		if isFile(path) {
@@ -89,25 +100,6 @@ func wheelFolders(prefix string) []string {
 		}
 	}
 	return folders
-}
-
-// buildFolders lists build/ of the working directory and, inside a Go module, of the folders above it up to its root:
-// tests run in the folder of their package.
-func buildFolders() []string {
-	wd, err := os.Getwd()
-	if err != nil {
-		return nil
-	}
-	var folders []string
-	for dir := wd; ; dir = filepath.Dir(dir) {
-		folders = append(folders, filepath.Join(dir, "build"))
-		if isFile(filepath.Join(dir, "go.mod")) {
-			return folders
-		}
-		if filepath.Dir(dir) == dir {
-			return folders[:1]
-		}
-	}
 }
 
 func libraryAt(path, name, source string) (string, error) {

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/libpath"
 )
 
 // LibraryVariable is the environment variable that names the onnxruntime library to use.
@@ -35,11 +37,20 @@ type Library struct {
 	Source  string // where it was found, for example "cache folder"
 }
 
-// Find looks for the onnxruntime shared library and loads it to learn its version. An explicit path, if not empty, is
-// the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first
-// that is new enough counts: the cache folder that tools/fetch-onnxruntime.sh fills (BundledVersion first, then any
-// other), the Python environment that holds the program, the active one, the Pythons on PATH, and the system's linker
-// path. The error wraps ErrNoLibrary and lists every place looked at.
+// Find looks for the onnxruntime shared library and loads it to learn its version. It looks at these places, in this
+// order:
+//
+//  1. explicit, a file or its folder
+//  2. $ONNXRUNTIME_LIB, an absolute path of one of both
+//  3. the cache folder that tools/fetch-onnxruntime.sh fills: BundledVersion first, then any other
+//  4. the Python environment that holds the program, the active ones ($VIRTUAL_ENV, $CONDA_PREFIX), those of the Pythons
+//     on PATH, and the user's packages
+//  5. the system's linker path
+//
+// A place that is named, by argument or variable, is the only place looked at. Otherwise the first library that is new
+// enough counts. Relative paths in environment variables are errors in those of this program, and passed over in those
+// of others, the linker's among them: the working directory never decides which library is loaded. The error wraps
+// ErrNoLibrary and lists every place looked at.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
 		return Library{}, errCannotLoad
@@ -47,11 +58,19 @@ func Find(explicit string) (Library, error) {
 	if explicit != "" {
 		return findGiven(explicit, "given path")
 	}
-	if p := os.Getenv(LibraryVariable); p != "" {
-		return findGiven(p, "$"+LibraryVariable)
+	variable, err := libpath.Variable(LibraryVariable)
+	if err != nil {
+		return Library{}, fmt.Errorf("%w: %w", ErrNoLibrary, err)
+	}
+	if variable != "" {
+		return findGiven(variable, "$"+LibraryVariable)
 	}
 	var looked []string
 	for _, place := range places() {
+		if place.pattern == "" {
+			looked = append(looked, place.source)
+			continue
+		}
 		found := matches(place.pattern)
 		if len(found) == 0 {
 			looked = append(looked, fmt.Sprintf("%s: %s", place.source, place.pattern))
@@ -79,8 +98,9 @@ func findGiven(path, source string) (Library, error) {
 		}
 		file = found[0]
 	}
-	if !strings.ContainsRune(file, filepath.Separator) {
-		file = "." + string(filepath.Separator) + file // dlopen would search the linker's path for a bare name
+	file, err := filepath.Abs(file) // dlopen would search the linker's path for a bare name
+	if err != nil {
+		return Library{}, fmt.Errorf("%w: %s: %w", ErrNoLibrary, source, err)
 	}
 	a, err := loadAPI(file)
 	if err != nil {
@@ -93,22 +113,23 @@ func (a *api) library(source string) Library {
 	return Library{Path: a.path, Version: a.version, API: a.level, Source: source}
 }
 
-// place is a file pattern to look at. A pattern without a folder is left to the dynamic linker.
+// place is a file pattern to look at. A pattern without a folder is left to the dynamic linker. Without a pattern,
+// source says what is not looked at.
 type place struct{ source, pattern string }
 
-var libraryPattern, linkerNames = func() (string, []string) {
+var libraryPattern = func() string {
 	switch runtime.GOOS {
 	case "windows":
-		return "onnxruntime.dll", []string{"onnxruntime.dll"}
+		return "onnxruntime.dll"
 	case "darwin":
-		return "libonnxruntime*.dylib", []string{"libonnxruntime.dylib"}
+		return "libonnxruntime*.dylib"
 	}
-	return "libonnxruntime.so*", []string{"libonnxruntime.so", "libonnxruntime.so.1"}
+	return "libonnxruntime.so*"
 }()
 
 func places() []place {
 	var list []place
-	if cache, err := os.UserCacheDir(); err == nil {
+	if cache, err := os.UserCacheDir(); err == nil && filepath.IsAbs(cache) {
 		for _, version := range []string{BundledVersion, "*"} {
 			list = append(list, place{"cache folder",
 				filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
@@ -117,8 +138,45 @@ func places() []place {
 	for _, p := range pythonPackages() {
 		list = append(list, place{p.source, filepath.Join(p.pattern, "onnxruntime", "capi", libraryPattern)})
 	}
-	for _, name := range linkerNames {
-		list = append(list, place{"system linker path", name})
+	return append(list, linkerPlaces(runtime.GOOS)...)
+}
+
+// linkerPlaces are the places of the system's dynamic linker, but for those relative to the working directory. Where the
+// linker would search these as well, it is not asked: its folders are listed instead.
+func linkerPlaces(system string) []place {
+	const source = "system linker path"
+	var list []place
+	in := func(source, name string, folders []string) {
+		for _, folder := range folders {
+			list = append(list, place{source, filepath.Join(folder, name)})
+		}
+	}
+	switch system {
+	case "windows":
+		folders, _ := libpath.Folders("PATH")
+		in("PATH", "onnxruntime.dll", folders)
+		return append(list, place{source, "onnxruntime.dll"}) // shim: of the system's own folders only
+	case "darwin": // dlopen looks for a bare name in the working directory, too
+		for _, variable := range []string{"DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"} {
+			folders, _ := libpath.Folders(variable)
+			in("$"+variable, "libonnxruntime.dylib", folders)
+		}
+		in(source, "libonnxruntime.dylib", []string{"/usr/local/lib", "/opt/homebrew/lib", "/usr/lib"})
+		return list
+	}
+	names := []string{"libonnxruntime.so", "libonnxruntime.so.1"}
+	const variable = "LD_LIBRARY_PATH"
+	folders, relative := libpath.Folders(variable)
+	for _, name := range names {
+		if relative {
+			in("$"+variable, name, folders)
+		} else {
+			list = append(list, place{source, name})
+		}
+	}
+	if relative {
+		list = append(list, place{source: source + ": not searched, because $" + variable + " has an entry that is " +
+			"empty or relative and means the working directory: remove it"})
 	}
 	return list
 }
@@ -146,29 +204,27 @@ func pythonPackages() []place {
 			list = append(list, place{source, filepath.Join(prefix, packages)})
 		}
 	}
-	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			python("the program's environment", filepath.Dir(filepath.Dir(real)))
-		}
-	}
-	python("virtual environment ($VIRTUAL_ENV)", os.Getenv("VIRTUAL_ENV"))
-	python("conda environment ($CONDA_PREFIX)", os.Getenv("CONDA_PREFIX"))
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+	_, prefix := libpath.Program()
+	python("the program's environment", prefix)
+	python("virtual environment ($VIRTUAL_ENV)", libpath.Folder("VIRTUAL_ENV"))
+	python("conda environment ($CONDA_PREFIX)", libpath.Folder("CONDA_PREFIX"))
+	folders, _ := libpath.Folders("PATH")
+	for _, dir := range folders {
 		for _, name := range []string{"python3", "python", "python.exe"} {
 			p := filepath.Join(dir, name)
 			if _, err := os.Stat(p); err != nil {
 				continue
 			}
-			python("python on PATH", filepath.Dir(dir))
+			python("python on PATH", libpath.Prefix(dir))
 			if runtime.GOOS == "windows" {
 				python("python on PATH", dir) // python.exe lies in the prefix itself, except in environments
 			}
 			if real, err := filepath.EvalSymlinks(p); err == nil {
-				python("python on PATH", filepath.Dir(filepath.Dir(real)))
+				python("python on PATH", libpath.Prefix(filepath.Dir(real)))
 			}
 		}
 	}
-	if home, err := os.UserHomeDir(); err == nil && runtime.GOOS != "windows" {
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && runtime.GOOS != "windows" {
 		python("python user packages", filepath.Join(home, ".local"))
 	}
 	return list

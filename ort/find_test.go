@@ -70,6 +70,12 @@ func TestFindPlaces(t *testing.T) {
 	check("", "$"+ort.LibraryVariable)
 	check(library, "given path")
 
+	for _, relative := range []string{"libonnxruntime.so", ".", "./lib/libonnxruntime.so"} {
+		t.Setenv(ort.LibraryVariable, relative)
+		if _, err := ort.Find(""); !errors.Is(err, ort.ErrNoLibrary) || !strings.Contains(err.Error(), "relative") {
+			t.Errorf("%s is relative: %v", relative, err)
+		}
+	}
 	t.Setenv(ort.LibraryVariable, filepath.Join(cache, "none.so"))
 	if _, err := ort.Find(""); !errors.Is(err, ort.ErrNoLibrary) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a variable that names no file: %v", err)
@@ -104,6 +110,43 @@ func TestFindNothing(t *testing.T) {
 		if !strings.Contains(string(out), want) && !strings.Contains(string(out), "SKIP") {
 			t.Errorf("the error does not name %s:\n%s", want, out)
 		}
+	}
+}
+
+// TestFindNotHere has every variable lead to the working directory, where a library of each name lies.
+func TestFindNotHere(t *testing.T) {
+	library := orttest.Library(t)
+	nowhere(t)
+	here := t.TempDir()
+	t.Chdir(here)
+	for _, folder := range []string{".", "bin", "lib/python3.12/site-packages/onnxruntime/capi", ".cache/mojo-patch/" +
+		"onnxruntime-" + ort.BundledVersion, ".local/lib/python3.12/site-packages/onnxruntime/capi"} {
+		for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1", "python3"} {
+			if err := errors.Join(os.MkdirAll(folder, 0o777), os.Symlink(library, filepath.Join(folder, name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "XDG_CACHE_HOME"} {
+		t.Setenv(name, ".")
+	}
+	t.Setenv("PATH", "bin:.:")
+	t.Setenv("LD_LIBRARY_PATH", ":lib")
+	if lib, err := ort.Find(""); err == nil {
+		t.Errorf("found %+v", lib)
+	} else if !strings.Contains(err.Error(), "$LD_LIBRARY_PATH has an entry") {
+		t.Errorf("the error does not say why the linker was not asked: %v", err)
+	}
+	absolute := t.TempDir() // whose absolute folders are searched all the same
+	if err := os.Symlink(library, filepath.Join(absolute, "libonnxruntime.so")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", ":"+absolute)
+	if lib, err := ort.Find(""); err != nil || lib.Source != "$LD_LIBRARY_PATH" {
+		t.Errorf("found %+v, %v", lib, err)
+	}
+	if lib, err := ort.Find("libonnxruntime.so"); err != nil || !filepath.IsAbs(lib.Path) {
+		t.Errorf("a path that the caller names: %+v, %v", lib, err)
 	}
 }
 

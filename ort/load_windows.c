@@ -34,10 +34,12 @@ static char *last_error(void) {
 char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char **file) {
   wchar_t *wide = to_wide(path);
   if (!wide) return strdup("its path is not valid UTF-8");
-  // The library's own dependencies lie beside it. A bare name is left to the system's search path.
-  DWORD flags = strpbrk(path, "/\\") ? LOAD_WITH_ALTERED_SEARCH_PATH : 0;
+  // The working directory is searched for nothing, neither the library nor what it depends on.
+  SetDllDirectoryW(L"");
+  // The library's own dependencies lie beside it. A bare name is looked up in the system's own folders.
+  DWORD flags = strpbrk(path, "/\\") ? LOAD_WITH_ALTERED_SEARCH_PATH : LOAD_LIBRARY_SEARCH_SYSTEM32;
   wchar_t *full = calloc(LONGEST, sizeof *full);
-  if (full && flags) GetFullPathNameW(wide, LONGEST, full, NULL);
+  if (full && flags == LOAD_WITH_ALTERED_SEARCH_PATH) GetFullPathNameW(wide, LONGEST, full, NULL);
   HMODULE module = LoadLibraryExW(full && *full ? full : wide, NULL, flags);
   free(wide);
   if (!module) {

@@ -8,10 +8,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/libpath"
 )
 
 // ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their
-// folders, separated as in PATH.
+// folders, absolute paths that are separated as in PATH.
 const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
 
 // ErrNoProvider says that an execution provider, or a device for it, is not to be had here.
@@ -68,7 +70,11 @@ func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibra
 	if err := explicit(given, givenLibrary); err != nil {
 		return nil, err
 	}
-	if err := explicit(filepath.SplitList(os.Getenv(ProviderLibraryVariable)), environmentLibrary); err != nil {
+	paths, err := libpath.Variables(ProviderLibraryVariable)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoProvider, err)
+	}
+	if err := explicit(paths, environmentLibrary); err != nil {
 		return nil, err
 	}
 	for _, place := range pluginPlaces(onnxruntime) {
@@ -101,13 +107,16 @@ func pluginsAt(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the provider library cannot be read: %w", ErrNoProvider, err)
 	}
+	full, err := filepath.Abs(path) // the dynamic linker searches its own path for a bare name
+	if err != nil {
+		return nil, err
+	}
 	if !info.IsDir() {
-		full, err := filepath.Abs(path) // the dynamic linker searches its own path for a bare name
-		return []string{full}, err
+		return []string{full}, nil
 	}
 	var found []string
 	for _, pattern := range pluginPatterns {
-		for _, p := range matches(filepath.Join(path, pattern)) {
+		for _, p := range matches(filepath.Join(full, pattern)) {
 			if providerOfFile(p) != "" {
 				found = append(found, p)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
 // fake is a Timer of kernels with tiles of 16 and 64 by wgmma, and others for up to 8 tokens.
@@ -138,16 +139,8 @@ func withTypes(s fused.Site) fused.Site {
 
 // TestSessions runs the measuring models with the CPU's kernels, which read no tables.
 func TestSessions(t *testing.T) {
-	library, err := fused.FindLibrary("")
-	if err == nil {
-		_, err = ort.Find("")
-	}
-	if err != nil {
-		if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	library := orttest.Kernels(t)
+	t.Setenv(ort.LibraryVariable, orttest.Library(t))
 	t.Setenv(Variable, "kept")
 	for _, shape := range []Shape{
 		{Format: BFloat16, Experts: 8, TopK: 2, Hidden: 48, Inner: 32},

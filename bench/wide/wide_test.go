@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
 // TestMain has this program be its own child, as the command is.
@@ -27,16 +28,8 @@ func TestMain(m *testing.M) {
 
 // TestNarrow takes both models through all steps at small widths, and compares them with what they are in float32.
 func TestNarrow(t *testing.T) {
-	_, err := ort.Find("")
-	if err == nil {
-		_, err = fused.FindLibrary("")
-	}
-	if err != nil {
-		if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	t.Setenv(ort.LibraryVariable, orttest.Library(t))
+	t.Setenv(fused.LibraryVariable, orttest.Kernels(t))
 	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), dir: t.TempDir(), widened: true}
 	if out, err := exec.Command("go", "build", "-o", b.tool, "../../cmd/mojo-patch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -56,7 +56,7 @@ func (b *backend) flags(c *cobra.Command) {
 
 func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
 	c.Flags().StringVar(kernels, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
 	c.Flags().StringVar(onnxruntime, "onnxruntime", "",
 		"the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
 	completeFile(c, "kernels-lib", libraryExtensions...)

@@ -60,7 +60,7 @@ and config.json and generation_config.json for end tokens, context and sampling.
 	fl.Int64Var(&f.options.ContextLength, "context-length", 0,
 		"tokens of a sequence at most (default: those of config.json, or of the buffers)")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeValues(c, "provider", exportProviders, false)
 	a.jsonFlag(c, "export-genai")

@@ -63,7 +63,7 @@ sees the repository, for example in its container.`,
 	fl.IntVar(&f.options.QueueDelay, "queue-delay", 100, "microseconds that a request waits for others")
 	fl.StringVar(&f.provider, "provider", "cpu", "what the server runs the model on: cpu or cuda")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeValues(c, "provider", exportProviders, false)
 	a.jsonFlag(c, "export-triton")

@@ -65,9 +65,13 @@ func library() (string, error) {
 	return "", err
 }
 
-// Main is what TestMain of a package calls whose examples open models. They find the onnxruntime that Library finds;
-// where there is none, they are skipped as tests are, which an example cannot do itself.
+// Main is what TestMain of a package calls whose examples open models. They find the onnxruntime that Library finds,
+// and the kernels that Kernels finds; where there is no onnxruntime, they are skipped as tests are, which an example
+// cannot do itself.
 func Main(m *testing.M) {
+	if path, err := kernels(); err == nil {
+		os.Setenv(fused.LibraryVariable, path)
+	}
 	path, err := library()
 	switch {
 	case err == nil:
@@ -86,14 +90,23 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Kernels returns the path of the library with the fused kernels.
+// Kernels returns the path of the library with the fused kernels: the one that fused.FindLibrary finds, else that of
+// build/ of the repository.
 func Kernels(t testing.TB) string {
 	t.Helper()
-	path, err := fused.FindLibrary("")
+	path, err := kernels()
 	if err != nil {
 		missing(t, err)
 	}
 	return path
+}
+
+func kernels() (string, error) {
+	path, err := fused.FindLibrary("")
+	if err == nil || os.Getenv(fused.LibraryVariable) != "" {
+		return path, err
+	}
+	return fused.FindLibrary(filepath.Join(root(), "build"))
 }
 
 func missing(t testing.TB, err error) {

@@ -36,8 +36,8 @@ bool Open(Library* library) {
   Dl_info info{};
   void* known = acl.handle == nullptr ? nullptr : dlsym(acl.handle, "aclGetRecentErrMsg");
   if (known == nullptr || dladdr(known, &info) == 0 || info.dli_fname == nullptr) return false;
+  if (info.dli_fname[0] != '/') return false;  // a path relative to the working directory names what anybody put there
   const char* slash = strrchr(info.dli_fname, '/');
-  if (slash == nullptr) return false;
   char path[1024];
   snprintf(path, sizeof(path), "%.*s%s", static_cast<int>(slash + 1 - info.dli_fname), info.dli_fname, library->name);
   library->handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ import threading
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from ._errors import MojoPatchError, failure
+from ._libraries import package_folders
 from ._progress import Progress
 
 log = logging.getLogger("mojo_patch")
@@ -55,8 +55,7 @@ def find_program() -> str:
 
 def _onnxruntime() -> Optional[str]:
     """Gives the folder of this Python's onnxruntime where the program can use it, without an import of it."""
-    spec = importlib.util.find_spec("onnxruntime")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
+    for folder in package_folders("onnxruntime"):
         capi = os.path.join(folder, "capi")
         try:
             with open(os.path.join(capi, "build_and_package_info.py"), encoding="utf-8") as f:

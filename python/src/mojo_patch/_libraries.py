@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import sys
-from typing import Optional
+from typing import List, Optional
 
 from ._errors import NotInstalled
 
@@ -19,12 +19,29 @@ def _file_name(library: str) -> str:
     return f"lib{library}.dylib" if sys.platform == "darwin" else f"lib{library}.so"
 
 
+def package_folders(package: str) -> List[str]:
+    """Gives the folders of an installed package, without an import of it.
+
+    `python -c` and `python -m` put the working directory first in sys.path. A package there counts only if Python has
+    imported it already: a folder of models that somebody else filled must not bring the libraries that are loaded.
+    """
+    module = sys.modules.get(package)
+    if module is not None:
+        return [os.path.abspath(f) for f in getattr(module, "__path__", ())]
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # it was removed
+        here = ""
+    path = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != here]
+    spec = importlib.machinery.PathFinder.find_spec(package, path)
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
 def find_library(device: str) -> Optional[str]:
     """Gives the path of the kernel library for "cpu" or "cuda", None where its package is not installed."""
     package, library = _DEVICES[device]
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = os.path.join(os.path.abspath(folder), _file_name(library))
+    for folder in package_folders(package):
+        path = os.path.join(folder, _file_name(library))
         if os.path.isfile(path):
             return path
     return None
