@@ -288,8 +288,8 @@ func TestFindLibrary(t *testing.T) {
 	}
 }
 
-// TestFindLibraryInOrder copies this program into an environment, and takes the places of its libraries away one by one.
-// In each folder of the working directory lies a library that is never found.
+// TestFindLibraryInOrder copies this program into an environment, and takes the places of its libraries away one by
+// one. In each folder of the working directory lies a library that is never found.
 func TestFindLibraryInOrder(t *testing.T) {
 	const finding = "MOJO_TEST_FINDING"
 	if os.Getenv(finding) != "" {

@@ -43,8 +43,8 @@ type Library struct {
 //  1. explicit, a file or its folder
 //  2. $ONNXRUNTIME_LIB, an absolute path of one of both
 //  3. the cache folder that tools/fetch-onnxruntime.sh fills: BundledVersion first, then any other
-//  4. the Python environment that holds the program, the active ones ($VIRTUAL_ENV, $CONDA_PREFIX), those of the Pythons
-//     on PATH, and the user's packages
+//  4. the Python environment that holds the program, the active ones ($VIRTUAL_ENV, $CONDA_PREFIX), those of the
+//     Pythons on PATH, and the user's packages
 //  5. the system's linker path
 //
 // A place that is named, by argument or variable, is the only place looked at. Otherwise the first library that is new
@@ -141,7 +141,7 @@ func places() []place {
 	return append(list, linkerPlaces(runtime.GOOS)...)
 }
 
-// linkerPlaces are the places of the system's dynamic linker, but for those relative to the working directory. Where the
+// linkerPlaces are the places of the system's dynamic linker, except those relative to the working directory. If the
 // linker would search these as well, it is not asked: its folders are listed instead.
 func linkerPlaces(system string) []place {
 	const source = "system linker path"

@@ -122,7 +122,8 @@ func TestFindNotHere(t *testing.T) {
 	for _, folder := range []string{".", "bin", "lib/python3.12/site-packages/onnxruntime/capi", ".cache/mojo-patch/" +
 		"onnxruntime-" + ort.BundledVersion, ".local/lib/python3.12/site-packages/onnxruntime/capi"} {
 		for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1", "python3"} {
-			if err := errors.Join(os.MkdirAll(folder, 0o777), os.Symlink(library, filepath.Join(folder, name))); err != nil {
+			if err := errors.Join(os.MkdirAll(folder, 0o777),
+				os.Symlink(library, filepath.Join(folder, name))); err != nil {
 				t.Fatal(err)
 			}
 		}

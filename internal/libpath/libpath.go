@@ -93,7 +93,7 @@ func Program() (folder, prefix string) {
 // Prefix returns the folder above a folder of programs, bin or on Windows Scripts; "" for a folder of another name.
 func Prefix(folder string) string {
 	name := filepath.Base(folder)
-	if name == "bin" || runtime.GOOS == "windows" && (strings.EqualFold(name, "Scripts") || strings.EqualFold(name, "bin")) {
+	if name == "bin" || runtime.GOOS == "windows" && strings.EqualFold(name, "Scripts") {
 		return filepath.Dir(folder)
 	}
 	return ""

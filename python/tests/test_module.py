@@ -68,6 +68,24 @@ class Installed(Test):
                               cwd=str(self.temp), env=environment, capture_output=True, encoding="utf-8", check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_libraries_of_the_working_directory(self):
+        # `python -c` has that folder first in sys.path: what somebody else put there is not loaded.
+        name = os.path.basename(mojo_patch.get_library_path())
+        cuda = name.replace("mojo_ops", "mojo_ops_cuda")
+        for package, library in ("mojo_patch_cuda", cuda), ("onnxruntime/capi", name):
+            folder = self.temp / package
+            folder.mkdir(parents=True)
+            (folder / library).write_bytes(b"")
+            (self.temp / package.split("/")[0] / "__init__.py").write_text("")
+        (self.temp / "onnxruntime/capi/build_and_package_info.py").write_text("__version__ = '1.99.0'")
+        code = "from mojo_patch import _command as c, _libraries as l; print(l.find_library('cuda'), c._onnxruntime())"
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+        for path in ("", os.curdir, str(self.temp)):
+            done = subprocess.run([sys.executable, "-c", code], cwd=str(self.temp), check=True, stdout=subprocess.PIPE,
+                                  env={**environment, "PYTHONPATH": path}, encoding="utf-8")
+            self.assertNotIn(str(self.temp), done.stdout)
+            self.assertTrue(done.stdout.startswith("None "), done.stdout)
+
     def test_python_m(self):
         done = subprocess.run([sys.executable, "-m", "mojo_patch", "apply"], stderr=subprocess.PIPE, check=False)
         self.assertEqual(done.returncode, 2)
@@ -268,6 +286,79 @@ class InMemory(Test):
             self.assertEqual(mojo_patch.inspect(model).nodes, 215)
         if CAN_RUN:
             self.assertTrue(mojo_patch.diff(onnx_ir.load(str(MODEL)), patched).passed)
+
+    def test_external_data_stay_inside(self):
+        # A model decides neither what is written nor what is linked to, whatever it calls its files.
+        folder, secret = self.temp / "given", self.temp / "secret"
+        folder.mkdir()
+        secret.write_bytes(b"s" * 4096)
+        (folder / "w.bin").write_bytes(b"w" * 4096)
+        (folder / "link.bin").symlink_to(secret)
+        (folder / "out").symlink_to(self.temp)
+        (folder / "sub").mkdir()
+        (folder / "sub" / "w.bin").write_bytes(b"v" * 4096)
+        os.mkfifo(str(folder / "pipe"))
+
+        def model(location, where="initializer"):
+            m = onnx.helper.make_model(onnx.helper.make_graph(
+                [onnx.helper.make_node("Add", ["x", "w"], ["y"])], "g",
+                [onnx.helper.make_tensor_value_info("x", 1, [64])], [onnx.helper.make_tensor_value_info("y", 1, [64])]))
+            constant = onnx.helper.make_node("Constant", [], ["c"], value=onnx.TensorProto(data_type=1, dims=[64]))
+            m.graph.initializer.add(name="w", data_type=1, dims=[64], raw_data=bytes(256))
+            tensor = m.graph.initializer[0]
+            if where == "attribute":
+                m.graph.node.insert(0, constant)
+                tensor = m.graph.node[0].attribute[0].t
+            elif where == "function":
+                f = onnx.helper.make_function("f", "F", [], ["c"], [constant], [onnx.helper.make_opsetid("", 20)])
+                m.functions.append(f)
+                tensor = m.functions[0].node[0].attribute[0].t
+            tensor.ClearField("raw_data")
+            tensor.data_location = tensor.EXTERNAL
+            for key, value in ("location", location), ("offset", "0"), ("length", "256"):
+                if value is not None:
+                    tensor.external_data.add(key=key, value=value)
+            return m
+
+        refused = ["../secret", "sub/../../secret", str(secret), "/", ".", "..", "", None, "w.bin\0", "link.bin",
+                   "out/secret", "pipe", "sub", "none", "../" * 9 + "etc/hostname", "../given/w.bin"]
+        for where in ("initializer", "attribute", "function"):
+            for location in refused:
+                with self.assertRaises(mojo_patch.MojoPatchError, msg=(where, location)):
+                    mojo_patch.apply_model(model(location, where), data_folder=folder, verify="off")
+            for location in ("w.bin", "sub/w.bin", "./sub/../w.bin"):
+                patched, _ = mojo_patch.apply_model(model(location, where), data_folder=folder, verify="off")
+                self.assertIn("EXTERNAL", str(patched), (where, location))
+        patched, _ = mojo_patch.apply_model(model("link.bin"), data_folder=folder, verify="off", allow_links=True)
+        self.assertIn("link.bin", str(patched))
+
+        # Names that are those of files beside it in the temporary folder, or were.
+        for name in ("model.onnx", "model.onnx.mojo-patch", "patched.onnx", "patched.onnx.data", ".patched.onnx.lock",
+                     "mojo-patch-model.onnx", "MOJO-PATCH-MODEL.weights", "mojo-patch-model-patched.onnx.data",
+                     ".mojo-patch-model-patched.onnx.lock", "mojo-patch-model.onnx/w.bin", "mojo-patch-model-.onnx"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            if (folder / name).is_dir():
+                continue
+            (folder / name).write_bytes(b"n" * 4096)
+            patched, _ = mojo_patch.apply_model(model(name), data_folder=folder, verify="off")
+            self.assertEqual({e.key: e.value for e in patched.graph.initializer[0].external_data}["location"], name)
+            self.assertEqual((folder / name).read_bytes(), b"n" * 4096)
+            if (folder / name).parent == folder:
+                (folder / name).unlink()
+            else:
+                shutil.rmtree(str((folder / name).parent))
+        self.assertEqual(secret.read_bytes(), b"s" * 4096)
+
+    def test_folder_of_links(self):
+        folder = self.temp / "given"
+        folder.mkdir()
+        shutil.copyfile(str(MODEL), str(folder / "m.onnx"))
+        (self.temp / "secret").write_text("secret")
+        (folder / "config.json").symlink_to(self.temp / "secret")
+        with self.assertRaisesRegex(mojo_patch.MojoPatchError, "config.json is a symbolic link"):
+            mojo_patch.apply_folder(folder, self.temp / "out", verify="off")
+        mojo_patch.apply_folder(folder, self.temp / "out", verify="off", allow_links=True)
+        self.assertEqual((self.temp / "out" / "config.json").read_text(), "secret")
 
     def test_proto_to_file(self):
         report = mojo_patch.apply(onnx.load(str(MODEL)), self.patched, verify="off")

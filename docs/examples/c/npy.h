@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NPY_MAX_RANK = 8 };
+enum { NPY_MAX_RANK = 8, NPY_MAX_BYTES = 1 << 30 };
 
 typedef struct {
   int is_float;  // float32, or else int64
@@ -16,11 +16,16 @@ typedef struct {
   void *data;
 } npy;
 
-// npy_read reads FOLDER/CASE.KIND.NAME.npy, where KIND is "in" or "out", or ends the program.
+// npy_read reads FOLDER/CASE.KIND.NAME.npy, where KIND is "in" or "out", or ends the program. NAME is the model's, and
+// leads to no other folder.
 static npy npy_read(const char *folder, int number, const char *kind, const char *name) {
   char path[4096], header[1024] = "";
   unsigned char start[10];
-  snprintf(path, sizeof path, "%s/%d.%s.%s.npy", folder, number, kind, name);
+  int n = snprintf(path, sizeof path, "%s/%d.%s.%s.npy", folder, number, kind, name);
+  if (n < 0 || (size_t)n >= sizeof path || strpbrk(name, "/\\")) {
+    fprintf(stderr, "%s: this cannot be the name of a file\n", name);
+    exit(2);
+  }
   FILE *file = fopen(path, "rb");
   size_t length = 0;
   if (file && fread(start, 1, sizeof start, file) == sizeof start && !memcmp(start, "\x93NUMPY\x01", 7))
@@ -37,6 +42,10 @@ static npy npy_read(const char *folder, int number, const char *kind, const char
   for (char *at = strchr(shape, '(') + 1, *end; a.rank < NPY_MAX_RANK; at = end + strspn(end, ", ")) {
     a.shape[a.rank] = strtoll(at, &end, 10);
     if (end == at) break;
+    if (a.shape[a.rank] < 0 || (a.shape[a.rank] > 0 && a.bytes > NPY_MAX_BYTES / (size_t)a.shape[a.rank])) {
+      fprintf(stderr, "%s: its shape is not one of an array that fits into memory\n", path);
+      exit(2);
+    }
     a.bytes *= (size_t)a.shape[a.rank++];
   }
   a.data = malloc(a.bytes + 1);

@@ -10,8 +10,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import ort from "onnxruntime-node";
 
-// read reads an array of int64 or float32 that NumPy wrote.
-function read(path) {
+// read reads an array of int64 or float32 that NumPy wrote. Its name is the model's, and stays in the folder.
+function read(folder, kind, name) {
+  if (/[/\\\0]/.test(name)) throw new Error(`${JSON.stringify(name)} cannot be the name of a file`);
+  const path = join(folder, `0.${kind}.${name}.npy`);
   const file = readFileSync(path);
   const start = 10 + file.readUInt16LE(8);
   const header = file.toString("latin1", 10, start);
@@ -28,12 +30,12 @@ if (!golden) {
   process.exit(2);
 }
 const session = await ort.InferenceSession.create(model);
-const inputs = Object.fromEntries(session.inputNames.map((name) => [name, read(join(golden, `0.in.${name}.npy`))]));
+const inputs = Object.fromEntries(session.inputNames.map((name) => [name, read(golden, "in", name)]));
 const outputs = await session.run(inputs);
 
 for (const name of session.outputNames) {
   const got = outputs[name].data;
-  const want = read(join(golden, `0.out.${name}.npy`)).data;
+  const want = read(golden, "out", name).data;
   let worst = got.length === want.length ? 0 : Infinity;
   let largest = 0;
   want.forEach((w, i) => {

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from ._command import run
+from ._errors import MojoPatchError
 from ._models import Model, Path, Staged, is_ir, is_proto, kind, staged
 from ._reports import Difference, Inspection, KernelTrial, Report, read
 
@@ -212,7 +213,8 @@ def apply_model(
 ) -> Tuple[M, Report]:
     """Patches a model in memory and returns a new one of the same kind; an onnx.ModelProto for an ONNXProgram.
 
-    data_folder contains the external data that the model refers to. The new model refers to the same files.
+    data_folder contains the external data that the model refers to. The new model refers to the same files. They lie
+    inside that folder, and behind a symbolic link only with allow_links=True.
     """
     if is_ir(model):
         import onnx_ir
@@ -224,19 +226,20 @@ def apply_model(
         raise TypeError(f"a model in memory is an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
                         f"not {type(model)}")
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
-        given = Staged(proto, folder, data_folder)
-        output = os.path.join(folder, "patched.onnx")
-        arguments = [*flags("apply_model", options, ApplyOptions), f"--output={output}", "--allow-links"]
+        given = Staged(proto, folder, data_folder, bool(options.get("allow_links")))
+        arguments = flags("apply_model", options, ApplyOptions)
+        arguments += [f"--output={given.patched}", "--allow-links"]  # the links that Staged made
         data, text = run("apply", arguments, [given.path], options.get("progress"))
         data["input"]["path"] = kind(model)
-        return given.load(output), read(Report, data, text)
+        return given.load(given.patched), read(Report, data, text)
 
 
 @_documented(ApplyOptions)
 def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) -> Dict[str, Report]:
     """Patches each model in a folder, as optimum exports it, into another folder, and copies the other files.
 
-    Returns the reports by the models' paths in the folder.
+    Returns the reports by the models' paths in the folder. What is behind a symbolic link is taken only with
+    allow_links=True.
     """
     reports = {}
     for parent, _, names in os.walk(folder):
@@ -245,6 +248,8 @@ def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) ->
         models = tuple(n for n in names if n.endswith(".onnx"))
         for name in names:
             path = os.path.join(parent, name)
+            if not options.get("allow_links") and os.path.islink(path):
+                raise MojoPatchError(f"{path} is a symbolic link: put the file itself there, or give allow_links=True")
             if name in models:
                 reports[os.path.relpath(path, folder)] = apply(path, os.path.join(target, name), **options)
             elif not name.startswith(models):  # model.onnx_data, model.onnx.data: the weights are written anew

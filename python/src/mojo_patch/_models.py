@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import shutil
+import stat
 import tempfile
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Set, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Set, Union
 
 from ._errors import MojoPatchError
 
@@ -50,7 +52,7 @@ def staged(model: Any) -> Iterator[str]:
             with open(path, "wb") as f:
                 f.write(model.SerializeToString())
         elif is_proto(model):
-            Staged(model, folder)
+            path = Staged(model, folder).path
         elif is_ir(model):
             import onnx_ir
 
@@ -70,18 +72,27 @@ def kind(model: Any) -> str:
 
 
 class Staged:
-    """A ModelProto in a folder: the graph in model.onnx, its weights beside it.
+    """A ModelProto in a folder: the graph in path, its weights beside it, and room for what is made of it in patched.
 
     The weights are neither serialised nor copied in memory on the way. Those that lie in files already, in data_folder,
-    are linked to.
+    are linked to. The model decides nothing about where a file is written or what is linked to: see _link.
     """
 
-    def __init__(self, model: onnx.ModelProto, folder: str, data_folder: Optional[Path] = None) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, folder: str, data_folder: Optional[Path] = None, allow_links: bool = False
+    ) -> None:
         import onnx
 
-        self.path = os.path.join(folder, "model.onnx")
-        self._data = "model.onnx.mojo-patch"
+        # What the model calls its files must not be what the program or this class calls theirs.
+        self._linked: Set[str] = {_location(t) for t in _external(model)}
+        stem = "mojo-patch-model"
+        while any(stem in name.casefold() for name in self._linked):
+            stem += "-"
+        self.path = os.path.join(folder, stem + ".onnx")
+        self.patched = os.path.join(folder, stem + "-patched.onnx")
+        self._data = stem + ".weights"
         self._weights: Dict[int, onnx.TensorProto] = {}  # by their place in that file
+        self._link(folder, data_folder, allow_links)
         slim = onnx.ModelProto()
         _copy(model, slim, "graph")
         _copy(model.graph, slim.graph, "initializer")
@@ -91,7 +102,6 @@ class Staged:
                     self._write(tensor, slim.graph.initializer.add(), data)
                 else:
                     slim.graph.initializer.append(tensor)
-        self._link(slim, folder, data_folder)
         try:
             content = slim.SerializeToString()
         except Exception as e:  # of protobuf, other ones in other versions
@@ -113,14 +123,17 @@ class Staged:
         for key, value in (("location", self._data), ("offset", offset), ("length", len(tensor.raw_data))):
             reference.external_data.add(key=key, value=str(value))
 
-    def _link(self, model: onnx.ModelProto, folder: str, data_folder: Optional[Path]) -> None:
-        """Makes the files that tensors lie in already appear in the folder."""
-        self._linked: Set[str] = {_place(t)["location"] for t in _external(model.graph)} - {self._data}
+    def _link(self, folder: str, data_folder: Optional[Path], allow_links: bool) -> None:
+        """Makes the files that tensors lie in already appear in the folder.
+
+        The model may come from anywhere: as for the program, its files lie in data_folder, and no link leads to them
+        unless links are allowed.
+        """
         if self._linked and data_folder is None:
             files = ", ".join(sorted(self._linked))
             raise ValueError(f"weights of the model lie in {files}: name the folder of that with data_folder")
-        for location in self._linked:
-            target = os.path.join(os.path.abspath(os.fspath(data_folder or "")), location)
+        for location in sorted(self._linked):
+            target = regular_file(os.path.abspath(os.fspath(data_folder or "")), location, allow_links)
             link = os.path.join(folder, location)
             os.makedirs(os.path.dirname(link), exist_ok=True)
             try:
@@ -134,10 +147,10 @@ class Staged:
         from onnx.external_data_helper import load_external_data_for_tensor
 
         model = onnx.load(path, load_external_data=False)
-        for tensor in _external(model.graph):
-            place = _place(tensor)
-            if place["location"] in self._linked:
+        for tensor in _external(model):
+            if _location(tensor) in self._linked:
                 continue
+            place = _place(tensor)
             weight = self._weights.get(int(place.get("offset", 0))) if place["location"] == self._data else None
             if weight is not None and int(place["length"]) == len(weight.raw_data):
                 tensor.raw_data = weight.raw_data
@@ -161,18 +174,63 @@ def _copy(source: Any, target: Any, leave: str) -> None:
             setattr(target, field.name, value)
 
 
-def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """The tensors of a graph and the graphs in it that lie in other files."""
-    for tensor in graph.initializer:
+def regular_file(folder: str, location: str, allow_links: bool) -> str:
+    """Gives the path of a file below a folder, of a location that _location gives."""
+    parts = location.split("/")
+    for i in range(len(parts)):
+        path = os.path.join(folder, *parts[: i + 1])
+        try:
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode) and allow_links:
+                mode = os.stat(path).st_mode
+        except OSError as e:
+            raise MojoPatchError(f"weights of the model lie in {location!r}: {e}") from e
+        if stat.S_ISLNK(mode):
+            raise MojoPatchError(
+                f"weights of the model lie in {location!r}, and {path} is a symbolic link: put the file itself there, "
+                "or give allow_links=True"
+            )
+    if not stat.S_ISREG(mode):
+        raise MojoPatchError(f"weights of the model lie in {location!r}, and {path} is not a regular file")
+    return os.path.realpath(path)
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    """Gives the cleaned path of the file that a tensor lies in, within the folder of its model."""
+    given = _place(tensor).get("location", "")
+    location = posixpath.normpath(given.replace("\\", "/") if os.name == "nt" else given)
+    inside = location.split("/")[0] not in ("", ".", "..")
+    if not given or not inside or "\0" in given or (os.name == "nt" and ":" in given):
+        raise MojoPatchError(
+            f"tensor {tensor.name!r} has external data in {given!r}, which is not a file in the model's folder"
+        )
+    return location
+
+
+def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a model, its graphs and its functions that lie in other files."""
+    yield from _external_in(model.graph)
+    for function in model.functions:
+        yield from _external_of(function.node)
+
+
+def _external_in(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    sparse = [t for s in graph.sparse_initializer for t in (s.values, s.indices)]
+    for tensor in (*graph.initializer, *sparse):
         if tensor.data_location == tensor.EXTERNAL:
             yield tensor
-    for node in graph.node:
+    yield from _external_of(graph.node)
+
+
+def _external_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
-            for tensor in (attribute.t, *attribute.tensors):
+            sparse = [t for s in (attribute.sparse_tensor, *attribute.sparse_tensors) for t in (s.values, s.indices)]
+            for tensor in (attribute.t, *attribute.tensors, *sparse):
                 if tensor.data_location == tensor.EXTERNAL:
                     yield tensor
             for inner in (attribute.g, *attribute.graphs):
-                yield from _external(inner)
+                yield from _external_in(inner)
 
 
 def _place(tensor: onnx.TensorProto) -> Dict[str, str]:
