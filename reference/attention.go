@@ -128,19 +128,19 @@ func (a *attention) run(c *call) (y, qk *Tensor) {
 	scaled := func(t *Tensor) []float64 {
 		return mapSlice(t.F, func(x float64) float64 { return c.roundOne(a.typ, x*a.scale) })
 	}
-	q, k := scaled(a.q), scaled(a.k)
+	q, k, mul := scaled(a.q), scaled(a.k), c.gemm(a.typ)
 	score, row := make([]float64, s*l), make([]float64, l)
 	for h := range batch * heads {
 		b := h / heads
 		kv := b*kvHeads + h%heads/(heads/kvHeads)
-		gemm(false, true, s, l, d, q[h*s*d:(h+1)*s*d], k[kv*l*d:(kv+1)*l*d], score)
+		gemm(mul, false, true, s, l, d, q[h*s*d:(h+1)*s*d], k[kv*l*d:(kv+1)*l*d], score)
 		c.round(a.typ, score)
 		stage := qk.F[h*s*l : (h+1)*s*l]
 		for i := range s {
 			line := score[i*l : (i+1)*l]
 			a.attend(c, b, h, i, line, row, stage[i*l:(i+1)*l])
 		}
-		gemm(false, false, s, dv, l, score, a.v.F[kv*l*dv:(kv+1)*l*dv], y.F[h*s*dv:(h+1)*s*dv])
+		gemm(mul, false, false, s, dv, l, score, a.v.F[kv*l*dv:(kv+1)*l*dv], y.F[h*s*dv:(h+1)*s*dv])
 	}
 	return y, qk
 }
@@ -174,10 +174,10 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 		c.round(a.soft, line)
 		if a.sinks != nil {
 			with := append(slices.Clone(line), a.sinks[h%a.q.Shape[1]])
-			softmaxLine(with)
+			softmaxLine(with, c.adder(a.typ, add[float64]))
 			copy(line, with)
 		} else {
-			softmaxLine(line)
+			softmaxLine(line, c.adder(a.typ, add[float64]))
 		}
 		c.round(a.soft, line)
 		c.round(a.typ, line)

@@ -1,10 +1,6 @@
 package reference
 
-import (
-	"gonum.org/v1/gonum/blas"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
 // panelElements is how many elements of a lazy matrix are read at a time.
 const panelElements = 1 << 16
@@ -20,7 +16,7 @@ type matrix struct {
 }
 
 // matmulLazy is the batched product of a and b, one of which is lazy, into out: of matrices m×k and k×n.
-func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) error {
+func matmulLazy(mul gemmFunc, a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) error {
 	if len(out) == 0 {
 		return nil
 	}
@@ -74,7 +70,7 @@ func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) e
 		}
 	})
 	for _, key := range order {
-		if err := key.multiply(left, groups[key], other.F, m, k, n, out); err != nil {
+		if err := key.multiply(mul, left, groups[key], other.F, m, k, n, out); err != nil {
 			return err
 		}
 	}
@@ -82,7 +78,8 @@ func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) e
 }
 
 // multiply multiplies one matrix with several others, reading it once.
-func (x matrix) multiply(left bool, list []product, other []float64, m, k, n int, out []float64) error {
+func (x matrix) multiply(mul gemmFunc, left bool, list []product, other []float64, m, k, n int,
+	out []float64) error {
 	// of a column: the row times the transposed matrix, which is the same numbers in the same places
 	if left && n == 1 {
 		x.rows, x.cols, x.p, x.q = x.cols, x.rows, x.q, x.p
@@ -93,13 +90,13 @@ func (x matrix) multiply(left bool, list []product, other []float64, m, k, n int
 			d, r := other[p.dense:], out[p.out:]
 			switch {
 			case !left && byRows:
-				blas64.Dgemm(blas.NoTrans, blas.NoTrans, m, n, count, 1, d[from:], k, panel, n, 1, r, n)
+				mul(false, false, m, n, count, d[from:], k, panel, n, 1, r, n)
 			case !left:
-				blas64.Dgemm(blas.NoTrans, blas.Trans, m, count, k, 1, d, k, panel, k, 1, r[from:], n)
+				mul(false, true, m, count, k, d, k, panel, k, 1, r[from:], n)
 			case byRows:
-				blas64.Dgemm(blas.NoTrans, blas.NoTrans, count, n, k, 1, panel, k, d, n, 1, r[from*n:], n)
+				mul(false, false, count, n, k, panel, k, d, n, 1, r[from*n:], n)
 			default:
-				blas64.Dgemm(blas.Trans, blas.NoTrans, m, n, count, 1, panel, m, d[from*n:], n, 1, r, n)
+				mul(true, false, m, n, count, panel, m, d[from*n:], n, 1, r, n)
 			}
 		}
 	})

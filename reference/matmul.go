@@ -16,30 +16,45 @@ var matmulOps = map[string]opDef{
 
 var blas64 gonum.Implementation
 
-// gemm is c = a·b for row-major a of m×k and b of k×n, either of them stored transposed.
-func gemm(ta, tb bool, m, n, k int, a, b, c []float64) {
+// gemmFunc is c = a·b + beta·c for row-major a of m×k and b of k×n, either of them stored transposed; lda, ldb and ldc
+// are the lengths of stored rows.
+type gemmFunc func(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
+	ldc int)
+
+// gemm64 adds up in float64.
+func gemm64(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
+	ldc int) {
+	blas64.Dgemm(transposed[ta], transposed[tb], m, n, k, 1, a, lda, b, ldb, beta, c, ldc)
+}
+
+var transposed = map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
+
+// gemm is c = a·b for matrices whose rows follow on each other.
+func gemm(mul gemmFunc, ta, tb bool, m, n, k int, a, b, c []float64) {
 	if m == 0 || n == 0 || k == 0 {
 		return
 	}
 	lda, ldb := k, n
-	t := [2]blas.Transpose{blas.NoTrans, blas.NoTrans}
 	if ta {
-		t[0], lda = blas.Trans, m
+		lda = m
 	}
 	if tb {
-		t[1], ldb = blas.Trans, k
+		ldb = k
 	}
-	blas64.Dgemm(t[0], t[1], m, n, k, 1, a, lda, b, ldb, 0, c, n)
+	mul(ta, tb, m, n, k, a, lda, b, ldb, 0, c, n)
 }
 
 func opMatMul(c *call) []*Tensor {
 	c.sameType(0, 1)
-	return one(matmul(c.in[0], c.in[1]))
+	return one(matmulWith(c.gemm(c.in[0].DataType), c.in[0], c.in[1]))
 }
 
-// matmul is numpy.matmul: products of the last two dimensions, the others broadcast; a vector gets a dimension of 1
+// matmul is matmulWith sums in float64.
+func matmul(a, b *Tensor) *Tensor { return matmulWith(gemm64, a, b) }
+
+// matmulWith is numpy.matmul: products of the last two dimensions, the others broadcast; a vector gets a dimension of 1
 // that the result loses again.
-func matmul(a, b *Tensor) *Tensor {
+func matmulWith(mul gemmFunc, a, b *Tensor) *Tensor {
 	if a.Rank() == 0 || b.Rank() == 0 {
 		fail("a scalar cannot be multiplied as a matrix: %s, %s", a, b)
 	}
@@ -81,11 +96,13 @@ func matmul(a, b *Tensor) *Tensor {
 	af, bf := a.F, b.toFloats()
 	switch {
 	case a.lazy != nil || b.lazy != nil:
-		check(matmulLazy(a, b, as, bs, batch, m, k, n, r.F))
+		check(matmulLazy(mul, a, b, as, bs, batch, m, k, n, r.F))
 	case size(bs[:len(bs)-2]) == 1: // one right side: all rows in one product
-		gemm(false, false, size(batch)*m, n, k, af, bf, r.F)
+		gemm(mul, false, false, size(batch)*m, n, k, af, bf, r.F)
 	default:
-		each(func(i, j, o int) { gemm(false, false, m, n, k, af[i:i+m*k], bf[j:j+k*n], r.F[o:o+m*n]) })
+		each(func(i, j, o int) {
+			gemm(mul, false, false, m, n, k, af[i:i+m*k], bf[j:j+k*n], r.F[o:o+m*n])
+		})
 	}
 	return r
 }
@@ -120,7 +137,7 @@ func opGemm(c *call) []*Tensor {
 	}
 	alpha, beta := c.float("alpha", 1), c.float("beta", 1)
 	shape := []int{m, n}
-	out := make([]float64, m*n)
+	out, mul := make([]float64, m*n), c.gemm(a.DataType)
 	if a.lazy != nil || b.lazy != nil {
 		if ta {
 			a = a.swapLast()
@@ -128,9 +145,9 @@ func opGemm(c *call) []*Tensor {
 		if tb {
 			b = b.swapLast()
 		}
-		check(matmulLazy(a, b, a.Shape, b.Shape, nil, m, k, n, out))
+		check(matmulLazy(mul, a, b, a.Shape, b.Shape, nil, m, k, n, out))
 	} else {
-		gemm(ta, tb, m, n, k, a.toFloats(), b.toFloats(), out)
+		gemm(mul, ta, tb, m, n, k, a.toFloats(), b.toFloats(), out)
 	}
 	if alpha != 1 {
 		for i := range out {
@@ -161,7 +178,7 @@ func opFusedMatMul(c *call) []*Tensor {
 	if c.int("transB", 0) != 0 {
 		b = b.swapLast()
 	}
-	r := matmul(a, b)
+	r := matmulWith(c.gemm(a.DataType), a, b)
 	alpha := c.float("alpha", 1)
 	for i := range r.F {
 		r.F[i] *= alpha

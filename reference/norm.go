@@ -38,8 +38,9 @@ func opSoftmax(c *call) []*Tensor {
 		n, inner = x.Shape[axis], size(x.Shape[axis+1:])
 	}
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape, F: slices.Clone(x.F)}
-	line := map[string]func([]float64){"Softmax": softmaxLine, "LogSoftmax": logSoftmaxLine,
-		"Hardmax": hardmaxLine}[c.n.OpType]
+	add := c.adder(x.DataType, add[float64])
+	line := map[string]func([]float64){"LogSoftmax": logSoftmaxLine, "Hardmax": hardmaxLine,
+		"Softmax": func(v []float64) { softmaxLine(v, add) }}[c.n.OpType]
 	alongAxis(r.F, n, inner, line)
 	return one(r)
 }
@@ -70,11 +71,11 @@ func alongAxis[T any](v []T, n, inner int, f func([]T)) {
 }
 
 // softmaxLine subtracts the maximum first. A line of -Inf alone gives NaN, as in every other implementation.
-func softmaxLine(v []float64) {
+func softmaxLine(v []float64, add func(a, x float64) float64) {
 	top, sum := slices.Max(v), 0.0
 	for i, x := range v {
 		v[i] = math.Exp(x - top)
-		sum += v[i]
+		sum = add(sum, v[i])
 	}
 	for i := range v {
 		v[i] /= sum

@@ -82,7 +82,7 @@ func reduction(start float64, floats func(acc, x float64) float64, ints func(acc
 		if x.S != nil {
 			fail("no %s of strings", c.n.OpType)
 		}
-		f := fold(x.toFloats(), x.Shape, st, size(shape), start, floats)
+		f := fold(x.toFloats(), x.Shape, st, size(shape), start, c.adder(x.DataType, floats))
 		if done != nil {
 			count := float64(x.Len() / max(len(f), 1))
 			f = mapSlice(f, func(a float64) float64 { return done(a, count) })

@@ -49,7 +49,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 			}
 		}
 	}
-	return c.checkKernel(s, t, in, all)
+	return c.checkKernel(s, in, all)
 }
 
 // withJunk returns a buffer that holds tokens up to a length of each sequence, and junk behind them.

@@ -111,16 +111,3 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 	}
 	return made, err
 }
-
-// AllowedULPs is how far a kernel may be from its op's definition at a site, in units in the last place of the greatest
-// magnitude of an output of type t.
-func AllowedULPs(op *fused.Op, s fused.Site, t onnx.DataType) float64 {
-	terms := int64(0)
-	if op.Name == attends {
-		terms = keysOf(s)
-		if past := dimOf(s, fused.AttentionPastKey, 2); past > 0 {
-			terms += past
-		}
-	}
-	return allowedULPs(t, terms)
-}

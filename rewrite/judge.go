@@ -33,9 +33,6 @@ type candidate struct {
 	coarse onnx.DataType
 	// terms is how many numbers an output adds up, where the model fixes it.
 	terms int64
-	// products is how many of them, in float32, a kernel adds up: those below the least normal number are rounded to
-	// whole steps, however small their sum is.
-	products int64
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
 }

@@ -358,9 +358,9 @@ func TestLatentCacheIsChecked(t *testing.T) {
 				batch, heads, tokens := q.Shape[0], q.Shape[1], q.Shape[2]
 				y, err := reference.NewFloats(onnx.Float, []int{batch, tokens, heads, 6},
 					make([]float64, batch*tokens*heads*6)).ToONNX("y")
-				return []*onnx.Tensor{y}, err
+				return []*onnx.Tensor{y, in[fused.LatentPast]}, err
 			}
-		}, "its kernel: its result"},
+		}, "its kernel: output"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := planned(t, readModel(t, naiveLatent))

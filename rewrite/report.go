@@ -148,7 +148,8 @@ type CheckReport struct {
 	Cases int `json:"cases"`
 	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
 	// when no kernel was run.
-	Kernel *float64 `json:"kernel_max_rel,omitempty"`
+	Kernel     *float64 `json:"kernel_max_rel,omitempty"`
+	kernelTold bool     // a fault of the kernel would have shown in one of its runs
 	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
 	Repairs string `json:"repairs,omitempty"`
 	// Shared says that the figures are those of an equal site.

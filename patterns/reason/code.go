@@ -100,8 +100,9 @@ var hints = map[Code]string{
 	InFunction: "inline the functions first (--inline all, or onnx.inliner.inline_local_functions)",
 	Differs: "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, " +
 		"another order of casts, or a formula that only resembles it",
-	Kernel: "the kernel library is of another version, or broken on this machine: mojo-patch kernels tries each of " +
-		"its kernels",
+	Kernel: "on these inputs the kernel is further from the op's definition than roundings explain. Run mojo-patch " +
+		"kernels: if it fails, the kernel library is of another version or does not fit this machine; if it passes, " +
+		"please report the site. --check-kernels off applies the patch without this check",
 	NodesFail: "the export has in it what its sample tokens did: export with an implementation that has no loop over " +
 		"the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
 	Computed: "a dimension is computed in the graph and could not be followed: fold constants (onnxruntime's offline " +

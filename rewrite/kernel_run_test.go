@@ -1,0 +1,270 @@
+package rewrite
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// runOf is a run of an op's kernel on these inputs, nil ones left out, with what the definition gives.
+func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*reference.Tensor) *kernelRun {
+	t.Helper()
+	r := &kernelRun{op: fused.Lookup(name), site: fused.Site{Attributes: attributes, Opset: 20}, in: in}
+	for _, x := range in {
+		typ, dims := onnx.Undefined, []int64(nil)
+		if x != nil {
+			typ, dims = x.DataType, x.Dims()
+		}
+		r.site.Types, r.site.Dims = append(r.site.Types, typ), append(r.site.Dims, dims)
+	}
+	if err := r.op.Supports(r.site); err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.op.Function(r.site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &onnx.Node{Domain: fused.Domain, OpType: name, Overload: f.Overload, Attributes: attributes,
+		Outputs: make([]*onnx.Value, len(r.op.Outputs))}
+	if r.want, err = reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, in); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// judge compares a first output with what the definition gives.
+func (r *kernelRun) judge(y []float64) (kernelFigures, error) {
+	got := slices.Clone(r.want)
+	got[0] = reference.NewFloats(got[0].DataType, got[0].Shape, y)
+	return r.compare([]string{"Y", "second", "third"}, got)
+}
+
+func tensorOf(k kind, seed int, shape ...int64) *reference.Tensor {
+	x, err := makeInput(k, seed, onnx.Float, shape)
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// wideLinear is a product with n rows of k quantised elements, and the same in float32, one term after the other.
+func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []float32, y func(rows []float32) []float64) {
+	matrix, rows := codedMatrix("w", n, k)
+	in := []*reference.Tensor{tensorOf(tokens, 1, 3, k)}
+	for _, x := range matrix.Tensors()[:2] {
+		made, err := reference.FromONNX(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, made)
+	}
+	attrs := append(matrix.Attributes(), onnx.StringAttr("activations", "float"))
+	return runOf(t, "Linear", attrs, in...), rows, func(rows []float32) []float64 {
+		const lanes = 1
+		var y []float64
+		for token := range 3 {
+			for row := range n {
+				sum := float32(0)
+				for i := range k {
+					sum += float32(in[0].F[int64(token)*k+i]) * rows[row*k+i]
+				}
+				y = append(y, float64(sum))
+			}
+		}
+		return y
+	}
+}
+
+// TestWideProducts takes a right kernel for rows as wide as those of real models, and no wrong one.
+func TestWideProducts(t *testing.T) {
+	for _, k := range []int64{4096, 14336} {
+		for _, tokens := range []kind{normal, small, large, repeated, oneHot} {
+			r, rows, y := wideLinear(t, tokens, 21, k)
+			f, err := r.judge(y(rows))
+			if err != nil || !f.tells || f.maxRel > 1e-5 {
+				t.Errorf("%d columns, %s inputs: %+v, %v", k, tokens.name, f, err)
+			}
+			for fault, change := range map[string]func(){
+				"one wrong element": func() { rows[20*k+2] += 0.25 },
+				"one wrong scale": func() {
+					for i := range int64(32) {
+						rows[7*k+i] *= 1.25
+					}
+				},
+				"a dropped block":      func() { clear(rows[3*k : 3*k+32]) },
+				"a row off by a part":  func() { scale(rows[5*k:6*k], 1.001) },
+				"all off by less":      func() { scale(rows, 1.0001) },
+				"two rows exchanged":   func() { exchange(rows[:k], rows[k:2*k]) },
+				"the last block twice": func() { copy(rows[k-64:k-32], rows[k-32:k]) },
+			} {
+				if tokens.name == oneHot.name && strings.Contains(fault, "last") { // it looks at three columns
+					continue
+				}
+				kept := slices.Clone(rows)
+				change()
+				if f, err := r.judge(y(rows)); err == nil {
+					t.Errorf("%d columns, %s inputs, %s: taken with %+v", k, tokens.name, fault, f)
+				}
+				copy(rows, kept)
+			}
+		}
+	}
+}
+
+func scale(v []float32, by float32) {
+	for i := range v {
+		v[i] *= by
+	}
+}
+
+func exchange(a, b []float32) {
+	for i := range a {
+		a[i], b[i] = b[i], a[i]
+	}
+}
+
+// TestEqualRoundings has sums of equal numbers, whose roundings all go the same way: attention to as many keys as
+// images and sounds have, one after the other.
+func TestEqualRoundings(t *testing.T) {
+	const width = 16
+	for _, keys := range []int64{128, 197, 257, 577, 1500} {
+		q, k, v := tensorOf(oneHot, 0, 1, 1, 3, width), tensorOf(oneHot, 1, 1, 1, keys, width),
+			tensorOf(repeated, 2, 1, 1, keys, width)
+		r := runOf(t, attends, attentionAttributes(0.25), q, k, v)
+		attend := func(weight func(key int) float32) []float64 {
+			var y []float64
+			for query := range 3 {
+				var sum float32
+				numbers := make([]float32, width)
+				for key := range int(keys) {
+					score := float32(0)
+					for i := range width {
+						score += float32(q.F[query*width+i]) * float32(k.F[key*width+i])
+					}
+					p := float32(math.Exp(float64(0.25*score))) * weight(key)
+					sum += p
+					for i := range numbers {
+						numbers[i] += p * float32(v.F[key*width+i])
+					}
+				}
+				for _, x := range numbers {
+					y = append(y, float64(x/sum))
+				}
+			}
+			return y
+		}
+		f, err := r.judge(attend(func(int) float32 { return 1 }))
+		if err != nil || !f.tells {
+			t.Errorf("%d keys: %+v, %v", keys, f, err)
+		}
+		y := attend(func(int) float32 { return 1 })
+		for i := range y {
+			y[i] *= 1.001
+		}
+		if f, err := r.judge(y); err == nil {
+			t.Errorf("%d keys, off by 0.001: taken with %+v", keys, f)
+		}
+	}
+	// A key that is left out shows where not all have the same values.
+	const keys = 1500
+	r := runOf(t, attends, attentionAttributes(0.25), tensorOf(normal, 0, 1, 1, 3, width),
+		tensorOf(normal, 1, 1, 1, keys, width), tensorOf(normal, 2, 1, 1, keys, width))
+	less := runOf(t, attends, attentionAttributes(0.25), r.in[0],
+		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.in[1].F[:(keys-1)*width]),
+		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.in[2].F[:(keys-1)*width]))
+	if f, err := r.judge(less.want[0].F); err == nil {
+		t.Errorf("a key less: taken with %+v", f)
+	}
+}
+
+func attentionAttributes(scale float32) []*onnx.Attribute {
+	attrs := []*onnx.Attribute{onnx.FloatAttr("scale", scale), onnx.IntAttr("causal", 0), onnx.IntAttr("window", 0),
+		onnx.FloatAttr("softcap", 0), onnx.StringAttr("empty", "zero"), onnx.StringAttr("head_order", "blocked")}
+	for _, x := range []string{"q", "k", "v", "y"} {
+		attrs = append(attrs, onnx.StringAttr(x+"_layout", "bnsh"))
+	}
+	return attrs
+}
+
+// TestCancelledResults has results in which greater numbers cancel: what is left has no digits to count in.
+func TestCancelledResults(t *testing.T) {
+	one := func(x float64) *reference.Tensor { return reference.NewFloats(onnx.Float, []int{}, []float64{x}) }
+	gelu := []*onnx.Attribute{onnx.StringAttr("activation", "gelu"), onnx.FloatAttr("alpha", 1),
+		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}
+	r := runOf(t, "GLU", gelu, one(-9), one(2))
+	for y, want := range map[float64]bool{0: true, -2e-18: true, 1e-7: true, 1e-3: false, math.NaN(): false} {
+		f, err := r.judge([]float64{y})
+		if (err == nil) != want || f.maxRel > 1 && want {
+			t.Errorf("%g in the place of %g: %+v, %v", y, r.want[0].F[0], f, err)
+		}
+	}
+	// Without anything that cancels a zero is a zero.
+	r = runOf(t, "GLU", gelu, one(0), one(2))
+	if f, err := r.judge([]float64{1e-30}); err == nil {
+		t.Errorf("something for zeros: taken with %+v", f)
+	}
+}
+
+// TestFewRoundings counts units in the last place where roundings do not add up.
+func TestFewRoundings(t *testing.T) {
+	x := make([]float64, 32)
+	for i := range x {
+		x[i] = float64(i%5) + 1
+	}
+	r := runOf(t, "GLU", gluAttributes("silu", 1, 0, 0), reference.NewFloats(onnx.Float, []int{32}, x),
+		reference.NewFloats(onnx.Float, []int{32}, x))
+	greatest := slices.Max(r.want[0].F)
+	for units, want := range map[float64]bool{0: true, 16: true, 40: false, 1e4: false} {
+		y := slices.Clone(r.want[0].F)
+		y[4] = greatest + units*spacing(onnx.Float, greatest)
+		f, err := r.judge(y)
+		if (err == nil) != want || (f.maxRel == 0) != (units == 0) || !f.tells {
+			t.Errorf("%g units: %+v, %v", units, f, err)
+		}
+	}
+	y := slices.Clone(r.want[0].F)
+	y[7] = math.NaN()
+	if _, err := r.judge(y); err == nil {
+		t.Error("a NaN was taken")
+	}
+}
+
+// TestRouterRuns demands the same experts.
+func TestRouterRuns(t *testing.T) {
+	r := runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
+		onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
+		onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
+		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, tensorOf(normal, 0, 3, 128))
+	names := []string{"weights", "ids"}
+	if f, err := r.compare(names, r.want); err != nil || f.maxRel != 0 {
+		t.Errorf("as it is: %+v, %v", f, err)
+	}
+	other := clone(r.want[1])
+	other.I[0], other.I[1] = other.I[1], other.I[0]
+	if _, err := r.compare(names, []*reference.Tensor{r.want[0], other}); err == nil {
+		t.Error("another order of the experts was taken")
+	}
+	heavier := clone(r.want[0])
+	heavier.F[3] *= 1.001
+	if _, err := r.compare(names, []*reference.Tensor{heavier, r.want[1]}); err == nil {
+		t.Error("other weights were taken")
+	}
+}
+
+// TestVagueRuns refuses a site of which no run tells anything.
+func TestVagueRuns(t *testing.T) {
+	r := &CheckReport{}
+	r.kernelRan(kernelFigures{maxRel: 0.5})
+	if r.kernelTold || *r.Kernel != 0.5 {
+		t.Errorf("%+v", r)
+	}
+	r.kernelRan(kernelFigures{tells: true})
+	if !r.kernelTold || *r.Kernel != 0.5 {
+		t.Errorf("%+v", r)
+	}
+}
