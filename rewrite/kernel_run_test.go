@@ -65,7 +65,6 @@ func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []flo
 	}
 	attrs := append(matrix.Attributes(), onnx.StringAttr("activations", "float"))
 	return runOf(t, "Linear", attrs, in...), rows, func(rows []float32) []float64 {
-		const lanes = 1
 		var y []float64
 		for token := range 3 {
 			for row := range n {
