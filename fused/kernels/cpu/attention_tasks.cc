@@ -121,7 +121,7 @@ char* RowOfY(const AttentionGo& go, const Pair& p, size_t row) {
 
 // Worker is the scratch memory of a worker.
 struct Worker {
-  float *q, *scores, *factors, *wide, *mean, *key_panel, *value_panel;
+  float *q, *scores, *factors, *wide, *mean, *partial, *key_panel, *value_panel;
   AttentionState state;
   size_t *first, *last;
   const float** bias;
@@ -131,6 +131,7 @@ struct Worker {
     scores = room->Take<float>(go.tile_rows * kAttentionBlock);
     wide = room->Take<float>(go.panels ? 0 : kMostLanes * go.q_step);
     mean = room->Take<float>(go.total_step);
+    partial = room->Take<float>(go.panels ? 0 : go.tile_rows * go.total_step);
     const size_t panel = go.panels && !go.shared ? kAttentionBlock : 0;
     key_panel = room->Take<float>(panel * go.t.width);
     value_panel = room->Take<float>(panel * go.total_step);
@@ -221,6 +222,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   a.sum = state.sum;
   a.total = state.total;
   a.total_step = go.total_step;
+  a.partial = w.partial;
   if (go.shared) {
     const size_t in_group = p.number - go.first_pair;
     a.key_panels = go.key_panels + in_group * go.blocks * kAttentionBlock * t.width;

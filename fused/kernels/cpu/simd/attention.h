@@ -3,6 +3,8 @@
 // A tile has rows of queries that share a head of keys. What it has seen so far is, for each row, the greatest score,
 // the sum of the powers of e below it, and the values weighted with those. A block of keys is added to that at a time.
 // Few rows read keys and values as they lie, each once; for many there are panels, which are multiplied like matrices.
+// The products of a block are summed from zero and their sum is added to the total: one chain of additions over
+// thousands of keys would collect several times the rounding errors.
 #ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
 #define MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
 
@@ -282,19 +284,28 @@ void ScoreKeys(const AttentionTile& t, size_t key, size_t count, float* scores) 
   ScoreAllRows(t, keys, t.key_step, count, true, scores);
 }
 
-// ValueTile adds kVectors vectors of channels, the last one part of one, of count values times their weights.
+// Strip is some keys of a block. The first one starts the sums of the block, the last one adds them to the total.
+struct Strip {
+  size_t count;
+  bool first, last;
+};
+
+// ValueTile sums kVectors vectors of channels, from channel c on and the last one part of one, of the values of a strip
+// times their weights.
 template <int kRows, int kVectors, class Lanes, class T>
 MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, const float* weights, const T* values,
-                           size_t count, float* total) {
-  F32 sum[kRows][kVectors];
+                           const Strip& strip, size_t c) {
+  float* partial = t.partial + row * t.total_step + c;
+  F32 sum[kRows][kVectors] = {};
+  if (!strip.first) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const F32 factor = Set(t.factors[row + r]);
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = Load(total + r * t.total_step + v * kLanes) * factor;
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = Load(partial + r * t.total_step + v * kLanes);
+    }
   }
-  for (size_t j = 0; j < count; ++j) {
-    const T* from = values + j * t.value_step;
+  for (size_t j = 0; j < strip.count; ++j) {
+    const T* from = values + c + j * t.value_step;
     if (row == 0) Ask<kVectors>(from);
     const auto value = [&](int v) MOJO_LAMBDA { return InRegister(Load(lanes, from + v * kLanes)); };
     const auto weight = [&](int r) MOJO_LAMBDA { return Set(weights[r * kAttentionBlock + j]); };
@@ -320,43 +331,53 @@ MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, cons
       }
     }
   }
+  if (!strip.last) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) Store(partial + r * t.total_step + v * kLanes, sum[r][v]);
+    }
+    return;
+  }
+  float* total = t.total + row * t.total_step + c;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+    const F32 factor = Set(t.factors[row + r]);
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) Store(total + r * t.total_step + v * kLanes, sum[r][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = total + r * t.total_step + v * kLanes;
+      Store(to, Fma(Load(to), factor, sum[r][v]));
+    }
   }
 }
 
 // ValueRows is ValueTile over all channels.
 template <int kRows, class T>
-void ValueRows(const AttentionTile& t, size_t row, const float* weights, const T* values, size_t count) {
+void ValueRows(const AttentionTile& t, size_t row, const float* weights, const T* values, const Strip& strip) {
   constexpr int kFit = kAttentionSums / kRows;
   constexpr int kVectors = kFit >= 8 ? 8 : kFit >= 4 ? 4 : 2, kFewer = kVectors < 4 ? kVectors : 4;
-  float* total = t.total + row * t.total_step;
   size_t c = 0;
   const auto whole = [&](auto vectors) MOJO_LAMBDA {
     constexpr int kCount = decltype(vectors)::value;
     for (; c + kCount * kLanes <= t.value_width; c += kCount * kLanes) {
-      ValueTile<kRows, kCount>(Whole{}, t, row, weights, values + c, count, total + c);
+      ValueTile<kRows, kCount>(Whole{}, t, row, weights, values, strip, c);
     }
   };
   if constexpr (kVectors == 8) whole(Count<8>{});
   whole(Count<kFewer>{});
   whole(Count<1>{});
-  if (c < t.value_width) {
-    ValueTile<kRows, 1>(Part{t.value_width - c}, t, row, weights, values + c, count, total + c);
-  }
+  if (c < t.value_width) ValueTile<kRows, 1>(Part{t.value_width - c}, t, row, weights, values, strip, c);
 }
 
-// AddValues adds the values of count keys from key on, with the weights of all rows.
+// AddValues adds the values of a strip of keys, from key on, with the weights of all rows.
 template <class T>
-void AddValues(const AttentionTile& t, size_t key, size_t count, const float* weights) {
+void AddValues(const AttentionTile& t, size_t key, const Strip& strip, const float* weights) {
   const T* values = static_cast<const T*>(t.values) + key * t.value_step;
   size_t row = 0;
   const auto rows = [&](auto some) MOJO_LAMBDA {
     constexpr int kRows = decltype(some)::value;
     for (; row + kRows <= t.rows; row += kRows) {
-      ValueRows<kRows, T>(t, row, weights + row * kAttentionBlock, values, count);
+      ValueRows<kRows, T>(t, row, weights + row * kAttentionBlock, values, strip);
     }
   };
   rows(Count<4>{});
@@ -380,8 +401,8 @@ void AddFew(const AttentionTile& t) {
     }
     Weigh(t, 0, t.rows, key, (count + kLanes - 1) / kLanes * kLanes, t.scores);
     for (size_t j = 0; j < count; j += kValueStrip<T>) {
-      for (size_t row = 0; j > 0 && row < t.rows; ++row) t.factors[row] = 1;
-      AddValues<T>(t, key + j, Smaller(count - j, kValueStrip<T>), t.scores + j);
+      const Strip strip{Smaller(count - j, kValueStrip<T>), j == 0, j + kValueStrip<T> >= count};
+      AddValues<T>(t, key + j, strip, t.scores + j);
     }
   }
 }
@@ -392,13 +413,6 @@ template <int kRows, bool kAdd>
 void PanelProduct(const float* a, size_t a_step, const float* panel, size_t depth, const float* factors, float* to,
                   size_t to_step) {
   F32 sum[kRows][2] = {};
-  if constexpr (kAdd) {
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = Load(to + r * to_step) * factors[r];
-      sum[r][1] = Load(to + r * to_step + kLanes) * factors[r];
-    }
-  }
   for (size_t k = 0; k < depth; ++k) {
     const F32 left = Load(panel + k * kPair), right = Load(panel + k * kPair + kLanes);
 #pragma GCC unroll 12
@@ -410,6 +424,10 @@ void PanelProduct(const float* a, size_t a_step, const float* panel, size_t dept
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
+    if constexpr (kAdd) {
+      sum[r][0] = Fma(Load(to + r * to_step), Set(factors[r]), sum[r][0]);
+      sum[r][1] = Fma(Load(to + r * to_step + kLanes), Set(factors[r]), sum[r][1]);
+    }
     Store(to + r * to_step, sum[r][0]);
     Store(to + r * to_step + kLanes, sum[r][1]);
   }
@@ -503,7 +521,12 @@ void MeanOfValues(const void* values, size_t step, size_t count, size_t width, f
   const float share = 1 / static_cast<float>(count);
   ForEachVector(width, [=](auto lanes, size_t c) MOJO_LAMBDA {
     F32 sum{};
-    for (size_t j = 0; j < count; ++j) sum += Load(lanes, static_cast<const T*>(values) + j * step + c);
+    for (size_t first = 0; first < count; first += kAttentionBlock) {
+      const size_t end = Smaller(count, first + kAttentionBlock);
+      F32 block{};
+      for (size_t j = first; j < end; ++j) block += Load(lanes, static_cast<const T*>(values) + j * step + c);
+      sum += block;
+    }
     Store(lanes, to + c, count == 0 ? F32{} : sum * share);
   });
 }

@@ -217,7 +217,8 @@ struct AttentionTile {
   float* wide;     // kMostLanes * q_step numbers
   float* most;     // per row: the greatest score so far, the sum of the powers below it, and that of values
   float* sum;
-  float* total;  // [rows, total_step]
+  float* total;    // [rows, total_step]
+  float* partial;  // as large: the values of a part of a block; without panels alone
   size_t total_step;
 };
 

@@ -242,18 +242,17 @@ MOJO_INLINE void PrefetchFactors(const CodedWeights& w, size_t panel, size_t fir
   }
 }
 
-// Rows are the sums of kRows rows of kWide slabs while blocks are added to them.
+// Rows are the sums of kRows rows of kWide slabs over some blocks. They begin at zero: y would make one long chain of
+// the additions of all blocks.
 template <int kRows>
 struct Rows {
-  F32 sum[kWide][kRows];
-  MOJO_INLINE void Begin(const float* y, int slab) {
+  F32 sum[kWide][kRows] = {};
+  MOJO_INLINE void AddTo(float* y, int slab) const {
     for (int s = 0; s < kWide; ++s) {
-      for (int r = 0; r < kRows; ++r) sum[s][r] = Load(y + r * kPanel + (slab + s) * kLanes);
-    }
-  }
-  MOJO_INLINE void End(float* y, int slab) const {
-    for (int s = 0; s < kWide; ++s) {
-      for (int r = 0; r < kRows; ++r) Store(y + r * kPanel + (slab + s) * kLanes, sum[s][r]);
+      for (int r = 0; r < kRows; ++r) {
+        float* to = y + r * kPanel + (slab + s) * kLanes;
+        Store(to, Load(to) + sum[s][r]);
+      }
     }
   }
 };
@@ -272,14 +271,13 @@ void MultiplyStored(const CodedWeights& w, size_t panel, const char* tile, float
     PrefetchFactors(w, panel, first * kBlocks, (first + count) * kBlocks);
     for (int slab = 0; slab < kSlabs; slab += kWide) {
       Rows<kRows> rows;
-      rows.Begin(y, slab);
       const char* at = tile + first * kRows * TileBytes(kShorts, kBlocks);
       for (size_t i = 0; i < count; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
         const Stored<kKind, kShorts> block{codes + (first + i) * CodeBytes(kKind)};
         if (slab == 0) Prefetch(block.codes, CodeBytes(kKind));
         AddBlock<kKind, kShorts, kBlocks, kRows>(block, slab, factors + i * kBlocks, offset, at, rows.sum);
       }
-      rows.End(y, slab);
+      rows.AddTo(y, slab);
     }
   }
 }
@@ -298,7 +296,6 @@ void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks,
                       const uint8_t* next, float* y) {
   for (int slab = 0; slab < kSlabs; slab += kWide) {
     Rows<kRows> rows;
-    rows.Begin(y, slab);
     const char* at = tile;
     for (size_t i = 0; i < blocks; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
       for (size_t b = 0; next != nullptr && slab == 0 && b < CodeBytes(kKind); b += 64) {
@@ -306,7 +303,7 @@ void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks,
       }
       AddBlock<kKind, kShorts, kBlocks, kRows>(w.codes[i], slab, w.factors + i * kBlocks, offset, at, rows.sum);
     }
-    rows.End(y, slab);
+    rows.AddTo(y, slab);
   }
 }
 
@@ -374,9 +371,10 @@ inline void MultiplyFloats(const MultiplyArgs& args, size_t panel, float* y) {
     for (size_t r = 0; r < rows; ++r) {
       const float* x = static_cast<const float*>(args.x) + (args.first_row + r) * w.k + first;
       for (int s = 0; s < kSlabs; ++s) {
-        F32 sum = Load(y + r * kPanel + s * kLanes);
+        float* to = y + r * kPanel + s * kLanes;
+        F32 sum{};
         for (size_t c = 0; c < kCodeBlock; ++c) sum = Fma(Load(column[c] + s * kLanes), Set(x[c]), sum);
-        Store(y + r * kPanel + s * kLanes, sum);
+        Store(to, Load(to) + sum);
       }
     }
   }

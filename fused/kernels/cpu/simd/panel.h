@@ -62,12 +62,7 @@ void PanelTile(const float* w, size_t stride, const Panels& panels, const NextRo
   const float* const x = panels.x;
   float* const y = panels.y;
   const size_t depth = panels.depth, x_apart = panels.x_apart, y_apart = panels.y_apart;
-  F32 sum[kRows][kPanels];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p) sum[r][p] = Load(y + p * y_apart + r * kLanes);
-  }
+  F32 sum[kRows][kPanels] = {};  // from zero: y would make one long chain of the additions of all depths
   const auto add = [&](size_t k) MOJO_LAMBDA {
     F32 panel[kPanels];
 #pragma GCC unroll 2
@@ -93,7 +88,10 @@ void PanelTile(const float* w, size_t stride, const Panels& panels, const NextRo
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p) Store(y + p * y_apart + r * kLanes, sum[r][p]);
+    for (int p = 0; p < kPanels; ++p) {
+      float* to = y + p * y_apart + r * kLanes;
+      Store(to, Load(to) + sum[r][p]);
+    }
   }
 }
 

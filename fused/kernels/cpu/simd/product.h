@@ -28,11 +28,9 @@ constexpr int kTileTokens = 3;
 #endif
 
 // Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache; by columns, so
-// that the strip that is multiplied and the one that comes do. A product by columns with few tokens takes fewer: it
-// goes over all columns with each.
+// that the strip that is multiplied and the one that comes do.
 constexpr size_t kRowDepth = 1024;
 constexpr size_t kColumnDepth = 48;
-constexpr size_t kFewDepth = 32;
 
 // Rows that are widened to float32 at a time where more tokens than those of a tile read them.
 constexpr size_t kWideRows = 16;
@@ -199,12 +197,7 @@ void ManyTokensByRows(const ProductArgs& args) {
 template <int kVectors, int kTokens, int kLines, class Lanes, class T>
 MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
                             float* y, size_t y_stride, Ahead<kLines> ahead) {
-  F32 sum[kTokens][kVectors];
-  for (int m = 0; m < kTokens; ++m) {
-    for (int v = 0; v < kVectors; ++v) {
-      sum[m][v] = at == 0 ? F32{} : Load(lanes, y + m * y_stride + v * kLanes);
-    }
-  }
+  F32 sum[kTokens][kVectors] = {};  // from zero: y would make one long chain of the additions of all depths
   for (size_t k = 0; k < depth; ++k) {
     F32 columns[kVectors];
     ahead.Fetch(k);
@@ -218,7 +211,10 @@ MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float*
     }
   }
   for (int m = 0; m < kTokens; ++m) {
-    for (int v = 0; v < kVectors; ++v) Store(lanes, y + m * y_stride + v * kLanes, sum[m][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = y + m * y_stride + v * kLanes;
+      Store(lanes, to, at == 0 ? sum[m][v] : Load(lanes, to) + sum[m][v]);
+    }
   }
 }
 
@@ -232,12 +228,12 @@ size_t FewTokensByColumns(const ProductArgs& args) {
     constexpr int kVectors = kTokens * 8 <= kTileTokens * kTileRows ? 8 : kTileRows;
     constexpr size_t kWidth = kVectors * kLanes;
     const T* w = static_cast<const T*>(args.w);
-    for (size_t at = 0; at < args.depth; at += kFewDepth) {
-      const size_t depth = args.depth - at < kFewDepth ? args.depth - at : kFewDepth;
+    for (size_t at = 0; at < args.depth; at += kColumnDepth) {
+      const size_t depth = args.depth - at < kColumnDepth ? args.depth - at : kColumnDepth;
       for (size_t n = 0; n + kWidth <= args.width; n += kWidth) {
         const T* strip = w + at * args.stride + n;
         const Ahead<(kWidth * sizeof(T) + 63) / 64> ahead{
-            reinterpret_cast<const char*>(strip + kFewDepth * args.stride), 64, args.stride * sizeof(T)};
+            reinterpret_cast<const char*>(strip + kColumnDepth * args.stride), 64, args.stride * sizeof(T)};
         ColumnTile<kVectors, kTokens>(Whole{}, strip, args.stride, args.x, at, depth, args.y + n, args.y_stride, ahead);
       }
     }
@@ -276,9 +272,13 @@ template <class T>
 void MultiplyColumns(const ProductArgs& args) {
   const size_t done = args.tokens > kTileTokens ? ManyTokensByColumns<T>(args) : FewTokensByColumns<T>(args);
   ForEachVector(args.width - done, [&](auto lanes, size_t n) {
+    const T* w = static_cast<const T*>(args.w) + done + n;
     for (size_t m = 0; m < args.tokens; ++m) {
-      ColumnTile<1, 1>(lanes, static_cast<const T*>(args.w) + done + n, args.stride, args.x + m, 0, args.depth,
-                       args.y + done + n + m * args.y_stride, args.y_stride, Ahead<0>{});
+      for (size_t at = 0; at < args.depth; at += kColumnDepth) {
+        const size_t depth = args.depth - at < kColumnDepth ? args.depth - at : kColumnDepth;
+        ColumnTile<1, 1>(lanes, w + at * args.stride, args.stride, args.x + m, at, depth,
+                         args.y + done + n + m * args.y_stride, args.y_stride, Ahead<0>{});
+      }
     }
   });
 }
