@@ -167,7 +167,9 @@ func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.
 			r.output(v, out[i+1])
 		}
 	}
-	return r.match(nodes)
+	m := r.match(nodes)
+	m.Attention = s
+	return m
 }
 
 // scaledHeads multiplies the queries of each head with its factor of the scores.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
@@ -54,4 +55,6 @@ type Match struct {
 	Smaller func() *Match
 	// Attributes are the attributes of the main op.
 	Attributes []*onnx.Attribute
+	// Attention is the block that a match of Attention was read as, and nil for other matches.
+	Attention *attention.Site
 }

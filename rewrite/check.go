@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -236,7 +237,12 @@ func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, ex
 		}
 		env[v] = t
 	}
-	overflow, err := e.EvalFor(c.slice.nodes, env, c.match.Outputs)
+	nodes := c.slice.nodes
+	if c.short != nil {
+		nodes = c.short.region.Nodes
+		maps.Copy(env, c.short.shapes)
+	}
+	overflow, err := e.EvalFor(nodes, env, c.match.Outputs)
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -102,13 +103,33 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 
 // runAttention compares a block of attention with the op.
 func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error {
-	c.coarse, c.terms = coarsest(c, k.facts), keysOf(c.attention().site)
+	c.coarse = coarsest(c, k.facts)
+	before := *r
+	if c.shortens(k.facts) {
+		if err := k.tryAttention(c, worlds, true, r); !errors.As(err, new(*evalError)) {
+			return err
+		}
+		*r = before // with as many tokens as there are, then
+	}
+	return k.tryAttention(c, worlds, false, r)
+}
+
+// tryAttention is runAttention with the lengths that the model has, or with shorter ones.
+func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckReport) error {
+	defer func() { c.short = nil }()
 	typedCases := 0
 	for _, n := range worlds {
 		w := world{k.facts, n}
 		shapes, err := k.shapes(c, w)
 		if err != nil {
 			return err
+		}
+		c.terms = keysOf(c.attention().site)
+		if short {
+			if c.short, err = c.shorten(w, shapes); err != nil {
+				return &evalError{err}
+			}
+			shapes, c.terms = c.short.inputs, c.short.keys
 		}
 		for _, exact := range []bool{true, false} {
 			for _, t := range attentionTrials(c.attention().site, c.coarse, n, exact) {
@@ -139,6 +160,9 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 	for i, v := range c.match.Inputs {
 		if err != nil {
 			break
+		}
+		if x := v.Constant(); x != nil && c.short != nil && !slices.Equal(x.Dims, shapes[i]) {
+			inputs[i], err = makeInput(normal, i, c.types[i], shapes[i])
 		}
 		switch c.match.Roles[v] {
 		case patterns.Queries, patterns.Keys:

@@ -33,6 +33,8 @@ type candidate struct {
 	coarse onnx.DataType
 	// terms is how many numbers an output adds up, where the model fixes it.
 	terms int64
+	// short is the slice with fewer tokens while it is checked so, nil otherwise.
+	short *shorter
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
 }

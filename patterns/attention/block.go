@@ -58,6 +58,7 @@ type block struct {
 	lab      *lab
 	repeated bool // keys have a head for each of queries, as the model has repeated them
 	factors  bool // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
+	short    bool // fixed lengths are taken for others
 	keyHeads int
 	site     *Site
 	scale    float64 // of the scores that the first product gives
@@ -113,9 +114,21 @@ func read(g *match.View, r *region, w way) (*Site, *reason.Reason) {
 
 // readAs is read with one arrangement of the scores; weighs is true where the weights are a softmax of them.
 func readAs(g *match.View, r *region, a arrangement, w way) (site *Site, weighs bool, why *reason.Reason) {
-	b := &block{region: r, arrangement: a, g: g, way: w}
+	if mayShorten(g, r, a) {
+		if site, weighs, why = readWith(g, r, a, w, true); why == nil {
+			return site, weighs, nil
+		}
+	}
+	return readWith(g, r, a, w, false)
+}
+
+// readWith is readAs with fixed lengths that are taken for others, or not.
+func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site *Site, weighs bool,
+	why *reason.Reason) {
+	b := &block{region: r, arrangement: a, g: g, way: w, short: short}
 	try := func(change func(b *block)) {
-		next := &block{region: r, arrangement: a, g: g, way: b.way, repeated: b.repeated, factors: b.factors}
+		next := &block{region: r, arrangement: a, g: g, way: b.way, repeated: b.repeated, factors: b.factors,
+			short: short}
 		change(next)
 		if other := next.read(); why == nil || other == nil {
 			b, why = next, other
@@ -171,13 +184,16 @@ func (b *block) biasReadsCache() bool {
 // measure finds the lengths of the block in the worlds of shape inference.
 func (b *block) measure() *reason.Reason {
 	b.lab = newLab(b.g, b.lengths)
+	if b.short {
+		b.lab.short = b.shortened()
+	}
 	if b.op != nil {
 		if why := b.measureStandard(); why != nil {
 			return why
 		}
 	}
 	if b.tooMany(b.few()) {
-		return b.other(b.product, "it has too many scores to be tried")
+		return b.tooManyScores()
 	}
 	b.findMask()
 	b.findBiases()
@@ -186,6 +202,10 @@ func (b *block) measure() *reason.Reason {
 
 // maxScores bounds the scores of one run.
 const maxScores = 1 << 22
+
+func (b *block) tooManyScores() *reason.Reason {
+	return b.other(b.product, "it has too many scores to be tried")
+}
 
 func (b *block) tooMany(n lengths) bool { return int64(b.rowsOf(n)) > maxScores/max(n.keys(), 1) }
 
@@ -322,6 +342,7 @@ func (b *block) readSum() *reason.Reason {
 		}
 		for _, axes := range b.weightAxes {
 			env := values{}
+			b.lab.name(b.weights, axes, true, b.heads, 0)
 			x := b.sample(v, n, b.rows(v, n), 5, env)
 			p := random(b.rowsOf(n)*int(n.keys()), 7)
 			if b.op != nil {

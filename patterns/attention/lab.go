@@ -20,6 +20,7 @@ type lab struct {
 	g      *match.View
 	worlds [infer.Worlds]lengths // of the block
 	unit   int64                 // that the batch is a multiple of, such as the windows of an image
+	short  *shortened            // fixed lengths can be chosen too; nil: they are as they are
 }
 
 // maxRunNodes bounds the nodes that are evaluated in a run.
@@ -48,6 +49,12 @@ func (l *lab) at(n lengths) lengths {
 		n.batch = l.worlds[0].batch
 	case unit > 1:
 		n.batch = unit
+	}
+	if l.short != nil {
+		if l.oneLength() {
+			n.past = 0
+		}
+		return n
 	}
 	if !queries {
 		n.queries = l.worlds[0].queries
@@ -127,6 +134,9 @@ func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64
 
 // shape returns the shape of a value at the lengths.
 func (l *lab) shape(v *onnx.Value, n lengths) ([]int, bool) {
+	if shape, ok := l.short.shape(v, n); ok {
+		return shape, true
+	}
 	rank, ok := l.g.Facts.Rank(v)
 	shape, known := l.dims(v, n, 0, rank)
 	return shape, ok && known
@@ -151,7 +161,14 @@ type values = probe.Values
 
 // run evaluates the graph for the wanted values, from those given. env is not changed.
 func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tensor, error) {
-	out, _, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.shapeOf(v, n) }, want...)
+	known := func(v *onnx.Value) *reference.Tensor { return l.shapeOf(v, n) }
+	if l.short != nil {
+		var err error
+		if env, err = l.shortened(n, env, known, want); err != nil {
+			return nil, err
+		}
+	}
+	out, _, err := l.Run(env, known, want...)
 	return out, err
 }
 

@@ -269,7 +269,10 @@ func (b *block) readMask() *reason.Reason {
 	examples := b.examples()
 	for i, p := range examples {
 		if b.tooMany(p.lengths) {
-			return b.readBias() // what it does at such lengths is not known
+			if b.readBias() != nil {
+				return b.tooManyScores() // what it does at such lengths is not known
+			}
+			return nil
 		}
 		env, err := b.masks(p.lengths, p.padding)
 		var weights []float64

@@ -216,6 +216,9 @@ func (b *block) confirm() bool {
 		}
 	}
 	numbers, _ := b.findNumbers(operands, s.Y)
+	if b.short && len(numbers) > 0 { // they may be beside the lengths that there are
+		return false
+	}
 	for _, c := range numbers {
 		if n, ok := b.beyond(c.size); ok && !b.costly(n) {
 			if !b.agrees(n, s.Window) {

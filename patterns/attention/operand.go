@@ -271,6 +271,7 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width}
 	t.data = random(t.batch*t.heads*t.rows*t.width, seed)
 	env[o.value] = t.as(o.axes, kind)
+	b.lab.name(o.value, o.axes, rows == n.queries, o.heads, o.width)
 	if o.cache == nil {
 		return t
 	}

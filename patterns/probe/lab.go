@@ -34,12 +34,9 @@ func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.
 // value is besides, such as a shape, known says: nil for one that is to be computed. env is not changed.
 func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, want ...*onnx.Value) ([]*reference.Tensor,
 	[]*onnx.Node, error) {
-	r := &run{Lab: l, known: known, env: make(Values, len(env)+16), made: map[*onnx.Node]bool{}}
-	maps.Copy(r.env, env)
-	for _, v := range want {
-		if err := r.need(v); err != nil {
-			return nil, nil, err
-		}
+	r, err := l.plan(env, known, want)
+	if err != nil {
+		return nil, nil, err
 	}
 	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
 		return nil, r.nodes, err
@@ -55,6 +52,26 @@ func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, want ...
 		}
 	}
 	return out, r.nodes, nil
+}
+
+// Nodes returns the nodes that Run would evaluate, in order.
+func (l Lab) Nodes(env Values, known func(*onnx.Value) *reference.Tensor, want ...*onnx.Value) ([]*onnx.Node, error) {
+	r, err := l.plan(env, known, want)
+	if err != nil {
+		return nil, err
+	}
+	return r.nodes, nil
+}
+
+func (l Lab) plan(env Values, known func(*onnx.Value) *reference.Tensor, want []*onnx.Value) (*run, error) {
+	r := &run{Lab: l, known: known, env: make(Values, len(env)+16), made: map[*onnx.Node]bool{}}
+	maps.Copy(r.env, env)
+	for _, v := range want {
+		if err := r.need(v); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 // run is one evaluation.

@@ -1,0 +1,142 @@
+package attention
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/shorten"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// manyFixed is the fixed length beyond which a block is run with fewer tokens.
+const manyFixed = 64
+
+// shortened is what a lab knows of a block whose lengths are fixed but can be others.
+type shortened struct {
+	// named holds the dimensions of values that tensors are made for.
+	named map[*onnx.Value][]shorten.Dim
+}
+
+// mayShorten reports whether a block has fixed lengths that are worth shortening. Package shorten says whether its
+// nodes allow it.
+func mayShorten(g *match.View, r *region, a arrangement) bool {
+	l := newLab(g, a.lengths)
+	_, queries, _ := l.open()
+	keys := false
+	for _, w := range a.lengths {
+		keys = keys || w.keys() != a.lengths[0].keys()
+	}
+	w := a.lengths[0]
+	if (queries || w.queries <= manyFixed) && (keys || w.keys() <= manyFixed) {
+		return false
+	}
+	rank, ok := g.Facts.Rank(r.scores)
+	return r.op == nil && ok && rank == len(a.scoreAxes.Fields())
+}
+
+func (b *block) shortened() *shortened {
+	s := &shortened{named: map[*onnx.Value][]shorten.Dim{}}
+	b.lab.short = s
+	b.lab.name(b.scores, b.scoreAxes, true, b.heads, 0)
+	b.lab.name(b.weights, b.weightAxes[0], true, b.heads, 0)
+	return s
+}
+
+// oneLength reports whether there are as many keys as queries in every world.
+func (l *lab) oneLength() bool {
+	for _, w := range l.worlds {
+		if w.past != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// name tells what the dimensions of a value are made of. Its rows are those of queries, or of keys.
+func (l *lab) name(v *onnx.Value, axes Axes, ofQueries bool, heads, width int) {
+	if l.short == nil {
+		return
+	}
+	keys := 'l'
+	if l.oneLength() {
+		keys = 's'
+	}
+	w := l.worlds[0]
+	factors := map[rune]shorten.Factor{
+		'b': {Name: 'b', Size: w.batch}, 'n': {Size: int64(heads)}, 'h': {Size: int64(width)},
+		's': {Name: 's', Size: w.queries}, 'l': {Name: keys, Size: w.keys()},
+	}
+	if !ofQueries {
+		factors['s'] = factors['l']
+	}
+	l.short.named[v] = axes.Dims(factors)
+}
+
+// Dims returns dimensions of these axes that are made of the factors.
+func (a Axes) Dims(factors map[rune]shorten.Factor) (dims []shorten.Dim) {
+	for _, field := range a.Fields() {
+		var list []shorten.Factor
+		for _, letter := range field {
+			list = append(list, factors[letter])
+		}
+		dims = append(dims, shorten.Of(list...))
+	}
+	return dims
+}
+
+// at returns the length that a name stands for.
+func (n lengths) at(name rune) int64 {
+	switch name {
+	case 'b':
+		return n.batch
+	case 's':
+		return n.queries
+	}
+	return n.keys()
+}
+
+// shape returns the shape of a value whose dimensions have names.
+func (s *shortened) shape(v *onnx.Value, n lengths) ([]int, bool) {
+	if s == nil || s.named[v] == nil {
+		return nil, false
+	}
+	shape := []int{}
+	for _, d := range s.named[v] {
+		shape = append(shape, int(d.At(n.at)))
+	}
+	return shape, true
+}
+
+// shortened returns env with shapes for the lengths in the place of those that the graph has for its own.
+func (l *lab) shortened(n lengths, env values, known func(*onnx.Value) *reference.Tensor,
+	want []*onnx.Value) (values, error) {
+	nodes, err := l.Nodes(env, known, want...)
+	if err != nil {
+		return nil, err
+	}
+	given := map[*onnx.Value][]shorten.Dim{}
+	for v := range env {
+		if dims, ok := l.short.named[v]; ok {
+			given[v] = dims
+		}
+	}
+	region, err := shorten.Read(nodes, given, l.g.Facts.Opset(), func(v *onnx.Value) ([]int64, error) {
+		if shape, ok := l.g.Facts.Shape(v, 0); ok {
+			return shape, nil
+		}
+		return nil, fmt.Errorf("the shape of %q is not known", v.Name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range want { // as they are given to the next run
+		if dims, ok := region.Thin(v); ok {
+			l.short.named[v] = dims
+		}
+	}
+	whole := region.Inputs(n.at)
+	maps.Copy(whole, env)
+	return whole, nil
+}

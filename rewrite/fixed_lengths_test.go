@@ -1,0 +1,143 @@
+package rewrite
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// encoder is a block of attention over a fixed number of tokens, as vision and audio models have, with 2 heads of 4
+// channels.
+type encoder struct {
+	*modelBuilder
+	tokens int
+	batch  any
+	scores func(e *encoder, s *onnx.Value) *onnx.Value // before the softmax
+	probs  func(e *encoder, p *onnx.Value) *onnx.Value // behind it
+}
+
+func (e *encoder) heads(x *onnx.Value, name string, perm ...int64) *onnx.Value {
+	p := e.Op("MatMul", x, e.weight(name, 8, 8))
+	return e.Op("Transpose", e.Op("Reshape", p, e.Ints(-1, int64(e.tokens), 2, 4)), onnx.IntsAttr("perm", perm))
+}
+
+func (e *encoder) build() *onnx.Model {
+	x := e.input("x", e.batch, e.tokens, 8)
+	q, k, v := e.heads(x, "q", 0, 2, 1, 3), e.heads(x, "k", 0, 2, 3, 1), e.heads(x, "v", 0, 2, 1, 3)
+	s := e.Op("Mul", e.Op("MatMul", q, k), e.scalar(e.typ, 0.5))
+	if e.scores != nil {
+		s = e.scores(e, s)
+	}
+	p := e.Op("Softmax", s, onnx.IntAttr("axis", -1))
+	if e.probs != nil {
+		p = e.probs(e, p)
+	}
+	y := e.Op("Transpose", e.Op("MatMul", p, v), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	e.output(e.Op("Reshape", y, e.Ints(-1, int64(e.tokens), 8)), e.batch, e.tokens, 8)
+	return e.Model
+}
+
+// each is a constant with one number for each of the tokens, all 1 but a few.
+func (e *encoder) each(shape []int, others map[int]float64, usual float64) *onnx.Value {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	list := slices.Repeat([]float64{usual}, n)
+	for at, x := range others {
+		list[at] = x
+	}
+	return e.constant(reference.NewFloats(e.typ, shape, list), "each")
+}
+
+// TestFixedLengths finds and checks attention over so many tokens that the whole of it would take long, and none that
+// treats one of the tokens in another way.
+func TestFixedLengths(t *testing.T) {
+	const tokens = 200
+	for _, c := range []struct {
+		name   string
+		tokens int
+		batch  any
+		fused  int
+		scores func(e *encoder, s *onnx.Value) *onnx.Value
+		probs  func(e *encoder, p *onnx.Value) *onnx.Value
+	}{
+		{name: "an image of 336 by 336", tokens: 577, batch: 1, fused: 1},
+		{name: "30 seconds of sound", tokens: 1500, batch: 1, fused: 1},
+		{name: "images", tokens: 729, batch: "batch", fused: 1},
+		{name: "a mask that is expanded and hides nothing", tokens: 577, batch: "batch", fused: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				batch := e.Op("Slice", e.Op("Shape", e.Graph.Inputs[0]), e.Ints(0), e.Ints(1))
+				shape := e.Op("Concat", batch, e.Ints(1, 577, 577), onnx.IntAttr("axis", 0))
+				ones := reference.NewInts(onnx.Bool, []int{1, 1, 577, 1}, slices.Repeat([]int64{1}, 577))
+				yes := e.constant(ones, "yes")
+				mask := e.Op("Where", e.Op("Expand", yes, shape), e.scalar(e.typ, 0), e.scalar(e.typ, math.Inf(-1)))
+				return e.Op("Add", s, mask)
+			}},
+		{name: "a constant mask that hides nothing", tokens: tokens, batch: "batch", fused: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				return e.Op("Add", s, e.each([]int{1, 1, tokens, tokens}, nil, 0))
+			}},
+		{name: "a constant mask that hides one key", tokens: tokens, batch: 1, fused: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				return e.Op("Add", s, e.each([]int{1, 1, 1, tokens}, map[int]float64{150: -1e9}, 0))
+			}},
+		{name: "a bias for every pair", tokens: tokens, batch: "batch", fused: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				others := map[int]float64{7: 0.5, 39999: 2, 79999: -1}
+				return e.Op("Add", s, e.each([]int{1, 2, tokens, tokens}, others, 0.25))
+			}},
+		{name: "one score is another", tokens: tokens, batch: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				return e.Op("Mul", s, e.each([]int{tokens}, map[int]float64{150: 2}, 1))
+			}},
+		{name: "one weight is another", tokens: tokens, batch: 1,
+			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+				return e.Op("Mul", p, e.each([]int{tokens}, map[int]float64{199: 0.5}, 1))
+			}},
+		{name: "the last query gets other weights", tokens: tokens, batch: 1,
+			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+				return e.Op("Mul", p, e.each([]int{tokens, 1}, map[int]float64{199: 0.5}, 1))
+			}},
+		{name: "a scale by the number of keys", tokens: tokens, batch: 1, fused: 1,
+			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+				n := e.Op("Gather", e.Op("Shape", s), e.Ints(3))
+				return e.Op("Mul", s, e.Op("Log", e.Op("Cast", n, onnx.IntAttr("to", int64(e.typ)))))
+			}},
+		{name: "heads that mix tokens", tokens: tokens, batch: 1,
+			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+				turned := e.Op("Transpose", p, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+				return e.Op("Reshape", turned, e.Ints(1, 2, 200, 200))
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			make := func() *onnx.Model {
+				e := &encoder{newBuilder(t, 18, onnx.Float), c.tokens, c.batch, c.scores, c.probs}
+				return e.build()
+			}
+			m, original := make(), make()
+			start := time.Now()
+			r := apply(t, m)
+			took := time.Since(start)
+			if p := r.pattern(attends); p.Fused != c.fused {
+				t.Errorf("%d fused instead of %d: %+v", p.Fused, c.fused, r.Sites)
+			}
+			if c.fused > 0 && took > 20*time.Second { // of one on a machine that does nothing else
+				t.Errorf("it took %v", took)
+			}
+			if c.tokens > tokens {
+				return
+			}
+			for name, want := range evaluate(t, original) {
+				got := evaluate(t, m)[name]
+				if difference, scale := distance(want.F, got.F); difference > 1e-5*scale {
+					t.Errorf("%s differs by %g of %g", name, difference, scale)
+				}
+			}
+		})
+	}
+}
