@@ -54,9 +54,13 @@ func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Fact
 	for pass := 1; ; pass++ {
 		an.solving = pass < maxPasses
 		an.differences, an.misfits = nil, map[*onnx.Node][Worlds]bool{}
+		an.short = map[*onnx.Node]int64{}
 		f := an.pass()
+		if an.solving && an.grow(f) {
+			continue
+		}
 		if !an.modest && an.exceeds() {
-			an.modest, an.unnamed = true, nil
+			an.modest, an.unnamed, an.grown = true, nil, nil
 			*an.symbols = *symbolsFrom(modest)
 			continue
 		}
@@ -81,6 +85,8 @@ type analysis struct {
 	modest      bool // the numbers are the modest ones
 	differences []difference
 	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
+	short       map[*onnx.Node]int64        // the nodes whose windows do not fit, with their strides
+	grown       map[*symbol]bool
 	unnamed     map[*onnx.Value][]*symbol
 	constants   map[*onnx.Value]*fact
 	bodies      map[*onnx.Value]*fact // facts of functions' bodies, merged over the calls

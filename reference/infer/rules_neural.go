@@ -140,11 +140,22 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 		if d < 0 || kernel[i] < 0 || stride < 1 {
 			continue
 		}
+		if stride > 1 && d > 1 && c.w == 0 && (d+stride-1)/stride == 1 && c.n.Is("Conv") {
+			c.tooShort(stride) // what differs in length would not any more
+		}
 		if auto == "SAME_UPPER" || auto == "SAME_LOWER" {
 			out[i] = (d + stride - 1) / stride
 			continue
 		}
 		span := d + padding - (kernel[i]-1)*dilation - 1
+		if span < 0 {
+			if stride == 1 && d > 0 {
+				stride = (d - span + d - 1) / d
+			}
+			c.tooShort(stride)
+			out[i] = 0
+			continue
+		}
 		if out[i] = span/stride + 1; c.attrInt("ceil_mode", 0) != 0 {
 			out[i] = (span+stride-1)/stride + 1
 			// The last window must start inside the input or its padding at the start.
