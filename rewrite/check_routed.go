@@ -141,7 +141,7 @@ func (x *routed) experts() error {
 		}
 	}
 	if x.big {
-		if err := x.smallKernel(); err != nil {
+		if err := x.smallKernels(); err != nil {
 			return err
 		}
 	}

@@ -142,7 +142,7 @@ func sampleWidth(q *fused.Quantised) int64 {
 func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
 	up, down := q.matrices(s.node)
 	s.typ = q.typeOf(s.node.Input(0))
-	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload)
+	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload, up.Matrix.K, down.Matrix.K)
 	err, done := q.outcomes[key]
 	if done || w != up {
 		return err
@@ -153,36 +153,68 @@ func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
 	return err
 }
 
+// tryMixture tries two experts whose matrices are as narrow as a sample may be, then such that each of the two products
+// in turn adds up as many terms as those of the site.
 func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error {
 	width := max(sampleWidth(up.Matrix), sampleWidth(down.Matrix))
-	packed := 2 * width
+	sizes := []expertSizes{{width, width}, {up.Matrix.K, width}, {width, down.Matrix.K}}
+	for _, size := range slices.Compact(sizes) {
+		if up.Matrix.K < size.hidden || down.Matrix.K < size.inner {
+			return fmt.Errorf("cannot be checked: experts of [%d, %d] and [%d, %d] are smaller than a sample",
+				up.Matrix.N, up.Matrix.K, down.Matrix.N, down.Matrix.K)
+		}
+		if err := q.tryMixtureOf(up, down, s, size, width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sampleMatrix returns experts of n rows of the first columns of a weight, also as floats. Of each there are so many
+// rows, which come again until there are n.
+func sampleMatrix(w *QuantisedWeight, experts, rows, n, columns int64) (*fused.Quantised, []float32, error) {
+	if rows = min(rows, n); w.Matrix.Experts*w.Matrix.N < experts*rows {
+		return nil, nil, fmt.Errorf("cannot be checked: %d experts of [%d, %d] are smaller than a sample",
+			w.Matrix.Experts, w.Matrix.N, w.Matrix.K)
+	}
+	matrix, values, err := w.Sample(experts * rows)
+	if err != nil {
+		return nil, nil, err
+	}
+	if matrix, err = firstColumns(matrix, experts, rows, n, columns); err != nil {
+		return nil, nil, err
+	}
+	kept := make([]float32, 0, experts*n*columns)
+	for e := range experts {
+		for row := range n {
+			at := (e*rows + row%rows) * w.Matrix.K
+			kept = append(kept, values[at:at+columns]...)
+		}
+	}
+	return matrix, kept, nil
+}
+
+func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, size expertSizes, few int64) error {
+	packed, fewPacked := 2*size.inner, 2*few
 	if s.node.AttrString("packing", "") == "none" {
-		packed = width
+		packed, fewPacked = size.inner, few
 	}
 	count := min(sampleExperts, up.Matrix.Experts)
 	var matrices [2]*fused.Quantised
 	var rows [2]*onnx.Tensor
-	for i, w := range []*QuantisedWeight{up, down} {
-		n := []int64{packed, width}[i]
-		if w.Matrix.Experts*w.Matrix.N < count*n || w.Matrix.K < width {
-			return fmt.Errorf("cannot be checked: experts of [%d, %d] are smaller than a sample", w.Matrix.N,
-				w.Matrix.K)
-		}
-		matrix, values, err := w.Sample(count * n)
+	for i, m := range []struct {
+		w                *QuantisedWeight
+		name             string
+		rows, n, columns int64
+	}{{up, "gate_up", fewPacked, packed, size.hidden}, {down, "down", few, size.hidden, size.inner}} {
+		matrix, floats, err := sampleMatrix(m.w, count, m.rows, m.n, m.columns)
 		if err != nil {
 			return err
 		}
-		if matrices[i], err = firstColumns(matrix, count, n, width); err != nil {
-			return err
-		}
-		kept := make([]float32, 0, count*n*width)
-		for row := range count * n {
-			kept = append(kept, values[row*w.Matrix.K:row*w.Matrix.K+width]...)
-		}
-		rows[i] = onnx.NewFloat32s([]string{"gate_up", "down"}[i], []int64{count, n, width}, kept)
+		matrices[i], rows[i] = matrix, onnx.NewFloat32s(m.name, []int64{count, m.n, m.columns}, floats)
 	}
 	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: s.typ, HasShape: true,
-		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: width}}}, activations: fused.Activations(q.activations,
+		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: size.hidden}}}, activations: fused.Activations(q.activations,
 		matrices[:]...)}
 	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
 		v := g.NewValue(t.Name)
@@ -220,7 +252,7 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 			}
 		}
 		arrays[0] = append(arrays[0], bias(g, fused.MoEGateUpBias, "gate_up_bias", packed))
-		arrays[1] = append(arrays[1], bias(g, fused.MoEDownBias, "down_bias", width))
+		arrays[1] = append(arrays[1], bias(g, fused.MoEDownBias, "down_bias", size.hidden))
 		n := g.AddNode("QMoE", mixtureInputs(choices(g, x), arrays[0], arrays[1]), []*onnx.Value{g.NewValue("made")},
 			fused.QMoEAttributes(s.node.Attributes, matrices[0], matrices[1], activations)...)
 		n.Domain = fused.Domain
@@ -228,7 +260,7 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 	}
 	return b.run(func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
 		inputs := append(choices(g, x), constant(g, rows[0]), constant(g, rows[1]),
-			bias(g, fused.MoEGateUpBias, "gate_up_bias", packed), bias(g, fused.MoEDownBias, "down_bias", width))
+			bias(g, fused.MoEGateUpBias, "gate_up_bias", packed), bias(g, fused.MoEDownBias, "down_bias", size.hidden))
 		for inputs[len(inputs)-1] == nil {
 			inputs = inputs[:len(inputs)-1]
 		}
@@ -245,8 +277,9 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 	}, false)
 }
 
-// firstColumns makes experts of n rows out of a matrix of as many rows as they have together, and of its first columns.
-func firstColumns(q *fused.Quantised, experts, n, columns int64) (*fused.Quantised, error) {
+// firstColumns makes experts of n rows out of a matrix that has so many rows of each, one expert below the other, and of
+// its first columns. The rows come again until there are n.
+func firstColumns(q *fused.Quantised, experts, rows, n, columns int64) (*fused.Quantised, error) {
 	made := *q
 	made.N, made.K, made.Experts = n, columns, experts
 	for i, to := range []**onnx.Tensor{&made.Codes, &made.Scale, &made.Minus, &made.SuperScale, &made.SuperMinus} {
@@ -258,13 +291,14 @@ func firstColumns(q *fused.Quantised, experts, n, columns int64) (*fused.Quantis
 		if err != nil {
 			return nil, err
 		}
-		panels, groups := t.Dims[0], t.Dims[1]
-		keep, size := groups*columns/q.K, int64(len(bytes))/panels/groups
+		have, groups := t.Dims[0]/experts, t.Dims[1]
+		panels, keep, size := have*n/rows, groups*columns/q.K, int64(len(bytes))/t.Dims[0]/groups
 		var kept []byte
-		for p := range panels {
-			kept = append(kept, bytes[p*groups*size:(p*groups+keep)*size]...)
+		for p := range experts * panels {
+			at := (p/panels*have + p%panels%have) * groups * size
+			kept = append(kept, bytes[at:at+keep*size]...)
 		}
-		dims := append([]int64{experts, panels / experts, keep}, t.Dims[2:]...)
+		dims := append([]int64{experts, panels, keep}, t.Dims[2:]...)
 		if *to, err = onnx.NewTensor(t.Name, t.DataType, dims, kept); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -156,19 +157,40 @@ func (x *routed) limit(v *onnx.Value) int64 {
 	return most
 }
 
-// The sizes at which the kernel of a great site is tried: neither is a multiple of a register's width.
+// expertSizes are those at which the kernel of a great site is tried.
+type expertSizes struct{ hidden, inner int64 }
+
+// Sizes that are no multiples of a register's width; smallTokens of them go to each of few experts.
 const (
 	smallHidden = 52
 	smallInner  = 36
 	smallTokens = 5
 )
 
-// smallKernel compares the kernel with the op's definition as kernel does, where the weights of the site are too
-// great to be handed over: on few experts of the same types and attributes, with small matrices.
-func (x *routed) smallKernel() error {
+// smallKernels compares the kernel with the op's definition as kernel does, where the weights of the site are too
+// great to be handed over: on few experts of the same types and attributes, whose matrices are small, or as wide as the
+// site's in one direction.
+func (x *routed) smallKernels() error {
 	if x.config.kernelCheck == nil || isDefinition(x.r.call.kernel) {
 		return nil
 	}
+	axis := -1
+	if x.r.call.site.Attr("down_layout").String == "in_out" {
+		axis = 1
+	}
+	inner := dimOf(x.r.call.site, fused.MoEDown, axis)
+	for _, s := range []expertSizes{{smallHidden, smallInner}, {x.r.hidden, smallInner}, {smallHidden, inner}} {
+		if s.inner < 1 {
+			continue
+		}
+		if err := x.smallKernel(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *routed) smallKernel(sizes expertSizes) error {
 	call := *x.r.call
 	small := *x.r
 	small.experts = x.r.chosen + 3
@@ -181,7 +203,7 @@ func (x *routed) smallKernel() error {
 			continue
 		}
 		var err error
-		shape, typ := small.shape(i), call.site.Types[i]
+		shape, typ := small.shape(i, sizes), call.site.Types[i]
 		in := g.AddInput(call.op.Inputs[i].Name, onnx.Type{})
 		switch patterns.RolesOf(experts)[i] {
 		case patterns.IDs:
@@ -213,11 +235,11 @@ func (x *routed) smallKernel() error {
 	return x.kernel(x.c, &call, t.kind, values, x.out, nil)
 }
 
-// shape returns the shape of an input of MoE at the small sizes.
-func (r *routing) shape(input int) []int64 {
-	wide := int64(2 * smallInner)
+// shape returns the shape of an input of MoE at such sizes.
+func (r *routing) shape(input int, s expertSizes) []int64 {
+	wide := 2 * s.inner
 	if r.call.site.Attr("packing").String == "none" {
-		wide = smallInner
+		wide = s.inner
 	}
 	matrix := func(layout string, out, in int64) []int64 {
 		if r.call.site.Attr(layout).String == "in_out" {
@@ -225,7 +247,7 @@ func (r *routing) shape(input int) []int64 {
 		}
 		return []int64{r.experts, out, in}
 	}
-	return [][]int64{{smallTokens, smallHidden}, {smallTokens, r.chosen}, {smallTokens, r.chosen},
-		matrix("gate_up_layout", wide, smallHidden), matrix("down_layout", smallHidden, smallInner), {r.experts, wide},
-		{r.experts, smallHidden}}[input]
+	return [][]int64{{smallTokens, s.hidden}, {smallTokens, r.chosen}, {smallTokens, r.chosen},
+		matrix("gate_up_layout", wide, s.hidden), matrix("down_layout", s.hidden, s.inner), {r.experts, wide},
+		{r.experts, s.hidden}}[input]
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -107,18 +108,19 @@ func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string)
 	for _, why := range order {
 		var names []string
 		var size int64
+		refused := ""
 		for _, k := range by[why] {
 			names, size = append(names, k.Name), size+k.Bytes
+			if k.Refused {
+				refused = "warning: becomes float, "
+			}
 		}
+		text := shorter(names)
 		if a.verbose {
-			fmt.Fprintf(w, "stays float, %s: %s\n", why, strings.Join(names, ", "))
-		} else {
-			fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, counted(len(names), "key"), shorter(names),
-				bytesText(size))
+			text = strings.Join(names, ", ")
 		}
-	}
-	if len(r.Quantised) == 0 {
-		fmt.Fprintln(w, "warning: nothing stays quantised")
+		fmt.Fprintf(w, "%s%s: %s (%s), %s\n", cmp.Or(refused, "stays float, "), why, counted(len(names), "key"), text,
+			bytesText(size))
 	}
 	sayWidened(a, m, kernelsLib)
 }

@@ -56,7 +56,8 @@ With --keep-quantized the matrices that a GGUF file has in blocks (Q4_0, Q4_1, Q
 Q5_K, Q6_K, MXFP4), or a safetensors file in FP8 or MXFP4 with scales, stay as they are: mojo.Linear
 takes the place of their products, mojo.Embedding that of their Gather, mojo.QMoE that of the experts
 that apply has found in the graph. Each kind of site is checked as apply checks it. The report has
-bits a weight, and why others stay float. --activations says what products round activations to.
+bits a weight, and why others become floats; if all do, load writes nothing and exits with 1.
+--activations says what products round activations to.
 
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
 tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
@@ -162,16 +163,10 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		if err := f.keep.keep(a, m, p); err != nil {
 			return err
 		}
-		step, end := a.progress("writing tensor")
-		err = p.Apply(step)
-		if err == nil && f.keep.pattern != "" && f.keep.merge {
-			merged, err = mergeProducts(m)
-		}
-		if err == nil {
-			err = onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
-		}
-		end()
-		if err != nil {
+		if f.keep.pattern != "" && p.Kept() == 0 {
+			failure = failed(errors.New("no weight stays quantized, as --keep-quantized asks: nothing is written; " +
+				"load without it to have float weights"))
+		} else if merged, err = f.write(a, m, p); err != nil {
 			return err
 		}
 	}
@@ -200,6 +195,21 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		a.say("wrote %s: %s, %s", f.out, counted(len(r.Keys), "tensor"), bytesText(r.Bytes))
 	}
 	return failure
+}
+
+// write writes the model with its weights.
+func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *rewrite.MergeReport, err error) {
+	step, end := a.progress("writing tensor")
+	defer end()
+	if err := p.Apply(step); err != nil {
+		return nil, err
+	}
+	if f.keep.pattern != "" && f.keep.merge {
+		if merged, err = mergeProducts(m); err != nil {
+			return nil, err
+		}
+	}
+	return merged, onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
 }
 
 var dtypes = map[string]onnx.DataType{"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}

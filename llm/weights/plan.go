@@ -12,6 +12,17 @@ import (
 // Missing says how many expected initializers no tensor was found for, or one of another shape.
 func (p *Plan) Missing() int { return len(p.missing) }
 
+// Kept says how many initializers KeepQuantised has left quantised.
+func (p *Plan) Kept() int {
+	n := 0
+	for _, a := range p.assignments {
+		if a.kept != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Apply makes the initializers tensors whose elements are read, turned and cast to the initializers' types, one tensor
 // at a time, when the model is written. The types may be changed between Match and Apply, not the shapes. progress is
 // called after each tensor. The checkpoint must stay open while the model is in use.

@@ -57,6 +57,8 @@ type WidenedKey struct {
 	Type   string `json:"type"`
 	Bytes  int64  `json:"bytes"` // in the model
 	Reason string `json:"reason"`
+	// Refused says that its tensor is quantised, and that the model cannot read it so.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // QuantisedCheck has the worst figures of the check of each kind of site: what the op with exact activations differs by
@@ -141,7 +143,7 @@ func (p *Plan) Report() *Report {
 		r.Keys = append(r.Keys, k)
 		if a.kept == nil && p.check != nil && a.why != nil {
 			r.Widened = append(r.Widened, WidenedKey{k.Name, k.Tensors[0], a.tensors[0].Type, a.value.Const.Size(),
-				a.why.Error()})
+				a.why.Error(), a.tensors[0].panels != nil})
 		}
 		if a.kept == nil && a.tied == nil {
 			r.Elements += a.value.Const.Len()
