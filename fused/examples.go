@@ -37,9 +37,12 @@ func (o *Op) Forms() []Form {
 }
 
 // Examples lists the forms that the op's kernels take in a combination of types, as sites of the opset.
-func (o *Op) Examples(c Combination, opset int64) []Site {
+func (o *Op) Examples(c Combination, opset int64) []Site { return o.sites(o.Forms(), c, opset) }
+
+// sites are those of forms that the op takes in a combination of types.
+func (o *Op) sites(forms []Form, c Combination, opset int64) []Site {
 	var sites []Site
-	for _, f := range o.Forms() {
+	for _, f := range forms {
 		s := Site{Attributes: f.Attributes, Dims: f.Dims, Opset: opset}
 		for i, p := range o.Inputs {
 			t := onnx.Undefined

@@ -50,44 +50,50 @@ var qmoeExamples = []qmoeForm{
 	{"silu", true, packInterleaved, fp8, fp8, 128, 256, activationsFloat, []int64{23}, 2, true, true},
 }
 
+// qmoeExperts are the experts of a form.
+const qmoeExperts = 4
+
 func qmoeForms() []Form {
-	const experts = 4
 	var list []Form
 	for _, f := range qmoeExamples {
-		alpha, limit, offset := float32(1), float32(0), float32(0)
-		if f.clamped {
-			alpha, limit, offset = 1.702, 0.5, 1
-		}
-		attrs := []*onnx.Attribute{onnx.StringAttr("activation", f.activation), onnx.FloatAttr("alpha", alpha),
-			onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", f.packing)}
-		for i, c := range []codedForm{f.up, f.down} {
-			name := expertMatrices[i].name
-			attrs = append(attrs, onnx.StringAttr(name+"_code", c.code), onnx.IntAttr(name+"_zero", c.zero),
-				onnx.IntAttr(name+"_block", c.block))
-		}
-		attrs = append(attrs, onnx.IntAttr("hidden", f.hidden), onnx.IntAttr("inner", f.inner),
-			onnx.StringAttr("activations", f.activations))
-		choices := append(append([]int64(nil), f.tokens...), f.k)
-		dims := make([][]int64, len(qmoeInputs))
-		dims[QMoEX] = append(append([]int64(nil), f.tokens...), f.hidden)
-		dims[QMoEWeights], dims[QMoEIDs] = choices, choices
-		for i, c := range []codedForm{f.up, f.down} {
-			m := expertMatrices[i]
-			n, _ := m.sizes(Site{Attributes: attrs})
-			shapes := append(linearWeights(nil, m.site(Site{Attributes: attrs})).dims(c.minus, c.twofold), nil)
-			if i == 0 && f.upBias || i == 1 && f.bias {
-				shapes[5] = []int64{n}
-			}
-			for j, d := range shapes {
-				if d != nil {
-					dims[m.inputs[j]] = append([]int64{experts}, d...)
-				}
-			}
-		}
-		for dims[len(dims)-1] == nil {
-			dims = dims[:len(dims)-1]
-		}
-		list = append(list, Form{attrs, dims})
+		list = append(list, f.form())
 	}
 	return list
+}
+
+func (f qmoeForm) form() Form {
+	alpha, limit, offset := float32(1), float32(0), float32(0)
+	if f.clamped {
+		alpha, limit, offset = 1.702, 0.5, 1
+	}
+	attrs := []*onnx.Attribute{onnx.StringAttr("activation", f.activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", f.packing)}
+	for i, c := range []codedForm{f.up, f.down} {
+		name := expertMatrices[i].name
+		attrs = append(attrs, onnx.StringAttr(name+"_code", c.code), onnx.IntAttr(name+"_zero", c.zero),
+			onnx.IntAttr(name+"_block", c.block))
+	}
+	attrs = append(attrs, onnx.IntAttr("hidden", f.hidden), onnx.IntAttr("inner", f.inner),
+		onnx.StringAttr("activations", f.activations))
+	choices := append(append([]int64(nil), f.tokens...), f.k)
+	dims := make([][]int64, len(qmoeInputs))
+	dims[QMoEX] = append(append([]int64(nil), f.tokens...), f.hidden)
+	dims[QMoEWeights], dims[QMoEIDs] = choices, choices
+	for i, c := range []codedForm{f.up, f.down} {
+		m := expertMatrices[i]
+		n, _ := m.sizes(Site{Attributes: attrs})
+		shapes := append(linearWeights(nil, m.site(Site{Attributes: attrs})).dims(c.minus, c.twofold), nil)
+		if i == 0 && f.upBias || i == 1 && f.bias {
+			shapes[5] = []int64{n}
+		}
+		for j, d := range shapes {
+			if d != nil {
+				dims[m.inputs[j]] = append([]int64{qmoeExperts}, d...)
+			}
+		}
+	}
+	for dims[len(dims)-1] == nil {
+		dims = dims[:len(dims)-1]
+	}
+	return Form{attrs, dims}
 }

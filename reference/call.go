@@ -198,7 +198,11 @@ func (c *call) sameType(idx ...int) {
 
 // round rounds in place to the type, unless exact.
 func (c *call) round(t onnx.DataType, v []float64) {
-	if !c.exact() {
+	switch {
+	case c.exact():
+	case c.perturbs(t):
+		c.roundPerturbed(t, v)
+	default:
 		roundAll(t, v)
 	}
 }

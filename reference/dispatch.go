@@ -96,7 +96,6 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 		case t == nil:
 		case t.F != nil:
 			c.round(t.DataType, t.F)
-			c.perturb(t.DataType, t.F)
 		case t.I != nil:
 			wrapAll(t.DataType, t.I)
 		}

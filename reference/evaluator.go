@@ -13,8 +13,9 @@ type Options struct {
 	// that compute the same formula then differ by the order of operations alone.
 	Exact bool
 	// Perturb, unless it is 0, seeds an evaluation with other roundings than the usual ones, to find out how much
-	// roundings alone change a result. Sums are added up in float32, one term after the other, and every result of
-	// arithmetic is then a unit in its last place too great or too small. It does nothing beside Exact.
+	// roundings alone change a result: sums are added up in float32, one term after the other in an order of the seed,
+	// and every number that was rounded is then a unit in its last place too great or too small. It does nothing beside
+	// Exact.
 	Perturb uint64
 	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too.
 	// It returns the node's outputs, or none where the evaluator is to go on as usual.

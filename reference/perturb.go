@@ -13,31 +13,64 @@ func (c *call) perturbs(t onnx.DataType) bool {
 
 // gemm returns the multiplication for matrices of type t.
 func (c *call) gemm(t onnx.DataType) gemmFunc {
-	if t != onnx.Double && c.perturbs(t) {
-		return gemm32
+	if t == onnx.Double || !c.perturbs(t) {
+		return gemm64
 	}
-	return gemm64
+	seed := c.e.options.Perturb
+	return func(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
+		ldc int) {
+		gemm32(stepOf(seed, k), ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc)
+	}
+}
+
+// stepOf is how far the terms of a sum of k are from each other in the order in which a seed has them added up: 1, so
+// that they go forwards, -1, or steps that take them through each other.
+func stepOf(seed uint64, k int) int {
+	switch seed % 3 {
+	case 1:
+		return 1
+	case 2:
+		return k - 1
+	}
+	step := max(k*5/8, 1)
+	for gcd(step, k) != 1 {
+		step++
+	}
+	return step
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // gemm32 adds up in float32, one term after the other.
-func gemm32(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
+func gemm32(step int, ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
 	ldc int) {
 	row := make([]float32, n)
 	for i := range m {
 		for j := range row {
 			row[j] = float32(beta * c[i*ldc+j])
 		}
-		for p := range k {
+		p := 0
+		for range k {
 			x := a[i*lda+p]
 			if ta {
 				x = a[p*lda+i]
 			}
-			for j := range row {
-				y := b[p*ldb+j]
-				if tb {
-					y = b[j*ldb+p]
+			if tb {
+				for j := range row {
+					row[j] += float32(x * b[j*ldb+p])
 				}
-				row[j] += float32(x * y)
+			} else {
+				for j, y := range b[p*ldb : p*ldb+n] {
+					row[j] += float32(x * y)
+				}
+			}
+			if p += step; p >= k {
+				p -= k
 			}
 		}
 		for j, x := range row {
@@ -54,15 +87,20 @@ func (c *call) adder(t onnx.DataType, add func(a, x float64) float64) func(a, x 
 	return func(a, x float64) float64 { return float64(float32(add(a, x))) }
 }
 
-// perturb moves each finite number by a unit in its last place, up or down. Zeros stay: they are exact, or come from
-// numbers that were moved.
-func (c *call) perturb(t onnx.DataType, v []float64) {
-	if !c.perturbs(t) {
-		return
-	}
+// roundedAlike are the ops that every implementation rounds alike, if it rounds their results at all: once, to the nearest.
+var roundedAlike = map[string]bool{"Abs": true, "Add": true, "Ceil": true, "Clip": true, "Div": true, "Floor": true,
+	"Gemm": true, "MatMul": true, "Max": true, "Min": true, "Mod": true, "Mul": true, "Neg": true, "ReduceMax": true,
+	"ReduceMin": true, "ReduceSum": true, "Relu": true, "Round": true, "Sign": true, "Sub": true, "Sum": true}
+
+// roundPerturbed rounds in place and moves what was rounded, or is never exact, by a unit in its last place, up or
+// down. What is exact stays, so that integers do; so do zeros, which are exact or come from numbers that were moved.
+func (c *call) roundPerturbed(t onnx.DataType, v []float64) {
 	place, seed := lastPlace(t), scramble(c.e.options.Perturb+uint64(c.frame.meter.steps)<<32)
-	for i, x := range v {
-		if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+	alike := roundedAlike[c.n.OpType]
+	for i, exact := range v {
+		roundAll(t, v[i:i+1])
+		x := v[i]
+		if x == exact && alike || x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 			continue
 		}
 		if scramble(seed+uint64(i))&1 == 0 {

@@ -194,19 +194,27 @@ func (r *kernelRow) try(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.
 	for _, input := range op.Inputs {
 		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
-	forms := op.Examples(types, probeOpset)
+	forms, wide := op.Examples(types, probeOpset), op.WideExamples(types, probeOpset)
 	// What some devices of a kind alone run is not looked for, nor is what they give as exact as this command wants it.
 	device := fused.Device(strings.ToLower(k.Device))
-	forms = slices.DeleteFunc(forms, func(s fused.Site) bool { return !op.OnEvery(device, s) })
-	if r.Forms = len(forms); p == nil || r.Forms == 0 {
+	rare := func(s fused.Site) bool { return !op.OnEvery(device, s) }
+	forms, wide = slices.DeleteFunc(forms, rare), slices.DeleteFunc(wide, rare)
+	if r.Forms = len(forms) + len(wide); p == nil || r.Forms == 0 {
 		return
 	}
-	rel, err := p.tryForms(op, forms)
-	if err != nil {
-		r.Status, r.Reason = kernelFails, err.Error()
-		return
+	worst := 0.0
+	for i, sites := range [][]fused.Site{forms, wide} {
+		if len(sites) == 0 {
+			continue
+		}
+		rel, err := p.tryForms(op, sites, i > 0)
+		if err != nil {
+			r.Status, r.Reason = kernelFails, err.Error()
+			return
+		}
+		worst = max(worst, rel)
 	}
-	r.Status, r.Reason, r.MaxRel = kernelRuns, "", &rel
+	r.Status, r.Reason, r.MaxRel = kernelRuns, "", &worst
 }
 
 // firstLine shortens an error that lists where was looked.

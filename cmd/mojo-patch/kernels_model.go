@@ -124,7 +124,7 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	case elements > mostElements:
 		r.Reason = fmt.Sprintf("its inputs have %d elements, and at most %d are tried", elements, mostElements)
 	default:
-		rel, err := p.tryForms(n.op, []fused.Site{n.site})
+		rel, err := p.tryForms(n.op, []fused.Site{n.site}, false)
 		if err != nil {
 			r.Status, r.Reason = kernelFails, err.Error()
 			return

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -12,9 +13,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// tryForms runs the kernel at all sites on hard inputs and compares it with the op's definition. The sites share one
-// session: to open one takes long. Only where they do not run together is each tried alone, to find the one at fault.
-func (p *prober) tryForms(op *fused.Op, sites []fused.Site) (maxRel float64, err error) {
+// tryForms runs the kernel at all sites on hard inputs, of the wide ones on few kinds, and compares it with the op's
+// definition. The sites share one session: to open one takes long. Only where they do not run together is each tried
+// alone, to find the one at fault.
+func (p *prober) tryForms(op *fused.Op, sites []fused.Site, wide bool) (maxRel float64, err error) {
 	encoded, err := onnx.Marshal(probe(op, sites...))
 	if err != nil {
 		return 0, err
@@ -22,13 +24,13 @@ func (p *prober) tryForms(op *fused.Op, sites []fused.Site) (maxRel float64, err
 	session, err := ort.OpenBytes(encoded, "", p.options...)
 	if err == nil {
 		defer session.Close()
-		maxRel, err = tryKinds(session, op, sites)
+		maxRel, err = tryKinds(session, op, sites, wide)
 	}
 	if err == nil || len(sites) == 1 {
 		return maxRel, err
 	}
 	for _, s := range sites {
-		rel, err := p.tryForms(op, []fused.Site{s})
+		rel, err := p.tryForms(op, []fused.Site{s}, wide)
 		if maxRel = max(maxRel, rel); err != nil {
 			return maxRel, fmt.Errorf("%s: %w", op.Overload(s), err)
 		}
@@ -61,15 +63,21 @@ func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 	return list
 }
 
-// tryKinds runs all sites, whose inputs have the same types, on every kind of inputs.
-func tryKinds(session *ort.Session, op *fused.Op, sites []fused.Site) (maxRel float64, err error) {
+// fewKinds are those that wide sites are tried on, where the op has them, and its first.
+var fewKinds = []string{"one-hot", "one outlier in a block of"}
+
+// tryKinds runs all sites, whose inputs have the same types, on every kind of inputs or on few.
+func tryKinds(session *ort.Session, op *fused.Op, sites []fused.Site, few bool) (maxRel float64, err error) {
 	definitions := make([]*definition, len(sites))
 	for i, s := range sites {
 		if definitions[i], err = define(op, s); err != nil {
 			return 0, err
 		}
 	}
-	for _, kind := range inputKinds(op, sites[0]) {
+	for i, kind := range inputKinds(op, sites[0]) {
+		if few && i > 0 && !slices.Contains(fewKinds, kind.name) {
+			continue
+		}
 		rel, err := tryKind(session, sites, definitions, kind)
 		if maxRel = max(maxRel, rel); err != nil {
 			return maxRel, fmt.Errorf("%s inputs: %w", kind.name, err)
