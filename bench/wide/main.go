@@ -1,17 +1,21 @@
 // Command wide loads models at the widths of released ones whose weights stay quantised: gpt-oss-20b with experts in
 // MXFP4, DeepSeek-V3 in FP8. It writes a graph without weights and a checkpoint of random ones under their names at
 // Hugging Face, has mojo-patch patch the graph and fill it, and runs a few tokens in onnxruntime with the kernels, each
-// step in a process of its own.
+// step in a process of its own. Two layers of Llama-3-8B and Qwen3-30B-A3B then go through weights load, apply, quantize,
+// diff and generate: as exported, patched, and with weights of 4 bits, in turns.
 //
 //	go run ./bench/wide [-tool build/mojo-patch] [-dir FOLDER] [-model gpt-oss-20b] [-layers 8]
 //
-// It prints Markdown: sizes, seconds and the memory that each step took. FOLDER takes twice the size of the checkpoint.
+// It prints Markdown: sizes, seconds and the memory that each step took; of the stacks tokens a second and the divergence
+// from float32. FOLDER takes twice the size of the checkpoint, for the stacks 20 GB.
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 )
@@ -51,16 +55,30 @@ func main() {
 			return decode(*decoded)
 		}
 		b := &bench{tool: *tool, dir: *dir}
-		b.header()
-		for _, m := range models() {
-			if *only != "" && *only != m.name {
-				continue
-			}
+		chosen := slices.DeleteFunc(models(), func(m wide) bool { return *only != "" && *only != m.name })
+		if len(chosen) > 0 {
+			b.header()
+		}
+		for _, m := range chosen {
 			if *layers > 0 {
 				m.layers = *layers
 			}
 			if err := b.run(m); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
+			}
+		}
+		list := slices.DeleteFunc(stacks(cmp.Or(*layers, stackLayers)), func(s stack) bool {
+			return *only != "" && *only != s.name
+		})
+		if len(chosen)+len(list) == 0 {
+			return fmt.Errorf("there is no model %q", *only)
+		}
+		if len(list) > 0 {
+			b.stackHeader()
+		}
+		for _, s := range list {
+			if err := b.runStack(s); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
 		return nil

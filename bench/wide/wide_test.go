@@ -51,4 +51,16 @@ func TestNarrow(t *testing.T) {
 			}
 		})
 	}
+	for _, s := range []stack{
+		{"Llama", checkpoints.Grouped{Layers: 2, Hidden: 128, Inner: 96, Heads: 4, KeyHeads: 2, Width: 32,
+			Vocabulary: 160, Theta: 10000}},
+		{"Qwen3", checkpoints.Grouped{Layers: 2, Hidden: 128, Inner: 64, Heads: 4, KeyHeads: 2, Width: 32,
+			Vocabulary: 160, Theta: 10000, HeadNorms: true, Experts: 8, Chosen: 2}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			if err := b.runStack(s); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -4,7 +4,6 @@ package checkpoints
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,7 @@ type Tensor struct {
 	Type  uint32
 	DType string
 	Raw   []byte
-	// Write gives the elements of a file too large for memory, Size bytes of the type DType: safetensors alone.
+	// Write gives the elements of a file too large for memory, Size bytes of the type DType, in GGUF of Type.
 	Write func(w io.Writer) error
 	Size  int64
 }
@@ -70,9 +69,9 @@ func Safetensors(path string, tensors []Tensor) (err error) {
 	return w.Flush()
 }
 
-// GGUF writes the tensors, as F32 but for raw ones, in a file of version 3. Metadata are strings and numbers, which
-// become uint32.
-func GGUF(path string, metadata map[string]any, tensors []Tensor) error {
+// GGUF writes the tensors, as F32 but for raw and written ones, in a file of version 3. Metadata are strings and numbers,
+// which become uint32.
+func GGUF(path string, metadata map[string]any, tensors []Tensor) (err error) {
 	const alignment = 32
 	le := binary.LittleEndian
 	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
@@ -90,23 +89,56 @@ func GGUF(path string, metadata map[string]any, tensors []Tensor) error {
 			return fmt.Errorf("metadata %q: %T", key, value)
 		}
 	}
-	var data bytes.Buffer
+	padding := func(n int64) int64 { return (alignment - n%alignment) % alignment }
+	end := int64(0)
 	for _, t := range tensors {
-		data.Write(make([]byte, (alignment-data.Len()%alignment)%alignment))
 		b = text(b, t.Name)
 		b = le.AppendUint32(b, uint32(len(t.Dims)))
 		for i := range t.Dims {
 			b = le.AppendUint64(b, uint64(t.Dims[len(t.Dims)-1-i]))
 		}
-		b = le.AppendUint64(le.AppendUint32(b, t.Type), uint64(data.Len()))
-		data.Write(t.Raw)
-		if t.Raw != nil {
-			continue
-		}
-		if err := binary.Write(&data, le, t.Data); err != nil {
-			return err
+		end += padding(end)
+		b = le.AppendUint64(le.AppendUint32(b, t.Type), uint64(end))
+		switch {
+		case t.Write != nil:
+			end += t.Size
+		case t.Raw != nil:
+			end += int64(len(t.Raw))
+		default:
+			end += 4 * int64(len(t.Data))
 		}
 	}
-	b = append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...)
-	return os.WriteFile(path, append(b, data.Bytes()...), 0o666)
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := &counter{w: bufio.NewWriterSize(f, 1<<20)}
+	w.Write(b) // Flush tells of errors
+	w.Write(make([]byte, padding(w.n)))
+	for _, t := range tensors {
+		w.Write(make([]byte, padding(w.n)))
+		switch {
+		case t.Write != nil:
+			if err := t.Write(w); err != nil {
+				return err
+			}
+		case t.Raw != nil:
+			w.Write(t.Raw)
+		default:
+			binary.Write(w, le, t.Data)
+		}
+	}
+	return w.w.Flush()
+}
+
+// counter counts the bytes that are written.
+type counter struct {
+	w *bufio.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return c.w.Write(b)
 }

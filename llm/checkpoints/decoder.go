@@ -1,14 +1,16 @@
 package checkpoints
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // Model is a decoder with random weights: the graph, as torch.onnx writes it but without its weights, and these as the
-// checkpoint of the architecture has them. The graph computes logits from input_ids, and keeps no cache.
+// checkpoint of the architecture has them. The graph computes logits from input_ids and, where there is a cache, pasts.
 type Model struct {
 	Graph   *onnx.Model
 	Tensors []Tensor
@@ -22,18 +24,51 @@ type decoder struct {
 	ids             *onnx.Value
 	batch, sequence *onnx.Value // vectors of one
 	positions       *onnx.Value
+	// total is the length of past and sequence, as keys has the positions of both.
+	total, keys     *onnx.Value
+	pasts, presents []*onnx.Value // caches, if there are any
 }
 
 func newDecoder(epsilon float64) *decoder {
 	d := &decoder{Builder: onnxtest.New(20), epsilon: epsilon}
 	d.Model.Graph = d.Builder.Model
 	d.ids = d.Input("input_ids", onnx.Int64, "batch", "sequence")
-	size := func(axis int64) *onnx.Value {
-		return d.Op("Shape", d.ids, onnx.IntAttr("start", axis), onnx.IntAttr("end", axis+1))
-	}
-	d.batch, d.sequence = size(0), size(1)
+	d.batch, d.sequence = d.size(d.ids, 0), d.size(d.ids, 1)
 	d.positions = d.Op("Range", 0, d.Op("Squeeze", d.sequence), 1)
+	d.total, d.keys = d.sequence, d.positions
 	return d
+}
+
+// newCachedDecoder is a decoder whose sequence goes on from a past: keys and values of each layer.
+func newCachedDecoder(epsilon float64, layers, heads, width int64) *decoder {
+	d := newDecoder(epsilon)
+	for i := range layers {
+		for _, name := range []string{"key", "value"} {
+			d.pasts = append(d.pasts, d.Input(fmt.Sprintf("past_key_values.%d.%s", i, name), onnx.Float, "batch",
+				int(heads), "past", int(width)))
+		}
+	}
+	past := d.size(d.pasts[0], 2)
+	d.total = d.Op("Add", past, d.sequence)
+	d.keys = d.Op("Range", 0, d.Op("Squeeze", d.total), 1)
+	d.positions = d.Op("Range", d.Op("Squeeze", past), d.Op("Squeeze", d.total), 1)
+	return d
+}
+
+// cached joins keys or values, as heads makes them, with the next past, in the order in which there are pasts.
+func (d *decoder) cached(v *onnx.Value) *onnx.Value {
+	past := d.pasts[len(d.presents)]
+	all := d.Op("Concat", past, v, onnx.IntAttr("axis", 2))
+	typ, _ := past.Type()
+	all.Name = strings.Replace(past.Name, "past_key_values", "present", 1)
+	all.SetType(onnxtest.Type(typ.DataType, "batch", int(typ.Dims[1].Value), "total", int(typ.Dims[3].Value)))
+	d.presents = append(d.presents, all)
+	return all
+}
+
+// size is the size of an axis, as a vector of one.
+func (d *decoder) size(v *onnx.Value, axis int64) *onnx.Value {
+	return d.Op("Shape", v, onnx.IntAttr("start", axis), onnx.IntAttr("end", axis+1))
 }
 
 // parameter is an initializer whose elements are not there.
@@ -91,6 +126,9 @@ func (d *decoder) finish(x *onnx.Value, vocabulary, hidden int64) *Model {
 	logits.Name = "logits"
 	logits.SetType(onnxtest.Type(onnx.Float, "batch", "sequence", int(vocabulary)))
 	d.Output(logits)
+	for _, v := range d.presents {
+		d.Output(v)
+	}
 	return &d.Model
 }
 
@@ -125,7 +163,7 @@ func (d *decoder) joined(x *onnx.Value) *onnx.Value {
 
 // mask is 0 where a query sees a key, at most window places before it, and the least number elsewhere.
 func (d *decoder) mask(window int64) *onnx.Value {
-	rows, columns := d.Op("Unsqueeze", d.positions, []int64{1}), d.Op("Unsqueeze", d.positions, []int64{0})
+	rows, columns := d.Op("Unsqueeze", d.positions, []int64{1}), d.Op("Unsqueeze", d.keys, []int64{0})
 	seen := d.Op("LessOrEqual", columns, rows)
 	if window > 0 {
 		seen = d.Op("And", d.Op("Greater", columns, d.Op("Sub", rows, int(window))), seen)
@@ -150,6 +188,21 @@ func (d *decoder) experts(x, shares, ids *onnx.Value, chosen, width int64,
 	y := one(repeated, func(stack *onnx.Value) *onnx.Value { return d.Op("GatherND", stack, flat) })
 	y = d.Op("Mul", y, d.Op("Unsqueeze", d.Op("Reshape", shares, []int64{-1}), []int64{-1}))
 	return d.Op("ReduceSum", d.Op("Reshape", y, []int64{-1, chosen, width}), []int64{1}, onnx.IntAttr("keepdims", 0))
+}
+
+// gatedExperts is experts with gates, whose matrices of gate and up are one, stacked.
+func (d *decoder) gatedExperts(module string, x, shares, ids *onnx.Value, count, chosen, hidden, inner int64,
+) *onnx.Value {
+	up := d.parameter(module+"experts.gate_up_proj", count, 2*inner, hidden)
+	down := d.parameter(module+"experts.down_proj", count, hidden, inner)
+	return d.experts(x, shares, ids, chosen, hidden,
+		func(x *onnx.Value, of func(stack *onnx.Value) *onnx.Value) *onnx.Value {
+			times := func(x, weight *onnx.Value) *onnx.Value {
+				return d.Op("Squeeze", d.Op("MatMul", of(weight), d.Op("Unsqueeze", x, []int64{-1})), []int64{-1})
+			}
+			halves := d.Ops(2, "Split", times(x, up), onnx.IntAttr("axis", 1), onnx.IntAttr("num_outputs", 2))
+			return times(d.gated(halves[0], halves[1]), down)
+		})
 }
 
 // gated is silu(gate) * up.

@@ -88,16 +88,7 @@ func (c DeepSeek) mixture(d *decoder, module string, x *onnx.Value) *onnx.Value 
 		d.store(fp8(expert+"up_proj.weight", c.Inner, c.Hidden)...)
 		d.store(fp8(expert+"down_proj.weight", c.Hidden, c.Inner)...)
 	}
-	up := d.parameter(module+"experts.gate_up_proj", c.Experts, 2*c.Inner, c.Hidden)
-	down := d.parameter(module+"experts.down_proj", c.Experts, c.Hidden, c.Inner)
-	return back(d.experts(tokens, shares, ids, c.Chosen, c.Hidden,
-		func(x *onnx.Value, of func(stack *onnx.Value) *onnx.Value) *onnx.Value {
-			times := func(x, weight *onnx.Value) *onnx.Value {
-				return d.Op("Squeeze", d.Op("MatMul", of(weight), d.Op("Unsqueeze", x, []int64{-1})), []int64{-1})
-			}
-			halves := d.Ops(2, "Split", times(x, up), onnx.IntAttr("axis", 1), onnx.IntAttr("num_outputs", 2))
-			return times(d.gated(halves[0], halves[1]), down)
-		}))
+	return back(d.gatedExperts(module, tokens, shares, ids, c.Experts, c.Chosen, c.Hidden, c.Inner))
 }
 
 // router chooses groups by their two best experts, and experts of these groups.

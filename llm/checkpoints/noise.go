@@ -80,3 +80,41 @@ func mxfp4(name string, count, n, k int64) []Tensor {
 			b[0] = byte(exponent) + byte(r.IntN(2))
 		})}
 }
+
+// ggml's numbers of types.
+const (
+	ggmlF32  = 0
+	ggmlQ4_0 = 2
+)
+
+// q40 is matrices of blocks of 32 elements of 4 bits, as ggml stores Q4_0.
+func q40(name string, dims ...int64) Tensor {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	const typical = 4.6 // the root of the mean square of a code, less 8
+	scale := 1 / math.Sqrt(float64(dims[len(dims)-1])) / typical
+	return Tensor{Name: name, Dims: dims, Type: ggmlQ4_0, Size: n / 32 * 18,
+		Write: stream(name, n/32, 18, func(r *rand.Rand, b []byte) {
+			binary.LittleEndian.PutUint16(b, half(scale*(0.75+r.Float64()/2)))
+			for i := 2; i < len(b); i++ {
+				b[i] = byte(r.Uint32())
+			}
+		})}
+}
+
+// half is a number of float16 near x, which must be a normal one.
+func half(x float64) uint16 {
+	bits := math.Float32bits(float32(x))
+	return uint16(bits>>16&0x8000 | (bits>>13&0x3ffff-112<<10)&0x7fff)
+}
+
+// float32s has normally distributed elements around a mean.
+func float32s(name string, mean, deviation float64, dims ...int64) Tensor {
+	t := random(name, "F32", 4, dims, func(r *rand.Rand, b []byte) {
+		binary.LittleEndian.PutUint32(b, math.Float32bits(float32(mean+deviation*r.NormFloat64())))
+	})
+	t.Type = ggmlF32
+	return t
+}
