@@ -277,8 +277,8 @@ func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, siz
 	}, false)
 }
 
-// firstColumns makes experts of n rows out of a matrix that has so many rows of each, one expert below the other, and of
-// its first columns. The rows come again until there are n.
+// firstColumns makes experts of n rows out of a matrix that has so many rows of each, one expert below the other, and
+// of its first columns. The rows come again until there are n.
 func firstColumns(q *fused.Quantised, experts, rows, n, columns int64) (*fused.Quantised, error) {
 	made := *q
 	made.N, made.K, made.Experts = n, columns, experts

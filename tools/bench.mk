@@ -84,7 +84,7 @@ bench-serving: all $(FETCHED) $(RAY_VENV)/.installed ## time SmolLM2 behind Ray 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
 
-wide: all $(FETCHED) ## run gpt-oss, DeepSeek-V3, Llama-3-8B and Qwen3-30B-A3B at their widths (40 GB of disk, 12 GB of memory)
+wide: all $(FETCHED) ## run models at the widths of released ones (40 GB of disk, 12 GB of memory)
 	@$(TEST_ENV) $(GO) run ./bench/wide -tool $(BIN)
 
 SPELLINGS ?= 300
