@@ -11,9 +11,9 @@ import (
 
 // A kernel rounds in other places than the op's definition and adds up in another order, in float32. How far that takes
 // it depends on the inputs: little for numbers whose roundings cancel, by thousands of units for a long sum of equal
-// numbers, and without any relation to a result in which greater numbers cancel. So the definition is evaluated again,
-// with other roundings (reference.Options.Perturb), wherever a kernel is further off than a few units in the last place.
-// It may be as far from the definition as these evaluations are, times roundingFactor.
+// numbers, and without any relation to a result in which greater numbers cancel. So where a kernel is further off than
+// a few units in the last place, the definition is evaluated again with other roundings (reference.Options.Perturb).
+// The kernel may be as far from the definition as these evaluations are, times roundingFactor.
 const (
 	roundingFactor = 4
 	perturbations  = 3

@@ -53,7 +53,8 @@ func tensorOf(k kind, seed int, shape ...int64) *reference.Tensor {
 }
 
 // wideLinear is a product with n rows of k quantised elements, and the same in float32, one term after the other.
-func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []float32, y func(rows []float32) []float64) {
+func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []float32,
+	y func(rows []float32) []float64) {
 	matrix, rows := codedMatrix("w", n, k)
 	in := []*reference.Tensor{tensorOf(tokens, 1, 3, k)}
 	for _, x := range matrix.Tensors()[:2] {
