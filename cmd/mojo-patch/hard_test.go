@@ -22,6 +22,9 @@ func sameOnHardInputs(t *testing.T, name, model, patched string) {
 		return
 	}
 	args := []string{"diff", model, patched, "--hard"}
+	if strings.HasSuffix(name, "-fp16") { // one rounding more or less moves such a model as far as the tolerance
+		args = append(args, "--sensitivity")
+	}
 	if name == "llama-dynamo23-fp32" { // onnxruntime's RotaryEmbedding wants tables for each row
 		args = append(args, "--dim", "batch=1")
 	}
