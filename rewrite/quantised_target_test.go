@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -204,6 +205,76 @@ func inOnnxruntime(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor)
 		}
 	}
 	return got
+}
+
+// branched moves the nodes of a model into both branches of an If.
+func branched(m *onnx.Model) {
+	g := m.Graph
+	taken := g.AddInput("taken", onnx.Type{DataType: onnx.Bool, HasShape: true})
+	nodes, dead := g.Nodes, map[*onnx.Node]bool{}
+	var attrs []*onnx.Attribute
+	for _, name := range []string{"then_branch", "else_branch"} {
+		branch := g.NewSubgraph(name)
+		for _, n := range nodes {
+			v := branch.NewValue(n.Outputs[0].Name)
+			if t, ok := n.Outputs[0].Type(); ok {
+				v.SetType(t)
+			}
+			c := branch.AddNode(n.OpType, n.Inputs, []*onnx.Value{v}, n.Attributes...)
+			c.Domain, c.Overload = n.Domain, n.Overload
+			branch.AddOutput(v)
+			dead[n] = true
+		}
+		attrs = append(attrs, onnx.GraphAttr(name, branch))
+	}
+	choice := g.NewNode("If", []*onnx.Value{taken}, attrs...)
+	for i, n := range nodes {
+		choice.TakeOutput(i, n.Outputs[0])
+	}
+	g.InsertAt(map[*onnx.Node][]*onnx.Node{nodes[0]: {choice}})
+	if err := g.RemoveNodes(dead); err != nil {
+		panic(err)
+	}
+}
+
+// TestProductsInBranches: onnxruntime opens and runs what is written in branches, and weights that both read are stored
+// once.
+func TestProductsInBranches(t *testing.T) {
+	for _, f := range storedForms[:5] {
+		for _, name := range []string{"ort", "onnx"} {
+			t.Run(f.format+", "+name, func(t *testing.T) {
+				m := storedModel(t, f, onnx.Float)
+				branched(m)
+				inputs := storedInputs(onnx.Float)
+				inputs["taken"] = reference.NewInts(onnx.Bool, []int{}, []int64{1})
+				want := runModel(t, m, inputs)
+				r := apply(t, m, WithTarget(targetNamed(t, name)))
+				if r.Products == nil || len(r.Products.Open) > 0 {
+					t.Fatalf("products %+v", r.Products)
+				}
+				runsThere(t, m, inputs, want, 0.03)
+				one := storedModel(t, f, onnx.Float)
+				apply(t, one, WithTarget(targetNamed(t, name)))
+				if have, want := dataSize(t, m), dataSize(t, one); have != want {
+					t.Errorf("%d bytes of weights, %d without branches", have, want)
+				}
+			})
+		}
+	}
+}
+
+// dataSize is the size of the data file of a model whose weights lie in one.
+func dataSize(t *testing.T, m *onnx.Model) int64 {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := onnx.Write(path, m, onnx.ExternalDataOver(0)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path + ".data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }
 
 // TestProductsForTargets has every format written for onnxruntime and for the standard, and runs it in onnxruntime.

@@ -110,14 +110,15 @@ func ortWideLinear(c *Call) error {
 	return nil
 }
 
-// standardLinear writes DequantizeLinear of blocks along the first axis, and MatMul.
+// standardLinear writes DequantizeLinear of blocks along the first axis, and MatMul. onnxruntime makes MatMulNBits of
+// the two, and looks for the weights in the graph of the nodes alone.
 func standardLinear(c *Call) error {
 	p, err := c.linear()
 	if err != nil {
 		return err
 	}
-	codes := c.weight(p.coded, fused.LinearCodes, "signed columns", p.signedColumns)
-	scales := c.weight(p.coded, fused.LinearCodes, "scale columns", p.scaleColumns)
+	codes := c.ownWeight(p.coded, fused.LinearCodes, "signed columns", p.signedColumns)
+	scales := c.ownWeight(p.coded, fused.LinearCodes, "scale columns", p.scaleColumns)
 	w := c.Op1("DequantizeLinear", []*onnx.Value{codes, scales}, onnx.IntAttr("axis", 0),
 		onnx.IntAttr("block_size", p.block))
 	p.finish(p.offset(c.Op1("MatMul", []*onnx.Value{p.x(), w})))

@@ -17,7 +17,7 @@ type Products struct {
 
 	made map[madeKey]*onnx.Value
 	most map[coded]int64          // rows of the call that has most of them, by the weights without their n
-	rows map[madeKey]*onnx.Tensor // of so many rows
+	rows map[madeKey]*onnx.Tensor // that others are tied to
 }
 
 // madeKey names what several calls share: what is made of a value, or of weights, in a graph.
@@ -38,6 +38,14 @@ func (p *Products) Expect(c *Call) {
 	}
 }
 
+// keep has tensors that are made of the same tied to the first.
+func (p *Products) keep(key madeKey, t *onnx.Tensor) {
+	if p.rows == nil {
+		p.rows = map[madeKey]*onnx.Tensor{}
+	}
+	p.rows[key] = t
+}
+
 // withMostRows is weights with as many rows as a call has of them.
 func (p *Products) withMostRows(m *coded) coded {
 	all := *m
@@ -47,13 +55,18 @@ func (p *Products) withMostRows(m *coded) coded {
 
 // shared returns what was made of a value before, or makes it.
 func (c *Call) shared(of any, what string, make func() *onnx.Value) *onnx.Value {
+	return c.sharedIn(c.Node.Graph, of, what, make)
+}
+
+// sharedIn is shared of values that any call in the graph, or below it, may read.
+func (c *Call) sharedIn(g *onnx.Graph, of any, what string, make func() *onnx.Value) *onnx.Value {
 	if c.Products == nil {
 		c.Products = &Products{}
 	}
 	if c.Products.made == nil {
 		c.Products.made = map[madeKey]*onnx.Value{}
 	}
-	key := madeKey{c.Node.Graph, of, what}
+	key := madeKey{g, of, what}
 	if c.Products.made[key] == nil {
 		c.Products.made[key] = make()
 	}
@@ -69,8 +82,34 @@ func (c *Call) accuracyLevel() int64 {
 
 // weight adds a tensor that is made of the weights whose codes are an input, once for all calls that share the weights.
 func (c *Call) weight(m *coded, codes int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
+	at := c.Input(codes).Graph
+	if c.Input(codes).Producer != nil { // in a function's body
+		at = c.Node.Graph
+	}
+	return c.weightIn(at, m, codes, what, make)
+}
+
+// ownWeight is weight in the graph of the call. Calls in other graphs have initializers of their own, whose elements a
+// data file has once.
+func (c *Call) ownWeight(m *coded, codes int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
+	return c.weightIn(c.Node.Graph, m, codes, what, func() (*onnx.Tensor, error) {
+		key := madeKey{nil, *m, what}
+		all := c.Products.rows[key]
+		if all == nil {
+			var err error
+			if all, err = make(); err != nil {
+				return nil, err
+			}
+			c.Products.keep(key, all)
+		}
+		return all.Tied(all.Name), nil
+	})
+}
+
+func (c *Call) weightIn(at *onnx.Graph, m *coded, codes int, what string,
+	make func() (*onnx.Tensor, error)) *onnx.Value {
 	var err error
-	v := c.shared(*m, what, func() *onnx.Value {
+	v := c.sharedIn(at, *m, what, func() *onnx.Value {
 		var t *onnx.Tensor
 		if t, err = make(); err != nil {
 			return nil
@@ -78,7 +117,7 @@ func (c *Call) weight(m *coded, codes int, what string, make func() (*onnx.Tenso
 		if len(c.Node.Graph.Initializers()) == 0 && c.Input(codes).Producer != nil { // in a function's body
 			return c.Constant(t)
 		}
-		return c.Input(codes).Graph.AddInitializer(t)
+		return at.AddInitializer(t)
 	})
 	if err != nil { // of dims without a size, which the check of the op refuses
 		panic(err)
@@ -98,10 +137,7 @@ func (c *Call) byRow(m *coded, what string, make func(*coded) (*onnx.Tensor, err
 			if all, err = make(&most); err != nil {
 				return nil, err
 			}
-			if p.rows == nil {
-				p.rows = map[madeKey]*onnx.Tensor{}
-			}
-			p.rows[key] = all
+			p.keep(key, all)
 		}
 		if dims == nil {
 			dims = append([]int64{m.n}, all.Dims[1:]...)
