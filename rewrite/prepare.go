@@ -36,8 +36,13 @@ func (p *Plan) prepare() error {
 		}
 	}
 	if c.target != nil {
-		if err := target.Prepare(m, c.target, c.shapes); err != nil {
+		from := m.Opset("")
+		limit, err := target.Prepare(m, c.target, c.shapes)
+		if err != nil {
 			return err
+		}
+		if limit != nil {
+			p.Report.Opset = &OpsetReport{Before: from, After: m.Opset(""), Limit: limit.Error()}
 		}
 	}
 	if c.staticCache {
@@ -55,6 +60,7 @@ type OpsetReport struct {
 	Before int64  `json:"before"` // of the model
 	After  int64  `json:"after"`
 	Reason string `json:"reason,omitempty"` // why the model stays as it is; absent where it was raised
+	Limit  string `json:"limit,omitempty"`  // why it was not raised to the target's opset
 }
 
 // Text is the report in words.
@@ -62,6 +68,10 @@ func (r *OpsetReport) Text() string {
 	switch {
 	case r.Reason != "":
 		return fmt.Sprintf("opset %d was not raised to %d, which fused ops need: %s", r.Before, r.After, r.Reason)
+	case r.Limit != "" && r.Before == r.After:
+		return fmt.Sprintf("opset %d was not raised: %s", r.Before, r.Limit)
+	case r.Limit != "":
+		return fmt.Sprintf("raised opset %d to %d, and no further: %s", r.Before, r.After, r.Limit)
 	case r.Before == r.After:
 		return fmt.Sprintf("raised functions to opset %d, the model's", r.After)
 	}
@@ -110,9 +120,12 @@ func (p *Plan) raiseForSites() bool {
 	return to > 0 && p.applier.config.target == nil && p.raiseTo(to) == nil
 }
 
-// raiseTo converts the model to a newer opset.
+// raiseTo converts the model to a newer opset, at which onnxruntime runs what it ran.
 func (p *Plan) raiseTo(to int64) error {
 	m := p.applier.model
+	if at, limit := target.Raisable(m, infer.Analyze(m), to); at < to {
+		return limit
+	}
 	from, restore := m.Opset(""), m.Snapshot()
 	if err := convert.Opset(m, to); err != nil {
 		return err

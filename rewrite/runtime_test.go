@@ -193,3 +193,61 @@ func integer(n int64) *onnx.Tensor {
 	t.Dims = []int64{}
 	return t
 }
+
+// TestRaisedForTargets: onnxruntime runs models with ops that it has no kernel for at a target's opset.
+func TestRaisedForTargets(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		opset int64
+		op    func(b *modelBuilder, x *onnx.Value) *onnx.Value
+	}{
+		{"RoiAlign", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+			rois := b.Floats([]int64{2, 4}, 0, 0, 3, 3, 1, 1, 4, 4)
+			return b.Op("RoiAlign", x, rois, b.Constant(onnx.NewInt64s("batches", []int64{0, 0})))
+		}},
+		{"GlobalLpPool", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value { return b.Op("GlobalLpPool", x) }},
+		{"MaxRoiPool", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+			rois := b.Floats([]int64{1, 5}, 0, 0, 0, 3, 3)
+			return b.Op("MaxRoiPool", x, rois, onnx.IntsAttr("pooled_shape", []int64{2, 2}))
+		}},
+		{"a gate of opset 25", 25, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.input("up", 1, 2, "rows", 8))
+		}},
+		{"a clamped gate of opset 26", 26, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+			gate := b.Op("Min", x, b.scalar(onnx.Float, 1))
+			return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.input("up", 1, 2, "rows", 8))
+		}},
+	} {
+		for _, name := range []string{"ort", "onnx"} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				b := newBuilder(t, c.opset, onnx.Float)
+				x := b.input("x", 1, 2, "rows", 8)
+				b.Output(c.op(b, x))
+				if c.opset < 18 { // whose mean has its axes as an attribute
+					mean := b.Op("ReduceMean", b.Op("Mul", x, x), onnx.IntsAttr("axes", []int64{-1}))
+					root := b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-5)))
+					b.Output(b.Op("Mul", b.Op("Div", x, root), b.weight("scale", 8)))
+				} else {
+					b.Output(b.norm(x, b.weight("scale", 8), 1e-5))
+				}
+				inputs := map[string]*reference.Tensor{}
+				for i, v := range b.Graph.Inputs {
+					var err error
+					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, []int64{1, 2, 5, 8}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := inOnnxruntime(t, b.Model, inputs)
+				r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
+				fused := name == "ort" || c.opset > 18
+				if s := sitesOf(r, "RMSNorm"); len(s) != 1 || (s[0].Status == Fused) != fused {
+					t.Errorf("sites %+v", s)
+				}
+				if limited := r.Opset != nil && r.Opset.Limit != ""; limited != (c.opset < 18) {
+					t.Errorf("opset %+v", r.Opset)
+				}
+				runsThere(t, b.Model, inputs, want, 1e-6)
+			})
+		}
+	}
+}

@@ -42,9 +42,24 @@ func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 // lower puts what the target takes in the place of the fused ops of a candidate, whose definitions are not called then.
 func (a *applier) lower(c *candidate) error {
 	t := a.config.target
-	if t == nil || len(c.calls) == 0 {
+	if t == nil {
 		return nil
 	}
+	if len(c.calls) > 0 {
+		if err := a.writeTarget(t, c); err != nil {
+			return err
+		}
+	}
+	if !t.OnCPU {
+		return nil
+	}
+	if err := target.Lacks(c.match.Replacement.Nodes, c.facts, c.slice.nodes, a.facts); err != nil {
+		return reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
+	}
+	return nil
+}
+
+func (a *applier) writeTarget(t *target.Target, c *candidate) error {
 	calls := make([]*target.Call, len(c.calls))
 	for i, call := range c.calls {
 		calls[i] = target.NewCall(call.node, call.site)

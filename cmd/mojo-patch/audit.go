@@ -76,9 +76,10 @@ of node is opened alone: that is what its registry of kernels says, and the repo
 of copies follow from the inferred shapes for the sizes of --dim or --inputs. They are an upper bound:
 a kernel may want an input, such as a shape, on the host.
 
-Where CUDA is not here, the kernels that onnxruntime lists for it take its place: what the CUDA provider
-has no kernel for is left to the CPU. The report names the version of the list. For other providers that
-are not here audit places fused ops alone, by the kernels that there are, and exits with 4.
+If CUDA, or onnxruntime itself, is not here, a list of the kernels that onnxruntime has for CUDA and for
+the CPU takes its place: nodes that the CUDA provider has no kernel for are left to the CPU. The report
+names the version of the list. For other providers that are not here audit places fused ops alone, by
+the kernels that there are, and exits with 4.
 
 --strict exits with 1 if a node is left to another provider, or has no kernel.`,
 		Example: `  mojo-patch audit model.onnx

@@ -58,12 +58,12 @@ func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement,
 }
 
 // placeHere places nodes without onnxruntime's provider, which is not there for the reason that is given: fused ops by
-// their catalogue, others by the table of kernels where there is one for the provider.
+// their catalogue, others by the table of kernels where it has the provider.
 func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts, missing error) (*placement, error,
 	error) {
-	tabled := f.backend.provider == providerCUDA
-	if r.Source = sourceFused; tabled {
-		r.Source, r.Runtime, missing = sourceTable, "onnxruntime "+kernels.Version(), nil
+	device := map[string]string{providerCPU: kernels.CPU, providerCUDA: kernels.CUDA}[f.backend.provider]
+	if r.Source = sourceFused; device != "" {
+		r.Source, r.Runtime, missing = sourceTable, "onnxruntime "+kernels.Newest(device).Name, nil
 	}
 	p := &placement{nodes: map[*onnx.Node]string{}}
 	place := func(n *onnx.Node, refused error, otherwise, reason string) {
@@ -84,8 +84,8 @@ func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts
 			case n.Domain == fused.Domain && op != nil:
 				place(n, f.hasFused(op, n, m, facts), "", "there is no kernel for "+f.backend.provider+
 					": its function body runs")
-			case tabled && !n.Is("Constant") && m.Function(n.Domain, n.OpType, n.Overload) == nil:
-				on, err := listed(n, m, facts)
+			case device != "" && !n.Is("Constant") && m.Function(n.Domain, n.OpType, n.Overload) == nil:
+				on, err := listed(device, n, m, facts)
 				place(n, err, on, fmt.Sprint(err))
 			}
 		}
@@ -93,17 +93,21 @@ func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts
 	return p, missing, nil
 }
 
-// listed returns why CUDA has no kernel for a node, by the list of kernels, and which provider has one: "" for none.
-func listed(n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on string, refused error) {
+// listed returns why a device has no kernel for a node, by the list of kernels, and which provider has one, "" if none
+// has.
+func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on string, refused error) {
 	var types []onnx.DataType
 	for _, v := range n.Inputs {
 		types = append(types, facts.DataType(v))
 	}
-	opset := m.Opset(n.Domain)
-	if refused = kernels.Refused(kernels.CUDA, n.Domain, n.OpType, opset, types); refused == nil {
-		return ort.ShortProvider(providerCUDA), nil
-	}
-	if err := kernels.Refused(kernels.CPU, n.Domain, n.OpType, opset, types); err != nil {
+	opset, runtime := m.Opset(n.Domain), kernels.Newest(device)
+	refused = runtime.Refused(device, n.Domain, n.OpType, opset, types)
+	switch {
+	case refused == nil:
+		return ort.ShortProvider(device), nil
+	case device == kernels.CPU:
+		return "", refused
+	case runtime.Refused(kernels.CPU, n.Domain, n.OpType, opset, types) != nil:
 		return "", fmt.Errorf("%w; the CPU has no kernel either", refused)
 	}
 	return ort.ShortProvider(providerCPU), refused

@@ -19,8 +19,11 @@ func (r *auditReport) write(a *app) {
 		a.say("%s", firstLine(errors.New(r.Refused)))
 		a.say("placement: each kind of node opened alone, by the kernels that are registered")
 	case sourceTable:
-		a.say("placement: by the kernels that %s has for %s, which is not here; it may leave nodes that compute "+
-			"shapes to the CPU besides", r.Runtime, r.Provider)
+		besides := ""
+		if r.Provider != providerCPU {
+			besides = "; it may leave nodes that compute shapes to the CPU besides"
+		}
+		a.say("placement: by the kernels that %s has for %s, which is not here%s", r.Runtime, r.Provider, besides)
 	case sourceFused:
 		a.say("placement: of fused ops alone, by the kernels that there are for %s", r.Provider)
 	}

@@ -1,20 +1,44 @@
-"""Write the table of the kernels of onnxruntime's providers for the CPU and CUDA: generate.py TABLE
+"""Write the table of the kernels of onnxruntime's providers for the CPU and CUDA.
 
-It asks the onnxruntime-gpu that is installed which kernels it has registered, so it needs a GPU:
+    generate.py list FILE
+    generate.py merge TABLE FILE...
 
-    pip install onnxruntime-gpu==1.31.1  # and TensorRT, whose provider it opens as well
-    python ort/kernels/generate.py ort/kernels/table.txt.gz
+"list" asks the onnxruntime that is installed which kernels it has registered, "merge" makes the table of such lists,
+one for each version. Lines about a device that no list has are taken from the table that is there: CUDA's need a
+machine with a GPU.
+
+    for v in 1.29.0 1.30.0 1.31.1 1.32.0; do
+        python -m venv $v && $v/bin/pip install onnxruntime==$v
+        $v/bin/python ort/kernels/generate.py list $v.txt
+    done
+    python ort/kernels/generate.py merge ort/kernels/table.txt.gz 1.*.txt
+
+With onnxruntime-gpu (and TensorRT, whose provider it opens as well) "list" lists CUDA's kernels, too.
 """
 
 import gzip
+import pathlib
 import sys
 from collections import defaultdict
 
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as state
-
 DEVICES = {"CPUExecutionProvider": "CPU", "CUDAExecutionProvider": "CUDA"}
 OPEN = 2**31 - 1  # the last version of a kernel that has none
+
+# Ops without a kernel that run on their definition: inputs, by type and shape, and attributes.
+FLOAT, HALF, INT64 = 1, 10, 7
+BODIES = {
+    "Bernoulli": ([(FLOAT, [2, 3])], {}),
+    "CastLike": ([(FLOAT, [2, 3]), (HALF, [1])], {}),
+    "Celu": ([(FLOAT, [2, 3])], {}),
+    "CenterCropPad": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
+    "GroupNormalization": ([(FLOAT, [1, 4, 3]), (FLOAT, [-1]), (FLOAT, [-1])], {"num_groups": 2}),
+    "HardSwish": ([(FLOAT, [2, 3])], {}),
+    "Mish": ([(FLOAT, [2, 3])], {}),
+    "NegativeLogLikelihoodLoss": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
+    "SoftmaxCrossEntropyLoss": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
+    "SwiGLU": ([(FLOAT, [2, 3]), (FLOAT, [2, 3])], {}),
+    "Swish": ([(FLOAT, [2, 3])], {}),
+}
 
 
 def plain(types):
@@ -38,9 +62,31 @@ def merged(kernels):
     return kept if len(kept) == len(kernels) else merged(kept)
 
 
-def lines():
-    """Return the version, a line for each op, with the versions of its schema, and below it one for each kernel:
-    device, first and last version (0: the first alone), types of the inputs, and the types behind a name of types."""
+def opens(op, opset):
+    """Return whether onnxruntime opens a model of one node of this opset."""
+    import onnxruntime
+    from onnx import helper
+
+    inputs, attributes = BODIES.get(op, ([(FLOAT, [1])], {}))
+    values = [helper.make_tensor_value_info(f"x{i}", *typed) for i, typed in enumerate(inputs)]
+    node = helper.make_node(op, [v.name for v in values], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        return False
+    return True
+
+
+def listed():
+    """Return, for each op, the versions of its schema, and one line for each kernel: device, first and last version (0:
+    the first alone), types of the inputs, and the types behind a name of types. The device "body" stands for an op that
+    runs on its definition, in models of these opsets. Lines begin with the op that they are about."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    onnxruntime.set_default_logger_severity(4)
     schemas = defaultdict(dict)
     for schema in state.get_all_operator_schema():
         schemas[schema.domain or "ai.onnx", schema.name][schema.since_version] = schema
@@ -50,25 +96,74 @@ def lines():
             types = {name: {plain(one) for one in many} for name, many in kernel.type_constraints.items()}
             place = DEVICES[kernel.provider], *kernel.version_range
             kernels[kernel.domain or "ai.onnx", kernel.op_name][place].append(types)
-    if not any(place[0] == "CUDA" for op in kernels.values() for place in op):
-        raise SystemExit("generate.py: onnxruntime has no kernels for CUDA here")
-    yield onnxruntime.__version__
+    newest = max(opset for opset in range(20, 40) if opens("Identity", opset))
+    yield f"{onnxruntime.__version__}:{newest}"
     for op, versions in sorted(schemas.items()):
-        yield "\t".join([*op, " ".join(map(str, sorted(versions)))])
+        yield "\t".join([*op, "versions", " ".join(map(str, sorted(versions)))])
+        if op[0] == "ai.onnx" and op[1] in BODIES:
+            run = [opset for opset in range(11, newest + 1) if opset >= min(versions) and opens(op[1], opset)]
+            if run:
+                yield "\t".join([*op, "body", str(run[0]), str(run[-1]), "", ""])
         for (device, first, last), list_of_types in sorted(kernels[op].items(), key=lambda k: (k[0][0], -k[0][1])):
             schema = versions[max((v for v in versions if v <= first), default=min(versions))]
             names = ",".join(plain(i.typeStr) for i in schema.inputs)
             for types in merged(list_of_types):
                 types = ";".join(f"{name}={','.join(sorted(many))}" for name, many in sorted(types.items()))
-                yield "\t".join([device, str(first), str(0 if last == OPEN else last), names, types])
+                yield "\t".join([*op, device, str(first), str(0 if last == OPEN else last), names, types])
+
+
+def unpacked(table):
+    """Return the lists that a table was made of."""
+    lines = gzip.decompress(pathlib.Path(table).read_bytes()).decode().splitlines()
+    lists = {header: [] for header in lines[0].split("\t")}
+    op = []
+    for line in lines[1:]:
+        cells = line.split("\t")
+        if len(cells) == 2:
+            op = cells
+            continue
+        for i, header in enumerate(lists):
+            if int(cells[0], 16) >> i & 1:
+                lists[header].append("\t".join(op + cells[1:]))
+    return lists
+
+
+def device(line):
+    return line.split("\t")[2]
+
+
+def merge(table, files):
+    """Return the lines of a table: the versions, with the newest opset of each; and for each op its name and lines as
+    those of the lists, which begin with the versions that they are of, as bits."""
+    old = unpacked(table) if pathlib.Path(table).exists() else {}
+    lists = {}
+    for file in files:
+        header, *lines = pathlib.Path(file).read_text().splitlines()
+        have = {device(line) for line in lines}
+        lists[header] = lines + [line for line in old.get(header, []) if device(line) not in have]
+    order, bits = {}, defaultdict(int)
+    for i, header in enumerate(sorted(lists, key=lambda h: [int(n) for n in h.split(":")[0].split(".")])):
+        for line in lists[header]:
+            op = tuple(line.split("\t")[:2])
+            order.setdefault(op, {})[line] = None
+            bits[line] |= 1 << i
+    yield "\t".join(sorted(lists, key=lambda h: [int(n) for n in h.split(":")[0].split(".")]))
+    for op in sorted(order):
+        yield "\t".join(op)
+        for line in sorted(order[op], key=lambda line: (device(line) != "versions", device(line))):
+            yield f"{bits[line]:x}\t" + "\t".join(line.split("\t")[2:])
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: generate.py TABLE")
-    text = "".join(f"{line}\n" for line in lines())
-    with open(sys.argv[1], "wb") as file, gzip.GzipFile("", "wb", mtime=0, fileobj=file) as table:
-        table.write(text.encode())
+    match sys.argv[1:]:
+        case ["list", file]:
+            pathlib.Path(file).write_text("".join(f"{line}\n" for line in listed()))
+        case ["merge", table, _, *_]:
+            text = "".join(f"{line}\n" for line in merge(table, sys.argv[3:]))
+            with open(table, "wb") as file, gzip.GzipFile("", "wb", mtime=0, fileobj=file) as packed:
+                packed.write(text.encode())
+        case _:
+            sys.exit("usage: generate.py list FILE | generate.py merge TABLE FILE...")
 
 
 if __name__ == "__main__":

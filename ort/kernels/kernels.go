@@ -1,5 +1,5 @@
-// Package kernels knows which kernels onnxruntime's providers for the CPU and CUDA have, for machines without them. Its
-// table is made of the kernels that onnxruntime has registered (see generate.py).
+// Package kernels knows which kernels onnxruntime's providers for the CPU and CUDA have, in several versions, for
+// machines without them. Its table is made of the kernels that onnxruntime has registered (see generate.py).
 package kernels
 
 import (
@@ -19,24 +19,50 @@ import (
 //go:embed table.txt.gz
 var packed []byte
 
-// op is what the table says of one.
-type op struct {
-	versions []int // of the schema, in ascending order
-	kernels  []kernel
+// The devices that the table is about.
+const (
+	CPU  = "CPU"
+	CUDA = "CUDA"
+)
+
+// body is the device of ops that run on their definition, in models of some opsets.
+const body = "body"
+
+// Version is a version of onnxruntime.
+type Version struct {
+	Name string
+	// Opset is the newest of the standard that it opens models of.
+	Opset int64
+
+	bit uint64
 }
 
-// kernel is one for some versions of an op.
+// schema is the versions of an op's schema, in ascending order.
+type schema struct {
+	of       uint64 // the versions of onnxruntime that have it, as bits
+	versions []int64
+}
+
+// op is what the table says of one.
+type op struct {
+	schemas []schema
+	kernels []kernel
+}
+
+// kernel is one for some versions of an op. That of a body is for some opsets.
 type kernel struct {
+	of       uint64 // as of schema
 	device   string
-	from, to int
+	from, to int64
 	forms    [][]string          // of inputs: types, or names of types
 	types    map[string][]string // by these names
 }
 
-// table is the unpacked table, and the version of onnxruntime that it is of.
+// table is the unpacked table.
 type table struct {
-	version string
-	ops     map[string]*op
+	versions []Version
+	ops      map[string]*op
+	devices  map[string]uint64 // the versions whose kernels for a device are known
 }
 
 var read = sync.OnceValue(func() table {
@@ -54,41 +80,76 @@ func parse(packed []byte) (t table, err error) {
 	}
 	lines := bufio.NewScanner(z)
 	lines.Buffer(nil, 1<<20)
-	t.ops = map[string]*op{}
+	t.ops, t.devices = map[string]*op{}, map[string]uint64{}
 	var last *op
 	for lines.Scan() {
 		cells := strings.Split(lines.Text(), "\t")
 		switch {
-		case len(cells) == 1 && t.version == "":
-			t.version = cells[0]
-		case len(cells) == 3:
-			last = &op{}
-			t.ops[key(cells[0], cells[1])] = last
-			for _, text := range strings.Fields(cells[2]) {
-				n, err := strconv.Atoi(text)
-				if err != nil {
-					return t, err
-				}
-				last.versions = append(last.versions, n)
-			}
-		case len(cells) == 5 && last != nil:
-			k := kernel{device: cells[0], types: map[string][]string{}}
-			if _, err := fmt.Sscan(cells[1]+" "+cells[2], &k.from, &k.to); err != nil {
+		case t.versions == nil:
+			if t.versions, err = parseVersions(cells); err != nil {
 				return t, err
 			}
-			for form := range strings.SplitSeq(cells[3], "/") {
+		case len(cells) == 2:
+			last = &op{}
+			t.ops[key(cells[0], cells[1])] = last
+		case last == nil:
+			return t, fmt.Errorf("no op before %q", lines.Text())
+		case len(cells) == 3:
+			var s schema
+			if s.of, err = strconv.ParseUint(cells[0], 16, 64); err != nil {
+				return t, err
+			}
+			if s.versions, err = parseInts(strings.Fields(cells[2])); err != nil {
+				return t, err
+			}
+			last.schemas = append(last.schemas, s)
+		case len(cells) == 6:
+			k := kernel{device: cells[1], types: map[string][]string{}}
+			if k.of, err = strconv.ParseUint(cells[0], 16, 64); err != nil {
+				return t, err
+			}
+			between, err := parseInts(cells[2:4])
+			if err != nil {
+				return t, err
+			}
+			k.from, k.to = between[0], between[1]
+			for form := range strings.SplitSeq(cells[4], "/") {
 				k.forms = append(k.forms, strings.Split(form, ","))
 			}
-			for entry := range strings.SplitSeq(cells[4], ";") {
+			for entry := range strings.SplitSeq(cells[5], ";") {
 				name, types, _ := strings.Cut(entry, "=")
 				k.types[name] = strings.Split(types, ",")
 			}
 			last.kernels = append(last.kernels, k)
+			t.devices[k.device] |= k.of
 		default:
 			return t, fmt.Errorf("a line of %d cells: %q", len(cells), lines.Text())
 		}
 	}
 	return t, lines.Err()
+}
+
+func parseVersions(cells []string) (list []Version, err error) {
+	for i, cell := range cells {
+		name, opset, _ := strings.Cut(cell, ":")
+		v := Version{Name: name, bit: 1 << i}
+		if v.Opset, err = strconv.ParseInt(opset, 10, 64); err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func parseInts(cells []string) (list []int64, err error) {
+	for _, cell := range cells {
+		n, err := strconv.ParseInt(cell, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
 }
 
 func key(domain, name string) string {
@@ -98,32 +159,47 @@ func key(domain, name string) string {
 	return domain + "." + name
 }
 
-// Version is the version of onnxruntime that the table is of.
-func Version() string { return read().version }
+// Versions lists the versions of onnxruntime whose kernels for a device are known, oldest first.
+func Versions(device string) []Version {
+	t := read()
+	return slices.DeleteFunc(slices.Clone(t.versions), func(v Version) bool { return t.devices[device]&v.bit == 0 })
+}
 
-// The devices that the table is about.
-const (
-	CPU  = "CPU"
-	CUDA = "CUDA"
-)
+// Newest returns the last of Versions.
+func Newest(device string) Version {
+	list := Versions(device)
+	return list[len(list)-1]
+}
 
 // Refused returns why a device has no kernel for an op of a model that imports this version of its domain, with inputs
-// of these types, of which Undefined ones are not known or left out; nil where it has one.
-func Refused(device, domain, name string, opset int64, inputs []onnx.DataType) error {
+// of these types, of which Undefined ones are not known or left out; nil where it has one, or where the op runs on its
+// definition.
+func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx.DataType) error {
 	o := read().ops[key(domain, name)]
-	if o == nil {
+	switch {
+	case key(domain, name) == "ai.onnx.Constant":
+		return nil // it becomes an initializer
+	case o == nil:
 		return fmt.Errorf("%s has no kernel for %s", device, name)
 	}
-	version := 0
-	for _, v := range o.versions {
-		if int64(v) <= opset {
-			version = v
+	since := int64(0)
+	for _, s := range o.schemas {
+		for _, version := range s.versions {
+			if s.of&v.bit != 0 && version <= opset {
+				since = version
+			}
 		}
 	}
-	refused := fmt.Errorf("%s has no kernel for %s(%d)", device, name, version)
+	refused := fmt.Errorf("%s has no kernel for %s(%d)", device, name, since)
 	for _, k := range o.kernels {
+		if k.of&v.bit == 0 {
+			continue
+		}
+		if k.device == body && k.from <= opset && opset <= k.to {
+			return nil
+		}
 		// A kernel without an end is for its first version alone: the next one may mean something else.
-		if k.device != device || k.from != version && (version < k.from || version > k.to) {
+		if k.device != device || k.from != since && (since < k.from || since > k.to) {
 			continue
 		}
 		if refused = k.refuses(inputs); refused == nil {

@@ -174,6 +174,14 @@ const Oldest = 11
 //go:embed versions.txt
 var versionsText string
 
+// Since returns the first opset that has an op, or the first one that is known, Oldest; 0 for an op of no opset.
+func Since(op string) int64 {
+	if versions := known().ops[op]; len(versions) > 0 {
+		return versions[0].since
+	}
+	return 0
+}
+
 type version struct {
 	since int64
 	// same says that nothing but types were added to the version before, and its text changed.

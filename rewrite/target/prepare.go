@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
@@ -48,26 +49,36 @@ func ParseShapes(list []string) (*Shapes, error) {
 	return s, nil
 }
 
+// leastOpset is the oldest opset that targets write on onnxruntime's CPU provider: reductions take axes as inputs.
+const leastOpset = 18
+
 // Prepare brings a model to what the target writes: its inputs to the shapes, if any are given, and a model of an older
-// opset to the target's. An error says what the target takes, and leaves the model changed in part.
-func Prepare(m *onnx.Model, t *Target, s *Shapes) error {
+// opset to the target's, or to the newest at which the target's runtime has a kernel for all nodes; limit says why it
+// is not the target's. An error says what the target takes, and leaves the model changed in part.
+func Prepare(m *onnx.Model, t *Target, s *Shapes) (limit error, err error) {
 	if s != nil {
 		if err := s.fix(m); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if t.Static {
 		if err := static(m, t); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if m.Opset("") >= t.Opset {
-		return nil
+	to := t.Opset
+	if m.Opset("") >= to {
+		return nil, nil
 	}
-	if err := convert.Opset(m, t.Opset); err != nil {
-		return fmt.Errorf("target %s takes opset %d: %w", t.Name, t.Opset, err)
+	if t.OnCPU {
+		if to, limit = Raisable(m, infer.Analyze(m), to); to < leastOpset {
+			return nil, fmt.Errorf("target %s takes opset %d: %w", t.Name, leastOpset, limit)
+		}
 	}
-	return nil
+	if err := convert.Opset(m, to); err != nil {
+		return nil, fmt.Errorf("target %s takes opset %d: %w", t.Name, to, err)
+	}
+	return limit, nil
 }
 
 func (s *Shapes) fix(m *onnx.Model) error {

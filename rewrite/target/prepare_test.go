@@ -78,7 +78,7 @@ func TestPrepare(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := oldModel()
-			err = Prepare(m, c.to, s)
+			_, err = Prepare(m, c.to, s)
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("got %v, want an error with %q", err, c.err)
 			}

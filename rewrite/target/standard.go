@@ -17,6 +17,7 @@ var standard = &Target{
 		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},
 		{"GLU", "Swish, Mul", standardSwiGLU},
+		{"GLU", "Sigmoid, Mul", standardSigmoid},
 		{"GLU", "Gelu, Mul", standardGeGLU},
 		{"RotaryEmbedding", "RotaryEmbedding", standardRotary},
 		{"Attention", "Attention", standardAttention},
@@ -37,6 +38,15 @@ func standardSwiGLU(c *Call) error {
 	c.writeGLU(func(gate *onnx.Value) *onnx.Value {
 		return c.Op1("Swish", []*onnx.Value{gate}, onnx.FloatAttr("alpha", c.Float("alpha")))
 	})
+	return nil
+}
+
+// standardSigmoid writes out Swish, which onnxruntime runs in models of opset 24 alone.
+func standardSigmoid(c *Call) error {
+	if c.String("activation") != "silu" {
+		return errOther
+	}
+	c.writeGLU(func(gate *onnx.Value) *onnx.Value { return c.activated(gate, c.Type(0)) })
 	return nil
 }
 

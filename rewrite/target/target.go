@@ -90,7 +90,11 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 			continue
 		}
 		w := *c
-		if err := r.Write(&w); err != nil {
+		err := r.Write(&w)
+		for i := 0; err == nil && i < len(w.nodes); i++ {
+			err = t.has(w.nodes[i], c.Site.Opset)
+		}
+		if err != nil {
 			w.undo()
 			if !errors.Is(err, errOther) {
 				why = append(why, err.Error())
