@@ -25,7 +25,7 @@ type goForm struct {
 }
 
 // goForms are the built-in ones, in the order they are tried. What is fitted to an op is looked for in what is left.
-var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
+var goForms = []*goForm{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
 	fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm}
 
 // pattern returns the entry of a Set that stands for the form.

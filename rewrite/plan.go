@@ -179,7 +179,8 @@ func (p *Plan) Replace() error {
 			return err
 		}
 	}
-	for _, step := range []func() error{p.keepLatents, p.keepCaches, p.ownProducts, p.mergeProducts, p.lowerProducts} {
+	for _, step := range []func() error{p.keepLatents, p.keepCaches, p.ownProducts, p.mergeProducts, p.lowerProducts,
+		p.findForeign} {
 		if err := step(); err != nil {
 			return err
 		}

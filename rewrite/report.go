@@ -44,6 +44,8 @@ type Report struct {
 	Merged     *MergeReport  `json:"merged,omitempty"`      // absent where products were not to be merged
 	// absent where a target was given no products with quantised weights
 	Products *ProductsReport `json:"products,omitempty"`
+	// nodes that are no ops of the standard, by their op, in a model for runtimes of the standard
+	Foreign  map[string]int  `json:"foreign,omitempty"`
 	Patterns []PatternReport `json:"patterns"`
 	Sites    []SiteReport    `json:"sites"`
 	Repairs  []RepairReport  `json:"repairs,omitempty"`

@@ -84,7 +84,8 @@ func (a *applier) writeTarget(t *target.Target, c *candidate) error {
 		}
 	}
 	same := slices.Equal[[]string]
-	if c.match.Op == "Attention" { // whose mask is no part of the site, and would be made once more
+	switch c.match.Op {
+	case "Attention", "AddRMSNorm": // the mask, or a bias of the residual, would be one more node
 		same = isPart
 	}
 	if have := opNames(c.match.Nodes); same(have, opNames(g.Nodes)) {

@@ -88,7 +88,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Products != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "products", r.Products.Text())
 	}
-	b.WriteString(r.CANN.Text())
+	b.WriteString(r.foreignText() + r.CANN.Text())
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}

@@ -71,3 +71,17 @@ pattern RMSNorm(x, scale) -> y {
   y = RMSNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(x, Row(scale))
   where epsilon > 0 && dim(scale, -1) == dim(x, -1) && type(y) == type(scale)
 } => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=1)
+
+# onnxruntime's op, which it has in the domain of the standard: it rounds once, behind the scale.
+pattern AddRMSNorm(x, residual, scale) -> y, sum {
+  anchor SimplifiedLayerNormalization
+  sum = Add(x, residual)
+  y   = SimplifiedLayerNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(sum, Row(scale))
+  where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && !reads(scale, sum) && type(y) == type(sum) && (type(scale) == type(sum) || type(scale) == "float32")
+} => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=0)
+
+pattern RMSNorm(x, scale) -> y {
+  anchor SimplifiedLayerNormalization
+  y = SimplifiedLayerNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(x, Row(scale))
+  where epsilon > 0 && dim(scale, -1) == dim(x, -1) && type(y) == type(x) && (type(scale) == type(x) || type(scale) == "float32")
+} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=0)

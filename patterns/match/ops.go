@@ -33,5 +33,6 @@ var attributeDefaults = map[string]map[string]any{
 	"Gemm":               {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
 	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0},
 	"RMSNormalization":   {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0}, "RotaryEmbedding": {"interleaved": 0.0},
-	"Clip": {"min": "none", "max": "none"}, "com.microsoft.QuickGelu": {"alpha": 1.702},
+	"SimplifiedLayerNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0},
+	"Clip":                         {"min": "none", "max": "none"}, "com.microsoft.QuickGelu": {"alpha": 1.702},
 }

@@ -16,7 +16,8 @@ import (
 func Newest() int64 { return known().newest }
 
 // Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its
-// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are. A model of
+// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are, and so do
+// the ops that onnxruntime has in the standard's. A model of
 // an opset older than 11 or newer than to, an op that is not known and a change that cannot be made are errors, joined,
 // and the model is then as it was.
 func Opset(m *onnx.Model, to int64) error {
@@ -112,6 +113,14 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 		return nil, nil
 	}
 	versions := known().ops[n.OpType]
+	if len(versions) == 0 || versions[0].since > s.from {
+		if step, ok := onnxruntimes[n.OpType]; ok && step != nil {
+			_, err := step(s, n)
+			return nil, err
+		} else if ok {
+			return nil, nil
+		}
+	}
 	switch {
 	case s.from < Oldest:
 		return nil, fmt.Errorf("only opset %d and newer can be converted", Oldest)

@@ -164,8 +164,8 @@ func (c *Call) finish() error {
 	g := c.Node.Graph
 	for i, old := range c.Node.Outputs {
 		v := c.outputs[i]
-		if old == nil && v == nil {
-			continue // left out
+		if old == nil {
+			continue // left out: nothing reads v
 		}
 		if v == nil || v.Producer == nil {
 			c.undo()

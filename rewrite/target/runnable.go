@@ -83,7 +83,8 @@ func typesOf(n *onnx.Node, facts *infer.Facts) []onnx.DataType {
 	return types
 }
 
-// has returns why a model of this opset cannot have an op, or why the target's runtime has no kernel for it of any types.
+// has returns why a model of this opset cannot have an op, or why the target's runtime has no kernel for it of any
+// types.
 func (t *Target) has(n *onnx.Node, opset int64) error {
 	if !onnx.IsStandardDomain(n.Domain) {
 		opset = 1
@@ -97,8 +98,8 @@ func (t *Target) has(n *onnx.Node, opset int64) error {
 	return why
 }
 
-// Lacks returns why onnxruntime's CPU provider does not run nodes that stand for others, by the versions that run those;
-// nil where the others run nowhere either.
+// Lacks returns why onnxruntime's CPU provider does not run nodes that stand for others, by the versions that run
+// those; nil where the others run nowhere either.
 func Lacks(nodes []*onnx.Node, facts *infer.Facts, others []*onnx.Node, of *infer.Facts) error {
 	missing := func(nodes []*onnx.Node, facts *infer.Facts) (versions uint64, why error) {
 		for _, n := range nodes {

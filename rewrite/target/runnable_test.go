@@ -43,8 +43,8 @@ func TestRaisable(t *testing.T) {
 		want      int64
 		limitedBy string
 	}{
-		{"RoiAlign", 13, 24, 21, `node "node_roialign" in a model of opset 22: onnxruntime 1.32.0: CPU has no kernel for ` +
-			"RoiAlign(22)"},
+		{"RoiAlign", 13, 24, 21, `node "node_roialign" in a model of opset 22: onnxruntime 1.32.0: CPU has no kernel ` +
+			"for RoiAlign(22)"},
 		{"RoiAlign", 13, 20, 20, ""},
 		{"RoiAlign", 22, 24, 24, ""}, // nothing is lost
 		{"MaxRoiPool", 13, 23, 21, "MaxRoiPool(22)"},
@@ -84,7 +84,8 @@ func TestRaisable(t *testing.T) {
 			got, limit := Raisable(b.Model, infer.Analyze(b.Model), c.to)
 			if got != c.want || (limit == nil) != (c.limitedBy == "") ||
 				limit != nil && !strings.Contains(limit.Error(), c.limitedBy) {
-				t.Errorf("%s of opset %d to %d: %d, %v; want %d, %s", c.op, c.from, c.to, got, limit, c.want, c.limitedBy)
+				t.Errorf("%s of opset %d to %d: %d, %v; want %d, %s", c.op, c.from, c.to, got, limit, c.want,
+					c.limitedBy)
 			}
 		}
 	}

@@ -8,11 +8,12 @@ import (
 
 // standard writes ops of the ONNX standard alone, for any runtime that has them.
 var standard = &Target{
-	Name:    "onnx",
-	Summary: "ops of the standard, opset 24: for any runtime",
-	Opset:   24,
-	Masks:   OtherMasks,
-	OnCPU:   true,
+	Name:     "onnx",
+	Summary:  "ops of the standard, opset 24: for any runtime",
+	Opset:    24,
+	Masks:    OtherMasks,
+	OnCPU:    true,
+	Standard: true,
 	Rules: []Rule{
 		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},

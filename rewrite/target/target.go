@@ -29,6 +29,8 @@ type Target struct {
 	Mixtures bool
 	// Masks are those that the model adds to the scores of attention and that stay tensors.
 	Masks Masks
+	// Standard says that it is for any runtime of the standard.
+	Standard bool
 	// OnCPU says that onnxruntime's CPU provider runs what it writes, and can be asked about it.
 	OnCPU bool
 	// Static says that it takes no dimension that is not a number.

@@ -1,0 +1,116 @@
+//go:build cgo
+
+package rewrite
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// skipModel is a block as onnxruntime's optimizer writes it: a sum with its norm, the sum read again, and a second norm.
+func skipModel(t *testing.T, op string, bias bool, spoil func(b *modelBuilder, n *onnx.Node)) *onnx.Model {
+	b := newBuilder(t, 17, onnx.Float)
+	b.Model.ImportOpset(microsoft, 1)
+	x, skip := b.input("x", "batch", "seq", 16), b.input("skip", "batch", "seq", 16)
+	inputs := []any{x, skip, b.weight("gamma", 16), onnx.FloatAttr("epsilon", 1e-6)}
+	if bias {
+		beta := []any{}
+		if op == "SkipLayerNormalization" {
+			beta = append(beta, b.weight("beta", 16))
+		}
+		inputs = append(append(inputs, beta...), b.weight("bias", 16))
+	}
+	out := b.Ops(4, op, inputs...)
+	n := out[0].Producer
+	n.Domain, n.Name = microsoft, "the sum"
+	n.Outputs[1], n.Outputs[2] = nil, nil
+	b.output(out[0], "batch", "seq", 16)
+	second := b.Op("SimplifiedLayerNormalization", out[3], b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
+	b.output(second, "batch", "seq", 16)
+	if spoil != nil {
+		spoil(b, n)
+	}
+	return b.Model
+}
+
+// TestSkipNorms: onnxruntime's own norms become fused ops, or ops of the standard, or stay with a reason.
+func TestSkipNorms(t *testing.T) {
+	const rms, layer = "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"
+	for _, c := range []struct {
+		name, op string
+		bias     bool
+		spoil    func(b *modelBuilder, n *onnx.Node)
+		left     string // why the sum's norm is left; "" where it is fused
+	}{
+		{"with its sum", rms, false, nil, ""},
+		{"with a bias", rms, true, nil, ""},
+		{"without its sum", rms, false, func(b *modelBuilder, n *onnx.Node) {
+			b.Graph.Nodes[len(b.Graph.Nodes)-1].SetInput(0, b.Graph.Inputs[0])
+			n.Outputs = n.Outputs[:1]
+		}, ""},
+		{"broadcast", rms, false, func(b *modelBuilder, n *onnx.Node) {
+			n.SetInput(1, b.input("one", 1, "seq", 16))
+		}, "skip may be broadcast"},
+		{"with its deviation", rms, false, func(b *modelBuilder, n *onnx.Node) {
+			v := b.Graph.NewValue("inverse")
+			n.TakeOutput(2, v)
+			b.Output(v)
+		}, "the mean or the deviation"},
+		{"of the mean", layer, false, nil, "SkipLayerNormalization is onnxruntime's own op"},
+		{"of the mean, with a bias", layer, true, nil, "SkipLayerNormalization is onnxruntime's own op"},
+	} {
+		for _, name := range []string{"mojo", "ort", "onnx"} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				m := skipModel(t, c.op, c.bias, c.spoil)
+				inputs := map[string]*reference.Tensor{}
+				for i, v := range m.Graph.Inputs {
+					shape := []int64{2, 3, 16}
+					if v.Name == "one" {
+						shape[0] = 1
+					}
+					var err error
+					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.left == "the mean or the deviation" { // onnxruntime's CPU provider does not write it
+					inputs = nil
+				}
+				var want map[string]*reference.Tensor
+				if inputs != nil {
+					want = inOnnxruntime(t, m, inputs)
+				}
+				r := apply(t, m, WithTarget(targetNamed(t, name)))
+				i := slices.IndexFunc(r.Sites, func(s SiteReport) bool { return s.Node == "the sum" })
+				if i < 0 {
+					t.Fatalf("nothing is said of the sum: %+v", r.Sites)
+				}
+				status := map[string]string{"mojo": Fused, "ort": Open, "onnx": Fused}[name]
+				if c.left != "" {
+					status = Missed
+				}
+				if s := r.Sites[i]; s.Status != status || !strings.Contains(s.Reason, c.left) {
+					t.Errorf("%s: %s", s.Status, s.Reason)
+				}
+				foreign := map[string]int{}
+				if name == "onnx" && c.left != "" {
+					foreign["com.microsoft."+c.op] = 1
+				}
+				if !maps.Equal(r.Foreign, foreign) {
+					t.Errorf("not of the standard: %v, want %v", r.Foreign, foreign)
+				}
+				if has := m.Opset(microsoft) != 0; has != (name != "onnx" || c.left != "") {
+					t.Errorf("imports %v", m.Opsets)
+				}
+				if inputs != nil {
+					runsThere(t, m, inputs, want, 2e-6)
+				}
+			})
+		}
+	}
+}
