@@ -58,17 +58,21 @@ func ortSkipRMSNorm(c *Call) error {
 	if err := halfOr32(op, c.Type(0), c.Type(2)); err != nil {
 		return err
 	}
-	if c.Type(0) != c.Type(2) {
+	if c.Type(0) != c.Type(2) && c.Type(0) != onnx.Float { // a scale can be cast to float32, a sum cannot
 		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
 	}
 	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.Int("axis") != -1 {
 		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)),
 			c.Int("axis"))
 	}
-	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Input(2)},
+	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},
 		onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+	sum := c.output(y.Producer, 3) // between them are the mean and the deviation
+	if c.Int("scale_after_cast") != 0 {
+		y = c.Cast(y, c.Type(0), c.Type(2))
+	}
 	c.Output(0, y)
-	c.Output(1, c.output(y.Producer, 3)) // between them are the mean and the deviation
+	c.Output(1, sum)
 	return nil
 }
 

@@ -34,6 +34,8 @@ func TestORT(t *testing.T) {
 			"com.microsoft.SkipSimplifiedLayerNormalization"},
 		{"sum of rank 4", normSite("AddRMSNorm", 0, types(f32, f32, f32), []int64{1, 2, 3, 8}, []int64{1, 2, 3, 8}, w),
 			"Add " + norm},
+		{"sum, half scale", normSite("AddRMSNorm", 1, types(f32, f32, f16), rows, rows, w),
+			"Cast com.microsoft.SkipSimplifiedLayerNormalization Cast"},
 		{"sum, wide scale", normSite("AddRMSNorm", 0, types(f16, f16, f32), rows, rows, w),
 			"Add Cast " + norm + " Cast"},
 		{"silu", gluSite("silu", 1, 0, 0, f32), "com.microsoft.QuickGelu Mul"},
