@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// skipModel is a block as onnxruntime's optimizer writes it: a sum with its norm, the sum read again, and a second norm.
+// skipModel is a block as onnxruntime writes it: a sum with its norm, the sum read again, and a second norm.
 func skipModel(t *testing.T, op string, bias bool, spoil func(b *modelBuilder, n *onnx.Node)) *onnx.Model {
 	b := newBuilder(t, 17, onnx.Float)
 	b.Model.ImportOpset(microsoft, 1)
