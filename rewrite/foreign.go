@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// findForeign counts the nodes that are no ops of the standard and have no definition in the model, for a target that is
-// for runtimes of the standard, and drops imports of domains that no node is of any more.
+// findForeign counts the nodes that are no ops of the standard and have no definition in the model, for a target that
+// is for runtimes of the standard, and drops the import of onnxruntime's domain where no node is of it any more.
 func (p *Plan) findForeign() error {
 	a := p.applier
 	if t := a.config.target; t == nil || !t.Standard {
@@ -49,6 +49,6 @@ func (r *Report) foreignText() string {
 		list = append(list, fmt.Sprintf("%d %s", r.Foreign[op], op))
 		count += r.Foreign[op]
 	}
-	return fmt.Sprintf("%-18s %s not of the standard, and only runtimes with these ops run the model: %s\n", "not portable",
-		english.Counted(count, "node"), strings.Join(list, ", "))
+	return fmt.Sprintf("%-18s %s not of the standard, and only runtimes with these ops run the model: %s\n",
+		"not portable", english.Counted(count, "node"), strings.Join(list, ", "))
 }

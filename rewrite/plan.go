@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -82,7 +83,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		return nil, err
 	}
 	if len(p.chosen) > 0 {
-		undo := plainInitializers(m)
+		undo := convert.PlainInitializers(m)
 		if err := a.view(); err != nil {
 			return nil, err
 		}
@@ -204,7 +205,7 @@ func (p *Plan) replaceSites() error {
 		}
 		return p.restore()
 	}
-	plainInitializers(a.model)
+	convert.PlainInitializers(a.model)
 	if err := a.replace(p.accepted); err != nil {
 		return err
 	}

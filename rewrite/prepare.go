@@ -3,7 +3,6 @@ package rewrite
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -174,33 +173,4 @@ func (p *Plan) inline() error {
 	}
 	p.Report.TimeMS.Infer = lap(&start)
 	return nil
-}
-
-// plainInitializersIR is the first IR version in which an initializer need not be an input as well, and in which one
-// that is may be overridden by callers. Before it every initializer had to be listed, and onnxruntime takes all for
-// constants.
-const plainInitializersIR = 4
-
-// plainInitializers takes the initializers of a model of an old IR version out of its inputs: the version is raised
-// when the model is patched, and they are to stay constants then. The result undoes it.
-func plainInitializers(m *onnx.Model) (undo func()) {
-	if m.IRVersion >= plainInitializersIR || m.Graph == nil {
-		return func() {}
-	}
-	inputs := m.Graph.Inputs
-	var listed []*onnx.Value
-	kept := slices.DeleteFunc(slices.Clone(inputs), func(v *onnx.Value) bool {
-		if v.Const != nil {
-			listed = append(listed, v)
-		}
-		return v.Const != nil
-	})
-	set := func(inputs []*onnx.Value, isInput bool) {
-		m.Graph.Inputs = inputs
-		for _, v := range listed {
-			v.IsInput = isInput
-		}
-	}
-	set(kept, false)
-	return func() { set(inputs, true) }
 }

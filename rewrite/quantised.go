@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 // MetaFormat is the metadata_props key of a node with a quantised matrix: how its elements were quantised.
@@ -416,6 +417,6 @@ func (q *quantiser) finish() error {
 		}
 	}
 	q.model.ImportOpset(fused.Domain, fused.Version)
-	q.model.IRVersion = max(q.model.IRVersion, minIRVersion)
+	convert.RaiseIR(q.model, minIRVersion)
 	return nil
 }

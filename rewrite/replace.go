@@ -49,7 +49,7 @@ func (a *applier) replace(list []*candidate) error {
 			}
 		}
 	}
-	a.model.IRVersion = max(a.model.IRVersion, minIRVersion)
+	convert.RaiseIR(a.model, minIRVersion)
 	return nil
 }
 

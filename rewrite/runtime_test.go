@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 // inONNXRuntime is a Runtime: onnxruntime as it is by default.
@@ -248,6 +249,50 @@ func TestRaisedForTargets(t *testing.T) {
 				}
 				runsThere(t, b.Model, inputs, want, 1e-6)
 			})
+		}
+	}
+}
+
+// TestListedConstants: a model of IR 3 lists its constants among its inputs, and they are constants whatever it is
+// patched for.
+func TestListedConstants(t *testing.T) {
+	for _, name := range []string{"mojo", "ort", "onnx"} {
+		for _, opset := range []int64{11, 17} {
+			b := newBuilder(t, opset, onnx.Float)
+			b.Model.IRVersion = 3
+			x := b.input("x", 2, "rows", 8)
+			mean := b.Op("ReduceMean", b.Op("Pow", x, b.scalar(onnx.Float, 2)), onnx.IntsAttr("axes", []int64{-1}))
+			root := b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-5)))
+			b.output(b.Op("Mul", b.Op("Div", x, root), b.weight("scale", 8)), 2, "rows", 8)
+			for _, n := range slices.Clone(b.Graph.Nodes) { // Constant nodes become listed initializers
+				if !n.Is("Constant") {
+					continue
+				}
+				old := n.Outputs[0]
+				v := b.Graph.AddInitializer(old.Constant().Tied(old.Name + "_listed"))
+				v.IsInput = true
+				b.Graph.Inputs = append(b.Graph.Inputs, v)
+				for _, u := range slices.Clone(old.Uses()) {
+					u.Node.SetInput(u.Index, v)
+				}
+			}
+			if err := convert.RemoveDead(b.Graph); err != nil {
+				t.Fatal(err)
+			}
+			given, err := makeInput(normal, 0, onnx.Float, []int64{2, 5, 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			inputs := map[string]*reference.Tensor{"x": given}
+			want := runModel(t, b.Model, inputs)
+			r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
+			if s := sitesOf(r, "RMSNorm"); len(s) != 1 || s[0].Status != Fused {
+				t.Errorf("%s, opset %d: sites %+v", name, opset, s)
+			}
+			if names := valueNames(b.Graph.Inputs); len(names) != 1 {
+				t.Errorf("%s, opset %d: inputs %v", name, opset, names)
+			}
+			runsThere(t, b.Model, inputs, want, 1e-6)
 		}
 	}
 }

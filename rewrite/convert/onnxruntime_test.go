@@ -41,7 +41,8 @@ func TestOtherOps(t *testing.T) {
 			before := n.Text()
 			err := Opset(b.Model, c.to)
 			if c.refused != "" {
-				if err == nil || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "the node") {
+				if err == nil || !strings.Contains(err.Error(), c.refused) ||
+					!strings.Contains(err.Error(), "the node") {
 					t.Fatalf("got %v, want %q", err, c.refused)
 				}
 				return

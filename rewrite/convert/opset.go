@@ -57,7 +57,7 @@ func Opset(m *onnx.Model, to int64) error {
 		setOpset(f.Opsets, to)
 	}
 	setOpset(m.Opsets, to)
-	m.IRVersion = max(m.IRVersion, known().irVersion[to])
+	RaiseIR(m, known().irVersion[to])
 	return nil
 }
 
