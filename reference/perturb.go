@@ -87,7 +87,8 @@ func (c *call) adder(t onnx.DataType, add func(a, x float64) float64) func(a, x 
 	return func(a, x float64) float64 { return float64(float32(add(a, x))) }
 }
 
-// roundedAlike are the ops that every implementation rounds alike, if it rounds their results at all: once, to the nearest.
+// roundedAlike are the ops that every implementation rounds alike, if it rounds their results at all: once, to the
+// nearest.
 var roundedAlike = map[string]bool{"Abs": true, "Add": true, "Ceil": true, "Clip": true, "Div": true, "Floor": true,
 	"Gemm": true, "MatMul": true, "Max": true, "Min": true, "Mod": true, "Mul": true, "Neg": true, "ReduceMax": true,
 	"ReduceMin": true, "ReduceSum": true, "Relu": true, "Round": true, "Sign": true, "Sub": true, "Sum": true}

@@ -59,8 +59,8 @@ func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 	return nil
 }
 
-// dropUnread removes the nodes that nothing reads where some of them read presents, such as copies of keys for each head
-// of queries that another layer has made for itself.
+// dropUnread removes the nodes that nothing reads where some of them read presents, such as copies of keys for each
+// head of queries that another layer has made for itself.
 func (c *cacheChange) dropUnread() error {
 	g := c.model.Graph
 	dead, _ := convert.Unread(g.Nodes)

@@ -50,7 +50,8 @@ func sharedModel(t *testing.T, layers int, each bool, change func(b *modelBuilde
 			q = change(b, layer, q, keys)
 		}
 		scores := b.Op("MatMul", q, b.Op("Transpose", keys, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-		p := b.Op("Softmax", b.Op("Add", b.Op("Mul", scores, 0.25+0.125*float64(layer)), added), onnx.IntAttr("axis", -1))
+		scores = b.Op("Add", b.Op("Mul", scores, 0.25+0.125*float64(layer)), added)
+		p := b.Op("Softmax", scores, onnx.IntAttr("axis", -1))
 		y := b.Op("Transpose", b.Op("MatMul", p, values), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		y = b.Op("Reshape", y, []int64{0, 0, 32})
 		x = b.Op("Add", x, b.Op("MatMul", y, b.Op("Sub", b.weight("o", 32, 16), 1.0)))
@@ -185,7 +186,8 @@ func TestWhyNoBuffer(t *testing.T) {
 		scores := b.Op("MatMul", q, b.Op("Transpose", keys, onnx.IntsAttr("perm", perm)))
 		if bias {
 			n := b.Op("Range", 0, b.Op("Gather", b.Op("Shape", keys), 2), 1)
-			distances := b.Op("Sin", b.Op("Cast", b.Op("Unsqueeze", n, []int64{0}), onnx.IntAttr("to", int64(onnx.Float))))
+			n = b.Op("Cast", b.Op("Unsqueeze", n, []int64{0}), onnx.IntAttr("to", int64(onnx.Float)))
+			distances := b.Op("Sin", n)
 			scores = b.Op("Add", scores, distances)
 		}
 		p := b.Op("Softmax", scores, onnx.IntAttr("axis", -1))

@@ -72,7 +72,8 @@ func (b *bench) runStack(s stack) (err error) {
 	exported, patched, rounded := form{name: "as exported, float32", path: at("exported.onnx")},
 		form{name: "patched, float32", path: at("patched.onnx")}, form{name: "patched, q4_0", path: at("rounded.onnx")}
 	var loaded weights.Report
-	if _, err := b.step(&loaded, "weights", "load", graph, "--from", checkpoint, "-o", exported.path, "--strict"); err != nil {
+	_, err = b.step(&loaded, "weights", "load", graph, "--from", checkpoint, "-o", exported.path, "--strict")
+	if err != nil {
 		return err
 	}
 	if err := os.Remove(checkpoint); err != nil {

@@ -69,8 +69,8 @@ func Safetensors(path string, tensors []Tensor) (err error) {
 	return w.Flush()
 }
 
-// GGUF writes the tensors, as F32 but for raw and written ones, in a file of version 3. Metadata are strings and numbers,
-// which become uint32.
+// GGUF writes the tensors, as F32 but for raw and written ones, in a file of version 3. Metadata are strings and
+// numbers, which become uint32.
 func GGUF(path string, metadata map[string]any, tensors []Tensor) (err error) {
 	const alignment = 32
 	le := binary.LittleEndian
