@@ -40,12 +40,12 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 		}
 		bias := n.Input(fused.AttentionBias)
 		if bias != nil && slices.Contains(slices.Collect(onnx.Upstream(isConstant, bias)), join.Outputs[0]) {
-			return fmt.Errorf("node %q (Attention) cannot write the cache %q: its bias %q is computed from the "+
-				"length of %q, which node %q (Concat) has to join before", nodeName(n), v.Name, bias.Name, join.Outputs[0].Name,
-				nodeName(join))
+			return fmt.Errorf("node %q (Attention) cannot write the cache %q: its bias %q is computed "+
+				"from the length of %q, which node %q (Concat) has to join before", nodeName(n), v.Name, bias.Name,
+				join.Outputs[0].Name, nodeName(join))
 		}
-		return fmt.Errorf("node %q (Attention) reads %q, the keys or values that node %q (Concat) joins with the cache "+
-			"%q, and not the cache itself", nodeName(n), join.Outputs[0].Name, nodeName(join), v.Name)
+		return fmt.Errorf("node %q (Attention) reads %q, the keys or values that node %q (Concat) joins with the "+
+			"cache %q, and not the cache itself", nodeName(n), join.Outputs[0].Name, nodeName(join), v.Name)
 	}
 	return fmt.Errorf("no fused attention reads the cache %q, which node %q (Concat) joins with new rows (inspect "+
 		"--why says why)", v.Name, nodeName(join))
