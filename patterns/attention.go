@@ -85,8 +85,11 @@ func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.
 		}
 	}
 	exists := KeyExists
-	if s.OnTheRight {
+	switch {
+	case s.OnTheRight:
 		exists = KeyLengths
+	case s.KeyHides:
+		exists = KeyHidden
 	}
 	var packed []*onnx.Value
 	if s.Packed {
@@ -113,8 +116,11 @@ func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.
 		case in.what == ScoreBias:
 			v = r.bias(s)
 		case in.name == "sink" && s.SinkIs != nil:
-			v = r.constant("sink", onnx.NewFloat32s("", []int64{s.Heads},
-				slices.Repeat([]float32{float32(*s.SinkIs)}, int(s.Heads))))
+			sinks := make([]float32, len(s.SinkIs))
+			for h, x := range s.SinkIs {
+				sinks[h] = float32(x)
+			}
+			v = r.constant("sink", onnx.NewFloat32s("", []int64{s.Heads}, sinks))
 		case v == nil:
 		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
@@ -130,6 +136,14 @@ func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.
 			if in.name == "q" && s.HeadScale != nil {
 				v = r.scaledHeads(v, s)
 			}
+			if in.name == "q" && s.QueryScale != nil {
+				v = r.scaledQueries(v, s)
+			}
+		case in.name == "key_valid" && s.KeyHides:
+			zero := onnx.NewInt64s("", []int64{0})
+			is := r.node("Equal", "key_exists",
+				[]*onnx.Value{r.cast(v, in.value, onnx.Int64), r.constant("zero", zero)})
+			v = r.node("Cast", "key_valid_cast", []*onnx.Value{is}, onnx.IntAttr("to", int64(onnx.Int64)))
 		case in.name == "key_valid":
 			v = r.cast(v, in.value, onnx.Int64)
 		case in.name == "sink":
@@ -183,6 +197,30 @@ func (r *replacementBuilder) scaledHeads(q *onnx.Value, s *attention.Site) *onnx
 		r.node("Reshape", "scale_heads", []*onnx.Value{factors, r.integers("scale_dims", dims...)})})
 }
 
+// scaledQueries multiplies the queries with their factor of the scores, or divides them by it.
+func (r *replacementBuilder) scaledQueries(q *onnx.Value, s *attention.Site) *onnx.Value {
+	v := s.QueryScale
+	x := r.cast(r.input(NoRole, "query_scale", v), v, r.f.view.Facts.DataType(s.Y))
+	if rank, _ := r.f.view.Facts.Rank(v); rank > 0 {
+		x = r.onScores(x, v, s)
+		if axesForms[s.QAxes].layout != byHeads {
+			if more := int64(4 - rank); more > 0 && x.Producer == nil || more > 0 && rank < 4 {
+				axes := make([]int64, more)
+				for i := range axes {
+					axes[i] = int64(i)
+				}
+				x = r.node("Unsqueeze", "query_scale_all", []*onnx.Value{x, r.integers("query_scale_axes", axes...)})
+			}
+			x = r.node("Transpose", "query_scale_turned", []*onnx.Value{x}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		}
+	}
+	op := "Mul"
+	if s.QueryDivides {
+		op = "Div"
+	}
+	return r.node(op, "q_scaled", []*onnx.Value{q, x})
+}
+
 // bias is the sum of the tensors that are added to the scores, nil for none.
 func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 	var sum *onnx.Value
@@ -218,17 +256,22 @@ func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 func (r *replacementBuilder) onScores(x, v *onnx.Value, s *attention.Site) *onnx.Value {
 	rank, _ := r.f.view.Facts.Rank(v)
 	fields := s.BiasAxes.Fields()
-	if rank == 4 || len(fields) == 4 {
+	if rank >= 4 || len(fields) == 4 {
 		fields = strings.Split(strings.ReplaceAll(string(s.BiasAxes), " ", ""), "")
+	}
+	if i := slices.Index(fields, "n"); len(s.BiasParts) > 1 && i >= 0 {
+		fields = slices.Concat(fields[:i], slices.Repeat([]string{"n"}, len(s.BiasParts)), fields[i+1:])
 	}
 	var perm []int64 // from those to the op's
 	for _, letters := range []string{"b", "n", "s", "l"} {
-		i := slices.IndexFunc(fields, func(f string) bool { return strings.Contains(f, letters) })
-		if i >= 0 && !slices.Contains(perm, int64(i)) {
-			perm = append(perm, int64(i))
+		for i, f := range fields {
+			if strings.Contains(f, letters) && !slices.Contains(perm, int64(i)) {
+				perm = append(perm, int64(i))
+			}
 		}
 	}
-	if !slices.IsSorted(perm) {
+	parted := len(s.BiasParts) > 1 && rank > 2
+	if !slices.IsSorted(perm) || parted {
 		if more := len(fields) - rank; more > 0 {
 			axes := make([]int64, more)
 			for i := range axes {
@@ -236,7 +279,12 @@ func (r *replacementBuilder) onScores(x, v *onnx.Value, s *attention.Site) *onnx
 			}
 			x = r.node("Unsqueeze", "bias_all", []*onnx.Value{x, r.integers("bias_axes", axes...)})
 		}
+	}
+	if !slices.IsSorted(perm) {
 		x = r.node("Transpose", "bias_turned", []*onnx.Value{x}, onnx.IntsAttr("perm", perm))
+	}
+	if parted {
+		x = r.joinedHeads(x, s.BiasParts)
 	}
 	if len(fields) == 3 && len(fields[0]) == 2 && rank == 3 { // batch and heads are one
 		if d, ok := r.f.view.Facts.Dim(v, 0); !ok || d != 1 {
@@ -244,6 +292,23 @@ func (r *replacementBuilder) onScores(x, v *onnx.Value, s *attention.Site) *onnx
 		}
 	}
 	return x
+}
+
+// joinedHeads makes one dimension of those of heads, which stand behind the first one.
+func (r *replacementBuilder) joinedHeads(v *onnx.Value, parts []int64) *onnx.Value {
+	wide, heads := []int64{1}, int64(1)
+	for _, d := range parts {
+		wide, heads = append(wide, d), heads*d
+	}
+	v = r.node("Expand", "bias_parts", []*onnx.Value{v, r.integers("parts", append(wide, 1, 1)...)})
+	shape := r.node("Shape", "bias_shape", []*onnx.Value{v})
+	cut := func(name string, from, to int64) *onnx.Value {
+		return r.node("Slice", name, []*onnx.Value{shape, r.integers("from", from), r.integers("to", to)})
+	}
+	last := int64(len(parts)) + 1
+	dims := []*onnx.Value{cut("bias_first", 0, 1), r.integers("bias_heads", heads), cut("bias_last", last, last+2)}
+	return r.node("Reshape", "bias_by_heads", []*onnx.Value{v,
+		r.node("Concat", "bias_dims", dims, onnx.IntAttr("axis", 0))})
 }
 
 // parted is a tensor of three dimensions whose first one is of sequences and heads, with two in its place.

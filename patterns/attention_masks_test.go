@@ -74,7 +74,7 @@ func TestAttentionMasks(t *testing.T) {
 		{"another number where nothing is seen", func(b *block) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, 0.0) }
-		}, "missed: the mask is none of those that follow from positions, and not added to the scores"},
+		}, "missed: the mask is none of those that follow from positions, and it does not hide keys"},
 		{"products with relative positions are added, then scaled", func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				r := b.Op("MatMul", q, b.Input("positions", onnx.Float, 1, 4, 8, "queries"))

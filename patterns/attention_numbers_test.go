@@ -89,12 +89,12 @@ func TestAttentionNumbers(t *testing.T) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Mul", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), later(b, 50))
 			}
-		}, "missed: the weights are no softmax of the scores"},
+		}, "scale=0.5 causal=1 mean blocked q unsqueeze_4 k v mask"},
 		{"scores times a number by a far position", false, func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Mul", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), later(b, 9000))
 			}
-		}, "missed: the weights are no softmax of the scores"},
+		}, "scale=0.5 causal=1 mean blocked q unsqueeze_4 k v mask"},
 		{"the last 5000 keys", false, func(b *block) {
 			last := func(v *onnx.Value) *onnx.Value {
 				return b.Op("Slice", v, []int64{-5000}, []int64{math.MaxInt64}, []int64{2})

@@ -25,6 +25,7 @@ const (
 	Keys            // of attention, new or old
 	Values          // of attention, new or old
 	KeyExists       // 0 for keys of padding
+	KeyHidden       // not 0 for keys of padding
 	KeyLengths      // 0 for keys of padding, which stands behind prompts alone
 	ScoreBias       // added to the scores of attention
 	ShapeAlone      // an input of the model as long as what the match reads: its elements are not read

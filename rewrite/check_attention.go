@@ -175,6 +175,9 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 			}
 		case patterns.KeyExists:
 			inputs[i] = t.padding.tensor(c.types[i], shapes[i])
+		case patterns.KeyHidden:
+			hidden := padding{exists: func(b, j, n int) bool { return !t.padding.exists(b, j, n) }}
+			inputs[i] = hidden.tensor(c.types[i], shapes[i])
 		case patterns.KeyLengths:
 			p := t.padding
 			if !p.right || c.attention().node.Input(fused.AttentionPastKey) != nil {

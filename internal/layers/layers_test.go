@@ -39,6 +39,7 @@ var rooms = []room{
 
 	{"internal/blocks", []string{"onnx"}},
 	{"reference", []string{"internal/blocks", "onnx"}},
+	{"internal/attentions", []string{"onnx", "onnx/onnxtest", "reference"}},
 	{"patterns/reason", []string{"onnx"}},
 	{"fused", []string{"internal/blocks", "internal/libpath", "onnx", "patterns/reason"}},
 	{"models", []string{"fused"}},

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // The layers of a model have blocks of one form: the first is read, and the others are it with other operands.
@@ -50,7 +50,7 @@ func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
 	site.Bias = slices.Clone(site.Bias)
 	values := []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
 		&site.PresentValue, &site.Sink,
-		&site.HeadScale, &site.Choice, &site.Y}
+		&site.HeadScale, &site.QueryScale, &site.Choice, &site.Y}
 	for i := range site.Bias {
 		values = append(values, &site.Bias[i])
 	}
@@ -84,7 +84,7 @@ func (f *form) write() {
 			return
 		}
 		for _, in := range next.Inputs {
-			if in != nil && in != v && f.dense[in] {
+			if in != nil && in != v && f.dense[in] && f.joinOf(next) == nil {
 				return // the residual addition, say
 			}
 		}
@@ -124,21 +124,28 @@ func (f *form) value(v *onnx.Value) {
 	}
 }
 
-// known writes a value that follows from shapes, or is a small constant.
+// known writes a small value that is the same sums of sizes for all sizes, or a small constant.
 func (f *form) known(v *onnx.Value) bool {
-	for w := range infer.Worlds {
-		t, ok := f.g.Facts.Known(v, w)
-		if !ok {
-			return false
-		}
-		fmt.Fprint(f, t.F, t.I)
+	t, ok := f.g.Facts.Known(v, 0)
+	if !ok || t.Len() > maxKnown {
+		return false
 	}
-	return true
+	if t, ok := f.g.Facts.Constant(v); ok && (v.Constant() != nil || isConstant(f.g, v)) {
+		fmt.Fprint(f, t.F, t.I)
+		return true
+	}
+	sums, ok := formula.For(f.g).Sums(v)
+	fmt.Fprint(f, sums)
+	return ok
 }
+
+// maxKnown bounds the elements of a value that are written.
+const maxKnown = 64
 
 // inside reports whether the node may belong to a block: whatever comes before another one is an operand.
 func (f *form) inside(n *onnx.Node) bool {
-	if n == f.sum || n == f.product || slices.Contains(f.nodes, n) || n.Is("Concat") && len(n.Inputs) == 2 {
+	if n == f.sum || n == f.product || f.joinOf(n) != nil || slices.Contains(f.nodes, n) ||
+		n.Is("Concat") && len(n.Inputs) == 2 {
 		return true
 	}
 	switch n.OpType {

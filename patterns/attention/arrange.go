@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,7 +16,8 @@ type arrangement struct {
 	weightAxes []Axes // that the weights may have
 	queriesAt  int    // the input of the first product that the queries are
 	lengths    [infer.Worlds]lengths
-	heads      int // of queries
+	heads      int     // of queries
+	headParts  []int64 // the dimensions of the scores that heads are, where they are several
 }
 
 // foldedAxes are those of scores whose heads are one dimension with another one.
@@ -81,13 +83,42 @@ func (a *arrangement) sizes(n lengths) sizes {
 	return sizes{'b': int(n.batch), 'n': a.heads, 's': int(n.queries), 'l': int(n.keys())}
 }
 
-// onScores returns the shape that a tensor of so many dimensions is broadcast to where it is added to the scores: one
-// of four dimensions meets the heads apart.
-func (a *arrangement) onScores(rank int, n lengths) []int {
-	if axes := a.scoreAxes; rank < 4 && len(axes.Fields()) < 4 {
-		return axes.shape(a.sizes(n))
+// fields are the axes of the scores that a tensor of so many dimensions is broadcast to: one of four dimensions meets
+// the heads apart, and n0, n1 are the dimensions of heads where they are several.
+func (a *arrangement) fields(rank int) []string {
+	fields := a.scoreAxes.Fields()
+	if rank >= 4 || len(fields) >= 4 {
+		fields = strings.Split(a.scoreAxes.letters(), "")
 	}
-	return Axes(strings.Join(strings.Split(a.scoreAxes.letters(), ""), " ")).shape(a.sizes(n))
+	if i := slices.Index(fields, "n"); i >= 0 && len(a.headParts) > 1 {
+		var parts []string
+		for k := range a.headParts {
+			parts = append(parts, fmt.Sprint("n", k))
+		}
+		fields = slices.Concat(fields[:i], parts, fields[i+1:])
+	}
+	return fields
+}
+
+// headPart returns which of the dimensions of heads a field is; ok is false for other fields.
+func headPart(field string) (k int, ok bool) {
+	if len(field) == 2 && field[0] == 'n' && field[1] >= '0' && field[1] <= '9' {
+		return int(field[1] - '0'), true
+	}
+	return 0, false
+}
+
+// onScores returns the shape that a tensor of so many dimensions is broadcast to where it is added to the scores.
+func (a *arrangement) onScores(rank int, n lengths) []int {
+	var shape []int
+	for _, f := range a.fields(rank) {
+		if k, ok := headPart(f); ok {
+			shape = append(shape, int(a.headParts[k]))
+		} else {
+			shape = append(shape, Axes(f).shape(a.sizes(n))[0])
+		}
+	}
+	return shape
 }
 
 // dims returns the sizes of a value's dimensions in all worlds as fields of axes; heads may be several dimensions.
@@ -128,6 +159,16 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 	sizes := dims(g, r.scores, fields)
 	if sizes == nil {
 		return nil
+	}
+	if rank, _ := g.Facts.Rank(r.scores); rank > len(fields) {
+		from := slices.Index(fields, "n")
+		for k := range rank - len(fields) + 1 {
+			d, _ := g.Facts.Dim(r.scores, from+k)
+			a.headParts = append(a.headParts, d)
+		}
+		if slices.Contains(a.headParts, 0) {
+			return nil
+		}
 	}
 	with, parts := "", [][infer.Worlds]int64{ones} // what is one dimension with the heads
 	for i, f := range fields {

@@ -2,12 +2,15 @@ package attention
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -100,13 +103,34 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	})
 	seen := b.seen(h)
 	why := b.addsScaled(nil, added, func(batch, _, query, key int64) bool { return seen(batch, query, key) })
-	switch {
-	case why == nil:
+	if why == nil {
+		if err := b.provesWithout(added, h); err != nil {
+			return b.readBias()
+		}
 		b.site.KeyValid, b.site.Bias, b.site.Empty = nil, added, zero
-	case isMean(equal):
+	} else if isMean(equal) {
 		return nil
 	}
 	return why
+}
+
+// provesWithout reports whether the masks that are not added hold what a hypothesis says.
+func (b *block) provesWithout(added []*onnx.Value, h hypothesis) error {
+	all := b.biases
+	defer func() { b.biases = all }()
+	b.biases = added
+	var examples []example
+	for _, p := range b.examples() {
+		if p.padding == nil {
+			p.weights = []float64{} // that is tried
+			examples = append(examples, p)
+		}
+	}
+	seen := newWitnesses(b.masksOf())
+	if err := seen.gather(b, h, examples); err != nil {
+		return err
+	}
+	return b.prove(h, seen)
 }
 
 // withoutMask adds what guards behind the second product are computed from.
@@ -152,28 +176,38 @@ func (b *block) findBiases() {
 
 // added lists the tensors that may be added to the scores.
 func (b *block) added() []*onnx.Value {
-	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool {
-		return !b.isAdded(v) || v == b.site.HeadScale
-	})
+	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { return !b.isAdded(v) })
 }
 
 // isAdded reports whether a value may be added to the scores.
 func (b *block) isAdded(v *onnx.Value) bool {
-	rank, ok := b.g.Facts.Rank(v)
-	return ok && rank >= 2 && rank <= 4 && b.g.Facts.DataType(v).IsFloat() && b.perHead(v) == nil &&
-		(v.Constant() == nil || v.Constant().Len() != 1)
+	_, ok := b.g.Facts.Rank(v)
+	return ok && b.g.Facts.DataType(v).IsFloat() && v != b.site.QueryScale && v != b.site.HeadScale && !b.isFixed(v)
 }
 
 // readBias takes a mask that no hypothesis fits for tensors that are added to the scores, or for one that says which
-// keys each query sees.
+// keys each query sees. Nothing else may depend on lengths.
 func (b *block) readBias() *reason.Reason {
-	if b.readChoice() {
-		b.masksGiven = true
-		return nil
+	var added, choices []*onnx.Value
+	b.biases = slices.DeleteFunc(b.biases, func(v *onnx.Value) bool { return !denseValues(b.g)[v] })
+	for _, v := range append(b.masksOf(), b.biases...) {
+		rank, _ := b.g.Facts.Rank(v)
+		switch {
+		case slices.Contains(added, v):
+		case rank > len(b.fields(rank)):
+			return b.otherMask("%q has %d dimensions", v.Name, rank)
+		case b.isAdded(v):
+			added = append(added, v)
+		case b.g.Facts.DataType(v) == onnx.Bool && len(choices) == 0:
+			choices = append(choices, v)
+		default:
+			return b.otherMask("%q is no mask that is added", v.Name)
+		}
 	}
-	added := b.added()
-	if len(added) == 0 {
-		return b.other(b.anchor, "%s, and not added to the scores", otherMask)
+	if len(choices) > 0 {
+		why := b.readChoice(choices[0], added)
+		b.masksGiven = why == nil
+		return why
 	}
 	if why := b.addsToScores(added, func(int64, int64, int64) bool { return true }); why != nil {
 		return why
@@ -182,21 +216,25 @@ func (b *block) readBias() *reason.Reason {
 	return nil
 }
 
-// readChoice reports whether one tensor of truth values says which keys queries see, with all that is added to scores
-// beside it, and finds out what a query gets that sees none.
-func (b *block) readChoice() bool {
-	isChoice := func(v *onnx.Value) bool {
-		rank, ok := b.g.Facts.Rank(v)
-		return b.g.Facts.DataType(v) == onnx.Bool && ok && rank >= 2 && rank <= 4
+// otherMask says what is in the way of a mask.
+func (b *block) otherMask(format string, args ...any) *reason.Reason {
+	what := fmt.Errorf(format, args...)
+	if u := (*formula.UnknownError)(nil); errors.As(b.unproved, &u) && u.Node != nil {
+		return b.other(b.anchor, "%s (%w), and %w", otherMask, b.unproved, what)
 	}
-	i := slices.IndexFunc(b.sides, isChoice)
-	if i < 0 || slices.ContainsFunc(b.sides[i+1:], isChoice) {
-		return false
-	}
-	n, v := b.few(), b.sides[i]
+	return b.other(b.anchor, "%s, and %w", otherMask, what)
+}
+
+// readChoice reads a tensor of truth values that says which keys queries see, with all that is added to scores beside
+// it, and finds out what a query gets that sees none.
+func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
+	n := b.few()
 	shape, ok := b.lab.shape(v, n)
-	if !ok || !b.isOnScores(shape) {
-		return false
+	if !ok {
+		return b.unknown("the shape of the mask")
+	}
+	if !b.isOnScores(shape, n) {
+		return b.otherMask("heads are one dimension with queries")
 	}
 	choice := &reference.Tensor{DataType: onnx.Bool, Shape: shape}
 	for _, x := range random(match.Elements(shape), 43) {
@@ -204,34 +242,40 @@ func (b *block) readChoice() bool {
 	}
 	places := b.places(n)
 	keys := int64(n.keys())
+	var first *reason.Reason
 	for _, hides := range []bool{false, true} {
 		sees := func(batch, head, query, key int64) bool {
 			at := ((batch*int64(b.heads)+head)*n.queries+query)*keys + key
 			return (choice.I[broadcastIndex(shape, b.onScores(len(shape), n), places[at])] != 0) != hides
 		}
-		if b.addsWith(values{v: choice}, b.biases, sees) != nil {
+		given := values{v: choice}
+		if why := b.addsWith(given, added, sees); why != nil {
+			first = cmp.Or(first, why)
 			continue
 		}
-		choice.I = slices.Repeat([]int64{boolToInt(hides)}, len(choice.I)) // nothing is seen
+		if err := b.hidesFar(given, sees); err != nil {
+			return b.otherMask("%w", err)
+		}
 		env, err := b.masks(n, nil)
 		if err != nil {
-			return false
+			return b.other(b.anchor, "the mask cannot be computed: %w", err)
 		}
-		env[v] = choice
+		env[v] = &reference.Tensor{DataType: onnx.Bool, Shape: shape, // nothing is seen
+			I: slices.Repeat([]int64{boolToInt(hides)}, len(choice.I))}
 		sums, err := b.result(n, env)
 		if err != nil {
-			return false
+			return b.other(b.anchor, "the result cannot be computed: %w", err)
 		}
 		empty := zero
 		if !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }) {
 			empty = mean
 		} else if slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }) { // or no number
-			return false
+			return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
 		}
-		b.site.Choice, b.site.Hides, b.site.Bias, b.site.Empty = v, hides, b.biases, empty
-		return true
+		b.site.Choice, b.site.Hides, b.site.Bias, b.site.Empty = v, hides, added, empty
+		return nil
 	}
-	return false
+	return first
 }
 
 func boolToInt(x bool) int64 {
@@ -276,8 +320,8 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		if !ok {
 			return b.unknown("the shape of the mask")
 		}
-		if !b.isOnScores(t.Shape) {
-			return b.other(b.anchor, "%s, and added where heads are one dimension with queries", otherMask)
+		if !b.isOnScores(t.Shape, n) {
+			return b.otherMask("added where heads are one dimension with queries")
 		}
 		tensors[i], env[v] = t, t
 	}
@@ -314,17 +358,67 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 				first = i
 			}
 			if got, want := math.Log(p[i])-math.Log(p[first]), score(i)-score(first); !(math.Abs(got-want) < 1e-5) {
-				return b.other(b.anchor, "%s, and changed before it is added", otherMask)
+				return b.otherMask("changed before it is added")
 			}
 		}
 		for j := range keys {
 			if i := row*keys + j; given != nil && first >= 0 && p[i] != 0 &&
 				!sees(int64(batch), int64(head), int64(query), int64(j)) {
-				return b.other(b.anchor, "%s, and does not hide keys", otherMask)
+				return b.otherMask("it does not hide keys")
 			}
 		}
 	}
 	return nil
+}
+
+// hidesFar reports whether masks hide keys whose scores are as great as can be from queries that see keys alone whose
+// scores are as low.
+func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) bool) error {
+	n := b.few()
+	env, err := b.masks(n, nil)
+	if err != nil {
+		return err
+	}
+	maps.Copy(env, given)
+	keys, queries := int(n.keys()), int(n.queries)
+	far := b.farScore() / (b.site.Scale / b.scale)
+	list, seen := make([]float64, b.rowsOf(n)*keys), make([]int, b.rowsOf(n))
+	is := func(i int) bool {
+		row := i / keys
+		return sees(int64(row/queries/b.heads), int64(row/queries%b.heads), int64(row%queries), int64(i%keys))
+	}
+	for i := range list {
+		if list[i] = far; is(i) {
+			list[i] = -far
+			seen[i/keys]++
+		}
+	}
+	p, err := b.weigh(n, list, env)
+	if err != nil {
+		return err
+	}
+	for i, x := range p {
+		switch count := seen[i/keys]; {
+		case count == 0 || math.IsNaN(x): // or the nodes have no number for such scores
+		case !is(i) && x != 0:
+			return b.tooHigh()
+		case is(i) && b.sinks == nil && math.Abs(x*float64(count)-1) > 1e-6:
+			return b.tooHigh()
+		}
+	}
+	return nil
+}
+
+// tooHigh says that what scores of hidden keys become is not low enough.
+func (b *block) tooHigh() error {
+	for _, n := range b.nodes {
+		for _, v := range n.Inputs {
+			if x, ok := greatest(b.g, v); n.Is("Where") && ok && x != 0 {
+				return fmt.Errorf("a masked score is %g: others may be lower, so that masked keys are seen", x)
+			}
+		}
+	}
+	return fmt.Errorf("keys that it hides are seen where scores differ by %g", 2*b.farScore())
 }
 
 // places are those that the scores have in the order of their tensor.
@@ -340,13 +434,23 @@ func (b *block) places(n lengths) []int {
 	return places
 }
 
-// isOnScores reports whether a tensor that is added to the scores can have the axes of the op's: not where heads are
+// isOnScores reports whether a tensor is broadcast to the scores and can have the axes of the op's: not where heads are
 // one dimension with queries.
-func (b *block) isOnScores(shape []int) bool {
-	fields := b.scoreAxes.Fields()
+func (b *block) isOnScores(shape []int, n lengths) bool {
+	to := b.onScores(len(shape), n)
+	if len(shape) > len(to) {
+		return false
+	}
+	for i, d := range shape {
+		if d != 1 && d != to[len(to)-len(shape)+i] {
+			return false
+		}
+	}
+	fields := b.fields(len(shape))
 	from := len(fields) - len(shape)
 	for i, f := range fields {
-		if len(f) > 1 && !strings.Contains(f, "b") && from >= 0 && i >= from && shape[i-from] > 1 {
+		_, part := headPart(f)
+		if len(f) > 1 && !part && !strings.Contains(f, "b") && i >= from && shape[i-from] > 1 {
 			return false
 		}
 	}

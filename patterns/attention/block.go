@@ -17,16 +17,22 @@ type Site struct {
 	PastKey, PastValue         *onnx.Value   // nil for none
 	PresentKey, PresentValue   *onnx.Value   // with a past
 	KeyValid, Sink             *onnx.Value   // nil for none
+	KeyHides                   bool          // KeyValid holds 0 for keys that exist, and not for the others
 	Bias                       []*onnx.Value // tensors that are added to the scores
 	BiasAxes                   Axes          // of the scores that these are added to
+	BiasParts                  []int64       // the dimensions of these that heads are, where they are several
 	BiasScale                  float64       // of these tensors, where scores are scaled with them; 0: none
 	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
 	Choice *onnx.Value
-	// SinkIs is what sinks that no tensor holds are for all heads, such as 0 where 1 is added to a sum of exponentials;
-	// nil for none.
-	SinkIs            *float64
-	Hides             bool
-	HeadScale         *onnx.Value // a factor of the scores for each head; nil for none
+	// SinkIs are the sinks of all heads where no tensor holds them, such as 0 where 1 is added to a sum of
+	// exponentials; nil for none.
+	SinkIs    []float64
+	Hides     bool
+	HeadScale *onnx.Value // a factor of the scores for each head; nil for none
+	// QueryScale is a factor of the scores that does not depend on keys, such as one by lengths; nil for none. With
+	// QueryDivides scores are divided by it.
+	QueryScale        *onnx.Value
+	QueryDivides      bool
 	Y                 *onnx.Value
 	Heads, KeyHeads   int64
 	Width, ValueWidth int64 // of a head's keys and values
@@ -64,14 +70,11 @@ type block struct {
 	scale    float64 // of the scores that the first product gives
 
 	keyValid   *onnx.Value   // what masks are computed from
-	offset     int64         // to 1, of what stands for keys that exist in it
+	hides      bool          // truth values that masks hold hide keys
 	otherData  bool          // they are computed from other things
-	numbers    []number      // in the nodes that compute them
-	tables     []*onnx.Value // that hold a number for each query and key
 	bounded    bool          // they are computed from tables
 	masksGiven bool          // the op gets what masks hold, and does not follow from positions
-	windowBy   *onnx.Value   // the number that the window's size follows from, where no lengths beyond it are tried
-	replaced   values        // what stands for numbers of the graph
+	unproved   error         // why masks are not known to follow from positions
 	biases     []*onnx.Value // masks that hold more than what is seen
 	sink       *reference.Tensor
 	sinks      []float64 // of each head, nil for none
@@ -79,6 +82,8 @@ type block struct {
 	weighs     bool      // the weights are a softmax of the scores
 
 	hasNumbers bool // findBiases found masks that hold more than what is seen
+	proof      *prover
+	fixed      map[*onnx.Value]bool // memo of isFixed
 }
 
 // way selects one of the readings that a block may have.
@@ -149,7 +154,8 @@ func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site 
 
 func (b *block) read() *reason.Reason {
 	b.site = &Site{Anchor: b.anchor, queriesAt: b.queriesAt}
-	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
+	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.checkSteps,
+		b.readMask} {
 		if why := step(); why != nil {
 			return why
 		}
@@ -160,7 +166,7 @@ func (b *block) read() *reason.Reason {
 			return b.other(b.anchor, "it computes something else at other lengths")
 		}
 	}
-	b.site.BiasAxes = b.scoreAxes
+	b.site.BiasAxes, b.site.BiasParts = b.scoreAxes, b.headParts
 	return nil
 }
 
@@ -377,7 +383,15 @@ func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results
 			!b.castable(operand{value: s.K, cache: v.cache}, made) {
 			continue
 		}
-		got, err := b.lab.run(n, b.withoutMask(n, env), y.value)
+		env := b.withoutMask(n, env)
+		for _, j := range b.joins {
+			one, ok := b.constant(j.factor, n, 1)
+			if !ok {
+				return nil
+			}
+			env[j.factor] = one
+		}
+		got, err := b.lab.run(n, env, y.value)
 		if err != nil || len(got[0].F) != len(want.data) {
 			continue
 		}
@@ -424,18 +438,24 @@ var resultAxes = []Axes{"bs nh", "sb nh", "b n h s"}
 func (b *block) results() []operand {
 	kinds := append(slices.Clone(operandAxes), resultAxes)
 	lists := make([][]operand, len(kinds))
-	v := b.sum.Outputs[0]
+	v, joins := b.sum.Outputs[0], 0
 	for range maxChain {
 		for i, kind := range kinds {
 			var list []operand
 			for _, a := range kind {
 				list = append(list, b.as(v, a, []int{b.heads}, func(n lengths) int64 { return n.queries }, nil)...)
 			}
-			lists[i] = append(list, lists[i]...)
+			if joins == len(b.joins) {
+				lists[i] = append(list, lists[i]...)
+			}
 		}
 		next := soleReader(b.g, v)
-		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil ||
-			handed(b.g, next) != v {
+		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil {
+			break
+		}
+		if b.joinOf(next) != nil {
+			joins++
+		} else if handed(b.g, next) != v {
 			break
 		}
 		v = next.Outputs[0]
@@ -471,6 +491,14 @@ func handed(g *match.View, n *onnx.Node) *onnx.Value {
 	return n.Input(2)
 }
 
+// handed is the value whose rows a node behind the second product hands on.
+func (r *region) handed(g *match.View, n *onnx.Node) *onnx.Value {
+	if j := r.joinOf(n); j != nil {
+		return j.rows
+	}
+	return handed(g, n)
+}
+
 // nodesOf lists the nodes that make the results of a site from its operands. Those of the masks, which other blocks
 // share, are not among them.
 func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
@@ -493,6 +521,6 @@ func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
 	add(r.product.Inputs[s.queriesAt], s.Q, operand)
 	add(r.product.Inputs[1-s.queriesAt], s.K, operand)
 	add(r.sum.Inputs[r.operand], s.V, operand)
-	add(s.Y, r.sum.Outputs[0], func(n *onnx.Node) *onnx.Value { return handed(g, n) })
+	add(s.Y, r.sum.Outputs[0], func(n *onnx.Node) *onnx.Value { return r.handed(g, n) })
 	return nodes
 }

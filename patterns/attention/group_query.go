@@ -82,7 +82,7 @@ func (b *block) groupAttributes() *reason.Reason {
 		PastValue: n.Input(groupPast + 1), PresentKey: n.OutputValue(1), PresentValue: n.OutputValue(2),
 		OnTheRight: true}
 	if n.AttrInt("smooth_softmax", 0) > 0 && s.Sink == nil {
-		s.SinkIs = new(float64)
+		s.SinkIs = make([]float64, s.Heads)
 	}
 	if v := n.Input(groupBias); v != nil {
 		s.Bias = []*onnx.Value{v}

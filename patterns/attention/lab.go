@@ -2,6 +2,7 @@ package attention
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -85,40 +86,64 @@ func (l *lab) batchUnit() int64 {
 }
 
 // terms are what dimensions are made of: a number times one of these.
-var terms = []func(lengths) int64{
-	func(lengths) int64 { return 1 },
-	func(n lengths) int64 { return n.batch },
-	func(n lengths) int64 { return n.queries },
-	func(n lengths) int64 { return n.past },
-	lengths.keys,
-	func(n lengths) int64 { return n.batch * n.queries },
-	func(n lengths) int64 { return n.batch * n.keys() },
-	func(n lengths) int64 { return n.queries * n.keys() },
+var terms = []struct {
+	of  func(lengths) int64
+	sum func(batch, queries, past *formula.Sum) *formula.Sum
+}{
+	{func(lengths) int64 { return 1 }, func(_, _, _ *formula.Sum) *formula.Sum { return formula.Number(1) }},
+	{func(n lengths) int64 { return n.batch }, func(b, _, _ *formula.Sum) *formula.Sum { return b }},
+	{func(n lengths) int64 { return n.queries }, func(_, s, _ *formula.Sum) *formula.Sum { return s }},
+	{func(n lengths) int64 { return n.past }, func(_, _, p *formula.Sum) *formula.Sum { return p }},
+	{lengths.keys, func(_, s, p *formula.Sum) *formula.Sum { return s.Plus(p) }},
+	{func(n lengths) int64 { return n.batch * n.queries },
+		func(b, s, _ *formula.Sum) *formula.Sum { return formula.Product(b, s) }},
+	{func(n lengths) int64 { return n.batch * n.keys() },
+		func(b, s, p *formula.Sum) *formula.Sum { return formula.Product(b, s.Plus(p)) }},
+	{func(n lengths) int64 { return n.queries * n.keys() },
+		func(_, s, p *formula.Sum) *formula.Sum { return formula.Product(s, s.Plus(p)) }},
+	{func(n lengths) int64 { return n.batch * n.queries * n.keys() },
+		func(b, s, p *formula.Sum) *formula.Sum { return formula.Product(formula.Product(b, s), s.Plus(p)) }},
 }
 
-// size returns a dimension at the lengths; ok is false where the worlds do not tell what it is made of.
-func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
-	for _, term := range terms {
-		if k, ok := l.factor(dim, term); ok {
-			return k * term(n), true
+// dimension is what a dimension is made of: factor times a term, over a divisor, and more.
+type dimension struct {
+	factor, divisor, more int64
+	term                  int
+}
+
+// read finds what a dimension is made of by its numbers in the worlds; ok is false where they do not tell.
+func (l *lab) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
+	for i, term := range terms {
+		if k, ok := l.factor(dim, term.of); ok {
+			return dimension{factor: k, divisor: 1, term: i}, true
 		}
 	}
 	if unit := l.batchUnit(); unit > 1 {
 		if k, ok := l.factor(dim, func(n lengths) int64 { return n.batch / unit }); ok {
-			return k * n.batch / unit, true
+			return dimension{factor: k, divisor: unit, term: 1}, true
 		}
 	}
-	for _, term := range terms[2:5] { // a length and a number, such as that of a column for a sink
-		more := dim[0] - term(l.worlds[0])
-		same := more > 0
+	for i, term := range terms[2:5] { // a length and a number, such as that of a column for a sink
+		more := dim[0] - term.of(l.worlds[0])
+		same := dim[0] >= 0
 		for w := range infer.Worlds {
-			same = same && dim[w]-term(l.worlds[w]) == more
+			same = same && dim[w]-term.of(l.worlds[w]) == more
 		}
 		if same {
-			return term(n) + more, true
+			return dimension{factor: 1, divisor: 1, more: more, term: 2 + i}, true
 		}
 	}
-	return 0, false
+	return dimension{}, false
+}
+
+// size returns a dimension at the lengths; ok is false where the worlds do not tell what it is made of.
+func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
+	d, ok := l.read(dim)
+	if !ok {
+		return 0, false
+	}
+	size = d.factor*terms[d.term].of(n)/d.divisor + d.more
+	return size, size >= 0
 }
 
 func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64, ok bool) {

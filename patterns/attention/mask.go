@@ -102,15 +102,12 @@ func (b *block) isPerKey(v *onnx.Value) bool {
 	return true
 }
 
-// valid makes the tensor that says which keys exist: 1 or another number for those that do, and 0.
+// valid makes the tensor that says which keys exist: 1 for those that do, and 0, or the other way round.
 func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) bool) *reference.Tensor {
 	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: []int{int(n.batch), int(n.keys())}}
 	for i := range n.batch {
 		for j := range n.keys() {
-			x := 1 + b.offset
-			if padding != nil && padding(i, j) {
-				x = 0
-			}
+			x := boolToInt((padding == nil || !padding(i, j)) != b.site.KeyHides)
 			if t.IsFloat() {
 				t.F = append(t.F, float64(x))
 			} else {
@@ -123,10 +120,7 @@ func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) b
 
 // masks computes what lies between the products from masks and shapes.
 func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, error) {
-	env := maps.Clone(b.replaced)
-	if env == nil {
-		env = values{}
-	}
+	env := values{}
 	if b.keyValid != nil {
 		env[b.keyValid] = b.valid(b.keyValid, n, padding)
 	}
@@ -136,6 +130,14 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 	var sides []*onnx.Value
 	for _, v := range b.sides {
 		isBias := slices.Contains(b.biases, v)
+		if v == b.site.QueryScale {
+			one, ok := b.constant(v, n, 1)
+			if !ok {
+				return nil, b.unknown("the shape of the scale")
+			}
+			env[v] = one
+			continue
+		}
 		if v.Constant() != nil && !isBias {
 			continue
 		}
@@ -164,10 +166,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 // open returns values with masks that let everything through in the place of those that there are.
 func (b *block) open(n lengths, env values) (values, error) {
 	opened := maps.Clone(env)
-	for _, v := range b.sides {
-		if v.Constant() != nil || b.perHead(v) != nil || !b.g.IsData(v) {
-			continue
-		}
+	for _, v := range b.masksOf() {
 		shape, ok := b.lab.shape(v, n)
 		if !ok {
 			return nil, b.unknown("the shape of the mask")
@@ -184,7 +183,7 @@ func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
 	if t.IsFloat() {
 		t.F = make([]float64, n)
 	} else {
-		t.I = slices.Repeat([]int64{1}, n)
+		t.I = slices.Repeat([]int64{boolToInt(!b.hides)}, n)
 	}
 	return t
 }
@@ -211,7 +210,7 @@ func paddings(n lengths) []func(batch, key int64) bool {
 	}
 }
 
-// examples are the lengths at which a hypothesis about the mask must hold, those beyond its numbers included.
+// examples are the lengths at which a hypothesis about the mask is tried.
 func (b *block) examples() []example {
 	var list []example
 	add := func(n lengths, all bool) {
@@ -228,11 +227,6 @@ func (b *block) examples() []example {
 	for _, n := range []lengths{{3, 1, 0}, {3, 2, 0}, {3, 7, 0}, {3, 13, 0}, {3, 21, 0},
 		{3, 1, 5}, {3, 7, 1}, {3, 2, 12}, {3, 13, 5}, {3, 21, 12}} {
 		add(n, n.queries+n.past < 16)
-	}
-	for _, c := range b.numbers {
-		if n, ok := b.beyond(c.size); ok {
-			add(n, false)
-		}
 	}
 	return list
 }
@@ -262,54 +256,18 @@ func (b *block) readMask() *reason.Reason {
 	if b.otherData {
 		return b.readBias()
 	}
-	h := hypothesis{keyValid: b.keyValid != nil}
-	b.numbers, b.tables = b.findNumbers(nil, slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool {
-		return slices.Contains(b.biases, v)
-	})...)
-	examples := b.examples()
-	for i, p := range examples {
-		if b.tooMany(p.lengths) {
-			if b.readBias() != nil {
-				return b.tooManyScores() // what it does at such lengths is not known
-			}
-			return nil
-		}
-		env, err := b.masks(p.lengths, p.padding)
-		var weights []float64
-		if err == nil {
-			weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
-		}
-		if err != nil {
-			if b.bounded && i > 0 { // a table ends before
-				continue
-			}
-			return b.other(b.anchor, "the mask cannot be computed: %w", err)
-		}
-		if p.padding == nil && p.keys() > 1 {
-			b.suppose(&h, p, weights)
-		}
-		examples[i].weights = weights
+	h, err := b.hypothesis()
+	for other := (*maskError)(nil); errors.As(err, &other) && b.isAdded(other.mask); {
+		b.biases = append(b.biases, other.mask) // its numbers are added as they are, and the rest may be a mask
+		h, err = b.hypothesis()
 	}
-	for _, c := range b.numbers {
-		if _, ok := b.beyond(c.size); !ok {
-			b.supposeFar(&h, c)
+	if err != nil {
+		b.unproved = err
+		why := b.readBias()
+		if r := reason.As(err); why != nil && r != nil { // what it is at such lengths is not known
+			return r
 		}
-	}
-	for _, v := range b.tables {
-		if n := windowOf(v); h.causal && h.window == 0 && n > 0 {
-			h.window = n
-		}
-	}
-	for _, p := range examples {
-		if p.weights == nil {
-			continue
-		}
-		if why := b.holds(h, p); why != nil {
-			return b.readBias()
-		}
-	}
-	if h.keyValid && !isGiven(b.keyValid) && !b.holdsForOthers(h) {
-		return b.readBias()
+		return why
 	}
 	s.Causal, s.Window = h.causal, h.window
 	if h.keyValid {
@@ -329,9 +287,55 @@ func (b *block) readMask() *reason.Reason {
 	return why
 }
 
+// hypothesis finds what masks let queries see by their positions and by padding. The error says why they do not, or are
+// not known to do so at all lengths.
+func (b *block) hypothesis() (hypothesis, error) {
+	h := hypothesis{keyValid: b.keyValid != nil}
+	examples := b.examples()
+	for i, p := range examples {
+		if b.tooMany(p.lengths) {
+			return h, b.tooManyScores()
+		}
+		env, err := b.masks(p.lengths, p.padding)
+		var weights []float64
+		if err == nil {
+			weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
+		}
+		if err != nil {
+			if b.bounded && i > 0 { // a table ends before
+				continue
+			}
+			return h, fmt.Errorf("the mask cannot be computed: %w", err)
+		}
+		if p.padding == nil && p.keys() > 1 {
+			b.suppose(&h, p, weights)
+		}
+		examples[i].weights = weights
+	}
+	seen := newWitnesses(b.masksOf())
+	if err := seen.gather(b, h, examples); err != nil {
+		return h, err
+	}
+	if err := b.supposeFar(&h, seen); err != nil {
+		return h, err
+	}
+	for _, p := range examples {
+		if p.weights == nil {
+			continue
+		}
+		if err := b.holds(h, p); err != nil {
+			return h, err
+		}
+	}
+	if err := b.prove(h, seen); err != nil {
+		return h, err
+	}
+	return h, b.pointwise(seen)
+}
+
 // guarded reports whether something is put in the place of rows of the result, by another mask than that of the scores.
 func (b *block) guarded() bool {
-	for v := b.site.Y; v != b.sum.Outputs[0]; v = handed(b.g, v.Producer) {
+	for v := b.site.Y; v != b.sum.Outputs[0]; v = b.handed(b.g, v.Producer) {
 		if v.Producer.Is("Where") {
 			return true
 		}
@@ -344,24 +348,6 @@ func (b *block) guarded() bool {
 func isGiven(v *onnx.Value) bool {
 	_, declared := v.Type() // inputs of functions are not
 	return v.Producer == nil && v.IsInput && declared
-}
-
-// holdsForOthers reports whether a hypothesis holds for masks with other numbers than 1 for keys that exist.
-func (b *block) holdsForOthers(h hypothesis) bool {
-	defer func() { b.offset = 0 }()
-	for _, b.offset = range []int64{1, -2} {
-		for _, p := range b.examples()[:3] {
-			env, err := b.masks(p.lengths, p.padding)
-			if err != nil {
-				return false
-			}
-			p.weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
-			if err != nil || b.holds(h, p) != nil {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // suppose reads the last query, which sees no later key, and the first one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -107,7 +108,7 @@ func movedFrom(g *match.View, n *onnx.Node) *onnx.Value {
 			return nil
 		}
 	}
-	if n.Is("Slice") && mayCut(g, n) {
+	if moving[n.OpType] && !formula.For(g).Moves(n) { // a Slice that cuts at some lengths alone, say
 		return nil
 	}
 	return n.Input(at)
@@ -115,47 +116,16 @@ func movedFrom(g *match.View, n *onnx.Node) *onnx.Value {
 
 // isUniform reports whether all elements of a value are one number, whatever the lengths.
 func isUniform(g *match.View, v *onnx.Value) bool {
-	t, ok := g.Facts.Constant(v)
-	if c := v.Constant(); c != nil && !ok {
-		if c.Len() > maxProbed {
-			return false
-		}
-		var err error
-		t, err = reference.FromONNX(c)
-		ok = err == nil
+	c := v.Constant()
+	if c == nil {
+		return formula.For(g).IsNumber(v)
 	}
-	return ok && !slices.ContainsFunc(t.F, func(x float64) bool { return x != t.F[0] }) &&
+	if c.Len() > maxProbed {
+		return false
+	}
+	t, err := reference.FromONNX(c)
+	return err == nil && !slices.ContainsFunc(t.F, func(x float64) bool { return x != t.F[0] }) &&
 		!slices.ContainsFunc(t.I, func(x int64) bool { return x != t.I[0] })
-}
-
-// mayCut reports whether a Slice leaves elements of a dimension out that lengths are, or would at greater ones.
-func mayCut(g *match.View, n *onnx.Node) bool {
-	rank, ok := g.Facts.Rank(n.Input(0))
-	if !ok {
-		return true
-	}
-	bounds := func(input int) []int64 {
-		if t, ok := g.Facts.Constant(n.Input(input)); n.Input(input) != nil && ok {
-			return t.I
-		}
-		return nil
-	}
-	axes := bounds(3)
-	for _, list := range [][]int64{bounds(1), bounds(2)} {
-		for i, x := range list {
-			axis := int64(i)
-			if i < len(axes) {
-				axis = axes[i]
-			}
-			if axis < 0 {
-				axis += int64(rank)
-			}
-			if _, fixed := g.Facts.Dim(n.Input(0), int(axis)); !fixed && x != 0 && max(x, -x) <= maxLength {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // appends reports whether the node puts new keys or values behind those of a cache: [batch, heads, length, width].

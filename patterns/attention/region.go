@@ -20,6 +20,28 @@ type region struct {
 	sum     *onnx.Node    // the second product
 	operand int           // of the second product: the values
 	op      *wholeOp      // one node is all of it; nil: it is not
+	joins   []join        // behind the second product
+
+	made   map[*onnx.Node]bool // that were visited
+	others bool                // as of backward
+}
+
+// join is a node behind the second product that multiplies rows with what is computed from their scores, such as the
+// reciprocal of the sum of their exponentials, or divides them by it.
+type join struct {
+	node   *onnx.Node
+	rows   *onnx.Value
+	factor *onnx.Value
+}
+
+// joinOf returns the join that a node is, nil for another node.
+func (r *region) joinOf(n *onnx.Node) *join {
+	for i := range r.joins {
+		if r.joins[i].node == n {
+			return &r.joins[i]
+		}
+	}
+	return nil
 }
 
 // maxRegion bounds the nodes between the products.
@@ -83,6 +105,7 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 		if !r.backward(g, d, false) && !r.backward(g, d, true) {
 			return nil, nil
 		}
+		r.findJoins(g, d)
 		a, b := r.product.Inputs[0], r.product.Inputs[1]
 		if !g.IsData(a) || !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
 			return nil, nil
@@ -103,33 +126,50 @@ type secondProduct struct {
 	operand int
 }
 
-// forward finds the products that the anchor's result ends in.
+// forward finds the products that the anchor's result ends in. What is behind one of them is not followed.
 func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
-	seen := map[*onnx.Value]bool{}
+	seen, behind := map[*onnx.Value]bool{from: true}, map[*onnx.Value]bool{}
+	visited := map[*onnx.Node]bool{}
 	var products []*onnx.Node
-	for queue := []*onnx.Value{from}; len(queue) > 0; queue = queue[1:] {
-		v := queue[0]
-		if seen[v] {
-			continue
+	reads := func(n *onnx.Node, set map[*onnx.Value]bool) bool {
+		return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return set[v] })
+	}
+	next := readersOf(g, from)
+	for len(next) > 0 {
+		i := 0 // the first one in the graph: what it reads is known
+		for k, n := range next {
+			if g.Position(n) < g.Position(next[i]) {
+				i = k
+			}
 		}
-		seen[v] = true
-		for _, n := range g.Readers(v) {
-			switch {
-			case n.Is("Shape"):
-			case isProduct(n):
-				if !slices.Contains(products, n) {
-					products = append(products, n)
+		n := next[i]
+		next = slices.Delete(next, i, i+1)
+		switch {
+		case visited[n] || n.Is("Shape") || reads(n, behind):
+		case isProduct(n):
+			if !slices.Contains(products, n) {
+				products = append(products, n)
+			}
+			v := n.Outputs[0]
+			for range maxChain {
+				behind[v] = true
+				reader := soleReader(g, v)
+				if reader == nil || v.IsOutput() || result(reader) == nil {
+					break
 				}
-			case len(seen) > maxRegion || n.IsProduct() || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
-				return nil
-			default:
-				for _, out := range n.Outputs {
-					if out != nil {
-						queue = append(queue, out)
-					}
+				v = reader.Outputs[0]
+			}
+		case len(seen) > maxRegion || n.IsProduct() || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
+			return nil
+		default:
+			for _, out := range n.Outputs {
+				if out != nil {
+					seen[out] = true
+					next = append(next, readersOf(g, out)...)
 				}
 			}
 		}
+		visited[n] = true
 	}
 	for _, n := range products {
 		if seen[n.Inputs[0]] == seen[n.Inputs[1]] {
@@ -144,65 +184,98 @@ func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	return sums
 }
 
+// readersOf are the nodes of the graph that read a value.
+func readersOf(g *match.View, v *onnx.Value) []*onnx.Node {
+	return slices.DeleteFunc(slices.Clone(g.Readers(v)), func(n *onnx.Node) bool { return n.Graph != g.Graph })
+}
+
 // backward finds the product that the weights are computed from, and gathers what lies between. Where others may be
 // added to its result, as attention by relative positions has them, the first one is it that the rest is added to.
 func (r *region) backward(g *match.View, d dense, others bool) bool {
 	r.product, r.scores, r.nodes, r.sides = nil, nil, nil, nil
-	made := map[*onnx.Node]bool{}
+	r.made, r.others = map[*onnx.Node]bool{}, others
+	return r.visit(d, r.weights) && r.product != nil && r.made[r.anchor]
+}
+
+// visit gathers what a value is computed from, up to the first product.
+func (r *region) visit(d dense, v *onnx.Value) bool {
 	side := func(v *onnx.Value) bool {
 		if !slices.Contains(r.sides, v) {
 			r.sides = append(r.sides, v)
 		}
 		return true
 	}
-	var visit func(v *onnx.Value) bool
-	visit = func(v *onnx.Value) bool {
-		n := v.Producer
-		switch {
-		case !d[v]:
-			return side(v)
-		case n == nil || len(made) > maxRegion || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
-			return false
-		case isProduct(n):
-			if r.product != nil && r.product != n {
-				return false
-			}
-			r.product, r.scores = n, v
-			return true
-		case n.IsProduct():
-			return false
-		case made[n]:
-			return true
-		}
-		made[n] = true
-		if others && r.product == nil && n.Is("Add") && d[n.Inputs[0]] && d[n.Inputs[1]] {
-			nodes, sides := slices.Clone(r.nodes), slices.Clone(r.sides)
-			was := maps.Clone(made)
-			for i, in := range n.Inputs {
-				if visit(in) && r.product != nil {
-					r.nodes = append(r.nodes, n)
-					return side(n.Inputs[1-i])
-				}
-				r.product, r.scores, r.nodes, r.sides, made = nil, nil, nodes, sides, was
-			}
+	n := v.Producer
+	switch {
+	case !d[v]:
+		return side(v)
+	case n == nil || len(r.made) > maxRegion || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
+		return false
+	case isProduct(n):
+		if r.product != nil && r.product != n {
 			return false
 		}
-		for _, in := range n.Inputs {
-			if in != nil && !visit(in) {
-				return false
-			}
-		}
-		r.nodes = append(r.nodes, n)
+		r.product, r.scores = n, v
+		return true
+	case n.IsProduct():
+		return false
+	case r.made[n]:
 		return true
 	}
-	return visit(r.weights) && r.product != nil && made[r.anchor]
+	r.made[n] = true
+	if r.others && r.product == nil && n.Is("Add") && d[n.Inputs[0]] && d[n.Inputs[1]] {
+		nodes, sides := slices.Clone(r.nodes), slices.Clone(r.sides)
+		was := maps.Clone(r.made)
+		for i, in := range n.Inputs {
+			if r.visit(d, in) && r.product != nil {
+				r.nodes = append(r.nodes, n)
+				return side(n.Inputs[1-i])
+			}
+			r.product, r.scores, r.nodes, r.sides, r.made = nil, nil, nodes, sides, was
+		}
+		return false
+	}
+	for _, in := range n.Inputs {
+		if in != nil && !r.visit(d, in) {
+			return false
+		}
+	}
+	r.nodes = append(r.nodes, n)
+	return true
+}
+
+// findJoins finds the nodes behind the second product that multiply its rows with what is computed from the scores.
+func (r *region) findJoins(g *match.View, d dense) {
+	v := r.sum.Outputs[0]
+	for range maxChain {
+		n := soleReader(g, v)
+		if n == nil || v.IsOutput() || !onnx.IsStandardDomain(n.Domain) || result(n) == nil {
+			return
+		}
+		if handed(g, n) != v {
+			if !n.Is("Mul") && !(n.Is("Div") && n.Input(0) == v) || len(n.Inputs) != 2 {
+				return
+			}
+			factor := n.Inputs[0]
+			if factor == v {
+				factor = n.Inputs[1]
+			}
+			nodes, sides, made := slices.Clone(r.nodes), slices.Clone(r.sides), maps.Clone(r.made)
+			if !d[factor] || !r.visit(d, factor) || len(r.nodes) == len(nodes) {
+				r.nodes, r.sides, r.made = nodes, sides, made
+				return
+			}
+			r.joins = append(r.joins, join{n, v, factor})
+		}
+		v = n.Outputs[0]
+	}
 }
 
 // closed returns a reason where another node reads what lies between the products; those of others may.
 func (r *region) closed(g *match.View, others []*region) *reason.Reason {
 	inside := func(n *onnx.Node) bool {
 		return n.Is("Shape") || slices.ContainsFunc(others, func(o *region) bool {
-			return n == o.sum || slices.Contains(o.nodes, n)
+			return n == o.sum || slices.Contains(o.nodes, n) || o.joinOf(n) != nil
 		}) ||
 			!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && g.IsNeeded(v) })
 	}

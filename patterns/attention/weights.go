@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -26,30 +27,191 @@ func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) 
 	if err != nil {
 		return nil, err
 	}
-	return arranged(out[0].F, b.weightAxes[0], scores, b.sizes(n)), nil
+	weights := arranged(out[0].F, b.weightAxes[0], scores, b.sizes(n))
+	if len(b.joins) > 0 {
+		factors, err := b.rowFactors(n, given)
+		if err != nil {
+			return nil, err
+		}
+		keys := int(n.keys())
+		weights = slices.Clone(weights)
+		for i := range weights {
+			weights[i] *= factors[i/keys]
+		}
+	}
+	return weights, nil
+}
+
+// rowFactors are what the rows of the second product are multiplied with behind it.
+func (b *block) rowFactors(n lengths, given values) ([]float64, error) {
+	given = maps.Clone(given)
+	one, ok := b.constant(b.sum.Outputs[0], n, 1)
+	if !ok {
+		return nil, b.unknown("the shape of the result")
+	}
+	given[b.sum.Outputs[0]] = one
+	out, err := b.lab.run(n, b.withoutMask(n, given), b.site.Y)
+	if err != nil {
+		return nil, err
+	}
+	y := &tensor{batch: int(n.batch), heads: b.heads, rows: int(n.queries), width: int(b.site.ValueWidth)}
+	y.from(b.site.YAxes, out[0].F)
+	factors := make([]float64, b.rowsOf(n))
+	for i := range factors {
+		factors[i] = y.data[i*y.width]
+	}
+	return factors, nil
 }
 
 // rowsOf returns the number of rows of scores.
 func (b *block) rowsOf(n lengths) int { return int(n.batch) * b.heads * int(n.queries) }
 
-// readWeights finds what the weights are of the scores: the scale, the cap, and what a sink takes away.
+// readWeights finds what the weights are of the scores: the scale, the cap, and what a sink takes away. A scale that
+// depends on lengths or positions is left to the queries.
 func (b *block) readWeights() *reason.Reason {
+	for _, v := range b.sides {
+		if !b.isOfQueries(v) || b.isFixed(v) {
+			continue
+		}
+		biases := b.biases
+		b.site.QueryScale = v
+		b.biases = slices.DeleteFunc(slices.Clone(biases), func(w *onnx.Value) bool { return v == w })
+		if b.readWeightsOf() == nil && b.scalesQueries() {
+			return nil
+		}
+		b.site.QueryScale, b.biases = nil, biases
+	}
+	return b.readWeightsOf()
+}
+
+// isOfQueries reports whether a value of floats has no numbers for each key.
+func (b *block) isOfQueries(v *onnx.Value) bool {
+	rank, ok := b.g.Facts.Rank(v)
+	if !ok || !b.g.Facts.DataType(v).IsFloat() || denseValues(b.g)[v] {
+		return false
+	}
+	fields := b.fields(rank)
+	for axis := range rank {
+		i := axis + len(fields) - rank
+		if d, known := b.g.Facts.Dim(v, axis); !(known && d == 1) && (i < 0 || strings.Contains(fields[i], "l")) {
+			return false
+		}
+	}
+	return true
+}
+
+// scalesQueries reports whether scores are multiplied with the scale of the queries, or divided by it.
+func (b *block) scalesQueries() bool {
+	n, s := b.few(), b.site
+	t, ok := b.tensorOf(s.QueryScale, n, 91)
+	env, err := b.masks(n, nil)
+	if !ok || err != nil || !b.isOnScores(t.Shape, n) {
+		return false
+	}
+	for i, x := range t.F {
+		t.F[i] = 0.5 + math.Abs(x)
+	}
+	env[s.QueryScale] = t
+	keys := int(n.keys())
+	list := random(b.rowsOf(n)*keys, 93)
+	p, err := b.weigh(n, list, env)
+	if err != nil {
+		return false
+	}
+	places := b.places(n)
+	is := func(divides bool) bool {
+		for row := range b.rowsOf(n) {
+			first := -1
+			for i := row * keys; i < (row+1)*keys; i++ {
+				if p[i] == 0 {
+					continue
+				}
+				if first < 0 {
+					first = i
+				}
+				factor := t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])]
+				if divides {
+					factor = 1 / factor
+				}
+				if b.headScale != nil {
+					factor *= b.headScale[row/int(n.queries)%b.heads]
+				}
+				logit := func(i int) float64 {
+					x := list[i] * factor * s.Scale / b.scale
+					if s.Softcap > 0 {
+						x = s.Softcap * math.Tanh(x/s.Softcap)
+					}
+					return x
+				}
+				got, want := math.Log(p[i])-math.Log(p[first]), logit(i)-logit(first)
+				if !(math.Abs(got-want) < 1e-5) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	s.QueryDivides = !is(false)
+	return !s.QueryDivides || is(true)
+}
+
+// readWeightsOf is readWeights with a scale of the queries that is known. The last query must see the last two keys:
+// where masks hide them, others are put in their place.
+func (b *block) readWeightsOf() *reason.Reason {
 	n := b.few()
+	b.findHiding(n)
 	env, err := b.masks(n, nil)
 	if err != nil {
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
 	}
-	if why := b.readSink(n, env); why != nil {
-		return why
-	}
-	why := b.readScale(n, env)
-	if why != nil { // perhaps the last query does not see the last keys
-		if env, err = b.open(n, env); err == nil {
-			why = b.readScale(n, env)
+	read := func(env values) *reason.Reason {
+		if why := b.readSink(n, env); why != nil {
+			return why
 		}
+		return b.readScale(n, env)
+	}
+	why := read(env)
+	for _, hides := range []bool{false, true} {
+		if why == nil {
+			break
+		}
+		was := b.hides
+		if b.hides = hides; b.opened(n, env, read) != nil {
+			b.hides = was
+			continue
+		}
+		why = nil
 	}
 	b.weighs = why == nil
 	return why
+}
+
+// opened reads with masks that let everything through.
+func (b *block) opened(n lengths, env values, read func(values) *reason.Reason) *reason.Reason {
+	open, err := b.open(n, env)
+	if err != nil {
+		return b.other(b.anchor, "the mask cannot be computed: %w", err)
+	}
+	return read(open)
+}
+
+// findHiding finds out whether the tensor that masks are computed from holds 1 for keys that exist, or for those that
+// do not: a query that sees all keys has weights.
+func (b *block) findHiding(n lengths) {
+	if b.keyValid == nil {
+		return
+	}
+	for _, b.site.KeyHides = range []bool{false, true} {
+		env, err := b.masks(n, nil)
+		if err != nil {
+			continue
+		}
+		p, err := b.weigh(n, make([]float64, b.rowsOf(n)*int(n.keys())), env)
+		if err == nil && !slices.ContainsFunc(p, math.IsNaN) && slices.Max(p[len(p)-int(n.keys()):]) > 0 {
+			return
+		}
+	}
+	b.site.KeyHides = false
 }
 
 // readScale finds the scale and the cap, with masks that let the last query see the last two keys.
@@ -125,7 +287,8 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 			return b.other(b.anchor, "the weights are no softmax of the scores times a number")
 		}
 	}
-	for _, base := range []float64{-farScore, farScore} { // equal scores change nothing, unless they are clipped
+	far := b.farScore()
+	for _, base := range []float64{-far, -1e3, 1e3, far} { // equal scores change nothing, unless they are clipped
 		for i := range equal {
 			equal[i] = base * unit
 		}
@@ -144,14 +307,11 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	return nil
 }
 
-// farScore is less than where scores of float16 may be clipped for its sake.
-const farScore = 3e4
-
 // findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the
 // ratios. They are divided by it from there on.
 func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bool {
 	for _, v := range b.sides {
-		if v == b.site.Sink || !b.follows(nil, v) {
+		if v == b.site.Sink || !b.isFixed(v) {
 			continue
 		}
 		t, err := b.lab.run(n, nil, v)
@@ -230,16 +390,23 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 	if env, err := b.masks(more, nil); err == nil {
 		again, ok = shares(more, env)
 	}
-	is := have[0] // the same for all heads, however many keys there are
-	for h := range have {
-		ok = ok && math.Abs(have[h]-is) < 1e-6*max(1, is) && math.Abs(again[h]-is) < 1e-6*max(1, is)
+	none, all := 0, true     // of the heads have no sink
+	for h, x := range have { // however many keys there are
+		ok = ok && math.Abs(again[h]-x) < 1e-6*max(1, x)
+		if math.Abs(x) < 1e-6 {
+			none++
+		}
+		all = all && x > 1e-6
 	}
 	switch {
-	case !ok || is < -1e-6:
+	case !ok || none < len(have) && !all:
 		return b.other(b.anchor, "the weights of a query do not add up to 1")
-	case is > 1e-6:
-		x := math.Log(is)
-		b.site.SinkIs, b.sinks = &x, slices.Repeat([]float64{x}, b.heads)
+	case all:
+		b.sinks = make([]float64, len(have))
+		for h, x := range have {
+			b.sinks[h] = math.Log(x)
+		}
+		b.site.SinkIs = b.sinks
 	}
 	return nil
 }

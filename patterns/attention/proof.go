@@ -1,0 +1,547 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/formula"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// A run shows what masks are at the lengths of the run. What they are at all lengths is proved: package formula reads
+// their elements as formulas of the batch, the query, the key and the sizes. In each case that such a formula has, the
+// masks of a score are some numbers. If these numbers are those of a key that is seen, in the runs, the key must be one
+// that is seen, and hidden otherwise.
+
+// prover reads the masks of a block as formulas.
+type prover struct {
+	*formula.Reader
+	b                    *block
+	batch, queries, past *formula.Sum
+	at                   map[rune]*formula.Expr // the place of a score, by the letters of its axes
+	query, key, row      *formula.Sum           // the same of the query, the key, and the batch
+	head                 int
+	valid                map[string]*formula.Var
+	others               map[[infer.Worlds]int64]*formula.Var // sizes that are none of the block's
+	limits               []formula.Limit                      // that tables set
+}
+
+// prover returns the prover of the block.
+func (b *block) prover() *prover {
+	if b.proof != nil {
+		return b.proof
+	}
+	p := &prover{Reader: formula.NewReader(b.g), b: b, valid: map[string]*formula.Var{},
+		others: map[[infer.Worlds]int64]*formula.Var{}}
+	b.proof = p
+	p.Size, p.Leaf, p.Limits = p.size, p.leaf, &p.limits
+	batch, queries, past := b.lab.open()
+	one := formula.Number(1)
+	size := func(open bool, name string, fixed int64) *formula.Sum {
+		if open {
+			return formula.Of(p.Natural(name))
+		}
+		return formula.Number(fixed)
+	}
+	world := b.lab.worlds[0]
+	p.batch, p.queries = size(batch, "batch", world.batch), size(queries, "queries", world.queries)
+	p.past = size(past, "past", world.past)
+	if past && !b.isLength(func(n lengths) int64 { return n.past }) {
+		p.past = formula.Of(p.Integer("past")) // queries and keys have lengths of their own
+	}
+	keys := p.queries.Plus(p.past)
+	for _, s := range []*formula.Sum{p.batch, p.queries, keys} {
+		p.AtLeast(s, one)
+	}
+	place := func(name string, size *formula.Sum) *formula.Sum {
+		if size.Equal(one) {
+			return formula.Number(0)
+		}
+		v := formula.Of(p.Natural(name))
+		p.AtLeast(size, v.Plus(one))
+		return v
+	}
+	p.row, p.query, p.key = place("b", p.batch), place("i", p.queries), place("j", keys)
+	p.at = map[rune]*formula.Expr{'b': p.Sum(p.row), 's': p.Sum(p.query), 'l': p.Sum(p.key),
+		'n': p.Sum(formula.Number(0))}
+	return p
+}
+
+// isLength reports whether a length is that of a dimension of an input of the graph.
+func (b *block) isLength(of func(lengths) int64) bool {
+	for _, v := range b.g.Graph.Inputs {
+		rank, _ := b.g.Facts.Rank(v)
+		for axis := range rank {
+			same := true
+			for w, n := range b.lab.worlds {
+				same = same && b.g.Facts.Size(v, w, axis) == of(n)
+			}
+			if same {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// size is a dimension of a value as a sum.
+func (p *prover) size(v *onnx.Value, axis int) *formula.Sum {
+	var dim [infer.Worlds]int64
+	for w := range dim {
+		if dim[w] = p.b.g.Facts.Size(v, w, axis); dim[w] < 0 {
+			return nil
+		}
+	}
+	d, ok := p.b.lab.read(dim)
+	if !ok || d.divisor != 1 {
+		if p.others[dim] == nil {
+			p.others[dim] = p.Natural(fmt.Sprintf("size %d", dim[0]))
+		}
+		return formula.Of(p.others[dim])
+	}
+	return terms[d.term].sum(p.batch, p.queries, p.past).Times(d.factor).Plus(formula.Number(d.more))
+}
+
+// leaf reads what masks are computed from.
+func (p *prover) leaf(v *onnx.Value) formula.LeafReader {
+	if v != p.b.keyValid {
+		return nil
+	}
+	return func(at []*formula.Sum) *formula.Var { return p.exists(at[0], at[1]) }
+}
+
+// exists is the element of the mask of padding that says whether a key exists.
+func (p *prover) exists(batch, key *formula.Sum) *formula.Var {
+	place := batch.Key() + "," + key.Key()
+	if p.valid[place] == nil {
+		name := fmt.Sprintf("%s[%s,%s]", p.b.keyValid.Name, batch, key)
+		p.valid[place] = p.Integer(name)
+		if isGiven(p.b.keyValid) {
+			p.valid[place] = p.Truth(name)
+		}
+	}
+	return p.valid[place]
+}
+
+// onScore reads the element of a tensor that stands at a score.
+func (p *prover) onScore(v *onnx.Value) (*formula.Expr, error) {
+	rank, ok := p.b.g.Facts.Rank(v)
+	if !ok {
+		return nil, &formula.UnknownError{Node: v.Producer, What: "the rank of the mask is not known"}
+	}
+	sizes := map[rune]*formula.Sum{'b': p.batch, 's': p.queries, 'l': p.queries.Plus(p.past),
+		'n': formula.Number(int64(p.b.heads))}
+	var to, at []*formula.Expr
+	for _, field := range p.b.fields(rank) {
+		d, place := formula.Number(1), formula.Number(0)
+		if k, ok := headPart(field); ok {
+			rest := int64(1)
+			for _, size := range p.b.headParts[k+1:] {
+				rest *= size
+			}
+			d = formula.Number(p.b.headParts[k])
+			place = formula.Number(int64(p.head) / rest % p.b.headParts[k])
+			field = ""
+		}
+		for _, letter := range field {
+			s, ok := p.at[letter].Sum()
+			if !ok {
+				return nil, &formula.UnknownError{Node: v.Producer, What: "its place is not known"}
+			}
+			place = formula.Product(place, sizes[letter]).Plus(s)
+			d = formula.Product(d, sizes[letter])
+		}
+		to, at = append(to, p.Sum(d)), append(at, p.Sum(place))
+	}
+	place, err := p.Place(v, to, at)
+	if err != nil {
+		return nil, err
+	}
+	return p.Element(v, place...), nil
+}
+
+// sees reports whether a query sees a key in a case, by a hypothesis.
+func (p *prover) sees(c *formula.Case, h hypothesis) (bool, error) {
+	ahead := p.key.Minus(p.query).Minus(p.past) // how far the key is behind the query
+	if h.causal {
+		if is, err := c.AtMostZero(ahead); err != nil || !is {
+			return false, err
+		}
+	}
+	if h.window > 0 {
+		if is, err := c.AtMostZero(formula.Number(1 - h.window).Minus(ahead)); err != nil || !is {
+			return false, err
+		}
+	}
+	if h.keyValid {
+		zero, err := c.IsZero(formula.Of(p.exists(p.row, p.key)))
+		return zero == p.b.site.KeyHides, err
+	}
+	return true, nil
+}
+
+// masksOf lists the values between the products that hold other numbers for other scores or lengths, but for those
+// that are given to the op. Integers make shapes.
+func (b *block) masksOf() (list []*onnx.Value) {
+	for _, v := range b.sides {
+		if t := b.g.Facts.DataType(v); t.IsInteger() {
+			continue
+		}
+		if !slices.Contains(b.biases, v) && v != b.site.Sink && v != b.site.QueryScale && !b.isFixed(v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// isFixed reports whether a value holds one number for each head, whatever the lengths are.
+func (b *block) isFixed(v *onnx.Value) bool {
+	if fixed, ok := b.fixed[v]; ok {
+		return fixed
+	}
+	if b.fixed == nil {
+		b.fixed = map[*onnx.Value]bool{}
+	}
+	b.fixed[v] = isUniform(b.g, v) || isConstant(b.g, v) && (b.isOfHeads(v) || b.perHead(v) != nil) ||
+		b.perHead(v) != nil
+	return b.fixed[v]
+}
+
+// isOfHeads reports whether a value that is broadcast to the scores has at most an element for each head.
+func (b *block) isOfHeads(v *onnx.Value) bool {
+	rank, ok := b.g.Facts.Rank(v)
+	fields := b.fields(rank)
+	for axis := range rank {
+		i := axis + len(fields) - rank
+		if d, known := b.g.Facts.Dim(v, axis); !(known && d == 1) && (i < 0 || !strings.HasPrefix(fields[i],
+			"n") || strings.ContainsAny(fields[i], "bsl")) {
+			return false
+		}
+	}
+	return ok
+}
+
+// isConstant reports whether a value is computed from constants alone.
+func isConstant(g *match.View, v *onnx.Value) bool {
+	count := 0
+	for w := range onnx.Upstream(func(*onnx.Value) bool { return false }, v) {
+		n := w.Producer
+		if count++; count > maxRunNodes {
+			return false
+		}
+		if w.Constant() == nil && (n == nil || n.IsRandom() || n.Graph != g.Graph || len(n.Subgraphs()) > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// witnesses are the numbers of masks at the scores of keys that are seen, and of those that are not, in runs.
+type witnesses struct {
+	masks   []*onnx.Value
+	numbers [][]float64     // of all masks, all that there are
+	sees    map[string]bool // by these
+}
+
+func newWitnesses(masks []*onnx.Value) *witnesses {
+	return &witnesses{masks: masks, sees: map[string]bool{}}
+}
+
+// maxNumbers bounds the different numbers of masks: those of more are no masks.
+const maxNumbers = 64
+
+// maskError says why nothing is proved of a mask.
+type maskError struct {
+	mask *onnx.Value
+	error
+}
+
+func (e *maskError) Unwrap() error { return e.error }
+
+// gather takes note of the masks in examples.
+func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
+	for _, p := range examples {
+		if p.weights == nil || len(w.masks) == 0 {
+			continue
+		}
+		env, err := b.masks(p.lengths, p.padding)
+		if err != nil {
+			return err
+		}
+		list, err := b.lab.run(p.lengths, env, w.masks...)
+		if err != nil {
+			return err
+		}
+		for i, t := range list {
+			if !b.isOnScores(t.Shape, p.lengths) {
+				return &maskError{w.masks[i], errors.New("it is not broadcast to the scores")}
+			}
+		}
+		places := b.places(p.lengths)
+		keys, queries := int(p.keys()), int(p.queries)
+		for at, place := range places {
+			numbers := b.numbersAt(list, p.lengths, place)
+			key := fmt.Sprint(numbers)
+			sees := h.sees(p, int64(at/keys/queries/b.heads), int64(at/keys%queries), int64(at%keys))
+			if is, ok := w.sees[key]; ok && is != sees {
+				return fmt.Errorf("masks are %s for keys that are seen and for others", key)
+			}
+			if _, ok := w.sees[key]; !ok {
+				if w.numbers = append(w.numbers, numbers); len(w.numbers) > maxNumbers {
+					return w.tooMany()
+				}
+			}
+			w.sees[key] = sees
+		}
+	}
+	return nil
+}
+
+// tooMany names the mask with the most numbers.
+func (w *witnesses) tooMany() error {
+	best, most := 0, 0
+	for i := range w.masks {
+		set := map[float64]bool{}
+		for _, list := range w.numbers {
+			set[list[i]] = true
+		}
+		if len(set) > most {
+			best, most = i, len(set)
+		}
+	}
+	v := w.masks[best]
+	return &maskError{v, &formula.UnknownError{Node: v.Producer, What: "it has a number for each place"}}
+}
+
+// numbersAt are the elements of tensors at a score.
+func (b *block) numbersAt(list []*reference.Tensor, n lengths, place int) []float64 {
+	numbers := make([]float64, len(list))
+	for k, t := range list {
+		i := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), place)
+		if t.IsFloat() {
+			numbers[k] = t.F[i] + 0 // no negative zero
+		} else {
+			numbers[k] = float64(t.I[i])
+		}
+	}
+	return numbers
+}
+
+// masksAt reads the masks at a score of a head.
+func (p *prover) masksAt(head int, masks []*onnx.Value) (list []*formula.Expr, err error) {
+	p.head, p.at['n'] = head, p.Sum(formula.Number(int64(head)))
+	list = make([]*formula.Expr, len(masks))
+	for i, v := range masks {
+		if list[i], err = p.onScore(v); err != nil {
+			return nil, &maskError{v, err}
+		}
+	}
+	return list, nil
+}
+
+// seen evaluates masks in a case, and tells by the witnesses whether the key is seen.
+func (p *prover) seen(c *formula.Case, list []*formula.Expr, w *witnesses) (bool, error) {
+	numbers := make([]float64, len(list))
+	for i, e := range list {
+		v, err := c.Value(e)
+		if err == nil && v.Sum != nil {
+			err = &formula.UnknownError{Node: w.masks[i].Producer, What: fmt.Sprintf("it is %s", v.Sum)}
+		}
+		if err != nil {
+			return false, &maskError{w.masks[i], err}
+		}
+		numbers[i] = v.Number + 0
+	}
+	sees, ok := w.sees[fmt.Sprint(numbers)]
+	if !ok {
+		return false, &formula.UnknownError{Node: w.masks[0].Producer,
+			What: fmt.Sprintf("it is %v at lengths beyond those that were tried", numbers)}
+	}
+	return sees, nil
+}
+
+// prove reports whether a hypothesis about the masks holds for all sizes. Its error says what is in the way.
+func (b *block) prove(h hypothesis, w *witnesses) error {
+	if len(w.masks) == 0 {
+		return nil
+	}
+	p := b.prover()
+	for head := range b.headsToProve(w.masks) {
+		list, err := p.masksAt(head, w.masks)
+		if err != nil {
+			return err
+		}
+		err = p.Cases(func(c *formula.Case) error {
+			want, err := p.sees(c, h)
+			if err != nil {
+				return err
+			}
+			is, err := p.seen(c, list, w)
+			if err == nil && is != want {
+				err = &formula.UnknownError{Node: w.masks[0].Producer, What: "it is another one at some lengths"}
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return b.checkLimits()
+}
+
+// checkLimits reports whether a graph fails at lengths that a table is too short for: what a Slice takes of it is
+// broadcast to the scores, and is as long as they are.
+func (b *block) checkLimits() error {
+	d := denseValues(b.g)
+	for _, l := range b.prover().limits {
+		for v := range onnx.Downstream(func(v *onnx.Value) bool { return d[v] }, l.Node.Outputs[0]) {
+			n := v.Producer
+			if n != l.Node && !n.Is("Slice") && !formula.Elementwise(n) &&
+				!slices.Contains([]string{"Cast", "Unsqueeze", "Squeeze", "Transpose", "Expand", "Identity"},
+					n.OpType) {
+				return &formula.UnknownError{Node: n,
+					What: "it may fill up a table that ends before " + l.Size.String()}
+			}
+		}
+	}
+	return nil
+}
+
+// headsToProve is how many heads have masks of their own.
+func (b *block) headsToProve(masks []*onnx.Value) int {
+	for _, v := range masks {
+		rank, _ := b.g.Facts.Rank(v)
+		fields := b.fields(rank)
+		for axis := range rank {
+			i := axis + len(fields) - rank
+			if d, ok := b.g.Facts.Dim(v, axis); i >= 0 && strings.Contains(fields[i], "n") && !(ok && d == 1) {
+				return b.heads
+			}
+		}
+	}
+	return 1
+}
+
+// maxLength bounds windows.
+const maxLength = 1 << 24
+
+// supposeFar finds a window that is greater than the lengths that are tried.
+func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
+	_, queries, past := b.lab.open()
+	if !h.causal || h.window > 0 || len(w.masks) == 0 || !queries && !past {
+		return nil
+	}
+	p := b.prover()
+	list, err := p.masksAt(0, w.masks)
+	if err != nil {
+		return err
+	}
+	behind := p.query.Plus(p.past).Minus(p.key)
+	// sees reports whether a query sees a key that is so far behind it, where all keys exist; ok is false where none
+	// can be so far.
+	sees := func(far int64) (is, ok bool, err error) {
+		err = p.Assuming([]*formula.Sum{behind.Minus(formula.Number(far)), formula.Number(far).Minus(behind)},
+			func(c *formula.Case) error {
+				ok = true
+				if h.keyValid {
+					zero, err := c.IsZero(formula.Of(p.exists(p.row, p.key)))
+					if err != nil || zero != b.site.KeyHides {
+						return err
+					}
+				}
+				seen, err := p.seen(c, list, w)
+				is = is || seen
+				return err
+			})
+		return is, ok, err
+	}
+	far, err := firstOf(0, maxLength, func(far int64) (bool, error) { // that no key can be
+		_, ok, err := sees(far)
+		return !ok, err
+	})
+	if err != nil {
+		return err
+	}
+	if is, _, err := sees(far - 1); err != nil || is {
+		return err
+	}
+	h.window, err = firstOf(0, far-1, func(far int64) (bool, error) {
+		is, _, err := sees(far)
+		return !is, err
+	})
+	return err
+}
+
+// firstOf returns the first number that is greater than near, and far at most, that holds is true for: it is so from
+// there on.
+func firstOf(near, far int64, holds func(int64) (bool, error)) (int64, error) {
+	for far-near > 1 {
+		middle := (near + far) / 2
+		is, err := holds(middle)
+		if err != nil {
+			return 0, err
+		}
+		if is {
+			far = middle
+		} else {
+			near = middle
+		}
+	}
+	return far, nil
+}
+
+// pointwise reports whether the masks of a score tell whether its key is seen, wherever it is: masks are tried that
+// have their numbers at random places.
+func (b *block) pointwise(w *witnesses) error {
+	if len(w.masks) == 0 {
+		return nil
+	}
+	n := b.few()
+	given, list := values{}, make([]*reference.Tensor, len(w.masks))
+	for i, v := range w.masks {
+		shape, ok := b.lab.shape(v, n)
+		if !ok {
+			return b.unknown("the shape of the mask")
+		}
+		t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: shape}
+		for _, x := range random(match.Elements(shape), 71) { // masks of one shape have theirs of the same scores
+			x = w.numbers[int(math.Abs(x)*1e6)%len(w.numbers)][i]
+			if t.IsFloat() {
+				t.F = append(t.F, x)
+			} else {
+				t.I = append(t.I, int64(x))
+			}
+		}
+		given[v], list[i] = t, t
+	}
+	keys := int(n.keys())
+	seen, unknown := make([]bool, b.rowsOf(n)*keys), make([]bool, b.rowsOf(n))
+	for at, place := range b.places(n) {
+		is, known := w.sees[fmt.Sprint(b.numbersAt(list, n, place))]
+		seen[at], unknown[at/keys] = is, unknown[at/keys] || !known
+	}
+	told := false // a row of which something is known has keys that are seen, and others
+	for row := range unknown {
+		list := seen[row*keys : (row+1)*keys]
+		told = told || !unknown[row] && slices.Contains(list, true) && slices.Contains(list, false)
+	}
+	hides := slices.ContainsFunc(slices.Collect(maps.Values(w.sees)), func(is bool) bool { return !is })
+	if hides && !told {
+		return errors.New("its numbers cannot be tried at other places")
+	}
+	sees := func(batch, head, query, key int64) bool {
+		row := (batch*int64(b.heads)+head)*n.queries + query
+		return seen[row*n.keys()+key] && !unknown[row]
+	}
+	if why := b.addsWith(given, b.biases, sees); why != nil {
+		return why
+	}
+	return b.hidesFar(given, sees)
+}

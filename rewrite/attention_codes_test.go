@@ -1,0 +1,155 @@
+package rewrite
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/internal/attentions"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// sizedInputs are random inputs of a model for sizes by their names; "past + queries" is the sum of two. Floats are as
+// great as a number, and masks hold 0 and 1, all of the last key.
+func sizedInputs(t *testing.T, m *onnx.Model, sizes map[string]int, great func(name string) float64,
+) map[string]*reference.Tensor {
+	t.Helper()
+	in := map[string]*reference.Tensor{}
+	for i, v := range m.Graph.Inputs {
+		typ, _ := v.Type()
+		var dims []int64
+		for _, d := range typ.Dims {
+			n := d.Value
+			if n < 0 {
+				n = 0
+				for name := range strings.SplitSeq(d.Param, " + ") {
+					n += int64(sizes[name])
+				}
+			}
+			dims = append(dims, n)
+		}
+		x, err := makeInput(normal, i, onnx.Float, dims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if typ.DataType.IsFloat() {
+			for k := range x.F {
+				x.F[k] = roundTo(onnx.Float, x.F[k]*great(v.Name))
+			}
+		} else {
+			list := make([]int64, len(x.F))
+			width := int(dims[len(dims)-1])
+			for k, y := range x.F {
+				if y > -0.5 && typ.DataType != onnx.Bool || y > 0.5 || k%width == width-1 && typ.DataType != onnx.Bool {
+					list[k] = 1
+				}
+			}
+			x = reference.NewInts(typ.DataType, x.Shape, list)
+		}
+		in[v.Name] = x
+	}
+	return in
+}
+
+// sameResults compares the outputs of a model with those of another one. Where the first has no number, the other may
+// have one if numbers says so.
+func sameResults(t *testing.T, a, b *onnx.Model, in map[string]*reference.Tensor, numbers bool) bool {
+	t.Helper()
+	want, got := runModel(t, a, in), runModel(t, b, in)
+	for i, v := range a.Graph.Outputs {
+		w, g := want[v.Name], got[b.Graph.Outputs[i].Name]
+		if !slices.Equal(w.Shape, g.Shape) {
+			return false
+		}
+		scale := 0.0
+		for _, x := range w.F {
+			if !math.IsInf(x, 0) && !math.IsNaN(x) {
+				scale = max(scale, math.Abs(x))
+			}
+		}
+		for k, x := range w.F {
+			y := g.F[k]
+			if math.IsNaN(x) && (numbers || math.IsNaN(y)) || x == y {
+				continue
+			}
+			if !(math.Abs(x-y) <= 256*spacing(onnx.Float, scale)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TestPublishedAttention patches the codes of published models, and compares them with themselves.
+func TestPublishedAttention(t *testing.T) {
+	for _, c := range attentions.Published() {
+		t.Run(c.Name, func(t *testing.T) {
+			m := c.Model()
+			r := apply(t, m)
+			stays := strings.HasPrefix(c.Want, "missed") || c.Want == "nothing"
+			if n := r.pattern(attends).Fused; (n == 1) == stays {
+				t.Fatalf("%d fused: %+v", n, r.Sites)
+			}
+			for _, sizes := range []map[string]int{
+				{"batch": 2, "sequence": 8, "past": 0, "encoded": 6, "relative": 16, "count": 3},
+				{"batch": 1, "sequence": 1, "past": 5, "encoded": 3, "relative": 2, "count": 1},
+				{"batch": 3, "sequence": 16, "past": 20, "encoded": 11, "relative": 32, "count": 2}} {
+				if stays || sizes["sequence"] == 1 && c.Name == "Longformer" {
+					continue
+				}
+				in := sizedInputs(t, m, sizes, func(string) float64 { return 1 })
+				if !sameResults(t, c.Model(), m, in, true) {
+					t.Errorf("%v: differs", sizes)
+				}
+			}
+		})
+	}
+}
+
+// TestLookalikes patches blocks that look like attention and are something else at some sizes or for some scores: what
+// is fused must be the same there. Each is the usual attention elsewhere.
+func TestLookalikes(t *testing.T) {
+	inputs := func(t *testing.T, m *onnx.Model, s attentions.Sizes) map[string]*reference.Tensor {
+		in := sizedInputs(t, m, map[string]int{"batch": s.Batch, "queries": s.Queries, "past": s.Past},
+			func(name string) float64 {
+				if s.Scores == 0 || strings.HasSuffix(name, "v") || math.IsInf(s.Scores, 0) {
+					return 1
+				}
+				return math.Sqrt(s.Scores)
+			})
+		if math.IsInf(s.Scores, 0) {
+			in["q"].F[3] = s.Scores
+		}
+		return in
+	}
+	usual := attentions.Usual()
+	left := 0
+	for _, l := range attentions.Lookalikes() {
+		t.Run(l.Name, func(t *testing.T) {
+			original, m := l.Model(), l.Model()
+			fused := apply(t, m).pattern(attends).Fused == 1
+			if l.Open {
+				if left++; fused {
+					t.Error("is fused")
+				}
+				return
+			}
+			if !fused {
+				t.Log("is left")
+				left++
+			}
+			for _, s := range []attentions.Sizes{{Batch: 2, Queries: 3}, {Batch: 1, Queries: 4, Past: 5}, l.At} {
+				in := inputs(t, original, s)
+				if same := sameResults(t, original, usual, in, false); same == (s == l.At) {
+					t.Errorf("%+v: the same as usual: %v", s, same)
+				}
+				if fused && !sameResults(t, original, m, in, false) {
+					t.Errorf("%+v: differs", s)
+				}
+			}
+		})
+	}
+	t.Logf("%d of %d are left", left, len(attentions.Lookalikes()))
+}
