@@ -47,8 +47,7 @@ void Run(const mojo::KernelTable& kernels, ElementType type, const Case& c, size
     return c.one_hot ? OneHot(&rng, rows, c.width) : Random(&rng, rows * c.width, scale);
   };
   const Buffer q(type, rows_of(c.rows, c.scale)), k(type, rows_of(c.keys, 1));
-  const Buffer v(type,
-                 c.one_hot ? Repeated(&rng, c.keys, c.value_width) : Random(&rng, c.keys * c.value_width, 1));
+  const Buffer v(type, c.one_hot ? Repeated(&rng, c.keys, c.value_width) : Random(&rng, c.keys * c.value_width, 1));
   const size_t q_step = Padded(c.width, mojo::kMostLanes), total_step = Padded(c.value_width, 2 * kernels.lanes);
   const size_t blocks = (c.keys + kAttentionBlock - 1) / kAttentionBlock, size = type == mojo::kFloat32 ? 4 : 2;
   const size_t all = mojo::kAttentionRows;  // rows of the memory for a tile
