@@ -42,8 +42,10 @@ flashmla-bench: $(FLASHINFER)/.installed | $(NVCC_STAMP) ## FLASHMLA=DIR, a clon
 	@$(CUDA_MAKE) flashmla FLASHMLA="$(abspath $(FLASHMLA))" FLASHINFER="$(FLASHINFER)/flashinfer/data"
 
 test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU
-	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS))
+	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test \
+		mojo_cuda_call_fuzz --parallel $(JOBS))
 	@for version in 16 17 18 23 24 latest; do $(BUILD)/kernels/mojo_cuda_backend_test $$version || exit 1; done
+	@$(BUILD)/kernels/mojo_cuda_call_fuzz --calls 300
 	@echo "the CPU kernels of $(CUDA_LIBRARY), the objects of $(LIBRARY), through onnxruntime"
 	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast EveryOpTest LoadTest
 

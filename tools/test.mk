@@ -97,8 +97,15 @@ test-docs: $(BIN) ## the generated documents are what the code says
 		{ echo "docs/targets/matrix.md is out of date: make docs"; exit 1; }
 
 FUZZTIME ?= 20s
-.PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME (20s)
+CALLS ?= 10000
+SEED ?= 1
+.PHONY: fuzz fuzz-go fuzz-kernels
+fuzz: fuzz-kernels fuzz-go ## run every fuzz target for FUZZTIME (20s), and CALLS (10000) random calls of every kernel
+
+fuzz-kernels: | $(CMAKE_STAMP) ## CALLS (10000) hostile calls of every op's CPU kernel under the sanitizers, from SEED
+	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/fuzz.sh $(BUILD)/kernels --calls $(CALLS) --seed $(SEED)
+
+fuzz-go:
 	@for file in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
 			echo "$$(dirname $$file) $$target"; \

@@ -111,7 +111,8 @@ struct OpEntry {
 };
 
 // ReadTensor returns data and shape of a value that serves as input number index of the op. A shape that
-// no tensor can have, or one of too high a rank, is an error.
+// no tensor can have, or one of too high a rank, is an error. data is not null: only that of an input that
+// is left out is.
 OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
                       Shape* shape);
 

@@ -51,7 +51,7 @@ size_t Shape::Count() const {
 }
 
 bool Shape::Possible() const {
-  constexpr uint64_t kMost = PTRDIFF_MAX / sizeof(float);
+  constexpr uint64_t kMost = PTRDIFF_MAX / sizeof(int64_t);
   uint64_t count = 1;
   bool empty = false, reachable = true;
   for (size_t i = 0; i < rank; ++i) {

@@ -15,7 +15,10 @@ OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtV
     return Errorf(api, "mojo.%s: %s has shape %s, which no tensor can have", def.name, input, ShapeText(*shape).text);
   }
   // GetTensorMutableData serves reading as well and is in every runtime.
-  return api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), const_cast<void**>(data));
+  if (OrtStatus* s = api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), const_cast<void**>(data))) return s;
+  alignas(64) static const char no_elements = 0;
+  if (*data == nullptr) *data = &no_elements;  // a tensor without elements may have no memory, and is not left out
+  return nullptr;
 }
 
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
@@ -33,11 +36,7 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
   const OrtValue* value = nullptr;
   *data = nullptr;
   if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
-  if (value == nullptr) return nullptr;
-  if (OrtStatus* status = ReadTensor(api, def, index, value, data, shape)) return status;
-  static const char no_elements = 0;
-  if (*data == nullptr) *data = &no_elements;  // without memory, which is not left out
-  return nullptr;
+  return value == nullptr ? nullptr : ReadTensor(api, def, index, value, data, shape);
 }
 
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,

@@ -30,7 +30,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
   if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
   if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
-  Work work{ToWeights(attributes, tensors), static_cast<const int64_t*>(data), nullptr};
+  void* to;
+  if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
+  const Work work{ToWeights(attributes, tensors), static_cast<const int64_t*>(data), static_cast<float*>(to)};
   const auto n = static_cast<int64_t>(attributes.n);
   const size_t count = ids.Count();
   for (size_t i = 0; i < count; ++i) {
@@ -39,9 +41,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
                     static_cast<long long>(work.ids[i]), static_cast<long long>(-n), static_cast<long long>(n - 1));
     }
   }
-  void* to;
-  if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
-  work.y = static_cast<float*>(to);
   return count == 0 ? nullptr : RunInTasks(api, context, DecodeRows, work, count, attributes.k);
 }
 

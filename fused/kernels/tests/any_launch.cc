@@ -11,3 +11,19 @@ extern "C" cudaError_t MojoAnyLaunch(const void*, cudaStream_t stream) { return 
 #define MOJO_ANY_LAUNCH(op) \
   extern "C" __attribute__((weak, alias("MojoAnyLaunch"))) decltype(MojoCuda##op) MojoCuda##op;
 MOJO_CUDA_OPS(MOJO_ANY_LAUNCH)
+
+// What backends ask of the kernels, as weak.
+#define MOJO_ANY_SIZE(op) \
+  extern "C" __attribute__((weak)) size_t Mojo##op##Scratch(const Mojo##op##Args*) { return 64; }
+MOJO_ANY_SIZE(TopKRouter)
+MOJO_ANY_SIZE(MoE)
+MOJO_ANY_SIZE(Linear)
+MOJO_ANY_SIZE(QMoE)
+MOJO_ANY_SIZE(Attention)
+MOJO_ANY_SIZE(LatentAttention)
+extern "C" {
+__attribute__((weak)) int MojoMoETakes(const MojoMoEArgs*) { return 1; }
+__attribute__((weak)) int MojoQMoETakes(const MojoQMoEArgs*) { return 1; }
+__attribute__((weak)) int MojoCudaMultipliesE4M3(MojoPacking) { return 1; }
+__attribute__((weak)) int MojoCudaCapability(void) { return 90; }
+}

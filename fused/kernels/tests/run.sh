@@ -40,6 +40,10 @@ for version in 15 16 17 18 23 24 latest; do
   "$build/sanitize/mojo_runtime_test" $version
 done
 
+echo "calls with random and hostile shapes, types, attributes and data"
+compile "$build/sanitize" address,undefined mojo_call_fuzz
+"$build/sanitize/mojo_call_fuzz" --calls "${MOJO_CALLS:-300}" --seed "${MOJO_SEED:-1}"
+
 echo "in the stand-in, with the thread sanitizer"
 compile "$build/thread" thread mojo_runtime_test
 # Where the kernel randomises more of the address space than the sanitizer of the compiler knows, it must not.

@@ -21,6 +21,9 @@ thread_local bool in_kernel = false;
 OrtAllocator the_memory{};
 constexpr size_t kMostScratch = size_t{1} << 30;
 
+// The memory for an output; more than this is not to be had.
+constexpr size_t kMostOutput = size_t{1} << 28;
+
 // CountAllocation counts one of a running kernel.
 void CountAllocation() {
   if (in_kernel) ++allocations;
@@ -37,6 +40,22 @@ OrtStatus* NewStatus(const char* message) {
   Host host;
   ++live_objects;
   return new OrtStatus{message};
+}
+
+// Allocate makes the memory of an output, which ends where its elements do.
+OrtStatus* Allocate(OrtValue* v) {
+  size_t bytes = v->element;
+  for (int64_t d : v->shape) {
+    if (d < 0) return NewStatus("an output has a negative dimension");
+    if (d == 0) bytes = 0;
+  }
+  for (int64_t d : v->shape) {
+    if (bytes > 0 && static_cast<size_t>(d) > kMostOutput / bytes) return NewStatus("there is not so much memory");
+    bytes *= static_cast<size_t>(d);
+  }
+  v->memory.assign(bytes, 0x7f);
+  v->data = bytes == 0 ? nullptr : v->memory.data();
+  return nullptr;
 }
 
 // Find returns a node's attribute, or a status.
@@ -75,8 +94,14 @@ OrtApi StandIn() {
                                  OrtValue** v) noexcept -> OrtStatus* {
     Host host;
     *v = c->outputs[i];
-    if (*v != nullptr) (*v)->shape.assign(dims, dims + rank);
-    return nullptr;
+    if (*v == nullptr) return nullptr;
+    (*v)->shape.assign(dims, dims + rank);
+    if ((*v)->element == 0) return nullptr;
+    if ((*v)->over != nullptr && (*v)->over->shape == (*v)->shape) {
+      *v = (*v)->over;
+      return nullptr;
+    }
+    return Allocate(*v);
   };
   t.GetTensorMutableData = [](OrtValue* v, void** data) noexcept -> OrtStatus* {
     *data = v->data;
@@ -218,9 +243,11 @@ void* operator new(size_t n) {
   if (void* p = malloc(n)) return p;
   abort();
 }
-void* operator new(size_t n, const std::nothrow_t&) noexcept { return operator new(n); }
+void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  return n > mojo_test::kMostScratch ? nullptr : operator new(n);
+}
 void* operator new[](size_t n) { return operator new(n); }
-void* operator new[](size_t n, const std::nothrow_t&) noexcept { return operator new(n); }
+void* operator new[](size_t n, const std::nothrow_t& t) noexcept { return operator new(n, t); }
 void operator delete(void* p) noexcept { free(p); }
 void operator delete(void* p, size_t) noexcept { free(p); }
 void operator delete[](void* p) noexcept { free(p); }

@@ -22,6 +22,10 @@ struct OrtValue {
   std::vector<int64_t> shape;
   std::vector<char> memory;
   char* data;
+  // Of an output whose memory the runtime makes when the kernel asks for it: the size of an element, else 0, and the
+  // input that it may be written over where both have one shape.
+  size_t element = 0;
+  OrtValue* over = nullptr;
 };
 struct OrtTensorTypeAndShapeInfo {
   const OrtValue* value;
