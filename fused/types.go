@@ -133,7 +133,7 @@ func (o *Op) checkTypes(s Site) error {
 			continue
 		}
 		if !slices.ContainsFunc(o.Types, func(c Combination) bool { return c.Types[name] == t }) {
-			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes %s", o.Name, t, p.Name, o.anyOf(name))
+			return fmt.Errorf("mojo.%s takes %s of %s, not %s", o.Name, p.Name, o.anyOf(name), t)
 		}
 		j, seen := first[name]
 		if !seen {
@@ -152,7 +152,7 @@ func (o *Op) checkTypes(s Site) error {
 			if v != nil {
 				return fmt.Errorf("mojo.%s takes %s of %s: %s is %s", o.Name, p.Name, v.Doc, p.Name, t)
 			}
-			return fmt.Errorf("mojo.%s has no kernel for %s", o.Name, o.typesOf(s, i+1))
+			return fmt.Errorf("mojo.%s does not take %s together", o.Name, o.typesOf(s, i+1))
 		}
 	}
 	return nil

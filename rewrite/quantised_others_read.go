@@ -201,6 +201,8 @@ func (x *others) dequantizeLinear(n *onnx.Node, expert int64, inOut bool) error 
 		if len(d) == 3 {
 			x.scaleAt = expert * steps[0]
 		}
+	case block > 0 && axis == columns && x.k%block != 0:
+		return fmt.Errorf("row length %d is not a multiple of its blocks of %d", x.k, block)
 	default:
 		return fmt.Errorf("columns have scales of their own (scales of %v along axis %d)", s.Dims, axis)
 	}

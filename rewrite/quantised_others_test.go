@@ -156,6 +156,11 @@ func TestOwnProducts(t *testing.T) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint8, 96, 21), m.random(onnx.Float),
 				m.random(onnx.Uint8)))
 		}, "Linear", ""},
+		{"columns in blocks, the last one shorter", onnx.Float, func(m *otherModel) {
+			w := m.Op("DequantizeLinear", m.random(onnx.Int4, 80, 21), m.random(onnx.Float, 3, 21), axis(0), block(32))
+			y := m.Op("MatMul", m.input("x", "tokens", 80), w)
+			m.output(y, "tokens", 21)
+		}, "", "row length 80 is not a multiple of its blocks of 32"},
 		{"a scale for each column", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 96), axis(0)))
 		}, "", "columns have scales of their own"},
