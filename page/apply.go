@@ -123,6 +123,12 @@ func worse(x, y *rewrite.CheckReport) *rewrite.CheckReport {
 	if x.Kernel == nil || y.Kernel != nil && *y.Kernel > *x.Kernel {
 		w.Kernel = y.Kernel
 	}
+	w.Overflow = slices.Clone(x.Overflow)
+	for _, inputs := range y.Overflow {
+		if !slices.Contains(w.Overflow, inputs) {
+			w.Overflow = append(w.Overflow, inputs)
+		}
+	}
 	return &w
 }
 

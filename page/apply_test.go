@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -19,6 +21,11 @@ func written(t *testing.T, model string) string {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	return pageOf(t, m)
+}
+
+func pageOf(t *testing.T, m *onnx.Model) string {
+	t.Helper()
 	p := page.Begin(m, "test")
 	patcher, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable())
 	if err != nil {
@@ -50,6 +57,19 @@ func TestRepeatable(t *testing.T) {
 	fetches := regexp.MustCompile(`(?i)<script|@import|url\((?:[^#])|(?:src|href)="[^#d]`)
 	if found := fetches.FindString(once); found != "" {
 		t.Errorf("the page has %q", found)
+	}
+}
+
+// TestOverflow demands that the page says where results differ because nodes overflow.
+func TestOverflow(t *testing.T) {
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float16, "batch", 8)
+	half := func(v *onnx.Value) *onnx.Value { return b.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Float16))) }
+	mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
+	root := b.Op("Sqrt", b.Op("Add", mean, half(b.Floats([]int64{}, 1e-5))))
+	b.Output(b.Op("Mul", b.Op("Div", x, root), half(b.Floats([]int64{8}, 1, 2, 3, 4, 5, 6, 7, 8))))
+	if text := pageOf(t, b.Model); !strings.Contains(text, "These inputs showed it: huge, outlier.") {
+		t.Error("the page does not say that the nodes overflow")
 	}
 }
 

@@ -67,6 +67,7 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 }
 
 func (k *checker) outcome(c *candidate, worlds []int) *outcome {
+	c.narrowest = coarsest(c, k.facts)
 	o := k.run(c, worlds)
 	if o.err == nil && o.report.Kernel != nil && !o.report.kernelTold {
 		o.err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
@@ -98,7 +99,8 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 		n := elements(shapes)
 		if n > shrinkElements && !c.slice.varying {
 			smaller := *o
-			if err := k.compare(c, w, shrink(shapes), kinds, &smaller.report); !errors.As(err, new(*evalError)) {
+			err := k.compare(c, w, shrink(shapes), c.kinds(kinds), &smaller.report)
+			if !errors.As(err, new(*evalError)) {
 				*o = smaller
 				o.err = err
 				continue
@@ -113,7 +115,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 				n).With("elements", n)
 			return o
 		}
-		if o.err = k.compare(c, w, shapes, tried, &o.report); o.err != nil {
+		if o.err = k.compare(c, w, shapes, c.kinds(tried), &o.report); o.err != nil {
 			return o
 		}
 	}
@@ -162,17 +164,22 @@ func (k *checker) try(c *candidate, w world, kd kind, inputs []*reference.Tensor
 	if err != nil {
 		return false, &evalError{err}
 	}
-	if !exact && !finite {
-		return false, nil // the original overflows on the way: what it gives then means nothing
-	}
 	got, values, err := k.replacement(c, inputs, exact)
-	if err != nil {
+	switch {
+	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
+		if err == nil {
+			c.overflows(kd.name, want, got, r)
+		}
+		return false, nil
+	case err != nil:
 		return false, &evalError{err}
 	}
 	r.Cases++
-	if err := compareOutputs(c, valueNames(c.match.Outputs), want, got, exact, r); err != nil {
+	names := valueNames(c.match.Outputs)
+	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
 		return false, differs(kd.name+" inputs", exact, err)
 	}
+	r.numbersForNone(kd.name, want, got)
 	if exact {
 		return true, nil
 	}

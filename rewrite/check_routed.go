@@ -288,17 +288,21 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	for e, n := range tokens {
 		x.alone[e] = x.alone[e] || n == 1
 	}
-	if !exact && !finite {
-		return true, nil // the original overflows on the way: what it gives then means nothing
-	}
 	got, values, err := x.replacement(x.c, inputs, exact)
-	if err != nil {
+	switch {
+	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
+		if err == nil {
+			x.c.overflows(t.kind.name, want, got, x.out)
+		}
+		return true, nil
+	case err != nil:
 		return true, &evalError{err}
 	}
 	x.out.Cases++
 	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
 		return true, differs(t.name(x.r), exact, err)
 	}
+	x.out.numbersForNone(t.kind.name, want, got)
 	if exact {
 		return true, nil
 	}

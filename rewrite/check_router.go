@@ -46,11 +46,14 @@ func (x *routed) scores(t *trial, exact bool) error {
 	if err != nil {
 		return &evalError{err}
 	}
-	if !exact && !finite {
-		return nil
-	}
 	got, values, err := x.replacement(x.c, inputs, exact)
-	if err != nil {
+	switch {
+	case !exact && !finite:
+		if err == nil {
+			x.c.overflows(t.kind.name, want, got, x.out)
+		}
+		return nil
+	case err != nil:
 		return &evalError{err}
 	}
 	open, err := x.open(t, inputs, values, exact)

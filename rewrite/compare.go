@@ -85,11 +85,7 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 			}
 			continue
 		}
-		t := want[i].DataType
-		if f, ok := floatTypes[c.coarse]; ok && f.bits < floatTypes[t].bits {
-			t = c.coarse
-		}
-		allowed := allowedULPs(t, c.terms) * spacing(t, scale)
+		allowed := c.allowed(want[i].DataType, scale)
 		if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the worst case is the nearest to its bound
 			r.MaxAbs, r.MaxRel = difference, relative(difference, scale)
 			r.Tolerance, r.ToleranceRel = allowed, relative(allowed, scale)
@@ -100,6 +96,15 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 		}
 	}
 	return nil
+}
+
+// allowed returns the difference that is allowed in an output of type t with this greatest magnitude, where results are
+// rounded.
+func (c *candidate) allowed(t onnx.DataType, magnitude float64) float64 {
+	if f, ok := floatTypes[c.coarse]; ok && f.bits < floatTypes[t].bits {
+		t = c.coarse
+	}
+	return allowedULPs(t, c.terms) * spacing(t, magnitude)
 }
 
 // distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that

@@ -31,6 +31,8 @@ type candidate struct {
 	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out
 	// may have been cast to another one.
 	coarse onnx.DataType
+	// narrowest is the type with the fewest digits, always set.
+	narrowest onnx.DataType
 	// terms is how many numbers an output adds up, where the model fixes it.
 	terms int64
 	// short is the slice with fewer tokens while it is checked so, nil otherwise.

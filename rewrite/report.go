@@ -154,6 +154,9 @@ type CheckReport struct {
 	kernelTold bool     // a fault of the kernel would have shown in one of its runs
 	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
 	Repairs string `json:"repairs,omitempty"`
+	// Overflow names the tried inputs for which the matched nodes overflow, or return infinities or NaN, and the op
+	// returns other numbers; absent when there are none.
+	Overflow []string `json:"overflow,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
 }

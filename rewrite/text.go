@@ -93,6 +93,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}
 	r.writeRepairs(&b, false)
+	r.writeOverflow(&b)
 	if c := r.worst(); c != nil {
 		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel,
 			c.Structural)

@@ -132,6 +132,7 @@ class Check:
     cases: int
     kernel_max_rel: Optional[float] = None
     repairs: str = ""
+    overflow: List[str] = field(default_factory=list)
     shared: bool = False
 
 

@@ -1,0 +1,80 @@
+package rewrite
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+)
+
+// TestOverflow demands that reports name inputs on which fused nodes overflow or return NaN, and no others.
+func TestOverflow(t *testing.T) {
+	cast := func(b *onnxtest.Builder, v *onnx.Value, to onnx.DataType) *onnx.Value {
+		return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
+	}
+	norm := func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
+		mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
+		return b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, cast(b, b.Floats([]int64{}, 1e-5), t))))
+	}
+	attention := func(hidden float32) func(b *onnxtest.Builder) *onnx.Value {
+		return func(b *onnxtest.Builder) *onnx.Value {
+			heads := func(name string) *onnx.Value { return b.Input(name, onnx.Float, "batch", 2, "seq", 8) }
+			exists := b.Input("mask", onnx.Int64, "batch", "seq")
+			mask := b.Op("Where", b.Op("Cast", b.Op("Unsqueeze", exists, []int64{1, 2}),
+				onnx.IntAttr("to", int64(onnx.Bool))), 0.0, b.Floats([]int64{}, hidden))
+			keys := b.Op("Transpose", heads("k"), onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+			scores := b.Op("Mul", b.Op("MatMul", heads("q"), keys), float64(1/math.Sqrt(8)))
+			return b.Op("MatMul", b.Op("Softmax", b.Op("Add", scores, mask), onnx.IntAttr("axis", -1)), heads("v"))
+		}
+	}
+	for _, c := range []struct {
+		name, op string
+		build    func(b *onnxtest.Builder) *onnx.Value
+		want     string // inputs that are named, "" if none are
+	}{
+		{"squares in float16", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+			x := b.Input("x", onnx.Float16, "batch", "seq", channels)
+			return b.Op("Mul", norm(b, x, onnx.Float16), cast(b, vectorOf(b, channels), onnx.Float16))
+		}, "outlier"},
+		{"squares in float32", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+			x := b.Input("x", onnx.Float16, "batch", "seq", channels)
+			n := norm(b, cast(b, x, onnx.Float), onnx.Float)
+			return b.Op("Mul", cast(b, n, onnx.Float16), cast(b, vectorOf(b, channels), onnx.Float16))
+		}, ""},
+		{"float32", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+			x := b.Input("x", onnx.Float, "batch", "seq", channels)
+			return b.Op("Mul", norm(b, x, onnx.Float), vectorOf(b, channels))
+		}, ""},
+		{"padding of -inf", "Attention", attention(float32(math.Inf(-1))), "nothing but padding"},
+		{"padding of -10000", "Attention", attention(-1e4), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := onnxtest.New(20)
+			b.Output(c.build(b))
+			r := apply(t, b.Model)
+			var text bytes.Buffer
+			if err := r.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			if countOps(b.Model)[c.op] != 1 {
+				t.Fatalf("not fused\n%s", &text)
+			}
+			var named []string
+			for _, s := range r.Sites {
+				if s.Status == Fused {
+					named = append(named, s.Check.Overflow...)
+				}
+			}
+			if c.want == "" && len(named) > 0 || c.want != "" && !slices.Contains(named, c.want) {
+				t.Errorf("the report names %q, want %q", named, c.want)
+			}
+			if strings.Contains(text.String(), "results differ where the nodes overflow") != (c.want != "") {
+				t.Errorf("want %q in\n%s", c.want, &text)
+			}
+		})
+	}
+}
