@@ -63,7 +63,7 @@ type applier struct {
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	r := p.begin
 	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
-	r.Input, r.Rounded = DescribeModel(m, m.Path), countRounded(m)
+	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), countRounded(m), RoundedByRuntime(m)
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}

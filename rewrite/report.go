@@ -60,8 +60,10 @@ type Report struct {
 	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
 	Variants []string `json:"variants,omitempty"`
 	// nodes that round activations to 8 bits as they run: outputs then move when a last digit does
-	Rounded int  `json:"rounded_activations,omitempty"`
-	Changed bool `json:"changed"`
+	Rounded int `json:"rounded_activations,omitempty"`
+	// products of the model before for which onnxruntime rounds activations to 8 bits, though no node says so
+	RoundedByRuntime int  `json:"rounded_by_onnxruntime,omitempty"`
+	Changed          bool `json:"changed"`
 	// absent where nothing was to be
 	Learnt       *LearnReport `json:"learnt,omitempty"`
 	DryRun       bool         `json:"dry_run,omitempty"`

@@ -32,9 +32,53 @@ func countRounded(m *onnx.Model) (count int) {
 
 // roundedText says what it means for comparisons that activations are rounded; empty where none are.
 func (r *Report) roundedText() string {
-	if r.Rounded == 0 {
-		return ""
+	text := ""
+	if r.RoundedByRuntime > 0 {
+		text = fmt.Sprintf("activations        rounded to 8 bits by onnxruntime in %s of the model as it was: the "+
+			"session's configuration session.qdq_matmulnbits_accuracy_level=0 prevents it\n",
+			english.Counted(r.RoundedByRuntime, "product"))
 	}
-	return fmt.Sprintf("activations        rounded to 8 bits by %s: outputs move when a last digit does, compare with "+
-		"diff --sensitivity\n", english.Counted(r.Rounded, "node"))
+	if r.Rounded == 0 {
+		return text
+	}
+	return text + fmt.Sprintf("activations        rounded to 8 bits by %s: outputs move when a last digit does, "+
+		"compare with diff --sensitivity\n", english.Counted(r.Rounded, "node"))
+}
+
+// RoundedByRuntime counts the products with constant weights behind DequantizeLinear for which onnxruntime rounds
+// activations to 8 bits, though no node says so: it makes MatMulNBits of both, with accuracy level 4 unless the session
+// asks for another one.
+func RoundedByRuntime(m *onnx.Model) (count int) {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.Is("MatMul") || n.Is("Gemm") && n.AttrInt("transB", 0) == 0 && n.AttrInt("transA", 0) == 0 {
+				x, w := n.Input(0), n.Input(1)
+				quantized := x != nil && x.Producer != nil && x.Producer.Is("DequantizeLinear") // activations, too
+				if w != nil && w.Producer != nil && !quantized && becomesNBits(w.Producer) {
+					count++
+				}
+			}
+		}
+	}
+	return count
+}
+
+// becomesNBits reports whether onnxruntime makes MatMulNBits of a DequantizeLinear and its product: constant matrices
+// with blocks down their columns, a scale for each column, or one scale.
+func becomesNBits(n *onnx.Node) bool {
+	if !n.Is("DequantizeLinear") || n.Input(0) == nil || n.Input(1) == nil {
+		return false
+	}
+	w, scales := n.Input(0).Constant(), n.Input(1).Constant()
+	if w == nil || scales == nil || len(w.Dims) != 2 {
+		return false
+	}
+	axis, block := n.AttrInt("axis", 1), n.AttrInt("block_size", 0)
+	if axis < 0 {
+		axis += 2
+	}
+	if block > 0 {
+		return axis == 0 && block >= 16 && block&(block-1) == 0
+	}
+	return len(scales.Dims) == 0 || axis == 1
 }

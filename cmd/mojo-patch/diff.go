@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
@@ -189,11 +191,28 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 		}
 		all = append(all, *r)
 	}
-	err = f.criteria.report(a, all)
+	if err = f.criteria.report(a, all); err != nil {
+		f.sayRounded(a, args)
+	}
 	if failure := f.page.write(a, all, f.most); failure != nil {
 		return failure
 	}
 	return err
+}
+
+// sayRounded says which of the models that differ onnxruntime rounds more than their nodes say.
+func (f *diffFlags) sayRounded(a *app, paths []string) {
+	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
+		m, err := a.read(path)
+		if err != nil {
+			continue
+		}
+		if n := rewrite.RoundedByRuntime(m); n > 0 {
+			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
+				"session.qdq_matmulnbits_accuracy_level=0", english.Counted(n, "product"), path)
+		}
+		m.Close()
+	}
 }
 
 // wanted returns the cases to compare with, their origin, and the models to compare.

@@ -306,6 +306,7 @@ class Report(Printed):
     cann: Optional[CannRewrites] = None
     variants: List[str] = field(default_factory=list)
     rounded_activations: int = 0
+    rounded_by_onnxruntime: int = 0
     dry_run: bool = False
     peak_rss_bytes: int = 0
     crosscheck: str = ""
