@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sort"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -54,7 +56,7 @@ func loadTensors(dir, prefix string, values []*onnx.Value) ([]*onnx.Tensor, erro
 	}
 	list := make([]*onnx.Tensor, len(files))
 	for i, file := range files {
-		b, err := os.ReadFile(file)
+		b, err := regular.ReadFile(file, math.MaxInt32) // what protobuf allows
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -24,11 +25,15 @@ const maxCases = 1 << 16
 const maxRatio = 1032
 
 func loadNPZ(path string, m *onnx.Model) ([]Case, error) {
-	z, err := zip.OpenReader(path)
+	file, size, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	z, err := zip.NewReader(file, size)
 	if err != nil {
 		return nil, fmt.Errorf("it is neither an .npz file nor a folder of test data: %w", err)
 	}
-	defer z.Close()
 	number, keyed := int64(-1), false
 	for _, f := range z.File {
 		key := strings.TrimSuffix(f.Name, ".npy")

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/internal/mmap"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
@@ -233,7 +234,8 @@ func (f *externalFiles) load(x *externalFile) error {
 
 func (f *externalFiles) open(x *externalFile) (*os.File, error) {
 	if f.options.followLinks {
-		return os.Open(x.path)
+		f, _, err := regular.Open(x.path)
+		return f, err
 	}
 	return f.root.Open(filepath.FromSlash(x.location)) // a root follows no link out of the folder
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // File is a file that a model was read from.
@@ -47,7 +49,7 @@ func (m *Model) Size() (int64, error) {
 
 // SHA256 returns the hash of a file, in hexadecimal: a model without its external data. It reads the whole file.
 func SHA256(path string) (string, error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot hash the model: %w", err)
 	}

@@ -11,9 +11,12 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // errCannotLoad says why this program can load no onnxruntime at all; here it can.
@@ -30,6 +33,11 @@ type api struct {
 // loadAPI opens the library at path. It errs when the file is no onnxruntime, or too old an onnxruntime; a refused
 // library is unloaded again.
 func loadAPI(path string) (*api, error) {
+	if filepath.Base(path) != path { // a bare name is the linker's
+		if err := regular.Check(path); err != nil {
+			return nil, fmt.Errorf("cannot load %s: %w", path, err)
+		}
+	}
 	cpath := C.CString(path)
 	defer C.free(unsafe.Pointer(cpath))
 	var handle unsafe.Pointer

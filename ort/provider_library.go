@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/libpath"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their
@@ -112,6 +113,9 @@ func pluginsAt(path string) ([]string, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
+		if err := regular.Check(path); err != nil {
+			return nil, fmt.Errorf("%w: the provider library: %w", ErrNoProvider, err)
+		}
 		return []string{full}, nil
 	}
 	var found []string

@@ -9,12 +9,13 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"unsafe"
 
 	"github.com/yalue/onnxruntime_go"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // Session is a model opened by onnxruntime. Its methods may be called from several goroutines at once.
@@ -39,7 +40,7 @@ type Session struct {
 
 // Open opens the model at path. Errors of onnxruntime come with the path of the model.
 func Open(path string, options ...Option) (*Session, error) {
-	if _, err := os.Stat(path); err != nil {
+	if err := regular.Check(path); err != nil {
 		return nil, fmt.Errorf("cannot open model: %w", err)
 	}
 	return open(path, options, func(o *onnxruntime_go.SessionOptions) (*onnxruntime_go.DynamicAdvancedSession, error) {

@@ -6,11 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
 // extension is that of pattern files in folders.
 const extension = ".pat"
+
+// MaxFile is the most bytes that a pattern file may have; the built-in ones have 15,000 in all.
+const MaxFile = 4 << 20
 
 // Load reads pattern files, or the .pat files of folders in the order of their names, and returns the set of their
 // patterns and, after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views
@@ -24,7 +28,7 @@ func Load(paths ...string) (*Set, error) {
 	}
 	texts := make([]string, len(files))
 	for i, file := range files {
-		src, err := os.ReadFile(file)
+		src, err := regular.ReadFile(file, MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the patterns: %w", err)
 		}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // PlanSchema is the version of the form of plan files.
@@ -98,9 +98,12 @@ func WritePlan(path string, f *PlanFile) error {
 	return nil
 }
 
+// MaxPlan is the most bytes that a plan may have: one for a graph of 100,000 nodes takes some 30 MB.
+const MaxPlan = 128 << 20
+
 // ReadPlan reads a plan. A field that it does not know is an error: a mistyped one would be of no effect.
 func ReadPlan(path string) (*PlanFile, error) {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path, MaxPlan)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the plan: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
@@ -27,7 +28,7 @@ func copyPatterns(paths []string, folder string) (copied []string, err error) {
 	}
 	taken := map[string]bool{}
 	for i, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := regular.ReadFile(file, patterns.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the patterns: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/llm/chat"
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
@@ -125,6 +126,9 @@ func (t *texts) configure(f *generateFlags, model string) error {
 	return nil
 }
 
+// maxPrompt is the size of a file with a prompt, in bytes.
+const maxPrompt = 64 << 20
+
 // encode reads the prompts and makes ids of them.
 func (t *texts) encode(f *generateFlags) error {
 	for _, p := range f.prompts {
@@ -138,7 +142,7 @@ func (t *texts) encode(f *generateFlags) error {
 		t.prompts = append(t.prompts, p)
 	}
 	if f.promptFile != "" {
-		b, err := os.ReadFile(f.promptFile)
+		b, err := regular.ReadFile(f.promptFile, maxPrompt)
 		if err != nil {
 			return fmt.Errorf("cannot read the prompt: %w", err)
 		}

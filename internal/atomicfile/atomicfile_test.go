@@ -2,8 +2,10 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -58,6 +60,24 @@ func TestRemoveForgets(t *testing.T) {
 func TestCreateInNoFolder(t *testing.T) {
 	if _, err := Create(filepath.Join(t.TempDir(), "absent", "x")); err == nil {
 		t.Error("no error for a folder that does not exist")
+	}
+}
+
+// TestWriteOverNoFile must leave a device alone: who may write to /dev would lose it.
+func TestWriteOverNoFile(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "device")
+	if err := os.Symlink(os.DevNull, link); err != nil {
+		t.Skip(err)
+	}
+	for _, path := range []string{link, dir} {
+		err := WriteFile(path, func(io.Writer) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), "is no regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if to, err := os.Readlink(link); err != nil || to != os.DevNull {
+		t.Errorf("the link leads to %q, %v", to, err)
 	}
 }
 

@@ -72,11 +72,12 @@ func openLock(name string) (f *os.File, alone bool, err error) {
 	return nil, false, err
 }
 
-// isFile reports whether name is the very file that is open, and no link to it.
+// isFile reports whether name is the very file that is open, and no link to it. A named pipe is no file: it would be
+// read without end.
 func isFile(f *os.File, name string) bool {
 	a, errA := f.Stat()
 	b, errB := os.Lstat(name)
-	return errA == nil && errB == nil && os.SameFile(a, b)
+	return errA == nil && errB == nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
 // Note returns what a run that died with the lock in hand had noted down last; empty without such a run.

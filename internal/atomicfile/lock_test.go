@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -59,6 +61,27 @@ func TestLock(t *testing.T) {
 		t.Errorf("after the release: %v", err)
 	}
 	l.Release()
+}
+
+// TestLockOfNoFile has something else in the place of the lock: a named pipe would be read without end.
+func TestLockOfNoFile(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "model.onnx")
+	if err := syscall.Mkfifo(filepath.Join(filepath.Dir(out), ".model.onnx.lock"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := Acquire(out)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "it is no file of its own") {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits")
+	}
 }
 
 func TestFoldersOfTheDead(t *testing.T) {

@@ -3,12 +3,18 @@ package atomicfile
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 )
 
-// WriteFile writes a file beside path and renames it to path once it is complete. An older file keeps its mode.
+// WriteFile writes a file beside path and renames it to path once it is complete. An older file keeps its mode. What is
+// no file, such as a device, is not replaced.
 func WriteFile(path string, write func(io.Writer) error) (err error) {
+	old, statErr := os.Stat(path)
+	if statErr == nil && !old.Mode().IsRegular() {
+		return fmt.Errorf("%s exists and is no regular file: choose another name", path)
+	}
 	f, err := Create(path)
 	if err != nil {
 		return err
@@ -24,7 +30,7 @@ func WriteFile(path string, write func(io.Writer) error) (err error) {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if old, err := os.Stat(path); err == nil {
+	if statErr == nil {
 		if err := f.Chmod(old.Mode().Perm()); err != nil {
 			return err
 		}

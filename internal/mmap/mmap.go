@@ -2,29 +2,20 @@
 package mmap
 
 import (
-	"fmt"
 	"io"
 	"os"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// Open maps the file at path, or reads it where it is no regular file (a pipe). The bytes are valid until release is
-// called.
+// Open maps the regular file at path. The bytes are valid until release is called.
 func Open(path string) (b []byte, release func() error, err error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case info.IsDir():
-		return nil, nil, fmt.Errorf("%s is a folder", path)
-	case !info.Mode().IsRegular():
-		return readWhole(f)
-	}
-	return File(f, info.Size())
+	return File(f, size)
 }
 
 func readWhole(f *os.File) (b []byte, release func() error, err error) {

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // Config is what the files beside a model say about generation.
@@ -32,13 +33,16 @@ type configFields struct {
 	Model     *configFields   `json:"model"`
 }
 
+// maxConfig is the size of a file that ReadConfig reads, in bytes.
+const maxConfig = 64 << 20
+
 // ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder, as far
 // as they are there.
 func ReadConfig(folder string) (Config, error) {
 	var c Config
 	for _, name := range configFiles {
 		path := filepath.Join(folder, name)
-		b, err := os.ReadFile(path)
+		b, err := regular.ReadFile(path, maxConfig)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // copyFile copies a file with its mode.
 func copyFile(to, from string) (err error) {
-	src, err := os.Open(from)
+	src, _, err := regular.Open(from)
 	if err != nil {
 		return err
 	}

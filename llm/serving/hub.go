@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
 )
@@ -38,6 +39,9 @@ type hubFields struct {
 var tokenizerFiles = []string{"tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model"}
 
+// maxConfig is the size of a config.json, in bytes.
+const maxConfig = 16 << 20
+
 // readHub reads the folder of a tokenizer.
 func readHub(folder string) (*hub, error) {
 	h := &hub{folder: folder}
@@ -47,7 +51,7 @@ func readHub(folder string) (*hub, error) {
 	}
 	for _, name := range []string{"config.json", "generation_config.json"} {
 		path := filepath.Join(folder, name)
-		b, err := os.ReadFile(path)
+		b, err := regular.ReadFile(path, maxConfig)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

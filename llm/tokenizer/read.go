@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // file is a tokenizer.json; parts that come in several kinds are decoded by kind.
@@ -25,6 +27,9 @@ type file struct {
 
 // File is the name of the file beside a model.
 const File = "tokenizer.json"
+
+// most is the size of a tokenizer.json in bytes; the greatest that was seen has 40 MB.
+const most = 128 << 20
 
 // Find returns the path of the tokenizer.json that lies in the folder path, or of its .gz where there is only that.
 // Any other path is returned as it is.
@@ -59,7 +64,7 @@ func Read(path string) (*Tokenizer, error) {
 // ReadFile returns the content of the file that [Read] reads, decompressed.
 func ReadFile(path string) ([]byte, error) {
 	path = Find(path)
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, most)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
@@ -76,7 +81,6 @@ func unzip(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	const most = 256 << 20 // the greatest tokenizer.json seen is of 40 MB
 	data, err = io.ReadAll(io.LimitReader(r, most+1))
 	if len(data) > most {
 		return nil, fmt.Errorf("more than %d MiB when it is decompressed", most>>20)

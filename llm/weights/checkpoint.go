@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 	"github.com/mojo-patch/mojo-patch/llm/weights/safetensors"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -218,9 +219,12 @@ func (c *Checkpoint) add(t *Tensor) error {
 	return nil
 }
 
+// maxConfig is the size of a config.json, in bytes.
+const maxConfig = 16 << 20
+
 // readConfig takes the model's type from the configuration beside a safetensors file, where there is one.
 func (c *Checkpoint) readConfig(path string) error {
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
 // MapEntry says which tensor an initializer is, and how it is turned. Nothing that it leaves out is guessed.
@@ -43,15 +44,7 @@ var (
 // The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length in
 // entries, are information and not used; any other is an error, and so is a name that stands twice.
 func ReadMap(path string) (Map, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read map: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxMap+1))
-	if err == nil && len(text) > maxMap {
-		err = fmt.Errorf("it has more than %d bytes", maxMap)
-	}
+	text, err := regular.ReadFile(path, maxMap)
 	var m Map
 	if err == nil {
 		m, err = ParseMap(text)

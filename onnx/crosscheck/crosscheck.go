@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -67,16 +67,12 @@ func (e *DifferenceError) Error() string {
 // The error is a *DifferenceError when they disagree. What the second reader cannot decode is in the Result, and no
 // error.
 func File(path string, m *onnx.Model) (*Result, error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("crosscheck: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("crosscheck: %w", err)
-	}
-	return check(f, info.Size(), path, m)
+	return check(f, size, path, m)
 }
 
 func check(f io.ReadSeeker, size int64, path string, m *onnx.Model) (*Result, error) {

@@ -3,13 +3,12 @@ package safetensors
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
@@ -40,17 +39,9 @@ func OpenIndex(path string) ([]*File, error) {
 
 // readIndex returns the file of each tensor.
 func readIndex(path string) (places map[string]string, err error) {
-	file, err := os.Open(path)
+	text, err := regular.ReadFile(path, maxHeader)
 	if err != nil {
 		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxHeader+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxHeader {
-		return nil, fmt.Errorf("it has more than %d bytes", maxHeader)
 	}
 	return parseIndex(text)
 }
