@@ -47,7 +47,7 @@ func bind(of string, params []string, args []any) []any {
 		if n, ok := v.(named); ok {
 			i, v = slices.Index(params, n.name), n.value
 		}
-		require(i >= 0 && i < len(values) && values[i] == missing, "an argument of %s is not supported: %s", of, str(v))
+		require(i >= 0 && i < len(values) && values[i] == missing, "argument %d of %s is not supported", i+1, of)
 		values[i] = v
 	}
 	return values
@@ -62,7 +62,7 @@ func (c call) or(i int, otherwise any) any {
 
 // globals are the functions that jinja2 and transformers provide.
 var globals = map[string]builtin{
-	"raise_exception": def("message", func(c call) any { panic(failed{&RaisedError{str(c.a[0])}}) }),
+	"raise_exception": def("message", func(c call) any { panic(failed{&RaisedError{c.str(c.a[0])}}) }),
 	"strftime_now":    def("format", func(c call) any { return strftime(c.now, want[string](c.a[0])) }),
 	"namespace": {nil, func(c call) any {
 		ns := namespace{}
@@ -83,6 +83,7 @@ var globals = map[string]builtin{
 		out := &sequence{kind: "range"}
 		for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 			require(len(out.items) < maxRange, "range: more than %d numbers", maxRange)
+			c.charge(itemBytes + 8)
 			out.items = append(out.items, i)
 		}
 		return out
@@ -98,6 +99,7 @@ var conversion = regexp.MustCompile(`(?s)%-?.?`)
 
 // strftime is Python's in the C locale.
 func strftime(t time.Time, format string) string {
+	require(len(format) <= maxFormat, "strftime: a format of more than %d bytes", maxFormat)
 	return conversion.ReplaceAllStringFunc(format, func(c string) string {
 		layout, ok := layouts[c[1:]]
 		require(ok, "strftime: %s is not supported", c)

@@ -24,17 +24,26 @@ func init() {
 			return c.or(0, "")
 		}),
 		"string": ofText(func(s string) string { return s }),
-		"safe":   def("", func(c call) any { return safe(str(c.v)) }),
-		"int":    def("", func(c call) any { return want[int64](parseNumber(str(c.v))) }),
-		"length": def("", func(c call) any { return int64(len(c.sized())) }),
-		"list":   def("", func(c call) any { return newList(iterate(c.v)...) }),
-		"items":  def("", func(c call) any { return &sequence{generator, want[*dict](c.v).pairs()} }),
-		"first":  def("", func(c call) any { return at(iterate(c.v), 0) }),
-		"last":   def("", func(c call) any { return at(c.sized(), -1) }),
-		"join":   def("d", func(c call) any { return join(iterate(c.v), str(c.a[0]), str) }),
+		"safe":   def("", func(c call) any { return safe(c.str(c.v)) }),
+		"int":    def("", func(c call) any { return want[int64](parseNumber(c.str(c.v))) }),
+		"length": def("", func(c call) any { return int64(c.sized()) }),
+		"list":   def("", func(c call) any { return newList(c.iterate(c.v)...) }),
+		"items":  def("", func(c call) any { return &sequence{generator, c.pairs(want[*dict](c.v))} }),
+		"first":  def("", func(c call) any { return c.end(0) }),
+		"last": def("", func(c call) any {
+			c.sized()
+			return c.end(-1)
+		}),
+		"join": def("d", func(c call) any { return c.join(c.iterate(c.v), c.str(c.a[0]), c.str) }),
 		"dictsort": def("", func(c call) any {
-			byKey := func(a, b any) int { return order(lower(str(at(iterate(a), 0))), lower(str(at(iterate(b), 0)))) }
-			return newList(slices.SortedStableFunc(slices.Values(want[*dict](c.v).pairs()), byKey)...)
+			pairs, lowered := c.pairs(want[*dict](c.v)), map[any]string{}
+			for _, pair := range pairs {
+				lowered[pair] = c.lower(c.str(pair.(*sequence).items[0]))
+			}
+			return newList(slices.SortedStableFunc(slices.Values(pairs), func(a, b any) int {
+				c.spend(lowered[a])
+				return strings.Compare(lowered[a], lowered[b])
+			})...)
 		}),
 		"map": {nil, func(c call) any {
 			require(len(c.a) > 0, "map: an argument is missing")
@@ -43,7 +52,8 @@ func init() {
 			require(ok, "map by more than an attribute is not supported")
 			c.a[0] = map[bool]any{true: attribute.value, false: c.a[0]}[byAttribute]
 			out, f := &sequence{kind: generator}, c.each(byAttribute, "filter", filters)
-			for _, v := range iterate(c.v) {
+			for _, v := range c.iterate(c.v) {
+				c.charge(itemBytes)
 				out.items = append(out.items, f(v))
 			}
 			return out
@@ -59,9 +69,21 @@ func init() {
 	}
 }
 
-func (c call) sized() []any {
+// sized returns the number of items of the value.
+func (c call) sized() int {
 	require(typeName(c.v) != generator, "a generator has no length and no last item")
-	return iterate(c.v)
+	if s, ok := c.v.(string); ok {
+		return utf8.RuneCountInString(s)
+	}
+	return len(c.iterate(c.v))
+}
+
+// end returns the first item, 0, or the last one, -1.
+func (c call) end(i int64) any {
+	if s, ok := c.v.(string); ok {
+		return character(s, i)
+	}
+	return at(c.iterate(c.v), i)
 }
 
 // each returns what gets an attribute of a value, if byAttribute, and applies a filter or test to it, if there is one.
@@ -72,14 +94,19 @@ func (c call) each(byAttribute bool, what string, table map[string]builtin) func
 		require(len(c.a) > 0, "the attribute is missing")
 		name := want[string](c.a[0])
 		require(!strings.Contains(name, "."), "the attribute %s, with a dot, is not supported", name)
-		get, c.a = func(v any) any { return item(v, name, false) }, c.a[1:]
+		get, c.a = func(v any) any { return c.item(v, name, false) }, c.a[1:]
 	}
 	if len(c.a) == 0 {
 		return get
 	}
 	name := want[string](c.a[0])
 	b := find(what, table, name)
-	return func(v any) any { return b.call(c.renderer, name, get(v), c.a[1:]) }
+	return func(v any) any {
+		v = get(v)
+		c.spend(v)
+		c.spend(c.a[1:]...)
+		return b.call(c.renderer, name, v, c.a[1:])
+	}
 }
 
 // selector keeps the items that pass a test, or whose attribute does, or the others; without a test the true ones pass.
@@ -87,7 +114,9 @@ func selector(byAttribute, keep bool) builtin {
 	return builtin{nil, func(c call) any {
 		test := c.each(byAttribute, "test", tests)
 		drop := func(v any) bool { return truth(test(v)) != keep }
-		return &sequence{generator, slices.DeleteFunc(slices.Clone(iterate(c.v)), drop)}
+		items := c.iterate(c.v)
+		c.charge(itemBytes * len(items))
+		return &sequence{generator, slices.DeleteFunc(slices.Clone(items), drop)}
 	}}
 }
 
@@ -132,19 +161,28 @@ var stringMethods = map[string]builtin{
 	"endswith":   affix(strings.HasSuffix),
 	"split":      def("sep maxsplit", split),
 	"replace": def("old new count", func(c call) any {
-		s, old, with := str(c.v), want[string](c.a[0]), want[string](c.a[1])
-		checkSize(strings.Count(s, old)*len(with), maxText)
+		s, old, with := c.str(c.v), want[string](c.a[0]), want[string](c.a[1])
+		n := strings.Count(s, old)
+		checkSize(n*len(with), maxText)
+		c.charge(len(s) + n*len(with))
 		return strings.Replace(s, old, with, int(want[int64](c.or(2, int64(-1)))))
 	}),
-	"join":       def("iterable", func(c call) any { return join(iterate(c.a[0]), c.v.(string), want[string]) }),
-	"upper":      ofText(upper),
-	"lower":      ofText(lower),
-	"capitalize": ofText(capitalize),
-	"title":      ofText(func(s string) string { return letters.ReplaceAllStringFunc(s, capitalize) }),
+	"join":       def("iterable", func(c call) any { return c.join(c.iterate(c.a[0]), c.v.(string), want[string]) }),
+	"upper":      inCase((*renderer).upper),
+	"lower":      inCase((*renderer).lower),
+	"capitalize": inCase((*renderer).capitalize),
+	"title": inCase(func(r *renderer, s string) string {
+		r.charge(len(s))
+		return letters.ReplaceAllStringFunc(s, r.capitalize)
+	}),
 }
 
 func ofText(f func(s string) string) builtin {
-	return def("", func(c call) any { return f(str(c.v)) })
+	return def("", func(c call) any { return f(c.str(c.v)) })
+}
+
+func inCase(f func(r *renderer, s string) string) builtin {
+	return def("", func(c call) any { return f(c.renderer, c.str(c.v)) })
 }
 
 func affix(has func(s, affix string) bool) builtin {
@@ -155,9 +193,17 @@ func stripped(trim func(s string, f func(r rune) bool) string) builtin {
 	return def("chars", func(c call) any {
 		of := isSpace
 		if chars := c.or(0, nil); chars != nil {
-			of = func(r rune) bool { return strings.ContainsRune(want[string](chars), r) }
+			c.slow(len(want[string](chars)))
+			set := map[rune]bool{}
+			for _, r := range want[string](chars) {
+				set[r] = true
+			}
+			of = func(r rune) bool { return set[r] }
 		}
-		return trim(str(c.v), of)
+		s := c.str(c.v)
+		kept := trim(s, of)
+		c.slow(len(s) - len(kept))
+		return kept
 	})
 }
 
@@ -177,9 +223,10 @@ var dictMethods = map[string]builtin{
 		}
 		return c.or(1, nil)
 	}),
-	"keys":  view("dict_keys", func(d *dict) []any { return d.keys }),
-	"items": view("dict_items", (*dict).pairs),
-	"values": view("dict_values", func(d *dict) (values []any) {
+	"keys":  view("dict_keys", func(_ *renderer, d *dict) []any { return d.keys }),
+	"items": view("dict_items", (*renderer).pairs),
+	"values": view("dict_values", func(r *renderer, d *dict) (values []any) {
+		r.charge(itemBytes * len(d.keys))
 		for _, key := range d.keys {
 			values = append(values, d.values[key])
 		}
@@ -189,18 +236,20 @@ var dictMethods = map[string]builtin{
 
 var refused = builtin{nil, func(call) any { panic(failure("this method of a dict is not supported")) }}
 
-func view(kind string, items func(d *dict) []any) builtin {
-	return def("", func(c call) any { return &sequence{kind, items(c.v.(*dict))} })
+func view(kind string, items func(r *renderer, d *dict) []any) builtin {
+	return def("", func(c call) any { return &sequence{kind, items(c.renderer, c.v.(*dict))} })
 }
 
-func join(items []any, separator string, str func(v any) string) string {
+func (r *renderer) join(items []any, separator string, str func(v any) string) string {
 	var b strings.Builder
 	for i, item := range items {
+		text := str(item)
 		if i > 0 {
 			b.WriteString(separator)
 		}
-		b.WriteString(str(item))
+		b.WriteString(text)
 		checkSize(b.Len(), maxText)
+		r.charge(2 * (len(separator) + len(text))) // a builder grows by doubling
 	}
 	return b.String()
 }
@@ -208,24 +257,42 @@ func join(items []any, separator string, str func(v any) string) string {
 func split(c call) any {
 	s, sep, n, out := c.v.(string), c.or(0, nil), want[int64](c.or(1, int64(-1))), newList()
 	require(sep != "" && (sep != nil || n < 0), "split by this separator and maxsplit is not supported")
-	parts := strings.FieldsFunc(s, isSpace)
 	if sep != nil {
-		parts = strings.SplitN(s, want[string](sep), int(cmp.Or(n+1, -1)))
+		c.charge(2 * itemBytes * (1 + strings.Count(s, want[string](sep))))
+		for _, part := range strings.SplitN(s, want[string](sep), int(cmp.Or(n+1, -1))) {
+			out.items = append(out.items, part)
+		}
+		return out
 	}
-	for _, part := range parts {
+	parts := strings.FieldsFuncSeq(s, isSpace)
+	for part := range parts {
+		c.charge(2 * itemBytes)
 		out.items = append(out.items, part)
 	}
 	return out
 }
 
-func upper(s string) string { return cases.Upper(language.Und).String(s) }
-func lower(s string) string { return cases.Lower(language.Und).String(s) }
+// What a change of case takes: text and its copies.
+const caseBytes = 3
+
+func (r *renderer) upper(s string) string {
+	r.slow(len(s))
+	r.charge(caseBytes * len(s))
+	return cases.Upper(language.Und).String(s)
+}
+
+func (r *renderer) lower(s string) string {
+	r.slow(len(s))
+	r.charge(caseBytes * len(s))
+	return cases.Lower(language.Und).String(s)
+}
 
 // letters make a word for str.title.
 var letters = regexp.MustCompile(`[\p{Lu}\p{Ll}\p{Lt}]+`)
 
 // capitalize is str.capitalize.
-func capitalize(s string) string {
+func (r *renderer) capitalize(s string) string {
 	_, n := utf8.DecodeRuneInString(s)
-	return cases.Title(language.Und).String(s[:n]) + lower(s[n:])
+	r.charge(len(s))
+	return cases.Title(language.Und).String(s[:n]) + r.lower(s[n:])
 }

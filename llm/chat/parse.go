@@ -61,6 +61,7 @@ func (p *parser) nest() func() {
 func (p *parser) operation(f func(r *renderer, v []any) any, operands ...node) node {
 	line := p.tokens[p.pos-1].line
 	return func(r *renderer) any {
+		r.charge(itemBytes * len(operands)) // which a list keeps
 		v := make([]any, len(operands))
 		for i, operand := range operands {
 			v[i] = operand(r)
@@ -143,7 +144,7 @@ func (p *parser) unary(filtered bool) (v node) {
 		case ".":
 			name := p.name()
 			require(!strings.HasPrefix(name, "__"), "attribute %q is not supported", name)
-			v = p.operation(func(_ *renderer, v []any) any { return item(v[0], name, true) }, v)
+			v = p.operation(func(r *renderer, v []any) any { return r.item(v[0], name, true) }, v)
 		case "[":
 			v = p.subscript(v)
 		case "(":
@@ -204,7 +205,10 @@ func (p *parser) primary() node {
 			values = append(values, p.expression())
 			return key
 		})
-		return p.operation(func(_ *renderer, v []any) any { return newDict(v[:len(keys)], v[len(keys):]) },
+		return p.operation(func(r *renderer, v []any) any {
+			r.charge(dictBytes * len(keys))
+			return newDict(v[:len(keys)], v[len(keys):])
+		},
 			append(keys, values...)...)
 	default:
 		panic(failure("found %q, expected an expression", t.text))
@@ -234,9 +238,9 @@ func (p *parser) subscript(v node) node {
 	}
 	p.expect("]")
 	if len(operands) == 2 {
-		return p.operation(func(_ *renderer, v []any) any { return item(v[0], v[1], false) }, operands...)
+		return p.operation(func(r *renderer, v []any) any { return r.item(v[0], v[1], false) }, operands...)
 	}
-	return p.operation(func(_ *renderer, v []any) any { return slice(v[0], append(v[1:], nil)[:3]) }, operands...)
+	return p.operation(func(r *renderer, v []any) any { return r.slice(v[0], append(v[1:], nil)[:3]) }, operands...)
 }
 
 type named struct {

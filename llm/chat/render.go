@@ -53,6 +53,7 @@ type renderer struct {
 	depth         int    // of loops, macros and blocks in each other
 	filters       int    // the conditions of loops that are asked now, in each other
 	written, work int
+	bytes         int // that values may still take
 	now           time.Time
 }
 
@@ -74,18 +75,33 @@ func (r *renderer) lookup(name string) any {
 
 // Bounds of what a rendering may do.
 const (
-	maxText  = 64 << 20 // bytes of a string, and of all that is written
-	maxRange = 100_000  // numbers of a range: jinja2's sandbox has the same bound
-	maxItems = 1 << 18  // of a list that a template makes
-	maxDepth = 500      // of values, and of loops and macros, in each other
+	maxText   = 64 << 20 // bytes of a string, and of all that is written
+	maxRange  = 100_000  // numbers of a range: jinja2's sandbox has the same bound
+	maxItems  = 1 << 18  // of a list that a template makes
+	maxDepth  = 500      // of values, and of loops and macros, in each other
+	maxFormat = 1 << 10  // bytes of a format of strftime
+
+	// maxBytes bounds the memory of all values that a rendering makes, those that it has forgotten included: Go may not
+	// have freed them. Values that share memory, such as a part of a string, count once.
+	maxBytes = 256 << 20
+)
+
+// What values take, in bytes: an item of a list, an entry of a dict, a pair of both, a character as a string, and a
+// variable of a loop, macro or block.
+const (
+	itemBytes      = 16
+	dictBytes      = 64
+	pairBytes      = 96
+	characterBytes = 32
+	variableBytes  = 64
 )
 
 // maxWork bounds the operations, items, and pieces of 64 bytes of text of a rendering; tests lower it.
-var maxWork = 500_000_000
+var maxWork = 50_000_000
 
 // spend counts work on values.
 func (r *renderer) spend(values ...any) {
-	r.work--
+	r.work -= 1 + len(values)
 	for _, v := range values {
 		switch v := v.(type) {
 		case string:
@@ -97,6 +113,18 @@ func (r *renderer) spend(values ...any) {
 	require(r.work >= 0, "too much work: the template runs away")
 }
 
+// slow counts work on each character of text.
+func (r *renderer) slow(bytes int) {
+	r.work -= 16 + bytes/4
+	r.spend()
+}
+
+// charge counts memory that a value takes.
+func (r *renderer) charge(bytes int) {
+	r.bytes -= bytes
+	require(r.bytes >= 0, "values of more than %d MiB in all: the template runs away", maxBytes>>20)
+}
+
 func checkSize(n, bound int) {
 	require(n <= bound, "a value of more than %d bytes or items: the template runs away", bound)
 }
@@ -105,23 +133,26 @@ func checkSize(n, bound int) {
 func (r *renderer) write(v any) any {
 	s, isSafe := v.(safe)
 	if !isSafe {
-		s = safe(str(v))
+		s = safe(r.str(v))
 	}
 	r.written += len(s)
 	checkSize(r.written, maxText)
+	r.charge(2 * len(s)) // the text grows by doubling
 	r.out.WriteString(string(s))
 	return nil
 }
 
 // within runs a node, which does not change the variables around it.
 func (r *renderer) within(around map[string]any, n node) any {
-	outer := r.vars
+	outer, taken := r.vars, variableBytes*len(around)
+	r.charge(taken)
 	r.vars = maps.Clone(around)
 	r.work -= len(r.vars)
 	r.depth++
 	require(r.depth <= maxDepth, "loops and macros are more than %d deep in each other", maxDepth)
 	v := n(r)
 	r.vars = outer
+	r.bytes += taken // the variables are gone
 	r.depth--
 	return v
 }

@@ -140,7 +140,7 @@ func (p *parser) forTag() node {
 		names = append(names, p.name())
 	}
 	p.expect("in")
-	items := p.operation(func(_ *renderer, v []any) any { return newList(iterate(v[0])...) }, p.binary(0))
+	items := p.operation(func(r *renderer, v []any) any { return newList(r.iterate(v[0])...) }, p.binary(0))
 	var filter node
 	if p.skip("if") {
 		filter = p.expression()
@@ -155,7 +155,7 @@ func (p *parser) forTag() node {
 	assign := func(r *renderer, v any) {
 		values := []any{v}
 		if r.line = line; len(names) > 1 {
-			values = iterate(v)
+			values = r.iterate(v)
 		}
 		require(filter == nil || len(names) == 1 || typeName(v) == "tuple", "a condition on lists is not supported")
 		require(len(values) == len(names), "%d values for %d names", len(values), len(names))
@@ -167,6 +167,7 @@ func (p *parser) forTag() node {
 		outer, items, rounds := r.vars, items(r).(*sequence).items, 0
 		if filter != nil {
 			r.filters++
+			r.charge(itemBytes * len(items))
 			items = slices.DeleteFunc(slices.Clone(items), func(v any) bool {
 				return true == r.within(outer, func(r *renderer) any {
 					assign(r, v)

@@ -14,6 +14,15 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
+)
+
+// The sizes of a template and of a tokenizer_config.json, in bytes. Those of models have 30 KB and, for the sake of
+// added tokens, some MB.
+const (
+	maxSource = 1 << 20
+	maxConfig = 64 << 20
 )
 
 // Template is a chat template, with the special tokens that it may write.
@@ -46,6 +55,9 @@ func Parse(source string) (*Template, error) {
 
 // add reads one of the templates, which errors call by what it is.
 func (t *Template) add(name, source, what string) error {
+	if len(source) > maxSource {
+		return fmt.Errorf("%s: it has %d bytes; templates of up to %d are read", what, len(source), maxSource)
+	}
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	l := lexer{rest: strings.TrimSuffix(source, "\n"), line: 1}
 	err := try(func() int { return l.line }, l.lex)
@@ -60,7 +72,8 @@ func (t *Template) add(name, source, what string) error {
 }
 
 // Render returns the prompt for messages. The error of a template that refuses them is a *RaisedError; that it reads
-// what is undefined, has no text for messages, writes more than 64 MiB or works without end is an error too.
+// what is undefined, has no text for messages, writes more than 64 MiB, makes values of more than 256 MiB or works
+// without end is an error too.
 func (t *Template) Render(messages []Message, opts Options) (prompt string, err error) {
 	err = try(nil, func() {
 		prompt = t.render(messages, opts)
@@ -85,7 +98,7 @@ func (t *Template) render(messages []Message, opts Options) string {
 	if opts.Now.IsZero() {
 		opts.Now = time.Now()
 	}
-	r := &renderer{vars: vars, out: &strings.Builder{}, now: opts.Now, work: maxWork}
+	r := &renderer{vars: vars, out: &strings.Builder{}, now: opts.Now, work: maxWork, bytes: maxBytes}
 	err := try(func() int { return r.line }, func() { body(r) })
 	require(err == nil, "%w", err)
 	if opts.ContinueFinalMessage {
@@ -164,7 +177,7 @@ func (t *Template) readFolder(folder string) error {
 
 // readSource reads a template that is a file.
 func (t *Template) readSource(name, path string) error {
-	source, err := os.ReadFile(path)
+	source, err := regular.ReadFile(path, maxSource)
 	if err == nil {
 		err = t.add(name, string(source), path)
 	}
@@ -173,7 +186,7 @@ func (t *Template) readSource(name, path string) error {
 
 // readConfig reads tokenizer_config.json, which may have no template.
 func (t *Template) readConfig(path string) error {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxConfig)
 	if err != nil {
 		return err
 	}

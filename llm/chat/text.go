@@ -9,14 +9,21 @@ import (
 )
 
 // str is Python's str(v).
-func str(v any) string {
+func (r *renderer) str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	} else if isUndefined(v) {
 		return ""
 	}
-	w := writer{item: ", ", key: ": "}
+	return r.writtenBy(&writer{item: ", ", key: ": "}, v)
+}
+
+// writtenBy returns the text of v that a writer makes.
+func (r *renderer) writtenBy(w *writer, v any) string {
+	w.bound = min(maxText, r.bytes/2) // a builder grows by doubling
 	w.value(v, 0)
+	r.slow(w.Len())
+	r.charge(2 * w.Len())
 	return w.String()
 }
 
@@ -26,13 +33,14 @@ type writer struct {
 	json      bool
 	item, key string // separators
 	indent    string // of the lines of items; "" is one line for all
+	bound     int    // of the text
 }
 
 var words = map[any][2]string{nil: {"None", "null"}, true: {"True", "true"}, false: {"False", "false"}}
 
 func (w *writer) value(v any, depth int) {
 	require(depth <= maxDepth, "values are nested more than %d deep", maxDepth)
-	checkSize(w.Len(), maxText)
+	w.check()
 	switch v := v.(type) {
 	case nil, bool:
 		word := words[v]
@@ -47,7 +55,7 @@ func (w *writer) value(v any, depth int) {
 		w.list("{", "}", len(v.keys), depth, func(i int) {
 			key := v.keys[i]
 			if w.json {
-				key = str(key)
+				key = keyText(key)
 			}
 			w.value(key, depth+1)
 			w.WriteString(w.key)
@@ -59,6 +67,17 @@ func (w *writer) value(v any, depth int) {
 		items := v.(*sequence).items
 		w.list("[", "]", len(items), depth, func(i int) { w.value(items[i], depth+1) })
 	}
+}
+
+// check fails if the text is too long.
+func (w *writer) check() { checkSize(w.Len(), w.bound) }
+
+// keyText is the text of a key of a dict, a string or an integer, as JSON has it.
+func keyText(key any) string {
+	if n, ok := key.(int64); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	return want[string](key)
 }
 
 func (w *writer) list(begin, end string, n, depth int, write func(i int)) {
@@ -100,6 +119,7 @@ func (w *writer) quote(s string) {
 			require(w.json, "writing %U in a list or dict is not supported", r)
 			fmt.Fprintf(w, `\u%04x`, r)
 		}
+		w.check()
 	}
 	w.WriteString(quote)
 }
@@ -124,10 +144,9 @@ func tojson(c call) any {
 		w.indent, w.item = strings.Repeat(" ", int(n)), ","
 	}
 	if c.a[2] != missing {
-		separators := iterate(c.a[2])
+		separators := c.iterate(c.a[2])
 		require(len(separators) == 2, "tojson: the separators are not two")
 		w.item, w.key = want[string](separators[0]), want[string](separators[1])
 	}
-	w.value(c.v, 0)
-	return w.String()
+	return c.writtenBy(&w, c.v)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A value of a template is a Go value: nil is None; bool, int64, float64 and string are Python's types of these names,
@@ -91,14 +92,15 @@ func truth(v any) bool {
 	return !slices.Contains([]any{nil, false, int64(0), 0.0, "", safe("")}, v)
 }
 
-func iterate(v any) []any {
+func (r *renderer) iterate(v any) []any {
 	switch v := v.(type) {
 	case undefined:
 		return nil
 	case string:
-		characters := make([]any, 0, len(v))
-		for _, r := range v {
-			characters = append(characters, string(r))
+		r.charge(characterBytes * len(v))
+		characters := make([]any, 0, utf8.RuneCountInString(v))
+		for _, c := range v {
+			characters = append(characters, string(c))
 		}
 		return characters
 	case *dict:
@@ -130,7 +132,8 @@ func (d *dict) lookup(key any) (v any, ok bool) {
 	panic(failure("a %s as the key of a dict is not supported", typeName(key)))
 }
 
-func (d *dict) pairs() (pairs []any) {
+func (r *renderer) pairs(d *dict) (pairs []any) {
+	r.charge(pairBytes * len(d.keys))
 	for _, key := range d.keys {
 		pairs = append(pairs, &sequence{"tuple", []any{key, d.values[key]}})
 	}
@@ -139,7 +142,7 @@ func (d *dict) pairs() (pairs []any) {
 
 // equal is Python's a == b.
 func (r *renderer) equal(a, b any, depth int) bool {
-	r.spend()
+	r.spend(a)
 	require(depth <= maxDepth, "values are nested more than %d deep", maxDepth)
 	kind, other := typeName(a), typeName(b)
 	const numbers, others = "bool int float", "undefined NoneType str dict list tuple"
@@ -173,7 +176,7 @@ func order(a, b any) int {
 func (r *renderer) operate(a any, op string, b any) any {
 	switch op {
 	case "~":
-		return arithmetic(str(a), "+", str(b))
+		return r.arithmetic(r.str(a), "+", r.str(b))
 	case "==", "!=":
 		return r.equal(a, b, 0) == (op == "==")
 	case "in", "not in":
@@ -182,7 +185,7 @@ func (r *renderer) operate(a any, op string, b any) any {
 		sign := order(a, b)
 		return sign < 0 && op[0] == '<' || sign > 0 && op[0] == '>' || sign == 0 && len(op) == 2
 	}
-	return arithmetic(a, op, b)
+	return r.arithmetic(a, op, b)
 }
 
 // contains is Python's item in container.
@@ -194,7 +197,7 @@ func (r *renderer) contains(container, item any) bool {
 		_, ok := c.lookup(item)
 		return ok
 	}
-	return slices.ContainsFunc(iterate(container), func(v any) bool { return r.equal(v, item, 0) })
+	return slices.ContainsFunc(r.iterate(container), func(v any) bool { return r.equal(v, item, 0) })
 }
 
 // checkInts bounds integers, so that no sum or product overflows.
@@ -203,16 +206,18 @@ func checkInts(ints ...int64) {
 	require(ok, "arithmetic with integers of more than 32 bits is not supported")
 }
 
-func arithmetic(a any, op string, b any) any {
+func (r *renderer) arithmetic(a any, op string, b any) any {
 	if s, ok := a.(string); ok && op == "+" {
 		t := want[string](b)
 		checkSize(len(s)+len(t), maxText)
+		r.charge(len(s) + len(t))
 		return s + t
 	}
 	if s, ok := a.(*sequence); ok && op == "+" {
 		t := want[*sequence](b)
 		require(s.kind == "list" && t.kind == "list", "%s + %s is not supported", s.kind, t.kind)
 		checkSize(len(s.items)+len(t.items), maxItems)
+		r.charge(itemBytes * (len(s.items) + len(t.items)))
 		return newList(slices.Concat(s.items, t.items)...)
 	}
 	i, j := want[int64](a), want[int64](b)
@@ -239,7 +244,7 @@ func arithmetic(a any, op string, b any) any {
 }
 
 // item is v[key] as jinja2 has it: the item, else Python's method of that name; for v.key the method comes first.
-func item(v, key any, methodFirst bool) any {
+func (r *renderer) item(v, key any, methodFirst bool) any {
 	name, isName := key.(string)
 	found, ok, methods := any(nil), false, map[string]builtin(nil)
 	switch v := v.(type) {
@@ -256,8 +261,10 @@ func item(v, key any, methodFirst bool) any {
 	case string, *sequence:
 		kind := typeName(v)
 		require(strings.Contains("str list tuple range", kind), "an item of a %s is not supported", kind)
-		if !isName {
-			return at(iterate(v), want[int64](key))
+		if text, ok := v.(string); ok && !isName {
+			return character(text, want[int64](key))
+		} else if !isName {
+			return at(r.iterate(v), want[int64](key))
 		} else if kind == "str" {
 			methods = stringMethods
 		}
@@ -266,7 +273,7 @@ func item(v, key any, methodFirst bool) any {
 	if m, isMethod := methods[name]; isMethod && (methodFirst || !ok) {
 		return function(func(r *renderer, args []any) any { return m.call(r, name, v, args) })
 	} else if !ok {
-		return undefined{str(key) + " of a " + typeName(v)}
+		return undefined{r.str(key) + " of a " + typeName(v)}
 	}
 	return found
 }
@@ -282,12 +289,38 @@ func at(l []any, i int64) any {
 	return l[i]
 }
 
+// character is an item of a string.
+func character(s string, i int64) any {
+	n := int64(utf8.RuneCountInString(s))
+	if i < 0 {
+		i += n
+	}
+	if i < 0 || i >= n {
+		return undefined{"an item that there is not"}
+	}
+	return s[byteAt(s, i):byteAt(s, i+1)]
+}
+
+// byteAt is where a character of a string begins, from 0 to the number of characters.
+func byteAt(s string, character int64) int {
+	for at := range s {
+		if character == 0 {
+			return at
+		}
+		character--
+	}
+	return len(s)
+}
+
 // slice is Python's v[start:stop:step], of bounds.
-func slice(v any, bounds []any) any {
+func (r *renderer) slice(v any, bounds []any) any {
 	kind := typeName(v)
 	require(kind == "str" || kind == "list", "a slice of a %s is not supported", kind)
-	l := iterate(v)
-	n := int64(len(l))
+	text, _ := v.(string)
+	n := int64(utf8.RuneCountInString(text))
+	if kind == "list" {
+		n = int64(len(v.(*sequence).items))
+	}
 	bound := func(i int, otherwise int64) int64 {
 		if bounds[i] == nil {
 			return otherwise
@@ -301,13 +334,19 @@ func slice(v any, bounds []any) any {
 	if bounds[2] != nil {
 		backwards := bounds[2] == any(int64(-1)) && bounds[0] == nil && bounds[1] == nil
 		require(backwards, "a slice with a step, other than [::-1], is not supported")
+		l := r.iterate(v)
+		r.charge(itemBytes * len(l))
 		l = slices.Clone(l)
 		slices.Reverse(l)
+		if kind == "str" {
+			return r.join(l, "", r.str)
+		}
+		return newList(l...)
 	}
 	from, to := bound(0, 0), bound(1, n)
-	l = l[from:max(from, to)]
+	to = max(from, to)
 	if kind == "str" {
-		return join(l, "", str)
+		return text[byteAt(text, from):byteAt(text, to)]
 	}
-	return newList(l...)
+	return newList(v.(*sequence).items[from:to]...)
 }
