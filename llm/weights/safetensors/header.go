@@ -45,7 +45,7 @@ func (t *Tensor) read(r reader) error {
 		switch key {
 		case "dtype":
 			var s string
-			s, err = r.string()
+			s, err = r.name()
 			t.Type = Type(s)
 		case "shape":
 			t.Dims, err = r.numbers()

@@ -53,7 +53,7 @@ func parseIndex(text []byte) (places map[string]string, err error) {
 		}
 		places = map[string]string{}
 		return r.object(func(tensor string) (err error) {
-			name, err := r.string()
+			name, err := r.name()
 			if err != nil {
 				return fmt.Errorf("weight_map: tensor %q: %w", tensor, err)
 			}

@@ -13,6 +13,14 @@ import (
 // maxNesting bounds values that are passed over; serde_json, the reader of the reference implementation, has the same.
 const maxNesting = 128
 
+// Bounds on what is kept of a header, which may have 100 MB: its keys and numbers take many times their bytes in
+// memory. The names of real models have up to 200 bytes, and one checkpoint has 150,000 tensors.
+const (
+	maxKeys    = 1 << 19 // of an object
+	maxName    = 4 << 10 // bytes of a name or a type
+	maxNumbers = 1 << 8  // of a shape
+)
+
 // reader reads JSON token by token: unlike json.Unmarshal it refuses duplicate keys, and keys in another case are other
 // keys.
 type reader struct{ *json.Decoder }
@@ -40,14 +48,16 @@ func (r reader) object(entry func(key string) error) error {
 	}
 	seen := map[string]bool{}
 	for r.More() {
-		key, err := r.string()
+		key, err := r.name()
 		if err != nil {
 			return err
 		}
 		if seen[key] {
 			return fmt.Errorf("the key %q is there twice", key)
 		}
-		seen[key] = true
+		if seen[key] = true; len(seen) > maxKeys {
+			return fmt.Errorf("it has more than %d keys, which are the most that are read", maxKeys)
+		}
 		if err := entry(key); err != nil {
 			return err
 		}
@@ -68,13 +78,15 @@ func (r reader) numbers() ([]int64, error) {
 		}
 		n, ok := token.(json.Number)
 		if !ok {
-			return nil, fmt.Errorf("%v stands where a number is expected", token)
+			return nil, fmt.Errorf("%s stands where a number is expected", shown(token))
 		}
 		v, err := strconv.ParseUint(n.String(), 10, 63)
 		if err != nil {
-			return nil, fmt.Errorf("%s is no whole number from 0 to 2^63-1", n)
+			return nil, fmt.Errorf("%s is no whole number from 0 to 2^63-1", shown(n))
 		}
-		numbers = append(numbers, int64(v))
+		if numbers = append(numbers, int64(v)); len(numbers) > maxNumbers {
+			return nil, fmt.Errorf("it has more than %d numbers, which are the most that are read", maxNumbers)
+		}
 	}
 	return numbers, r.delim(']')
 }
@@ -86,15 +98,33 @@ func (r reader) string() (string, error) {
 	}
 	s, ok := token.(string)
 	if !ok {
-		return "", fmt.Errorf("%v stands where a string is expected", token)
+		return "", fmt.Errorf("%s stands where a string is expected", shown(token))
 	}
 	return s, nil
+}
+
+// name is string for a short one, which messages may quote.
+func (r reader) name() (string, error) {
+	s, err := r.string()
+	if len(s) > maxName {
+		err = fmt.Errorf("a name that begins with %q has %d bytes; up to %d are read", s[:40], len(s), maxName)
+	}
+	return s, err
+}
+
+// shown is a token in a message.
+func shown(token json.Token) string {
+	s := fmt.Sprint(token)
+	if len(s) > 40 {
+		s = s[:40] + "..."
+	}
+	return s
 }
 
 func (r reader) delim(want json.Delim) error {
 	token, err := r.next()
 	if err == nil && token != want {
-		err = fmt.Errorf("%v stands where %q is expected", token, want.String())
+		err = fmt.Errorf("%s stands where %q is expected", shown(token), want.String())
 	}
 	return err
 }

@@ -1,0 +1,84 @@
+package safetensors
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLargeHeaders reads large headers that are full of one thing. None may take more than some times its bytes, nor
+// fill the terminal with its message.
+func TestLargeHeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	const size = 30 << 20
+	many := func(begin, each, end string) string { return begin + strings.Repeat(each, size/len(each)) + end }
+	counted := func(begin, key, value, end string) string {
+		var b strings.Builder
+		b.WriteString(begin)
+		for i := 0; b.Len() < size; i++ {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(`"` + key + strconv.Itoa(i) + `":` + value)
+		}
+		return b.String() + end
+	}
+	for name, test := range map[string]struct{ header, want string }{
+		"zeros":         {many("{", "\x00", "}"), "it is no JSON"},
+		"spaces":        {many("{", " ", "}"), ""},
+		"a long name":   {many(`{"`, "0", `":0}`), "bytes; up to 4096 are read"},
+		"an escaped":    {many(`{"`, `\u0000`, `":0}`), "bytes; up to 4096 are read"},
+		"a long type":   {many(`{"a":{"dtype":"`, "0", `"}}`), "bytes; up to 4096 are read"},
+		"a long number": {many(`{"a":{"shape":[1`, "0", `]}}`), "is no whole number"},
+		"a number":      {many(`{"a":1`, "0", `}`), `stands where "{" is expected`},
+		"a long shape":  {many(`{"a":{"shape":[0`, ",0", `]}}`), "it has more than 256 numbers"},
+		"metadata":      {counted(`{"__metadata__":{`, "", `""`, "}}"), "it has more than 524288 keys"},
+		"keys":          {counted(`{"a":{`, "", `0`, "}}"), "it has more than 524288 keys"},
+		"tensors": {counted("{", "", `{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`, "}"),
+			"it has more than 524288 keys"},
+	} {
+		debug.FreeOSMemory()
+		peak := peakDuring(func() {
+			_, err := parse(file(test.header, 0))
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %.200v", name, err)
+			}
+			if err != nil && len(err.Error()) > 1000 {
+				t.Errorf("%s: a message of %d bytes", name, len(err.Error()))
+			}
+		})
+		if most := uint64(800 << 20); peak > most {
+			t.Errorf("%s: %d MiB are in use, want %d at most", name, peak>>20, most>>20)
+		}
+		runtime.KeepAlive(test)
+	}
+}
+
+// peakDuring returns the most memory that objects take while f runs.
+func peakDuring(f func()) (most uint64) {
+	done, ended := make(chan bool), make(chan bool)
+	go func() {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		for tick := time.Tick(5 * time.Millisecond); ; {
+			metrics.Read(sample)
+			most = max(most, sample[0].Value.Uint64())
+			select {
+			case <-done:
+				close(ended)
+				return
+			case <-tick:
+			}
+		}
+	}()
+	f()
+	close(done)
+	<-ended
+	return most
+}
