@@ -153,3 +153,23 @@ func TestLookalikes(t *testing.T) {
 	}
 	t.Logf("%d of %d are left", left, len(attentions.Lookalikes()))
 }
+
+// TestRandomMasks patches attention whose masks are drawn, and compares it where their numbers begin to matter.
+func TestRandomMasks(t *testing.T) {
+	for seed := range uint64(24) {
+		original, mask := attentions.Random(seed)
+		m, _ := attentions.Random(seed)
+		if apply(t, m).pattern(attends).Fused == 0 {
+			t.Errorf("%d: %s: is left", seed, mask)
+		}
+		for _, s := range []map[string]int{{"batch": 2, "queries": 5, "past": 4},
+			{"batch": 1, "queries": 17, "past": 110}, {"batch": 1, "queries": 3, "past": 254},
+			{"batch": 1, "queries": 3, "past": 2998},
+			{"batch": 1, "queries": 2, "past": 4095}, {"batch": 1, "queries": 2, "past": 6100}} {
+			in := sizedInputs(t, original, s, func(string) float64 { return 1 })
+			if !sameResults(t, original, m, in, true) {
+				t.Errorf("%d: %s: differs at %v", seed, mask, s)
+			}
+		}
+	}
+}

@@ -111,6 +111,8 @@ var (
 	middle = Sizes{Batch: 1, Queries: 2, Past: 6100}
 	many   = Sizes{Batch: 10, Queries: 3, Past: 2}
 	great  = Sizes{Batch: 2, Queries: 3, Past: 4, Scores: 1e6}
+	// infinite has a score that is none.
+	infinite = Sizes{Batch: 2, Queries: 3, Past: 4, Scores: math.Inf(1)}
 )
 
 // within makes a window: causal, and what is true of near keys.
@@ -430,7 +432,17 @@ var lookalikes = []Lookalike{
 		changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 			return b.Op("Add", s, b.Op("RandomNormalLike", s))
 		})},
-	{"no number is put in its place", Sizes{Batch: 2, Queries: 3, Past: 4, Scores: math.Inf(1)}, false,
+	{"scores that are no numbers are 0", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+		return b.Op("Where", b.Op("IsNaN", s), 0.0, s)
+	})},
+	{"infinite scores are others", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+		return b.Op("Where", b.Op("IsInf", s), -1e4, s)
+	})},
+	{"scores of 0 are hidden", Sizes{Batch: 2, Queries: 3, Past: 4, Scores: 1e-50}, true,
+		changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+			return b.Op("Where", b.Op("Equal", s, 0.0), minusInfinity, s)
+		})},
+	{"no number is put in its place", infinite, false,
 		steps{result: func(b *lookalike, y *onnx.Value) *onnx.Value {
 			return b.Op("Where", b.Op("IsNaN", y), 0.0, y)
 		}}},

@@ -82,6 +82,8 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 	switch op := n.OpType; {
 	case n.IsRandom():
 		return b.other(n, "it draws random numbers")
+	case (op == "IsNaN" || op == "IsInf") && !b.isWeighed(n):
+		return b.other(n, "it tells scores that are no numbers, or infinite, from others")
 	case smooth[op] || logic[op]:
 	case moving[op]:
 		if !formula.For(b.g).Moves(n) {
@@ -98,7 +100,7 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 				continue
 			}
 			x, ok := greatest(b.g, v)
-			if !ok || !(math.Abs(x) >= b.beyondScores() || x == 0 && op == "Equal") {
+			if !ok || !(math.Abs(x) >= b.beyondScores() || x == 0 && op == "Equal" && b.isWeighed(n)) {
 				return b.other(n, "it compares scores with %v, which a score may be beyond", x)
 			}
 		}
@@ -109,6 +111,18 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 		return b.other(n, "what it does to scores is not known for all of them")
 	}
 	return nil
+}
+
+// isWeighed reports whether a node reads what the exponential of scores has gone into.
+func (b *block) isWeighed(n *onnx.Node) bool {
+	d := denseValues(b.g)
+	stop := func(v *onnx.Value) bool { return v == b.scores || !d[v] }
+	for v := range onnx.Upstream(stop, n.Inputs...) {
+		if v == b.anchor.Outputs[0] {
+			return true
+		}
+	}
+	return false
 }
 
 // greatest returns the element of a constant that is nearest to 0.
