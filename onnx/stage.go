@@ -93,6 +93,9 @@ func stage(path string, m *Model, o writeOptions) (_ *Staged, err error) {
 	return s, err
 }
 
+// File is the model file that Commit puts in place. Where it has data of its own, it does not load before that.
+func (s *Staged) File() string { return s.model }
+
 // Path is a model file that loads, of the same contents as the one that Commit puts in place.
 func (s *Staged) Path() string {
 	if s.first != "" {
@@ -126,8 +129,17 @@ func removeNamed(names ...string) error {
 
 // Commit puts the files in their places. After an error the model that was there before is there still, or else the
 // error says what is.
-func (s *Staged) Commit() error {
-	err := atomicfile.Commit(s.rename)
+func (s *Staged) Commit() error { return s.CommitAfter(func() error { return nil }) }
+
+// CommitAfter is Commit after first, which puts other files in their places, with no signal in between that ends the
+// program. If first fails, nothing is committed.
+func (s *Staged) CommitAfter(first func() error) error {
+	err := atomicfile.Commit(func() error {
+		if err := first(); err != nil {
+			return err
+		}
+		return s.rename()
+	})
 	if err == nil {
 		err = removeNamed(s.leftovers...)
 	}

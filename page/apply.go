@@ -151,13 +151,9 @@ func (p *Apply) addMiss(s rewrite.SiteReport) {
 	p.Misses[i].Nodes = append(p.Misses[i].Nodes, s.Node)
 }
 
-// End counts what the model holds after its sites were replaced.
-func (p *Apply) End(m *onnx.Model) {
-	path := ""
-	if p.Report.Output != nil {
-		path = p.Report.Output.Path
-	}
-	after := countOps(m, path)
+// End counts what the model holds after its sites were replaced. file is what was written of it, "" for nothing.
+func (p *Apply) End(m *onnx.Model, file string) {
+	after := countOps(m, file)
 	p.After = &after
 }
 

@@ -39,7 +39,7 @@ func pageOf(t *testing.T, m *onnx.Model) string {
 	if err := plan.Replace(); err != nil {
 		t.Fatal(err)
 	}
-	p.End(m)
+	p.End(m, "")
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		t.Fatal(err)

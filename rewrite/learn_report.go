@@ -2,10 +2,8 @@ package rewrite
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
@@ -37,18 +35,6 @@ type UnlearntSite struct {
 	ID     string `json:"id"`
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
-}
-
-// Write writes the pattern file; it appears whole.
-func (r *LearnReport) Write(path string) error {
-	err := atomicfile.WriteFile(path, func(w io.Writer) error {
-		_, err := io.WriteString(w, r.Text)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("cannot write what was learnt: %w", err)
-	}
-	return nil
 }
 
 // writeText writes what was learnt, for people.

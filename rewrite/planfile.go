@@ -86,16 +86,18 @@ func (f *PlanFile) Fits(sha256, patterns, tool string) error {
 
 // WritePlan writes a plan; the file appears whole.
 func WritePlan(path string, f *PlanFile) error {
-	err := atomicfile.WriteFile(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(f)
-	})
-	if err != nil {
+	if err := atomicfile.WriteFile(path, f.Write); err != nil {
 		return fmt.Errorf("cannot write the plan: %w", err)
 	}
 	return nil
+}
+
+// Write writes a plan as WritePlan does.
+func (f *PlanFile) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(f)
 }
 
 // MaxPlan is the most bytes that a plan may have: one for a graph of 100,000 nodes takes some 30 MB.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -225,9 +226,13 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 			return failure
 		}
 	}
+	var staged *onnx.Staged
 	if written {
 		start := time.Now()
-		failure = f.write(a, m, out, cases)
+		staged, failure = f.stage(a, m, out, cases)
+		if staged != nil {
+			defer staged.Close()
+		}
 		r.Crosscheck = f.agreed
 		if failure != nil && !errors.As(failure, &check) {
 			return failure
@@ -236,27 +241,52 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
 			if p.digests() {
-				r.Output.SHA256, _ = onnx.SHA256(out)
+				r.Output.SHA256, _ = onnx.SHA256(staged.File())
 			}
 		}
 		r.TimeMS.Write = milliseconds(start)
 	}
-	if written {
-		if err := f.learn.write(a, r.Learnt); err != nil {
-			return err
-		}
-	}
 	r.PeakRSSBytes = peakRSS()
+	if failure == nil {
+		failure = p.enough(r)
+	}
+	if !written {
+		staged = nil
+	}
+	if err := f.put(p, m, r, staged, failure); err != nil {
+		return errors.Join(failure, err)
+	}
+	if written {
+		f.learn.say(a, r.Learnt)
+	}
 	if err := f.report(a, r, written); err != nil {
 		return err
 	}
 	if written {
 		sayWidened(a, m, f.kernelsLib)
 	}
-	if failure == nil {
-		failure = p.enough(r)
+	p.sayPage()
+	return failure
+}
+
+// put puts what the run writes in its places: what was learnt and the page, and then the model, which is nil if failure
+// is why it is not written.
+func (f *applyFlags) put(p *plan, m *onnx.Model, r *rewrite.Report, staged *onnx.Staged, failure error) error {
+	var others outputs
+	defer others.close()
+	if staged == nil {
+		if err := others.add(p.preparePage(m, "", failure)); err != nil {
+			return err
+		}
+		return atomicfile.Commit(others.rename)
 	}
-	return errors.Join(failure, p.writePage(m, written, failure))
+	if err := others.add(f.learn.prepare(r.Learnt)); err != nil {
+		return err
+	}
+	if err := others.add(p.preparePage(m, staged.File(), failure)); err != nil {
+		return err
+	}
+	return staged.CommitAfter(others.rename)
 }
 
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {

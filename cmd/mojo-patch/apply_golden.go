@@ -19,29 +19,23 @@ func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
 	return recorded(f.golden, m)
 }
 
-// write writes the model, and takes it back when it does not reproduce the recorded cases.
-func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Case) error {
+// stage writes the model under another name, and checks it there, so that a failure leaves an older output alone. The
+// failure has an exit code; any other error comes without a model.
+func (f *applyFlags) stage(a *app, m *onnx.Model, out string, cases []golden.Case) (_ *onnx.Staged, failure error) {
 	var options []onnx.WriteOption
 	if f.externalOver > 0 {
 		options = append(options, onnx.ExternalDataOver(f.externalOver))
 	}
-	// Under another name until it is checked, so that a failure leaves an older output alone.
 	staged, err := onnx.Stage(out, m, options...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer staged.Close()
 	f.data = staged.DataFiles()
-	failure := f.readAgain(a, staged.Path(), m)
+	failure = f.readAgain(a, staged.Path(), m)
 	if failure == nil && f.golden != "" {
 		failure = f.reproduce(a, staged.Path(), cases)
 	}
-	if failure == nil || f.keepFailed {
-		if err := staged.Commit(); err != nil {
-			return err
-		}
-	}
-	return failure
+	return staged, failure
 }
 
 // reproduce runs the patched model on the recorded inputs; its error has an exit code.

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -48,14 +50,23 @@ func (f *learnFlag) check(c *cobra.Command, model, out, html string, loaded []st
 	return nil
 }
 
-// write writes what was learnt.
-func (f *learnFlag) write(a *app, r *rewrite.LearnReport) error {
+// prepare writes what was learnt aside.
+func (f *learnFlag) prepare(r *rewrite.LearnReport) (*atomicfile.Prepared, error) {
 	if f.path == "" || r == nil {
-		return nil
+		return nil, nil
 	}
-	if err := r.Write(f.path); err != nil {
+	p, err := atomicfile.Prepare(f.path, func(w io.Writer) error {
+		_, err := io.WriteString(w, r.Text)
 		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("cannot write what was learnt: %w", err)
 	}
-	a.say("wrote %s: %s", f.path, counted(len(r.Patterns), "pattern"))
-	return nil
+	return p, err
+}
+
+func (f *learnFlag) say(a *app, r *rewrite.LearnReport) {
+	if f.path != "" && r != nil {
+		a.say("wrote %s: %s", f.path, counted(len(r.Patterns), "pattern"))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -44,7 +45,9 @@ stays as it is. The plan holds the SHA-256 of the model file, and the versions o
 			if err := writable(out); err != nil {
 				return err
 			}
-			return f.match(a, args[0], func(p *rewrite.PlanFile) error { return savePlan(c, out, args[0], p) })
+			return f.match(a, args[0], func(p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
+				return savePlan(c, out, args[0], p)
+			})
 		},
 	}
 	f.flags(c)
@@ -54,8 +57,8 @@ stays as it is. The plan holds the SHA-256 of the model file, and the versions o
 	return c
 }
 
-// match plans and reports: the whole of match, and of apply --dry-run. keep, if there is one, keeps the plan.
-func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) error) error {
+// match plans and reports: the whole of match, and of apply --dry-run. keep, if there is one, writes the plan aside.
+func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*atomicfile.Prepared, error)) error {
 	p, err := f.plan(a)
 	if err != nil {
 		return err
@@ -77,12 +80,14 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) erro
 		return err
 	}
 	defer m.Close()
+	var files outputs
+	defer files.close()
 	if keep != nil {
-		if err := keep(found.PlanFile()); err != nil {
+		if err := files.add(keep(found.PlanFile())); err != nil {
 			return err
 		}
 	}
-	if err := f.learn.write(a, r.Learnt); err != nil {
+	if err := files.add(f.learn.prepare(r.Learnt)); err != nil {
 		return err
 	}
 	r.PeakRSSBytes = peakRSS()
@@ -96,7 +101,15 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) erro
 	if n := r.Missed(); n > 0 && !a.verbose {
 		a.say("%s (-v says where and why)", near(n))
 	}
-	return errors.Join(p.enough(r), p.previewPage(m, found))
+	if err := files.add(p.previewPage(m, found)); err != nil {
+		return errors.Join(p.enough(r), err)
+	}
+	if err := atomicfile.Commit(files.rename); err != nil {
+		return errors.Join(p.enough(r), err)
+	}
+	f.learn.say(a, r.Learnt)
+	p.sayPage()
+	return p.enough(r)
 }
 
 func near(n int) string {

@@ -16,32 +16,61 @@ func (p *plan) draw(found *rewrite.Plan) {
 	}
 }
 
-// previewPage writes the page about a model that is not to be written: its sites are replaced in memory, so that the
-// page can say what would be left.
-func (p *plan) previewPage(m *onnx.Model, found *rewrite.Plan) error {
+// previewPage writes the page aside about a model that is not to be written: its sites are replaced in memory, so that
+// the page can say what would be left.
+func (p *plan) previewPage(m *onnx.Model, found *rewrite.Plan) (*atomicfile.Prepared, error) {
 	if p.page == nil {
-		return nil
+		return nil, nil
 	}
 	err := found.Replace()
 	if found.Report.DryRun = true; err != nil {
-		return err
+		return nil, err
 	}
-	return p.writePage(m, true, nil)
+	return p.preparePage(m, "", nil)
 }
 
-// writePage writes the page, if one is asked for, about a model whose sites were replaced. failure is why it was not
-// written.
-func (p *plan) writePage(m *onnx.Model, written bool, failure error) error {
+// preparePage writes the page aside, if one is asked for, about a model whose sites were replaced. file is what was
+// written of it, "" if failure is why it was not.
+func (p *plan) preparePage(m *onnx.Model, file string, failure error) (*atomicfile.Prepared, error) {
 	if p.page == nil {
-		return nil
+		return nil, nil
 	}
-	p.page.End(m)
-	if !written && failure != nil {
+	p.page.End(m, file)
+	if file == "" && failure != nil {
 		p.page.Failure = failure.Error()
 	}
-	if err := atomicfile.WriteFile(p.html, p.page.Write); err != nil {
-		return err
+	return atomicfile.Prepare(p.html, p.page.Write)
+}
+
+func (p *plan) sayPage() {
+	if p.page != nil {
+		p.app.say("wrote %s: open it in a browser", p.html)
 	}
-	p.app.say("wrote %s: open it in a browser", p.html)
+}
+
+// outputs are the files that one run writes, each beside its place. They are put there together, and before a model.
+type outputs []*atomicfile.Prepared
+
+// add takes a file that was written aside, or none.
+func (o *outputs) add(file *atomicfile.Prepared, err error) error {
+	if file != nil {
+		*o = append(*o, file)
+	}
+	return err
+}
+
+// rename puts the files in their places, within atomicfile.Commit.
+func (o *outputs) rename() error {
+	for _, file := range *o {
+		if err := file.Rename(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func (o *outputs) close() {
+	for _, file := range *o {
+		file.Close()
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/docs/schemas"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -154,13 +155,17 @@ func (f *planFileFlags) fits(path, patterns string) error {
 }
 
 // savePlan writes what match found.
-func savePlan(c *cobra.Command, out, model string, p *rewrite.PlanFile) error {
+func savePlan(c *cobra.Command, out, model string, p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
 	sum, err := onnx.SHA256(model)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	described := *p.Model
 	described.SHA256 = sum
 	p.Model, p.Flags = &described, given(c, plannedFlags)
-	return rewrite.WritePlan(out, p)
+	file, err := atomicfile.Prepare(out, p.Write)
+	if err != nil {
+		err = fmt.Errorf("cannot write the plan: %w", err)
+	}
+	return file, err
 }

@@ -94,7 +94,16 @@ func RemoveAll() {
 
 func removeAll() {
 	for name := range paths {
-		os.RemoveAll(name)
+		// What is still writing to a folder would put files into one that is being emptied. Under another name, which
+		// sweepFolders recognises too, it does not find it.
+		if folders[name] != nil && os.Rename(name, name+"0") == nil {
+			name += "0"
+		}
+		for range 10 {
+			if os.RemoveAll(name) == nil {
+				break
+			}
+		}
 	}
 	clear(paths)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -40,6 +41,37 @@ func TestEverythingUnderWayIsRemoved(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "kept" || entries[1].Name() != "model.onnx" {
 		t.Errorf("left %v (%v), expected kept and model.onnx", entries, err)
+	}
+}
+
+// TestFolderThatIsWrittenIsRemoved has another goroutine write to a folder while everything is removed.
+func TestFolderThatIsWrittenIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for range 20 {
+		folder, err := MkdirTemp(dir, "probe-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, ended := make(chan bool), make(chan int)
+		go func() {
+			for i := 0; ; i++ {
+				if i == 100 {
+					close(begun)
+				}
+				if os.WriteFile(filepath.Join(folder, strconv.Itoa(i)), nil, 0o666) != nil {
+					ended <- i
+					return
+				}
+			}
+		}()
+		<-begun
+		removeAll()
+		if n := <-ended; n < 100 {
+			t.Errorf("the folder is gone after %d files", n)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+			t.Fatalf("%v is left, %v", entries, err)
+		}
 	}
 }
 

@@ -1,0 +1,149 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// TestInterruptEveryCommand ends each command that writes, at moments spread over its run, by signals that it may clean
+// up after and by one that it cannot. After the former there are all of its files or none, and nothing beside them.
+// After the latter no model is in its place without the files that come before it. MOJO_INTERRUPTS is the number of
+// moments, 2 unless it is set.
+func TestInterruptEveryCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs every command several times")
+	}
+	moments := 2
+	if n, err := strconv.Atoi(os.Getenv("MOJO_INTERRUPTS")); err == nil {
+		moments = n
+	}
+	const llama, cached = "../../models/llama-ts-fp32.onnx", "../../models/llama-kv-dynamo-fp32.onnx"
+	work := t.TempDir()
+	in := func(name string) string { return filepath.Join(work, name) }
+	run := func(dir, line string, wait time.Duration, signal syscall.Signal) (int, time.Duration, string) {
+		t.Helper()
+		program, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(program)
+		c.Args = []string{"mojo-patch"}
+		for _, arg := range strings.Fields(line) {
+			c.Args = append(c.Args, strings.NewReplacer("OUT", dir, "~", " ").Replace(arg))
+		}
+		var stderr strings.Builder
+		c.Stderr = &stderr
+		start := time.Now()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if signal != 0 {
+			time.Sleep(wait)
+			c.Process.Signal(signal)
+		}
+		c.Wait()
+		return c.ProcessState.ExitCode(), time.Since(start), stderr.String()
+	}
+	must := func(line string) {
+		t.Helper()
+		if code, _, stderr := run(work, line, 0, 0); code != exitDone {
+			t.Fatalf("%s: %d\n%s", line, code, stderr)
+		}
+	}
+	const quick = " --assume-available --check-kernels off"
+	must("apply " + llama + " -o OUT/patched.onnx" + quick)
+	must("weights strip ../../models/llama-hf-fp32.onnx -o OUT/graph.onnx --over 200")
+	m, err := onnx.Read("../../models/llama-hf-fp32.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	list, err := checkpoints.Llama(m)
+	if err := errors.Join(err, checkpoints.Safetensors(in("m.safetensors"), list)); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"apply " + llama + " -o OUT/m.onnx --external-data-over 1000 --html OUT/p.html --learn OUT/l.pat" + quick,
+		"match " + llama + " -o OUT/plan.json --html OUT/p.html" + quick,
+		"revert " + in("patched.onnx") + " -o OUT/m.onnx",
+		"quantize ../../models/llama-hf-fp32.onnx --format q4_0 -o OUT/m.onnx --external-data-over 1000",
+		"weights strip " + llama + " -o OUT/m.onnx",
+		"weights load " + in("graph.onnx") + " --from " + in("m.safetensors") + " -o OUT/m.onnx",
+		"extract " + llama + " -o OUT/part --block layer~1~mlp --evaluator",
+		"export genai " + cached + " --tokenizer ../../models/smollm2 -o OUT/folder",
+		"export triton " + cached + " -o OUT/repository --name x",
+		"golden record " + llama + " -o OUT/g.npz --evaluator --dim sequence=3",
+		"golden record " + llama + " -o OUT/data --evaluator --dim sequence=3",
+		"diff " + llama + " " + in("patched.onnx") + " --evaluator --dim sequence=3 --html OUT/d.html",
+	} {
+		whole := t.TempDir()
+		code, took, stderr := run(whole, line, 0, 0)
+		if code != exitDone {
+			t.Errorf("%s: %d\n%s", line, code, stderr)
+			continue
+		}
+		want := filesBelow(t, whole)
+		ended := 0
+		for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+			for i := range moments {
+				dir := t.TempDir()
+				code, _, _ := run(dir, line, took*time.Duration(2*i+1)/time.Duration(2*moments), signal)
+				if code != exitDone {
+					ended++
+				}
+				if got := filesBelow(t, dir); signal != syscall.SIGKILL && len(got) > 0 && !slices.Equal(got, want) {
+					t.Errorf("%s: %v, which made it exit with %d, left %q of %q", line, signal, code, got, want)
+				} else if signal == syscall.SIGKILL {
+					checkKilled(t, line, want, got)
+				}
+			}
+		}
+		t.Logf("%s: ended %d of %d times", line, ended, 3*moments)
+	}
+}
+
+// checkKilled errs where what a killed command left has a file in its place without all that come before the model.
+func checkKilled(t *testing.T, line string, want, got []string) {
+	t.Helper()
+	const model = "m.onnx"
+	for _, name := range want {
+		if slices.Contains(got, model) && !slices.Contains(got, name) {
+			t.Errorf("%s: killed, it left %s without %s: %q", line, model, name, got)
+		}
+	}
+	for _, name := range got {
+		if folder, _, in := strings.Cut(name, "/"); in && !strings.HasPrefix(folder, ".") && len(got) < len(want) {
+			t.Errorf("%s: killed, it left a part of a folder: %q of %q", line, got, want)
+		}
+	}
+}
+
+// filesBelow lists the files below a folder.
+func filesBelow(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			path, err = filepath.Rel(dir, path)
+			list = append(list, filepath.ToSlash(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
