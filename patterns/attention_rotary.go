@@ -3,7 +3,6 @@ package patterns
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // unpacked returns the queries, keys and values of a site that are one tensor, by heads.
@@ -75,11 +74,7 @@ func (r *replacementBuilder) newTokens(s *attention.Site, q *onnx.Value) *onnx.V
 		if v.Const != nil || rank < 2 || v == s.PastKey || v == s.PastValue {
 			continue
 		}
-		same := true
-		for w := range infer.Worlds {
-			same = same && facts.Size(v, w, 1) == facts.Size(s.Q, w, 1)
-		}
-		if same {
+		if facts.SameDim(v, 1, s.Q, 1) {
 			q = r.input(ShapeAlone, v.Name, v)
 			break
 		}

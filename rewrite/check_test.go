@@ -189,8 +189,8 @@ func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	x := b.input("x", "batch", 16)
 	first := b.Op("Gather", b.Op("Shape", x), b.Ints(0))
-	half := b.Op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
-	scaled := b.Op("Mul", x, b.Op("Div", half, b.scalar(onnx.Float, 2)))
+	rows := b.Op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
+	scaled := b.Op("Mul", x, b.Op("Sub", rows, b.scalar(onnx.Float, 1)))
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", x), x), scaled)
 	b.output(y, "batch", 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x},

@@ -112,6 +112,10 @@ func (c *cutter) value(v *onnx.Value) error {
 		c.s.equal[v] = in
 		return nil
 	}
+	if n := v.Producer; n != nil && c.facts.Loose(v) && !c.positional() && !c.readsInput(v) {
+		return reason.New(reason.Depends, n, "the matched nodes read %q, which follows from the sizes of inputs by "+
+			"more than sums and products (%s): other sizes may give another number", v.Name, n.OpType)
+	}
 	if c.known(v) && !c.readsInput(v) && !c.follows(v) {
 		if _, ok := c.facts.Constant(v); !ok {
 			c.s.varying = true
@@ -131,6 +135,11 @@ func (c *cutter) value(v *onnx.Value) error {
 			"the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
 	}
 	return c.node(n)
+}
+
+// positional reports whether the op computes with the positions of tokens, which are compared.
+func (c *cutter) positional() bool {
+	return c.match.Domain == fused.Domain && (c.match.Op == "Attention" || c.match.Op == "LatentAttention")
 }
 
 // known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a

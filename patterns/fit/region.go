@@ -215,7 +215,7 @@ func (f *finder) varies(v *onnx.Value) bool {
 func (f *finder) followsSizes(r *region) bool {
 	return slices.ContainsFunc(r.sides, func(v *onnx.Value) bool {
 		t := f.g.Facts.DataType(v)
-		return (t.IsFloat() || t == onnx.Bool) && f.varies(v)
+		return (t.IsFloat() || t == onnx.Bool) && f.varies(v) || f.g.Facts.Loose(v)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // Table says how a table of cosines or sines is made of a value: at the Fixed places of some axes, and with those
@@ -142,12 +141,7 @@ func (t *tableReader) of(channels []int) (*Table, bool) {
 
 // sameDim reports whether an axis of the table is as long as one of x.
 func (t *tableReader) sameDim(axis, of int) bool {
-	for w := range infer.Worlds {
-		if t.g.Facts.Size(t.value, w, axis) != t.g.Facts.Size(t.x, w, of) {
-			return false
-		}
-	}
-	return true
+	return t.g.Facts.SameDim(t.value, axis, t.x, of)
 }
 
 // ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle as far as
@@ -181,7 +175,7 @@ func (f *finder) twins(cos, sin *onnx.Value, steps int) bool {
 	p, q := match.Producer(a), match.Producer(b)
 	switch {
 	case a == b || p == nil && q == nil || a.Constant() != nil && b.Constant() != nil:
-		return slices.Equal(f.dims(a), f.dims(b))
+		return a == b || f.g.Facts.SameShape(a, b)
 	case p == nil || q == nil || steps == 0:
 		return false
 	case p.Is("Cos") && q.Is("Sin"):
@@ -200,14 +194,4 @@ func (f *finder) twins(cos, sin *onnx.Value, steps int) bool {
 		}
 	}
 	return true
-}
-
-// dims are the sizes of a value in all worlds.
-func (f *finder) dims(v *onnx.Value) []int64 {
-	var list []int64
-	for w := range infer.Worlds {
-		shape, _ := f.g.Facts.Shape(v, w)
-		list = append(list, shape...)
-	}
-	return list
 }

@@ -48,7 +48,8 @@ func (g *graph) reader() *sizes {
 	s.AtLeast(s.batch, Number(2))
 	s.AtLeast(s.queries, Number(1))
 	s.Size = func(v *onnx.Value, axis int) *Sum {
-		if n, ok := facts.Dim(v, axis); ok {
+		n := facts.Size(v, 0, axis)
+		if n >= 0 && n == facts.Size(v, 1, axis) && n == facts.Size(v, 2, axis) {
 			return Number(n)
 		}
 		for _, known := range []struct {

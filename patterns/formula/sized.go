@@ -162,14 +162,16 @@ func For(g *match.View) *Reader {
 	r := NewReader(g)
 	sizes := map[[infer.Worlds]int64]*Var{}
 	r.Size = func(v *onnx.Value, axis int) *Sum {
-		if n, ok := g.Facts.Dim(v, axis); ok {
-			return Number(n)
-		}
 		var dim [infer.Worlds]int64
+		same := true
 		for w := range dim {
 			if dim[w] = g.Facts.Size(v, w, axis); dim[w] < 0 {
 				return nil
 			}
+			same = same && dim[w] == dim[0]
+		}
+		if same { // for other sizes as well, where it follows from them by sums
+			return Number(dim[0])
 		}
 		if sizes[dim] == nil {
 			sizes[dim] = r.Natural(fmt.Sprintf("size of %q", v.Name))

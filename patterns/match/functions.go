@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // function is one that conditions may call.
@@ -117,31 +116,12 @@ func dimFunction(g *View, a []any) any {
 }
 
 func sameDimFunction(g *View, a []any) any {
-	for world := range infer.Worlds {
-		m, ok1 := g.dimIn(a[0].(*onnx.Value), int(a[1].(float64)), world)
-		n, ok2 := g.dimIn(a[2].(*onnx.Value), int(a[3].(float64)), world)
-		if !ok1 || !ok2 || m != n {
-			return false
-		}
-	}
-	return true
+	return g.Facts.SameDim(a[0].(*onnx.Value), int(a[1].(float64)), a[2].(*onnx.Value), int(a[3].(float64)))
 }
 
 func nearFunction(_ *View, a []any) any {
 	x, y := a[0].(float64), a[1].(float64)
 	return math.Abs(x-y) <= 1e-6*max(math.Abs(x), math.Abs(y))
-}
-
-// dimIn returns a dimension in one world; an axis below 0 counts from the back.
-func (g *View) dimIn(v *onnx.Value, axis, world int) (int64, bool) {
-	shape, ok := g.Facts.Shape(v, world)
-	if axis < 0 {
-		axis += len(shape)
-	}
-	if !ok || axis < 0 || axis >= len(shape) {
-		return 0, false
-	}
-	return shape[axis], true
 }
 
 // is tries the patterns of this name at v, without regard to other matches.
@@ -167,14 +147,7 @@ func (g *View) dataType(v *onnx.Value) any { return g.Facts.DataType(v).String()
 func (g *View) sameShape(v, w *onnx.Value) bool { return v == w || g.Facts.SameShape(v, w) }
 
 func (g *View) broadcasts(v, w *onnx.Value) bool {
-	for world := range infer.Worlds {
-		a, ok1 := g.Facts.Shape(v, world)
-		b, ok2 := g.Facts.Shape(w, world)
-		if !ok1 || !ok2 || !shapeBroadcasts(a, b) {
-			return false
-		}
-	}
-	return true
+	return g.RowsBroadcast(Block{v, 0}, Block{w, 0})
 }
 
 // reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it

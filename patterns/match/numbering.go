@@ -10,7 +10,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // numberOf returns the number of a value, equal for equal computations. It numbers what the value is computed from,
@@ -118,10 +117,7 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 // WriteType writes what is known of a value's type and shapes, by which regions of one form are known again.
 func (g *View) WriteType(w io.Writer, v *onnx.Value) {
 	fmt.Fprint(w, g.Facts.DataType(v))
-	for world := range infer.Worlds {
-		shape, ok := g.Facts.Shape(v, world)
-		fmt.Fprint(w, shape, ok)
-	}
+	g.Facts.WriteShape(w, v)
 }
 
 // AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or
@@ -169,12 +165,8 @@ func (g *View) writeReshape(b *strings.Builder, n *onnx.Node) bool {
 	if OpKind(n) != "Reshape" {
 		return false
 	}
-	var shapes [infer.Worlds][]int64
-	for w := range shapes {
-		var ok bool
-		if shapes[w], ok = g.Facts.Shape(n.OutputValue(0), w); !ok {
-			return false
-		}
+	if !g.Facts.SameShape(n.OutputValue(0), n.OutputValue(0)) { // not known
+		return false
 	}
 	v := g.Resolve(n.Input(0))
 	for range MaxDetour {
@@ -187,7 +179,9 @@ func (g *View) writeReshape(b *strings.Builder, n *onnx.Node) bool {
 	if v == nil {
 		return false
 	}
-	fmt.Fprint(b, "reshape", shapes, ",", g.numberOf(v))
+	b.WriteString("reshape")
+	g.Facts.WriteShape(b, n.OutputValue(0))
+	fmt.Fprint(b, ",", g.numberOf(v))
 	return true
 }
 

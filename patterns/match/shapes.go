@@ -1,11 +1,6 @@
 package match
 
-import (
-	"slices"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
 // Block is the last axes of a value, taken as one list of channels in row-major order. The axes before them are its
 // rows.
@@ -16,35 +11,31 @@ type Block struct {
 
 // SameRows reports whether the axes before two blocks are the same.
 func (g *View) SameRows(a, b Block) bool {
-	return g.rows(a, b, func(s, r []int64) bool { return slices.Equal(s, r) })
+	n, ok1 := g.rowAxes(a)
+	m, ok2 := g.rowAxes(b)
+	return ok1 && ok2 && n == m && g.RowsBroadcast(a, b) && g.RowsBroadcast(b, a)
 }
 
-// RowsBroadcast reports whether the rows of a broadcast to those of b.
-func (g *View) RowsBroadcast(a, b Block) bool { return g.rows(a, b, shapeBroadcasts) }
-
-// rows reports whether holds is true of the axes before two blocks, in every world.
-func (g *View) rows(a, b Block, holds func(a, b []int64) bool) bool {
-	for w := range infer.Worlds {
-		s, ok1 := g.Facts.Shape(a.Value, w)
-		r, ok2 := g.Facts.Shape(b.Value, w)
-		if !ok1 || !ok2 || len(s) < a.Axes || len(r) < b.Axes || !holds(s[:len(s)-a.Axes], r[:len(r)-b.Axes]) {
-			return false
-		}
-	}
-	return true
-}
-
-// shapeBroadcasts reports whether shape a broadcasts to shape b without enlarging it.
-func shapeBroadcasts(a, b []int64) bool {
-	if len(a) > len(b) {
+// RowsBroadcast reports whether the rows of a broadcast to those of b, without more of them.
+func (g *View) RowsBroadcast(a, b Block) bool {
+	n, ok1 := g.rowAxes(a)
+	m, ok2 := g.rowAxes(b)
+	if !ok1 || !ok2 || n > m {
 		return false
 	}
-	for i, d := range b[len(b)-len(a):] {
-		if a[i] != d && a[i] != 1 {
+	for axis := range n {
+		d, fixed := g.Facts.Dim(a.Value, axis)
+		if !(fixed && d == 1) && !g.Facts.SameDim(a.Value, axis, b.Value, m-n+axis) {
 			return false
 		}
 	}
 	return true
+}
+
+// rowAxes returns the number of axes before a block.
+func (g *View) rowAxes(b Block) (n int, ok bool) {
+	n, ok = g.Facts.Rank(b.Value)
+	return n - b.Axes, ok && n >= b.Axes
 }
 
 // As returns dimensions as integers of another type.

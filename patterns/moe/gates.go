@@ -32,7 +32,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 			return
 		}
 		if t, ok := g.Facts.Known(v, 0); ok {
-			env[v] = t
+			env[v], whole = t, whole && !g.Facts.Loose(v)
 			return
 		}
 		if (v == r.Logits || !made[v] || n.Is("TopK")) && g.IsData(v) { // what the scores come from, and chosen ones

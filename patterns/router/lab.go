@@ -83,6 +83,9 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 		if v == nil || made[v] || v.Constant() != nil {
 			return nil
 		}
+		if l.g.Facts.Loose(v) && !l.cone[v] {
+			return fmt.Errorf("%q follows from sizes that the model leaves open", v.Name)
+		}
 		if t, ok := l.g.Facts.Known(v, world); ok && !l.cone[v] && !t.IsFloat() {
 			p.known[v] = t
 			return nil

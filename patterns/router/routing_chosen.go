@@ -6,7 +6,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // selects reports whether experts are selected by the choice: whether its indices, or what is computed from them,
@@ -120,7 +119,7 @@ func numbers(g *match.View, u onnx.Use) bool {
 		return true
 	case n.Is("Slice"), n.Is("Gather"):
 		return u.Index == 0 && g.Facts.SameShape(n.Outputs[0], n.Input(0))
-	case !n.Is("GatherElements") || u.Index != 1 || !ok || t.I == nil || t.Rank() == 0:
+	case !n.Is("GatherElements") || u.Index != 1 || !ok || g.Facts.Loose(n.Input(0)) || t.I == nil || t.Rank() == 0:
 		return false
 	}
 	size := t.Shape[t.Rank()-1]
@@ -155,12 +154,7 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 
 // sameSize reports whether the first input and output of a node have as many places along an axis.
 func sameSize(g *match.View, n *onnx.Node, axis int) bool {
-	for w := range infer.Worlds {
-		if a := g.Facts.Size(n.Input(0), w, axis); a < 0 || a != g.Facts.Size(n.Outputs[0], w, axis) {
-			return false
-		}
-	}
-	return true
+	return g.Facts.SameDim(n.Input(0), axis, n.Outputs[0], axis)
 }
 
 // picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a
@@ -351,14 +345,8 @@ func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	if g.Facts.SameShape(v, r.IDs) || r.joined != nil || !r.TopK.Is("ArgMax") || r.TopK.AttrInt("keepdims", 1) == 1 {
 		return g.Facts.SameShape(v, r.IDs)
 	}
-	for w := range infer.Worlds {
-		a, ok1 := g.Facts.Shape(v, w)
-		b, ok2 := g.Facts.Shape(r.IDs, w)
-		if !ok1 || !ok2 || len(a) != len(b)+1 || a[len(b)] != 1 || !slices.Equal(a[:len(b)], b) {
-			return false
-		}
-	}
-	return true
+	d, ok := g.Facts.Dim(v, -1)
+	return ok && d == 1 && g.SameRows(match.Block{Value: v, Axes: 1}, match.Block{Value: r.IDs})
 }
 
 // likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of
@@ -367,16 +355,7 @@ func likeChosen(g *match.View, v *onnx.Value, r *Routing) bool {
 	if oneEach(g, v, r) || r.TopK.Is("TopK") && g.Facts.SameShape(v, r.TopK.OutputValue(1)) {
 		return true
 	}
-	for w := range infer.Worlds {
-		a, ok1 := g.Facts.Shape(v, w)
-		b, ok2 := g.Facts.Shape(r.IDs, w)
-		if !ok1 || !ok2 || len(b) == 0 {
-			return false
-		}
-		rows := b[:len(b)-1]
-		if !slices.Equal(a, rows) && !(len(a) == len(b) && a[len(a)-1] == 1 && slices.Equal(a[:len(a)-1], rows)) {
-			return false
-		}
-	}
-	return true
+	rows := match.Block{Value: r.IDs, Axes: 1}
+	d, ok := g.Facts.Dim(v, -1)
+	return g.SameRows(match.Block{Value: v}, rows) || ok && d == 1 && g.SameRows(match.Block{Value: v, Axes: 1}, rows)
 }

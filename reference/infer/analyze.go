@@ -3,6 +3,7 @@ package infer
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
 // maxPasses bounds how often the analysis starts again with other numbers.
@@ -25,7 +26,7 @@ func Analyze(m *onnx.Model) *Facts {
 // tell less apart than those of Analyze: they are for evaluation at certain sizes, and what is the same in all of them
 // is not thereby constant.
 func AnalyzeTokens(m *onnx.Model, tokens [Worlds]int64) *Facts {
-	return analyze(m, symbolsFrom(sized(tokens)), nil)
+	return analyze(m, symbolsFrom(sized(tokens), term.NewTable()), nil)
 }
 
 // A node is looked at visitsPerNode times on the average, and leastVisits times in a model of no nodes, before the
@@ -53,7 +54,7 @@ func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Fact
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
 		an.solving = pass < maxPasses
-		an.differences, an.misfits = nil, map[*onnx.Node][Worlds]bool{}
+		an.differences, an.equalities, an.misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
 		an.short = map[*onnx.Node]int64{}
 		f := an.pass()
 		if an.solving && an.grow(f) {
@@ -61,10 +62,10 @@ func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Fact
 		}
 		if !an.modest && an.exceeds() {
 			an.modest, an.unnamed, an.grown = true, nil, nil
-			*an.symbols = *symbolsFrom(modest)
+			*an.symbols = *symbolsFrom(modest, an.symbols.table)
 			continue
 		}
-		if !an.solving || len(an.differences) == 0 && !an.hint(f) {
+		if !an.solving || len(an.differences) == 0 && !an.hint(f) && !an.learn() {
 			return f
 		}
 		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // nothing to mend: once more, without guessing
@@ -84,6 +85,7 @@ type analysis struct {
 	solving     bool
 	modest      bool // the numbers are the modest ones
 	differences []difference
+	equalities  [][2]int64                  // that were proven, of numbers of the world of proofs
 	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
 	short       map[*onnx.Node]int64        // the nodes whose windows do not fit, with their strides
 	grown       map[*symbol]bool
@@ -164,7 +166,11 @@ func (an *analysis) pass() *Facts {
 	for v, x := range an.bodies {
 		fr.facts[v] = x
 	}
-	return &Facts{facts: fr.facts, symbols: an.symbols.list, opset: fr.opset, functions: m.Functions}
+	for _, s := range an.symbols.list {
+		s.settled = an.symbols.proven(s)
+	}
+	return &Facts{facts: fr.facts, symbols: an.symbols.list, table: an.symbols.table, opset: fr.opset,
+		functions: m.Functions}
 }
 
 // input returns the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
@@ -236,7 +242,7 @@ func (an *analysis) constant(v *onnx.Value) *fact {
 	return x
 }
 
-func everywhere[T any](x T) (r [Worlds]T) {
+func everywhere[T any](x T) (r [worlds]T) {
 	for w := range r {
 		r[w] = x
 	}

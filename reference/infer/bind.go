@@ -21,7 +21,7 @@ func BindDim(name string, sizes map[string]int64) onnx.Dim {
 	e := parseDim(name, func(n string) *symbol {
 		size, ok := sizes[n]
 		bound, missing = bound || ok, missing || !ok
-		return &symbol{name: n, start: everywhere(size)}
+		return &symbol{name: n, start: [Worlds]int64{size, size, size}}
 	})
 	switch {
 	case e == nil:

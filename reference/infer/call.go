@@ -32,6 +32,7 @@ type result struct {
 type pair struct {
 	a, b  int64
 	fixed bool // b is a number that the op wants, whatever the model calls a
+	joins bool // one of both may be 1
 }
 
 // has reports whether input i is given.
@@ -155,7 +156,7 @@ func dimsOf(t *reference.Tensor) []int64 {
 
 // fresh returns the number of a length that depends on the data, the k-th of this node. It differs between the worlds,
 // so that nothing of that length passes for constant.
-func (c *call) fresh(k int) int64 { return c.an.symbols.freshFor(c.n, k).at(c.w) }
+func (c *call) fresh(k int) int64 { return c.an.symbols.at(c.an.symbols.freshFor(c.n, k), c.w) }
 
 // must returns the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and
 // differ and no other choice of numbers mends it.
@@ -168,6 +169,8 @@ func (c *call) must(a, b int64) int64 {
 		return a
 	case a < 0:
 		return b
+	case c.w == proof:
+		return c.equal(a, b)
 	}
 	c.differ = true
 	if c.an.solving {
@@ -211,8 +214,14 @@ func (c *call) join(a, b int64) int64 {
 		return a
 	case a == 0 && b < 0 || b == 0 && a < 0:
 		return 0
+	case c.w == proof:
+		return c.joined(a, b)
 	}
-	return c.must(a, b)
+	d := c.must(a, b)
+	if c.gather {
+		c.pairs[len(c.pairs)-1].joins = true
+	}
+	return d
 }
 
 // broadcast returns the shape that shapes broadcast to; nil when a rank is unknown.

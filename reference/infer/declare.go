@@ -17,8 +17,8 @@ func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 			t.Dims[axis] = onnx.Dim{Value: d}
 			continue
 		}
-		var numbers [Worlds]int64
-		for w := range Worlds {
+		var numbers [worlds]int64
+		for w := range worlds {
 			numbers[w] = x.shape[w][axis]
 		}
 		t.Dims[axis] = onnx.Dim{Value: -1, Param: f.dimName(numbers)}
@@ -28,10 +28,11 @@ func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 
 // dimName returns the one named symbol that has these numbers, or nothing: two names may have come to the same numbers
 // because an op demands it of these inputs, and be unequal where it broadcasts.
-func (f *Facts) dimName(numbers [Worlds]int64) string {
+func (f *Facts) dimName(numbers [worlds]int64) string {
 	name := ""
 	for _, s := range f.symbols {
-		if s.name == "" || s.at(0) != numbers[0] || s.at(1) != numbers[1] || s.at(2) != numbers[2] {
+		if s.name == "" || s.at(0) != numbers[0] || s.at(1) != numbers[1] || s.at(2) != numbers[2] ||
+			s.settled != numbers[proof] {
 			continue
 		}
 		if name != "" {

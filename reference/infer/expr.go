@@ -3,6 +3,8 @@ package infer
 import (
 	"strconv"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
 // symbol is a dimension whose number is chosen: a named dimension, an unnamed one of an input, or a length that depends
@@ -14,6 +16,12 @@ type symbol struct {
 	def   *expr         // what the symbol must be equal to; nil while it is free
 
 	declared bool // its name says what it is computed from
+
+	size      term.Number // in the world of proofs, while nothing says what it is equal to
+	guessed   bool        // def follows from ops that broadcast: there, one of both may be 1
+	equal     *expr       // what it was proven to be equal to, besides def
+	resolving bool
+	settled   term.Number // what it is in the world of proofs, when a pass is over
 }
 
 func (s *symbol) at(w int) int64 {

@@ -1,16 +1,26 @@
 package infer
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
 // Worlds is the number of assignments of numbers to symbolic dimensions that the analysis follows. World 0 has small
 // numbers, that a test can run with; world 1 other small ones; world 2 large ones, about 1000.
 const Worlds = 3
+
+// proof is the world in which open dimensions are expressions, and worlds the number of worlds with it. What is equal
+// there is equal for all sizes, see package term.
+const (
+	proof  = Worlds
+	worlds = Worlds + 1
+)
 
 // MaxElements is the number of elements up to which the value of a tensor is followed.
 const MaxElements = 1024
@@ -20,6 +30,7 @@ const MaxElements = 1024
 type Facts struct {
 	facts     map[*onnx.Value]*fact
 	symbols   []*symbol
+	table     *term.Table
 	opset     int64
 	functions []*onnx.Function
 }
@@ -34,8 +45,10 @@ func (f *Facts) Functions() []*onnx.Function { return f.functions }
 type fact struct {
 	dtype onnx.DataType
 	// shape is nil where not even the rank is known; a dimension that is not known is -1.
-	shape [Worlds][]int64
-	val   [Worlds]*reference.Tensor
+	shape [worlds][]int64
+	val   [worlds]*reference.Tensor
+	// follows says how the elements follow from open sizes, where they are known.
+	follows follows
 	// same says that all worlds hold the very same slices and tensors.
 	same bool
 }
@@ -87,8 +100,8 @@ func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
 	return -1
 }
 
-// Dim returns a dimension of v if it is known and the same number in all worlds, also when other dimensions of v are
-// unknown. The axis may be negative.
+// Dim returns a dimension of v if it is known and proven to be the same number for all sizes, also when other
+// dimensions of v are unknown. The axis may be negative.
 func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
 	rank, ok := f.Rank(v)
 	if !ok {
@@ -110,16 +123,33 @@ func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
 	return d, d >= 0
 }
 
-// SameShape reports whether the shapes of a and b are known and equal in all worlds.
+// SameShape reports whether the shapes of a and b are known and proven to be equal for all sizes.
 func (f *Facts) SameShape(a, b *onnx.Value) bool {
 	x, y := f.of(a), f.of(b)
-	for w := range Worlds {
+	for w := range worlds {
 		if !complete(x.shape[w]) || y.shape[w] == nil || !slices.Equal(x.shape[w], y.shape[w]) {
 			return false
 		}
 	}
 	return true
 }
+
+// SameDim reports whether a dimension of a and one of b are known and proven to be equal for all sizes. Axes may be
+// negative.
+func (f *Facts) SameDim(a *onnx.Value, axisA int, b *onnx.Value, axisB int) bool {
+	x, y := f.of(a), f.of(b)
+	for w := range worlds {
+		i, ok1 := axis(int64(axisA), len(x.shape[w]))
+		k, ok2 := axis(int64(axisB), len(y.shape[w]))
+		if !ok1 || !ok2 || x.shape[w][i] < 0 || x.shape[w][i] != y.shape[w][k] {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteShape writes what is known of the shape of v, the same for shapes that are proven to be equal.
+func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) { fmt.Fprint(w, f.of(v).shape) }
 
 // Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes
 // alone.
@@ -131,7 +161,7 @@ func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	return t, t != nil
 }
 
-// Constant returns the elements of v when they are known and equal in all worlds.
+// Constant returns the elements of v when they are known and proven to be the same for all sizes.
 func (f *Facts) Constant(v *onnx.Value) (*reference.Tensor, bool) {
 	x := f.of(v)
 	t := x.val[0]

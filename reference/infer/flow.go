@@ -55,14 +55,17 @@ func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
 		if !(cond.same && cond.val[0] == nil) {
 			y := *x
 			y.same = false
-			for w := range Worlds {
-				if t := cond.val[w]; t != nil && len(t.I) == 1 {
+			for w := range worlds {
+				if t := cond.val[w]; t != nil && len(t.I) == 1 && !an.symbols.table.Open(t.I[0]) {
 					taken := b
 					if t.I[0] != 0 {
 						taken = a
 					}
 					y.shape[w], y.val[w] = taken.shape[w], taken.val[w]
 				}
+			}
+			if t := cond.val[proof]; t == nil || len(t.I) != 1 || an.symbols.table.Open(t.I[0]) {
+				y.follows = loose
 			}
 			x = an.newFact()
 			*x = y
@@ -80,8 +83,8 @@ func (an *analysis) agree(a, b *fact) *fact {
 	if a.dtype == b.dtype {
 		x.dtype = a.dtype
 	}
-	x.same = a.same && b.same
-	for w := range Worlds {
+	x.same, x.follows = a.same && b.same, max(a.follows, b.follows)
+	for w := range worlds {
 		if w > 0 && x.same {
 			x.shape[w], x.val[w] = x.shape[0], x.val[0]
 			continue
@@ -123,8 +126,8 @@ func (an *analysis) loop(n *onnx.Node, fr *frame) {
 	fr.facts[g.Inputs[1]] = an.scalar(onnx.Bool)
 	an.carry(g, g.Inputs[2:], 1, n.Inputs[2:], fr)
 	trips := an.get(n.Input(0), fr)
-	always := n.Input(1) == nil || isTrue(an.get(n.Input(1), fr)) && len(g.Outputs) > 0 &&
-		isTrue(an.get(g.Outputs[0], fr))
+	always := n.Input(1) == nil || an.isTrue(an.get(n.Input(1), fr)) && len(g.Outputs) > 0 &&
+		an.isTrue(an.get(g.Outputs[0], fr))
 	for i := range n.Outputs {
 		if i+1 >= len(g.Outputs) {
 			break
@@ -162,7 +165,7 @@ func (an *analysis) carry(g *onnx.Graph, inputs []*onnx.Value, first int, init [
 				continue
 			}
 			y := an.get(g.Outputs[first+i], fr)
-			for w := range Worlds {
+			for w := range worlds {
 				if x.shape[w] == nil {
 					continue
 				}
@@ -193,12 +196,12 @@ func (an *analysis) scan(n *onnx.Node, fr *frame) {
 		return
 	}
 	axes, outAxes := n.AttrInts("scan_input_axes"), n.AttrInts("scan_output_axes")
-	var length [Worlds]int64
+	var length [worlds]int64
 	for i := range scans {
 		x := an.withoutValue(an.get(n.Inputs[carried+i], fr))
 		y := *x
 		y.same = false
-		for w := range Worlds {
+		for w := range worlds {
 			length[w] = -1
 			a, ok := axis(pick(axes, i), len(x.shape[w]))
 			if x.shape[w] == nil || !ok {
@@ -238,7 +241,7 @@ func pick(v []int64, i int) int64 {
 // stacked returns the facts of values x put together along a new axis of the given length.
 func (an *analysis) stacked(x *fact, at int64, length func(world int) int64) *fact {
 	y := &fact{dtype: x.dtype}
-	for w := range Worlds {
+	for w := range worlds {
 		if x.shape[w] == nil {
 			continue
 		}
@@ -256,13 +259,13 @@ func (an *analysis) scalar(t onnx.DataType) *fact {
 
 func (an *analysis) withoutValue(x *fact) *fact {
 	y := *x
-	y.val = [Worlds]*tensor{}
+	y.val = [worlds]*tensor{}
 	return &y
 }
 
-func isTrue(x *fact) bool {
+func (an *analysis) isTrue(x *fact) bool {
 	for _, t := range x.val {
-		if t == nil || len(t.I) != 1 || t.I[0] == 0 {
+		if t == nil || len(t.I) != 1 || t.I[0] == 0 || an.symbols.table.Open(t.I[0]) {
 			return false
 		}
 	}

@@ -120,7 +120,7 @@ func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*fact) s
 	}
 	for _, x := range in {
 		b = append(b, ';', byte(x.dtype))
-		for w := range Worlds {
+		for w := range worlds {
 			if x.val[w] != nil {
 				b = fmt.Appendf(b, "v%p", x.val[w])
 			}

@@ -1,6 +1,8 @@
 package infer
 
 import (
+	"slices"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -67,18 +69,18 @@ func (an *analysis) apply(n *onnx.Node, rule rule, fr *frame) {
 		same = same && x.same
 	}
 	before := len(an.symbols.fresh)
-	var found [Worlds][]result
-	worlds := Worlds
+	var found [worlds][]result
+	tried := worlds
 	if same {
-		worlds = 1
+		tried = 1
 	}
 	differ := false
-	var buffer [Worlds * 2]result
-	for w := 0; w < worlds; w++ {
+	var buffer [worlds * 2]result
+	for w := 0; w < tried; w++ {
 		found[w] = c.run(w, rule, buffer[:])
 		differ = differ || c.differ
 		if w == 0 && same && (len(an.symbols.fresh) > before || an.hasFresh(n)) {
-			same, worlds = false, Worlds // a length that depends on data
+			same, tried = false, worlds // a length that depends on data
 		}
 	}
 	if differ && an.solving {
@@ -90,10 +92,11 @@ func (an *analysis) apply(n *onnx.Node, rule rule, fr *frame) {
 		}
 		x := an.newFact()
 		x.dtype, x.same = found[0][i].dtype, same
-		for w := range Worlds {
-			r := &found[min(w, worlds-1)][i]
+		for w := range worlds {
+			r := &found[min(w, tried-1)][i]
 			x.shape[w], x.val[w] = r.shape, r.val
 		}
+		x.follows = c.follows(x)
 		fr.facts[v] = an.declared(v, x, fr)
 	}
 }
@@ -118,6 +121,8 @@ func (c *call) run(w int, rule rule, buffer []result) []result {
 		for k, d := range c.out[i].shape {
 			if d < -1 {
 				c.out[i].shape = with(c.out[i].shape, k, -1)
+			} else if w == proof && d >= far && !c.an.symbols.table.Open(d) { // of arithmetic that knows no expressions
+				c.out[i].shape = with(c.out[i].shape, k, c.an.symbols.table.Dimension("of", d))
 			}
 		}
 	}
@@ -167,6 +172,9 @@ func (c *call) evaluate() bool {
 	}
 	if !reference.Supported(n.Domain, n.OpType) {
 		return false
+	}
+	if c.w == proof && slices.ContainsFunc(in, c.open) {
+		return c.prove(in)
 	}
 	out, err := c.fr.eval.Op(c.fr.resolved(n), in)
 	if err != nil {
@@ -243,7 +251,7 @@ func (an *analysis) declared(v *onnx.Value, x *fact, fr *frame) *fact {
 		}
 	}
 	shape, same := an.symbols.shapeOf(t.Dims, nil)
-	for w := range Worlds {
+	for w := range worlds {
 		have := y.shape[w]
 		switch {
 		case have == nil:

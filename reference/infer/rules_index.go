@@ -117,7 +117,7 @@ func compress(c *call) {
 		return
 	}
 	n := int64(0)
-	if t := c.val(1); t != nil {
+	if t := c.val(1); t != nil && !c.open(t) {
 		for _, x := range t.I {
 			n += min(x, 1)
 		}
@@ -140,6 +140,12 @@ func rangeOp(c *call) []int64 {
 	delta, ok3 := c.number(2)
 	if !ok1 || !ok2 || !ok3 {
 		return []int64{c.fresh(0)}
+	}
+	if c.w == proof && (c.open(c.val(0)) || c.open(c.val(1)) || c.open(c.val(2))) {
+		if delta != 1 {
+			return []int64{c.table().Dimension("range", int64(start), int64(limit), int64(delta))}
+		}
+		return []int64{c.table().Greatest(c.table().Sub(int64(limit), int64(start)), 0)}
 	}
 	n := math.Ceil((limit - start) / delta)
 	if math.IsNaN(n) || n > 1<<40 {

@@ -38,10 +38,8 @@ func concat(c *call) []int64 {
 			switch {
 			case k != at:
 				out[k] = c.must(out[k], d)
-			case d < 0 || out[k] < 0:
-				out[k] = -1
 			default:
-				out[k] += d
+				out[k] = c.plus(out[k], d)
 			}
 		}
 	}
@@ -57,9 +55,8 @@ func split(c *call) {
 	sizes, given, _ := c.axes(1, "split")
 	if ok && !given && s[a] >= 0 { // equal parts, of which the last may be smaller
 		if parts := c.attrInt("num_outputs", int64(n)); parts > 0 {
-			size := (s[a] + parts - 1) / parts
 			for i := range int64(n) {
-				sizes = append(sizes, min(size, max(s[a]-i*size, 0)))
+				sizes = append(sizes, c.split(s[a], parts, i))
 			}
 		}
 	}
@@ -107,7 +104,7 @@ func slice(c *call) []int64 {
 			if i < len(steps) {
 				step = steps[i]
 			}
-			out[a] = sliced(s[a], starts[i], ends[i], step)
+			out[a] = c.sliced(s[a], starts[i], ends[i], step)
 		}
 	}
 	return out
@@ -145,6 +142,10 @@ func pad(c *call) []int64 {
 	out := slices.Clone(s)
 	for i, x := range axes {
 		if a, ok := axis(x, len(s)); ok && s[a] >= 0 {
+			if c.w == proof {
+				out[a] = c.table().Greatest(0, c.table().Add(s[a], c.table().Add(pads[i], pads[i+len(axes)])))
+				continue
+			}
 			out[a] = max(0, s[a]+pads[i]+pads[i+len(axes)])
 		}
 	}

@@ -81,7 +81,7 @@ func groupQueryAttention(c *call) {
 			size = width / (heads + 2*kv)
 		}
 	}
-	c.set(0, t, []int64{q[0], q[1], product([]int64{heads, size})})
+	c.set(0, t, []int64{q[0], q[1], c.product([]int64{heads, size})})
 	for i := 3; i <= 4; i++ {
 		if past := c.shape(i); len(past) == 4 && size > 0 && c.attrInt("kv_cache_bit_width", 0) == 0 {
 			c.fixes(past[3], size)
@@ -93,9 +93,9 @@ func groupQueryAttention(c *call) {
 		switch past := c.shape(3); {
 		case len(past) == 4 && past[2] >= 0:
 			if q[1] >= 0 && c.cacheGrows() {
-				n = max(n, c.must(n, past[2]+q[1]))
+				n = c.most(n, c.must(n, c.plus(past[2], q[1])))
 			}
-			total = max(n, past[2]) // a shared buffer is as long as it was
+			total = c.most(n, past[2]) // a shared buffer is as long as it was
 		case c.has(3):
 			total = -1
 		}
@@ -137,6 +137,6 @@ func multiHeadAttention(c *call) {
 	if len(q) == 3 && len(v) == 3 {
 		c.set(0, c.dtype(0), []int64{q[0], q[1], v[2]})
 	} else if len(q) == 3 && len(v) == 4 {
-		c.set(0, c.dtype(0), []int64{q[0], q[1], product([]int64{v[1], v[3]})})
+		c.set(0, c.dtype(0), []int64{q[0], q[1], c.product([]int64{v[1], v[3]})})
 	}
 }

@@ -47,7 +47,7 @@ func linearAttention(c *call) {
 		state = c.dtype(0)
 	}
 	key, value := split3(k, kv)[3], split3(v, kv)[3]
-	c.set(0, c.dtype(0), []int64{q[0], q[1], product([]int64{c.attrInt("q_num_heads", -1), value})})
+	c.set(0, c.dtype(0), []int64{q[0], q[1], c.product([]int64{c.attrInt("q_num_heads", -1), value})})
 	c.set(1, state, []int64{q[0], kv, key, value})
 }
 
@@ -70,7 +70,7 @@ func attention(c *call) {
 	if past := c.shape(4); len(past) == 4 {
 		total = -1
 		if past[2] >= 0 && k[2] >= 0 {
-			total = past[2] + k[2]
+			total = c.plus(past[2], k[2])
 		}
 	} else if c.has(4) {
 		total = -1
@@ -78,7 +78,7 @@ func attention(c *call) {
 	c.must(k[2], v[2])
 	batch := c.must(c.must(q[0], k[0]), v[0])
 	if flat {
-		c.set(0, c.dtype(0), []int64{batch, q[2], product([]int64{q[1], v[3]})})
+		c.set(0, c.dtype(0), []int64{batch, q[2], c.product([]int64{q[1], v[3]})})
 	} else {
 		c.set(0, c.dtype(0), []int64{batch, q[1], q[2], v[3]})
 	}
@@ -143,6 +143,10 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 		if stride > 1 && d > 1 && c.w == 0 && (d+stride-1)/stride == 1 && c.n.Is("Conv") {
 			c.tooShort(stride) // what differs in length would not any more
 		}
+		if c.w == proof && c.table().Open(d) {
+			out[i] = c.window(d, kernel[i], stride, dilation, padding, auto)
+			continue
+		}
 		if auto == "SAME_UPPER" || auto == "SAME_LOWER" {
 			out[i] = (d + stride - 1) / stride
 			continue
@@ -166,4 +170,17 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 		out[i] = max(out[i], 0)
 	}
 	return out
+}
+
+// window is the number of places of a sliding window in the world of proofs.
+func (c *call) window(d, kernel, stride, dilation, padding int64, auto string) int64 {
+	t := c.table()
+	if auto == "SAME_UPPER" || auto == "SAME_LOWER" {
+		return t.Floor(t.Add(d, stride-1), stride)
+	}
+	span := t.Add(d, padding-(kernel-1)*dilation-1)
+	if c.attrInt("ceil_mode", 0) != 0 {
+		return t.Dimension("window", span, stride)
+	}
+	return t.Greatest(t.Add(t.Floor(span, stride), 1), 0)
 }

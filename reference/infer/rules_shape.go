@@ -39,7 +39,7 @@ func shapeOp(c *call) {
 
 func sizeOp(c *call) {
 	s := c.shape(0)
-	if n := product(s); s != nil && n >= 0 {
+	if n := c.product(s); s != nil && n >= 0 {
 		c.setValue(0, reference.NewInts(onnx.Int64, []int{}, []int64{n}))
 		return
 	}
@@ -96,13 +96,15 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 		}
 		right = append(right, d)
 	}
-	have, want := product(left), product(right)
+	have, want := c.product(left), c.product(right)
 	switch {
 	case open < 0:
 		if have >= 0 && want >= 0 && (have != want || c.gather) && c.must(have, want) < 0 {
 			return unknown(len(out))
 		}
 	case have < 0 || want <= 0:
+	case c.w == proof:
+		out[open] = c.table().Quotient(have, want)
 	case have%want == 0:
 		out[open] = have / want
 	default:
@@ -212,7 +214,7 @@ func flatten(c *call) []int64 {
 	if a < 0 || a > int64(len(s)) {
 		return nil
 	}
-	return []int64{product(s[:a]), product(s[a:])}
+	return []int64{c.product(s[:a]), c.product(s[a:])}
 }
 
 func expand(c *call) []int64 {
@@ -244,7 +246,7 @@ func tile(c *call) []int64 {
 	}
 	out := make([]int64, len(s))
 	for i, d := range s {
-		out[i] = product([]int64{d, repeats[i]})
+		out[i] = c.product([]int64{d, repeats[i]})
 	}
 	return out
 }

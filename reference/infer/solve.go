@@ -10,6 +10,7 @@ import (
 type difference struct {
 	a, b  [Worlds]int64
 	fixed bool // b is one number
+	joins bool // one of both may be 1
 }
 
 // maxDifferences bounds what one pass gathers.
@@ -30,7 +31,7 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 	c.gather, c.pairs = false, nil
 	for i, p := range pairs[0] {
-		d := difference{fixed: p.fixed}
+		d := difference{fixed: p.fixed, joins: p.joins}
 		unequal, usable := false, true
 		for w := range Worlds {
 			if i >= len(pairs[w]) {
@@ -63,7 +64,7 @@ func (an *analysis) exceeds() bool {
 
 // misfit notes that the node cannot run in this world.
 func (c *call) misfit() {
-	if c.gather {
+	if c.gather || c.w == proof {
 		return
 	}
 	m := c.an.misfits[c.n]
@@ -75,12 +76,20 @@ func (c *call) misfit() {
 // then has to start again.
 func (an *analysis) solve() bool {
 	changed := false
+	slices.SortStableFunc(an.differences, func(a, b difference) int {
+		if a.joins == b.joins {
+			return 0
+		} else if b.joins {
+			return -1
+		}
+		return 1
+	})
 	for _, d := range an.differences {
 		if e := an.symbols.read(d.a); d.fixed && e != nil && e.op == 's' {
 			e.sym.def, changed = ofNumber(d.b[0]), true
 			an.symbols.retired = append(an.symbols.retired, e.sym)
 		} else if s, e := an.symbols.equate(d.a, d.b, false); s != nil {
-			s.def = e
+			s.def, s.guessed = e, d.joins
 			// The numbers of this pass are those of before: with one symbol changed, later differences that stem from
 			// it would be read wrongly. Those that hold it are left to the next pass.
 			an.symbols.retired = append(an.symbols.retired, s)
@@ -98,7 +107,7 @@ func (an *analysis) solve() bool {
 				return true
 			}
 			if s, e := equate(d); s != nil {
-				s.def, s.declared, changed = e, false, true
+				s.def, s.guessed, s.declared, changed = e, d.joins, false, true
 			}
 		}
 	}
@@ -337,8 +346,8 @@ func (an *analysis) rowsPicked(f *Facts) bool {
 }
 
 // sizesOf returns a dimension in all worlds, -1 where it is not there.
-func sizesOf(shape [Worlds][]int64, axis int) (size [Worlds]int64) {
-	for w, s := range shape {
+func sizesOf(shape [worlds][]int64, axis int) (size [Worlds]int64) {
+	for w, s := range shape[:Worlds] {
 		size[w] = -1
 		if axis < len(s) {
 			size[w] = s[axis]

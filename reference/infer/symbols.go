@@ -1,9 +1,11 @@
 package infer
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
 // symbols holds the symbolic dimensions of a model and the numbers given to them.
@@ -17,6 +19,7 @@ type symbols struct {
 	hasLead bool
 	// retired are the symbols that solve has defined in its present round: the numbers at hand are those of before.
 	retired []*symbol
+	table   *term.Table // of the world of proofs
 }
 
 // freshKey names a length that depends on data: the k-th of a node.
@@ -44,15 +47,16 @@ var (
 // for.
 func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens, 2} }
 
-func newSymbols() *symbols { return symbolsFrom(usual) }
+func newSymbols() *symbols { return symbolsFrom(usual, term.NewTable()) }
 
-func symbolsFrom(n numbers) *symbols {
-	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{}, lead: n.lead, next: n.next, gap: n.gap}
+func symbolsFrom(n numbers, t *term.Table) *symbols {
+	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{}, lead: n.lead, next: n.next, gap: n.gap,
+		table: t}
 }
 
 // add makes a free symbol. The first one at axis 0 is taken for a batch size and gets numbers below all others.
 func (t *symbols) add(name string, axis int) *symbol {
-	s := &symbol{name: name, order: len(t.list)}
+	s := &symbol{name: name, order: len(t.list), size: t.table.Size()}
 	if axis == 0 && !t.hasLead {
 		t.hasLead = true
 		s.start = t.lead
@@ -89,7 +93,7 @@ func (t *symbols) named(name string, axis int) *symbol {
 	e := parseDim(name, func(n string) *symbol { return t.named(n, -1) })
 	var s *symbol
 	if e != nil && e.positive() {
-		s = &symbol{name: name, order: len(t.list), def: e, declared: true}
+		s = &symbol{name: name, order: len(t.list), size: t.table.Size(), def: e, declared: true}
 		t.list = append(t.list, s)
 	} else {
 		s = t.add(name, axis)
@@ -109,9 +113,57 @@ func (t *symbols) freshFor(n *onnx.Node, k int) *symbol {
 	return s
 }
 
+// at returns the number of a symbol in a world.
+func (t *symbols) at(s *symbol, w int) int64 {
+	if w == proof {
+		return t.proven(s)
+	}
+	return s.at(w)
+}
+
+// proven returns what a symbol is in the world of proofs: its definition, unless that is a mere guess.
+func (t *symbols) proven(s *symbol) int64 {
+	if s.equal == nil && (s.def == nil || s.guessed) {
+		return s.size
+	}
+	if s.resolving { // defined by itself
+		return s.size
+	}
+	s.resolving = true
+	defer func() { s.resolving = false }()
+	if n, ok := t.term(cmp.Or(s.equal, s.def)); ok {
+		return n
+	}
+	return s.size
+}
+
+// term returns what an expression is in the world of proofs.
+func (t *symbols) term(e *expr) (n int64, ok bool) {
+	switch e.op {
+	case 's':
+		return t.proven(e.sym), true
+	case 'k':
+		return e.k[0], e.constant()
+	}
+	a, ok1 := t.term(e.a)
+	b, ok2 := t.term(e.b)
+	if !ok1 || !ok2 {
+		return 0, false
+	}
+	switch e.op {
+	case '+':
+		return t.table.Add(a, b), true
+	case '-':
+		return t.table.Sub(a, b), true
+	case '*':
+		return t.table.Mul(a, b), true
+	}
+	return t.table.Floor(a, b), true
+}
+
 // shapeOf turns declared dimensions into one shape a world. An unnamed dimension becomes a symbol of its own when
 // unnamed is true, and stays unknown otherwise. same says that all shapes are one slice.
-func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [Worlds][]int64, same bool) {
+func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [worlds][]int64, same bool) {
 	fixed := make([]int64, len(dims))
 	syms := make([]*symbol, len(dims))
 	same = true
@@ -141,7 +193,7 @@ func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shap
 		for w := range shape {
 			for i, s := range syms {
 				if s != nil {
-					shape[w][i] = s.at(w)
+					shape[w][i] = t.at(s, w)
 				}
 			}
 		}

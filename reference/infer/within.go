@@ -12,7 +12,7 @@ import (
 // and nothing is guessed: where they do not fit, the graph does not fit there.
 func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.Function) *Facts {
 	all := append(slices.Clip(f.functions), functions...)
-	an := newAnalysis(&onnx.Model{Functions: all}, newSymbols())
+	an := newAnalysis(&onnx.Model{Functions: all}, symbolsFrom(usual, f.table))
 	an.constants, an.misfits = map[*onnx.Value]*fact{}, map[*onnx.Node][Worlds]bool{}
 	an.slab = make([]fact, 2*len(g.Nodes))
 	an.forget()
@@ -24,5 +24,5 @@ func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.F
 		}
 	}
 	an.graph(g, fr)
-	return &Facts{facts: fr.facts, symbols: f.symbols, opset: f.opset, functions: all}
+	return &Facts{facts: fr.facts, symbols: f.symbols, table: f.table, opset: f.opset, functions: all}
 }

@@ -63,7 +63,7 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 		} else {
 			shape = p.nodes[p.split].Input(1)
 			if dims, ok := c.facts.Known(shape, 0); !ok || len(dims.I) != 3 || slices.Contains(dims.I[:2], 0) ||
-				dependsOn(shape, p.product) {
+				c.facts.Loose(shape) || dependsOn(shape, p.product) {
 				return nil, fmt.Errorf("the batch and the sequence of %q, which the logits are computed from, cannot "+
 					"be told apart", x.Name)
 			}

@@ -1,0 +1,330 @@
+// Package attacks_test tries graphs that look like a block and compute something else for some inputs or some sizes.
+// A patched model must compute what the graph does, there as well.
+package attacks_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// attack is a graph that is a block for most inputs and sizes.
+type attack struct {
+	name string
+	// write adds the inputs and the nodes: those of the block alone, or with b.twisted those that compute something
+	// else somewhere.
+	write func(b *maker)
+	at    trial // where they do
+	// loose says that the block differs by a part of the greatest magnitude of less than 1e-4.
+	near bool
+	// unlike says that the block alone is no block that is found.
+	unlike bool
+}
+
+// trial has the sizes of the open dimensions, 2 for batch and 3 for others where it names none, and the elements of
+// inputs, which are of normal distribution where it names none.
+type trial struct {
+	sizes map[string]int
+	fill  map[string]func(i int) float64
+	// shapes has inputs of shapes that their declarations contradict.
+	shapes map[string][]int
+}
+
+func filled(x ...float64) func(i int) float64 { return func(i int) float64 { return x[i%len(x)] } }
+
+// maker writes a graph.
+type maker struct {
+	*onnxtest.Builder
+	twisted bool
+	typ     onnx.DataType
+	seed    uint64
+}
+
+func (b *maker) input(name string, dims ...any) *onnx.Value { return b.Input(name, b.typ, dims...) }
+
+// or returns the first value in a graph that computes something else, and the second one in the block alone.
+func (b *maker) or(other, block *onnx.Value) *onnx.Value {
+	if b.twisted {
+		return other
+	}
+	return block
+}
+
+// number is a constant of the graph's type.
+func (b *maker) number(x float64) *onnx.Value {
+	t, err := reference.NewFloats(b.typ, []int{}, []float64{x}).ToONNX("number")
+	if err != nil {
+		panic(err)
+	}
+	return b.Constant(t)
+}
+
+// weight is a constant of numbers between 0.5 and 1.5, or with matrix of normal distribution.
+func (b *maker) weight(dims ...int) *onnx.Value {
+	b.seed++
+	r := rand.New(rand.NewPCG(b.seed, 1))
+	list, sizes := []float32{}, make([]int64, len(dims))
+	for i, d := range dims {
+		sizes[i] = int64(d)
+	}
+	for range sizeOf(dims) {
+		if x := float32(r.NormFloat64()); len(dims) > 1 {
+			list = append(list, x/2)
+		} else {
+			list = append(list, 0.75+x*x/8)
+		}
+	}
+	w := b.Floats(sizes, list...)
+	if b.typ != onnx.Float {
+		w = b.Op("Cast", w, onnx.IntAttr("to", int64(b.typ)))
+	}
+	return w
+}
+
+func sizeOf(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+func (b *maker) size(x *onnx.Value, axis int) *onnx.Value {
+	return b.Op("Gather", b.Op("Shape", x), axis)
+}
+
+// longer is a number where an axis is longer than a limit, and another one where it is not.
+func (b *maker) longer(x *onnx.Value, axis, limit int, yes, no float64) *onnx.Value {
+	return b.Op("Where", b.Op("Greater", b.size(x, axis), limit), b.number(yes), b.number(no))
+}
+
+func (b *maker) cast(x *onnx.Value, t onnx.DataType) *onnx.Value {
+	return b.Op("Cast", x, onnx.IntAttr("to", int64(t)))
+}
+
+func last() *onnx.Attribute { return onnx.IntAttr("axis", -1) }
+
+// run writes the model and evaluates it.
+func (a *attack) run(t *testing.T) {
+	library, kernels := orttest.Library(t), orttest.Kernels(t)
+	block, twisted := a.model(false), a.model(true)
+	usual := trial{}
+	x, y := evaluate(t, block, usual), evaluate(t, twisted, usual)
+	if d := difference(x, y); d > 1e-5 {
+		t.Fatalf("the graph is not the block: they differ by %g", d)
+	}
+	x, y = evaluate(t, block, a.at), evaluate(t, twisted, a.at)
+	if d := difference(x, y); x != nil && (d < 1e-4 && !a.near || d == 0) {
+		t.Fatal("the graph is the block everywhere")
+	}
+	if report := patch(t, block); !report && !a.unlike {
+		t.Error("the block alone is not found")
+	}
+	patched := a.model(true)
+	patch(t, patched)
+	for _, at := range []trial{usual, a.at} {
+		if d := difference(evaluate(t, twisted, at), evaluate(t, patched, at)); d > 1e-5 {
+			t.Errorf("the patched model differs by %g at %v: %s", d, at.sizes, ops(patched))
+		}
+		want, err := session(t, twisted, at, library, "")
+		if err != nil {
+			t.Fatalf("the graph does not run: %v", err)
+		}
+		got, err := session(t, patched, at, library, kernels)
+		if err != nil {
+			t.Errorf("the patched model does not run at %v: %v", at.sizes, err)
+		} else if d := difference(want, got); d > 1e-5 {
+			t.Errorf("with kernels, the patched model differs by %g at %v: %s", d, at.sizes, ops(patched))
+		}
+	}
+}
+
+func (a *attack) model(twisted bool) *onnx.Model {
+	b := &maker{Builder: onnxtest.New(20), twisted: twisted, typ: onnx.Float}
+	b.Model.IRVersion = 8
+	a.write(b)
+	return b.Model
+}
+
+// patch reports whether anything was fused.
+func patch(t *testing.T, m *onnx.Model) bool {
+	t.Helper()
+	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return s.Status == rewrite.Fused })
+}
+
+// ops lists the fused ops of a model.
+func ops(m *onnx.Model) string {
+	count := map[string]int{}
+	for _, n := range m.Graph.Nodes {
+		if n.Domain == "mojo" {
+			count[n.OpType]++
+		}
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(count)))
+}
+
+// inputs makes the inputs of a model.
+func inputs(m *onnx.Model, at trial) map[string]*reference.Tensor {
+	given := map[string]*reference.Tensor{}
+	for k, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		shape := make([]int, len(t.Dims))
+		for i, d := range t.Dims {
+			shape[i] = int(d.Value)
+			if d.Value < 0 {
+				shape[i] = 3
+				if d.Param == "batch" {
+					shape[i] = 2
+				}
+				if n, ok := at.sizes[d.Param]; ok {
+					shape[i] = n
+				}
+			}
+		}
+		if s, ok := at.shapes[v.Name]; ok {
+			shape = s
+		}
+		n := sizeOf(shape)
+		r := rand.New(rand.NewPCG(uint64(k)+1, 7))
+		list := make([]float64, n)
+		for i := range list {
+			list[i] = float64(float32(r.NormFloat64()))
+			if fill := at.fill[v.Name]; fill != nil {
+				list[i] = fill(i)
+			}
+		}
+		switch {
+		case t.DataType.IsFloat():
+			given[v.Name] = reference.NewFloats(t.DataType, shape, rounded(t.DataType, list))
+		default:
+			ints := make([]int64, n)
+			for i, x := range list {
+				ints[i] = int64(math.Abs(x))
+			}
+			given[v.Name] = reference.NewInts(t.DataType, shape, ints)
+		}
+	}
+	return given
+}
+
+func rounded(t onnx.DataType, list []float64) []float64 {
+	b := onnxtest.New(20)
+	cast := b.Op("Cast", b.Input("x", onnx.Double, "n"), onnx.IntAttr("to", int64(t))).Producer
+	out, err := reference.NewForOpset(20, nil, reference.Options{}).Op(cast,
+		[]*reference.Tensor{reference.NewFloats(onnx.Double, []int{len(list)}, list)})
+	if err != nil {
+		panic(err)
+	}
+	return out[0].F
+}
+
+func evaluate(t *testing.T, m *onnx.Model, at trial) [][]float64 {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Run(inputs(m, at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list [][]float64
+	for _, v := range m.Graph.Outputs {
+		list = append(list, floats(out[v.Name]))
+	}
+	return list
+}
+
+func floats(t *reference.Tensor) []float64 {
+	if t.F != nil || t.I == nil {
+		return t.F
+	}
+	list := make([]float64, len(t.I))
+	for i, x := range t.I {
+		list[i] = float64(x)
+	}
+	return list
+}
+
+// session runs a model in onnxruntime.
+func session(t *testing.T, m *onnx.Model, at trial, library, kernels string) ([][]float64, error) {
+	t.Helper()
+	data, err := onnx.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []ort.Option{ort.WithLibrary(library), orttest.Provider()}
+	if kernels != "" {
+		options = append(options, ort.WithKernelLibrary(kernels))
+	}
+	s, err := ort.OpenBytes(data, "", options...)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var given []*onnx.Tensor
+	for name, x := range inputs(m, at) {
+		v, err := x.ToONNX(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given = append(given, v)
+	}
+	out, err := s.Run(given)
+	if err != nil {
+		return nil, err
+	}
+	var list [][]float64
+	for _, o := range out {
+		r, err := reference.FromONNX(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, floats(r))
+	}
+	return list, nil
+}
+
+// difference is the greatest one of two lists of outputs, as a part of the greatest magnitude of each: infinite where
+// one has a number and the other has none.
+func difference(a, b [][]float64) float64 {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	most := 0.0
+	for i := range a {
+		if len(a[i]) != len(b[i]) {
+			return math.Inf(1)
+		}
+		magnitude := 0.0
+		for _, x := range a[i] {
+			if x-x == 0 {
+				magnitude = max(magnitude, math.Abs(x))
+			}
+		}
+		for k, x := range a[i] {
+			switch y := b[i][k]; {
+			case x == y || x != x && y != y:
+			case x-x != 0 || y-y != 0:
+				return math.Inf(1)
+			default:
+				most = max(most, math.Abs(x-y)/magnitude)
+			}
+		}
+	}
+	return most
+}
