@@ -68,6 +68,9 @@ func (s *Attempt) match(e notation.Expr, v *onnx.Value, k func() bool) bool {
 		return s.matchName(e, v, k)
 	case *notation.Alternatives:
 		for _, b := range e.Branches {
+			if !s.may(b.Expr, v) {
+				continue
+			}
 			if b.Tag >= 0 {
 				s.tags[b.Tag] = 1
 			}
@@ -170,7 +173,12 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 }
 
 // isView reports whether a call is of a built-in view.
-func (s *Attempt) isView(e *notation.Call) bool { return s.g.index.language.views[e.Op] != nil }
+func (s *Attempt) isView(e *notation.Call) bool {
+	if h := s.g.index.heads[e]; h != nil {
+		return h.view != nil
+	}
+	return s.g.index.language.views[e.Op] != nil
+}
 
 // with adds nodes to the matched ones while k runs.
 func (s *Attempt) with(k func() bool, nodes ...*onnx.Node) bool {
@@ -205,13 +213,16 @@ func (s *Attempt) matchArgs(e *notation.Call, n *onnx.Node, k func() bool) bool 
 }
 
 func (s *Attempt) matchPair(a, b notation.Expr, v, w *onnx.Value, k func() bool) bool {
-	return s.match(a, v, func() bool { return s.match(b, w, k) }) ||
-		s.match(a, w, func() bool { return s.match(b, v, k) })
+	return s.may(a, v) && s.may(b, w) && s.match(a, v, func() bool { return s.match(b, w, k) }) ||
+		s.may(a, w) && s.may(b, v) && s.match(a, w, func() bool { return s.match(b, v, k) })
 }
 
 func (s *Attempt) matchRest(args []notation.Expr, n *onnx.Node, i int, k func() bool) bool {
 	if i == len(args) {
 		return k()
+	}
+	if !s.may(args[i], n.Input(i)) {
+		return false
 	}
 	return s.match(args[i], n.Input(i), func() bool { return s.matchRest(args, n, i+1, k) })
 }
@@ -227,11 +238,21 @@ func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args argSet, k fun
 	}
 	for left := args & -args; left != args; left = (left - args) & args { // the next subset
 		right := args &^ left
-		if s.matchOperand(e, left, n.Inputs[0], func() bool { return s.matchOperand(e, right, n.Inputs[1], k) }) {
+		if s.mayOperand(e, left, n.Inputs[0]) && s.mayOperand(e, right, n.Inputs[1]) &&
+			s.matchOperand(e, left, n.Inputs[0], func() bool { return s.matchOperand(e, right, n.Inputs[1], k) }) {
 			return true
 		}
 	}
 	return false
+}
+
+// mayOperand is may for some arguments of a product or sum.
+func (s *Attempt) mayOperand(e *notation.Call, args argSet, v *onnx.Value) bool {
+	if args&(args-1) == 0 {
+		return s.may(e.Args[bits.TrailingZeros(uint(args))], v)
+	}
+	n := Producer(s.g.Resolve(v))
+	return s.lenient > 0 || n != nil && isOpType(n, e.Op)
 }
 
 func (s *Attempt) matchOperand(e *notation.Call, args argSet, v *onnx.Value, k func() bool) bool {

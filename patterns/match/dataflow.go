@@ -14,22 +14,26 @@ type dataflow struct {
 	passedOn map[*onnx.Value][]*onnx.Node // the nodes whose bodies have the value for a result, unchanged
 	data     map[*onnx.Value]bool         // of this graph's values: see isData
 	needed   map[*onnx.Value]bool         // of this graph's values: see isNeeded; nil until needed
+	readers  map[*onnx.Value][]*onnx.Node // memo of Readers, for values that many read
 }
 
 // flow returns the dataflow of the graph, which is looked through once.
 func (g *View) flow() *dataflow {
-	d := Memo[dataflow](g)
-	if d.owner != nil {
-		return d
+	if g.dataflow != nil {
+		return g.dataflow
 	}
-	*d = dataflow{owner: map[*onnx.Graph]*onnx.Node{}, captured: map[*onnx.Node][]*onnx.Value{},
-		passedOn: map[*onnx.Value][]*onnx.Node{}, data: map[*onnx.Value]bool{}}
+	d := &dataflow{owner: map[*onnx.Graph]*onnx.Node{}, captured: map[*onnx.Node][]*onnx.Value{},
+		passedOn: map[*onnx.Value][]*onnx.Node{}, data: make(map[*onnx.Value]bool, len(g.Graph.Nodes)),
+		readers: map[*onnx.Value][]*onnx.Node{}}
+	g.dataflow = d
 	for _, n := range g.Graph.Nodes {
 		for _, s := range n.Subgraphs() {
 			s.Walk(func(b *onnx.Graph) { d.owner[b] = n })
 		}
+		seen := map[*onnx.Value]bool{}
 		capture := func(v *onnx.Value) {
-			if v != nil && d.owner[v.Graph] != n && !slices.Contains(d.captured[n], v) {
+			if v != nil && d.owner[v.Graph] != n && !seen[v] {
+				seen[v] = true
 				d.captured[n] = append(d.captured[n], v)
 			}
 		}
@@ -104,26 +108,56 @@ func (g *View) FromConstant(v *onnx.Value) bool {
 
 // Operands lists what a node reads, the values that its bodies read of what surrounds them included.
 func (g *View) Operands(n *onnx.Node) []*onnx.Value {
-	list := g.flow().captured[n]
+	var list []*onnx.Value
+	if d := g.flow(); len(d.captured) > 0 {
+		list = d.captured[n]
+	}
 	if len(list) == 0 && !slices.Contains(n.Inputs, nil) {
 		return n.Inputs
 	}
 	return append(slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil }), list...)
 }
 
-// Readers returns the nodes of this graph that read v, by themselves or in their bodies.
+// manyReaders is the number of uses from which the readers of a value are remembered.
+const manyReaders = 8
+
+// Readers returns the nodes of this graph that read v, by themselves or in their bodies. The list must not be changed.
 func (g *View) Readers(v *onnx.Value) []*onnx.Node {
-	list := slices.Clip(g.flow().passedOn[v])
-	for _, u := range v.Uses() {
-		n := u.Node
-		if n.Graph != g.Graph {
-			n = g.flow().owner[n.Graph]
+	d, uses := g.flow(), v.Uses()
+	if len(uses) < manyReaders {
+		list := slices.Clip(d.passedOn[v])
+		for _, u := range uses {
+			if n := d.within(u.Node, g.Graph); n != nil && !slices.Contains(list, n) {
+				list = append(list, n)
+			}
 		}
-		if n != nil && !slices.Contains(list, n) {
+		return list
+	}
+	list, ok := d.readers[v]
+	if ok {
+		return list
+	}
+	list = slices.Clip(d.passedOn[v])
+	seen := make(map[*onnx.Node]bool, len(uses))
+	for _, n := range list {
+		seen[n] = true
+	}
+	for _, u := range uses {
+		if n := d.within(u.Node, g.Graph); n != nil && !seen[n] {
+			seen[n] = true
 			list = append(list, n)
 		}
 	}
+	d.readers[v] = list
 	return list
+}
+
+// within returns the node of a graph that is n or has it in one of its bodies; nil for none.
+func (d *dataflow) within(n *onnx.Node, g *onnx.Graph) *onnx.Node {
+	if n.Graph == g {
+		return n
+	}
+	return d.owner[n.Graph]
 }
 
 // Owner returns the node of this graph that holds a nested graph, nil for other graphs.

@@ -3,6 +3,7 @@ package match
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -39,10 +40,20 @@ func (l *Language) Scope() *notation.Scope {
 type Index struct {
 	language *Language
 	byRoot   map[string][]*notation.Pattern
+	heads    map[notation.Expr]*head // of the calls and alternatives in the patterns
+}
+
+// head says which ops can stand at the root of an expression.
+type head struct {
+	any  bool     // it may be another value as well
+	ops  []string // else these
+	view *BuiltinView
 }
 
 // NewIndex returns an empty index of patterns in a language.
-func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
+func NewIndex(l *Language) *Index {
+	return &Index{l, map[string][]*notation.Pattern{}, map[notation.Expr]*head{}}
+}
 
 // Add appends a pattern, whose first result some op must make.
 func (x *Index) Add(p *notation.Pattern) error {
@@ -55,7 +66,59 @@ func (x *Index) Add(p *notation.Pattern) error {
 	for op := range ops {
 		x.byRoot[op] = append(x.byRoot[op], p)
 	}
+	x.head(p.Root())
+	for _, st := range p.Body {
+		x.head(st.Expr)
+	}
 	return nil
+}
+
+// head finds the ops at the root of an expression, and at those of all that it holds.
+func (x *Index) head(e notation.Expr) *head {
+	if h := x.heads[e]; h != nil {
+		return h
+	}
+	h := &head{}
+	x.heads[e] = h
+	add := func(o *head) {
+		h.any = h.any || o.any
+		h.ops = append(h.ops, o.ops...)
+	}
+	switch e := e.(type) {
+	case *notation.Call:
+		h.view = x.language.views[e.Op]
+		h.any = h.view != nil
+		h.ops = append(h.ops, e.Op)
+		if e.Op == "Add" {
+			h.ops = append(h.ops, "Sum") // isOpType
+		}
+		for i, a := range e.Args {
+			if o := x.head(a); e.Optional && i == 0 {
+				add(o)
+			}
+		}
+	case *notation.Name:
+		if h.any = e.Def == nil; !h.any {
+			add(x.head(e.Def.Expr))
+		}
+	case *notation.Alternatives:
+		for _, b := range e.Branches {
+			add(x.head(b.Expr))
+		}
+	default:
+		h.any = true
+	}
+	return h
+}
+
+// may reports whether an op at the root of an expression makes a value: a look that saves most attempts.
+func (s *Attempt) may(e notation.Expr, v *onnx.Value) bool {
+	h := s.g.index.heads[e]
+	if h == nil || h.any || s.lenient > 0 || v == nil {
+		return true
+	}
+	n := s.g.Resolve(v).Producer
+	return n != nil && slices.Contains(h.ops, n.OpType)
 }
 
 // At returns the patterns that may end at a node, in the order they were added.

@@ -123,6 +123,9 @@ func (g *View) WriteType(w io.Writer, v *onnx.Value) {
 // AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or
 // graphs.
 func AttributesKey(n *onnx.Node) (key string, ok bool) {
+	if len(n.Attributes) == 0 {
+		return "", true
+	}
 	var b strings.Builder
 	ok = writeAttributes(&b, n, func(string) bool { return false })
 	return b.String(), ok

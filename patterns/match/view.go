@@ -22,6 +22,8 @@ type View struct {
 	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
 	near    map[*onnx.Value][]*onnx.Node // memo of upstream
 	memos   map[reflect.Type]any         // see memo
+
+	dataflow *dataflow // nil until needed: see flow
 }
 
 // New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
