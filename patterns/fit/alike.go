@@ -28,19 +28,27 @@ type reading[T any] struct {
 // values stand for those of the other one, or nil where it has to be read.
 func (known readings[T]) of(f *finder, r *region, read func(*region) (*T, *reason.Reason),
 	own func(of *T, stands func(*onnx.Value) *onnx.Value) *T) (*T, *reason.Reason) {
-	if f.lab.work > maxWork {
-		return nil, nil
-	}
 	w := &form{finder: f, region: r, places: map[*onnx.Value]int{}}
 	w.value(r.result)
+	if !f.budget.Spend(writeSteps * len(w.values)) {
+		return nil, nil
+	}
+	readNow := func() (*T, *reason.Reason) {
+		found, why := read(r)
+		if f.budget.Spent() { // what was not run to the end says nothing
+			return nil, nil
+		}
+		return found, why
+	}
 	if w.unclear {
-		return read(r)
+		return readNow()
 	}
 	was := known[w.String()]
 	if was == nil {
 		was = &reading[T]{values: w.values}
-		was.found, was.why = read(r)
-		known[w.String()] = was
+		if was.found, was.why = readNow(); !f.budget.Spent() {
+			known[w.String()] = was
+		}
 		return was.found, was.why
 	}
 	if was.found == nil {
@@ -49,7 +57,7 @@ func (known readings[T]) of(f *finder, r *region, read func(*region) (*T, *reaso
 	if found := own(was.found, match.Standing(was.values, w.values)); found != nil {
 		return found, nil
 	}
-	return read(r)
+	return readNow()
 }
 
 // form writes a region as text that does not name its values.

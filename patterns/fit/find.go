@@ -20,20 +20,37 @@ type Miss struct {
 type finder struct {
 	g       *match.View
 	lab     *lab
-	taken   func(*onnx.Node) bool  // a match has the node
-	own     map[*onnx.Node]bool    // nodes of what was found
-	varying map[*onnx.Value]bool   // memo of varies
-	sides   map[*onnx.Value]bool   // memo of isSide
-	texts   map[*onnx.Value]string // memo of contents
-	tables  map[*onnx.Value]bool   // memo of tabular
-	mixing  map[*onnx.Value]bool   // memo of mixes
-	inside  map[*onnx.Node]bool    // memo of mayStandInside, but for what is taken
-	without map[string]bool        // ops that no region has
+	budget  *match.Budget
+	taken   func(*onnx.Node) bool         // a match has the node
+	own     map[*onnx.Node]bool           // nodes of what was found
+	varying map[*onnx.Value]bool          // memo of varies
+	sides   map[*onnx.Value]bool          // memo of isSide
+	texts   map[*onnx.Value]string        // memo of contents
+	tables  map[*onnx.Value]bool          // memo of tabular
+	joins   map[*onnx.Value]int           // memo of joinsNear, nil until needed
+	mixing  map[*onnx.Value]bool          // memo of mixes
+	inside  map[*onnx.Node]bool           // memo of mayStandInside, but for what is taken
+	without map[string]bool               // ops that no region has
+	behind  map[*onnx.Value][]*onnx.Value // memo of ahead, until a region is taken
+	routed  map[*onnx.Value]bool          // memo of Routed
+	missed  map[*onnx.Node]bool           // of misses
 	misses  []*Miss
 }
 
-func newFinder(g *match.View, taken func(*onnx.Node) bool, without ...string) *finder {
-	f := &finder{g: g, lab: newLab(g), own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
+// What one place of a graph may cost, and all of them together besides: half a second. Models of images have many large
+// regions, and no blocks.
+const (
+	stepsEach    = 1 << 9
+	stepsReserve = 1 << 24
+	// What things cost in steps: a node or value that is looked at, a value whose form is written.
+	lookSteps  = 4
+	writeSteps = 32
+)
+
+func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ...string) *finder {
+	budget := g.Budget("fit:"+op, stepsEach, stepsReserve)
+	f := &finder{g: g, lab: newLab(g, budget), budget: budget, own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
+		behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{}, routed: map[*onnx.Value]bool{},
 		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},
 		mixing: map[*onnx.Value]bool{}, inside: map[*onnx.Node]bool{}, without: map[string]bool{}}
 	for _, op := range slices.Concat(foreign, without) {
@@ -46,6 +63,7 @@ func newFinder(g *match.View, taken func(*onnx.Node) bool, without ...string) *f
 // take keeps the nodes of a region for it, but for those that others read as well and what these are made of: they stay
 // where they are, and two norms may have one root.
 func (f *finder) take(r *region) {
+	f.budget.Found()
 	stays := map[*onnx.Node]bool{}
 	for _, n := range r.nodes { // the last first
 		stays[n] = slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool {
@@ -55,13 +73,16 @@ func (f *finder) take(r *region) {
 		})
 		f.own[n] = !stays[n]
 	}
+	clear(f.behind)
 }
 
 // miss notes why a region is no block, once for nodes that several regions have.
 func (f *finder) miss(op string, anchor *onnx.Node, r *region, why *reason.Reason) {
-	if why != nil && !slices.ContainsFunc(f.misses, func(m *Miss) bool {
-		return slices.ContainsFunc(m.Nodes, r.has)
-	}) {
-		f.misses = append(f.misses, &Miss{op, anchor, r.nodes, why})
+	if why == nil || slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return f.missed[n] }) {
+		return
 	}
+	for _, n := range r.nodes {
+		f.missed[n] = true
+	}
+	f.misses = append(f.misses, &Miss{op, anchor, r.nodes, why})
 }

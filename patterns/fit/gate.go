@@ -30,7 +30,7 @@ var (
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
 func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
-	f := newFinder(g, taken)
+	f := newFinder(g, "GLU", taken)
 	known := readings[Gate]{}
 	var found []*Gate
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
@@ -49,12 +49,23 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 
 // gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
 func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
+	f.budget.Begin(seed)
 	gates := f.before(seed)
+	f.budget.Spend(lookSteps * len(gates))
 	for _, y := range f.ahead(seed.Outputs[0]) {
+		if !f.joinsNear(y) {
+			continue
+		}
 		var greatest *region
 		var found *Gate
 		for _, gate := range gates {
-			for _, r := range f.regions(y, 1, gate) {
+			if !f.budget.Spend(lookSteps) {
+				return nil
+			}
+			if !f.mayBeOperand(gate, y) {
+				continue
+			}
+			for r := range f.regions(y, 1, gate) {
 				if !r.has(seed) || !f.mayBeGated(r) || greatest != nil && len(r.nodes) <= len(greatest.nodes) {
 					continue
 				}
@@ -100,17 +111,29 @@ func (f *finder) before(n *onnx.Node) []*onnx.Value {
 // multiplying are the ops by one of which two numbers are multiplied, however a product is written.
 var multiplying = []string{"Mul", "Div", "MatMul", "Gemm", "Einsum", "ReduceProd", "Pow", "Exp"}
 
-// mayBeGated reports whether a region has two operands of its result's shape and type, which no expert makes,
-// multiplies something and reduces none of that shape.
+// mayBeGated reports whether a region has two operands that may be those of a unit, multiplies something and reduces
+// nothing of the shape of its result.
 func (f *finder) mayBeGated(r *region) bool {
-	facts := f.g.Facts
-	return len(r.operands) == 2 && facts.DataType(r.result).IsFloat() &&
+	return len(r.operands) == 2 && f.budget.Spend(lookSteps*len(r.nodes)) &&
 		slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return slices.Contains(multiplying, n.OpType) }) &&
-		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool {
-			return !facts.SameShape(v, r.result) || facts.DataType(v) != facts.DataType(r.result) || f.g.Routed(v)
-		}) && !slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool {
-		return strings.HasPrefix(n.OpType, "Reduce") && facts.SameShape(n.Input(0), r.result)
-	})
+		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool { return !f.mayBeOperand(v, r.result) }) &&
+		!slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool {
+			return strings.HasPrefix(n.OpType, "Reduce") && f.g.Facts.SameShape(n.Input(0), r.result)
+		})
+}
+
+// mayBeOperand reports whether an operand of a unit has the shape and type of its result, and no expert makes it.
+func (f *finder) mayBeOperand(v, y *onnx.Value) bool {
+	facts := f.g.Facts
+	if !facts.DataType(y).IsFloat() || facts.DataType(v) != facts.DataType(y) || !facts.SameShape(v, y) {
+		return false
+	}
+	is, ok := f.routed[v]
+	if !ok {
+		is = f.g.Routed(v)
+		f.routed[v] = is
+	}
+	return !is
 }
 
 // point is a pair of numbers for gate and up.

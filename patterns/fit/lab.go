@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -18,25 +19,23 @@ type values = probe.Values
 // that it is known to have.
 type lab struct {
 	probe.Lab
-	g    *match.View
-	work int // elements that nodes made in all runs so far
+	g      *match.View
+	budget *match.Budget // of which each element that a node makes is a step
 }
 
 // world is the one that regions are run in.
 const world = 0
 
-// maxRunElements bounds the elements of a region's operands, maxSideElements those of what it reads besides. Beyond
-// maxWork, half a second, no more regions of a graph are read: models of images have many large ones, and no blocks.
+// maxRunElements bounds the elements of a region's operands, maxSideElements those of what it reads besides.
 const (
 	maxRunElements  = 1 << 18
 	maxSideElements = 1 << 16
-	maxWork         = 1 << 25
-	// perNode is what a node costs, in elements, however few it makes.
-	perNode = 256
+	// nodeSteps is what it takes to run a node, however few elements it makes.
+	nodeSteps = 256
 )
 
-func newLab(g *match.View) *lab {
-	return &lab{Lab: probe.NewLab(g, 4*maxNodes), g: g}
+func newLab(g *match.View, budget *match.Budget) *lab {
+	return &lab{Lab: probe.NewLab(g, 4*maxNodes), g: g, budget: budget}
 }
 
 // shape returns the shape that a value has when it is run.
@@ -51,8 +50,14 @@ func (l *lab) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 	return l.sized(v, shape, elements)
 }
 
+// errSpent says that a region was not run because the search has taken all the steps that it has.
+var errSpent = errors.New("too many steps")
+
 // run evaluates the wanted values, from those given.
 func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
+	if l.budget.Spent() {
+		return nil, errSpent
+	}
 	part := 1.0 // of the elements that shape inference knows of
 	for v, t := range env {
 		if shape, ok := l.shape(v); ok && !slices.Equal(shape, t.Shape) {
@@ -62,7 +67,7 @@ func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
 	made, nodes, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, part != 1) }, want...)
 	for _, n := range nodes {
 		if shape, ok := l.shape(n.Outputs[0]); ok {
-			l.work += perNode + int(part*float64(match.Elements(shape)))
+			l.budget.Spend(nodeSteps + int(part*float64(match.Elements(shape))))
 		}
 	}
 	if err != nil {

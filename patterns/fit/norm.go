@@ -52,7 +52,7 @@ func normalisesInstances(n *onnx.Node) bool {
 
 // Norms finds norms among the nodes that are not taken, and what comes near to one.
 func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
-	f := newFinder(g, taken, activations...)
+	f := newFinder(g, "RMSNorm", taken, activations...)
 	known := readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
@@ -85,8 +85,12 @@ func (f *finder) seedsNorm(n *onnx.Node) bool {
 
 // normAt finds the greatest norm that a seed belongs to; nil where there is none.
 func (f *finder) normAt(seed *onnx.Node, known readings[Norm]) *Norm {
+	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
-		for _, r := range f.regions(y, 1) {
+		if f.budget.Spent() {
+			return nil
+		}
+		for r := range f.regions(y, 1) {
 			x := r.operands[0]
 			if !r.has(seed) || x.Producer != nil && r.has(x.Producer) || !f.g.Facts.SameShape(x, y) {
 				continue

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -26,59 +27,107 @@ type region struct {
 // has reports whether the node is one of the region's.
 func (r *region) has(n *onnx.Node) bool { return slices.Contains(r.nodes, n) }
 
-// regions lists the regions that end in a value and have so many operands at most, the smallest first, besides those
-// that are given. None of their nodes is taken. What is computed from the given ones belongs to all of them.
-func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value) []*region {
-	var list []*region
-	behind := map[*onnx.Value]bool{}
-	for _, v := range given {
-		for _, w := range f.ahead(v) {
-			behind[w] = true
-		}
-	}
-	open := []*onnx.Value{result}
-	var nodes []*onnx.Node
-	var sides, reached []*onnx.Value
-	for len(nodes) < maxNodes && len(open) > 0 {
-		first := slices.DeleteFunc(slices.Clone(open), func(v *onnx.Value) bool { return !behind[v] })
-		if len(first) == 0 {
-			first = open
-		}
-		n := f.lastOf(first).Producer
-		if n == nil || n.Graph != f.g.Graph || !f.mayStandInside(n) {
-			break
-		}
-		nodes = append(nodes, n)
-		open = slices.DeleteFunc(open, func(v *onnx.Value) bool { return v.Producer == n })
-		for _, in := range f.g.Operands(n) {
-			switch {
-			case in == nil || slices.Contains(open, in) || slices.Contains(sides, in) || slices.Contains(reached, in):
-			case slices.Contains(given, in):
-				reached = append(reached, in)
-			case f.isSide(in):
-				sides = append(sides, in)
-			default:
-				open = append(open, in)
-			}
-		}
-		if len(open) <= operands && len(reached) == len(given) &&
-			!slices.ContainsFunc(open, func(v *onnx.Value) bool { return behind[v] }) {
-			list = append(list, &region{operands: slices.Concat(reached, open), result: result,
-				nodes: slices.Clone(nodes), sides: slices.Clone(sides)})
-		}
-	}
-	return list
+// openValue is a value that a region reads and that is not its own yet.
+type openValue struct {
+	*onnx.Value
+	position int
+	behind   bool // it is computed from what is given
 }
 
-// lastOf returns the value that is made after the others: it comes before none of them.
-func (f *finder) lastOf(list []*onnx.Value) *onnx.Value {
-	last := list[0]
-	for _, v := range list {
-		if f.position(v) > f.position(last) {
+// regions yields the regions that end in a value and have so many operands at most, the smallest first, besides those
+// that are given. None of their nodes is taken. What is computed from the given ones belongs to all of them.
+func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value) iter.Seq[*region] {
+	return func(yield func(*region) bool) {
+		var behind []*onnx.Value
+		for _, v := range given {
+			behind = append(behind, f.ahead(v)...)
+		}
+		open := make([]openValue, 0, 8)
+		add := func(v *onnx.Value) {
+			open = append(open, openValue{v, f.position(v), slices.Contains(behind, v)})
+		}
+		add(result)
+		var nodes []*onnx.Node
+		var sides, reached []*onnx.Value
+		for len(nodes) < maxNodes && len(open) > 0 {
+			n := lastOf(open).Producer
+			if !f.budget.Spend(lookSteps*(2+len(open))) || n == nil || n.Graph != f.g.Graph || !f.mayStandInside(n) {
+				return
+			}
+			nodes = append(nodes, n)
+			open = slices.DeleteFunc(open, func(v openValue) bool { return v.Producer == n })
+			for _, in := range f.g.Operands(n) {
+				switch {
+				case in == nil || isOpen(open, in) || slices.Contains(sides, in) || slices.Contains(reached, in):
+				case slices.Contains(given, in):
+					reached = append(reached, in)
+				case f.isSide(in):
+					sides = append(sides, in)
+				default:
+					add(in)
+				}
+			}
+			if len(open) > operands || len(reached) < len(given) ||
+				slices.ContainsFunc(open, func(v openValue) bool { return v.behind }) {
+				continue
+			}
+			r := &region{operands: slices.Clip(reached), result: result, nodes: slices.Clip(nodes),
+				sides: slices.Clip(sides)}
+			for _, v := range open {
+				r.operands = append(r.operands, v.Value)
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func isOpen(open []openValue, v *onnx.Value) bool {
+	return slices.ContainsFunc(open, func(o openValue) bool { return o.Value == v })
+}
+
+// lastOf returns the value that is made after the others, so that it comes before none of them: of those behind what is
+// given, if there are any.
+func lastOf(open []openValue) openValue {
+	last := open[0]
+	for _, v := range open[1:] {
+		if v.behind && !last.behind || v.behind == last.behind && v.position > last.position {
 			last = v
 		}
 	}
 	return last
+}
+
+// joinsNear reports whether a region that ends in v may have two operands: whether a node that reads two values is among
+// the last ones before v.
+func (f *finder) joinsNear(v *onnx.Value) bool {
+	if f.joins == nil {
+		f.joins = make(map[*onnx.Value]int, len(f.g.Graph.Nodes))
+		for _, n := range f.g.Graph.Nodes {
+			away, first := 0, (*onnx.Value)(nil)
+			for _, in := range f.g.Operands(n) {
+				switch {
+				case in == nil || in == first || f.isSide(in):
+				case first != nil:
+					away = 1
+				default:
+					if first = in; f.joins[in] > 0 {
+						away = f.joins[in] + 1
+					}
+				}
+			}
+			if away > 0 {
+				for _, out := range n.Outputs {
+					if out != nil {
+						f.joins[out] = away
+					}
+				}
+			}
+		}
+	}
+	away := f.joins[v]
+	return away > 0 && away <= maxNodes
 }
 
 // position is the place in the graph of the node that makes v, -1 for one that is given.
@@ -221,9 +270,15 @@ func (f *finder) followsSizes(r *region) bool {
 
 // ahead lists what is computed from a value by nodes that may stand in a region, the last first: where a block may end.
 func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
+	if list, ok := f.behind[from]; ok {
+		return list
+	}
 	list := []*onnx.Value{from}
 	for i := 0; i < len(list) && len(list) < maxAhead; i++ {
 		for _, n := range f.g.Readers(list[i]) {
+			if !f.budget.Spend(lookSteps * (1 + len(list)/8)) {
+				return nil
+			}
 			if n.Is("Shape") || !f.mayStandInside(n) {
 				continue
 			}
@@ -235,6 +290,7 @@ func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *onnx.Value) int { return f.position(b) - f.position(a) })
+	f.behind[from] = list
 	return list
 }
 

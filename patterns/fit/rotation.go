@@ -27,7 +27,7 @@ const maxRotated = 512
 
 // Rotations finds rotary embeddings among the nodes that are not taken.
 func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss) {
-	f := newFinder(g, taken, activations...)
+	f := newFinder(g, "RotaryEmbedding", taken, activations...)
 	known := readings[Rotation]{}
 	tried := map[*onnx.Value]bool{}
 	var found []*Rotation
@@ -117,11 +117,15 @@ func (f *finder) plain(v *onnx.Value) bool {
 
 // rotationAt finds the greatest rotation that a seed is of.
 func (f *finder) rotationAt(seed *onnx.Node, known readings[Rotation], tried map[*onnx.Value]bool) *Rotation {
+	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
 		if tried[y] || f.taken(y.Producer) {
 			continue
 		}
 		tried[y] = true
+		if f.budget.Spent() {
+			return nil
+		}
 		for _, x := range f.alikeBefore(y) {
 			for _, r := range f.rotated(x, y) {
 				own := func(of *Rotation, stands func(*onnx.Value) *onnx.Value) *Rotation {
@@ -154,7 +158,7 @@ func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 		}
 		return slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil || f.isSide(v) })
 	}, y) {
-		if left--; left < 0 {
+		if left--; left < 0 || !f.budget.Spend(lookSteps*(1+len(v.MadeFrom()))) {
 			break
 		}
 		if v != y && f.g.Facts.SameShape(v, y) && f.g.Facts.DataType(v) == f.g.Facts.DataType(y) {
@@ -177,34 +181,41 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 		return nil
 	}
 	var list []*region
-	open := []*onnx.Value{y}
+	open := []openValue{{y, f.position(y), false}}
 	var nodes []*onnx.Node
 	var tables, sides []*onnx.Value
 	for len(nodes) < 2*maxNodes && len(open) > 0 {
-		v := f.lastOf(open)
+		v := lastOf(open)
 		n := v.Producer
-		if f.position(v) < 0 || n.Is("Sin") || n.Is("Cos") || !f.mayStandInside(n) || f.picksTable(n) {
-			if f.g.Facts.SameShape(v, y) || !f.g.Facts.DataType(v).IsFloat() {
+		if !f.budget.Spend(lookSteps * (2 + len(open) + len(sides)/8)) {
+			return nil
+		}
+		if v.position < 0 || n.Is("Sin") || n.Is("Cos") || !f.mayStandInside(n) || f.picksTable(n) {
+			if f.g.Facts.SameShape(v.Value, y) || !f.g.Facts.DataType(v.Value).IsFloat() {
 				break
 			}
-			tables = append(tables, v)
-			open = slices.DeleteFunc(open, func(w *onnx.Value) bool { return w == v })
+			tables = append(tables, v.Value)
+			open = slices.DeleteFunc(open, func(w openValue) bool { return w == v })
 		} else {
 			nodes = append(nodes, n)
-			open = slices.DeleteFunc(open, func(v *onnx.Value) bool { return v.Producer == n })
+			open = slices.DeleteFunc(open, func(v openValue) bool { return v.Producer == n })
 			for _, in := range f.g.Operands(n) {
 				switch {
-				case in == nil || in == x || slices.Contains(open, in) || slices.Contains(tables, in):
+				case in == nil || in == x || isOpen(open, in) || slices.Contains(tables, in):
 				case f.opens(in):
-					open = append(open, in)
+					open = append(open, openValue{in, f.position(in), false})
 				case !slices.Contains(sides, in):
 					sides = append(sides, in)
 				}
 			}
 		}
 		if k := len(open) + len(tables); k == 1 || k == 2 {
-			list = append(list, &region{operands: slices.Concat([]*onnx.Value{x}, tables, open), result: y,
-				nodes: slices.Clone(nodes), sides: slices.Clone(sides)})
+			r := &region{operands: slices.Concat([]*onnx.Value{x}, tables), result: y,
+				nodes: slices.Clip(nodes), sides: slices.Clip(sides)}
+			for _, v := range open {
+				r.operands = append(r.operands, v.Value)
+			}
+			list = append(list, r)
 		}
 	}
 	slices.Reverse(list)

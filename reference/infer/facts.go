@@ -33,6 +33,21 @@ type Facts struct {
 	table     *term.Table
 	opset     int64
 	functions []*onnx.Function
+	memos     map[any]any
+}
+
+// Memo returns what readers of the facts remember under a key of their own type, which is made at first. It must not be
+// called from several goroutines.
+func (f *Facts) Memo(key any, first func() any) any {
+	m, ok := f.memos[key]
+	if !ok {
+		if f.memos == nil {
+			f.memos = map[any]any{}
+		}
+		m = first()
+		f.memos[key] = m
+	}
+	return m
 }
 
 // Opset returns the version of the standard's opset that the model imports.

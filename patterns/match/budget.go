@@ -1,0 +1,131 @@
+package match
+
+import (
+	"cmp"
+	"hash/maphash"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Budget bounds the work of one search in all graphs of a model, so that it grows with the number of places that are
+// searched, and not with what stands around them. Work is counted in steps of about 15 nanoseconds.
+//
+// Every place has a few steps of its own, and more if something was found at a place of its kind. It may take more from
+// a reserve, which all places share: no kind of place gets more than a part of that, and none more than a part of what
+// is left. So a graph that is full of places which lead nowhere costs little, and a block that stands among them is
+// still found. Places are of one kind if the ops around them are the same.
+type Budget struct {
+	each, part int
+	reserve    int             // steps that are left of it
+	drawn      map[uint64]int  // from the reserve, by kind of place
+	fruitful   map[uint64]bool // kinds of places where something was found
+
+	view  *View
+	place *onnx.Node
+	kind  uint64
+	own   int // steps of the place's own
+	given int // with those of the reserve
+	left  int // of them
+
+	gaveUp []*onnx.Node // places in view that were given up
+}
+
+// afterFound is how many times as many steps a place has of its own where others of its kind have led to something.
+const afterFound = 16
+
+// parts is the number of kinds of places that can take all of a reserve, if each takes as much as it may.
+const parts = 8
+
+// budgetKey names a budget: of a search in a model for the patterns of an index.
+type budgetKey struct {
+	index  *Index
+	search string
+}
+
+// Budget returns the budget of a search in the model that the graph belongs to: steps for each place, and a reserve.
+func (g *View) Budget(search string, each, reserve int) *Budget {
+	b := g.Facts.Memo(budgetKey{g.index, search}, func() any {
+		return &Budget{each: each, reserve: reserve, part: reserve / parts, drawn: map[uint64]int{},
+			fruitful: map[uint64]bool{}}
+	}).(*Budget)
+	if b.view != g {
+		b.view, b.gaveUp = g, nil
+	}
+	return b
+}
+
+// Begin begins the search at a place.
+func (b *Budget) Begin(n *onnx.Node) {
+	b.end()
+	b.place, b.kind = n, kindOf(n)
+	if b.own = b.each; b.fruitful[b.kind] {
+		b.own *= afterFound
+	}
+	b.given = b.own + max(0, min(b.part-b.drawn[b.kind], b.reserve/parts))
+	b.left = b.given
+}
+
+// end takes what was spent on a place from the reserve.
+func (b *Budget) end() {
+	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 {
+		b.reserve -= more
+		b.drawn[b.kind] += more
+	}
+	b.place = nil
+}
+
+// Spend takes steps; it reports whether the search may go on at this place.
+func (b *Budget) Spend(steps int) bool {
+	if b.left <= 0 {
+		return false
+	}
+	if b.left -= steps; b.left <= 0 {
+		b.gaveUp = append(b.gaveUp, b.place)
+	}
+	return b.left > 0
+}
+
+// Found says that the search has found something at the place.
+func (b *Budget) Found() { b.fruitful[b.kind] = true }
+
+// Spent reports whether the place has no steps left.
+func (b *Budget) Spent() bool { return b.left <= 0 }
+
+// GaveUp lists the places of the graph where the search was given up.
+func (b *Budget) GaveUp() []*onnx.Node { return b.gaveUp }
+
+const (
+	kindHops   = 2 // around a place that its kind is told by
+	kindFanOut = 4 // nodes at each hop
+)
+
+var kindSeed = maphash.MakeSeed()
+
+// kindOf returns a number that is the same for nodes with the same ops around them.
+func kindOf(n *onnx.Node) uint64 {
+	var h maphash.Hash
+	h.SetSeed(kindSeed)
+	var before, after func(n *onnx.Node, hops int)
+	before = func(n *onnx.Node, hops int) {
+		h.WriteString(n.OpType)
+		for _, v := range n.Inputs[:min(len(n.Inputs), kindFanOut)] {
+			h.WriteByte('<')
+			if p := Producer(v); p != nil && hops > 0 {
+				before(p, hops-1)
+			}
+		}
+	}
+	after = func(n *onnx.Node, hops int) {
+		h.WriteString(n.OpType)
+		v := cmp.Or(n.OutputValue(0), &onnx.Value{})
+		for _, u := range v.Uses()[:min(len(v.Uses()), kindFanOut)] {
+			h.WriteByte('>')
+			if hops > 0 {
+				after(u.Node, hops-1)
+			}
+		}
+	}
+	before(n, kindHops)
+	after(n, kindHops)
+	return h.Sum64()
+}
