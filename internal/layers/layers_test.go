@@ -37,6 +37,7 @@ var rooms = []room{
 	{"onnx/crosscheck", []string{"internal/regular", "onnx"}},
 	{"onnx/onnxtest", []string{"onnx"}},
 	{"onnx/roles", []string{"onnx"}},
+	{"internal/hostile", []string{"onnx", "onnx/onnxtest"}},
 
 	{"internal/blocks", []string{"onnx"}},
 	{"reference", []string{"internal/blocks", "onnx"}},

@@ -1,0 +1,14 @@
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// maxRSS is the most memory that the process had at a time, in bytes.
+func maxRSS(s *os.ProcessState) int64 {
+	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
+		return u.Maxrss << 10 // Linux counts kilobytes
+	}
+	return 0
+}
