@@ -20,6 +20,9 @@ type Options struct {
 	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too.
 	// It returns the node's outputs, or none where the evaluator is to go on as usual.
 	Override func(n *onnx.Node, s *Scope) ([]*Tensor, error)
+	// Spend, where it is given, is told what each node takes, in subgraphs and functions too: some steps before it is
+	// evaluated, and one for each element that it makes. Its error ends the evaluation.
+	Spend func(steps int) error
 }
 
 // cachedElements is the number of elements up to which a decoded constant is kept for the next use. Greater ones are

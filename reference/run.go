@@ -164,9 +164,23 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	if err != nil {
 		return err
 	}
+	if e.options.Spend != nil {
+		if err := e.options.Spend(steps(n, in)); err != nil {
+			return fmt.Errorf("%s: %w", describe(n), err)
+		}
+	}
 	out, err := e.dispatch(n, in, sc, fr)
 	if err != nil {
 		return err
+	}
+	if e.options.Spend != nil {
+		made := 0
+		for _, t := range out {
+			made += t.footprint()
+		}
+		if err := e.options.Spend(made); err != nil {
+			return fmt.Errorf("%s: %w", describe(n), err)
+		}
 	}
 	if fr.meter.watch && e.function(n) == nil { // the nodes of a function are looked at themselves
 		fr.meter.look(n, in, out)

@@ -1,0 +1,66 @@
+package reference
+
+import (
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// nodeSteps is what it takes to evaluate a node, however few elements it has.
+const nodeSteps = 256
+
+// steps estimates what it takes to evaluate a node on its inputs, besides what it takes to make the outputs: a step is
+// some nanoseconds.
+func steps(n *onnx.Node, in []*Tensor) int {
+	sum := nodeSteps
+	for _, t := range in {
+		sum += t.footprint()
+	}
+	shape := func(i int) []int {
+		if i >= len(in) || in[i] == nil {
+			return nil
+		}
+		return in[i].Shape
+	}
+	a, b := shape(0), shape(1)
+	switch {
+	case n.OpType == "Einsum":
+		sum += einsumSteps(n, in)
+	case n.OpType == "TopK" || n.OpType == "Unique":
+		sum += 16 * size(a)
+	case strings.HasPrefix(n.OpType, "Conv") && len(a) > 1 && len(b) > 1:
+		sum += size(a) / max(a[1], 1) * size(b)
+	case !n.IsProduct() || len(a) == 0 || len(b) == 0:
+	case n.OpType == "Gemm":
+		sum += size(a) * size(b) / max(min(a[0], b[0]), min(a[len(a)-1], b[len(b)-1]), 1)
+	default: // each row of the one with each column of the other, once for each of the greater batch
+		sum += max(size(a)*b[len(b)-1], size(b)*a[max(0, len(a)-2)])
+	}
+	return sum
+}
+
+// einsumSteps counts the products of an Einsum.
+func einsumSteps(n *onnx.Node, in []*Tensor) int {
+	equation := ""
+	if a := n.Attr("equation"); a != nil {
+		equation = strings.ReplaceAll(a.String, " ", "")
+	}
+	left, _, _ := strings.Cut(equation, "->")
+	dims := map[rune]int{}
+	for i, term := range strings.Split(left, ",") {
+		letters := []rune(strings.ReplaceAll(term, "...", ""))
+		if i >= len(in) || in[i] == nil || len(letters) > in[i].Rank() {
+			continue
+		}
+		for k, d := range in[i].Shape[in[i].Rank()-len(letters):] {
+			dims[letters[k]] = max(d, dims[letters[k]])
+		}
+	}
+	product := 1
+	for _, d := range dims {
+		if product *= max(d, 1); product > maxElements {
+			break // checkShape refuses it
+		}
+	}
+	return product
+}
