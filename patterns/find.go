@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/fit"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/rotary"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -124,7 +126,21 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.Position(a.Root) - f.view.Position(b.Root) })
 	misses := f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] })
 	f.noteFits(misses)
+	f.noteGivenUp()
 	return f.matches, append(misses, f.notes...)
+}
+
+// noteGivenUp notes the searches that were given up somewhere, each once.
+func (f *finder) noteGivenUp() {
+	for _, s := range f.view.GaveUp() {
+		at, more := s.Places[0], ""
+		if n := len(s.Places) - 1; n > 0 {
+			more = " and at " + english.Counted(n, "other place")
+		}
+		f.note(s.Search, at, reason.New(reason.Limit, at,
+			"the search was given up here%s: it took more steps than there are for one place, and a block may be missed",
+			more).With("places", len(s.Places)))
+	}
 }
 
 // View returns the graph as the set's patterns see it.

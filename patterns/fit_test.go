@@ -40,11 +40,16 @@ func withoutFits() *Set {
 	return Builtin().Select(func(p *Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
 }
 
-// unlisted stacks layers of norms and gated units that no pattern lists.
+// unlisted is layers of norms and gated units that no pattern lists.
 func unlisted(nodes int) *graph {
 	g := newGraph()
-	x := g.input("x", "batch", "sequence", 32)
-	for len(g.Graph.Nodes) < nodes {
+	stack(g, g.input("x", "batch", "sequence", 32), nodes/16)
+	return g
+}
+
+// stack adds so many layers, of a norm and a gated unit each.
+func stack(g *graph, x *onnx.Value, layers int) {
+	for range layers {
 		mean := g.Op("Div", g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs")), 32.0)
 		root := g.Op("Unsqueeze", g.Op("Sqrt", g.Op("Add", mean, 1e-6)), []int64{-1})
 		n := g.Op("Mul", g.Op("Div", x, root), g.weight(32))
@@ -53,7 +58,6 @@ func unlisted(nodes int) *graph {
 		x = g.Op("Add", x, g.Op("MatMul", unit, g.matrix(32, 32)))
 	}
 	g.Output(x)
-	return g
 }
 
 // TestNormsOfOneRoot has two norms whose rows are divided by the same root, as tf2onnx keeps what is computed twice.

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -279,6 +280,10 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 		}
 		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) ||
 			a.config.sites != nil {
+			continue
+		}
+		if m.Reason.Code == reason.Limit {
+			a.report.giveUp(m)
 			continue
 		}
 		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at)}

@@ -2,7 +2,10 @@ package rewrite
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -49,6 +52,8 @@ type Report struct {
 	Patterns []PatternReport `json:"patterns"`
 	Sites    []SiteReport    `json:"sites"`
 	Repairs  []RepairReport  `json:"repairs,omitempty"`
+	// searches that were not brought to an end everywhere
+	GivenUp []GivenUpReport `json:"given_up,omitempty"`
 	// fused sites whose check would need weights that are not there
 	Unverified int `json:"unverified,omitempty"`
 	// fused sites that were checked with random numbers in the place of weights that are not there
@@ -161,6 +166,35 @@ type CheckReport struct {
 	Overflow []string `json:"overflow,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
+}
+
+// GivenUpReport reports the places where the search for a pattern's blocks was given up, so that its time stays within
+// what the size of the model warrants.
+type GivenUpReport struct {
+	Pattern string `json:"pattern"`
+	Node    string `json:"node"`   // the first of the places
+	Places  int    `json:"places"` // how many there are
+}
+
+// Text is the report in words.
+func (r *GivenUpReport) Text() string {
+	more := ""
+	if r.Places > 1 {
+		more = " and at " + english.Counted(r.Places-1, "other place")
+	}
+	return fmt.Sprintf("gave up the search for %s at %q%s: it takes too many steps there, and a block may be missed",
+		r.Pattern, r.Node, more)
+}
+
+// giveUp adds the places where a search was given up in one graph.
+func (r *Report) giveUp(m *patterns.Miss) {
+	places, _ := m.Reason.Figures["places"].(int)
+	i := slices.IndexFunc(r.GivenUp, func(g GivenUpReport) bool { return g.Pattern == m.Pattern })
+	if i < 0 {
+		i = len(r.GivenUp)
+		r.GivenUp = append(r.GivenUp, GivenUpReport{Pattern: m.Pattern, Node: nodeName(m.Anchor)})
+	}
+	r.GivenUp[i].Places += places
 }
 
 // KernelReport reports whether a kernel can be used and how many sites it took.

@@ -59,6 +59,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
 			english.Counted(len(r.Patterns), "pattern"))
 	}
+	for _, g := range r.GivenUp {
+		b.WriteString(g.Text() + "\n")
+	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
 			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {

@@ -15,10 +15,9 @@ import (
 
 // alike are the blocks that were read, by their form.
 type alike struct {
-	g    *match.View
-	read map[string]*reading
-	// masks are those of all blocks, of which no two are the same.
-	masks []*onnx.Value
+	g      *match.View
+	budget *match.Budget
+	read   map[string]*reading
 }
 
 // reading is what was found out about a block.
@@ -33,13 +32,19 @@ func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
 	f := &form{alike: a, region: r, dense: denseValues(a.g), places: map[*onnx.Value]int{}}
 	f.write()
 	key := fmt.Sprint(w, f.String())
-	if f.unclear {
-		return read(a.g, r, w)
+	gaveUp := reason.New(reason.Limit, r.anchor, "the search was given up")
+	if !a.budget.Spend(writeSteps * len(f.values)) {
+		return nil, gaveUp
 	}
 	known := a.read[key]
-	if known == nil {
+	if f.unclear || known == nil {
 		site, why := read(a.g, r, w)
-		a.read[key] = &reading{f.values, site, why}
+		if a.budget.Spent() { // what was not run to the end says nothing
+			return nil, gaveUp
+		}
+		if !f.unclear {
+			a.read[key] = &reading{f.values, site, why}
+		}
 		return site, why
 	}
 	if known.why != nil {
@@ -62,6 +67,9 @@ func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
 	}
 	return &site, nil
 }
+
+// maxForm bounds the values of a form.
+const maxForm = 1 << 10
 
 // form writes a block as text that does not name its values.
 type form struct {
@@ -101,6 +109,9 @@ func (f *form) value(v *onnx.Value) {
 	}
 	if i, ok := f.places[v]; ok {
 		fmt.Fprintf(f, "#%d", i)
+		return
+	}
+	if f.unclear = f.unclear || len(f.values) == maxForm; f.unclear {
 		return
 	}
 	f.places[v] = len(f.values)
@@ -158,13 +169,5 @@ func (f *form) inside(n *onnx.Node) bool {
 	return false
 }
 
-// side numbers a mask.
-func (f *form) side(v *onnx.Value) int {
-	v = f.g.Resolve(v)
-	i := slices.IndexFunc(f.masks, func(w *onnx.Value) bool { return v == w || f.g.Alike(v, w) || f.g.Same(v, w) })
-	if i < 0 {
-		i = len(f.masks)
-		f.masks = append(f.masks, v)
-	}
-	return i
-}
+// side numbers a mask: equal ones have one number.
+func (f *form) side(v *onnx.Value) int { return f.g.Number(v) }

@@ -26,11 +26,12 @@ const (
 
 // Find finds the blocks of a graph.
 func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
-	f := &finder{alike: alike{g: g, read: map[string]*reading{}}, way: way{asBias: added}, seen: map[*onnx.Node]bool{},
-		caches: map[*onnx.Value]bool{}}
+	f := &finder{alike: alike{g: g, budget: budgetOf(g), read: map[string]*reading{}}, way: way{asBias: added},
+		seen: map[*onnx.Node]bool{}, caches: map[*onnx.Value]bool{}}
 	for _, n := range g.Graph.Nodes {
 		f.at(n)
 	}
+	f.budget.End()
 	return f.sites, f.misses
 }
 
@@ -47,8 +48,10 @@ type finder struct {
 // at looks for blocks around a node.
 func (f *finder) at(n *onnx.Node) {
 	if isGroupQuery(n) {
+		f.budget.Begin(n)
 		s, why := readGroupQuery(f.g, n)
 		switch {
+		case f.budget.Spent(): // what was not run to the end says nothing
 		case why != nil:
 			f.misses = append(f.misses, Miss{n, why})
 		case s != nil:
@@ -59,6 +62,7 @@ func (f *finder) at(n *onnx.Node) {
 	if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
 		return
 	}
+	f.budget.Begin(n)
 	regions, why := readRegions(f.g, n)
 	for _, r := range regions {
 		if f.seen[r.sum] {
@@ -69,10 +73,14 @@ func (f *finder) at(n *onnx.Node) {
 		if why == nil {
 			s, why = f.site(r)
 		}
+		if f.budget.Spent() {
+			break
+		}
 		if why != nil {
 			f.misses = append(f.misses, Miss{n, why})
 			break
 		}
+		f.budget.Found()
 		f.sites = append(f.sites, s)
 	}
 }
@@ -92,6 +100,7 @@ func (f *finder) site(r *region) (*Site, *reason.Reason) {
 	}
 	f.caches[s.PresentKey], f.caches[s.PresentValue] = true, true
 	s.Smaller = func() *Site {
+		f.budget.Begin(r.anchor)
 		smaller, _ := f.of(r, joined)
 		return f.finished(r, smaller)
 	}

@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"fmt"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -19,16 +21,29 @@ func (n lengths) keys() int64 { return n.past + n.queries }
 type lab struct {
 	probe.Lab
 	g      *match.View
+	budget *match.Budget
 	worlds [infer.Worlds]lengths // of the block
 	unit   int64                 // that the batch is a multiple of, such as the windows of an image
 	short  *shortened            // fixed lengths can be chosen too; nil: they are as they are
 }
 
-// maxRunNodes bounds the nodes that are evaluated in a run.
-const maxRunNodes = 1024
+const (
+	// maxRunNodes bounds the nodes that are evaluated in a run, maxRunElements the elements of a tensor.
+	maxRunNodes    = 1024
+	maxRunElements = 1 << 24
+	// What things cost in steps: a node or value that is looked at, one whose form is written.
+	lookSteps  = 4
+	writeSteps = 32
+)
+
+// limits are those of the search. A block of 128 heads takes some 64 million steps, and the layers of a model may have
+// blocks of two forms.
+var limits = match.Limits{Each: 1 << 11, Reserve: 1 << 27, Shares: 2}
+
+func budgetOf(g *match.View) *match.Budget { return g.Budget("Attention", limits) }
 
 func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
-	return &lab{Lab: probe.NewLab(g, maxRunNodes), g: g, worlds: worlds}
+	return &lab{Lab: probe.NewLab(g, maxRunNodes, budgetOf(g)), g: g, budget: budgetOf(g), worlds: worlds}
 }
 
 // open reports which of the lengths can be chosen: the others are numbers in the graph.
@@ -192,9 +207,19 @@ func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tens
 		if env, err = l.shortened(n, env, known, want); err != nil {
 			return nil, err
 		}
+		return l.Run(env, known, nil, want...)
 	}
-	out, _, err := l.Run(env, known, want...)
-	return out, err
+	return l.Run(env, known, func(node *onnx.Node) error { return l.fits(node, n) }, want...)
+}
+
+// fits returns an error where a node makes a tensor that is too large.
+func (l *lab) fits(node *onnx.Node, n lengths) error {
+	for _, v := range node.Outputs {
+		if shape, ok := l.shape(v, n); v != nil && ok && match.Elements(shape) > maxRunElements {
+			return fmt.Errorf("%q has more than %d elements", v.Name, maxRunElements)
+		}
+	}
+	return nil
 }
 
 // shapeOf is what a Shape node gives at the lengths, nil where that is not known, and for other values.

@@ -54,6 +54,7 @@ func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, 
 		l.Heads, l.k.width, l.Values = heads, int(width), values
 	}
 	l.lab = newLab(g, worlds)
+	l.lab.budget.Begin(k.Producer)
 	product, x, w := l.findProduct(v)
 	if product == nil {
 		return nil, reason.New(reason.AttentionOther, v.Producer,

@@ -21,7 +21,7 @@ func (b *block) findMask() {
 	var leaves, perKey []*onnx.Value
 	var visit func(v *onnx.Value)
 	visit = func(v *onnx.Value) {
-		if v == nil || seen[v] || d[v] {
+		if v == nil || seen[v] || d[v] || !b.lab.budget.Spend(lookSteps) {
 			return
 		}
 		seen[v] = true

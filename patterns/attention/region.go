@@ -23,6 +23,7 @@ type region struct {
 	joins   []join        // behind the second product
 
 	made   map[*onnx.Node]bool // that were visited
+	none   map[*onnx.Node]bool // additions that no product is found behind
 	others bool                // as of backward
 }
 
@@ -193,7 +194,7 @@ func readersOf(g *match.View, v *onnx.Value) []*onnx.Node {
 // added to its result, as attention by relative positions has them, the first one is it that the rest is added to.
 func (r *region) backward(g *match.View, d dense, others bool) bool {
 	r.product, r.scores, r.nodes, r.sides = nil, nil, nil, nil
-	r.made, r.others = map[*onnx.Node]bool{}, others
+	r.made, r.none, r.others = map[*onnx.Node]bool{}, map[*onnx.Node]bool{}, others
 	return r.visit(d, r.weights) && r.product != nil && r.made[r.anchor]
 }
 
@@ -224,6 +225,9 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 	}
 	r.made[n] = true
 	if r.others && r.product == nil && n.Is("Add") && d[n.Inputs[0]] && d[n.Inputs[1]] {
+		if r.none[n] { // each of two ways has been tried
+			return false
+		}
 		nodes, sides := slices.Clone(r.nodes), slices.Clone(r.sides)
 		was := maps.Clone(r.made)
 		for i, in := range n.Inputs {
@@ -233,6 +237,7 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 			}
 			r.product, r.scores, r.nodes, r.sides, r.made = nil, nil, nodes, sides, was
 		}
+		r.none[n] = true
 		return false
 	}
 	for _, in := range n.Inputs {

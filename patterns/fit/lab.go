@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,8 +18,7 @@ type values = probe.Values
 // that it is known to have.
 type lab struct {
 	probe.Lab
-	g      *match.View
-	budget *match.Budget // of which each element that a node makes is a step
+	g *match.View
 }
 
 // world is the one that regions are run in.
@@ -30,12 +28,10 @@ const world = 0
 const (
 	maxRunElements  = 1 << 18
 	maxSideElements = 1 << 16
-	// nodeSteps is what it takes to run a node, however few elements it makes.
-	nodeSteps = 256
 )
 
 func newLab(g *match.View, budget *match.Budget) *lab {
-	return &lab{Lab: probe.NewLab(g, 4*maxNodes), g: g, budget: budget}
+	return &lab{Lab: probe.NewLab(g, 4*maxNodes, budget), g: g}
 }
 
 // shape returns the shape that a value has when it is run.
@@ -50,26 +46,15 @@ func (l *lab) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 	return l.sized(v, shape, elements)
 }
 
-// errSpent says that a region was not run because the search has taken all the steps that it has.
-var errSpent = errors.New("too many steps")
-
 // run evaluates the wanted values, from those given.
 func (l *lab) run(env values, want ...*onnx.Value) ([][]float64, error) {
-	if l.budget.Spent() {
-		return nil, errSpent
-	}
-	part := 1.0 // of the elements that shape inference knows of
+	resized := false
 	for v, t := range env {
 		if shape, ok := l.shape(v); ok && !slices.Equal(shape, t.Shape) {
-			part = float64(t.Len()) / float64(match.Elements(shape))
+			resized = true
 		}
 	}
-	made, nodes, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, part != 1) }, want...)
-	for _, n := range nodes {
-		if shape, ok := l.shape(n.Outputs[0]); ok {
-			l.budget.Spend(nodeSteps + int(part*float64(match.Elements(shape))))
-		}
-	}
+	made, err := l.Run(env, func(v *onnx.Value) *reference.Tensor { return l.known(v, resized) }, nil, want...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package match
 
 import (
 	"cmp"
+	"errors"
 	"hash/maphash"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -11,14 +12,15 @@ import (
 // searched, and not with what stands around them. Work is counted in steps of about 15 nanoseconds.
 //
 // Every place has a few steps of its own, and more if something was found at a place of its kind. It may take more from
-// a reserve, which all places share: no kind of place gets more than a part of that, and none more than a part of what
+// a reserve, which all places share: no kind of place gets more than a share of that, and none more than a share of what
 // is left. So a graph that is full of places which lead nowhere costs little, and a block that stands among them is
 // still found. Places are of one kind if the ops around them are the same.
 type Budget struct {
-	each, part int
-	reserve    int             // steps that are left of it
-	drawn      map[uint64]int  // from the reserve, by kind of place
-	fruitful   map[uint64]bool // kinds of places where something was found
+	search string
+	Limits
+	reserve  int             // steps that are left of it
+	drawn    map[uint64]int  // from the reserve, by kind of place
+	fruitful map[uint64]bool // kinds of places where something was found
 
 	view  *View
 	place *onnx.Node
@@ -33,40 +35,45 @@ type Budget struct {
 // afterFound is how many times as many steps a place has of its own where others of its kind have led to something.
 const afterFound = 16
 
-// parts is the number of kinds of places that can take all of a reserve, if each takes as much as it may.
-const parts = 8
-
 // budgetKey names a budget: of a search in a model for the patterns of an index.
 type budgetKey struct {
 	index  *Index
 	search string
 }
 
-// Budget returns the budget of a search in the model that the graph belongs to: steps for each place, and a reserve.
-func (g *View) Budget(search string, each, reserve int) *Budget {
+// Limits are the size of a budget.
+type Limits struct {
+	Each    int // steps that a place has of its own
+	Reserve int // steps that all places share
+	Shares  int // of the reserve, of which a kind of place may take one
+}
+
+// Budget returns the budget of a search in the model that the graph belongs to.
+func (g *View) Budget(search string, l Limits) *Budget {
 	b := g.Facts.Memo(budgetKey{g.index, search}, func() any {
-		return &Budget{each: each, reserve: reserve, part: reserve / parts, drawn: map[uint64]int{},
+		return &Budget{search: search, Limits: l, reserve: l.Reserve, drawn: map[uint64]int{},
 			fruitful: map[uint64]bool{}}
 	}).(*Budget)
 	if b.view != g {
 		b.view, b.gaveUp = g, nil
+		g.budgets = append(g.budgets, b)
 	}
 	return b
 }
 
 // Begin begins the search at a place.
 func (b *Budget) Begin(n *onnx.Node) {
-	b.end()
+	b.End()
 	b.place, b.kind = n, kindOf(n)
-	if b.own = b.each; b.fruitful[b.kind] {
+	if b.own = b.Each; b.fruitful[b.kind] {
 		b.own *= afterFound
 	}
-	b.given = b.own + max(0, min(b.part-b.drawn[b.kind], b.reserve/parts))
+	b.given = b.own + max(0, min(b.Reserve/b.Shares-b.drawn[b.kind], b.reserve/b.Shares))
 	b.left = b.given
 }
 
-// end takes what was spent on a place from the reserve.
-func (b *Budget) end() {
+// End ends the search at a place: what was spent there is taken from the reserve.
+func (b *Budget) End() {
 	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 {
 		b.reserve -= more
 		b.drawn[b.kind] += more
@@ -85,14 +92,37 @@ func (b *Budget) Spend(steps int) bool {
 	return b.left > 0
 }
 
+// SpendOrFail is Spend with an error for false.
+func (b *Budget) SpendOrFail(steps int) error {
+	if !b.Spend(steps) {
+		return errSpent
+	}
+	return nil
+}
+
+var errSpent = errors.New("the search has no steps left for this place")
+
 // Found says that the search has found something at the place.
 func (b *Budget) Found() { b.fruitful[b.kind] = true }
 
 // Spent reports whether the place has no steps left.
 func (b *Budget) Spent() bool { return b.left <= 0 }
 
-// GaveUp lists the places of the graph where the search was given up.
-func (b *Budget) GaveUp() []*onnx.Node { return b.gaveUp }
+// GaveUp is a search that was not brought to an end at some places of a graph.
+type GaveUp struct {
+	Search string
+	Places []*onnx.Node
+}
+
+// GaveUp lists the searches of the graph that were given up somewhere.
+func (g *View) GaveUp() (list []GaveUp) {
+	for _, b := range g.budgets {
+		if b.view == g && len(b.gaveUp) > 0 {
+			list = append(list, GaveUp{b.search, b.gaveUp})
+		}
+	}
+	return list
+}
 
 const (
 	kindHops   = 2 // around a place that its kind is told by
@@ -106,6 +136,9 @@ func kindOf(n *onnx.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(kindSeed)
 	var before, after func(n *onnx.Node, hops int)
+	if n == nil {
+		return 0
+	}
 	before = func(n *onnx.Node, hops int) {
 		h.WriteString(n.OpType)
 		for _, v := range n.Inputs[:min(len(n.Inputs), kindFanOut)] {

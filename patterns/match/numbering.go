@@ -39,6 +39,9 @@ func (g *View) numberOf(v *onnx.Value) int {
 	return g.numbers[v]
 }
 
+// Number returns a number of a value that those have which are the same, and no others.
+func (g *View) Number(v *onnx.Value) int { return g.numberOf(v) }
+
 // computes returns the node of the graph that computes v, nil where another graph does, or none.
 func (g *View) computes(v *onnx.Value) *onnx.Node {
 	if n := v.Producer; n != nil && n.Graph == g.Graph && !n.Is("Constant") {

@@ -24,6 +24,7 @@ type View struct {
 	memos   map[reflect.Type]any         // see memo
 
 	dataflow *dataflow // nil until needed: see flow
+	budgets  []*Budget // of the searches
 }
 
 // New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.

@@ -19,9 +19,9 @@ type Lab struct {
 	eval     *reference.Evaluator
 }
 
-// NewLab returns a lab that evaluates so many nodes at most in one run.
-func NewLab(g *match.View, maxNodes int) Lab {
-	exact := reference.Options{Exact: true}
+// NewLab returns a lab that evaluates so many nodes at most in one run. What runs take is spent from a budget.
+func NewLab(g *match.View, maxNodes int, budget *match.Budget) Lab {
+	exact := reference.Options{Exact: true, Spend: budget.SpendOrFail}
 	return Lab{g, maxNodes, reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), exact)}
 }
 
@@ -30,28 +30,37 @@ type MissingError struct{ Value *onnx.Value }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.Value.Name) }
 
-// Run evaluates the graph for the wanted values from those given, and returns them with the nodes that it took. What a
-// value is besides, such as a shape, known says: nil for one that is to be computed. env is not changed.
-func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, want ...*onnx.Value) ([]*reference.Tensor,
-	[]*onnx.Node, error) {
+// Run evaluates the graph for the wanted values from those given, and returns them. What a value is besides, such as a
+// shape, known says: nil for one that is to be computed. May, if it is given, says which nodes may not be evaluated.
+// env is not changed.
+func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, may func(*onnx.Node) error,
+	want ...*onnx.Value) ([]*reference.Tensor, error) {
 	r, err := l.plan(env, known, want)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	for _, n := range r.nodes {
+		if may == nil {
+			break
+		}
+		if err := may(n); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
-		return nil, r.nodes, err
+		return nil, err
 	}
 	out := make([]*reference.Tensor, len(want))
 	for i, v := range want {
 		if out[i] = r.env[v]; out[i] == nil { // a constant
 			t, err := reference.FromONNX(v.Constant())
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			out[i] = t
 		}
 	}
-	return out, r.nodes, nil
+	return out, nil
 }
 
 // Nodes returns the nodes that Run would evaluate, in order.

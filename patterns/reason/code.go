@@ -66,6 +66,9 @@ const (
 	RouterScores Code = "router-scores" // an activation that makes scores
 )
 
+// Limit is why a search was not brought to an end.
+const Limit Code = "search-limit" // it took more steps than there are for one place
+
 // Why no mixture of experts is found behind a choice.
 const (
 	Router        Code = "router"         // the op cannot say what the router computes
@@ -96,6 +99,8 @@ var hints = map[Code]string{
 		"others",
 	Depends: "the block reads a value that is no input of the op, or one that is made too late: it cannot be " +
 		"replaced where it stands",
+	Limit: "the graph around the node is too large to be searched within the time that a model of its size is given: " +
+		"extract the part that you expect a block in (mojo-patch extract), and inspect that",
 	Random:     "a training-mode op is left in: call model.eval() before the export",
 	InFunction: "inline the functions first (--inline all, or onnx.inliner.inline_local_functions)",
 	Differs: "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, " +

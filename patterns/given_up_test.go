@@ -1,0 +1,47 @@
+package patterns
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// TestGivenUp has a chain of x * exp(x), each of which may be a gate with any other one before it: the search gives them
+// up and says so. It still finds a norm and a gated unit behind them that no pattern lists, and the layers of a model
+// with such blocks to the last one.
+func TestGivenUp(t *testing.T) {
+	g := newGraph()
+	x := g.matMul(g.input("x", "batch", "sequence", 32), 32)
+	for range 200 {
+		x = g.Op("Mul", x, g.Op("Exp", x))
+	}
+	stack(g, g.matMul(x, 32), 3)
+	matches, misses := Builtin().Find(g.Graph, infer.Analyze(g.Model))
+	if len(matches) != 6 {
+		t.Errorf("%d matches behind a chain, want 3 norms and 3 gated units", len(matches))
+	}
+	said := 0
+	for _, m := range misses {
+		if m.Reason.Code == reason.Limit {
+			said += m.Reason.Figures["places"].(int)
+			if m.Pattern != "fit:GLU" || !m.Anchor.Is("Exp") {
+				t.Errorf("the search for %s is given up at %s", m.Pattern, m.Anchor.OpType)
+			}
+		}
+	}
+	if said < 100 || said > 200 {
+		t.Errorf("the search is given up at %d places", said)
+	}
+
+	g = newGraph()
+	stack(g, g.input("x", "batch", "sequence", 32), 1000)
+	if matches, _ := Builtin().Find(g.Graph, infer.Analyze(g.Model)); len(matches) != 2000 {
+		t.Errorf("%d matches in 1,000 layers, want 2,000", len(matches))
+	}
+}
+
+func (g *graph) matMul(x *onnx.Value, width int) *onnx.Value {
+	return g.Op("MatMul", x, g.matrix(width, width))
+}
