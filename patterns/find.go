@@ -156,8 +156,9 @@ type finder struct {
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
-	notes   []*match.Miss // of Go patterns
-	near    []*fit.Miss   // of ops that are fitted
+	notes   []*match.Miss        // of Go patterns
+	near    []*fit.Miss          // of ops that are fitted
+	shared  map[*onnx.Value]bool // memo of castOfShared
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
 }
@@ -194,7 +195,7 @@ func (f *finder) within(v *onnx.Value) bool {
 		switch {
 		case f.claimed[n]:
 		case n.Is("Shape"):
-			if !f.feedsMatches(n, maxShapeSteps) {
+			if !f.feedsMatches(n, maxShapeSteps, map[*onnx.Node]int{}) {
 				return false
 			}
 		case len(n.Outputs) != 1 || n.Outputs[0].IsOutput() || f.view.Resolve(n.Outputs[0]) != f.view.Resolve(v) ||
@@ -209,11 +210,15 @@ func (f *finder) within(v *onnx.Value) bool {
 const maxShapeSteps = 8
 
 // feedsMatches reports whether nodes of matches alone need what n makes, as the Reshapes of a block need the shape of
-// a value inside it: without them n computes for nobody.
-func (f *finder) feedsMatches(n *onnx.Node, steps int) bool {
+// a value inside it: without them n computes for nobody. Tried has the nodes that were looked at with so many steps.
+func (f *finder) feedsMatches(n *onnx.Node, steps int, tried map[*onnx.Node]int) bool {
 	if steps == 0 || len(n.Subgraphs()) > 0 {
 		return false
 	}
+	if tried[n] >= steps { // or it would have been the end
+		return true
+	}
+	tried[n] = steps
 	for _, v := range n.Outputs {
 		if v == nil {
 			continue
@@ -222,7 +227,7 @@ func (f *finder) feedsMatches(n *onnx.Node, steps int) bool {
 			return false
 		}
 		for _, u := range v.Uses() {
-			if !f.claimed[u.Node] && !f.feedsMatches(u.Node, steps-1) {
+			if !f.claimed[u.Node] && !f.feedsMatches(u.Node, steps-1, tried) {
 				return false
 			}
 		}
@@ -237,12 +242,15 @@ func (f *finder) castOfShared(n *onnx.Node) bool {
 		return false
 	}
 	v := n.Input(0)
-	for _, u := range v.Uses() {
-		if u.Node != n && !u.Node.Is("Cast") {
-			return true
+	shared, ok := f.shared[v]
+	if !ok {
+		shared = v.IsOutput() || slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return !u.Node.Is("Cast") })
+		if f.shared == nil {
+			f.shared = map[*onnx.Value]bool{}
 		}
+		f.shared[v] = shared
 	}
-	return v.IsOutput()
+	return shared
 }
 
 func (f *finder) try(s *match.Attempt, root *onnx.Value) bool {

@@ -73,10 +73,12 @@ func (f *finder) fittedAddNorm(n *fit.Norm, norm *Match) *Match {
 
 // noteFits notes what came near to an op that was fitted, but for what a pattern says more of.
 func (f *finder) noteFits(told []*match.Miss) {
+	said := map[*onnx.Node]bool{}
+	for _, m := range told {
+		said[m.Anchor] = true
+	}
 	for _, m := range f.near {
-		if !slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool {
-			return f.claimed[n] || slices.ContainsFunc(told, func(t *match.Miss) bool { return t.Anchor == n })
-		}) {
+		if !slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return f.claimed[n] || said[n] }) {
 			f.note("fit:"+m.Op, m.Anchor, m.Why)
 		}
 	}

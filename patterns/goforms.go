@@ -47,13 +47,19 @@ func (f *finder) findForms(s *Set, joins bool) {
 		if form == nil || form.joins != joins {
 			continue
 		}
+		parts := map[*Match]bool{} // of what is found
 		for _, m := range form.find(f, form) {
 			if joins {
-				f.matches = slices.DeleteFunc(f.matches, func(p *Match) bool { return slices.Contains(m.Parts, p) })
+				for _, p := range m.Parts {
+					parts[p] = true
+				}
 			} else if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
 				continue // a value that is computed twice, and read as one: the first match makes it
 			}
 			f.take(m)
+		}
+		if len(parts) > 0 {
+			f.matches = slices.DeleteFunc(f.matches, func(m *Match) bool { return parts[m] })
 		}
 	}
 }

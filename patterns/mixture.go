@@ -27,12 +27,26 @@ func (s *Set) WithMixtures() *Set {
 
 func findMixtures(f *finder, d *goForm) []*Match {
 	var found []*Match
+	routers := map[*onnx.Value][]*Match{} // by what they make
+	for _, r := range f.matches {
+		if r.Domain == d.domain() && r.Op == routerForm.op && r.Problem == nil {
+			for _, v := range r.Outputs {
+				routers[v] = append(routers[v], r)
+			}
+		}
+	}
 	for _, m := range f.matches {
 		if !isMojo(m, moeForm.op) {
 			continue
 		}
-		for _, r := range f.matches {
-			if r.Domain != m.Domain || r.Op != routerForm.op || r.Problem != nil {
+		var near []*Match // the routers whose choice the experts read
+		for _, v := range m.Inputs {
+			for _, w := range beforeCasts(v) {
+				near = append(near, routers[w]...)
+			}
+		}
+		for i, r := range near {
+			if slices.Contains(near[:i], r) {
 				continue
 			}
 			if joined := f.joinMixture(d, r, m); joined != nil {
@@ -75,17 +89,25 @@ func (f *finder) joinMixture(d *goForm, router, experts *Match) *Match {
 
 // choiceOf finds which output of a router a value is, and the casts between them, the first one first; -1 for none.
 func choiceOf(g *match.View, router *Match, v *onnx.Value) (output int, casts []*onnx.Node) {
-	for range match.MaxDetour {
+	for _, v := range beforeCasts(v) {
 		if i := slices.Index(router.Outputs, v); i >= 0 {
 			slices.Reverse(casts)
 			return i, casts
 		}
+		casts = append(casts, v.Producer)
+	}
+	return -1, nil
+}
+
+// beforeCasts lists a value and those that it is cast from, the last first.
+func beforeCasts(v *onnx.Value) (list []*onnx.Value) {
+	for range match.MaxDetour {
+		list = append(list, v)
 		n := match.Producer(v)
 		if !n.Is("Cast") {
 			break
 		}
-		casts = append(casts, n)
 		v = n.Input(0)
 	}
-	return -1, nil
+	return list
 }

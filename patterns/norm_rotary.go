@@ -16,15 +16,21 @@ var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true, 
 var fitNormRotaryForm = &goForm{name: "fit:NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
 
 func findNormRotary(f *finder, d *goForm) []*Match {
-	var norms []*Match
+	norms := &normsByOutput{byValue: map[*onnx.Value]*Match{}, byOp: map[string]bool{}}
 	for _, m := range f.matches {
 		if isMojo(m, "RMSNorm") {
-			norms = append(norms, m)
+			norms.list = append(norms.list, m)
+			if norms.byValue[m.Outputs[0]] == nil {
+				norms.byValue[m.Outputs[0]] = m
+			}
+			if n := match.Producer(f.view.Resolve(m.Outputs[0])); n != nil {
+				norms.byOp[match.OpKind(n)] = true
+			}
 		}
 	}
 	var found []*Match
 	for _, m := range f.matches {
-		if len(norms) > 0 && isMojo(m, "RotaryEmbedding") {
+		if len(norms.list) > 0 && isMojo(m, "RotaryEmbedding") {
 			if joined := f.joinNormRotary(d, norms, m); joined != nil {
 				found = append(found, joined)
 			}
@@ -39,7 +45,7 @@ func isMojo(m *Match, op string) bool {
 }
 
 // joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
-func (f *finder) joinNormRotary(d *goForm, norms []*Match, rotary *Match) *Match {
+func (f *finder) joinNormRotary(d *goForm, norms *normsByOutput, rotary *Match) *Match {
 	rotates := mainNode(rotary)
 	if rotates == nil {
 		return nil
@@ -49,7 +55,7 @@ func (f *finder) joinNormRotary(d *goForm, norms []*Match, rotary *Match) *Match
 		return nil // cast or reshaped before it is rotated, or taken for a table as well
 	}
 	v, moves := movedRows(f.view, rotary.Inputs[at])
-	norm := f.normOf(norms, v)
+	norm := norms.of(f.view, v)
 	if norm == nil {
 		return nil
 	}
@@ -78,15 +84,29 @@ func (f *finder) joinNormRotary(d *goForm, norms []*Match, rotary *Match) *Match
 	return r.match(slices.Concat(norm.Nodes, moves, rotary.Nodes))
 }
 
-// normOf finds the norm that makes v, or the same as v: exporters repeat themselves.
-func (f *finder) normOf(norms []*Match, v *onnx.Value) *Match {
-	for _, m := range norms {
-		if m.Outputs[0] == v {
-			return m
+// normsByOutput are norms by what they make.
+type normsByOutput struct {
+	list     []*Match // in the order they were found
+	byValue  map[*onnx.Value]*Match
+	byOp     map[string]bool  // of the ops that make their values
+	byNumber map[int][]*Match // by the numbers of their values, nil until needed
+}
+
+// of finds the norm that makes v, or the same as v: exporters repeat themselves.
+func (norms *normsByOutput) of(g *match.View, v *onnx.Value) *Match {
+	n := match.Producer(g.Resolve(v))
+	if m := norms.byValue[v]; m != nil || n == nil || !norms.byOp[match.OpKind(n)] {
+		return m
+	}
+	if norms.byNumber == nil {
+		norms.byNumber = map[int][]*Match{}
+		for _, m := range norms.list {
+			k := g.Number(m.Outputs[0])
+			norms.byNumber[k] = append(norms.byNumber[k], m)
 		}
 	}
-	for _, m := range norms {
-		if f.view.Alike(m.Outputs[0], v) {
+	for _, m := range norms.byNumber[g.Number(v)] {
+		if g.Alike(m.Outputs[0], v) {
 			return m
 		}
 	}

@@ -33,6 +33,7 @@ type finder struct {
 	without map[string]bool               // ops that no region has
 	behind  map[*onnx.Value][]*onnx.Value // memo of ahead, until a region is taken
 	routed  map[*onnx.Value]bool          // memo of Routed
+	plains  map[*onnx.Value]bool          // memo of plain
 	missed  map[*onnx.Node]bool           // of misses
 	misses  []*Miss
 }
@@ -44,13 +45,13 @@ var limits = match.Limits{Each: 1 << 9, Reserve: 1 << 26, Shares: 2}
 // What things cost in steps: a node or value that is looked at, a value whose form is written.
 const (
 	lookSteps  = 4
-	writeSteps = 32
+	writeSteps = 64
 )
 
 func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ...string) *finder {
 	budget := g.Budget("fit:"+op, limits)
 	f := &finder{g: g, lab: newLab(g, budget), budget: budget, own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
-		behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{}, routed: map[*onnx.Value]bool{},
+		behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{}, routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
 		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},
 		mixing: map[*onnx.Value]bool{}, inside: map[*onnx.Node]bool{}, without: map[string]bool{}}
 	for _, op := range slices.Concat(foreign, without) {

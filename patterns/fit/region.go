@@ -58,6 +58,8 @@ func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value)
 			open = slices.DeleteFunc(open, func(v openValue) bool { return v.Producer == n })
 			for _, in := range f.g.Operands(n) {
 				switch {
+				case !f.budget.Spend(1 + len(open)/4 + len(behind)/8):
+					return
 				case in == nil || isOpen(open, in) || slices.Contains(sides, in) || slices.Contains(reached, in):
 				case slices.Contains(given, in):
 					reached = append(reached, in)

@@ -111,8 +111,13 @@ func (f *finder) plain(v *onnx.Value) bool {
 	if c.Len() > maxSideElements {
 		return false
 	}
-	t, err := reference.FromONNX(c)
-	return err == nil && !slices.ContainsFunc(t.F, func(x float64) bool { return x != 0 && x != 1 && x != -1 })
+	is, ok := f.plains[v]
+	if !ok {
+		t, err := reference.FromONNX(c)
+		is = err == nil && !slices.ContainsFunc(t.F, func(x float64) bool { return x != 0 && x != 1 && x != -1 })
+		f.plains[v] = is
+	}
+	return is
 }
 
 // rotationAt finds the greatest rotation that a seed is of.
@@ -201,6 +206,8 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 			open = slices.DeleteFunc(open, func(v openValue) bool { return v.Producer == n })
 			for _, in := range f.g.Operands(n) {
 				switch {
+				case !f.budget.Spend(1 + len(open)/4):
+					return nil
 				case in == nil || in == x || isOpen(open, in) || slices.Contains(tables, in):
 				case f.opens(in):
 					open = append(open, openValue{in, f.position(in), false})

@@ -121,6 +121,9 @@ func (k *seeker) around(anchor *onnx.Node) {
 				continue
 			}
 			for _, u := range v.Uses() {
+				if len(list) == maxRoots {
+					break
+				}
 				if u.Node.Graph == anchor.Graph {
 					list = append(list, u.Node)
 				}
