@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/moe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
@@ -20,7 +21,9 @@ func findExperts(f *finder, d *goForm) []*Match {
 	for _, r := range router.All(g) {
 		e, why := moe.Behind(g, r)
 		if e == nil {
-			f.note(d.name, r.TopK, why)
+			if why.Code != reason.Limit {
+				f.note(d.name, r.TopK, why)
+			}
 			continue
 		}
 		matches = append(matches, f.expertsMatch(d, e))

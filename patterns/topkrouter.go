@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
@@ -20,7 +21,9 @@ func findRouters(f *finder, d *goForm) []*Match {
 		}
 		found, v, why := router.Read(f.view, r)
 		if found == nil {
-			f.note(d.name, r.TopK, why)
+			if why.Code != reason.Limit {
+				f.note(d.name, r.TopK, why)
+			}
 			continue
 		}
 		list = append(list, f.replaceRouter(d, found, v))

@@ -81,12 +81,15 @@ func (b *Budget) End() {
 	b.place = nil
 }
 
-// Spend takes steps; it reports whether the search may go on at this place.
+// Spend takes steps; it reports whether the search may go on at this place. Between places nothing is counted.
 func (b *Budget) Spend(steps int) bool {
-	if b.left <= 0 {
+	switch {
+	case b.place == nil:
+		return true
+	case b.left <= 0:
 		return false
 	}
-	if b.left -= steps; b.left <= 0 {
+	if b.left -= steps; b.left <= 0 && (len(b.gaveUp) == 0 || b.gaveUp[len(b.gaveUp)-1] != b.place) {
 		b.gaveUp = append(b.gaveUp, b.place)
 	}
 	return b.left > 0
@@ -106,7 +109,7 @@ var errSpent = errors.New("the search has no steps left for this place")
 func (b *Budget) Found() { b.fruitful[b.kind] = true }
 
 // Spent reports whether the place has no steps left.
-func (b *Budget) Spent() bool { return b.left <= 0 }
+func (b *Budget) Spent() bool { return b.place != nil && b.left <= 0 }
 
 // GaveUp is a search that was not brought to an end at some places of a graph.
 type GaveUp struct {

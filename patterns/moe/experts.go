@@ -35,6 +35,20 @@ type Stack struct {
 
 // Behind finds the experts that a router chooses; why not otherwise.
 func Behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
+	budget := budgetOf(g)
+	budget.Begin(r.TopK)
+	defer budget.End()
+	e, why = behind(g, r)
+	switch {
+	case budget.Spent(): // what was not run to the end says nothing
+		return nil, reason.New(reason.Limit, r.TopK, "the search was given up")
+	case e != nil:
+		budget.Found()
+	}
+	return e, why
+}
+
+func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	regions, why := Regions(g, r, nil)
 	if len(regions) == 0 {
 		return nil, why

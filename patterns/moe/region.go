@@ -40,7 +40,7 @@ func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Regio
 	if r.Weights == nil && r.Dense == nil {
 		return nil, reason.New(reason.NoRegion, r.TopK, "the chosen experts have no weights")
 	}
-	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}, behind: behind}
+	k := &regionSeeker{g: g, r: r, budget: budgetOf(g), bits: map[*onnx.Value]uint8{}, behind: behind}
 	if list, why = k.ends(); len(list) == 0 {
 		return nil, why
 	}
@@ -56,6 +56,7 @@ func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Regio
 type regionSeeker struct {
 	g      *match.View
 	r      *router.Routing
+	budget *match.Budget
 	behind *onnx.Node            // no y before it or at it
 	bits   map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
 	made   []*onnx.Value         // those values in the graph's order
@@ -87,6 +88,9 @@ func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 	}
 	choosing, tried := k.router(), 0
 	for _, n := range g.Graph.Nodes[router.Start(g, r)+1:] {
+		if !k.budget.Spend(lookSteps) {
+			break
+		}
 		if choosing[n] {
 			// the ids may be handed on to the experts by what the weights come from as well
 			for _, v := range n.Outputs {
@@ -200,6 +204,9 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 	end := -1                           // the last node that reads something of 2
 	beside := func(v *onnx.Value, after int) {
 		for _, n := range g.Readers(v) {
+			if !k.budget.Spend(lookSteps) {
+				return
+			}
 			if p := g.Position(n); p > after {
 				side[v] |= 2
 				end = max(end, p)
@@ -212,6 +219,9 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 		}
 	}
 	for p := at + 1; p <= end; p++ {
+		if !k.budget.Spend(lookSteps) {
+			return false
+		}
 		n := g.Graph.Nodes[p]
 		var bits uint8
 		for _, v := range g.Operands(n) {

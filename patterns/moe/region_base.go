@@ -22,6 +22,9 @@ func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 		}
 		return addedUp(v.Producer)
 	}, y) {
+		if !k.budget.Spend(lookSteps) {
+			break
+		}
 		if !open(v) && !k.isChoice(v) && g.IsData(v) && k.rows(v) == hidden && len(list) < maxBases {
 			list = append(list, v)
 		}

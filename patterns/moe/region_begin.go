@@ -22,6 +22,9 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
 	var several []*onnx.Value
 	for p := g.Position(y.Producer); p >= 0; p-- {
+		if !k.budget.Spend(lookSteps + len(open)) {
+			break
+		}
 		n := g.Graph.Nodes[p]
 		between := -1
 		for _, v := range n.Outputs {
@@ -170,6 +173,9 @@ func (k *regionSeeker) fill(reg *Region, v *onnx.Value) {
 	n := match.Producer(v)
 	if v == reg.X || v == reg.Base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) ||
 		v.Constant() != nil {
+		return
+	}
+	if !k.budget.Spend(lookSteps) {
 		return
 	}
 	reg.inside[n] = true

@@ -84,7 +84,7 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 			reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart",
 				r.K, r.Experts)
 	}
-	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg),
+	p = &expertProbe{Runner: probe.Runner{View: g, Budget: budgetOf(g)}, reg: reg, activations: activationsIn(reg),
 		numbers: numbersIn(g, reg), base: math.Exp2(float64(min(probeSum/r.K, 10)))}
 	p.forget()
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {

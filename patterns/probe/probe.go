@@ -19,8 +19,9 @@ import (
 // The weights are not decoded. They run as the places of their elements; what a product reads is a matrix at a known
 // place of an initializer.
 type Runner struct {
-	View  *match.View
-	World int
+	View   *match.View
+	Budget *match.Budget // that runs are spent from
+	World  int
 	// Fill gives the elements of a first product's result; answer is asked for those of a second one.
 	Fill   func(p *Product, out *reference.Tensor) error
 	Answer func(p *Product, out *reference.Tensor) error
@@ -55,7 +56,8 @@ func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.V
 	p.from = map[tensorRef][]*Product{}
 	nodes := p.runnable(y, router, env)
 	facts := p.View.Facts
-	e := reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true, Override: p.node})
+	e := reference.NewForOpset(facts.Opset(), facts.Functions(),
+		reference.Options{Exact: true, Override: p.node, Spend: p.Budget.SpendOrFail})
 	if _, err := e.EvalFor(nodes, env, []*onnx.Value{y}); err != nil { // each expert adds to all tokens: not to be kept
 		return nil, err
 	}
@@ -114,6 +116,9 @@ func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*o
 	return nodes
 }
 
+// nodeSteps is what a node costs, besides the elements that it reads.
+const nodeSteps = 256
+
 // node evaluates one node in the place of the evaluator.
 func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 	if n.Is("Constant") {
@@ -130,6 +135,15 @@ func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, er
 	}
 	in, err := p.inputs(n, n.Inputs, s)
 	if err != nil {
+		return nil, err
+	}
+	steps := nodeSteps
+	for _, t := range in {
+		if t != nil && !t.IsLazy() {
+			steps += t.Len()
+		}
+	}
+	if err := p.Budget.SpendOrFail(steps); err != nil {
 		return nil, err
 	}
 	switch {
@@ -185,6 +199,9 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 	var from []*Product
 	for _, t := range in {
 		for _, a := range p.from[ref(t)] {
+			if err := p.Budget.SpendOrFail(1 + len(from)/4); err != nil {
+				return nil, err
+			}
 			if !slices.Contains(from, a) {
 				from = append(from, a)
 			}

@@ -16,7 +16,6 @@ import (
 // readings are those of a graph's routings, by their form.
 type readings struct {
 	byForm map[string]*reading
-	work   int // of lab
 }
 
 // reading is what was found out about a routing.
@@ -43,7 +42,9 @@ func (known *readings) read(p *reader) (found *Router, v *onnx.Value, why *reaso
 	if known.byForm == nil {
 		known.byForm = map[string]*reading{}
 	}
-	known.byForm[f.String()] = &reading{f, found, v, why}
+	if !p.r.budget.Spent() {
+		known.byForm[f.String()] = &reading{f, found, v, why}
+	}
 	return found, v, why
 }
 

@@ -15,6 +15,7 @@ func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
 	for v := range onnx.Upstream(func(v *onnx.Value) bool { return !r.cone[v] }, want...) {
 		between[v] = true
 	}
+	r.budget.Spend(lookSteps * len(between))
 	order := []*onnx.Value{}
 	last := map[*onnx.Value]int{} // where a value is read last
 	for v := range between {

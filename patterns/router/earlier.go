@@ -48,7 +48,9 @@ func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 
 // byID reports whether v follows from the choice alone, such as a constant's elements that are picked by it.
 func (p *reader) byID(v *onnx.Value) bool {
-	for w := range onnx.Upstream(func(w *onnx.Value) bool { return w == p.r.IDs || !p.r.cone[w] }, v) {
+	for w := range onnx.Upstream(func(w *onnx.Value) bool {
+		return w == p.r.IDs || !p.r.cone[w] || !p.r.budget.Spend(lookSteps)
+	}, v) {
 		if w == p.r.Logits {
 			return false
 		}

@@ -15,23 +15,20 @@ type values = map[*onnx.Value]*reference.Tensor
 // world is the one of shape inference whose shapes values have when they are run.
 const world = 0
 
-// maxElements bounds what the nodes of one run make, maxWork what those of all runs of a graph do: some seconds.
-const (
-	maxElements = 1 << 27
-	maxWork     = 1 << 30
-)
+// maxElements bounds what the nodes of one run make.
+const maxElements = 1 << 27
 
 // lab runs what lies between logits and weights without roundings.
 type lab struct {
 	g    *match.View
 	cone map[*onnx.Value]bool
 	eval *reference.Evaluator
-	work *int // elements that the nodes of all runs made
 }
 
 func newLab(g *match.View, r *Routing) *lab {
-	eval := reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{Exact: true})
-	return &lab{g, r.cone, eval, &match.Memo[readings](g).work}
+	eval := reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(),
+		reference.Options{Exact: true, Spend: r.budget.SpendOrFail})
+	return &lab{g, r.cone, eval}
 }
 
 // shape returns the shape that a value has when it is run.
@@ -42,9 +39,6 @@ func (l *lab) shape(v *onnx.Value) ([]int, bool) {
 
 // run evaluates the wanted values from those given, as plan says.
 func (l *lab) run(plan *plan, given values) ([]*reference.Tensor, error) {
-	if *l.work += plan.elements; *l.work > maxWork {
-		return nil, fmt.Errorf("all routers of the graph make more than %d elements", maxWork)
-	}
 	env := make(values, len(given)+len(plan.known)+len(plan.want))
 	maps.Copy(env, plan.known)
 	maps.Copy(env, given)

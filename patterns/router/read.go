@@ -76,7 +76,7 @@ func (p *reader) stray(v *onnx.Value) *onnx.Node {
 // rounds returns a node behind the choice that makes numbers of a narrower type than v has.
 func (p *reader) rounds(v *onnx.Value) *onnx.Node {
 	for w := range onnx.Upstream(func(w *onnx.Value) bool {
-		return !p.r.ByID[w] && !slices.Contains(p.r.chosen, w)
+		return !p.r.budget.Spend(lookSteps) || !p.r.ByID[w] && !slices.Contains(p.r.chosen, w)
 	}, v) {
 		if w.Producer.Is("Cast") && match.Widens(p.g.Facts.DataType(w), p.g.Facts.DataType(v)) {
 			return w.Producer

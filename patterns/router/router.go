@@ -44,7 +44,16 @@ func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.
 	case r.Experts > maxExperts:
 		return nil, nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
 	}
-	return match.Memo[readings](g).read(newReader(g, r))
+	r.budget.Begin(r.TopK)
+	defer r.budget.End()
+	found, v, why = match.Memo[readings](g).read(newReader(g, r))
+	if r.budget.Spent() { // what was not run to the end says nothing
+		return nil, nil, reason.New(reason.Limit, r.TopK, "the search was given up")
+	}
+	if found != nil {
+		r.budget.Found()
+	}
+	return found, v, why
 }
 
 // last reads the last value that the op can say.

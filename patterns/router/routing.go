@@ -35,6 +35,7 @@ type Routing struct {
 	// cone are the values that are computed from logits, constants and shapes alone.
 	cone map[*onnx.Value]bool
 
+	budget *match.Budget
 	joined []*Routing           // the choices of which this one is the last
 	ByID   map[*onnx.Value]bool // the values of the cone that depend on the ids
 }
@@ -66,11 +67,14 @@ func All(g *match.View) []*Routing {
 	}
 	list := []*Routing{}
 	inner := map[*onnx.Node]bool{} // choices that a later choice depends on
+	budget := budgetOf(g)
 	for _, n := range g.Graph.Nodes {
 		r := choice(g, n)
 		if r == nil {
 			continue
 		}
+		budget.Begin(n)
+		r.budget = budget
 		before, ok := beforeChoice(g, r)
 		if !ok {
 			continue
@@ -83,6 +87,7 @@ func All(g *match.View) []*Routing {
 	}
 	list = joinChoices(g, list, inner)
 	list = slices.DeleteFunc(list, func(r *Routing) bool {
+		budget.Begin(r.TopK)
 		if inner[r.TopK] || selects(g, r) {
 			return inner[r.TopK]
 		}
@@ -91,13 +96,16 @@ func All(g *match.View) []*Routing {
 		}
 		return true
 	})
-	for _, r := range list {
+	list = slices.DeleteFunc(list, func(r *Routing) bool {
+		budget.Begin(r.TopK)
 		if r.cone = coneOf(g, r.Logits); r.listed() {
 			r.cone = coneOf(g, r.Logits, r.IDs)
 		}
 		findChosen(g, r)
 		findDense(g, r)
-	}
+		return budget.Spent() // what was not looked at to the end says nothing
+	})
+	budget.End()
 	known.list, known.logits = list, map[*onnx.Value]bool{}
 	for _, r := range list {
 		known.logits[r.Logits] = true
@@ -166,6 +174,9 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		if looked++; looked > MaxRouter {
 			break
 		}
+		if !r.budget.Spend(lookSteps * (1 + len(v.MadeFrom()))) {
+			return nil, false
+		}
 		switch {
 		case ends(v):
 		case projects(g, n):
@@ -224,6 +235,22 @@ func projects(g *match.View, n *onnx.Node) bool {
 	if !n.Is("MatMul") && !n.Is("Einsum") {
 		return n.IsProduct()
 	}
+	known := match.Memo[projecting](g)
+	if *known == nil {
+		*known = projecting{}
+	}
+	is, ok := (*known)[n]
+	if !ok {
+		is = isProjection(g, n)
+		(*known)[n] = is
+	}
+	return is
+}
+
+// projecting is the memo of projects.
+type projecting map[*onnx.Node]bool
+
+func isProjection(g *match.View, n *onnx.Node) bool {
 	data := 0
 	for _, v := range n.Inputs {
 		if !g.FromConstant(v) {
@@ -260,7 +287,7 @@ func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*R
 				axis != -1 && axis != int64(rank)-1 {
 				continue
 			}
-			whole := Routing{IDs: u.Node.OutputValue(0)}
+			whole := Routing{IDs: u.Node.OutputValue(0), budget: r.budget}
 			for _, v := range u.Node.Inputs {
 				part := byIDs[columnOf(g, v)]
 				if part == nil || part.Logits != r.Logits || part.joined != nil {

@@ -15,6 +15,9 @@ func selects(g *match.View, r *Routing) bool {
 	numbers := map[int64]bool{} // that single experts are compared with
 	further := func(v *onnx.Value) (list []*onnx.Value) {
 		for _, u := range v.Uses() {
+			if !r.budget.Spend(1) {
+				return nil
+			}
 			if n := u.Node; !n.IsProduct() && !n.Is("Shape") && len(n.Subgraphs()) == 0 &&
 				!(n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat()) {
 				list = append(list, n.Outputs...)
@@ -27,7 +30,7 @@ func selects(g *match.View, r *Routing) bool {
 		if slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return selector(g, u.Node, u.Index, r, numbers) }) {
 			return true
 		}
-		if looked++; looked == MaxRouter {
+		if looked++; looked == MaxRouter || !r.budget.Spend(lookSteps) {
 			break
 		}
 	}
@@ -283,6 +286,9 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 		}
 		around := false // whether there is a way from the choice to an exit that passes last by
 		for v := range onnx.Reach(before, exits...) {
+			if !r.budget.Spend(lookSteps) {
+				return nil
+			}
 			around = around || v != last && len(inputs(v)) == 0
 		}
 		if !around {

@@ -15,11 +15,15 @@ func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	for _, v := range from {
 		cone[v] = true
 	}
+	budget := budgetOf(g)
 	for len(queue) > 0 {
 		v := queue[0]
 		queue = queue[1:]
 		for _, u := range v.Uses() {
 			n := u.Node
+			if !budget.Spend(lookSteps) {
+				return cone
+			}
 			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || projects(g, n) ||
 				len(n.Subgraphs()) > 0 ||
 				n.Is("Shape") || n.Is("Size") || !computedFrom(g, n, cone) || picksExperts(g, n) {

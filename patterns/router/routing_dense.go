@@ -79,5 +79,7 @@ func leavesCone(v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
 // forward yields the values of the cone that are computed from those given, and these, on ways that do not pass the
 // values of stop.
 func (r *Routing) forward(stop map[*onnx.Value]bool, from ...*onnx.Value) iter.Seq[*onnx.Value] {
-	return onnx.Downstream(func(v *onnx.Value) bool { return !r.cone[v] || stop[v] }, from...)
+	return onnx.Downstream(func(v *onnx.Value) bool {
+		return !r.budget.Spend(lookSteps) || !r.cone[v] || stop[v]
+	}, from...)
 }
