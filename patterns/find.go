@@ -138,7 +138,7 @@ func (f *finder) noteGivenUp() {
 			more = " and at " + english.Counted(n, "other place")
 		}
 		f.note(s.Search, at, reason.New(reason.Limit, at,
-			"the search was given up here%s: it took more steps than there are for one place, and a block may be missed",
+			"the search was given up here%s: it took more steps than one place is given, and a block may be missed",
 			more).With("places", len(s.Places)))
 	}
 }

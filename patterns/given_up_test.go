@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestGivenUp has a chain of x * exp(x), each of which may be a gate with any other one before it: the search gives them
-// up and says so. It still finds a norm and a gated unit behind them that no pattern lists, and the layers of a model
-// with such blocks to the last one.
+// TestGivenUp has a chain of x * exp(x), each of which may be a gate with any one before it: the search gives them up
+// and reports it. It still finds the norms and gated units behind the chain, which no pattern lists, and all layers of
+// a model with such blocks.
 func TestGivenUp(t *testing.T) {
 	g := newGraph()
 	x := g.matMul(g.input("x", "batch", "sequence", 32), 32)

@@ -22,7 +22,8 @@ import (
 func main() {
 	b := &bench{}
 	flag.StringVar(&b.tool, "tool", "build/mojo-patch", "the `file` of mojo-patch")
-	sizes := flag.String("sizes", "1000:2,100000:10", "`numbers` of nodes, each with the seconds that a command may take")
+	sizes := flag.String("sizes", "1000:2,100000:10",
+		"`numbers` of nodes, each with the seconds that a command may take")
 	commands := flag.String("commands", "match,apply,why", "the `commands` to run: match, apply, why, …")
 	run := flag.String("run", "", "measure the shapes whose name matches this `expression` only")
 	flag.StringVar(&b.dir, "keep", "", "write the graphs to this `folder` and keep them")

@@ -39,7 +39,8 @@ var blocks = twice("blocks-", []step{
 	{"LayerNorm", 8, func(b *builder, x value, i int) value {
 		d := b.Op("Sub", x, b.Op("ReduceMean", x, []int64{-1}))
 		v := b.Op("ReduceMean", b.Op("Mul", d, d), []int64{-1})
-		return b.Op("Add", b.Op("Mul", b.Op("Div", d, b.Op("Sqrt", b.Op("Add", v, b.number(1e-5)))), b.row(i)), b.row(i+1))
+		d = b.Op("Div", d, b.Op("Sqrt", b.Op("Add", v, b.number(1e-5))))
+		return b.Op("Add", b.Op("Mul", d, b.row(i)), b.row(i+1))
 	}},
 	{"SwiGLU", 6, func(b *builder, x value, i int) value {
 		g, u := b.Op("MatMul", x, b.few(i, 0)), b.Op("MatMul", x, b.few(i, 1))
@@ -65,7 +66,8 @@ var blocks = twice("blocks-", []step{
 	{"rotary", 7, func(b *builder, x value, _ int) value {
 		if b.constants[-1] == nil {
 			n := b.Op("Gather", b.Op("Shape", x), 1)
-			positions := b.Op("Cast", b.Op("Unsqueeze", b.Op("Range", 0, n, 1), []int64{1}), onnx.IntAttr("to", int64(onnx.Float)))
+			positions := b.Op("Cast", b.Op("Unsqueeze", b.Op("Range", 0, n, 1), []int64{1}),
+				onnx.IntAttr("to", int64(onnx.Float)))
 			freq := make([]float32, half)
 			for i := range freq {
 				freq[i] = float32(math.Pow(10000, -float64(i)/half))
@@ -81,7 +83,8 @@ var blocks = twice("blocks-", []step{
 		v, ids := b.topK(b.Op("Softmax", b.Op("MatMul", x, b.few(i, 0)), last), 4)
 		v = b.Op("Div", v, b.Op("ReduceSum", v, []int64{-1}))
 		rows := b.Op("Gather", b.few(i, 1), ids)
-		return b.Op("Add", x, b.Op("ReduceSum", b.Op("Mul", b.Op("Cos", rows), b.Op("Unsqueeze", v, []int64{-1})), []int64{2},
+		return b.Op("Add", x, b.Op("ReduceSum", b.Op("Mul", b.Op("Cos", rows), b.Op("Unsqueeze", v, []int64{-1})),
+			[]int64{2},
 			onnx.IntAttr("keepdims", 0)))
 	}},
 })

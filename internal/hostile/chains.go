@@ -9,12 +9,15 @@ var chains = []Shape{
 	unary("Reciprocal"), unary("Log"), unary("Identity"), unary("Gelu"), unary("HardSwish"), unary("Softplus"),
 	unary("Softmax", last), unary("LogSoftmax", last), unary("Cos"), unary("Floor"),
 	chain("chain-Cast", 2, func(b *builder, x value, _ int) value {
-		return b.Op("Cast", b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float16))), onnx.IntAttr("to", int64(onnx.Float)))
+		return b.Op("Cast", b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float16))),
+			onnx.IntAttr("to", int64(onnx.Float)))
 	}),
 	chain("chain-Exp-Neg-Add-Div", 4, func(b *builder, x value, _ int) value {
 		return b.Op("Div", b.number(1), b.Op("Add", b.number(1), b.Op("Exp", b.Op("Neg", x))))
 	}),
-	chain("chain-Add-constant", 1, func(b *builder, x value, i int) value { return b.Op("Add", x, b.number(float64(i%7))) }),
+	chain("chain-Add-constant", 1, func(b *builder, x value, i int) value {
+		return b.Op("Add", x, b.number(float64(i%7)))
+	}),
 	chain("chain-Mul-constant", 1, func(b *builder, x value, i int) value { return b.Op("Mul", x, b.number(1.5)) }),
 	chain("chain-Mul-vector", 1, func(b *builder, x value, i int) value {
 		if i%100 == 0 {
@@ -35,8 +38,9 @@ var chains = []Shape{
 	}),
 	chain("chain-Reshape-computed", 5, func(b *builder, x value, _ int) value {
 		shape := b.Op("Shape", x)
-		return b.Op("Reshape", b.Op("Flatten", x), b.Op("Concat", b.Op("Slice", shape, []int64{0}, []int64{2}), []int64{width},
-			onnx.IntAttr("axis", 0)))
+		return b.Op("Reshape", b.Op("Flatten", x),
+			b.Op("Concat", b.Op("Slice", shape, []int64{0}, []int64{2}), []int64{width},
+				onnx.IntAttr("axis", 0)))
 	}),
 	chain("chain-Transpose", 2, func(b *builder, x value, _ int) value {
 		return b.Op("Transpose", b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{1, 0, 2})),

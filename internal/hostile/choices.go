@@ -23,8 +23,9 @@ var choices = []Shape{
 	}),
 	chain("chain-TopK-Gather", 3, func(b *builder, x value, i int) value {
 		v, ids := b.topK(x, 4)
-		return b.Op("Add", x, b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})),
-			[]int64{2}, onnx.IntAttr("keepdims", 0)))
+		return b.Op("Add", x,
+			b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})),
+				[]int64{2}, onnx.IntAttr("keepdims", 0)))
 	}),
 	chain("chain-GatherElements", 2, func(b *builder, x value, i int) value {
 		_, ids := b.topK(x, width)
@@ -36,8 +37,9 @@ var choices = []Shape{
 		var list values
 		for i := 0; b.more(3); i++ {
 			v, ids := b.topK(b.Op("Softmax", logits, last), 1+int64(i%8))
-			list = append(list, b.Op("ReduceSum", v, []int64{-1}), b.Op("ReduceSum", b.Op("Gather", b.few(0, 0), ids), []int64{2, 3},
-				onnx.IntAttr("keepdims", 0)))
+			list = append(list, b.Op("ReduceSum", v, []int64{-1}),
+				b.Op("ReduceSum", b.Op("Gather", b.few(0, 0), ids), []int64{2, 3},
+					onnx.IntAttr("keepdims", 0)))
 		}
 		for _, v := range list {
 			b.Output(v)
@@ -92,7 +94,8 @@ var choices = []Shape{
 			s = b.Op("Sigmoid", b.Op("Mul", s, b.number(0.5+float64(i%9))))
 		}
 		v, ids := b.topK(s, 4)
-		b.Output(b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})), []int64{2}))
+		b.Output(b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})),
+			[]int64{2}))
 	}},
 	{"router-long-weights", func(b *builder) { // and from the choice to the weights
 		x := b.rows()
@@ -100,7 +103,8 @@ var choices = []Shape{
 		for i := 0; b.more(6); i++ {
 			v = b.Op("Sqrt", b.Op("Mul", v, b.number(0.5+float64(i%9))))
 		}
-		b.Output(b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})), []int64{2}))
+		b.Output(b.Op("ReduceSum", b.Op("Mul", b.Op("Gather", b.few(0, 0), ids), b.Op("Unsqueeze", v, []int64{-1})),
+			[]int64{2}))
 	}},
 	chain("chain-Scatter", 3, func(b *builder, x value, i int) value {
 		v, ids := b.topK(x, 8)

@@ -29,7 +29,9 @@ var diamonds = []Shape{
 	chain("diamond-Where", 3, func(b *builder, x value, i int) value {
 		return b.Op("Where", b.Op("Greater", x, b.number(0)), x, b.Op("Mul", x, b.number(0.5)))
 	}),
-	chain("diamond-softmax", 2, func(b *builder, x value, _ int) value { return b.Op("Mul", x, b.Op("Softmax", x, last)) }),
+	chain("diamond-softmax", 2, func(b *builder, x value, _ int) value {
+		return b.Op("Mul", x, b.Op("Softmax", x, last))
+	}),
 	chain("diamond-Concat-Split", 4, func(b *builder, x value, _ int) value {
 		p := b.Ops(2, "Split", x, last, onnx.IntAttr("num_outputs", 2))
 		return b.Op("Concat", b.Op("Mul", p[0], p[1]), b.Op("Add", p[0], p[1]), last)

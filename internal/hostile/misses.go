@@ -5,14 +5,16 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 // misses are near blocks, in a chain and side by side.
 var misses = twice("misses-", []step{
 	{"norm-axis", 5, func(b *builder, x value, _ int) value {
-		return b.Op("Div", x, b.Op("Sqrt", b.Op("Add", b.Op("ReduceMean", b.Op("Mul", x, x), []int64{1}), b.number(1e-6))))
+		mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{1})
+		return b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.number(1e-6))))
 	}},
 	{"norm-sum", 6, func(b *builder, x value, _ int) value {
 		root := b.Op("Sqrt", b.Op("Add", b.Op("ReduceSum", b.Op("Pow", x, b.number(2)), []int64{-1}), b.number(1e-6)))
 		return b.Op("Mul", b.Op("Div", x, root), b.few(0, 0))
 	}},
 	{"norm-epsilon", 6, func(b *builder, x value, i int) value {
-		root := b.Op("Add", b.Op("Sqrt", b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})), b.number(1e-6*float64(i+1)))
+		root := b.Op("Sqrt", b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}))
+		root = b.Op("Add", root, b.number(1e-6*float64(i+1)))
 		return b.Op("Mul", b.Op("Div", x, root), b.number(float64(i)))
 	}},
 	{"norm-cube", 5, func(b *builder, x value, _ int) value {
@@ -30,7 +32,8 @@ var misses = twice("misses-", []step{
 	}},
 	{"layernorm-max", 6, func(b *builder, x value, _ int) value {
 		d := b.Op("Sub", x, b.Op("ReduceMax", x, []int64{-1}))
-		return b.Op("Div", d, b.Op("Sqrt", b.Op("Add", b.Op("ReduceMean", b.Op("Mul", d, d), []int64{-1}), b.number(1e-6))))
+		mean := b.Op("ReduceMean", b.Op("Mul", d, d), []int64{-1})
+		return b.Op("Div", d, b.Op("Sqrt", b.Op("Add", mean, b.number(1e-6))))
 	}},
 	{"gate", 4, func(b *builder, x value, i int) value {
 		return b.Op("Mul", b.Op("Sigmoid", b.Op("Mul", x, b.number(float64(i)))), b.Op("Cos", x))
@@ -44,7 +47,8 @@ var misses = twice("misses-", []step{
 		return b.Op("Mul", b.Op("Mul", g, b.Op("Sigmoid", b.Op("Sin", g))), u)
 	}},
 	{"gate-Tanh", 5, func(b *builder, x value, i int) value {
-		return b.Op("Mul", b.Op("Add", b.Op("Tanh", b.Op("Mul", x, b.number(0.3+float64(i%40)))), b.number(1)), b.Op("Neg", x))
+		tanh := b.Op("Tanh", b.Op("Mul", x, b.number(0.3+float64(i%40))))
+		return b.Op("Mul", b.Op("Add", tanh, b.number(1)), b.Op("Neg", x))
 	}},
 	{"softmax", 5, func(b *builder, x value, i int) value {
 		e := b.Op("Exp", b.Op("Sub", x, b.Op("ReduceMax", x, []int64{-1})))

@@ -41,7 +41,8 @@ const segmentNodes = 50
 
 func segment(name string, step func(b *builder, x value, i int) value) Shape {
 	return chain("segments-"+name, segmentNodes+4, func(b *builder, x value, k int) value {
-		y := b.Op("MatMul", x, b.Op("Transpose", b.Op("MatMul", x, b.few(k, 0)), onnx.IntsAttr("perm", []int64{0, 2, 1})))
+		y := b.Op("MatMul", x, b.Op("Transpose", b.Op("MatMul", x, b.few(k, 0)),
+			onnx.IntsAttr("perm", []int64{0, 2, 1})))
 		for i, end := 0, len(b.Graph.Nodes)+segmentNodes; len(b.Graph.Nodes) < end; i++ {
 			y = step(b, y, i)
 		}

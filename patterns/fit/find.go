@@ -50,8 +50,9 @@ const (
 
 func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ...string) *finder {
 	budget := g.Budget("fit:"+op, limits)
-	f := &finder{g: g, lab: newLab(g, budget), budget: budget, own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{},
-		behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{}, routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
+	f := &finder{g: g, lab: newLab(g, budget), budget: budget, own: map[*onnx.Node]bool{},
+		varying: map[*onnx.Value]bool{}, behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{},
+		routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
 		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},
 		mixing: map[*onnx.Value]bool{}, inside: map[*onnx.Node]bool{}, without: map[string]bool{}}
 	for _, op := range slices.Concat(foreign, without) {

@@ -101,8 +101,8 @@ func lastOf(open []openValue) openValue {
 	return last
 }
 
-// joinsNear reports whether a region that ends in v may have two operands: whether a node that reads two values is among
-// the last ones before v.
+// joinsNear reports whether a region that ends in v may have two operands: whether a node that reads two values is
+// among the last ones before v.
 func (f *finder) joinsNear(v *onnx.Value) bool {
 	if f.joins == nil {
 		f.joins = make(map[*onnx.Value]int, len(f.g.Graph.Nodes))

@@ -12,8 +12,8 @@ import (
 // searched, and not with what stands around them. Work is counted in steps of about 15 nanoseconds.
 //
 // Every place has a few steps of its own, and more if something was found at a place of its kind. It may take more from
-// a reserve, which all places share: no kind of place gets more than a share of that, and none more than a share of what
-// is left. So a graph that is full of places which lead nowhere costs little, and a block that stands among them is
+// a reserve, which all places share: no kind of place gets more than a share of the reserve, and no place more than
+// a share of what remains of it. So a graph full of places that lead nowhere costs little, and a block among them is
 // still found. Places are of one kind if the ops around them are the same.
 type Budget struct {
 	search string

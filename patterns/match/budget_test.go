@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestBudget has places of two kinds that take all that they can get: the second kind is not left with less than a share
-// of what the first one left, and all places of a kind together get no more than one, besides what each has.
+// TestBudget has places of two kinds that take all the steps they can get. The second kind is left with no less than a
+// share of the remaining reserve.
 func TestBudget(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "n")

@@ -55,7 +55,8 @@ func (h *Router) apply(logits, bias []float64, experts int) (*answer, error) {
 	out := []*onnx.Value{g.NewValue("weights"), g.NewValue("ids")}
 	n := g.AddNode(f.Name, inputs, out, site.Attributes...)
 	n.Domain, n.Overload = f.Domain, f.Overload
-	e := reference.NewForOpset(opOpset, []*onnx.Function{f}, reference.Options{Exact: true, Spend: h.budget.SpendOrFail})
+	e := reference.NewForOpset(opOpset, []*onnx.Function{f},
+		reference.Options{Exact: true, Spend: h.budget.SpendOrFail})
 	if _, err := e.EvalFor([]*onnx.Node{n}, env, out); err != nil {
 		return nil, err
 	}
