@@ -32,8 +32,8 @@ func sameOnHardInputs(t *testing.T, name, model, patched string) {
 	if code := run(args, &out, &err); code != exitDone {
 		t.Errorf("mojo-patch %s: exit code %d\n%s", strings.Join(args, " "), code, err.String())
 	}
-	// a table of 64 positions ends before the long context
-	if got := strings.Contains(err.String(), "does not run with"); got != (name == "absolute-fp16") {
+	short := name == "absolute-fp16" || name == "whisperdecoder-dynamo-fp32" // 64 positions end before the long context
+	if got := strings.Contains(err.String(), "does not run with"); got != short {
 		t.Errorf("left out of what %s was to be run on:\n%s", name, err.String())
 	}
 }

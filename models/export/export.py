@@ -6,7 +6,8 @@
 
 NAME is ARCHITECTURE[-kv|-merged][-EXPERTS]-EXPORTER-DTYPE, or moe-FORM-EXPORTER-DTYPE for a layer of experts alone,
 where FORM is one of forms.py or near.py, or ARCHITECTURE-EXPERTS, or gated-FORM-EXPORTER-DTYPE for a layer with a norm
-of layers.GATED_NORMS. It goes to a folder of its own if it starts with broken/ (then onnxruntime must fail to reproduce
+of layers.GATED_NORMS, or ENCODER-EXPORTER-DTYPE for one of encoders.py. It goes to a folder of its own if it starts
+with broken/ (then onnxruntime must fail to reproduce
 a case other than the exporter's sample) or near/ (near misses). The exporters are
     dynamo   torch.onnx.export(dynamo=True); dynamo23 the same for opset 23
     ts       torch.onnx.export(dynamo=False): TorchScript
@@ -34,6 +35,7 @@ import transformers
 import architectures
 import blocks
 import cases
+import encoders
 import forms
 import layers
 import merge
@@ -59,6 +61,7 @@ MODELS = """
     broken/moe-mixtral-eager-ts-fp32 broken/moe-qwen3moe-eager-ts-fp32 broken/moe-deepseek3-eager-ts-fp32
     near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32
     near/moe-absent-ts-fp32
+    vit-dynamo-fp32 siglip-ts-fp32 clip-ts-fp32 whisperencoder-dynamo-fp32 whisperdecoder-dynamo-fp32
 """.split()
 # Dynamo writes the position in a source file and the module into each node, as much text as the weights have bytes. One
 # model keeps it.
@@ -82,6 +85,7 @@ def parse(name):
         return architecture, "-".join(middle), None, exporter, dtype
     if (
         architecture not in architectures.ARCHITECTURES
+        and architecture not in encoders.ENCODERS
         or exporter not in EXPORTERS
         or dtype not in architectures.DTYPES
     ):
@@ -93,6 +97,8 @@ def parse(name):
 
 def axes(name, cached):
     """Which axes of an input or output are dynamic, by their names."""
+    if cached in encoders.ENCODERS:
+        return {0: "batch", **encoders.ENCODERS[cached].axes.get(name, {})}
     if name.startswith("past"):
         return {0: "batch", 2: "past"}
     if name.startswith("present"):
@@ -253,6 +259,9 @@ def export(name, out):
     if architecture in LAYERS:
         module, shapes, truth = layer(architecture, form, dtype)
         samples, names, cached = cases.layer_inputs(shapes, architectures.DTYPES[dtype]), ["y"], False
+    elif architecture in encoders.ENCODERS:
+        module, samples = encoders.make(architecture, architectures.DTYPES[dtype])
+        names, cached = encoders.ENCODERS[architecture].outputs, architecture
     else:
         built = architectures.build(SMALLER.get(name, architecture), dtype, experts)
         module = CALLS[form](built).eval()
@@ -268,6 +277,8 @@ def export(name, out):
     try:
         cases.record(golden, module, samples, names)
         counted = blocks.count(module, samples[0]) | truth
+        if architecture in encoders.ENCODERS:
+            counted["layernorm"] = 0  # they stay one op
         if form == "merged":  # the file holds both branches
             other = blocks.count(module, samples[1])
             counted = {kind: n + other[kind] for kind, n in counted.items()}
@@ -275,6 +286,10 @@ def export(name, out):
         else:
             EXPORTERS[exporter](module, cases.sample(samples), names, cached, path)
         shorten_paths(path, keep=name in POSITIONS)
+        if architecture in encoders.ENCODERS:
+            small = onnx.load(path)
+            encoders.shorten(small)
+            onnx.save(small, path)
         worst = check(path, golden, exporter, dtype, broken=name.startswith("broken/"))
         if worst is not None and not worst <= LIMIT[dtype]:
             raise ValueError(f"differs from PyTorch by {worst:.2g} of the largest output, allowed {LIMIT[dtype]:g}")
@@ -287,13 +302,15 @@ def export(name, out):
         architecture=architecture,
         exporter=exporter,
         dtype=dtype,
-        cache=cached,
+        cache=cached is True,
         experts=form if architecture in LAYERS else experts,
     )
     entry["opset"] = next(o.version for o in written.opset_import if o.domain == "")
     entry["nodes"] = len(written.graph.node)
     entry["difference"] = None if worst is None else float(f"{worst:.2g}")
     entry["blocks"] = counted
+    if architecture in encoders.ENCODERS:
+        entry["attention"] = encoders.ENCODERS[architecture].attention
     return entry
 
 

@@ -1,0 +1,39 @@
+package rewrite
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// TestEncoders finds every block of attention of the bundled encoders of images and sounds.
+func TestEncoders(t *testing.T) {
+	b, err := os.ReadFile("../models/truth.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var truth struct {
+		Models map[string]struct {
+			Attention int `json:"attention"`
+		} `json:"models"`
+	}
+	if err := json.Unmarshal(b, &truth); err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for name, m := range truth.Models {
+		if m.Attention == 0 {
+			continue
+		}
+		tried++
+		t.Run(name, func(t *testing.T) {
+			r := apply(t, readModel(t, name))
+			if p := r.pattern(attends); p.Fused != m.Attention {
+				t.Errorf("%d of %d fused: %+v", p.Fused, m.Attention, r.Sites)
+			}
+		})
+	}
+	if tried < 5 {
+		t.Errorf("%d models tried", tried)
+	}
+}
