@@ -19,7 +19,9 @@ func Analyze(m *onnx.Model) *Facts {
 	if m == nil || m.Graph == nil {
 		return &Facts{}
 	}
-	return analyze(m, newSymbols(), nil)
+	an := newAnalysis(m, newSymbols())
+	an.grows = true
+	return an.run()
 }
 
 // AnalyzeTokens is Analyze with worlds in which a batch holds one sequence of so many tokens. Worlds of few numbers
@@ -51,13 +53,18 @@ func (an *analysis) nodes() int {
 func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
 	an := newAnalysis(m, symbols)
 	an.given = given
+	return an.run()
+}
+
+// run passes through the model until nothing more is learned.
+func (an *analysis) run() *Facts {
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
 		an.solving = pass < maxPasses
 		an.differences, an.equalities, an.misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
 		an.short = map[*onnx.Node]int64{}
 		f := an.pass()
-		if an.solving && an.grow(f) {
+		if an.solving && an.grows && an.grow(f) {
 			continue
 		}
 		if !an.modest && an.exceeds() {
@@ -88,6 +95,7 @@ type analysis struct {
 	equalities  [][2]int64                  // that were proven, of numbers of the world of proofs
 	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
 	short       map[*onnx.Node]int64        // the nodes whose windows do not fit, with their strides
+	grows       bool                        // the numbers of symbols may grow
 	grown       map[*symbol]bool
 	unnamed     map[*onnx.Value][]*symbol
 	constants   map[*onnx.Value]*fact
