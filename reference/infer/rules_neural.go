@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -25,6 +26,41 @@ var neuralRules = map[string]rule{
 	"MaxPool":     pool,
 	"AveragePool": pool,
 	"LpPool":      pool,
+	"Resize":      shaped(like(0), resize),
+}
+
+// resize: its sizes are given, or what they are multiplied by.
+func resize(c *call) []int64 {
+	x := c.shape(0)
+	if x == nil || c.attrString("keep_aspect_ratio_policy", "stretch") != "stretch" {
+		return nil
+	}
+	out := slices.Clone(x)
+	axes := c.attrInts("axes")
+	if axes == nil {
+		for i := range x {
+			axes = append(axes, int64(i))
+		}
+	}
+	sizes, known := c.ints(3)
+	scales := c.val(2)
+	if c.has(3) && !known || !c.has(3) && scales == nil {
+		sizes = unknown(len(axes))
+	}
+	for i, a := range axes {
+		at, ok := axis(a, len(x))
+		switch {
+		case !ok:
+			return nil
+		case i < len(sizes):
+			out[at] = sizes[i]
+		case scales == nil || i >= len(scales.F):
+			return nil
+		case x[at] >= 0:
+			out[at] = int64(math.Floor(float64(x[at]) * scales.F[i]))
+		}
+	}
+	return out
 }
 
 // batchNormalization: in training mode the running mean and variance are outputs too.
