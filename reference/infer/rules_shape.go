@@ -106,9 +106,15 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	case c.w == proof:
 		out[open] = c.table().Quotient(have, want)
 	case have%want == 0:
+		if c.gather && open > 0 { // in another world it does not divide: perhaps two names are of one batch
+			c.must(s[0], out[0])
+		}
 		out[open] = have / want
 	default:
 		c.misfit()
+		if open > 0 {
+			c.must(s[0], out[0])
+		}
 		// Of what is left, dimensions that are alone on their side ought to be equal.
 		if len(left) == 1 && len(right) == 1 {
 			c.must(left[0], right[0])

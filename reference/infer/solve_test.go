@@ -54,6 +54,11 @@ func TestSolve(t *testing.T) {
 				b.Op("Slice", x, b.Ints(0), b.Ints(1), b.Ints(1)), onnx.IntAttr("axis", 1))
 			return b.Op("Add", x, one)
 		}, "float32[2 3 8][5 11 8]"},
+		{"divided in one world by chance", func(b *builder, x *onnx.Value) *onnx.Value {
+			s := b.Op("Gather", b.Op("Shape", b.input("ids", onnx.Int64, "n m")), b.Ints(0))
+			y := b.input("y", onnx.Float, "other 15 8")
+			return b.Op("Reshape", y, b.Op("Concat", s, b.Ints(-1, 2, 4), onnx.IntAttr("axis", 0)))
+		}, "float32[5 15 2 4][13 15 2 4]"},
 		{"in a Reshape", func(b *builder, x *onnx.Value) *onnx.Value {
 			s := b.Op("Gather", b.Op("Shape", b.input("ids", onnx.Int64, "n m")), b.Ints(1))
 			return b.Op("Reshape", x,
