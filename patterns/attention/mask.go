@@ -46,7 +46,7 @@ func (b *block) findMask() {
 			b.biases = append(b.biases, v)
 		}
 	}
-	if len(leaves) == 0 {
+	if len(leaves) == 0 && b.follows(nil, b.sides...) {
 		return
 	}
 	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
@@ -72,14 +72,15 @@ func (b *block) findMask() {
 	b.otherData, b.biases = true, nil
 }
 
-// follows reports whether all that values are computed from is one tensor, or none, and shapes.
+// follows reports whether all that values are computed from is one tensor, or none, and shapes. What cannot be computed
+// here does not follow from anything.
 func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 	env := values{}
 	if from != nil {
 		env[from] = b.valid(from, b.few(), nil)
 	}
 	_, err := b.lab.run(b.few(), env, list...)
-	return !errors.As(err, new(*probe.MissingError))
+	return !errors.As(err, new(*probe.MissingError)) && !errors.Is(err, reference.ErrUnsupported)
 }
 
 // look takes note of tables that masks are computed with: they may end before lengths that are tried.
