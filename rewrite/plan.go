@@ -62,6 +62,9 @@ type applier struct {
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
+	if err := checkDomain(m); err != nil {
+		return nil, err
+	}
 	r := p.begin
 	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
 	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), countRounded(m), RoundedByRuntime(m)

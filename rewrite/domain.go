@@ -1,0 +1,89 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// checkDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
+// definition. Where kernels are registered they run in the place of such a function.
+func checkDomain(m *onnx.Model) error {
+	functions := map[string]*onnx.Function{}
+	for _, f := range m.Functions {
+		if f.Domain == fused.Domain && fused.Lookup(f.Name) != nil {
+			functions[functionName(f)] = f
+		}
+	}
+	if len(functions) == 0 {
+		return nil
+	}
+	var facts *infer.Facts
+	ours := map[*onnx.Function]bool{}
+	doubtful := map[*onnx.Function]*onnx.Node{} // the first call that does not show whether the function is ours
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			f := functions[n.Domain+"."+n.OpType+"."+n.Overload]
+			if f == nil || ours[f] {
+				continue
+			}
+			if facts == nil && !isWritten(n) {
+				facts = infer.Analyze(m)
+			}
+			switch is, known := isDefined(f, n, m, facts); {
+			case is:
+				ours[f] = true
+			case known:
+				return shadowed(f, n)
+			case doubtful[f] == nil:
+				doubtful[f] = n
+			}
+		}
+	}
+	for _, f := range m.Functions {
+		if n := doubtful[f]; n != nil && !ours[f] {
+			return shadowed(f, n)
+		}
+	}
+	return nil
+}
+
+func shadowed(f *onnx.Function, n *onnx.Node) error {
+	return fmt.Errorf("node %q calls the function %s of the model, which is not the fused op of this name: kernels "+
+		"would run in its place. Rename the function or its domain", n.Label(), opName(f.Domain, f.Name))
+}
+
+// isDefined reports whether a function is the definition of the fused op with its name for a call, or looks like it if
+// types of the call's inputs are unknown. known is false if the op does not take such a call.
+func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (is, known bool) {
+	if isWritten(n) {
+		return true, true
+	}
+	op, s := fused.Lookup(f.Name), FusedSite(m, facts, n)
+	var inputs, attributes []string
+	for _, p := range op.Inputs {
+		inputs = append(inputs, p.Name)
+	}
+	for _, a := range op.Attributes {
+		attributes = append(attributes, a.Name)
+	}
+	if !slices.Equal(valueNames(f.Body.Inputs), inputs) || !slices.Equal(f.Attributes, attributes) {
+		return false, true
+	}
+	for i, v := range n.Inputs {
+		if v != nil && s.Types[i] == onnx.Undefined {
+			return true, true
+		}
+	}
+	s.Opset = f.Opset("")
+	want, err := op.Function(s)
+	return err == nil && sameFunction(f, want), err == nil
+}
+
+// isWritten reports whether this tool, in this or another version, wrote a node.
+func isWritten(n *onnx.Node) bool {
+	return slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == MetaRule })
+}
