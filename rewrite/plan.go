@@ -210,6 +210,7 @@ func (p *Plan) replaceSites() error {
 		return p.restore()
 	}
 	convert.PlainInitializers(a.model)
+	a.dropFalseShapes()
 	if err := a.replace(p.accepted); err != nil {
 		return err
 	}

@@ -53,6 +53,28 @@ func (a *applier) replace(list []*candidate) error {
 	return nil
 }
 
+// dropFalseShapes drops declared shapes of inner values that nodes contradict. onnxruntime reuses buffers by declared
+// shapes: it runs a model in which no buffer is reused so, and may not run the patched one.
+func (a *applier) dropFalseShapes() {
+	names := map[string]bool{}
+	for _, v := range a.model.Graph.Inputs {
+		t, _ := v.Type()
+		for _, d := range t.Dims {
+			names[d.Param] = true
+		}
+	}
+	a.model.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				if v != nil && !v.IsOutput() && a.facts.Contradicts(v, names) {
+					t, _ := v.Type()
+					v.SetType(onnx.Type{DataType: t.DataType})
+				}
+			}
+		}
+	})
+}
+
 func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) error {
 	g := s.graph
 	order := s.positions()
