@@ -119,7 +119,11 @@ func opDropout(c *call) []*Tensor {
 	if c.arg(2) != nil && c.integer(2, 0) != 0 && c.number(1, 0.5) != 0 {
 		fail("training_mode is set: the result is random")
 	}
-	mask := NewInts(onnx.Bool, c.in[0].Shape, slices.Repeat([]int64{1}, c.in[0].Len()))
+	kept := int64(1)
+	if c.opset() == 10 || c.opset() == 11 { // as onnxruntime's op of these opsets; the standard leaves it open
+		kept = 0
+	}
+	mask := NewInts(onnx.Bool, c.in[0].Shape, slices.Repeat([]int64{kept}, c.in[0].Len()))
 	if c.opset() < 10 { // the mask had the input's type
 		mask = cast(mask, c.in[0].DataType, true, "up", c.exact())
 	}

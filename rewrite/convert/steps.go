@@ -29,7 +29,7 @@ var steps = map[string]map[int64]step{
 	"Constant":           {12: nothing},
 	"DFT":                {20: axisToInput},
 	"DequantizeLinear":   {13: nothing, 21: nothing, 23: nothing},
-	"Dropout":            {12: dropRatio},
+	"Dropout":            {12: withoutRatio},
 	"Erf":                {13: nothing},
 	"GRU":                {14: nothing},
 	"GatherND":           {12: nothing},

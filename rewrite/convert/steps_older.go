@@ -3,17 +3,32 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// dropRatio takes the ratio from a Dropout: before opset 12 the op was one of inference alone, as it is since without
-// its input training_mode, and gives what it is given whatever the ratio.
-func dropRatio(_ *scope, n *onnx.Node) (func(), error) {
-	if n.Attr("ratio") == nil {
+// withoutRatio takes the ratio from a Dropout: before opset 12 the op was one of inference alone, as it is since
+// without its input training_mode, and gives what it is given whatever the ratio. onnxruntime's mask of it was false
+// everywhere; since opset 12 it is true, and is negated.
+func withoutRatio(_ *scope, n *onnx.Node) (func(), error) {
+	mask := n.OutputValue(1)
+	read := mask != nil && len(mask.Uses())+mask.OutputUses() > 0
+	if n.Attr("ratio") == nil && !read {
 		return nil, nil
 	}
-	return func() { n.RemoveAttr("ratio") }, nil
+	return func() {
+		n.RemoveAttr("ratio")
+		if !read {
+			return
+		}
+		g, kept := n.Graph, n.Graph.NewValue(n.Name+"_kept")
+		not := g.NewNode("Not", []*onnx.Value{kept})
+		not.Name = n.Name + "_Not"
+		not.TakeOutput(0, mask)
+		n.TakeOutput(1, kept)
+		g.Nodes = slices.Insert(g.Nodes, slices.Index(g.Nodes, n)+1, not)
+	}, nil
 }
 
 // sizesToInput makes the sizes of a Split its second input.

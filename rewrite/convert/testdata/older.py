@@ -90,6 +90,7 @@ def before_13():
     one("argmax", 11, "ArgMax", {"x": x}, axis=1)
     one("argmin", 11, "ArgMin", {"x": x}, axis=1)
     one("dropout", 11, "Dropout", {"x": x}, ratio=0.3)
+    one("dropout_mask", 11, "Dropout", {"x": x}, outputs=("y", "z"))
     one("erf", 12, "Erf", {"x": x})
     one("gather_nd", 11, "GatherND", {"x": x}, {"i": ints([[0, 1], [1, 2]])})
     one("reduce_sum", 12, "ReduceSum", {"x": x}, axes=[-1])
