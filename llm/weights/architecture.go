@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,10 @@ import (
 type architecture struct {
 	name         string
 	blocks       int64
-	heads, kv    []int64 // of each layer, or one number for all
+	heads, kv    []int64          // of each layer, or one number for all
+	width        int64            // of a head, 0 if the files do not say
+	rotated      int64            // channels of a head that are rotated, 0 if the files do not say
+	rows         map[string]int64 // of the weights of queries and keys
 	conversion   conversion
 	isUnderstood bool
 }
@@ -39,7 +43,14 @@ var conversions = map[string]conversion{
 
 // readArchitecture reads what is known of the architecture; what the files do not say stays empty.
 func readArchitecture(files []*gguf.File) *architecture {
-	a := &architecture{}
+	a := &architecture{rows: map[string]int64{}}
+	for _, f := range files {
+		for _, t := range f.Tensors {
+			if _, rest, ok := layerOf(t.Name); ok && len(t.Dims) > 0 && (rest == queryWeight || rest == keyWeight) {
+				a.rows[t.Name] = t.Dims[0]
+			}
+		}
+	}
 	for _, f := range files {
 		name, _ := f.Value("general.architecture").(string)
 		if name == "" {
@@ -50,6 +61,8 @@ func readArchitecture(files []*gguf.File) *architecture {
 		a.blocks, _ = f.Int(name + ".block_count")
 		a.heads = integers(f, name+".attention.head_count")
 		a.kv = integers(f, name+".attention.head_count_kv")
+		a.width, _ = f.Int(name + ".attention.key_length")
+		a.rotated, _ = f.Int(name + ".rope.dimension_count")
 		if a.kv == nil {
 			a.kv = a.heads
 		}
@@ -95,21 +108,73 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	}
 	var heads []int64
 	switch rest {
-	case "attn_q.weight", "attn_q.bias":
+	case queryWeight, "attn_q.bias":
 		heads = a.heads
-	case "attn_k.weight", "attn_k.bias":
+	case keyWeight, "attn_k.bias":
 		heads = a.kv
 	default:
 		return 0, nil
 	}
-	if len(heads) == 1 {
-		layer = 0
-	}
-	if layer >= int64(len(heads)) || heads[layer] <= 0 {
+	n := ofLayer(heads, layer)
+	if n <= 0 {
 		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, and the file does not say the number of heads "+
 			"(%s.attention.head_count)", tensor, a.name)
 	}
-	return heads[layer], nil
+	return n, a.checkHeads(layer)
+}
+
+// The names of weights of attention in a layer.
+const (
+	queryWeight = "attn_q.weight"
+	keyWeight   = "attn_k.weight"
+)
+
+// ofLayer returns the number of a layer from a list that has one for each, or one for all; 0 if it has none.
+func ofLayer(list []int64, layer int64) int64 {
+	if len(list) == 1 {
+		layer = 0
+	}
+	if layer >= int64(len(list)) {
+		return 0
+	}
+	return list[layer]
+}
+
+var errHeads = errors.New("contradicts the tensor; mend the metadata, or give a map with rope_unpermute_heads")
+
+// checkHeads returns an error if the numbers of heads that the metadata has do not fit the weights of a layer: queries
+// and keys have heads of one width.
+func (a *architecture) checkHeads(layer int64) error {
+	width, from := a.width, "attention.key_length"
+	for _, w := range []struct {
+		weight, key string
+		heads       int64
+	}{
+		{queryWeight, "attention.head_count", ofLayer(a.heads, layer)},
+		{keyWeight, "attention.head_count_kv", ofLayer(a.kv, layer)},
+	} {
+		name := fmt.Sprintf("blk.%d.%s", layer, w.weight)
+		rows := a.rows[name]
+		if rows == 0 || w.heads <= 0 {
+			continue
+		}
+		if rows%w.heads != 0 || width > 0 && rows != w.heads*width || rows < w.heads*a.rotated {
+			least := a.rotated
+			if width > 0 {
+				least = width
+			}
+			why := ""
+			if least > 0 {
+				why = fmt.Sprintf(" of %d rows (%s.%s)", least, a.name, from)
+			}
+			return fmt.Errorf("%s has %d rows, which are not %d heads%s: the number of heads in the metadata (%s.%s) "+
+				"%w", name, rows, w.heads, why, a.name, w.key, errHeads)
+		}
+		if width == 0 {
+			width, from = rows/w.heads, w.key
+		}
+	}
+	return nil
 }
 
 // qkvHeads returns the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -102,6 +103,8 @@ func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 				a.equal = a.compare()
 			}
 			p.assignments = append(p.assignments, a)
+		case absent[v] && errors.Is(x.why[v], errHeads): // a part of the tensors would be in a wrong order
+			return nil, fmt.Errorf("%s cannot be loaded: %w", v.Name, x.why[v])
 		case absent[v]:
 			p.missing = append(p.missing, missingKey(v, x.why[v]))
 			p.without = append(p.without, v)
