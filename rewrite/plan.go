@@ -176,6 +176,7 @@ func (p *Plan) check() {
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
+	read := readInitializers(p.applier.model)
 	if err := p.replaceSites(); err != nil {
 		return err
 	}
@@ -192,6 +193,9 @@ func (p *Plan) Replace() error {
 	}
 	if p.Report.Changed {
 		p.Report.Variants = variants(p.applier.model)
+		for g, values := range read {
+			g.RemoveUnusedInitializers(values)
+		}
 	}
 	p.Report.TimeMS.Rewrite = lap(&start)
 	return nil

@@ -75,6 +75,20 @@ func (a *applier) dropFalseShapes() {
 	})
 }
 
+// readInitializers returns the initializers that something reads, by their graphs. onnxruntime warns of others.
+func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
+	read := map[*onnx.Graph]map[*onnx.Value]bool{}
+	for _, g := range m.Graphs() {
+		read[g] = map[*onnx.Value]bool{}
+		for _, v := range g.Initializers() {
+			if len(v.Uses()) > 0 {
+				read[g][v] = true
+			}
+		}
+	}
+	return read
+}
+
 func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) error {
 	g := s.graph
 	order := s.positions()

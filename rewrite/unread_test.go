@@ -1,0 +1,28 @@
+package rewrite
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// TestUnread demands that no initializer is left unread, of which onnxruntime warns, and that one that nothing read
+// before stays.
+func TestUnread(t *testing.T) {
+	for _, name := range []string{"qwen3-dynamo-fp32", "llama-kv-dynamo-fp32"} {
+		m := readModel(t, name)
+		before := m.Graph.AddInitializer(onnx.NewInt64s("before", []int64{1}))
+		r := apply(t, m)
+		if !r.Changed {
+			t.Errorf("%s: not patched", name)
+		}
+		for _, v := range m.Graph.Initializers() {
+			if unread := len(v.Uses()) == 0 && !v.IsOutput(); unread != (v == before) {
+				t.Errorf("%s: initializer %q, unread: %v", name, v.Name, unread)
+			}
+		}
+		if m.Graph.Value(before.Name) == nil {
+			t.Errorf("%s: an initializer that nothing read before is gone", name)
+		}
+	}
+}
