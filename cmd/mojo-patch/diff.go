@@ -192,7 +192,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 		all = append(all, *r)
 	}
 	if err = f.criteria.report(a, all); err != nil {
-		f.sayRounded(a, args)
+		f.sayWhy(a, args)
 	}
 	if failure := f.page.write(a, all, f.most); failure != nil {
 		return failure
@@ -200,8 +200,9 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	return err
 }
 
-// sayRounded says which of the models that differ onnxruntime rounds more than their nodes say.
-func (f *diffFlags) sayRounded(a *app, paths []string) {
+// sayWhy says what makes models differ whatever was patched: onnxruntime rounds more than their nodes say, or nodes are
+// random.
+func (f *diffFlags) sayWhy(a *app, paths []string) {
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		m, err := a.read(path)
 		if err != nil {
@@ -211,8 +212,32 @@ func (f *diffFlags) sayRounded(a *app, paths []string) {
 			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
 				"session.qdq_matmulnbits_accuracy_level=0", english.Counted(n, "product"), path)
 		}
+		if n := randomNode(m); n != nil {
+			a.say("node %q (%s) in %s is random: no two runs are alike", n.Label(), n.OpType, path)
+		}
 		m.Close()
 	}
+}
+
+// randomNode returns the first node of a model whose result is random, nil if there is none.
+func randomNode(m *onnx.Model) *onnx.Node {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.IsRandom() || n.Is("Dropout") && trains(n.Input(2)) {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// trains reports whether the input training_mode of a Dropout may be true.
+func trains(mode *onnx.Value) bool {
+	if mode == nil || mode.Constant() == nil {
+		return mode != nil
+	}
+	data, err := mode.Constant().Bytes()
+	return err != nil || slices.Max(append(data[:len(data):len(data)], 0)) > 0
 }
 
 // wanted returns the cases to compare with, their origin, and the models to compare.
