@@ -190,6 +190,7 @@ class Opset:
     before: int
     after: int
     reason: str = ""
+    limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -304,6 +305,7 @@ class Report(Printed):
     drawn: int = 0
     weights: Optional[Weights] = None
     cann: Optional[CannRewrites] = None
+    foreign: Dict[str, int] = field(default_factory=dict)
     variants: List[str] = field(default_factory=list)
     rounded_activations: int = 0
     rounded_by_onnxruntime: int = 0
