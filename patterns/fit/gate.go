@@ -146,12 +146,17 @@ type gateReader struct {
 	shape    []int // that it is run at
 	size     int
 	gate, up *onnx.Value
+	around   []float64 // what gate and up may be compared with
 }
 
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 	own, ok := f.lab.shape(r.result)
 	if !ok || f.followsSizes(r) {
 		return nil, nil
+	}
+	around, not := f.around(r)
+	if not != nil {
+		return nil, not
 	}
 	shapes := [][]int{atMost(own, fewElements, 1), atMost(own, fewElements, 1, len(own)-1)}
 	if !slices.ContainsFunc(r.sides, f.isWeights) {
@@ -163,7 +168,7 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 	}
 	var why *reason.Reason
 	for i, gate := range r.operands {
-		n := &gateReader{f, r, shape, match.Elements(shape), gate, r.operands[1-i]}
+		n := &gateReader{f, r, shape, match.Elements(shape), gate, r.operands[1-i], around}
 		if !n.byElements() {
 			return nil, nil
 		}
@@ -273,8 +278,8 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 		"up is multiplied with another function of the gate than the op's")
 }
 
-// far is above every limit.
-const far = 1e4
+// far is above every limit, and beyond above what clips keep numbers below.
+const far, beyond = 1e4, 1e9
 
 // agrees reports whether the region computes what the op does.
 func (n *gateReader) agrees(unit *Gate) bool {
@@ -289,6 +294,9 @@ func (n *gateReader) agrees(unit *Gate) bool {
 		for _, u := range ups {
 			points = append(points, point{g, u})
 		}
+	}
+	for _, x := range append(n.around, beyond, -beyond) {
+		points = append(points, point{x, 0.3}, point{x, -1}, point{0.7, x}, point{-2, x}, point{x, x}, point{x, -x})
 	}
 	y := n.at(points...)
 	for i, p := range points {

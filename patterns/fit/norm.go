@@ -91,6 +91,9 @@ func (f *finder) normAt(seed *onnx.Node, known readings[Norm]) *Norm {
 			return nil
 		}
 		for r := range f.regions(y, 1) {
+			if len(r.operands) == 0 {
+				continue // what weights and sizes alone are made to
+			}
 			x := r.operands[0]
 			if !r.has(seed) || x.Producer != nil && r.has(x.Producer) || !f.g.Facts.SameShape(x, y) {
 				continue
@@ -135,6 +138,7 @@ type normReader struct {
 	channels int    // of a row
 	rows     layout // those that the region is run on
 	norm     *Norm
+	without  bool // an epsilon: a row of zeros gives no number
 }
 
 // readNorm returns the norm that a region is. There is no reason where it does not even look like one.
@@ -211,11 +215,14 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	if zero == nil {
 		return nil, nil, nil
 	}
-	without := finite(zero)
-	if without {
+	n.without = !slices.ContainsFunc(zero, func(x float64) bool { return x == x })
+	switch {
+	case finite(zero):
 		bias = n.rows.of(zero)[0]
-	} else {
+	case n.without: // without a bias: what that adds to none is none
 		bias = make([]float64, n.rows.channels)
+	default:
+		return nil, nil, nil
 	}
 	for _, centered := range []bool{false, true} {
 		if scale = n.scaleOf(n.rows.of(x), n.rows.of(y), bias, centered); scale != nil {
@@ -226,8 +233,8 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	switch {
 	case scale == nil:
 		return nil, nil, nil
-	case !without:
-		return nil, nil, reason.New(reason.NoEpsilon, nil, "a norm that is no number for a row of zeros")
+	case n.without && n.norm.Centered:
+		return nil, nil, reason.New(reason.NoEpsilon, nil, "a layer norm that is no number for a row of zeros")
 	case !n.norm.Centered && slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }):
 		return nil, nil, nil // a norm and an addition: the former alone is the block
 	}
@@ -279,6 +286,9 @@ func normalised(row []float64, epsilon float64, centered bool) (normed []float64
 
 // readEpsilon solves for the epsilon by rows that are so small that it counts, and beside a bias just so small.
 func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
+	if n.without {
+		return nil
+	}
 	magnitude := tiny
 	if greatest(bias) > 0 {
 		magnitude = 1
@@ -320,9 +330,21 @@ func decimal(x float64) float64 {
 // verify compares the region with the op on rows of all kinds.
 func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 	size, root := match.Elements(n.rows.shape), math.Sqrt(n.norm.Epsilon)
+	if n.without {
+		root = tiny
+	}
 	samples := [][]float64{n.rows.special(root), n.rows.special(1), n.rows.special(1e4)}
-	for i, x := range []float64{root / 30, root / 2, root, 3 * root, 1, 40, 3e4, 1e12} {
+	for i, x := range []float64{root / 30, root / 2, root, 3 * root, 1, 40, 3e4, 1e12, 1e18} {
 		samples = append(samples, times(random(size, uint64(7+i)), x))
+	}
+	around, why := n.finder.around(n.region)
+	if why != nil {
+		return why
+	}
+	for at := 0; at < len(around); at += size {
+		sample := random(size, 61)
+		copy(sample, around[at:])
+		samples = append(samples, sample)
 	}
 	for _, sample := range samples {
 		y := n.answer(sample, nil)
@@ -338,6 +360,12 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 			magnitude := greatest(want)
 			if n.norm.Centered { // of equal channels only the roundings of their mean are left
 				magnitude = max(magnitude, greatest(row)*greatest(scale)/math.Sqrt(meanSquare+n.norm.Epsilon))
+			}
+			if n.without && meanSquare == 0 {
+				if slices.ContainsFunc(results[i], func(x float64) bool { return x == x }) {
+					return n.otherwise(row, results[i], scale)
+				}
+				continue
 			}
 			if !near(results[i], want, 3*magnitude) {
 				return n.otherwise(row, results[i], scale)

@@ -31,6 +31,10 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	if f.followsSizes(r) {
 		return nil, nil
 	}
+	around, why := f.around(r)
+	if why != nil {
+		return nil, nil
+	}
 	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
 	n.shape, _ = f.lab.shape(n.x)
 	n.last = n.shape[len(n.shape)-1]
@@ -45,7 +49,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 		}
 		n.env[v] = f.lab.tensor(v, list)
 	}
-	if !n.readFactors() {
+	if !n.readFactors(around) {
 		return nil, nil
 	}
 	for _, v := range r.operands[1:] {
@@ -70,8 +74,8 @@ func (n *rotationReader) run(x []float64) []float64 {
 }
 
 // readFactors gives x one channel after the other. It reports whether the region is linear in x, and gives no channel
-// to more than two.
-func (n *rotationReader) readFactors() bool {
+// to more than two. It is asked about some numbers besides.
+func (n *rotationReader) readFactors(around []float64) bool {
 	size := match.Elements(n.shape)
 	zero := n.run(make([]float64, size))
 	if zero == nil || greatest(zero) != 0 {
@@ -92,9 +96,14 @@ func (n *rotationReader) readFactors() bool {
 			return false
 		}
 	}
-	for _, magnitude := range []float64{1, 1e5} {
-		x := times(random(size, 3), magnitude)
-		y := n.run(x)
+	samples := [][]float64{random(size, 3), times(random(size, 3), 1e5), times(random(size, 3), 1e12)}
+	for at := 0; at < len(around); at += size {
+		sample := random(size, 61)
+		copy(sample, around[at:])
+		samples = append(samples, sample)
+	}
+	for _, x := range samples {
+		y, magnitude := n.run(x), greatest(x)
 		for row, of := range n.factors {
 			for j := range n.last {
 				want := 0.0

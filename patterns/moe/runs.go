@@ -195,6 +195,10 @@ func (p *expertProbe) verdict(err error) *reason.Reason {
 	case p.unit == nil:
 		return reason.New(reason.Experts, nil, "what the experts do between their products could not be looked at")
 	}
+	if n := p.decides(); n != nil {
+		return reason.New(reason.Differs, n,
+			"the experts compute one thing or another by what %s says of the results of their products", n.OpType)
+	}
 	return nil
 }
 

@@ -120,7 +120,7 @@ var hints = map[Code]string{
 		"is another block",
 	Centered: "the mean is subtracted first: this is a LayerNorm and no RMSNorm; LayerNorm has patterns and an op of " +
 		"its own",
-	NoEpsilon:    "nothing is added to the mean before the root: the op has an epsilon greater than zero",
+	NoEpsilon:    "nothing is added to the mean before the root, and the op would give numbers where the block gives none",
 	EpsilonAfter: "epsilon seems to be added outside the root; the op adds it to the mean of the squares, inside",
 	EpsilonTensor: "epsilon must be one constant number: give it to the module as a Python number, not as an input " +
 		"or a tensor",

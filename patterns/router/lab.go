@@ -3,6 +3,8 @@ package router
 import (
 	"fmt"
 	"maps"
+	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -93,6 +95,9 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 		case left == 0:
 			return fmt.Errorf("more than %d nodes", MaxRouter)
 		}
+		if n.Is("IsNaN") || n.Is("IsInf") {
+			return fmt.Errorf("%s asks for what is no number, which no samples show", n.OpType)
+		}
 		left--
 		for _, out := range n.Outputs {
 			made[out] = true
@@ -121,6 +126,25 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 	}
 	return p, nil
 }
+
+// bounds returns the numbers that nodes of a way compare the logits with. What else is compared, with numbers that are
+// greater than scores, is no router: ok is false.
+func (l *lab) bounds(way *plan, logits *onnx.Value) (list []float64, ok bool) {
+	for _, n := range way.nodes {
+		d := l.g.DecidesBy(n, func(v *onnx.Value) bool { return l.cone[v] })
+		if d == nil || !slices.ContainsFunc(d.Bounds, func(b float64) bool { return math.Abs(b) > 1 }) {
+			continue
+		}
+		if l.g.Resolve(d.Value) != l.g.Resolve(logits) {
+			return nil, false
+		}
+		list = append(list, d.Bounds...)
+	}
+	return list, len(list) <= maxBounds
+}
+
+// maxBounds bounds the numbers that logits are compared with.
+const maxBounds = 8
 
 // followsSizes reports whether v holds numbers or conditions that are others where there are more tokens, such as
 // positions are.

@@ -27,7 +27,7 @@ func (p *reader) mixes(way *plan, logits *onnx.Value) *onnx.Node {
 			}
 		}
 	}
-	s := newRows(p.r, 0, 0)
+	s := newRows(p.r, 0, 0, nil)
 	list := make([]float64, tokens*experts)
 	for i := range list {
 		list[i] = s.logits[i%(s.ordinary*experts)]

@@ -120,9 +120,13 @@ func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why
 	for _, l := range groupLimits(p.g, p.r) {
 		groups = max(groups, int(l.count))
 	}
+	bounds, ok := p.bounds(way, logits)
+	if !ok {
+		return nil, &miss{unread, noRouter(p.r.TopK, "scores that are compared with numbers beyond them")}
+	}
 	var samples []*sample
 	for _, m := range magnitudes {
-		s, err := p.ask(p.r, way, newRows(p.r, groups, m), logits, bias, v)
+		s, err := p.ask(p.r, way, newRows(p.r, groups, m, match.Around(bounds)), logits, bias, v)
 		switch {
 		case err != nil:
 			return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}

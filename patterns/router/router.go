@@ -41,6 +41,9 @@ func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.
 		return nil, nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
 	case r.Weights == nil && r.Dense == nil:
 		return nil, nil, noRouter(r.TopK, "a choice of experts without weights")
+	case r.inAnyOrder(g) != nil:
+		return nil, nil, noRouter(r.TopK,
+			"experts in no order, by sorted=0, which the model gives as %q: the op sorts them", r.inAnyOrder(g).Name)
 	case r.Experts > maxExperts:
 		return nil, nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
 	}
@@ -54,6 +57,22 @@ func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.
 		r.budget.Found()
 	}
 	return found, v, why
+}
+
+// inAnyOrder returns an output of the model that has a number for each of the experts that a TopK lists in no order;
+// nil where there is none, as where only sums over them are seen.
+func (r *Routing) inAnyOrder(g *match.View) *onnx.Value {
+	if !r.TopK.Is("TopK") || r.TopK.AttrInt("sorted", 1) == 1 || r.K == 1 {
+		return nil
+	}
+	for v := range onnx.Downstream(func(v *onnx.Value) bool {
+		return !oneEach(g, v, r) && !v.Producer.MovesElements() && !v.Producer.Is("Reshape")
+	}, r.TopK.Outputs...) {
+		if v != nil && v.IsOutput() {
+			return v
+		}
+	}
+	return nil
 }
 
 // last reads the last value that the op can say.

@@ -26,8 +26,8 @@ const small = 0
 var gaps = []float64{20, 40, 60, 100}
 
 // newRows makes rows for a routing, some of them for groups. bias is the magnitude of the correction that is put in the
-// place of a constant; 0 for none.
-func newRows(routing *Routing, groups int, bias float64) *rows {
+// place of a constant; 0 for none. Some rows have logits near the numbers around.
+func newRows(routing *Routing, groups int, bias float64, around []float64) *rows {
 	experts := int(routing.Experts)
 	s := &rows{experts: experts}
 	r := rand.New(rand.NewPCG(uint64(experts), 3))
@@ -64,6 +64,11 @@ func newRows(routing *Routing, groups int, bias float64) *rows {
 	}
 	add(20, 0)
 	add(100, 0)
+	for i, x := range around { // of one expert, and of all
+		add(0.3, 0)
+		s.logits[len(s.logits)-1-i%experts] = x
+		add(0.3, x)
+	}
 	if bias != 0 {
 		for range experts {
 			s.bias = append(s.bias, bias*(r.NormFloat64()-2)) // choices below zero among them

@@ -271,12 +271,16 @@ func (b *maker) angles(length *onnx.Value, pairs int) (cos, sin *onnx.Value) {
 	return b.cast(b.Op("Cos", both), b.typ), b.cast(b.Op("Sin", both), b.typ)
 }
 
-// rotate rotates halves.
-func (b *maker) rotate(x, cos, sin *onnx.Value, size int64) *onnx.Value {
+// turned is the second half's negative, and the first one.
+func (b *maker) turned(x *onnx.Value, size int64) *onnx.Value {
 	lower := b.Op("Slice", x, []int64{0}, []int64{size / 2}, []int64{-1})
 	upper := b.Op("Slice", x, []int64{size / 2}, []int64{1 << 62}, []int64{-1})
-	turned := b.Op("Concat", b.Op("Neg", upper), lower, last())
-	return b.Op("Add", b.Op("Mul", x, cos), b.Op("Mul", turned, sin))
+	return b.Op("Concat", b.Op("Neg", upper), lower, last())
+}
+
+// rotate rotates halves.
+func (b *maker) rotate(x, cos, sin *onnx.Value, size int64) *onnx.Value {
+	return b.Op("Add", b.Op("Mul", x, cos), b.Op("Mul", b.turned(x, size), sin))
 }
 
 func TestSizes(t *testing.T) {
