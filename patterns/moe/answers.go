@@ -109,7 +109,8 @@ func (p *expertProbe) listen(chosen []int) error {
 		for j, a := range answers {
 			e := chosen[t*k+j]
 			if a > len(p.calls) {
-				return probe.NoExperts("an answer that nobody gave")
+				return probe.NoExperts(
+					"expert %d gives what no product with weights makes, such as the token itself", e)
 			}
 			if p.answers[e] != unasked && p.answers[e] != a {
 				return fmt.Errorf("expert %d: %w", e, errInconsistent)
