@@ -167,7 +167,7 @@ func (b *block) read() *reason.Reason {
 		}
 	}
 	b.site.BiasAxes, b.site.BiasParts = b.scoreAxes, b.headParts
-	return nil
+	return b.checkDims()
 }
 
 // biasReadsCache reports whether the bias is computed from the length of keys or values that the op would put together.

@@ -53,10 +53,22 @@ func (r *Reader) isSized(v *onnx.Value) bool {
 		return r.Sized(n.Input(0)) && r.Moves(n)
 	case elementwise[n.OpType]: // where others are not known, they are no greater, or the node could not run
 		return r.allSized(n.Inputs) || slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool {
-			return in != nil && r.g.Facts.SameShape(in, v) && r.Sized(in)
+			return in != nil && r.sameInWorlds(in, v) && r.Sized(in)
 		})
 	}
 	return r.allSized(n.Inputs)
+}
+
+// sameInWorlds reports whether two values have one shape in the worlds of shape inference.
+func (r *Reader) sameInWorlds(a, b *onnx.Value) bool {
+	for w := range infer.Worlds {
+		x, ok := r.g.Facts.Shape(a, w)
+		y, known := r.g.Facts.Shape(b, w)
+		if !ok || !known || !slices.Equal(x, y) {
+			return false
+		}
+	}
+	return true
 }
 
 // shapedAs are the ops whose result has the shape of one input, by that.
