@@ -1,6 +1,7 @@
 package match
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -119,8 +120,14 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 
 // WriteType writes what is known of a value's type and shapes, by which regions of one form are known again.
 func (g *View) WriteType(w io.Writer, v *onnx.Value) {
-	fmt.Fprint(w, g.Facts.DataType(v))
-	g.Facts.WriteShape(w, v)
+	text, ok := g.types[v]
+	if !ok {
+		b := bytes.NewBuffer(strconv.AppendInt(nil, int64(g.Facts.DataType(v)), 10))
+		g.Facts.WriteShape(b, v)
+		text = b.String()
+		g.types[v] = text
+	}
+	io.WriteString(w, text)
 }
 
 // AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or

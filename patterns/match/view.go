@@ -19,6 +19,7 @@ type View struct {
 	through map[*onnx.Value]*onnx.Value  // memo of resolve
 	numbers map[*onnx.Value]int          // memo of numberOf
 	byKey   map[string]int               // numbers by what is computed
+	types   map[*onnx.Value]string       // memo of WriteType
 	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
 	near    map[*onnx.Value][]*onnx.Node // memo of upstream
 	memos   map[reflect.Type]any         // see memo
@@ -30,7 +31,8 @@ type View struct {
 // New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
 func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
 	return &View{index: x, Graph: g, Facts: facts, through: make(map[*onnx.Value]*onnx.Value, len(g.Nodes)),
-		numbers: map[*onnx.Value]int{}, byKey: map[string]int{}, memos: map[reflect.Type]any{}}
+		numbers: map[*onnx.Value]int{}, byKey: map[string]int{}, types: map[*onnx.Value]string{},
+		memos: map[reflect.Type]any{}}
 }
 
 // Memo returns what g remembers of type T, which is zero at first: what readers of graphs compute once for each graph.

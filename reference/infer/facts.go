@@ -1,10 +1,10 @@
 package infer
 
 import (
-	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -164,7 +164,18 @@ func (f *Facts) SameDim(a *onnx.Value, axisA int, b *onnx.Value, axisB int) bool
 }
 
 // WriteShape writes what is known of the shape of v, the same for shapes that are proven to be equal.
-func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) { fmt.Fprint(w, f.of(v).shape) }
+func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) {
+	b := make([]byte, 0, 128)
+	for _, shape := range f.of(v).shape {
+		if b = append(b, '['); shape == nil {
+			b = append(b, '?')
+		}
+		for _, d := range shape {
+			b = append(strconv.AppendInt(b, d, 10), ' ')
+		}
+	}
+	w.Write(b)
+}
 
 // Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes
 // alone.
