@@ -1,0 +1,44 @@
+package patterns
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/internal/hostile"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// TestHostileGraphs counts what is allocated to search graphs that are hard to search, which does not depend on the
+// machine or on what else runs there. Four times the nodes may take four times as much and half as much again.
+func TestHostileGraphs(t *testing.T) {
+	const small, factor = 1000, 4
+	for _, name := range []string{"chain-Exp", "chain-TopK", "diamond-products", "mask-Add-chain",
+		"misses-norm-axis", "misses-attention-Softmax-MatMul", "blocks-RMSNorm"} {
+		t.Run(name, func(t *testing.T) {
+			shape, ok := hostile.Find(name)
+			if !ok {
+				t.Fatal("no such shape")
+			}
+			few, many := allocations(shape, small), allocations(shape, small*factor)
+			t.Logf("%d and %d allocations", few, many)
+			if limit := few * factor * 3 / 2; many > limit {
+				t.Errorf("%d nodes take %d allocations, and %d take %d, more than %d", small, few, small*factor, many,
+					limit)
+			}
+			if limit := uint64(1_500_000); few > limit {
+				t.Errorf("%d nodes take %d allocations, more than %d", small, few, limit)
+			}
+		})
+	}
+}
+
+// allocations returns how many there are in a search of a graph with about so many nodes.
+func allocations(shape hostile.Shape, nodes int) uint64 {
+	m := shape.Model(nodes)
+	facts, set := infer.Analyze(m), Builtin()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	set.Find(m.Graph, facts)
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}
