@@ -37,6 +37,10 @@ const ownName = "mojo-patch:"
 
 // run executes one command line and returns the exit code.
 func run(args []string, out, err io.Writer) int {
+	err = shown{err}
+	if isTerminal(out) {
+		out = shown{out}
+	}
 	results := &results{Writer: out}
 	a := &app{out: results, err: err}
 	root := newRoot(a)
@@ -171,8 +175,19 @@ func isTerminal(w io.Writer) bool {
 	if r, ok := w.(*results); ok {
 		w = r.Writer
 	}
+	if s, ok := w.(shown); ok {
+		w = s.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// raw is a writer that takes control characters.
+func raw(w io.Writer) io.Writer {
+	if s, ok := w.(shown); ok {
+		return s.Writer
+	}
+	return w
 }
 
 // progress returns a function that shows on the terminal how far a long job is, and one that clears that again.
@@ -186,7 +201,7 @@ func (a *app) progress(what string) (step func(done, total int), end func()) {
 	var bar *progressbar.ProgressBar
 	step = func(done, total int) {
 		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.err),
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(raw(a.err)),
 				progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
 				progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionClearOnFinish())
 		}

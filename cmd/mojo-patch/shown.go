@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// shown writes text for a person. Names in a file may have control characters, which a terminal obeys: they could hide
+// a line, or pretend to be another. They are written as in a Go string, and so are the marks that turn the direction of
+// text. Line breaks and tabs are left, and the colours of this program.
+type shown struct{ io.Writer }
+
+func (s shown) Write(b []byte) (int, error) {
+	if clean := visible(b); len(clean) != len(b) {
+		_, err := s.Writer.Write(clean)
+		return len(b), err
+	}
+	return s.Writer.Write(b)
+}
+
+var colours = [][]byte{[]byte("\x1b[" + red + "m"), []byte("\x1b[" + green + "m"), []byte("\x1b[" + plain + "m")}
+
+// visible returns b with its control characters written out; b itself where it has none.
+func visible(b []byte) []byte {
+	var clean []byte
+	from := 0
+next:
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if !controls(r) {
+			i += n
+			continue
+		}
+		for _, c := range colours {
+			if bytes.HasPrefix(b[i:], c) {
+				i += len(c)
+				continue next
+			}
+		}
+		text := fmt.Sprintf(`\x%02x`, r)
+		if r >= utf8.RuneSelf {
+			text = fmt.Sprintf(`\u%04x`, r)
+		}
+		clean = append(append(clean, b[from:i]...), text...)
+		i += n
+		from = i
+	}
+	if from == 0 {
+		return b
+	}
+	return append(clean, b[from:]...)
+}
+
+func controls(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return false
+	case r < ' ' || r >= 0x7f && r < 0xa0:
+		return true
+	}
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
