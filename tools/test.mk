@@ -76,6 +76,7 @@ bench-python: $(WHEEL_DONE) ## what the module costs beside the command
 	@$(BUILD)/python/bench/bin/python python/tests/bench.py
 
 test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
+	@$(VENV)/bin/python docs/examples/ray/limits_test.py
 	@$(TEST_ENV) docs/examples/test.sh
 
 # A cluster of two nodes on the loopback addresses, which takes a while to start; its clients ask for a few seconds.

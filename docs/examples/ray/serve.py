@@ -21,6 +21,13 @@ from decoder import Decoder
 
 log = logging.getLogger("ray.serve")
 
+READ_SECONDS = 30  # for the body of a request
+BYTES_A_TOKEN = 64  # of the body, for each token that there is room for
+
+
+class Refused(Exception):
+    """A request that is not read: its status and why."""
+
 
 @dataclass(eq=False)
 class Sequence:
@@ -122,19 +129,33 @@ class Ingress:
 
     async def __call__(self, http: Request):
         try:
-            request = await http.json()
+            request = json.loads(await asyncio.wait_for(self.body(http), READ_SECONDS))
             if "ids" not in request and not self.tokenizer:
                 raise ValueError("there is no tokenizer here: give ids")
             ids = request["ids"] if "ids" in request else self.tokenizer.encode(request["prompt"]).ids
             tokens, stop = list(request.get("tokens", [])), request.get("stop", self.stop)
             max_tokens = request.get("max_tokens", 64)
-            if not all(isinstance(x, int) for x in (*ids, *tokens, *stop, max_tokens)) or not ids or max_tokens < 1:
+            numbers = (*ids, *tokens, *stop, max_tokens)
+            if not all(type(x) is int and 0 <= x < 2**31 for x in numbers) or not ids or max_tokens < 1:
                 raise ValueError("ids, tokens and stop are lists of whole numbers, max_tokens is one above 0")
-            if len(ids) + max_tokens > self.room:
+            if len(ids) + max_tokens > self.room or len(tokens) > max_tokens:
                 raise ValueError(f"{len(ids)} tokens and {max_tokens} more: there is room for {self.room}")
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            return JSONResponse({"error": f"not a request: {e!r}"}, 400)
+        except Refused as e:
+            return JSONResponse({"error": e.args[1]}, e.args[0])
+        except asyncio.TimeoutError:
+            return JSONResponse({"error": f"the body did not come within {READ_SECONDS} s"}, 408)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            return JSONResponse({"error": f"not a request: {type(e).__name__}: {str(e)[:200]}"}, 400)
         return StreamingResponse(self.events(ids, max_tokens, stop, tokens), media_type="text/event-stream")
+
+    async def body(self, http):
+        most = 4096 + BYTES_A_TOKEN * self.room
+        body = bytearray()
+        async for part in http.stream():
+            body += part
+            if len(body) > most:
+                raise Refused(413, f"a request has up to {most} bytes")
+        return bytes(body)
 
     async def events(self, ids, max_tokens, stop, tokens):
         to_text = self.text_stream(tokens)
