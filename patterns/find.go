@@ -100,6 +100,7 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 		functions: map[string]*onnx.Function{}}
 	f.findForms(s, false)
 	states := map[*Pattern]*match.Attempt{}
+search:
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
 		pats := s.index.At(n)
@@ -111,12 +112,18 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 				continue
 			}
 			for _, p := range pats {
+				if f.steps > maxSteps+len(g.Nodes)*nodeSteps {
+					f.note(p.Name, n, reason.New(reason.Limit, n, "the search for patterns was given up here, after "+
+						"%d steps: patterns of --patterns are tried in too many ways", f.steps))
+					break search
+				}
 				st := states[p]
 				if st == nil {
 					st = match.NewAttempt(f.view, p)
 					states[p] = st
 				}
-				if f.try(st, out) {
+				found := f.try(st, out)
+				if f.steps += 1 + st.Steps() + len(st.Slots)/16; found {
 					break
 				}
 			}
@@ -151,6 +158,13 @@ func (s *Set) View(g *onnx.Graph, facts *infer.Facts) *match.View {
 // Condition parses a condition by itself, such as one that a pattern is to get.
 func (s *Set) Condition(text string) (notation.Condition, error) { return s.scope.Condition(text) }
 
+// Bounds on the steps of all attempts in a graph: so many, and so many for each node. The built-in patterns take some
+// hundred a node at most.
+const (
+	maxSteps  = 1 << 24
+	nodeSteps = 1000
+)
+
 type finder struct {
 	view    *match.View
 	claimed map[*onnx.Node]bool
@@ -159,6 +173,7 @@ type finder struct {
 	notes   []*match.Miss        // of Go patterns
 	near    []*fit.Miss          // of ops that are fitted
 	shared  map[*onnx.Value]bool // memo of castOfShared
+	steps   int                  // of all attempts
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
 }

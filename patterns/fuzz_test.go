@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,11 @@ func FuzzPatterns(f *testing.F) {
 	for _, name := range builtin.Blocks {
 		f.Add(builtin.Text(name))
 	}
+	f.Add("pattern P(x) -> y {\n y = Add(" + strings.Repeat("x, ", 11) + "x)\n} => mojo.A(x)")
+	f.Add("pattern P(x) -> y {\n y = " + strings.Repeat("Mul(_ | Add?(x, _), ", 60) + "x" + strings.Repeat(")", 60) +
+		"\n} => mojo.A(x)")
+	f.Add("pattern P(x) -> y {\n y = " + strings.Repeat("(Add?(Mul?(", 60) + "x" + strings.Repeat(", _), _) | x)", 60) +
+		"\n} => mojo.A(x)")
 	m, err := onnx.Read(fuzzModels[0])
 	if err != nil {
 		f.Fatal(err)

@@ -14,7 +14,7 @@ import (
 const extension = ".pat"
 
 // MaxFile is the most bytes that a pattern file may have; the built-in ones have 15,000 in all.
-const MaxFile = 4 << 20
+const MaxFile = 1 << 20
 
 // Load reads pattern files, or the .pat files of folders in the order of their names, and returns the set of their
 // patterns and, after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views

@@ -53,6 +53,9 @@ func (s *Attempt) At(root *onnx.Value, accept func() bool) bool {
 	return s.match(s.Pattern.Root(), root, func() bool { return s.holdsWhere() && (accept == nil || accept()) })
 }
 
+// Steps returns how many steps the last attempt took.
+func (s *Attempt) Steps() int { return s.steps }
+
 // Value returns the value that a name of the pattern stands for, nil where it stands for none.
 func (s *Attempt) Value(name string) *onnx.Value { return s.Slots[s.Pattern.Slots[name]].Value }
 
@@ -237,6 +240,9 @@ func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args argSet, k fun
 		return false
 	}
 	for left := args & -args; left != args; left = (left - args) & args { // the next subset
+		if s.steps++; s.steps > maxSteps {
+			return false
+		}
 		right := args &^ left
 		if s.mayOperand(e, left, n.Inputs[0]) && s.mayOperand(e, right, n.Inputs[1]) &&
 			s.matchOperand(e, left, n.Inputs[0], func() bool { return s.matchOperand(e, right, n.Inputs[1], k) }) {

@@ -110,8 +110,12 @@ var precedence = map[string]int{"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<="
 func (p *parser) cond() Cond { return p.binary(1) }
 
 func (p *parser) binary(min int) Cond {
-	x := p.unary()
-	for {
+	var x Cond
+	p.nested(func() { x = p.unary() })
+	for n := 0; ; n++ {
+		if n > maxOperators {
+			p.failf(p.peek().pos, "a condition has more than %d operators in a row", maxOperators)
+		}
 		t := p.peek()
 		prec := precedence[t.text]
 		if t.kind != tokPunct || prec < min || prec == 0 {
@@ -126,7 +130,8 @@ func (p *parser) unary() Cond {
 	t := p.next()
 	switch {
 	case t.kind == tokPunct && (t.text == "!" || t.text == "-"):
-		x := p.unary()
+		var x Cond
+		p.nested(func() { x = p.unary() })
 		if n, ok := x.(*CondNumber); ok && t.text == "-" {
 			return &CondNumber{-n.Value, n.Float}
 		}

@@ -6,10 +6,13 @@ import (
 )
 
 func (p *parser) expr() Expr {
-	alt := &Alternatives{Branches: []Branch{p.branch()}}
-	for p.accept("|") {
+	alt := &Alternatives{}
+	p.nested(func() {
 		alt.Branches = append(alt.Branches, p.branch())
-	}
+		for p.accept("|") {
+			alt.Branches = append(alt.Branches, p.branch())
+		}
+	})
 	if len(alt.Branches) == 1 && alt.Branches[0].Tag < 0 {
 		return alt.Branches[0].Expr
 	}
@@ -35,6 +38,7 @@ func (p *parser) branch() Branch {
 
 func (p *parser) term() Expr {
 	t := p.next()
+	p.count(t.pos)
 	switch {
 	case t.kind == tokPunct && t.text == "(":
 		e := p.expr()
@@ -76,6 +80,9 @@ func (p *parser) call(t token) Expr {
 	c.Optional = p.accept("?")
 	p.expect("(")
 	p.list(")", func() { c.Args = append(c.Args, p.expr()) })
+	if len(c.Args) > maxArgs && Associative[c.Op] {
+		p.failf(t.pos, "%s has %d arguments; up to %d are matched however they are nested", c.Op, len(c.Args), maxArgs)
+	}
 	if c.Optional && len(c.Args) == 0 {
 		p.failf(t.pos, "an optional node needs an argument to stand in its place")
 	}
@@ -93,13 +100,14 @@ func (p *parser) call(t token) Expr {
 		for i, n := range v.params {
 			args[n] = c.Args[i]
 		}
-		return p.expand(v.body, args)
+		return p.expand(t.pos, v.body, args)
 	}
 	return c
 }
 
 // expand copies the expression of a view with its parameters replaced.
-func (p *parser) expand(e Expr, args map[string]Expr) Expr {
+func (p *parser) expand(pos Pos, e Expr, args map[string]Expr) Expr {
+	p.count(pos)
 	switch e := e.(type) {
 	case *Name:
 		if a := args[e.Name]; a != nil {
@@ -114,13 +122,13 @@ func (p *parser) expand(e Expr, args map[string]Expr) Expr {
 		c := *e
 		c.Args = make([]Expr, len(e.Args))
 		for i, a := range e.Args {
-			c.Args[i] = p.expand(a, args)
+			c.Args[i] = p.expand(pos, a, args)
 		}
 		return &c
 	case *Alternatives:
 		a := &Alternatives{}
 		for _, b := range e.Branches {
-			a.Branches = append(a.Branches, Branch{p.expand(b.Expr, args), b.As, b.Tag})
+			a.Branches = append(a.Branches, Branch{p.expand(pos, b.Expr, args), b.As, b.Tag})
 		}
 		return a
 	}

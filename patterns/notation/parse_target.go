@@ -27,12 +27,14 @@ func (p *parser) targetCall(t token) *TargetCall {
 	c := &TargetCall{pos: t.pos, Function: p.scope.definitions[t.text]}
 	c.Domain, c.Op = qualified(t.text)
 	p.expect("(")
-	for !p.is(")") && !p.is(";") {
-		c.Args = append(c.Args, p.operand())
-		if !p.is(")") && !p.is(";") {
-			p.expect(",")
+	p.nested(func() {
+		for !p.is(")") && !p.is(";") {
+			c.Args = append(c.Args, p.operand())
+			if !p.is(")") && !p.is(";") {
+				p.expect(",")
+			}
 		}
-	}
+	})
 	if p.accept(";") {
 		for {
 			n := p.name("an attribute")

@@ -65,6 +65,8 @@ type parser struct {
 	toks  []token
 	scope *Scope
 	pat   *Pattern // being parsed, nil inside a view
+
+	depth, made, followed int // see limits.go
 }
 
 // catch turns the parser's panics of *Error, which never leave this package, into errors.
@@ -138,7 +140,10 @@ func (p *parser) list(end string, item func()) {
 func (p *parser) names(what string) []string {
 	ns := []string{p.name(what).text}
 	for p.accept(",") {
-		ns = append(ns, p.name(what).text)
+		t := p.name(what)
+		if ns = append(ns, t.text); len(ns) > maxNames {
+			p.failf(t.pos, "more than %d names in a list", maxNames)
+		}
 	}
 	return ns
 }
@@ -192,6 +197,9 @@ func (p *parser) pattern(pos Pos) *Pattern {
 func (p *parser) statement() {
 	pos := p.peek().pos
 	s := &Statement{pos: pos, Names: p.names("a name")}
+	if len(p.pat.Body) == maxStatements {
+		p.failf(pos, "pattern %s has more than %d statements", p.pat.Name, maxStatements)
+	}
 	for _, n := range s.Names {
 		if p.pat.stmts[n] != nil {
 			p.failf(pos, "%s is defined twice", n)
@@ -224,7 +232,15 @@ func (p *parser) finish() {
 			state[s] = 2
 		}
 	}
+	seen := map[Expr]bool{} // what is shared is resolved once
 	resolve = func(e Expr) {
+		switch e.(type) {
+		case *Call, *Alternatives:
+			if seen[e] {
+				return
+			}
+			seen[e] = true
+		}
 		switch e := e.(type) {
 		case *Name:
 			e.Slot = pat.slot(e.Name)
@@ -251,6 +267,7 @@ func (p *parser) finish() {
 	for _, s := range pat.stmts {
 		define(s)
 	}
+	p.bound(pat)
 	for _, n := range pat.Results {
 		if pat.stmts[n] == nil {
 			p.failf(pat.Pos, "result %s of pattern %s is defined by no statement", n, pat.Name)

@@ -2,8 +2,10 @@ package notation
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mojo-patch/mojo-patch/patterns/builtin"
 )
@@ -89,6 +91,55 @@ func TestParseCapturesInViews(t *testing.T) {
 		c := root.(*Call).Args[0].(*Call).Args[1].(*Capture)
 		if slot, ok := p.Slots["epsilon"]; !ok || c.Slot != slot {
 			t.Errorf("%s is in slot %d, of %v", c, c.Slot, p.Slots)
+		}
+	}
+}
+
+// TestLimits reads short texts that stand for very much. Each is refused at once.
+func TestLimits(t *testing.T) {
+	repeat := func(n int, f func(i int) string) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(f(i))
+		}
+		return b.String()
+	}
+	same := func(s string) func(int) string { return func(int) string { return s } }
+	pattern := func(body string) string { return "pattern P(x) -> y {\n" + body + "\n} => mojo.A(x)" }
+	for name, c := range map[string]struct{ text, want string }{
+		"parentheses": {pattern("y = " + strings.Repeat("(", 300_000)), "nested more than 200 deep"},
+		"calls":       {pattern("y = " + strings.Repeat("Neg(", 200_000)), "nested more than 200 deep"},
+		"conditions":  {pattern("y = Neg(x) where " + strings.Repeat("(", 500_000)), "nested more than 200 deep"},
+		"negations":   {pattern("y = Neg(x) where " + strings.Repeat("!", 500_000)), "nested more than 200 deep"},
+		"operators":   {pattern("y = Neg(x) where 1" + strings.Repeat("||1", 200_000)), "more than 1000 operators"},
+		"target":      {"pattern P(x) -> y {\ny = Neg(x)\n} => " + strings.Repeat("Neg(", 200_000), "200 deep"},
+		"views": {repeat(40, func(i int) string {
+			return fmt.Sprintf("view V%d(x) = Add(V%d(x), V%d(x))\n", i+1, i, i)
+		}), "makes more than 262144 expressions"},
+		"views of one": {"view V0(x) = Add(x, x)\n" + repeat(60, func(i int) string {
+			return fmt.Sprintf("view V%d(x) = V%d(V%d(x))\n", i+1, i, i)
+		}), "makes more than 262144 expressions"},
+		"a view in itself": {"view V(x) = Add(x, x)\n" + pattern("y = "+strings.Repeat("V(", 60)+"x"+
+			strings.Repeat(")", 60)), "has more than 262144 nodes here"},
+		"names": {pattern("y = n0\n" + repeat(60, func(i int) string {
+			return fmt.Sprintf("n%d = Add(n%d, n%d)\n", i, i+1, i+1)
+		}) + "n60 = Neg(x)"), "has more than 262144 nodes here"},
+		"alternatives": {pattern("y = n0\n" + repeat(60, func(i int) string {
+			return fmt.Sprintf("n%d = n%d | n%d\n", i, i+1, i+1)
+		}) + "n60 = Neg(x)"), "has more than 262144 nodes here"},
+		"statements": {pattern(repeat(5000, func(i int) string { return fmt.Sprintf("n%d = Neg(x)\n", i) })),
+			"more than 4096 statements"},
+		"parameters": {"pattern P(" + repeat(2000, func(i int) string { return fmt.Sprintf("n%d,", i) }),
+			"more than 1000 names in a list"},
+		"a sum": {pattern("y = Add(" + repeat(40, same("x, ")) + "x)"), "Add has 41 arguments; up to 12 are"},
+	} {
+		start := time.Now()
+		_, err := newTestScope().Parse("f.pat", c.text)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %.200v, want %q", name, err, c.want)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
 		}
 	}
 }
