@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -67,16 +66,12 @@ func readBytes(b []byte, files *externalFiles) (*Model, error) {
 	if len(b) == 0 {
 		return nil, errors.New("the file is empty")
 	}
-	if bytes.HasPrefix(b, []byte("version https://git-lfs")) {
-		return nil, errors.New("this is a Git LFS pointer, not the model: fetch the file itself (git lfs pull)")
-	}
-	rest, raws, err := splitRaw(b)
+	p, raws, err := decode(b)
 	if err != nil {
+		if what := foreign(b); what != "" {
+			return nil, fmt.Errorf("the file is %s", what)
+		}
 		return nil, err
-	}
-	p := &onnxpb.ModelProto{}
-	if err := proto.Unmarshal(rest, p); err != nil {
-		return nil, fmt.Errorf("no protobuf message of an ONNX model: %w", err)
 	}
 	tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
 		if t.RawData == nil {
@@ -90,4 +85,17 @@ func readBytes(b []byte, files *externalFiles) (*Model, error) {
 	}).model(p)
 	d := &decoder{files: files}
 	return d.model(p)
+}
+
+// decode decodes the message of a model. Placeholders in it stand for the large weights, which it returns beside it.
+func decode(b []byte) (*onnxpb.ModelProto, [][]byte, error) {
+	rest, raws, err := splitRaw(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(rest, p); err != nil {
+		return nil, nil, fmt.Errorf("no protobuf message of an ONNX model: %w", err)
+	}
+	return p, raws, nil
 }
