@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -95,6 +96,8 @@ type FileReport struct {
 	Nodes    int    `json:"nodes"`
 	Opset    int64  `json:"opset"`
 	Exporter string `json:"exporter,omitempty"`
+	// nodes that are fused ops: a file that has some was patched before
+	Fused int `json:"fused_ops,omitempty"`
 }
 
 // DescribeModel fills a FileReport, but for the digest, from a model in memory.
@@ -103,7 +106,14 @@ func DescribeModel(m *onnx.Model, path string) *FileReport {
 	if m.ProducerVersion != "" {
 		f.Exporter += " " + m.ProducerVersion
 	}
-	m.Graph.Walk(func(g *onnx.Graph) { f.Nodes += len(g.Nodes) })
+	m.Graph.Walk(func(g *onnx.Graph) {
+		f.Nodes += len(g.Nodes)
+		for _, n := range g.Nodes {
+			if n.Domain == fused.Domain {
+				f.Fused++
+			}
+		}
+	})
 	return f
 }
 
@@ -224,6 +234,20 @@ type Times struct {
 
 // Fused counts the sites that were replaced.
 func (r *Report) Fused() int { return r.count(Fused) }
+
+// Blocks counts the sites that became one op.
+func (r *Report) Blocks() int {
+	n := 0
+	for _, s := range r.Sites {
+		if s.Becomes() {
+			n++
+		}
+	}
+	return n
+}
+
+// Becomes reports whether the site became one op. A transposition that was moved (KeyTranspose) did not.
+func (s SiteReport) Becomes() bool { return s.Status == Fused && s.Op != "Transpose" }
 
 // Refused counts the matches that were left as they were.
 func (r *Report) Refused() int { return r.count(Refused) }

@@ -29,7 +29,7 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 // WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks. With zeros
-// it lists patterns and kernels without sites as well.
+// it lists patterns and kernels without sites as well, and devices without kernels.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
 	if r.Opset != nil {
@@ -55,7 +55,11 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		}
 		b.WriteString("\n")
 	}
-	if nothing {
+	switch {
+	case nothing && r.Input != nil && r.Input.Fused > 0:
+		fmt.Fprintf(&b, "already patched: %s of %d are fused, and nothing else was found\n",
+			english.Counted(r.Input.Fused, "node"), r.Input.Nodes)
+	case nothing:
 		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
 			english.Counted(len(r.Patterns), "pattern"))
 	}
@@ -92,7 +96,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		fmt.Fprintf(&b, "%-18s %s\n", "products", r.Products.Text())
 	}
 	b.WriteString(r.foreignText() + r.CANN.Text())
-	if len(r.PassedOver) > 0 {
+	if zeros && len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}
 	r.writeRepairs(&b, false)

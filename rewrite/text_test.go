@@ -56,3 +56,17 @@ func TestTargetsText(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
+
+// TestNothingFound says so of a model without blocks, and of one that has fused ops already that it was patched.
+func TestNothingFound(t *testing.T) {
+	for want, input := range map[string]*FileReport{
+		"nothing found: no block of the model reads like one of 2 patterns\n":   {Nodes: 9},
+		"already patched: 3 nodes of 9 are fused, and nothing else was found\n": {Nodes: 9, Fused: 3},
+	} {
+		var b strings.Builder
+		r := &Report{Input: input, Patterns: []PatternReport{{Name: "GLU"}, {Name: "RMSNorm"}}}
+		if err := r.WriteText(&b); err != nil || b.String() != want {
+			t.Errorf("%q, %v, want %q", b.String(), err, want)
+		}
+	}
+}

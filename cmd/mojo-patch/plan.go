@@ -315,7 +315,7 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 
 // enough errs under --require when nothing is fused.
 func (p *plan) enough(r *rewrite.Report) error {
-	if p.require && r.Fused() == 0 {
+	if p.require && r.Blocks() == 0 {
 		return &exitError{exitNothing,
 			fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", r.Input.Path)}
 	}

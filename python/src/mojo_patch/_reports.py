@@ -87,13 +87,15 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file. exporter is the producer that the file names, with its version."""
+    """A model file. exporter is the producer that the file names, with its version; fused_ops counts the nodes that are
+    fused ops."""
 
     path: str
     nodes: int
     opset: int
     exporter: str = ""
     sha256: str = ""
+    fused_ops: int = 0
 
 
 @dataclass(frozen=True)
@@ -315,8 +317,8 @@ class Report(Printed):
 
     @property
     def fused(self) -> int:
-        """The number of sites that were replaced."""
-        return sum(s.status == "fused" for s in self.sites)
+        """The number of sites that became one op. A transposition that was moved (KeyTranspose) is not one of them."""
+        return sum(s.status == "fused" and s.op != "Transpose" for s in self.sites)
 
     @property
     def refused(self) -> int:
