@@ -19,7 +19,9 @@ func roundsActivations(n *onnx.Node) bool {
 	return false
 }
 
-func countRounded(m *onnx.Model) (count int) {
+// CountRounded counts the nodes of a model that round activations to 8 bits as they run, by a scale that they take from
+// them. Its outputs move by whole steps when a last digit moves.
+func CountRounded(m *onnx.Model) (count int) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			if roundsActivations(n) {

@@ -6,9 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
-	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
@@ -34,7 +32,7 @@ func newDiff(a *app) *cobra.Command {
 		Short: "Compare the outputs of two models, or of models with recorded ones",
 		Long: `diff runs two models on the same inputs (--inputs, or random ones) and compares the second model's
 outputs with the first model's. With --golden it runs each model on the recorded inputs and compares
-with the recorded outputs. It exits with 1 if an output is out of tolerance. It compares outputs by
+with the recorded outputs, --layers then compares the models after the first with it. It exits with 1 if an output is out of tolerance. It compares outputs by
 name: a missing one is a failure, one that only the compared model has is mentioned.
 
 An element is within tolerance if |got - want| <= atol + rtol * |want|. By default float32 has 1e-4
@@ -125,12 +123,14 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 		return errors.New("diff needs a second model, or --golden FILE to compare with, or --left or --right")
 	}
 	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers",
-			"sensitivity"} {
+		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "sensitivity"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}
 		}
+	}
+	if f.golden != "" && f.layers && len(args) < 2 {
+		return errors.New("--layers compares the values inside of two models: give the original model before this one")
 	}
 	if f.hard && f.inputs.file != "" {
 		return errors.New("--hard makes inputs and cannot stand with --inputs")
@@ -174,12 +174,12 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 		}
 	}
 	var all []comparison
-	for _, path := range rest {
+	for i, path := range rest {
 		r, err := f.compare(a, path, against, want)
 		if err != nil {
 			return err
 		}
-		if f.layers {
+		if f.layers && (f.golden == "" || i > 0) {
 			inside, err := f.compareLayers(a, args[0], path, want)
 			if err != nil {
 				return err
@@ -191,53 +191,15 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 		}
 		all = append(all, *r)
 	}
-	if err = f.criteria.report(a, all); err != nil {
+	err = f.criteria.report(a, all)
+	if exitCode(err) == exitFailed {
 		f.sayWhy(a, args)
+		f.advise(a, first, want, f.golden != "" && len(args) == 1)
 	}
 	if failure := f.page.write(a, all, f.most); failure != nil {
 		return failure
 	}
 	return err
-}
-
-// sayWhy says what makes models differ whatever was patched: onnxruntime rounds more than their nodes say, or nodes are
-// random.
-func (f *diffFlags) sayWhy(a *app, paths []string) {
-	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
-		m, err := a.read(path)
-		if err != nil {
-			continue
-		}
-		if n := rewrite.RoundedByRuntime(m); n > 0 {
-			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
-				"session.qdq_matmulnbits_accuracy_level=0", english.Counted(n, "product"), path)
-		}
-		if n := randomNode(m); n != nil {
-			a.say("node %q (%s) in %s is random: no two runs are alike", n.Label(), n.OpType, path)
-		}
-		m.Close()
-	}
-}
-
-// randomNode returns the first node of a model whose result is random, nil if there is none.
-func randomNode(m *onnx.Model) *onnx.Node {
-	for _, g := range m.Graphs() {
-		for _, n := range g.Nodes {
-			if n.IsRandom() || n.Is("Dropout") && trains(n.Input(2)) {
-				return n
-			}
-		}
-	}
-	return nil
-}
-
-// trains reports whether the input training_mode of a Dropout may be true.
-func trains(mode *onnx.Value) bool {
-	if mode == nil || mode.Constant() == nil {
-		return mode != nil
-	}
-	data, err := mode.Constant().Bytes()
-	return err != nil || slices.Max(append(data[:len(data):len(data)], 0)) > 0
 }
 
 // wanted returns the cases to compare with, their origin, and the models to compare.

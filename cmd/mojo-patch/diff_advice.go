@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// advise says after a failure what to try next, as far as the first model and a second run of it tell. The model is
+// alone if it is compared with recorded outputs only.
+func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone bool) {
+	if n := rewrite.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
+		a.say("%s has %s that round activations to 8 bits, so that a last digit may move a whole step: try "+
+			"--sensitivity", first.Path, counted(n, "node"))
+	}
+	if routes(first) && !f.ties {
+		with := ""
+		if alone {
+			with = "the original model before this one, and "
+		}
+		a.say("%s routes tokens to experts: with %s--layers --router-ties diff says whether tokens went to others in "+
+			"a tie, and passes if that is all", first.Path, with)
+	}
+	if side := f.sides.sides[0]; side.optimize != "none" && !side.evaluator && f.golden == "" {
+		switch moved, err := f.movedByOptimizer(a, first, want); {
+		case err != nil:
+			a.detail("%s was not run without optimization: %v", first.Path, err)
+		case moved:
+			a.say("%s itself gives other outputs when onnxruntime does not optimize it: compare with --optimize none",
+				first.Path)
+		}
+	}
+}
+
+// sayWhy says what makes models differ whatever was patched: onnxruntime rounds more than their nodes say, or nodes are
+// random.
+func (f *diffFlags) sayWhy(a *app, paths []string) {
+	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
+		m, err := a.read(path)
+		if err != nil {
+			continue
+		}
+		if n := rewrite.RoundedByRuntime(m); n > 0 {
+			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
+				"session.qdq_matmulnbits_accuracy_level=0", counted(n, "product"), path)
+		}
+		if n := randomNode(m); n != nil {
+			a.say("node %q (%s) in %s is random: no two runs are alike unless it has a seed", n.Label(), n.OpType, path)
+		}
+		m.Close()
+	}
+}
+
+// randomNode returns the first node of a model whose result is random, nil if there is none.
+func randomNode(m *onnx.Model) *onnx.Node {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.IsRandom() || n.Is("Dropout") && trains(n.Input(2)) {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// trains reports whether the input training_mode of a Dropout may be true.
+func trains(mode *onnx.Value) bool {
+	if mode == nil || mode.Constant() == nil {
+		return mode != nil
+	}
+	data, err := mode.Constant().Bytes()
+	return err != nil || slices.Max(append(data[:len(data):len(data)], 0)) > 0
+}
+
+// routes reports whether a node of a model may choose experts.
+func routes(m *onnx.Model) bool {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.Is("TopK") || n.Domain == fused.Domain && n.OpType == "TopKRouter" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// movedByOptimizer reports whether the first model's outputs are out of tolerance when onnxruntime runs it as it is.
+func (f *diffFlags) movedByOptimizer(a *app, first *onnx.Model, want []golden.Case) (bool, error) {
+	plain := f.sides.sides[0]
+	plain.optimize = "none"
+	quiet := *a
+	quiet.quiet, quiet.verbose = true, false
+	r, _, err := plain.open(&quiet, first)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	cases := make([]golden.Case, len(want))
+	for i, c := range want {
+		if len(c.Follows) > 0 {
+			return false, errors.New("its pasts are its own")
+		}
+		cases[i] = golden.Case{Inputs: c.Inputs}
+	}
+	if _, err := runCases(&quiet, r, cases, 1); err != nil {
+		return false, err
+	}
+	for i := range cases {
+		stats, err := golden.CompareAll(cases[i].Outputs, want[i].Outputs, f.criteria.tolerances)
+		if err != nil {
+			return false, fmt.Errorf("case %d: %w", i, err)
+		}
+		if !golden.Passed(stats) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
