@@ -50,9 +50,7 @@ func loadAPI(path string) (*api, error) {
 	C.free(unsafe.Pointer(file))
 	var err error
 	if a.level, err = apiLevel(a.version); err == nil && a.level < APILevel {
-		err = fmt.Errorf("it is onnxruntime %s, which offers C API versions up to %d; version %d is needed "+
-			"(onnxruntime 1.%d or newer)",
-			a.version, a.level, APILevel, APILevel)
+		err = &tooOldError{a.version}
 	}
 	if err == nil {
 		if a.c = C.mojo_api(base, APILevel); a.c == nil {
@@ -64,6 +62,13 @@ func loadAPI(path string) (*api, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return a, nil
+}
+
+// tooOldError says that a library does not offer the C API that this package needs.
+type tooOldError struct{ version string }
+
+func (e *tooOldError) Error() string {
+	return fmt.Sprintf("onnxruntime %s is too old: 1.%d or newer is needed", e.version, APILevel)
 }
 
 // apiLevel is the newest C API level of an onnxruntime of this version: its minor version number.

@@ -42,15 +42,15 @@ type Library struct {
 //
 //  1. explicit, a file or its folder
 //  2. $ONNXRUNTIME_LIB, an absolute path of one of both
-//  3. the cache folder that tools/fetch-onnxruntime.sh fills: BundledVersion first, then any other
-//  4. the Python environment that holds the program, the active ones ($VIRTUAL_ENV, $CONDA_PREFIX), those of the
-//     Pythons on PATH, and the user's packages
-//  5. the system's linker path
+//  3. the Python environment that holds the program, and the active ones ($VIRTUAL_ENV, $CONDA_PREFIX)
+//  4. the cache folder that tools/fetch-onnxruntime.sh fills: BundledVersion first, then any other
+//  5. the environments of the Pythons on PATH, and the user's packages
+//  6. the system's linker path
 //
 // A place that is named, by argument or variable, is the only place looked at. Otherwise the first library that is new
 // enough counts. Relative paths in environment variables are errors in those of this program, and passed over in those
 // of others, the linker's among them: the working directory never decides which library is loaded. The error wraps
-// ErrNoLibrary and lists every place looked at.
+// ErrNoLibrary, says first which library is too old, and lists every place looked at.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
 		return Library{}, errCannotLoad
@@ -66,6 +66,7 @@ func Find(explicit string) (Library, error) {
 		return findGiven(variable, "$"+LibraryVariable)
 	}
 	var looked []string
+	var old *tooOldError
 	for _, place := range places() {
 		if place.pattern == "" {
 			looked = append(looked, place.source)
@@ -81,10 +82,17 @@ func Find(explicit string) (Library, error) {
 				return a.library(place.source), nil
 			}
 			looked = append(looked, fmt.Sprintf("%s: %v", place.source, err))
+			if old == nil {
+				errors.As(err, &old)
+			}
 		}
 	}
-	return Library{}, fmt.Errorf("%w; pip install onnxruntime, run tools/fetch-onnxruntime.sh in a clone, or set %s "+
-		"to its path. Looked at:\n  %s", ErrNoLibrary, LibraryVariable, strings.Join(looked, "\n  "))
+	what := "pip install onnxruntime"
+	if old != nil {
+		what = fmt.Sprintf("%v; pip install -U onnxruntime", old)
+	}
+	return Library{}, fmt.Errorf("%w; %s, run tools/fetch-onnxruntime.sh in a clone, or set %s to its path. Looked "+
+		"at:\n  %s", ErrNoLibrary, what, LibraryVariable, strings.Join(looked, "\n  "))
 }
 
 func findGiven(path, source string) (Library, error) {
@@ -128,17 +136,23 @@ var libraryPattern = func() string {
 }()
 
 func places() []place {
-	var list []place
+	environments, pythons := pythonPackages()
+	list := packaged(environments)
 	if cache, err := os.UserCacheDir(); err == nil && filepath.IsAbs(cache) {
 		for _, version := range []string{BundledVersion, "*"} {
 			list = append(list, place{"cache folder",
 				filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
 		}
 	}
-	for _, p := range pythonPackages() {
+	return append(append(list, packaged(pythons)...), linkerPlaces(runtime.GOOS)...)
+}
+
+// packaged are the places of the package onnxruntime among others.
+func packaged(packages []place) (list []place) {
+	for _, p := range packages {
 		list = append(list, place{p.source, filepath.Join(p.pattern, "onnxruntime", "capi", libraryPattern)})
 	}
-	return append(list, linkerPlaces(runtime.GOOS)...)
+	return list
 }
 
 // linkerPlaces are the places of the system's dynamic linker, except those relative to the working directory. If the
@@ -190,9 +204,9 @@ var sitePackages = func() []string {
 	return []string{filepath.Join(lib, "site-packages"), filepath.Join(lib, "dist-packages")}
 }()
 
-// pythonPackages are the folders where Python packages lie: in the environment that pip put this program into, in the
-// active one and of the Pythons on PATH.
-func pythonPackages() []place {
+// pythonPackages are the folders where Python packages lie: in the environment that pip put this program into and in
+// the active one, and those of the Pythons on PATH.
+func pythonPackages() (environments, pythons []place) {
 	var list []place
 	seen := map[string]bool{}
 	python := func(source, prefix string) {
@@ -208,6 +222,7 @@ func pythonPackages() []place {
 	python("the program's environment", prefix)
 	python("virtual environment ($VIRTUAL_ENV)", libpath.Folder("VIRTUAL_ENV"))
 	python("conda environment ($CONDA_PREFIX)", libpath.Folder("CONDA_PREFIX"))
+	environments, list = list, nil
 	folders, _ := libpath.Folders("PATH")
 	for _, dir := range folders {
 		for _, name := range []string{"python3", "python", "python.exe"} {
@@ -227,7 +242,7 @@ func pythonPackages() []place {
 	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && runtime.GOOS != "windows" {
 		python("python user packages", filepath.Join(home, ".local"))
 	}
-	return list
+	return environments, list
 }
 
 // matches lists the files of a pattern, last in lexical order first, so that a newer version stands before an older,

@@ -52,12 +52,15 @@ func TestFindPlaces(t *testing.T) {
 			t.Errorf("got %+v, %v, want one from %s", lib, err, source)
 		}
 	}
-	check("", "virtual environment ($VIRTUAL_ENV)")
+	const environment = "virtual environment ($VIRTUAL_ENV)"
+	check("", environment)
 	other := filepath.Join(filepath.Dir(cache), "onnxruntime-1.30.0") // the second source of the script
 	if err := errors.Join(os.Mkdir(other, 0o755),
 		os.Symlink(library, filepath.Join(other, "libonnxruntime.so.1.30.0"))); err != nil {
 		t.Fatal(err)
 	}
+	check("", environment)
+	t.Setenv("VIRTUAL_ENV", "")
 	check("", "cache folder")
 	if err := os.RemoveAll(other); err != nil {
 		t.Fatal(err)
@@ -98,18 +101,42 @@ func TestFindNothing(t *testing.T) {
 		t.Log(err)
 		return
 	}
+	old := filepath.Join(t.TempDir(), "libonnxruntime.so.1.20.0")
+	oldLibrary(t, old)
 	cache := nowhere(t)
+	if err := os.Symlink(old, filepath.Join(cache, "libonnxruntime.so.1.20.0")); err != nil {
+		t.Fatal(err)
+	}
 	test := exec.Command(os.Args[0], "-test.run=^TestFindNothing$", "-test.v")
 	test.Env = append(os.Environ(), findNothing+"=1")
 	out, err := test.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"fetch-onnxruntime.sh", ort.LibraryVariable, filepath.Join(cache, "libonnxruntime"),
-		"system linker path"} {
+	for _, want := range []string{
+		"library found; onnxruntime 1.20.0 is too old: 1.29 or newer is needed; pip install -U", "fetch-onnxruntime.sh",
+		ort.LibraryVariable, filepath.Join(cache, "libonnxruntime"), "system linker path",
+	} {
 		if !strings.Contains(string(out), want) && !strings.Contains(string(out), "SKIP") {
 			t.Errorf("the error does not name %s:\n%s", want, out)
 		}
+	}
+}
+
+// oldLibrary compiles a library that calls itself onnxruntime 1.20.0.
+func oldLibrary(t *testing.T, path string) {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip(err)
+	}
+	test := exec.Command(cc, "-shared", "-fPIC", "-o", path, "-x", "c", "-")
+	test.Stdin = strings.NewReader(`static const void *api(unsigned v) { return 0; }
+static const char *version(void) { return "1.20.0"; }
+static struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
+const void *OrtGetApiBase(void) { return &base; }`)
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
 	}
 }
 
@@ -153,25 +180,10 @@ func TestFindNotHere(t *testing.T) {
 
 func TestFindPassesOverWhatItCannotUse(t *testing.T) {
 	library := orttest.Library(t)
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip(err)
-	}
-	source := filepath.Join(t.TempDir(), "old.c")
-	code := `static const void *api(unsigned v) { return 0; }
-static const char *version(void) { return "1.10.0"; }
-static struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
-const void *OrtGetApiBase(void) { return &base; }`
-	if err := os.WriteFile(source, []byte(code), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	old := filepath.Join(t.TempDir(), "libonnxruntime.so.1.10.0")
-	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", old, source).CombinedOutput(); err != nil {
-		t.Skipf("%v: %s", err, out)
-	}
-	_, err = ort.Find(old)
-	if err == nil || !strings.Contains(err.Error(), "1.10.0") || !strings.Contains(err.Error(), "up to 10") ||
-		!strings.Contains(err.Error(), "version 29") {
+	old := filepath.Join(t.TempDir(), "libonnxruntime.so.1.20.0")
+	oldLibrary(t, old)
+	_, err := ort.Find(old)
+	if err == nil || !strings.Contains(err.Error(), "onnxruntime 1.20.0 is too old: 1.29 or newer is needed") {
 		t.Errorf("an old onnxruntime gives error %v", err)
 	}
 

@@ -148,7 +148,8 @@ func pluginPlaces(onnxruntime string) []place {
 			packages("Python packages beside onnxruntime", filepath.Dir(filepath.Dir(folder)))
 		}
 	}
-	for _, p := range pythonPackages() {
+	environments, pythons := pythonPackages()
+	for _, p := range append(environments, pythons...) {
 		packages(p.source, p.pattern)
 	}
 	return list

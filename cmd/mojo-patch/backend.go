@@ -58,7 +58,7 @@ func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
 	c.Flags().StringVar(kernels, "kernels-lib", "",
 		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
 	c.Flags().StringVar(onnxruntime, "onnxruntime", "",
-		"the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+		"the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, active Python environment, cache folder)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeFile(c, "onnxruntime", libraryExtensions...)
 }
