@@ -17,10 +17,10 @@ const LibraryVariable = "MOJO_OPS_LIBRARY"
 // ErrNoLibrary says that the kernel library was not found; use errors.Is.
 var ErrNoLibrary = errors.New("kernel library not found")
 
-// libraries has the names of the libraries, what they hold beside the CPU's kernels, and what brings them.
-var libraries = map[Device]struct{ name, kernels, from string }{
-	CPU:  {"mojo_ops", "", "pip install mojo-patch"},
-	CUDA: {"mojo_ops_cuda", "CUDA kernels", "pip install 'mojo-patch[cuda]'"},
+// libraries has the names of the libraries, what they hold beside the CPU's kernels, and what builds them in a clone.
+var libraries = map[Device]struct{ name, kernels, build string }{
+	CPU:  {"mojo_ops", "", "make"},
+	CUDA: {"mojo_ops_cuda", "CUDA kernels", "make cuda"},
 	NPU:  {"mojo_ops_cann", "kernels for CANN", "make cann"},
 }
 
@@ -84,8 +84,8 @@ func (d Device) find(name, explicit string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %s is neither in %s; %s, build it (see docs/kernels.md) or set %s",
-		ErrNoLibrary, name, strings.Join(folders, " nor in "), libraries[d].from, LibraryVariable)
+	return "", fmt.Errorf("%w: %s is not in %s; build it with `%s` in a clone (docs/install.md), or set %s to its path",
+		ErrNoLibrary, name, strings.Join(folders, " or "), libraries[d].build, LibraryVariable)
 }
 
 // wheelFolders lists the folders of the packages mojo_patch and mojo_patch_cuda that pip installed where it put a

@@ -10,8 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestDiffAdvice fails a comparison of two models of one node each, and demands the way out that the first one's node is
-// known to need.
+// TestDiffAdvice fails a comparison of two models, and demands the way out that the first one's node is known to need.
 func TestDiffAdvice(t *testing.T) {
 	if onnxruntime, _ := testEnvironment(t); onnxruntime == "" {
 		t.Skip("needs onnxruntime: make fetch")

@@ -114,7 +114,7 @@ class Wheel(unittest.TestCase):
             without = {k: v for k, v in os.environ.items() if k != "MOJO_OPS_LIBRARY"}
             said = subprocess.run([environment / "bin" / "mojo-patch", "kernels", "--json"], env=without, cwd=temp,
                                   stdout=subprocess.PIPE, text=True, check=False).stdout
-            self.assertNotIn("libmojo_ops_cuda.so is neither in", said)
+            self.assertNotIn("libmojo_ops_cuda.so is not in", said)
             # A session on CUDA registers this library, whose kernels for the CPU run where there is no GPU.
             borrow(python)
             on_cuda = f"""

@@ -49,8 +49,8 @@ def find_program() -> str:
     for folder in folders:
         if os.path.isfile(os.path.join(folder, name)):
             return os.path.join(folder, name)
-    looked = " nor in ".join(folders)
-    raise MojoPatchError(f"{name} is neither in {looked}: pip install --force-reinstall mojo-patch", 4)
+    looked = " or in ".join(folders)
+    raise MojoPatchError(f"{name} is not in {looked}: install the wheel of mojo-patch again", 4)
 
 
 def _onnxruntime() -> Optional[str]:

@@ -50,12 +50,13 @@ def find_library(device: str) -> Optional[str]:
 def get_library_path(device: str = "cpu") -> str:
     """Gives the path of the kernel library, for SessionOptions.register_custom_ops_library.
 
-    The library for "cuda" has the CPU's kernels as well, and comes with `pip install mojo-patch[cuda]`.
+    The library for "cuda" has the CPU's kernels as well, and comes in a wheel of its own.
     """
     if device not in _DEVICES:
         raise ValueError(f"there are no kernels for {device!r} here, but for {' and '.join(_DEVICES)}")
     path = find_library(device)
     if path is None:
-        name = "mojo-patch" if device == "cpu" else f"mojo-patch[{device}]"
-        raise NotInstalled(f"{_file_name(_DEVICES[device][1])} is not here: pip install {name}", 4)
+        build = "make" if device == "cpu" else f"make {device}"
+        name = _file_name(_DEVICES[device][1])
+        raise NotInstalled(f"{name} is not here: `{build}` in a clone of mojo-patch builds it (docs/install.md)", 4)
     return path

@@ -78,7 +78,10 @@ def _library(providers: List[str]) -> Optional[str]:
     if providers[0] == _CUDA:
         library = find_library("cuda")
         if library is None:
-            log.warning("no CUDA kernels are here (pip install mojo-patch[cuda]): fused ops run as their definitions")
+            log.warning(
+                "no CUDA kernels are here (`make cuda` in a clone builds them: docs/install.md): "
+                "fused ops run as their definitions"
+            )
         return library
     log.info("there are no kernels for %s: fused ops run as their definitions", providers[0])
     return None
