@@ -96,7 +96,7 @@ func (b *bench) metadata(path, dir string) error {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			n.Metadata = mark(n.Metadata, n.Name)
-			sources[n.Name] = true
+			sources[n.Label()] = true
 		}
 	}
 	for _, f := range m.Functions {

@@ -61,7 +61,7 @@ MODELS = """
     broken/moe-mixtral-eager-ts-fp32 broken/moe-qwen3moe-eager-ts-fp32 broken/moe-deepseek3-eager-ts-fp32
     near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32
     near/moe-absent-ts-fp32
-    vit-dynamo-fp32 siglip-ts-fp32 clip-ts-fp32 whisperencoder-dynamo-fp32 whisperdecoder-dynamo-fp32
+    vit-dynamo-fp32 clip-ts-fp32 whisperencoder-dynamo-fp32 whisperdecoder-dynamo-fp32
 """.split()
 # Dynamo writes the position in a source file and the module into each node, as much text as the weights have bytes. One
 # model keeps it.
