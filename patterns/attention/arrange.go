@@ -18,6 +18,7 @@ type arrangement struct {
 	lengths    [infer.Worlds]lengths
 	heads      int     // of queries
 	headParts  []int64 // the dimensions of the scores that heads are, where they are several
+	merged     bool    // heads are one dimension again where masks of four dimensions are added
 }
 
 // foldedAxes are those of scores whose heads are one dimension with another one.
@@ -90,7 +91,7 @@ func (a *arrangement) fields(rank int) []string {
 	if rank >= 4 || len(fields) >= 4 {
 		fields = strings.Split(a.scoreAxes.letters(), "")
 	}
-	if i := slices.Index(fields, "n"); i >= 0 && len(a.headParts) > 1 {
+	if i := slices.Index(fields, "n"); i >= 0 && len(a.headParts) > 1 && !(a.merged && rank <= 4) {
 		var parts []string
 		for k := range a.headParts {
 			parts = append(parts, fmt.Sprint("n", k))
@@ -169,6 +170,8 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 		if slices.Contains(a.headParts, 0) {
 			return nil
 		}
+		weighed, _ := g.Facts.Rank(r.anchor.OutputValue(0))
+		a.merged = weighed == len(fields)
 	}
 	with, parts := "", [][infer.Worlds]int64{ones} // what is one dimension with the heads
 	for i, f := range fields {

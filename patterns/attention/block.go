@@ -166,7 +166,10 @@ func (b *block) read() *reason.Reason {
 			return b.other(b.anchor, "it computes something else at other lengths")
 		}
 	}
-	b.site.BiasAxes, b.site.BiasParts = b.scoreAxes, b.headParts
+	b.site.BiasAxes = b.scoreAxes
+	if !b.merged {
+		b.site.BiasParts = b.headParts
+	}
 	return b.checkDims()
 }
 

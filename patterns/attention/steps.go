@@ -82,6 +82,7 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 	switch op := n.OpType; {
 	case n.IsRandom():
 		return b.other(n, "it draws random numbers")
+	case op == "IsInf" && n.AttrInt("detect_positive", 1) == 0 && isGreatest(n.Input(0)): // in a row that sees no key
 	case (op == "IsNaN" || op == "IsInf") && !b.isWeighed(n):
 		return b.other(n, "it tells scores that are no numbers, or infinite, from others")
 	case smooth[op] || logic[op]:
@@ -111,6 +112,18 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 		return b.other(n, "what it does to scores is not known for all of them")
 	}
 	return nil
+}
+
+// isGreatest reports whether a value is the greatest score of a row, or of a row and its sink.
+func isGreatest(v *onnx.Value) bool {
+	switch n := v.Producer; {
+	case n == nil:
+		return false
+	case n.Is("Max"):
+		return slices.ContainsFunc(n.Inputs, isGreatest)
+	default:
+		return n.Is("ReduceMax")
+	}
 }
 
 // isWeighed reports whether a node reads what the exponential of scores has gone into.
