@@ -189,7 +189,7 @@ func (b *block) isAdded(v *onnx.Value) bool {
 // keys each query sees. Nothing else may depend on lengths.
 func (b *block) readBias() *reason.Reason {
 	var added, choices []*onnx.Value
-	b.biases = slices.DeleteFunc(b.biases, func(v *onnx.Value) bool { return !denseValues(b.g)[v] })
+	b.biases = slices.DeleteFunc(slices.Clone(b.biases), func(v *onnx.Value) bool { return !denseValues(b.g)[v] })
 	for _, v := range append(b.masksOf(), b.biases...) {
 		rank, _ := b.g.Facts.Rank(v)
 		switch {
