@@ -32,7 +32,7 @@ var faults = []fault{
 	{"tail", "cpu/simd/router.h", "k = (I32)Select(InLast(n)", "if (!FAULT) k = (I32)Select(InLast(n)", "loops"},
 	{"tail", "cpu/simd/rotary.h", "width - first - rotated);", "FAULT ? 0 : width - first - rotated);", "loops"},
 	{"tail", "cpu/simd/norm_rotary.h", "width - end, y + end);", "FAULT ? 0 : width - end, y + end);", "loops"},
-	{"tail", "cpu/simd/attention.h", "if (c < t.value_width) {", "if (c < t.value_width && !FAULT) {", "loops"},
+	{"tail", "cpu/simd/attention.h", "if (c < t.value_width) ValueTile", "if (c < t.value_width && !FAULT) ValueTile", "loops"},
 	{"tail", "cpu/linear.cc", "std::min(end * kTileRows, q.rows)", "std::min(end * kTileRows, q.rows - FAULT)",
 		"LinearTest EveryOpTest"},
 	{"tail", "cpu/moe_tasks.cc", "if (run.rest > 0) ActivateRows", "if (run.rest > FAULT) ActivateRows",
