@@ -204,6 +204,7 @@ func (b *block) readBias() *reason.Reason {
 			return b.otherMask("%q is no mask that is added", v.Name)
 		}
 	}
+	b.biases = added
 	if len(choices) > 0 {
 		why := b.readChoice(choices[0], added)
 		b.masksGiven = why == nil
@@ -398,8 +399,10 @@ func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) 
 		return err
 	}
 	for i, x := range p {
+		row := p[i/keys*keys:][:keys]
+		none := !slices.ContainsFunc(row, func(x float64) bool { return x != 0 }) // all exponentials underflow
 		switch count := seen[i/keys]; {
-		case count == 0 || math.IsNaN(x): // or the nodes have no number for such scores
+		case count == 0 || none || math.IsNaN(x): // or the nodes have no number for such scores
 		case !is(i) && x != 0:
 			return b.tooHigh()
 		case is(i) && b.sinks == nil && math.Abs(x*float64(count)-1) > 1e-6:
