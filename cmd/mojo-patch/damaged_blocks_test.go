@@ -94,11 +94,6 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 		x := b.x()
 		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", x, b.root(x, -1e-6)))
 	},
-	"norm-no-epsilon": func(b *blocks) *onnx.Value {
-		x := b.x()
-		return b.Op("Mul", b.weight("scale", 8),
-			b.Op("Mul", x, b.Op("Reciprocal", b.Op("Sqrt", b.mean(b.Op("Pow", x, 2.0), -1)))))
-	},
 	"norm-wrong-axis": func(b *blocks) *onnx.Value {
 		x := b.x()
 		inverse := b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", b.mean(b.Op("Pow", x, 2.0), 1), 1e-6)))
