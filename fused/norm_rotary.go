@@ -24,6 +24,7 @@ var normRotary = &Op{
 	Types:      normTypes,
 	Variables:  normVariables,
 	Source:     "queries and keys of Qwen3 and Gemma3, each head of which is normalised before it is rotated",
+	Spread:     []int{2, 3},
 	check: func(s Site) error {
 		if err := normSupports("NormRotary", s, -1, 0, 1); err != nil {
 			return err

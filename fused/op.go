@@ -61,6 +61,8 @@ type Op struct {
 	Variables []Variable
 	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
 	SameShape []int
+	// Spread lists inputs that broadcast to the first one, except in their last dimension; nil where none does.
+	Spread []int
 	// Parts lists the ops that do the same one after the other, nil for an op of one block.
 	Parts []*Op
 

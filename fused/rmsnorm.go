@@ -2,6 +2,7 @@ package fused
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -155,6 +156,10 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 	if int64(len(sd)) != -axis || int64(len(xd)) < -axis || !agree(sd, xd[int64(len(xd))+axis:]) {
 		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis,
 			xd, sd)
+	}
+	if slices.Contains(sd, -1) || slices.Contains(xd[int64(len(xd))+axis:], -1) {
+		return fmt.Errorf("mojo.%s takes a scale as wide as the rows of X, and the model leaves a width open: "+
+			"X is %v, scale is %v", op, xd, sd)
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ var rotaryEmbedding = &Op{
 	Types:      independent("T"),
 	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers " +
 		"interleaved=0; partial rotation is that of GPT-J and GPT-NeoX",
+	Spread:   []int{1, 2},
 	check:    func(s Site) error { return rotarySupports("RotaryEmbedding", s, 1) },
 	examples: rotaryExamples,
 	overload: func(s Site) string { return rotaryOverload(s, 1) },

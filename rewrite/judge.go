@@ -309,6 +309,12 @@ func (c *candidate) describe(call *fusedCall) error {
 				op.Name)
 		}
 	}
+	for _, i := range op.Spread {
+		if v := inputs[i]; !c.spreads(v, inputs[0]) {
+			return reason.New(reason.Unknown, nil, "%q is not known to broadcast to %q", c.nameOf(v),
+				c.nameOf(inputs[0]))
+		}
+	}
 	for world := range infer.Worlds {
 		concrete := call.site
 		concrete.Dims = make([][]int64, len(inputs))
@@ -326,6 +332,21 @@ func (c *candidate) describe(call *fusedCall) error {
 		}
 	}
 	return nil
+}
+
+// spreads reports whether the dimensions of v, except the last, are proven to be 1 or those of x.
+func (c *candidate) spreads(v, x *onnx.Value) bool {
+	rank, ok1 := c.facts.Rank(v)
+	of, ok2 := c.facts.Rank(x)
+	if !ok1 || !ok2 || rank > of {
+		return false
+	}
+	for axis := 2; axis <= rank; axis++ {
+		if d, fixed := c.facts.Dim(v, -axis); !(fixed && d == 1) && !c.facts.SameDim(v, -axis, x, -axis) {
+			return false
+		}
+	}
+	return true
 }
 
 // nameOf names a value of the replacement as the model does, if it is one of the match's inputs.
