@@ -64,13 +64,6 @@ func loadAPI(path string) (*api, error) {
 	return a, nil
 }
 
-// tooOldError says that a library does not offer the C API that this package needs.
-type tooOldError struct{ version string }
-
-func (e *tooOldError) Error() string {
-	return fmt.Sprintf("onnxruntime %s is too old: 1.%d or newer is needed", e.version, APILevel)
-}
-
 // apiLevel is the newest C API level of an onnxruntime of this version: its minor version number.
 func apiLevel(version string) (int, error) {
 	_, minor, _ := strings.Cut(version, ".")

@@ -29,6 +29,13 @@ var ErrNoLibrary = errors.New("no onnxruntime library found")
 // ErrClosed is returned by the methods of a session, a binding or a value after Close.
 var ErrClosed = errors.New("it is closed")
 
+// tooOldError says that a library does not offer the C API that this package needs.
+type tooOldError struct{ version string }
+
+func (e *tooOldError) Error() string {
+	return fmt.Sprintf("onnxruntime %s is too old: 1.%d or newer is needed", e.version, APILevel)
+}
+
 // Library is an onnxruntime on this machine.
 type Library struct {
 	Path    string // the shared library

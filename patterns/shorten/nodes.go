@@ -184,11 +184,8 @@ func (r *reader) softmax(n *onnx.Node) ([]Dim, error) {
 		return nil, err
 	}
 	last := int64(len(dims)) - 1
-	axis := n.AttrInt("axis", -1)
-	if r.opset < 13 { // it takes all axes from this one on together
-		if axis = n.AttrInt("axis", 1); axis != last && axis != -1 {
-			return nil, errOther
-		}
+	if axis := n.AttrInt("axis", 1); r.opset < 13 && axis != last && axis != -1 { // all axes from this one on together
+		return nil, errOther
 	}
 	return dims, nil
 }
