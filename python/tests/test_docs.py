@@ -1,9 +1,10 @@
 """Runs the blocks of the documents for users of Python, as they stand there.
 
-    python python/tests/test_docs.py [WHEEL]
+    python python/tests/test_docs.py
 
-with the Python of an environment that has the wheel, onnx, onnxruntime and numpy. Where torch and transformers are
-missing, a bundled model stands in for what export.py writes.
+with the Python of an environment that has the wheel, onnx, onnxruntime and numpy. The quickstart is run in the
+environment that it makes itself, venv in the clone. Where torch and transformers are missing, a bundled model stands in
+for what export.py writes.
 """
 
 import importlib.util
@@ -35,10 +36,8 @@ class Documents(unittest.TestCase):
         self.temp = pathlib.Path(temp.name)
         shutil.copyfile(str(MODEL), str(self.temp / "model.onnx"))
         shutil.copyfile(str(MODEL.with_suffix(".npz")), str(self.temp / "model.npz"))
-        for wheel in (ROOT / "build" / "wheel").glob("*.whl"):
-            shutil.copy(str(wheel), str(self.temp))
-        # pip may install nothing but the wheel, and `python` is this one.
-        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_DEPS": "1",
+        # The documents' `python` is this one, and pip may install nothing.
+        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
                             "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
 
     def run_script(self, *command):
@@ -47,13 +46,28 @@ class Documents(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-2000:]}")
         return done.stdout
 
+    def install(self, text):
+        """Runs the first block as it stands there, in the clone, and puts what it made first in the PATH."""
+        environment = ROOT / "venv"
+        if not environment.exists():
+            self.addCleanup(shutil.rmtree, str(environment), ignore_errors=True)
+        fresh = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHONPATH")}
+        done = subprocess.run(["bash", "-euc", text], cwd=str(ROOT), env=fresh, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:])
+        return {**fresh, "PATH": str(environment / "bin") + os.pathsep + fresh["PATH"], "VIRTUAL_ENV": str(environment)}
+
     def test_quickstart(self):
         printed = []
+        ours = self.environment
         for language, text in blocks("docs/quickstart.md"):
-            if language == "python":
+            if "make wheel" in text:
+                installed = self.install(text)
+            elif language == "python":
                 name = re.match(r"# (\w+\.py)\n", text).group(1)
                 (self.temp / name).write_text(text, encoding="utf-8")
             elif "export.py" not in text or CAN_EXPORT:
+                self.environment = ours if "export.py" in text else installed
                 printed.append(self.run_script("bash", "-euc", text))
         self.assertIn("13 sites fused", "".join(printed))
         self.assertRegex(printed[-1][-2000:], r"(?m)^\[1, 2, 3(, \d+){8}\]$")
