@@ -198,13 +198,7 @@ func (p *Apply) Stayed() string {
 
 // Checked counts the blocks that were evaluated, each or an equal one.
 func (p *Apply) Checked() int {
-	n := 0
-	for _, s := range p.Report.Sites {
-		if s.Becomes() && s.Check != nil {
-			n++
-		}
-	}
-	return n
+	return p.Report.Count(func(s rewrite.SiteReport) bool { return s.Becomes() && s.Check != nil })
 }
 
 // Left counts the sites that were found and stayed.

@@ -236,15 +236,7 @@ type Times struct {
 func (r *Report) Fused() int { return r.count(Fused) }
 
 // Blocks counts the sites that became one op.
-func (r *Report) Blocks() int {
-	n := 0
-	for _, s := range r.Sites {
-		if s.Becomes() {
-			n++
-		}
-	}
-	return n
-}
+func (r *Report) Blocks() int { return r.Count(SiteReport.Becomes) }
 
 // Becomes reports whether the site became one op. A transposition that was moved (KeyTranspose) did not.
 func (s SiteReport) Becomes() bool { return s.Status == Fused && s.Op != "Transpose" }
@@ -259,9 +251,14 @@ func (r *Report) Open() int { return r.count(Open) }
 func (r *Report) Missed() int { return r.count(Missed) }
 
 func (r *Report) count(status string) int {
+	return r.Count(func(s SiteReport) bool { return s.Status == status })
+}
+
+// Count counts the sites that is returns true for.
+func (r *Report) Count(is func(SiteReport) bool) int {
 	n := 0
 	for _, s := range r.Sites {
-		if s.Status == status {
+		if is(s) {
 			n++
 		}
 	}
