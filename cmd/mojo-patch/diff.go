@@ -32,8 +32,9 @@ func newDiff(a *app) *cobra.Command {
 		Short: "Compare the outputs of two models, or of models with recorded ones",
 		Long: `diff runs two models on the same inputs (--inputs, or random ones) and compares the second model's
 outputs with the first model's. With --golden it runs each model on the recorded inputs and compares
-with the recorded outputs, --layers then compares the models after the first with it. It exits with 1 if an output is out of tolerance. It compares outputs by
-name: a missing one is a failure, one that only the compared model has is mentioned.
+with the recorded outputs; --layers then compares each further model with the first. It exits with 1
+if an output is out of tolerance. It compares outputs by name: a missing one is a failure, one that
+only the compared model has is mentioned.
 
 An element is within tolerance if |got - want| <= atol + rtol * |want|. By default float32 has 1e-4
 for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the

@@ -18,13 +18,13 @@ func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone 
 		a.say("%s has %s that round activations to 8 bits, so that a last digit may move a whole step: try "+
 			"--sensitivity", first.Path, counted(n, "node"))
 	}
-	if routes(first) && !f.ties {
+	if firstNode(first, routes) != nil && !f.ties {
 		with := ""
 		if alone {
 			with = "the original model before this one, and "
 		}
-		a.say("%s routes tokens to experts: with %s--layers --router-ties diff says whether tokens went to others in "+
-			"a tie, and passes if that is all", first.Path, with)
+		a.say("%s routes tokens to experts: with %s--layers --router-ties diff reports whether tokens went to others "+
+			"in a tie, and passes if that is all", first.Path, with)
 	}
 	if side := f.sides.sides[0]; side.optimize != "none" && !side.evaluator && f.golden == "" {
 		switch moved, err := f.movedByOptimizer(a, first, want); {
@@ -49,24 +49,25 @@ func (f *diffFlags) sayWhy(a *app, paths []string) {
 			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
 				"session.qdq_matmulnbits_accuracy_level=0", counted(n, "product"), path)
 		}
-		if n := randomNode(m); n != nil {
+		if n := firstNode(m, isRandom); n != nil {
 			a.say("node %q (%s) in %s is random: no two runs are alike unless it has a seed", n.Label(), n.OpType, path)
 		}
 		m.Close()
 	}
 }
 
-// randomNode returns the first node of a model whose result is random, nil if there is none.
-func randomNode(m *onnx.Model) *onnx.Node {
+// firstNode returns the first node of a model that is returns true for, nil if there is none.
+func firstNode(m *onnx.Model, is func(*onnx.Node) bool) *onnx.Node {
 	for _, g := range m.Graphs() {
-		for _, n := range g.Nodes {
-			if n.IsRandom() || n.Is("Dropout") && trains(n.Input(2)) {
-				return n
-			}
+		if i := slices.IndexFunc(g.Nodes, is); i >= 0 {
+			return g.Nodes[i]
 		}
 	}
 	return nil
 }
+
+// isRandom reports whether the results of a node are random.
+func isRandom(n *onnx.Node) bool { return n.IsRandom() || n.Is("Dropout") && trains(n.Input(2)) }
 
 // trains reports whether the input training_mode of a Dropout may be true.
 func trains(mode *onnx.Value) bool {
@@ -77,16 +78,9 @@ func trains(mode *onnx.Value) bool {
 	return err != nil || slices.Max(append(data[:len(data):len(data)], 0)) > 0
 }
 
-// routes reports whether a node of a model may choose experts.
-func routes(m *onnx.Model) bool {
-	for _, g := range m.Graphs() {
-		for _, n := range g.Nodes {
-			if n.Is("TopK") || n.Domain == fused.Domain && n.OpType == "TopKRouter" {
-				return true
-			}
-		}
-	}
-	return false
+// routes reports whether a node may choose experts.
+func routes(n *onnx.Node) bool {
+	return n.Is("TopK") || n.Domain == fused.Domain && n.OpType == "TopKRouter"
 }
 
 // movedByOptimizer reports whether the first model's outputs are out of tolerance when onnxruntime runs it as it is.

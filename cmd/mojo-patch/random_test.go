@@ -35,7 +35,7 @@ func TestRandomNode(t *testing.T) {
 	} {
 		b := onnxtest.New(20)
 		b.Output(c.build(b, b.Input("x", onnx.Float, 4)))
-		if got := randomNode(b.Model) != nil; got != c.random {
+		if got := firstNode(b.Model, isRandom) != nil; got != c.random {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
