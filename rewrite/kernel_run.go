@@ -42,11 +42,15 @@ type kernelFigures struct {
 
 // compare compares what the kernel gives with the definition.
 func (r *kernelRun) compare(names []string, got []*reference.Tensor) (kernelFigures, error) {
-	f := kernelFigures{tells: true}
+	f := kernelFigures{}
 	if len(got) != len(r.want) {
 		return f, fmt.Errorf("%d outputs instead of %d", len(got), len(r.want))
 	}
 	want, got := r.settled(got)
+	var err error
+	if f.tells, err = r.settleScores(want, got); err != nil {
+		return f, &evalError{err}
+	}
 	for i, w := range want {
 		if w == nil {
 			continue

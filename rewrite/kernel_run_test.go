@@ -256,6 +256,39 @@ func TestRouterRuns(t *testing.T) {
 	}
 }
 
+// TestSaturatedScores accepts either expert where sigmoids are equal or a unit from it, and no other expert.
+func TestSaturatedScores(t *testing.T) {
+	run := func(logits ...float64) *kernelRun {
+		return runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "sigmoid"),
+			onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
+			onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
+			onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)},
+			reference.NewFloats(onnx.Float, []int{len(logits) / 4, 4}, logits))
+	}
+	r := run(1, 2, 4, 3, 16.4, 47, 2, 36, 5, 16.4, 47, 18)
+	names := []string{"weights", "ids"}
+	for _, c := range []struct {
+		name  string
+		ids   []int64
+		right bool
+	}{
+		{"another of saturated scores", []int64{2, 3, 1, 3, 1, 2}, true},
+		{"the definition's", r.want[1].I, true},
+		{"another order of scores apart", []int64{3, 2, 1, 3, 1, 2}, false},
+		{"another expert", []int64{2, 1, 1, 3, 1, 2}, false},
+	} {
+		ids := clone(r.want[1])
+		ids.I = c.ids
+		if f, err := r.compare(names, []*reference.Tensor{r.want[0], ids}); (err == nil) != c.right || !f.tells {
+			t.Errorf("%s: %v, %v", c.name, f.tells, err)
+		}
+	}
+	r = run(20, 30, 40, 50)
+	if f, err := r.compare(names, r.want); err != nil || f.tells {
+		t.Errorf("a run of saturated scores alone tells of a kernel: %v, %v", f.tells, err)
+	}
+}
+
 // TestVagueRuns refuses a site of which no run tells anything.
 func TestVagueRuns(t *testing.T) {
 	r := &CheckReport{}

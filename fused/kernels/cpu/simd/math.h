@@ -143,6 +143,26 @@ struct Gelu {
   }
 };
 
+// Logistic is 1 / (1 + e^-x) by the quotient of polynomials, in the order of operations, by which onnxruntime's Sigmoid
+// is computed on x86 with FMA: it is the same there to the last bit. A router needs that: near 0 and 1, many scores are
+// equal or in another order than their logits, a few are a unit above 1, and experts are chosen by what is left. Its
+// error is up to 1e-7 absolute, so small scores have few digits.
+MOJO_INLINE F32 Logistic(F32 x) {
+  const F32 v = AtMost(AtLeast(x, Set(-18.0f)), Set(18.0f));
+  const F32 square = v * v;
+  F32 p = Fma(square, Set(4.37031012579801e-11f), Set(1.15627324459942e-07f));
+  p = Fma(p, square, Set(6.08574864600143e-05f));
+  p = Fma(p, square, Set(8.51377133304701e-03f));
+  p = Fma(p, square, Set(2.48287947061529e-01f));
+  p = p * v;
+  F32 q = Fma(square, Set(6.10247389755681e-13f), Set(5.76102136993427e-09f));
+  q = Fma(q, square, Set(6.29106785017040e-06f));
+  q = Fma(q, square, Set(1.70198817374094e-03f));
+  q = Fma(q, square, Set(1.16817656904453e-01f));
+  q = Fma(q, square, Set(9.93151921023180e-01f));
+  return AtLeast(p / q + Set(0.5f), Set(0.0f));
+}
+
 // Relu computes max(g, 0); a NaN stays.
 struct Relu {
   explicit Relu(float) {}

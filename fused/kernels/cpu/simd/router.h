@@ -40,7 +40,7 @@ MOJO_INLINE int32_t LeastLane(I32 v) { return ~GreatestLane(~v); }
 // Score makes scores of n logits, in place; n is a number of whole vectors.
 inline void Score(RouterScore score, float* v, size_t n) {
   if (score == kScoreSigmoid) {
-    for (size_t i = 0; i < n; i += kLanes) Store(v + i, Set(1.0f) / Exponential(-Load(v + i), 1));
+    for (size_t i = 0; i < n; i += kLanes) Store(v + i, Logistic(Load(v + i)));
     return;
   }
   if (score == kScoreSqrtSoftplus) {  // of a few hundred numbers for each token
