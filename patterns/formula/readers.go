@@ -82,6 +82,9 @@ func (r *Reader) cast(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	from, to := r.g.Facts.DataType(n.Inputs[0]), r.g.Facts.DataType(v)
 	e := r.Element(n.Inputs[0], at...)
 	switch {
+	case (to.IsHalf() || to.IsInteger() && to != onnx.Int64 && to != onnx.Int32 && to != onnx.Uint64 &&
+		to != onnx.Uint32) && e.counts():
+		return r.unknown(n, "%s does not hold all positions", to)
 	case to == onnx.Bool && from != onnx.Bool:
 		return r.apply(n, "Not", r.apply(n, "Equal", e, r.number(0)))
 	case to.IsInteger() && from.IsFloat():
@@ -90,6 +93,19 @@ func (r *Reader) cast(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 		return e
 	}
 	return r.unknown(n, "it casts to %s", to)
+}
+
+// counts reports whether a formula grows with positions or lengths, and is no condition of them.
+func (e *Expr) counts() bool {
+	switch e.op {
+	case opValue:
+		return e.value.Sum != nil
+	case opLookup, opElement, "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not":
+		return false
+	case "Where":
+		return e.args[1].counts() || e.args[2].counts()
+	}
+	return slices.ContainsFunc(e.args, (*Expr).counts)
 }
 
 func (r *Reader) shape(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {

@@ -127,11 +127,14 @@ func (l *lab) plan(logits *onnx.Value, want ...*onnx.Value) (*plan, error) {
 	return p, nil
 }
 
-// bounds returns the numbers that nodes of a way compare the logits with. What else is compared, with numbers that are
-// greater than scores, is no router: ok is false.
+// bounds returns the numbers that nodes of a way compare the logits with. ok is false if the nodes round scores, or
+// compare anything else with numbers greater than scores: that is not a router.
 func (l *lab) bounds(way *plan, logits *onnx.Value) (list []float64, ok bool) {
 	for _, n := range way.nodes {
 		d := l.g.DecidesBy(n, func(v *onnx.Value) bool { return l.cone[v] })
+		if d != nil && d.Open && rounds(l.g, n) {
+			return nil, false
+		}
 		if d == nil || !slices.ContainsFunc(d.Bounds, func(b float64) bool { return math.Abs(b) > 1 }) {
 			continue
 		}
@@ -141,6 +144,17 @@ func (l *lab) bounds(way *plan, logits *onnx.Value) (list []float64, ok bool) {
 		list = append(list, d.Bounds...)
 	}
 	return list, len(list) <= maxBounds
+}
+
+// rounds reports whether a node rounds numbers. A cast to Boolean values reads a mask of zeros and ones.
+func rounds(g *match.View, n *onnx.Node) bool {
+	switch n.OpType {
+	case "Round", "Floor", "Ceil", "Mod", "Sign":
+		return true
+	case "Cast":
+		return g.Facts.DataType(n.OutputValue(0)) != onnx.Bool
+	}
+	return false
 }
 
 // maxBounds bounds the numbers that logits are compared with.

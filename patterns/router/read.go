@@ -122,7 +122,7 @@ func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why
 	}
 	bounds, ok := p.bounds(way, logits)
 	if !ok {
-		return nil, &miss{unread, noRouter(p.r.TopK, "scores that are compared with numbers beyond them")}
+		return nil, &miss{unread, noRouter(p.r.TopK, "scores that are rounded, or compared with numbers beyond them")}
 	}
 	var samples []*sample
 	for _, m := range magnitudes {

@@ -223,12 +223,17 @@ func whole(c *call, of []term.Number) term.Number {
 	return c.table().Result(c.n.OpType, of...)
 }
 
+// short are the types that do not hold every size that occurs.
+var short = map[onnx.DataType]bool{onnx.Float16: true, onnx.BFloat16: true, onnx.Int4: true, onnx.Uint4: true,
+	onnx.Int8: true, onnx.Uint8: true, onnx.Int16: true, onnx.Uint16: true}
+
 // cast leaves numbers alone, where the type holds them.
 func cast(c *call, of []term.Number) term.Number {
 	t := c.out[0].dtype
 	switch {
 	case t == onnx.Bool && !c.table().Open(of[0]):
 		return min(of[0]*of[0], 1)
+	case short[t] && c.table().Open(of[0]): // greater sizes are rounded, or wrap around
 	case t != onnx.Bool && (t.IsFloat() || c.table().Whole(of[0])):
 		return of[0]
 	}

@@ -69,10 +69,6 @@ func (b *maker) ifLonger(x *onnx.Value, axis, limit int, yes, no func(b *maker) 
 
 // sizeAttacks are blocks with numbers that are others at other sizes.
 var sizeAttacks = []attack{
-	{name: "epsilon by length", at: long, write: func(b *maker) {
-		x := b.rows("x")
-		b.Output(b.norm(x, b.or(b.longer(x, 1, 2048, 0.5, 1e-6), b.number(1e-6))))
-	}},
 	{name: "epsilon by a batch of one", at: trial{sizes: map[string]int{"batch": 1}}, write: func(b *maker) {
 		x := b.rows("x")
 		one := b.Op("Where", b.Op("Equal", b.size(x, 0), 1), b.number(0.5), b.number(1e-6))
@@ -83,17 +79,6 @@ var sizeAttacks = []attack{
 		odd := b.cast(b.Op("Mod", b.size(x, 1), 2), b.typ)
 		even := b.Op("Add", b.Op("Mul", odd, b.number(1e-6)), b.Op("Mul", b.Op("Sub", b.number(1), odd), b.number(0.5)))
 		b.Output(b.norm(x, b.or(even, b.number(1e-6))))
-	}},
-	{name: "epsilon by a quotient", at: long, write: func(b *maker) {
-		x := b.rows("x")
-		over := b.cast(b.Op("Div", b.size(x, 1), 2048), b.typ)
-		b.Output(b.norm(x, b.or(b.Op("Add", b.number(1e-6), over), b.number(1e-6))))
-	}},
-	{name: "epsilon by a logarithm", at: long, write: func(b *maker) {
-		x := b.rows("x")
-		log := b.Op("Div", b.Op("Log", b.cast(b.size(x, 1), b.typ)), b.number(4.2))
-		b.Output(b.norm(x, b.or(b.Op("Mul", b.number(1e-2), b.Op("Max", b.number(1), b.Op("Mul", log, log))),
-			b.number(1e-2))))
 	}},
 	{name: "epsilon by a branch", at: long, write: func(b *maker) {
 		x := b.rows("x")
@@ -133,20 +118,10 @@ var sizeAttacks = []attack{
 		d := b.Op("Sub", x, b.Op("ReduceMean", x, []int64{-1}, onnx.IntAttr("keepdims", 1)))
 		b.Output(b.Op("Add", b.norm(d, b.or(b.longer(x, 1, 2048, 0.5, 1e-5), b.number(1e-5))), b.weight(width)))
 	}},
-	{name: "fitted norm's epsilon by length", at: long, write: func(b *maker) {
-		x := b.rows("x")
-		sum := b.Op("ReduceSumSquare", x, []int64{-1})
-		mean := b.Op("Add", b.Op("Div", sum, b.number(width)), b.or(b.longer(x, 1, 2048, 0.5, 1e-6), b.number(1e-6)))
-		b.Output(b.Op("Mul", b.Op("Mul", x, b.Op("Pow", mean, b.number(-0.5))), b.weight(width)))
-	}},
 	{name: "gated norm's epsilon by length", at: long, write: func(b *maker) {
 		x, g := b.rows("x"), b.rows("g")
 		n := b.norm(x, b.or(b.longer(x, 1, 2048, 0.5, 1e-6), b.number(1e-6)))
 		b.Output(b.Op("Mul", n, b.silu(g, b.number(1))))
-	}},
-	{name: "alpha by length", at: long, write: func(b *maker) {
-		g, u := b.rows("g"), b.rows("u")
-		b.Output(b.Op("Mul", b.silu(g, b.or(b.longer(g, 1, 2048, 1, 1.702), b.number(1.702))), u))
 	}},
 	{name: "limit by length", at: trial{sizes: long.sizes, fill: map[string]func(int) float64{"g": filled(9, 3, -2)}},
 		write: func(b *maker) {
@@ -155,10 +130,6 @@ var sizeAttacks = []attack{
 			g, u = b.Op("Min", g, limit), b.Op("Clip", u, b.Op("Neg", limit), limit)
 			b.Output(b.Op("Mul", b.silu(g, b.number(1.702)), b.Op("Add", u, b.number(1))))
 		}},
-	{name: "offset by length", at: long, write: func(b *maker) {
-		g, u := b.rows("g"), b.rows("u")
-		b.Output(b.Op("Mul", b.silu(g, b.number(1)), b.Op("Add", u, b.or(b.longer(g, 1, 2048, 2, 1), b.number(1)))))
-	}},
 	{name: "gelu's factor by batch", at: trial{sizes: map[string]int{"batch": 2100}}, write: func(b *maker) {
 		g, u := b.rows("g"), b.rows("u")
 		root := b.or(b.longer(g, 0, 2048, 0.5, 0.70710678), b.number(0.70710678))
@@ -173,15 +144,6 @@ var sizeAttacks = []attack{
 			a = b.ifLonger(g, 1, 2048, func(b *maker) *onnx.Value { return b.Op("Relu", g) }, silu)
 		}
 		b.Output(b.Op("Mul", a, u))
-	}},
-	{name: "rotation's scale by length", at: long, write: func(b *maker) {
-		x := b.input("x", "batch", 2, "seq", 8)
-		cos, sin := b.angles(b.size(x, 2), 4)
-		if b.twisted {
-			scale := b.longer(x, 2, 2048, 1.19, 1)
-			cos, sin = b.Op("Mul", cos, scale), b.Op("Mul", sin, scale)
-		}
-		b.Output(b.rotate(x, cos, sin, 8))
 	}},
 	{name: "rotated channels by length", at: long, write: func(b *maker) {
 		x := b.input("x", "batch", 2, "seq", 8)
@@ -227,19 +189,6 @@ var sizeAttacks = []attack{
 		w, ids := b.router(x, 8, []int64{2})
 		b.Output(b.experts(x, w, b.or(b.Op("Where", b.Op("Greater", b.size(x, 0), 2048),
 			b.Op("Sub", b.Ints(7), ids), ids), ids), b.swiglu))
-	}},
-	{name: "router's scale by the number of tokens", at: long, write: func(b *maker) {
-		x := b.input("x", "seq", width)
-		w, ids := b.router(x, 8, []int64{2})
-		w = b.Op("Mul", w, b.or(b.longer(x, 0, 2048, 1, 2.5), b.number(2.5)))
-		b.Output(b.experts(x, w, ids, b.swiglu))
-	}},
-	{name: "a temperature by the number of tokens", at: long, write: func(b *maker) {
-		x := b.input("x", "seq", width)
-		logits := b.Op("MatMul", x, b.weight(width, 8))
-		scores := b.Op("Softmax", b.Op("Mul", logits, b.or(b.longer(x, 0, 2048, 0.5, 2), b.number(2))), last())
-		top := b.Ops(2, "TopK", scores, []int64{2}, last())
-		b.Output(b.experts(x, top[0], top[1], b.swiglu))
 	}},
 	{name: "how many experts by the number of tokens", at: long, write: func(b *maker) {
 		x := b.input("x", "seq", width)
