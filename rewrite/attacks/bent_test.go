@@ -182,7 +182,7 @@ func (b *bent) mixture(gate, up func(*onnx.Value) *onnx.Value) {
 	}))
 }
 
-func (b *bent) heads(name string) *onnx.Value { return b.input(name, "batch", 2, "seq", 8) }
+func (b *maker) heads(name string) *onnx.Value { return b.input(name, "batch", 2, "seq", 8) }
 
 // bentBlocks are blocks with places, and inputs that pass 5,000 at those of tensors.
 var bentBlocks = []struct {

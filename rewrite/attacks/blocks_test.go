@@ -1,9 +1,12 @@
 package attacks_test
 
 import (
+	"os"
+	"runtime"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
 // rowsOfZeros are rows of a width, every second one of zeros.
@@ -17,6 +20,15 @@ func rowsOfZeros(name string) trial {
 func (b *maker) halved(x *onnx.Value) (lower, upper *onnx.Value) {
 	lower = b.Op("Slice", x, []int64{0}, []int64{4}, []int64{-1})
 	return lower, b.Op("Slice", x, []int64{4}, []int64{1 << 62}, []int64{-1})
+}
+
+// sigmoidRouter chooses experts by sigmoids, and divides by their sum and DeepSeek's epsilon.
+func (b *maker) sigmoidRouter(shift float64) {
+	x := b.input("x", "seq", width)
+	logits := b.Op("Add", b.Op("MatMul", x, b.weight(width, 8)), b.number(shift))
+	top := b.Ops(2, "TopK", b.Op("Sigmoid", logits), []int64{2}, last())
+	w := b.Op("Div", top[0], b.Op("Add", b.Op("ReduceSum", top[0], []int64{-1}), b.number(1e-20)))
+	b.Output(b.experts(x, w, top[1], b.swiglu))
 }
 
 // blocks are rare forms that are fused, and numbers at which the op has to be what the nodes are.
@@ -74,6 +86,21 @@ var blocks = []attack{
 
 func TestBlocks(t *testing.T) {
 	for _, a := range blocks {
+		a.same = true
+		t.Run(a.name, a.run)
+	}
+}
+
+// TestSigmoidRouters has routers whose choice depends on the last bit of scores.
+func TestSigmoidRouters(t *testing.T) {
+	if runtime.GOARCH != "amd64" || orttest.CUDA() || os.Getenv("MOJO_CPU_ISA") == "portable" {
+		t.Skip("the kernel computes what onnxruntime does on x86 processors with FMA")
+	}
+	for _, a := range []attack{
+		{name: "a router whose scores are all 0", write: func(b *maker) { b.sigmoidRouter(-60) }},
+		{name: "a router of few distinct scores", at: trial{sizes: map[string]int{"seq": 500}},
+			write: func(b *maker) { b.sigmoidRouter(16.5) }},
+	} {
 		a.same = true
 		t.Run(a.name, a.run)
 	}

@@ -31,6 +31,54 @@ var shapeAttacks = []attack{
 			x := b.input("x", "batch", 2, -1, 8)
 			b.Output(b.rotate(x, b.input("c", -1, 8), b.input("s", -1, 8), 8))
 		}, unlike: true},
+	{name: "tables of another length", at: shaped(map[string][]int{"x": {2, 2, 1, 8}}), write: func(b *maker) {
+		b.Output(b.rotate(b.heads("x"), b.input("c", "places", 8), b.input("s", "places", 8), 8))
+	}, unlike: true},
+	{name: "a normed rotation by tables of another length", at: shaped(map[string][]int{"x": {2, 2, 1, 8}}),
+		write: func(b *maker) {
+			x := b.heads("x")
+			mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}, onnx.IntAttr("keepdims", 1))
+			x = b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.number(1e-6)))), b.weight(8))
+			b.Output(b.rotate(x, b.input("c", "places", 8), b.input("s", "places", 8), 8))
+		}},
+	{name: "up of one batch", at: shaped(map[string][]int{"u": {1, 3, width}}), write: func(b *maker) {
+		b.Output(b.Op("Mul", b.silu(b.rows("g"), b.number(1)), b.rows("u")))
+	}, fails: true},
+	{name: "a gate of one position", at: shaped(map[string][]int{"g": {2, 1, width}}), write: func(b *maker) {
+		b.Output(b.Op("Mul", b.silu(b.rows("g"), b.number(1)), b.rows("u")))
+	}, fails: true},
+	{name: "a residual of one batch", at: shaped(map[string][]int{"x2": {1, 3, width}}), write: func(b *maker) {
+		s := b.Op("Add", b.rows("x"), b.rows("x2"))
+		b.Output(s)
+		b.Output(b.norm(s, b.number(1e-6)))
+	}, fails: true},
+	{name: "a norm's gate of one position", at: shaped(map[string][]int{"g": {2, 1, width}}), write: func(b *maker) {
+		b.Output(b.Op("Mul", b.norm(b.rows("x"), b.number(1e-6)), b.silu(b.rows("g"), b.number(1))))
+	}, fails: true},
+	{name: "keys of one batch", at: shaped(map[string][]int{"k": {1, 2, 3, 8}}), write: attends("seq", nil),
+		fails: true},
+	{name: "padding of one key", at: shaped(map[string][]int{"m": {2, 1}}), write: attends("seq", padded), fails: true},
+	// Exporters name the length of a mask otherwise than that of past and new keys, which it is.
+	{name: "padding of one key of another name", at: shaped(map[string][]int{"m": {2, 1}}),
+		write: attends("keys", padded), fails: true},
+}
+
+func padded(b *maker, scores *onnx.Value, keys string) *onnx.Value {
+	m := b.cast(b.Input("m", onnx.Int64, "batch", keys), onnx.Bool)
+	return b.Op("Where", b.Op("Unsqueeze", m, []int64{1, 2}), scores, b.number(-3e38))
+}
+
+// attends writes attention whose mask has keys of such a name.
+func attends(keys string, mask func(b *maker, scores *onnx.Value, keys string) *onnx.Value) func(*maker) {
+	return func(b *maker) {
+		q, k, v := b.heads("q"), b.heads("k"), b.heads("v")
+		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		s = b.Op("Mul", s, b.number(0.35))
+		if mask != nil {
+			s = mask(b, s, keys)
+		}
+		b.Output(b.Op("MatMul", b.Op("Softmax", s, last()), v))
+	}
 }
 
 func TestShapes(t *testing.T) {
