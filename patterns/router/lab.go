@@ -143,8 +143,41 @@ func (l *lab) bounds(way *plan, logits *onnx.Value) (list []float64, ok bool) {
 		}
 		list = append(list, d.Bounds...)
 	}
-	return list, len(list) <= maxBounds
+	if len(list) > maxBounds {
+		return nil, false
+	}
+	return append(list, l.constants(way)...), true
 }
+
+// constants returns the numbers greater than scores that nodes of a way add, multiply with or cut at: beyond them, or
+// powers of their quotients, logits may become something else.
+func (l *lab) constants(way *plan) (list []float64) {
+	for _, n := range way.nodes {
+		if !combining[n.OpType] || !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return l.cone[v] }) {
+			continue
+		}
+		for _, v := range n.Inputs {
+			if v == nil || l.cone[v] {
+				continue
+			}
+			t, ok := l.g.Facts.Constant(v)
+			if !ok || len(t.F) != 1 || len(list) == maxBounds {
+				continue
+			}
+			if x := math.Abs(t.F[0]); x > 1 && x < greatestAsked && !slices.Contains(list, x) {
+				list = append(list, x)
+			}
+		}
+	}
+	return list
+}
+
+// combining are the ops that combine logits with numbers.
+var combining = map[string]bool{"Add": true, "Clip": true, "Div": true, "Max": true, "Min": true, "Mul": true,
+	"Pow": true, "Sub": true}
+
+// greatestAsked bounds the numbers that logits are asked about. Greater ones mask scores.
+const greatestAsked = 1e8
 
 // rounds reports whether a node rounds numbers. A cast to Boolean values reads a mask of zeros and ones.
 func rounds(g *match.View, n *onnx.Node) bool {
