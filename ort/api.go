@@ -25,7 +25,7 @@ var errCannotLoad error
 // api is a loaded onnxruntime.
 type api struct {
 	c       *C.OrtApi
-	version string // "1.31.1"
+	version string // "1.32.0"
 	level   int    // the newest API level it offers
 	path    string // the file it was loaded from
 }

@@ -17,7 +17,7 @@ const LibraryVariable = "ONNXRUNTIME_LIB"
 
 // BundledVersion is the onnxruntime that tools/fetch-onnxruntime.sh fetches into the cache folder if it can; it has
 // an older one as its second source.
-const BundledVersion = "1.31.1"
+const BundledVersion = "1.32.0"
 
 // APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest onnxruntime
 // it runs with (1.29). It is the level onnxruntime_go v1.36.0 asks for.
@@ -39,7 +39,7 @@ func (e *tooOldError) Error() string {
 // Library is an onnxruntime on this machine.
 type Library struct {
 	Path    string // the shared library
-	Version string // as the library says, for example "1.31.1"
+	Version string // as the library says, for example "1.32.0"
 	API     int    // newest level of the C API it offers
 	Source  string // where it was found, for example "cache folder"
 }

@@ -208,3 +208,24 @@ func TestOneLibraryPerProcess(t *testing.T) {
 		t.Error("a library that does not exist was accepted")
 	}
 }
+
+// TestPins holds the places that name the onnxruntime that is tested against BundledVersion.
+func TestPins(t *testing.T) {
+	for file, line := range map[string]string{
+		"tools/fetch-onnxruntime.sh":       "pip_version=",
+		"tools/requirements/test.txt":      "onnxruntime==",
+		"tools/requirements/export.txt":    "onnxruntime==",
+		"tools/requirements/exporters.txt": "onnxruntime==",
+		"docs/install.md":                  "pip install onnxruntime==",
+		"THIRD_PARTY.md":                   "| onnxruntime (its shared library) | ",
+	} {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, version, found := strings.Cut("\n"+string(text), "\n"+line)
+		if !found || !strings.HasPrefix(version, ort.BundledVersion) {
+			t.Errorf("%s: %q is followed by %.8q, not by %s", file, line, version, ort.BundledVersion)
+		}
+	}
+}

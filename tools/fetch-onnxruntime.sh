@@ -12,7 +12,7 @@
 # exit codes: 0 the library is there, 2 usage, 4 it cannot be fetched here
 set -eu
 
-pip_version=1.31.1
+pip_version=1.32.0
 npm_version=1.30.0
 npm_package=6e3390d6b783e7be946fad629292799da28d0b42f84856e50d2c1b0383291e75
 
@@ -35,18 +35,18 @@ caches=.cache
 case "$(uname -s)-$(uname -m)" in
   Linux-x86_64|Linux-amd64)
     tag=manylinux_2_28_x86_64 folder=linux/x64 file=libonnxruntime.so.1
-    wheel=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536
-    pip_library=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
+    wheel=99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8
+    pip_library=6c1585d1bbf45b0712ea4a21b705c5fcb4ba04ff2e30f1fbf81a49faf658638f
     npm_library=ffb75a925ba05e47b235bb66e3e3911714a80b328a9c9425539feb204aa32a23 ;;
   Linux-aarch64|Linux-arm64)
     tag=manylinux_2_28_aarch64 folder=linux/arm64 file=libonnxruntime.so.1
-    wheel=0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc
-    pip_library=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467
+    wheel=e36c187006e7a7c8b8d6d57f1a209dd63f52430dca6c282b177718ad6b841054
+    pip_library=49852228a93995158b2a813d4df487d47a1b76b0eaa894507ef49e91b6d7954a
     npm_library=1f549d46250b005580b597f4164984aaf75b3bcb9f3aeb07c7f8a8fe60b23c76 ;;
   Darwin-arm64)
     tag=macosx_14_0_arm64 folder=darwin/arm64 file=libonnxruntime.$npm_version.dylib caches=Library/Caches
-    wheel=96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c
-    pip_library=d586cbe89effc085a09d3341b3cfbd5c322517f9d397aeb20814af21433f2b36
+    wheel=d52510bbbcc880c13b826f7d75cdf33ac5cf0bb864d960000fc29ce73f0cb83e
+    pip_library=fa585fabbea65b823b9a8f7e27d46aee3989d1be7e36b528203d3a1fd613aae7
     npm_library=685d2be5dba1309c89d3a5324b7fd06a5c42f1a61bfea32d14c4cc28d072121d ;;
   *) fail "no library is known for $(uname -s) on $(uname -m); install onnxruntime $pip_version yourself and set" \
     "ONNXRUNTIME_LIB to its library" ;;

@@ -49,10 +49,10 @@ func TestNoLibraryOfTheWorkingDirectory(t *testing.T) {
 	for _, folder := range []string{"", "build", "lib", "bin", "site-packages/mojo_patch", "mojo_patch",
 		"lib/python3.11/site-packages/mojo_patch", "lib/python3.11/site-packages/mojo_patch_cuda",
 		"lib/python3.11/site-packages/onnxruntime/capi", "lib/python3.11/site-packages/onnxruntime_qnn",
-		".local/lib/python3.11/site-packages/onnxruntime/capi", ".cache/mojo-patch/onnxruntime-" + "1.31.1",
-		"mojo-patch/onnxruntime-1.31.1"} {
+		".local/lib/python3.11/site-packages/onnxruntime/capi", ".cache/mojo-patch/onnxruntime-" + "1.32.0",
+		"mojo-patch/onnxruntime-1.32.0"} {
 		for _, name := range []string{"libmojo_ops.so", "libmojo_ops_cuda.so", "libmojo_ops_cann.so",
-			"libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.so.1.31.1", "libonnxruntime_providers_qnn.so",
+			"libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.so.1.32.0", "libonnxruntime_providers_qnn.so",
 			"libonnxruntime_providers_shared.so", "libascendcl.so"} {
 			write(filepath.Join(folder, name), string(bytes))
 		}
