@@ -3,6 +3,7 @@ package fused
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -159,7 +160,10 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 	}
 	if slices.Contains(sd, -1) || slices.Contains(xd[int64(len(xd))+axis:], -1) {
 		return fmt.Errorf("mojo.%s takes a scale as wide as the rows of X, and the model leaves a width open: "+
-			"X is %v, scale is %v", op, xd, sd)
+			"X is %s, scale is %s. Export with a fixed hidden size", op, open(xd), open(sd))
 	}
 	return nil
 }
+
+// open writes dimensions, with ? for those that are not known.
+func open(dims []int64) string { return strings.ReplaceAll(fmt.Sprint(dims), "-1", "?") }

@@ -26,8 +26,8 @@ func WithRowLengths() Option { return func(c *config) { c.pastLength, c.rowLengt
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
 		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(s.op.valid) == nil {
-			return fmt.Errorf("node %q sees padding behind a sequence: there is no mask for each sequence",
-				nodeName(s.node))
+			return fmt.Errorf("node %q has no mask for each sequence, and would see the padding behind shorter ones: "+
+				"give --past-length without rows", nodeName(s.node))
 		}
 		if v := s.node.Input(fused.AttentionBias); s.op.name == attends && v != nil {
 			return fmt.Errorf("node %q adds %q to the scores, which is not known to be right for sequences of "+

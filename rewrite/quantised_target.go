@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,7 +49,7 @@ func (r *ProductsReport) Text() string {
 	for _, n := range r.Notes {
 		text += "\n  " + n
 	}
-	return strings.TrimPrefix(text, "\n  ")
+	return cmp.Or(strings.TrimPrefix(text, "\n  "), "none has quantised weights: mojo-patch quantize rounds them")
 }
 
 // lowerProducts puts what the target takes in the place of mojo.Linear and mojo.Embedding: those that the model had,

@@ -201,6 +201,14 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 		gate := b.x()
 		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Input("up", onnx.Float, 1, 1, 8))
 	},
+	"norm-open-width": func(b *blocks) *onnx.Value {
+		x := b.Input("x", onnx.Float, "batch", "sequence", "hidden")
+		return b.Op("Mul", b.Input("scale", onnx.Float, "hidden"), b.Op("Mul", x, b.root(x, 1e-6)))
+	},
+	"positions-subtracted": func(b *blocks) *onnx.Value {
+		positions := b.Op("Range", 0, b.Op("Squeeze", b.Op("Shape", b.x(), onnx.IntAttr("start", 1), onnx.IntAttr("end", 2))), 1)
+		return b.Op("Sub", b.Op("Gather", positions, []int64{0, 1}), 1)
+	},
 	"silu-alone": func(b *blocks) *onnx.Value {
 		x := b.x()
 		return b.Op("MatMul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.weight("w", 8, 8))

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -140,8 +141,9 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 			}
 		}
 	}
+	facts := infer.Analyze(m)
 	for _, f := range plan.Found {
-		for _, x := range unfused(f, anchors) {
+		for _, x := range unfused(f, anchors, facts) {
 			if x.Graph = places[f.Graph]; keep(x.Node.Name) {
 				w.Reasons = append(w.Reasons, x)
 			}
@@ -150,8 +152,9 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 	return w
 }
 
-// unfused explains the anchor nodes of one graph that no match took.
-func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
+// unfused explains the anchor nodes of one graph that no match took. A node that computes integers, such as a
+// difference of positions, is in no block that a pattern describes.
+func unfused(f *rewrite.Found, anchors map[string][]string, facts *infer.Facts) []explanation {
 	taken := map[*onnx.Node]bool{}
 	for _, m := range f.Matches {
 		for _, n := range m.Nodes {
@@ -186,6 +189,9 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			}
 			x.Code = missed[n].Reason.Code
 		} else {
+			if len(n.Outputs) > 0 && facts.DataType(n.Outputs[0]).IsInteger() {
+				continue
+			}
 			r := patterns.Around(n)
 			x.Status, x.Around, x.Patterns, x.Code = whyUnlike, r.Error(), names, r.Code
 		}

@@ -144,8 +144,8 @@ func (b *block) withoutMask(n lengths, env values) values {
 	return env
 }
 
-// otherMask begins what is said of a mask that no hypothesis fits.
-const otherMask = "the mask is none of those that follow from positions"
+// otherMask begins the reason for a mask that no hypothesis fits.
+const otherMask = "the mask does not follow from positions"
 
 // leastMasked is what masks add at most to the score of a key that a query does not see.
 const leastMasked = -1e4
@@ -201,7 +201,7 @@ func (b *block) readBias() *reason.Reason {
 		case b.g.Facts.DataType(v) == onnx.Bool && len(choices) == 0:
 			choices = append(choices, v)
 		default:
-			return b.otherMask("%q is no mask that is added", v.Name)
+			return b.otherMask("%q is not added to the scores", v.Name)
 		}
 	}
 	b.biases = added
@@ -322,7 +322,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 			return b.unknown("the shape of the mask")
 		}
 		if !b.isOnScores(t.Shape, n) {
-			return b.otherMask("added where heads are one dimension with queries")
+			return b.otherMask("it is added where heads are one dimension with queries")
 		}
 		tensors[i], env[v] = t, t
 	}
@@ -359,7 +359,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 				first = i
 			}
 			if got, want := math.Log(p[i])-math.Log(p[first]), score(i)-score(first); !(math.Abs(got-want) < 1e-5) {
-				return b.otherMask("changed before it is added")
+				return b.otherMask("it is changed before it is added")
 			}
 		}
 		for j := range keys {

@@ -214,6 +214,9 @@ func (b *block) findHiding(n lengths) {
 	b.site.KeyHides = false
 }
 
+// notSoftmax is the reason for scores that are multiplied by more than one number, or otherwise changed.
+const notSoftmax = "the weights are not a softmax of the scores, times one number, plus a mask"
+
 // readScale finds the scale and the cap, with masks that let the last query see the last two keys.
 func (b *block) readScale(n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
@@ -268,7 +271,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	s := b.site
 	s.Softcap = 0
 	if !ok || near == 0 || math.IsInf(near, 0) {
-		return b.other(b.anchor, "the weights are no softmax of the scores")
+		return b.other(b.anchor, notSoftmax)
 	}
 	s.Scale = near / unit
 	capped := func(x float64) float64 { // of one head as of all: a cap comes after their scales
@@ -284,7 +287,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	for _, x := range []float64{-3 * unit, 20 * unit} {
 		want := capped(x)
 		if got, ok := ratio(x); !ok || math.Abs(got-want) > 1e-5*math.Abs(want) {
-			return b.other(b.anchor, "the weights are no softmax of the scores times a number")
+			return b.other(b.anchor, notSoftmax)
 		}
 	}
 	far := b.farScore()

@@ -286,6 +286,9 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 	return misses
 }
 
+// lacking says what a block is that lacks a part, before the part is named.
+var lacking = map[reason.Code]string{reason.NotGated: "the activation is not multiplied by a second projection: "}
+
 // miss puts the near miss into words for one anchor.
 func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
 	words := func(f *failure) *Miss {
@@ -295,7 +298,8 @@ func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
 			w.Matched, w.Size = 0, 0
 		}
 		at := cmp.Or(f.node(), anchor)
-		w.Reason = reason.New(f.kind(at), at, "expected %s, found %s", w.Expected, w.Found)
+		code := f.kind(at)
+		w.Reason = reason.New(code, at, "%sexpected %s, found %s", lacking[code], w.Expected, w.Found)
 		return w
 	}
 	first := words(m.reasons[0])

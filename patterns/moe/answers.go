@@ -110,7 +110,7 @@ func (p *expertProbe) listen(chosen []int) error {
 			e := chosen[t*k+j]
 			if a > len(p.calls) {
 				return probe.NoExperts(
-					"expert %d gives what no product with weights makes, such as the token itself", e)
+					"expert %d returns a value that no product with weights computes, such as the token itself", e)
 			}
 			if p.answers[e] != unasked && p.answers[e] != a {
 				return fmt.Errorf("expert %d: %w", e, errInconsistent)

@@ -141,7 +141,7 @@ var hints = map[Code]string{
 	ExpertsQuantized: "apply --quantized mojo makes mojo.QMoE of such experts where their rows are whole blocks of " +
 		"32; others stay, or the model is patched first and quantised afterwards (mojo-patch quantize)",
 	Routed:   "a mixture's experts work on rows that are picked by data; only dense layers are fused",
-	NotGated: "the activation is not multiplied by a second projection: it is plain SiLU or GELU and no gated unit",
+	NotGated: "the activation is not multiplied by a second projection: it is a plain SiLU or GELU, not a gated unit",
 	GateDiffers: "the activation is taken of another value than the one that it is multiplied by: a scaled or " +
 		"clamped variant of the gate, or no gated unit",
 	UpShape:       "gate and up must have one shape: one that is broadcast is no second projection",
@@ -156,10 +156,11 @@ var hints = map[Code]string{
 		"by the cosines), or the tables have more axes than the input",
 	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export with " +
 		"a fixed hidden size",
-	MeanTaken:      "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
-	RouterScores:   "the scores of a router, not a gate",
-	AttentionRead:  "export without output_attentions: the op gives no scores and no weights",
-	AttentionOther: "scores are cut, shifted or weighed in a way of their own: this attention stays as nodes",
+	MeanTaken:     "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
+	RouterScores:  "the scores of a router, not a gate",
+	AttentionRead: "export without output_attentions: the op gives no scores and no weights",
+	AttentionOther: "the op computes softmax(scale * queries * keys + mask) * values, with a mask that follows from positions " +
+		"or a tensor that is added: a block that computes something else stays as it is",
 	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches " +
 		"all, or with an implementation that has no loop over them (experts_implementation=\"batched_mm\" in " +
 		"transformers)",

@@ -146,6 +146,16 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 	return list
 }
 
+// alreadyQuantized reports whether only ops with quantized weights read v.
+func alreadyQuantized(v *onnx.Value) bool {
+	uses := v.Uses()
+	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u onnx.Use) bool {
+		n := u.Node
+		return !n.Is("DequantizeLinear") && !(n.Domain == fused.Domain && (n.OpType == "Linear" || n.OpType == "Embedding")) &&
+			!(n.Domain == "com.microsoft" && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized"))
+	})
+}
+
 // weight describes a weight; its error is why it stays.
 func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	list, t := readers(v, false), v.Const
@@ -169,6 +179,8 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	fits := func(r *regexp.Regexp) bool { return r != nil && slices.ContainsFunc(names, r.MatchString) }
 	named := fits(f.options.Only)
 	switch {
+	case alreadyQuantized(v):
+		return nil, fmt.Errorf("it belongs to weights that are quantized already")
 	case fits(f.options.Skip):
 		return nil, fmt.Errorf("--skip names it")
 	case f.options.Only != nil && !named:
