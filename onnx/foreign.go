@@ -3,6 +3,10 @@ package onnx
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 )
 
 // foreign names the format of a file that is not an ONNX model and says what to do with it. It returns "" for a format
@@ -38,6 +42,24 @@ func foreign(b []byte) string {
 		return "an XML file, as OpenVINO writes models: use the ONNX model that it was made from"
 	}
 	return ""
+}
+
+// modelsIn names the models of a folder, to continue the error that it is one. It returns "" for anything else.
+func modelsIn(path string) string {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return ""
+	}
+	models, _ := fs.Glob(os.DirFS(path), "*.onnx")
+	below, _ := fs.Glob(os.DirFS(path), "*/*.onnx") // as on Hugging Face
+	models = append(models, below...)
+	const named = 4
+	switch n := len(models); {
+	case n == 0:
+		return " without an .onnx file"
+	case n > named:
+		models = append(models[:named:named], fmt.Sprintf("%d more", n-named))
+	}
+	return ": give the file itself, of " + strings.Join(models, ", ")
 }
 
 // isSafetensors reports whether b begins like a safetensors file: with the length of a JSON header and the header.

@@ -44,7 +44,7 @@ func Read(path string, options ...ReadOption) (*Model, error) {
 	}
 	b, release, err := mmap.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read model: %w", err)
+		return nil, fmt.Errorf("cannot read model: %w%s", err, modelsIn(path))
 	}
 	files := &externalFiles{dir: filepath.Dir(path), options: o}
 	m, err := readBytes(b, files)

@@ -313,6 +313,10 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 			}
 		}
 		a.say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
+		// bench gives all models the inputs of the first, which a new cache does not fit.
+		if !a.json && r.Target == "" && r.Cache == nil && r.Latent == nil && r.Blocks() > 0 {
+			a.say("compare their times with: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
+		}
 	}
 	return nil
 }

@@ -206,7 +206,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 		return b.Op("Mul", b.Input("scale", onnx.Float, "hidden"), b.Op("Mul", x, b.root(x, 1e-6)))
 	},
 	"positions-subtracted": func(b *blocks) *onnx.Value {
-		positions := b.Op("Range", 0, b.Op("Squeeze", b.Op("Shape", b.x(), onnx.IntAttr("start", 1), onnx.IntAttr("end", 2))), 1)
+		length := b.Op("Squeeze", b.Op("Shape", b.x(), onnx.IntAttr("start", 1), onnx.IntAttr("end", 2)))
+		positions := b.Op("Range", 0, length, 1)
 		return b.Op("Sub", b.Op("Gather", positions, []int64{0, 1}), 1)
 	},
 	"silu-alone": func(b *blocks) *onnx.Value {

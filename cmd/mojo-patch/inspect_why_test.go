@@ -125,9 +125,10 @@ func TestWhy(t *testing.T) {
 // by.
 var sound = map[string]bool{"norm-as-it-should-be": true, "norm-centered": true, "norm-no-cast-back": true,
 	"norm-missing-cast":   true,
-	"norm-read-elsewhere": true, "positions-subtracted": true, "norm-sum": true, "norm-no-scale": true, "reglu": true, "rotary-as-it-should-be": true,
-	"rotary-no-minus":    true,
-	"swiglu-gate-scaled": true}
+	"norm-read-elsewhere": true, "positions-subtracted": true, "norm-sum": true, "norm-no-scale": true, "reglu": true,
+	"rotary-as-it-should-be": true,
+	"rotary-no-minus":        true,
+	"swiglu-gate-scaled":     true}
 
 func TestNothingToExplain(t *testing.T) {
 	for name := range sound {

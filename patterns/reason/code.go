@@ -159,8 +159,8 @@ var hints = map[Code]string{
 	MeanTaken:     "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
 	RouterScores:  "the scores of a router, not a gate",
 	AttentionRead: "export without output_attentions: the op gives no scores and no weights",
-	AttentionOther: "the op computes softmax(scale * queries * keys + mask) * values, with a mask that follows from positions " +
-		"or a tensor that is added: a block that computes something else stays as it is",
+	AttentionOther: "the op computes softmax(scale * queries * keys + mask) * values, with a mask that follows from " +
+		"positions or a tensor that is added: a block that computes something else stays as it is",
 	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches " +
 		"all, or with an implementation that has no loop over them (experts_implementation=\"batched_mm\" in " +
 		"transformers)",

@@ -151,8 +151,9 @@ func alreadyQuantized(v *onnx.Value) bool {
 	uses := v.Uses()
 	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u onnx.Use) bool {
 		n := u.Node
-		return !n.Is("DequantizeLinear") && !(n.Domain == fused.Domain && (n.OpType == "Linear" || n.OpType == "Embedding")) &&
-			!(n.Domain == "com.microsoft" && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized"))
+		ours := n.Domain == fused.Domain && (n.OpType == "Linear" || n.OpType == "Embedding")
+		microsofts := n.Domain == "com.microsoft" && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized")
+		return !ours && !microsofts && !n.Is("DequantizeLinear")
 	})
 }
 

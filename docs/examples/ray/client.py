@@ -42,7 +42,10 @@ def generate(url, request, tries=10, timeout=120):
 
 
 if __name__ == "__main__":
-    *url, body = sys.argv[1:]
+    *url, body = sys.argv[1:] or ["--help"]
+    if body.startswith("-") or len(url) > 1:
+        print(__doc__)
+        sys.exit(0)
     for event in generate(*url or ["http://127.0.0.1:8000"], json.loads(body)):
         print(event.get("text", event["token"]), end="" if "text" in event else " ", flush=True)
     print()

@@ -1,8 +1,11 @@
 """Sends serve.py's ingress requests that are too large, malformed, slow or ask for too much. Needs no Ray."""
 
 import asyncio
+import gzip
 import json
+import pathlib
 import sys
+import tempfile
 import types
 import unittest
 
@@ -26,6 +29,7 @@ stand_in("starlette")
 stand_in("starlette.requests", Request=object)
 stand_in("starlette.responses", JSONResponse=Answer, StreamingResponse=Answer)
 stand_in("decoder", Decoder=object)
+stand_in("tokenizers", Tokenizer=types.SimpleNamespace(from_str=json.loads))
 del sys.modules["serve"]
 import serve as example  # noqa: E402
 
@@ -78,6 +82,20 @@ class LimitsTest(unittest.TestCase):
                      b'{"ids": [1], "max_tokens": 100}', b'{"ids": [1], "max_tokens": 2, "tokens": [1, 2, 3]}'):
             with self.subTest(text[:40]):
                 self.assertEqual(self.ask(text)[0], 400)
+
+
+class FolderTest(unittest.TestCase):
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            self.assertRaisesRegex(FileNotFoundError, "has neither", example.read_tokenizer, name)
+            (folder / "tokenizer.json.gz").write_bytes(gzip.compress(b'"packed"'))
+            self.assertEqual(example.read_tokenizer(name), ("packed", []))
+            (folder / "genai_config.json").write_text('{"model": {"eos_token_id": [1, 2]}}')
+            self.assertEqual(example.read_tokenizer(name), ("packed", [1, 2]))
+            (folder / "generation_config.json").write_text('{"eos_token_id": 3}')
+            (folder / "tokenizer.json").write_text('"plain"')
+            self.assertEqual(example.read_tokenizer(name), ("plain", [3]))
 
 
 if __name__ == "__main__":

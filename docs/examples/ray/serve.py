@@ -6,6 +6,7 @@ for each token, {"token": 5, "text": "…"}, and [DONE] at the end. A client who
 """
 
 import asyncio
+import gzip
 import json
 import logging
 import pathlib
@@ -111,6 +112,23 @@ class Model:
             raise RuntimeError("decoding has ended") from self.loop.exception()
 
 
+def read_tokenizer(folder):
+    """Reads the tokenizer of a folder, and the ids that end a text, of which a folder may have none."""
+    from tokenizers import Tokenizer
+
+    folder = pathlib.Path(folder)
+    plain, packed = folder / "tokenizer.json", folder / "tokenizer.json.gz"
+    if not plain.exists() and not packed.exists():
+        raise FileNotFoundError(f"{folder} has neither {plain.name} nor {packed.name}")
+    content = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
+    stop = []
+    for name in ("genai_config.json", "generation_config.json"):  # the latter counts
+        if (folder / name).exists():
+            config = json.loads((folder / name).read_text(encoding="utf-8"))
+            stop = config.get("model", config).get("eos_token_id", stop)
+    return Tokenizer.from_str(content.decode()), stop if isinstance(stop, list) else [stop]
+
+
 @serve.deployment
 class Ingress:
     """Answers over HTTP, and takes a request to another replica where one is lost, from the token it has reached."""
@@ -120,12 +138,7 @@ class Ingress:
         self.room, self.tries = room, tries
         self.tokenizer, self.stop = None, []
         if folder:
-            from tokenizers import Tokenizer
-
-            folder = pathlib.Path(folder)
-            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            stop = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
-            self.stop = stop if isinstance(stop, list) else [stop]
+            self.tokenizer, self.stop = read_tokenizer(folder)
 
     async def __call__(self, http: Request):
         try:
@@ -194,6 +207,10 @@ class Ingress:
 
 
 def build(args):
-    """The application; args are those of serve.yaml."""
+    """The application; args are those of serve.yaml. What is wrong with them is said before anything is started."""
+    if not pathlib.Path(args["model"]).is_file():
+        raise FileNotFoundError(f"there is no model {args['model']}")
+    if args.get("tokenizer"):
+        read_tokenizer(args["tokenizer"])
     model = Model.bind(Decoder, args["model"], args["rows"], args["room"], args["threads"])
     return Ingress.bind(model, args["room"], args.get("tokenizer"))
