@@ -3,6 +3,7 @@ package onnx
 import (
 	"iter"
 	"math"
+	"slices"
 )
 
 // Reach yields values or nodes, each once and the nearest first: those given, and those that next lists for each that
@@ -15,21 +16,46 @@ func Reach[T comparable](next func(T) []T, from ...T) iter.Seq[T] {
 func Near[T comparable](steps int, next func(T) []T, from ...T) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		var none T
-		seen := map[T]bool{none: true}
+		seen := seenSet[T]{few: append(make([]T, 0, 16), none)}
 		for level := from; len(level) > 0 && steps >= 0; steps-- {
 			var behind []T
 			for _, x := range level {
-				if seen[x] {
-					continue
+				if seen.add(x) {
+					if !yield(x) {
+						return
+					}
+					behind = append(behind, next(x)...)
 				}
-				if seen[x] = true; !yield(x) {
-					return
-				}
-				behind = append(behind, next(x)...)
 			}
 			level = behind
 		}
 	}
+}
+
+// seenSet is a set. While it is small, a list is faster than a map: most searches end near their start.
+type seenSet[T comparable] struct {
+	few  []T
+	many map[T]bool // nil while the set is small
+}
+
+const maxFew = 64
+
+// add adds x and reports whether it was missing.
+func (s *seenSet[T]) add(x T) bool {
+	switch {
+	case s.many != nil:
+		if s.many[x] {
+			return false
+		}
+		s.many[x] = true
+	case slices.Contains(s.few, x):
+		return false
+	default:
+		if s.few = append(s.few, x); len(s.few) > maxFew {
+			s.many = SetOf(slices.Values(s.few))
+		}
+	}
+	return true
 }
 
 // Upstream yields the values given and what they are computed from, but for those that stop says yes to and what lies

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/internal/hostile"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestHostileGraphs(t *testing.T) {
 	const small, factor = 1000, 4
 	for _, name := range []string{"chain-Exp", "chain-TopK", "diamond-products", "mask-Add-chain",
-		"misses-norm-axis", "misses-attention-Softmax-MatMul", "blocks-RMSNorm"} {
+		"misses-norm-axis", "misses-attention-Softmax-MatMul", "blocks-RMSNorm", "bodies-If", "short-chains-kinds"} {
 		t.Run(name, func(t *testing.T) {
 			shape, ok := hostile.Find(name)
 			if !ok {
@@ -32,6 +33,26 @@ func TestHostileGraphs(t *testing.T) {
 	}
 }
 
+// TestHostileGraphsSpendTheirBudget counts the steps of all searches, which no machine changes. Searches that went on
+// without a budget would take many times as many.
+func TestHostileGraphsSpendTheirBudget(t *testing.T) {
+	const most = 80_000_000 // a little more than one reserve
+	for _, name := range []string{"misses-gate-Exp", "chain-TopK"} {
+		shape, ok := hostile.Find(name)
+		if !ok {
+			t.Fatal(name, "is no shape")
+		}
+		m := shape.Model(4000)
+		facts := infer.Analyze(m)
+		Builtin().Find(m.Graph, facts)
+		if n := match.StepsTaken(facts); n > most {
+			t.Errorf("%s takes %d steps, more than %d", name, n, most)
+		} else {
+			t.Logf("%s takes %d steps", name, n)
+		}
+	}
+}
+
 // allocations returns how many there are in a search of a graph with about so many nodes.
 func allocations(shape hostile.Shape, nodes int) uint64 {
 	m := shape.Model(nodes)
@@ -39,6 +60,11 @@ func allocations(shape hostile.Shape, nodes int) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	set.Find(m.Graph, facts)
+	for _, n := range m.Graph.Nodes {
+		for _, g := range n.Subgraphs() {
+			set.Find(g, facts)
+		}
+	}
 	runtime.ReadMemStats(&after)
 	return after.Mallocs - before.Mallocs
 }

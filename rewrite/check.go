@@ -32,6 +32,10 @@ type world struct {
 	n     int
 }
 
+// maxOutcomes bounds the distinct sites of a model. Real models have a few tens. Opening a kernel alone takes some
+// milliseconds, and a hostile graph has a site for every few nodes.
+const maxOutcomes = 400
+
 type outcome struct {
 	report CheckReport
 	err    error // the reason to refuse
@@ -57,7 +61,12 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 	}
 	key := c.match.Pattern + "\n" + graphKey(c.match.Replacement) + c.slice.key(k.facts, worlds)
 	o, done := k.outcomes[key]
-	if !done {
+	switch {
+	case done:
+	case len(k.outcomes) == maxOutcomes:
+		return nil, reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
+			"more than their weights, and the check ends there; --verify all checks each", maxOutcomes)
+	default:
 		o = k.outcome(c, worlds)
 		k.outcomes[key] = o
 	}

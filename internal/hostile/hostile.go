@@ -17,7 +17,7 @@ type Shape struct {
 
 // Shapes lists all kinds, by name.
 func Shapes() []Shape {
-	all := slices.Concat(chains, diamonds, ladders, segments, misses, masks, choices, structures, blocks)
+	all := slices.Concat(chains, diamonds, ladders, segments, misses, masks, choices, structures, blocks, wide)
 	slices.SortFunc(all, func(a, b Shape) int {
 		if a.Name < b.Name {
 			return -1

@@ -96,7 +96,7 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	if op := wholeOpOf(anchor); op != nil {
 		return op.regions(anchor)
 	}
-	if !d[anchor.Inputs[0]] {
+	if !d[anchor.Inputs[0]] || !productsAhead(g)[anchor.Outputs[0]] {
 		return nil, nil
 	}
 	sums := forward(g, anchor.Outputs[0])
@@ -119,6 +119,40 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 		}
 	}
 	return list, nil
+}
+
+// ahead maps values to whether a product lies ahead of them, by at most maxRegion nodes.
+type ahead map[*onnx.Value]bool
+
+// productsAhead looks at each node once. Without it, forward looks at maxRegion nodes behind each anchor of a graph
+// that has no products.
+func productsAhead(g *match.View) ahead {
+	a := match.Memo[ahead](g)
+	if *a != nil {
+		return *a
+	}
+	*a = ahead{}
+	away := map[*onnx.Value]int{} // nodes to the nearest product
+	for _, n := range slices.Backward(g.Graph.Nodes) {
+		least := 0
+		if !isProduct(n) {
+			least = maxRegion + 1
+			for _, out := range n.Outputs {
+				if k, ok := away[out]; ok && out != nil {
+					least = min(least, k)
+				}
+			}
+		}
+		if least > maxRegion {
+			continue
+		}
+		for _, v := range g.Operands(n) {
+			if k, ok := away[v]; v != nil && (!ok || least+1 < k) {
+				away[v], (*a)[v] = least+1, true
+			}
+		}
+	}
+	return *a
 }
 
 // secondProduct is a product with weights, and which of its inputs are the values.

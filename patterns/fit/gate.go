@@ -51,7 +51,6 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
 	f.budget.Begin(seed)
 	gates := f.before(seed)
-	f.budget.Spend(lookSteps * len(gates))
 	for _, y := range f.ahead(seed.Outputs[0]) {
 		if !f.joinsNear(y) {
 			continue
@@ -101,7 +100,7 @@ func (f *finder) before(n *onnx.Node) []*onnx.Value {
 		}
 		return slices.DeleteFunc(slices.Clone(v.Producer.Inputs), data)
 	}, slices.DeleteFunc(slices.Clone(n.Inputs), data)...) {
-		if list = append(list, v); len(list) == maxGates {
+		if list = append(list, v); len(list) == maxGates || !f.budget.Spend(2*lookSteps) {
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // Budget bounds the work of one search in all graphs of a model, so that it grows with the number of places that are
@@ -28,6 +29,8 @@ type Budget struct {
 	own   int // steps of the place's own
 	given int // with those of the reserve
 	left  int // of them
+
+	taken *int // steps of all searches in the model
 
 	gaveUp []*onnx.Node // places in view that were given up
 }
@@ -52,7 +55,7 @@ type Limits struct {
 func (g *View) Budget(search string, l Limits) *Budget {
 	b := g.Facts.Memo(budgetKey{g.index, search}, func() any {
 		return &Budget{search: search, Limits: l, reserve: l.Reserve, drawn: map[uint64]int{},
-			fruitful: map[uint64]bool{}}
+			fruitful: map[uint64]bool{}, taken: stepsOf(g.Facts)}
 	}).(*Budget)
 	if b.view != g {
 		b.view, b.gaveUp = g, nil
@@ -60,6 +63,13 @@ func (g *View) Budget(search string, l Limits) *Budget {
 	}
 	return b
 }
+
+type stepsKey struct{}
+
+func stepsOf(f *infer.Facts) *int { return f.Memo(stepsKey{}, func() any { return new(int) }).(*int) }
+
+// StepsTaken returns how many steps all searches in a model took.
+func StepsTaken(f *infer.Facts) int { return *stepsOf(f) }
 
 // Begin begins the search at a place.
 func (b *Budget) Begin(n *onnx.Node) {
@@ -89,6 +99,7 @@ func (b *Budget) Spend(steps int) bool {
 	case b.left <= 0:
 		return false
 	}
+	*b.taken += steps
 	if b.left -= steps; b.left <= 0 && (len(b.gaveUp) == 0 || b.gaveUp[len(b.gaveUp)-1] != b.place) {
 		b.gaveUp = append(b.gaveUp, b.place)
 	}

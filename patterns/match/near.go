@@ -21,8 +21,10 @@ const (
 	maxRoots = 48
 	// upHops is how far before the place where an attempt stops the anchor may stand.
 	upHops = 4
-	// lenientSteps bounds all lenient attempts in a graph, so that a graph full of anchors costs no more than one.
+	// lenientSteps bounds all lenient attempts in a graph, and modelSteps those in all graphs of a model, so that
+	// graphs full of anchors, or with many branches, cost no more than one.
 	lenientSteps = 1 << 18
+	modelSteps   = 1 << 19
 )
 
 // nearMiss is a pattern that stands in the graph but for some difference.
@@ -109,9 +111,12 @@ type seeker struct {
 	near    map[*onnx.Node]*nearMiss // by anchor
 	tried   map[*onnx.Node]bool      // roots
 	lenient int
-	steps   int
+	steps   int // of the graph
 	known   *knownExprs
 }
+
+// spent reports whether no lenient attempt may begin.
+func (k *seeker) spent() bool { return k.steps > lenientSteps || k.known.steps > modelSteps }
 
 // around tries the patterns that an anchor may belong to at the nodes behind it.
 func (k *seeker) around(anchor *onnx.Node) {
@@ -147,7 +152,7 @@ func (k *seeker) around(anchor *onnx.Node) {
 func (k *seeker) at(root *onnx.Node) {
 	for _, p := range k.index.At(root) {
 		for _, out := range root.Outputs {
-			if out == nil || k.view.Resolve(out) != out || k.steps > lenientSteps {
+			if out == nil || k.view.Resolve(out) != out || k.spent() {
 				continue
 			}
 			s := NewAttempt(k.view, p)
@@ -158,7 +163,8 @@ func (k *seeker) at(root *onnx.Node) {
 				}
 				return false
 			})
-			k.steps += s.steps
+			k.steps += 1 + s.steps
+			k.known.steps += 1 + s.steps
 		}
 	}
 }
@@ -268,7 +274,7 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 		}
 	}
 	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{},
-		known: newKnownExprs()}
+		known: g.knownExprs()}
 	for k.lenient = 1; k.lenient <= 2; k.lenient++ {
 		k.tried = map[*onnx.Node]bool{}
 		for _, n := range g.Graph.Nodes {

@@ -31,8 +31,9 @@ func plain(e notation.Expr) notation.Expr {
 	return e
 }
 
-// knownExprs is what lenient attempts need to know of expressions, computed once for all attempts in a graph.
+// knownExprs holds what lenient attempts need to know of expressions. It is computed once for all attempts in a model.
 type knownExprs struct {
+	steps    int // that the attempts took
 	sizes    map[notation.Expr]int
 	anchored map[notation.Expr][]*notation.Call
 	products map[callArgs]*productExpr
@@ -44,8 +45,14 @@ type callArgs struct {
 	args argSet
 }
 
-func newKnownExprs() *knownExprs {
-	return &knownExprs{map[notation.Expr]int{}, map[notation.Expr][]*notation.Call{}, map[callArgs]*productExpr{}}
+// knownKey names the known expressions of an index in the memory of a model's facts.
+type knownKey struct{ index *Index }
+
+func (g *View) knownExprs() *knownExprs {
+	return g.Facts.Memo(knownKey{g.index}, func() any {
+		return &knownExprs{sizes: map[notation.Expr]int{}, anchored: map[notation.Expr][]*notation.Call{},
+			products: map[callArgs]*productExpr{}}
+	}).(*knownExprs)
 }
 
 // product returns the product (or sum) of some arguments of a call.

@@ -151,7 +151,15 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 // passes. ok is false where no product with constant weights gives as many numbers for each token as there are
 // experts.
 func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
-	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
+	var leads map[*onnx.Value]*onnx.Value // from an input to the value that was reached first; nil until it is needed
+	var passed []*onnx.Value              // the values whose inputs were reached, while leads is nil
+	lead := func(v *onnx.Value) {
+		for _, in := range v.MadeFrom() {
+			if leads[in] == nil {
+				leads[in] = v
+			}
+		}
+	}
 	var product *onnx.Value
 	narrowed := false // to some of more numbers for each token
 	ends := func(v *onnx.Value) bool {
@@ -163,10 +171,10 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		if ends(v) || projects(g, v.Producer) {
 			return nil
 		}
-		for _, in := range v.MadeFrom() {
-			if leads[in] == nil {
-				leads[in] = v
-			}
+		if leads != nil {
+			lead(v)
+		} else {
+			passed = append(passed, v)
 		}
 		return v.MadeFrom()
 	}, r.TopK.Input(0)) {
@@ -180,6 +188,12 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		switch {
 		case ends(v):
 		case projects(g, n):
+			if leads == nil { // most ways lead to no product, and the map costs more than they do
+				leads = map[*onnx.Value]*onnx.Value{}
+				for _, v := range passed {
+					lead(v)
+				}
+			}
 			v := turned(g, scaled(g, v, leads), leads, r)
 			if product == nil && (hasExperts(g, v, r) || narrowed && hasMore(g, v, r.Experts)) &&
 				slices.ContainsFunc(n.Inputs, g.FromConstant) {

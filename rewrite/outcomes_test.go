@@ -1,0 +1,33 @@
+package rewrite
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/internal/hostile"
+)
+
+// TestDistinctSitesAreBounded patches a graph of norms that each have an epsilon of their own.
+func TestDistinctSitesAreBounded(t *testing.T) {
+	shape, ok := hostile.Find("blocks-RMSNorm-epsilons")
+	if !ok {
+		t.Fatal("no such shape")
+	}
+	const sites = maxOutcomes + 20
+	r, err := ApplyDefaultKernels(shape.Model(6*sites+2), Auto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fused, refused := 0, 0
+	for _, s := range r.Sites {
+		switch {
+		case s.Status == Fused:
+			fused++
+		case strings.Contains(s.Reason, "--verify all"):
+			refused++
+		}
+	}
+	if fused != maxOutcomes || refused != sites-maxOutcomes {
+		t.Errorf("%d sites fused and %d refused, not %d and %d", fused, refused, maxOutcomes, sites-maxOutcomes)
+	}
+}
