@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// checkDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
+// CheckDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
 // definition. Where kernels are registered they run in the place of such a function.
-func checkDomain(m *onnx.Model) error {
+func CheckDomain(m *onnx.Model) error {
 	functions := map[string]*onnx.Function{}
 	for _, f := range m.Functions {
 		if f.Domain == fused.Domain && fused.Lookup(f.Name) != nil {

@@ -62,7 +62,7 @@ type applier struct {
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
-	if err := checkDomain(m); err != nil {
+	if err := CheckDomain(m); err != nil {
 		return nil, err
 	}
 	r := p.begin

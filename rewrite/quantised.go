@@ -63,7 +63,7 @@ type QuantisedReport struct {
 // Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
 func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
 	error) {
-	if err := checkDomain(m); err != nil {
+	if err := CheckDomain(m); err != nil {
 		return nil, err
 	}
 	return newQuantiser(m, nil, activations, options).run(weights)

@@ -216,6 +216,9 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
+	if err := rewrite.CheckDomain(m); err != nil {
+		return "", failed(fmt.Errorf("%s: %w, or use --kernels off to run the function", m.Path, err))
+	}
 	device, known := kernelDevices[b.provider]
 	switch {
 	case known:
