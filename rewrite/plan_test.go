@@ -2,6 +2,8 @@ package rewrite
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -119,5 +121,17 @@ func TestPatcherTwice(t *testing.T) {
 		if k.Sites != 0 {
 			t.Errorf("%+v", k)
 		}
+	}
+}
+
+// TestPlanOfManyValues refuses a plan before a decoder takes a hundred times the memory of its text.
+func TestPlanOfManyValues(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	text := `{"schema": 1, "sites": [{}` + strings.Repeat(",{}", MaxPlanValues) + "]}"
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), "more than 2000000 JSON values") {
+		t.Error(err)
 	}
 }

@@ -100,12 +100,34 @@ func (f *PlanFile) Write(w io.Writer) error {
 	return e.Encode(f)
 }
 
-// MaxPlan is the most bytes that a plan may have: one for a graph of 100,000 nodes takes some 30 MB.
-const MaxPlan = 128 << 20
+// MaxPlan and MaxPlanValues bound the bytes of a plan and the values in it. A plan for a graph of 100,000 nodes takes
+// 13 MB and 430,000 values. A decoder needs a hundred times the memory for 60 MB of empty objects.
+const (
+	MaxPlan       = 32 << 20
+	MaxPlanValues = 2_000_000
+)
+
+// PlanText reads the text of a plan, or of another JSON file that holds as much. It returns an error if the file is
+// larger than any plan for a real model.
+func PlanText(path string) ([]byte, error) {
+	b, err := regular.ReadFile(path, MaxPlan)
+	if err != nil {
+		return nil, err
+	}
+	values := 0
+	for _, mark := range []string{",", "{", "["} {
+		values += bytes.Count(b, []byte(mark))
+	}
+	if values > MaxPlanValues {
+		return nil, fmt.Errorf("%s holds more than %d JSON values, several times as many as the plan of a graph of "+
+			"100,000 nodes: write it again with match -o", path, MaxPlanValues)
+	}
+	return b, nil
+}
 
 // ReadPlan reads a plan. A field that it does not know is an error: a mistyped one would be of no effect.
 func ReadPlan(path string) (*PlanFile, error) {
-	b, err := regular.ReadFile(path, MaxPlan)
+	b, err := PlanText(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the plan: %w", err)
 	}

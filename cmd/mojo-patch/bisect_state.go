@@ -11,7 +11,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/internal/delta"
-	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -89,7 +88,7 @@ func readState(path string) (*bisectState, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := regular.ReadFile(path, 2*rewrite.MaxPlan)
+	text, err := rewrite.PlanText(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/docs/schemas"
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
-	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -97,7 +96,7 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 
 // readPlan reads a plan, and says where it is not as the schema of plans has it.
 func readPlan(path string) (*rewrite.PlanFile, error) {
-	b, err := regular.ReadFile(path, rewrite.MaxPlan)
+	b, err := rewrite.PlanText(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the plan: %w", err)
 	}
