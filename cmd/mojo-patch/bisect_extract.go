@@ -18,8 +18,8 @@ import (
 const extractedPlan = "plan.json"
 
 // extractSites writes the nodes of some sites as a model, with recorded cases and the plan that patches it, and tries
-// whether the comparison fails there.
-func (b *bisection) extractSites(r *bisectReport, set []int) error {
+// whether the comparison fails there. The plans appear together with the folder.
+func (b *bisection) extractSites(r *bisectReport, set []int, plans outputs) error {
 	m, err := b.app.read(b.path)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (b *bisection) extractSites(r *bisectReport, set []int) error {
 		}
 		r.Alone, err = b.alone(folder, plan)
 		return err
-	})
+	}, plans...)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/internal/delta"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -44,16 +45,8 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 		}
 	}
 	if len(culprits) > 0 {
-		if err := b.writePlans(r, culprits[0], rest); err != nil {
+		if err := b.writeCulprit(r, culprits[0], rest, left); err != nil {
 			return err
-		}
-		if len(rest) > 0 {
-			b.app.say("the other %s together: %s", counted(len(rest), "site"), left)
-		}
-		if b.extract != "" {
-			if err := b.extractSites(r, culprits[0]); err != nil {
-				return fmt.Errorf("--extract: %w", err)
-			}
 		}
 	}
 	if err := b.app.result(r); err != nil {
@@ -62,6 +55,36 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 	if len(culprits) == 0 {
 		return &exitError{exitNothing, fmt.Errorf("%s passes with all %s replaced: there is no culprit", b.path,
 			counted(len(b.sites), "site"))}
+	}
+	return nil
+}
+
+// writeCulprit writes the plans and the folder that were asked for, which appear together. Where there is no folder to
+// be had, the plans are kept.
+func (b *bisection) writeCulprit(r *bisectReport, failing, rest []int, left delta.Outcome) error {
+	plans, err := b.preparePlans(r, failing, rest)
+	defer plans.close()
+	if err != nil {
+		return err
+	}
+	if b.extract != "" {
+		err = b.extractSites(r, failing, plans)
+	}
+	if b.extract == "" || err != nil {
+		if err := atomicfile.Commit(plans.rename); err != nil {
+			return err
+		}
+	}
+	for _, w := range [][2]string{{r.Failing, "the smallest sites that fail"}, {r.Passing, "the other sites"}} {
+		if w[0] != "" {
+			b.app.say("wrote %s: the plan of %s", w[0], w[1])
+		}
+	}
+	if len(rest) > 0 {
+		b.app.say("the other %s together: %s", counted(len(rest), "site"), left)
+	}
+	if err != nil {
+		return fmt.Errorf("--extract: %w", err)
 	}
 	return nil
 }
@@ -85,24 +108,21 @@ func (b *bisection) ids(set []int) []string {
 	return ids
 }
 
-func (b *bisection) writePlans(r *bisectReport, failing, passing []int) error {
+// preparePlans writes the plans that were asked for beside their places.
+func (b *bisection) preparePlans(r *bisectReport, failing, passing []int) (files outputs, err error) {
 	for _, w := range []struct {
 		path string
 		set  []int
 		note *string
-		what string
-	}{
-		{b.out, failing, &r.Failing, "the smallest sites that fail"},
-		{b.passing, passing, &r.Passing, "the other sites"},
-	} {
+	}{{b.out, failing, &r.Failing}, {b.passing, passing, &r.Passing}} {
 		if w.path == "" {
 			continue
 		}
-		if err := rewrite.WritePlan(w.path, b.state.Plan.With(b.ids(w.set)...)); err != nil {
-			return err
+		file, err := atomicfile.Prepare(w.path, b.state.Plan.With(b.ids(w.set)...).Write)
+		if err := files.add(file, err); err != nil {
+			return files, fmt.Errorf("cannot write the plan: %w", err)
 		}
 		*w.note = w.path
-		b.app.say("wrote %s: the plan of %s", w.path, w.what)
 	}
-	return nil
+	return files, nil
 }

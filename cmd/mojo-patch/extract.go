@@ -235,8 +235,8 @@ type extracted struct {
 
 // writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
 // which appears whole. more writes other files to it.
-func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error) (
-	*extracted, error) {
+func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error,
+	beside ...*atomicfile.Prepared) (*extracted, error) {
 	part, err := cut.Model()
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out st
 			return err
 		}
 		return more(folder)
-	})
+	}, beside...)
 	if err != nil {
 		return nil, err
 	}

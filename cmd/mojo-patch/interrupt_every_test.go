@@ -76,7 +76,15 @@ func TestInterruptEveryCommand(t *testing.T) {
 	if err := errors.Join(err, checkpoints.Safetensors(in("m.safetensors"), list)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(in("wrong.pat"), []byte("pattern Ungated(gate, up) -> y {\n"+
+		"  y = Mul(Mul(gate, Sigmoid(gate)), up)\n} => Mul(gate, up)\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	must("match " + llama + " -o OUT/wrong.json --patterns " + in("wrong.pat") +
+		" --only Ungated,RMSNorm --verify off --assume-available")
 	for _, line := range []string{
+		"bisect " + llama + " --plan " + in("wrong.json") + " --evaluator --dim sequence=3 -o OUT/f.json " +
+			"--passing OUT/p.json --extract OUT/part",
 		"apply " + llama + " -o OUT/m.onnx --external-data-over 1000 --html OUT/p.html --learn OUT/l.pat" + quick,
 		"match " + llama + " -o OUT/plan.json --html OUT/p.html" + quick,
 		"revert " + in("patched.onnx") + " -o OUT/m.onnx",

@@ -34,7 +34,9 @@ func MkdirTemp(dir, pattern string) (string, error) {
 
 // WriteFolder makes a new folder at path. fill writes to a temporary one beside it, so that the folder appears whole or
 // not at all.
-func WriteFolder(path string, fill func(folder string) error) (err error) {
+//
+// The files in beside appear together with the folder.
+func WriteFolder(path string, fill func(folder string) error, beside ...*Prepared) (err error) {
 	folder, err := MkdirTemp(filepath.Dir(filepath.Clean(path)), ".mojo-patch-folder-*")
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
@@ -47,11 +49,16 @@ func WriteFolder(path string, fill func(folder string) error) (err error) {
 		return err
 	}
 	err = Commit(func() error {
-		err := os.Rename(folder, path)
-		if err == nil {
-			Keep(folder)
+		if err := os.Rename(folder, path); err != nil {
+			return err
 		}
-		return err
+		Keep(folder)
+		for _, file := range beside {
+			if err := file.Rename(); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)

@@ -55,6 +55,9 @@ func Prepare(path string, write func(io.Writer) error) (_ *Prepared, err error) 
 
 // Rename puts the file in its place. It is for use within Commit alone.
 func (p *Prepared) Rename() error {
+	if p.aside == "" {
+		return nil // it is there
+	}
 	err := os.Rename(p.aside, p.path)
 	if err == nil {
 		Keep(p.aside)
