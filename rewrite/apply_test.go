@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 func apply(t *testing.T, m *onnx.Model, options ...Option) *Report {
@@ -85,8 +86,8 @@ func TestApply(t *testing.T) {
 			}
 			got := evaluate(t, m)
 			for name, w := range want {
-				d, scale := distance(w.F, got[name].F)
-				if allowed := 16 * spacing(typ, scale); d > allowed {
+				d, scale := prove.Distance(w.F, got[name].F)
+				if allowed := 16 * prove.Spacing(typ, scale); d > allowed {
 					t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
 				}
 			}

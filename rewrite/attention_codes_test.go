@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/attentions"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // sizedInputs are random inputs of a model for sizes by their names; "past + queries" is the sum of two. Floats are as
@@ -30,13 +31,13 @@ func sizedInputs(t *testing.T, m *onnx.Model, sizes map[string]int, great func(n
 			}
 			dims = append(dims, n)
 		}
-		x, err := makeInput(normal, i, onnx.Float, dims)
+		x, err := prove.MakeInput(prove.Normal, i, onnx.Float, dims)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if typ.DataType.IsFloat() {
 			for k := range x.F {
-				x.F[k] = roundTo(onnx.Float, x.F[k]*great(v.Name))
+				x.F[k] = prove.RoundTo(onnx.Float, x.F[k]*great(v.Name))
 			}
 		} else {
 			list := make([]int64, len(x.F))
@@ -74,7 +75,7 @@ func sameResults(t *testing.T, a, b *onnx.Model, in map[string]*reference.Tensor
 			if math.IsNaN(x) && (numbers || math.IsNaN(y)) || x == y {
 				continue
 			}
-			if !(math.Abs(x-y) <= 256*spacing(onnx.Float, scale)) {
+			if !(math.Abs(x-y) <= 256*prove.Spacing(onnx.Float, scale)) {
 				return false
 			}
 		}

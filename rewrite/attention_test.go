@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // readModel reads one of the bundled exports.
@@ -46,12 +47,12 @@ func TestAttentionOfExports(t *testing.T) {
 			}
 			for name, w := range want {
 				got := runPadded(t, m)[name]
-				d, scale := distance(w.F, got.F)
+				d, scale := prove.Distance(w.F, got.F)
 				typ := w.DataType
 				if strings.HasSuffix(m.Path, "fp16.onnx") { // cast in the end
 					typ = onnx.Float16
 				}
-				if allowed := 64 * spacing(typ, scale); d > allowed {
+				if allowed := 64 * prove.Spacing(typ, scale); d > allowed {
 					t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
 				}
 			}

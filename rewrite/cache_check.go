@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // A model with buffers computes what it did before if attention does, given the same length, and if all that was read
@@ -59,18 +60,18 @@ func (c *cacheChange) checkSite(s *cacheSite, site fused.Site) error {
 	node := &onnx.Node{Domain: fused.Domain, OpType: s.op.name, Overload: f.Overload, Attributes: s.node.Attributes,
 		Outputs: grown.Outputs}
 	for i, t := range c.trials() {
-		in, err := c.trialInputs(s, site, t, i)
+		in, err := t.inputs(s.op, s.node, site, i)
 		if err != nil {
 			return err
 		}
 		want, err := before.Op(&grown, in)
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		in = t.onBuffer(s.op, in)
 		got, err := after.Op(node, in)
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		what := fmt.Sprintf("%d tokens in a buffer of %d and %d new ones, %s", t.past, t.room, t.added, t.padding.name)
 		difference, err := t.compare(s.op, in, want, got)
@@ -112,17 +113,21 @@ func (c *cacheChange) trials() []cacheTrial {
 	return list
 }
 
-// trialInputs makes the inputs of attention with the cache as it was.
-func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, trial int) ([]*reference.Tensor, error) {
-	total := t.past + t.added
-	in := make([]*reference.Tensor, len(s.node.Inputs))
-	for i, v := range s.node.Inputs {
+// inputs makes the inputs of a node of attention with the cache as it was. The heads and channels are the site's, the
+// tokens and sequences the trial's.
+func (t *cacheTrial) inputs(op *cachedOp, n *onnx.Node, site fused.Site, seed int) ([]*reference.Tensor, error) {
+	total, room := t.past+t.added, t.past
+	if op.length < len(n.Inputs) && n.Inputs[op.length] != nil {
+		room = total
+	}
+	in := make([]*reference.Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
 		if v == nil {
 			continue
 		}
 		shape := slices.Clone(site.Dims[i])
-		var full []int64 // in place of what is not one number
-		switch name := s.op.input(i); name {
+		var full []int64 // -1 for what the site says
+		switch name := op.input(i); name {
 		case "q", "k", "v":
 			full = []int64{t.batch, -1, t.added, -1}
 			if site.Attr(name+"_layout").String == "bsnh" {
@@ -133,7 +138,10 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 		case "k_pe":
 			full = []int64{t.batch, 1, t.added, -1}
 		case "past_key", "past_value", "past":
-			full = []int64{t.batch, -1, t.past, -1}
+			full = []int64{t.batch, -1, room, -1}
+		case "past_length":
+			in[i] = reference.NewInts(onnx.Int64, []int{1}, []int64{t.past})
+			continue
 		case "key_valid":
 			full = []int64{t.batch, total}
 		case "bias":
@@ -141,25 +149,40 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 			full = full[max(0, len(full)-len(shape)):]
 		case "sink":
 			full = []int64{-1}
+			if len(shape) == 0 { // what makes it is new
+				shape = []int64{t.heads(site)}
+			}
 		case "w":
 			full = []int64{-1, -1}
 		}
-		for axis := range full {
-			if axis < len(shape) && shape[axis] < 0 {
-				shape[axis] = full[axis]
+		for axis, d := range full {
+			if d >= 0 && axis < len(shape) && (shape[axis] != 1 || i != fused.AttentionBias && i != op.valid) {
+				shape[axis] = d
 			}
 		}
 		if len(shape) != len(full) || slices.Contains(shape, -1) {
 			return nil, fmt.Errorf("cannot be checked: the shape of %q is not known", v.Name)
 		}
 		var err error
-		if i == s.op.valid {
+		if i == op.valid {
 			in[i] = t.padding.tensor(site.Types[i], shape)
-		} else if in[i], err = makeInput(normal, len(in)*trial+i, site.Types[i], shape); err != nil {
+		} else if in[i], err = prove.MakeInput(prove.Normal, len(in)*seed+i, site.Types[i], shape); err != nil {
 			return nil, err
 		}
 	}
 	return in, nil
+}
+
+// heads is the number of query heads of attention; -1 where it is not known.
+func (t *cacheTrial) heads(site fused.Site) int64 {
+	q, axis := site.Dims[fused.AttentionQ], 1
+	if site.Attr("q_layout").String == "bsnh" {
+		axis = 2
+	}
+	if len(q) != 4 {
+		return -1
+	}
+	return q[axis]
 }
 
 // onBuffer returns the inputs with the caches in buffers, and with the length.
@@ -193,12 +216,12 @@ func (t *cacheTrial) compare(op *cachedOp, in, want, got []*reference.Tensor) (r
 	if len(got) != len(want) || !slices.Equal(got[0].Shape, want[0].Shape) {
 		return 0, errors.New("its result has another shape")
 	}
-	difference, scale := distance(want[0].F, got[0].F)
-	if allowed := ulps[want[0].DataType] * spacing(want[0].DataType, scale); difference > allowed {
+	difference, scale := prove.Distance(want[0].F, got[0].F)
+	if allowed := prove.ULPs[want[0].DataType] * prove.Spacing(want[0].DataType, scale); difference > allowed {
 		return 0, fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed",
 			difference, scale, allowed)
 	}
-	return relative(difference, scale), compareRows(op, in, want, got)
+	return prove.Relative(difference, scale), compareRows(op, in, want, got)
 }
 
 // compareRows compares the rows of buffers that hold tokens, and those that attention must not touch.
@@ -228,9 +251,9 @@ func (c *cacheChange) checkKernel(s *cacheSite, in, want []*reference.Tensor) er
 	}
 	result := make([]*reference.Tensor, len(want)) // without the rows
 	result[0] = want[0]
-	run := &kernelRun{op: op, site: c.inPlace(s), in: in, want: result}
-	figures, err := run.compare(valueNames(s.node.Outputs), got)
-	c.checked.kernelRan(figures)
+	run := &prove.KernelRun{Op: op, Site: c.inPlace(s), In: in, Want: result}
+	figures, err := run.Compare(valueNames(s.node.Outputs), got)
+	c.checked.KernelRan(figures)
 	if err != nil {
 		return err
 	}
@@ -280,7 +303,7 @@ func (c *cacheChange) checkLengths() error {
 			want = append(want, c.all)
 		}
 		if _, err := e.EvalFor(nodes, env, want); err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		if got := env[c.length].I; !slices.Equal(got, []int64{c.past[w]}) {
 			return fmt.Errorf("%q is %v where %d tokens are in the cache", c.length.Name, got, c.past[w])

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // Exporters merge a decoder for prompts and one for what follows into one If, whose branches differ in whether they
@@ -110,7 +111,7 @@ func (a *applier) runMerged(found *merged) (inputs []map[string]*reference.Tenso
 	}
 	e, err := reference.New(a.model, reference.Options{Exact: true})
 	if err != nil {
-		return nil, nil, &evalError{err}
+		return nil, nil, &prove.EvalError{Err: err}
 	}
 	for _, t := range mergedTrials {
 		in, err := emptyPast(a.model, found, t.tokens, t.padding)
@@ -119,7 +120,7 @@ func (a *applier) runMerged(found *merged) (inputs []map[string]*reference.Tenso
 		}
 		out, err := e.Run(in)
 		if err != nil {
-			return nil, nil, &evalError{err}
+			return nil, nil, &prove.EvalError{Err: err}
 		}
 		inputs, want = append(inputs, in), append(want, out)
 	}
@@ -160,7 +161,7 @@ func emptyPast(m *onnx.Model, found *merged, tokens int64, p padding) (map[strin
 			for _, d := range in.Dims[1:] {
 				dims = append(dims, max(d.Value, 0))
 			}
-			if inputs[in.Value.Name], err = makeInput(normal, i, in.DataType, dims); err != nil {
+			if inputs[in.Value.Name], err = prove.MakeInput(prove.Normal, i, in.DataType, dims); err != nil {
 				return nil, err
 			}
 		default:
@@ -178,20 +179,20 @@ func (a *applier) compareMerged(inputs, want []map[string]*reference.Tensor) err
 	}
 	e, err := reference.New(a.model, reference.Options{Exact: true})
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	for i, in := range inputs {
 		got, err := e.Run(in)
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		for name, w := range want[i] {
 			g := got[name]
 			if g == nil || !slices.Equal(g.Shape, w.Shape) {
 				return fmt.Errorf("output %q has another shape where the past is empty", name)
 			}
-			d, scale := distance(w.F, g.F)
-			if !(d <= structuralTolerance*scale) || !slices.Equal(g.I, w.I) {
+			d, scale := prove.Distance(w.F, g.F)
+			if !(d <= prove.StructuralTolerance*scale) || !slices.Equal(g.I, w.I) {
 				return fmt.Errorf("without a past %q differs by %.3g where the past is empty, its greatest magnitude "+
 					"being %.3g (%d tokens, %s)", name, d, scale, mergedTrials[i].tokens, mergedTrials[i].padding.name)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // TestMergedDecoder makes buffers of the caches of a decoder whose branches are for a past and for none.
@@ -31,8 +32,8 @@ func TestMergedDecoder(t *testing.T) {
 	}
 	for past, flag := range map[int]int64{0: 0, 4: 1} {
 		want, got := runModel(t, original, inputs(past, past, flag)), runModel(t, m, inputs(past, 9, flag))
-		d, scale := distance(want["logits"].F, got["logits"].F)
-		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+		d, scale := prove.Distance(want["logits"].F, got["logits"].F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("%d tokens in the cache: logits differ by %g, %g allowed", past, d, allowed)
 		}
 	}

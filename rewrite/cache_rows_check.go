@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
@@ -27,7 +28,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 	}
 	all, err := run(in)
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	for b := range lengths {
 		alone := make([]*reference.Tensor, len(in))
@@ -40,7 +41,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 		}
 		want, err := run(alone)
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		for i, w := range want {
 			if got := rowOf(all[i], b); !slices.EqualFunc(w.F, got.F,

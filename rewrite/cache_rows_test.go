@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each,
@@ -78,8 +79,8 @@ func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
 		mask := rowOf(in["attention_mask"], b).I[:int(n)+queries]
 		alone["attention_mask"] = reference.NewInts(onnx.Int64, []int{1, int(n) + queries}, mask)
 		want := runModel(t, original, alone)["logits"]
-		d, scale := distance(want.F, rowOf(got["logits"], b).F)
-		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+		d, scale := prove.Distance(want.F, rowOf(got["logits"], b).F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("sequence %d: logits differ by %g, %g allowed", b, d, allowed)
 		}
 	}
@@ -207,7 +208,7 @@ func TestRowLengthsAreChecked(t *testing.T) {
 	c := changeOf(t, plan)
 	site := FusedSite(c.model, c.patched, c.sites[0].node)
 	trial := c.trials()[1]
-	in, err := c.trialInputs(c.sites[0], site, trial, 0)
+	in, err := trial.inputs(c.sites[0].op, c.sites[0].node, site, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

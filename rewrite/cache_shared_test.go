@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // sharedModel is a decoder whose layers all attend to the keys and values of the first one, as those of Gemma 3n do:
@@ -70,7 +71,7 @@ func sharedInputs(t *testing.T, batch, queries, past, room int) map[string]*refe
 		if i > 0 {
 			dims = []int64{int64(batch), 2, int64(past), 8}
 		}
-		x, err := makeInput(normal, i, onnx.Float, dims)
+		x, err := prove.MakeInput(prove.Normal, i, onnx.Float, dims)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +119,8 @@ func TestSharedKeys(t *testing.T) {
 						checkBuffer(t, in[[]string{"past_key", "past_value"}[i]], w, g)
 						continue
 					}
-					d, scale := distance(w.F, g.F)
-					if d > 16*spacing(onnx.Float, scale) {
+					d, scale := prove.Distance(w.F, g.F)
+					if d > 16*prove.Spacing(onnx.Float, scale) {
 						t.Errorf("%v, %v: %q differs by %g", at, options != nil, v.Name, d)
 					}
 				}
@@ -161,8 +162,8 @@ func TestSmallerReading(t *testing.T) {
 	checkOrderOf(t, m)
 	want, got := runModel(t, original, sharedInputs(t, 2, 3, 4, 0)), runModel(t, m, sharedInputs(t, 2, 3, 4, 0))
 	for i, v := range original.Graph.Outputs {
-		d, scale := distance(want[v.Name].F, got[m.Graph.Outputs[i].Name].F)
-		if d > 16*spacing(onnx.Float, scale) {
+		d, scale := prove.Distance(want[v.Name].F, got[m.Graph.Outputs[i].Name].F)
+		if d > 16*prove.Spacing(onnx.Float, scale) {
 			t.Errorf("%q differs by %g", v.Name, d)
 		}
 	}

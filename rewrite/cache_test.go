@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // decoderInputs are inputs of the bundled decoder with a cache: room is how many rows of it there are, of which past
@@ -32,7 +33,7 @@ func decoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) 
 		case "past_length", "use_cache_branch": // filled by the caller
 		default:
 			dims := []int64{int64(batch), typ.Dims[1].Value, int64(past), typ.Dims[3].Value}
-			cache, err := makeInput(normal, i, typ.DataType, dims)
+			cache, err := prove.MakeInput(prove.Normal, i, typ.DataType, dims)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,8 +84,8 @@ func TestStaticCache(t *testing.T) {
 			want := runModel(t, original, decoderInputs(t, original, at.batch, at.queries, at.past, at.past))
 			in := decoderInputs(t, m, at.batch, at.queries, at.past, at.room)
 			got := runModel(t, m, in)
-			d, scale := distance(want["logits"].F, got["logits"].F)
-			if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+			d, scale := prove.Distance(want["logits"].F, got["logits"].F)
+			if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 				t.Errorf("%v: logits differ by %g, %g allowed", at, d, allowed)
 			}
 			for name, w := range want {
@@ -102,8 +103,8 @@ func checkBuffer(t *testing.T, past, grown, got *reference.Tensor) {
 	t.Helper()
 	want := reference.NewFloats(past.DataType, past.Shape, slices.Clone(past.F))
 	copyRows(want, grown)
-	d, scale := distance(want.F, got.F)
-	if !slices.Equal(want.Shape, got.Shape) || d > 64*spacing(onnx.Float, scale) {
+	d, scale := prove.Distance(want.F, got.F)
+	if !slices.Equal(want.Shape, got.Shape) || d > 64*prove.Spacing(onnx.Float, scale) {
 		t.Errorf("a buffer of %v differs from %v by %g", got.Shape, want.Shape, d)
 	}
 	for i, x := range want.F {
@@ -217,8 +218,8 @@ func TestStaticCacheWithBias(t *testing.T) {
 	for _, past := range []int{0, 5} {
 		want := runModel(t, models[0], decoderInputs(t, models[0], 2, 3, past, past))["logits"]
 		got := runModel(t, m, decoderInputs(t, m, 2, 3, past, 11))["logits"]
-		d, scale := distance(want.F, got.F)
-		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+		d, scale := prove.Distance(want.F, got.F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("%d tokens in the cache: logits differ by %g, %g allowed", past, d, allowed)
 		}
 	}
@@ -252,8 +253,8 @@ func TestPastLength(t *testing.T) {
 		}
 		in["attention_mask"] = long
 		got := runModel(t, m, in)
-		d, scale := distance(want["logits"].F, got["logits"].F)
-		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+		d, scale := prove.Distance(want["logits"].F, got["logits"].F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("%v: logits differ by %g, %g allowed", at, d, allowed)
 		}
 		checkBuffer(t, in["past_v1"], want["present_v1"], got["present_v1"])

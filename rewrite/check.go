@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // checker compares the slices of matches with the definitions of their ops, both by reference evaluation.
@@ -37,7 +38,7 @@ type world struct {
 const maxOutcomes = 400
 
 type outcome struct {
-	report CheckReport
+	report prove.Report
 	err    error // the reason to refuse
 }
 
@@ -78,7 +79,7 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 func (k *checker) outcome(c *candidate, worlds []int) *outcome {
 	c.narrowest = coarsest(c, k.facts)
 	o := k.run(c, worlds)
-	if o.err == nil && o.report.Kernel != nil && !o.report.kernelTold {
+	if o.err == nil && o.report.Kernel != nil && !o.report.KernelTold {
 		o.err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
 			"computes on all inputs that were tried", c.match.Op)
 	}
@@ -101,23 +102,23 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 			o.err = err
 			return o
 		}
-		if slices.ContainsFunc(shapes, func(s []int64) bool { return elements([][]int64{s}) == 0 }) {
+		if slices.ContainsFunc(shapes, func(s []int64) bool { return prove.Elements([][]int64{s}) == 0 }) {
 			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: an input holds no elements")
 			return o
 		}
-		n := elements(shapes)
+		n := prove.Elements(shapes)
 		if n > shrinkElements && !c.slice.varying {
 			smaller := *o
-			err := k.compare(c, w, shrink(shapes), c.kinds(kinds), &smaller.report)
-			if !errors.As(err, new(*evalError)) {
+			err := k.compare(c, w, shrink(shapes), c.kinds(prove.Kinds), &smaller.report)
+			if !errors.As(err, new(*prove.EvalError)) {
 				*o = smaller
 				o.err = err
 				continue
 			}
 		}
-		tried := kinds
+		tried := prove.Kinds
 		if n > manyElements {
-			tried = fewKinds
+			tried = prove.FewKinds
 		}
 		if n > maxElements {
 			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements",
@@ -131,20 +132,14 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 	return o
 }
 
-// evalError says that a slice or a definition could not be evaluated, which is no statement on their equality.
-type evalError struct{ err error }
-
-func (e *evalError) Error() string { return "cannot be checked: " + e.err.Error() }
-func (e *evalError) Unwrap() error { return e.err }
-
 // compare evaluates both sides on every kind of inputs and gathers the figures.
-func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []kind, r *CheckReport) error {
+func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []prove.Kind, r *CheckReport) error {
 	typedCases := 0
 	for _, exact := range []bool{true, false} {
 		for _, kd := range tried {
 			inputs, err := k.inputs(c, kd, shapes, exact)
 			if err != nil {
-				return &evalError{err}
+				return &prove.EvalError{Err: err}
 			}
 			counted, err := k.try(c, w, kd, inputs, exact, r)
 			if err != nil {
@@ -161,42 +156,42 @@ func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []kind,
 // overflown errs where no case was left to compare with roundings.
 func overflown(typedCases int) error {
 	if typedCases == 0 {
-		return &evalError{errors.New("the matched nodes overflow on all inputs that were tried")}
+		return &prove.EvalError{Err: errors.New("the matched nodes overflow on all inputs that were tried")}
 	}
 	return nil
 }
 
 // try evaluates both sides on the same inputs and compares them; counted says that this was a case.
-func (k *checker) try(c *candidate, w world, kd kind, inputs []*reference.Tensor, exact bool, r *CheckReport) (
+func (k *checker) try(c *candidate, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *CheckReport) (
 	counted bool, err error) {
 	want, finite, err := k.original(c, w, inputs, exact)
 	if err != nil {
-		return false, &evalError{err}
+		return false, &prove.EvalError{Err: err}
 	}
 	got, values, err := k.replacement(c, inputs, exact)
 	switch {
 	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
 		if err == nil {
-			c.overflows(kd.name, want, got, r)
+			c.overflows(kd.Name, want, got, r)
 		}
 		return false, nil
 	case err != nil:
-		return false, &evalError{err}
+		return false, &prove.EvalError{Err: err}
 	}
 	r.Cases++
 	names := valueNames(c.match.Outputs)
 	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
-		return false, differs(kd.name+" inputs", exact, err)
+		return false, differs(kd.Name+" inputs", exact, err)
 	}
-	r.numbersForNone(kd.name, want, got)
+	r.NumbersForNone(kd.Name, want, got)
 	if exact {
 		return true, nil
 	}
-	if err := k.inRuntime(c, w, kd.name, inputs, want); err != nil {
+	if err := k.inRuntime(c, w, kd.Name, inputs, want); err != nil {
 		return false, err
 	}
 	for _, call := range c.calls {
-		if err := k.kernel(c, call, kd, values, r, settleRounded(call.op, call.site)); err != nil {
+		if err := k.kernel(c, call, kd, values, r, prove.SettleRounded(call.op, call.site)); err != nil {
 			return false, err
 		}
 	}
@@ -205,18 +200,18 @@ func (k *checker) try(c *candidate, w world, kd kind, inputs []*reference.Tensor
 
 // inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
 // the typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
-func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
+func (k *checker) inputs(c *candidate, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
 	ts := make([]*reference.Tensor, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
 		var err error
 		constant := v.Constant()
 		switch {
 		case constant == nil:
-			ts[i], err = makeInput(kd.of(shapes, i), i, c.types[i], shapes[i])
+			ts[i], err = prove.MakeInput(kd.Of(shapes, i), i, c.types[i], shapes[i])
 		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.config.draws(constant):
 			ts[i], err = reference.FromONNX(constant)
 		default:
-			ts[i], err = makeInput(normal, i, c.types[i], shapes[i])
+			ts[i], err = prove.MakeInput(prove.Normal, i, c.types[i], shapes[i])
 		}
 		if err != nil {
 			return nil, err
@@ -294,7 +289,7 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 
 // kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way
 // to run it. settle, unless it is nil, takes out what the op leaves open before the results are compared.
-func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor,
+func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
 	r *CheckReport, settle func(want, got []*reference.Tensor)) error {
 	if k.config.kernelCheck == nil || k.config.target != nil || isDefinition(call.kernel) {
 		return nil
@@ -302,7 +297,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 	var want []*reference.Tensor
 	for _, v := range call.node.Outputs {
 		t := values[v]
-		if v != nil && (t == nil || !allFinite(t.F)) {
+		if v != nil && (t == nil || !prove.AllFinite(t.F)) {
 			return nil
 		}
 		want = append(want, t)
@@ -315,39 +310,24 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 	}
 	got, err := k.config.runKernel(call.op, call.node.Attributes, in)
 	switch {
-	case errors.As(err, new(*evalError)):
+	case errors.As(err, new(*prove.EvalError)):
 		return err
 	case err != nil:
-		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name,
+		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.Name,
 			err).With("kernel", call.kernel.ID)
 	}
-	run := &kernelRun{op: call.op, site: call.site, in: in, want: want, settle: settle}
-	figures, err := run.compare(valueNames(call.node.Outputs), got)
-	r.kernelRan(figures)
+	run := &prove.KernelRun{Op: call.op, Site: call.site, In: in, Want: want, Settle: settle}
+	figures, err := run.Compare(valueNames(call.node.Outputs), got)
+	r.KernelRan(figures)
 	switch {
-	case errors.As(err, new(*evalError)):
+	case errors.As(err, new(*prove.EvalError)):
 		return err
 	case err != nil:
 		return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w",
-			call.kernel.ID, kd.name, err).
-			With("kernel", call.kernel.ID).With("max_rel", figures.maxRel)
+			call.kernel.ID, kd.Name, err).
+			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
-}
-
-// kernelRan adds the figures of a run of a kernel.
-func (r *CheckReport) kernelRan(f kernelFigures) {
-	if r.Kernel == nil || f.maxRel > *r.Kernel {
-		r.Kernel = &f.maxRel
-	}
-	r.kernelTold = r.kernelTold || f.tells
-}
-
-// productsOf is the number of products in a sum of an op with quantised weights: in one, or in two after each other.
-// Each is in float32, where a product below the least normal number is rounded to whole steps, however small their sum
-// is.
-func productsOf(s fused.Site) int64 {
-	return s.Attr("k").Int + s.Attr("hidden").Int + s.Attr("inner").Int
 }
 
 // runKernel runs the kernel of a fused op on inputs, nil ones left out. Tensors that cannot be handed over are an
@@ -360,7 +340,7 @@ func (c *config) runKernel(op *fused.Op, attrs []*onnx.Attribute, in []*referenc
 		}
 		var err error
 		if given[i], err = x.ToONNX(op.Inputs[i].Name); err != nil {
-			return nil, &evalError{err}
+			return nil, &prove.EvalError{Err: err}
 		}
 	}
 	out, err := c.kernelCheck(op.Name, attrs, given)
@@ -370,7 +350,7 @@ func (c *config) runKernel(op *fused.Op, attrs []*onnx.Attribute, in []*referenc
 	got := make([]*reference.Tensor, len(out))
 	for i, x := range out {
 		if got[i], err = reference.FromONNX(x); err != nil {
-			return nil, &evalError{err}
+			return nil, &prove.EvalError{Err: err}
 		}
 	}
 	return got, nil

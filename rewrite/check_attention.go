@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // attends is the fused op whose scores decide by differences: what is hard is not their size but who sees whom.
@@ -48,18 +49,18 @@ var (
 )
 
 // spread is a kind of queries and keys whose scores are about as great.
-func spread(s fused.Site, scores float64) kind {
+func spread(s fused.Site, scores float64) prove.Kind {
 	width := float64(max(dimOf(s, fused.AttentionQ, -1), 1))
 	scale := 1 / math.Sqrt(width)
 	if a := s.Attr("scale").Float; a != 0 {
 		scale = math.Abs(float64(a))
 	}
 	size := math.Sqrt(scores / (scale * math.Sqrt(width)))
-	return kind{"", scaled(func(onnx.DataType) float64 { return size })}
+	return prove.Kind{Name: "", Fill: prove.Scaled(func(onnx.DataType) float64 { return size })}
 }
 
 // masking biases hide some keys.
-var masking = kind{"masking", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+var masking = prove.Kind{Name: "masking", Fill: func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
 	for i := range v {
 		if v[i] = 0; row > 0 && i%row > 0 && r.IntN(3) == 0 {
 			v[i] = math.Inf(-1)
@@ -70,7 +71,7 @@ var masking = kind{"masking", func(r *rand.Rand, _ onnx.DataType, v []float64, r
 // attentionTrial is one set of inputs. Greater scores than usual say more without roundings, and nothing with them.
 type attentionTrial struct {
 	name           string
-	scores, values kind
+	scores, values prove.Kind
 	padding        padding
 }
 
@@ -80,7 +81,7 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 	usual := spread(s, 1)
 	padded := func(list ...padding) (trials []attentionTrial) {
 		for _, p := range list {
-			trials = append(trials, attentionTrial{p.name, usual, normal, p})
+			trials = append(trials, attentionTrial{p.name, usual, prove.Normal, p})
 		}
 		return trials
 	}
@@ -88,15 +89,15 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 		return padded(leftPadding, holes)
 	}
 	list := append(padded(paddings...),
-		attentionTrial{"small scores, large values", spread(s, 1e-3), large, rightPadding},
-		attentionTrial{"equal scores, tiny values", zeros, tiny, holes},
-		attentionTrial{"one-hot", oneHot, repeated, noPadding},
-		attentionTrial{"repeated", repeated, oneHot, leftPadding})
+		attentionTrial{"small scores, large values", spread(s, 1e-3), prove.Large, rightPadding},
+		attentionTrial{"equal scores, tiny values", prove.Zeros, prove.Tiny, holes},
+		attentionTrial{"one-hot", prove.OneHot, prove.Repeated, noPadding},
+		attentionTrial{"repeated", prove.Repeated, prove.OneHot, leftPadding})
 	switch great := "great scores"; {
 	case exact:
-		list = append(list, attentionTrial{great, spread(s, 40), normal, leftPadding})
+		list = append(list, attentionTrial{great, spread(s, 40), prove.Normal, leftPadding})
 	case !coarse.IsHalf(): // else their roundings are all that is seen
-		list = append(list, attentionTrial{great, spread(s, 4), normal, leftPadding})
+		list = append(list, attentionTrial{great, spread(s, 4), prove.Normal, leftPadding})
 	}
 	return list
 }
@@ -106,7 +107,7 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 	c.coarse = coarsest(c, k.facts)
 	before := *r
 	if c.shortens(k.facts) {
-		if err := k.tryAttention(c, worlds, true, r); !errors.As(err, new(*evalError)) {
+		if err := k.tryAttention(c, worlds, true, r); !errors.As(err, new(*prove.EvalError)) {
 			return err
 		}
 		*r = before // with as many tokens as there are, then
@@ -127,7 +128,7 @@ func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckR
 		c.terms = keysOf(c.attention().site)
 		if short {
 			if c.short, err = c.shorten(w, shapes); err != nil {
-				return &evalError{err}
+				return &prove.EvalError{Err: err}
 			}
 			shapes, c.terms = c.short.inputs, c.short.keys
 		}
@@ -138,9 +139,9 @@ func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckR
 				}
 				inputs, err := k.attentionInputs(c, t, shapes, exact)
 				if err != nil {
-					return &evalError{err}
+					return &prove.EvalError{Err: err}
 				}
-				counted, err := k.try(c, w, kind{name: t.name}, inputs, exact, r)
+				counted, err := k.try(c, w, prove.Kind{Name: t.name}, inputs, exact, r)
 				if err != nil {
 					return err
 				}
@@ -156,22 +157,22 @@ func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckR
 // attentionInputs makes the inputs of a trial.
 func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
 	error) {
-	inputs, err := k.inputs(c, normal, shapes, exact)
+	inputs, err := k.inputs(c, prove.Normal, shapes, exact)
 	for i, v := range c.match.Inputs {
 		if err != nil {
 			break
 		}
 		if x := v.Constant(); x != nil && c.short != nil && !slices.Equal(x.Dims, shapes[i]) {
-			inputs[i], err = makeInput(normal, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(prove.Normal, i, c.types[i], shapes[i])
 		}
 		switch c.match.Roles[v] {
 		case patterns.Queries, patterns.Keys:
-			inputs[i], err = makeInput(t.scores, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(t.scores, i, c.types[i], shapes[i])
 		case patterns.Values:
-			inputs[i], err = makeInput(t.values, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(t.values, i, c.types[i], shapes[i])
 		case patterns.ScoreBias:
 			if t.padding.empty && !hasMask(c.attention().site) {
-				inputs[i], err = makeInput(masking, i, c.types[i], shapes[i])
+				inputs[i], err = prove.MakeInput(masking, i, c.types[i], shapes[i])
 			}
 		case patterns.KeyExists:
 			inputs[i] = t.padding.tensor(c.types[i], shapes[i])

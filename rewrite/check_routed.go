@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // bigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a
@@ -50,7 +51,7 @@ type routed struct {
 // trial is one set of inputs.
 type trial struct {
 	size
-	kind    kind
+	kind    prove.Kind
 	weights weightKind
 	hits    int64   // experts that tokens go to, in all
 	start   int64   // the first of them
@@ -67,7 +68,7 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 	}
 	for i, what := range r.roles {
 		if what == patterns.Matrix {
-			x.matrices += elements(x.sizes[0].shapes[i : i+1])
+			x.matrices += prove.Elements(x.sizes[0].shapes[i : i+1])
 		}
 	}
 	c.coarse = coarsest(c, k.facts)
@@ -100,7 +101,7 @@ func coarsest(c *candidate, facts *infer.Facts) onnx.DataType {
 func coarsestOf(types []onnx.DataType) onnx.DataType {
 	least := onnx.Double
 	for _, t := range types {
-		if f, ok := floatTypes[t]; ok && f.bits < floatTypes[least].bits {
+		if f, ok := prove.FloatTypes[t]; ok && f.Bits < prove.FloatTypes[least].Bits {
 			least = t
 		}
 	}
@@ -133,7 +134,7 @@ func (x *routed) experts() error {
 		good = []trial{good[0], good[len(good)-1]}
 	}
 	for _, t := range append(slices.Clone(good), variants...) {
-		if !t.kind.holds(x.c.coarse) {
+		if !holdsKind(t.kind, x.c.coarse) {
 			continue
 		}
 		if _, err := x.try(t, false); err != nil {
@@ -191,7 +192,7 @@ func (x *routed) routings() error {
 		}
 	}
 	if len(x.good) == 0 {
-		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w",
+		return &prove.EvalError{Err: reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w",
 			len(x.undefined), x.failure).
 			With("routings", len(x.undefined))}
 	}
@@ -200,7 +201,7 @@ func (x *routed) routings() error {
 
 // explore tries normal numbers on so many experts.
 func (x *routed) explore(s size, hits int64) error {
-	t := trial{size: s, kind: normal, hits: hits, start: x.next}
+	t := trial{size: s, kind: prove.Normal, hits: hits, start: x.next}
 	x.next += hits
 	defined, err := x.try(t, true)
 	switch {
@@ -222,10 +223,10 @@ func (x *routed) variants() []trial {
 		weights = weights[:1] // others are not what a router gives
 	}
 	if x.big {
-		at, tried, weights = x.good[0], []kind{wide}, weights[:min(2, len(weights))]
+		at, tried, weights = x.good[0], []prove.Kind{wide}, weights[:min(2, len(weights))]
 	}
 	var list []trial
-	add := func(k kind, w weightKind) {
+	add := func(k prove.Kind, w weightKind) {
 		t := at
 		t.kind, t.weights, t.start = k, w, x.next
 		x.next += t.hits
@@ -235,7 +236,7 @@ func (x *routed) variants() []trial {
 		add(k, someWeights)
 	}
 	for _, w := range weights {
-		add(normal, w)
+		add(prove.Normal, w)
 	}
 	return list
 }
@@ -259,7 +260,7 @@ func (x *routed) cover() error {
 		}
 	}
 	if len(missing) > 0 {
-		return &evalError{reason.New(reason.NodesFail, nil,
+		return &prove.EvalError{Err: reason.New(reason.NodesFail, nil,
 			"the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure).
 			With("experts", missing)}
 	}
@@ -270,11 +271,11 @@ func (x *routed) cover() error {
 func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	inputs, ids, err := x.trialInputs(&t, exact)
 	if err != nil {
-		return false, &evalError{err}
+		return false, &prove.EvalError{Err: err}
 	}
 	want, finite, err := x.original(x.c, t.world, inputs, exact)
 	if errors.Is(err, reference.ErrUnsupported) {
-		return false, &evalError{err}
+		return false, &prove.EvalError{Err: err}
 	}
 	if err != nil {
 		x.failure = err
@@ -292,17 +293,17 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	switch {
 	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
 		if err == nil {
-			x.c.overflows(t.kind.name, want, got, x.out)
+			x.c.overflows(t.kind.Name, want, got, x.out)
 		}
 		return true, nil
 	case err != nil:
-		return true, &evalError{err}
+		return true, &prove.EvalError{Err: err}
 	}
 	x.out.Cases++
 	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
 		return true, differs(t.name(x.r), exact, err)
 	}
-	x.out.numbersForNone(t.kind.name, want, got)
+	x.out.NumbersForNone(t.kind.Name, want, got)
 	if exact {
 		return true, nil
 	}
@@ -317,7 +318,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 
 // name says what is tried.
 func (t *trial) name(r *routing) string {
-	s := fmt.Sprintf("%s inputs of %s", t.kind.name, english.Counted(int(t.tokens), "token"))
+	s := fmt.Sprintf("%s inputs of %s", t.kind.Name, english.Counted(int(t.tokens), "token"))
 	if r.call.op.Name == experts {
 		s += fmt.Sprintf(" on %d of %d experts", t.hits, r.experts)
 	}

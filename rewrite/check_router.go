@@ -7,17 +7,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // ties are logits whose k-th and next greatest are equal in each row.
-var ties = kind{name: "tied"}
+var ties = prove.Kind{Name: "tied"}
 
 // unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is
 // open.
-func unsettled(k kind) bool { return !slices.Contains([]string{"normal", "wide", "repeated"}, k.name) }
+func unsettled(k prove.Kind) bool {
+	return !slices.Contains([]string{"normal", "wide", "repeated"}, k.Name)
+}
 
 func (x *routed) router() error {
-	tried := append(slices.Clone(kinds), wide, ties)
+	tried := append(slices.Clone(prove.Kinds), wide, ties)
 	for _, exact := range []bool{true, false} {
 		for _, s := range x.sizes {
 			for i, kd := range tried {
@@ -40,25 +43,25 @@ func (x *routed) router() error {
 func (x *routed) scores(t *trial, exact bool) error {
 	inputs, err := x.logits(t, exact)
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	want, finite, err := x.original(x.c, t.world, inputs, exact)
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	got, values, err := x.replacement(x.c, inputs, exact)
 	switch {
 	case !exact && !finite:
 		if err == nil {
-			x.c.overflows(t.kind.name, want, got, x.out)
+			x.c.overflows(t.kind.Name, want, got, x.out)
 		}
 		return nil
 	case err != nil:
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	open, err := x.open(t, inputs, values, exact)
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	settle(want, got, open, unsettled(t.kind))
 	x.out.Cases++
@@ -80,15 +83,15 @@ func (x *routed) scores(t *trial, exact bool) error {
 // logits makes the inputs of one trial.
 func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	made := t.kind
-	if made.fill == nil {
-		t.kind = normal
+	if made.Fill == nil {
+		t.kind = prove.Normal
 	}
 	inputs, _, err := x.trialInputs(t, exact)
 	t.kind = made
 	switch {
-	case err != nil || made.fill != nil:
+	case err != nil || made.Fill != nil:
 		return inputs, err
-	case made.name == peaks.name:
+	case made.Name == peaks.Name:
 		x.peaked(t, inputs)
 		return inputs, nil
 	}
@@ -142,14 +145,14 @@ func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Val
 func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
 	v := slices.Clone(t.F)
 	for at := 0; at < len(v); at += row {
-		_, scale := distance(v[at:at+row], v[at:at+row])
+		_, scale := prove.Distance(v[at:at+row], v[at:at+row])
 		for i := at; i < at+row; i++ {
 			up := (uint64(i)*0x9e3779b97f4a7c15>>60+seed)%3 == 0
-			step := 4 * spacing(t.DataType, scale)
+			step := 4 * prove.Spacing(t.DataType, scale)
 			if !up {
 				step = -step
 			}
-			v[i] = roundTo(t.DataType, v[i]+step)
+			v[i] = prove.RoundTo(t.DataType, v[i]+step)
 		}
 	}
 	return reference.NewFloats(t.DataType, t.Shape, v)
@@ -163,7 +166,7 @@ func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 			continue // compareOutputs will say so
 		}
 		n := want[i].Len() / len(open)
-		w, g := clone(want[i]), clone(got[i])
+		w, g := prove.Clone(want[i]), prove.Clone(got[i])
 		for t, o := range open {
 			from, to := t*n, (t+1)*n
 			switch {
@@ -180,16 +183,10 @@ func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 	}
 }
 
-func clone(t *reference.Tensor) *reference.Tensor {
-	c := *t
-	c.F, c.I = slices.Clone(t.F), slices.Clone(t.I)
-	return &c
-}
-
 // peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are
 // between. By the best expert, by the two best ones, by the mean or by the least the groups come in different orders,
 // which numbers without such an order seldom show.
-var peaks = kind{name: "peaked"}
+var peaks = prove.Kind{Name: "peaked"}
 
 // greatPeak, smallPeak and noPeak are such logits. Two great ones are more than two of no peak by themselves, and less
 // in the mean of four: as they are, their sigmoids and their exponentials.
@@ -221,7 +218,7 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 		if what != patterns.Logits {
 			continue
 		}
-		inputs[i] = clone(inputs[i])
+		inputs[i] = prove.Clone(inputs[i])
 		for at := range inputs[i].F {
 			token, e := int64(at)/x.r.experts, int64(at)%x.r.experts
 			v := noPeak
@@ -231,7 +228,7 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 				}
 			}
 			v += 0.05 * float64(e) / float64(x.r.experts) // no two are equal
-			inputs[i].F[at] = roundTo(inputs[i].DataType, v)
+			inputs[i].F[at] = prove.RoundTo(inputs[i].DataType, v)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // withMatches stands in for patterns, to hand in matches that no pattern would give.
@@ -217,7 +218,7 @@ func TestWhatOthersReadStays(t *testing.T) {
 	}
 	got := evaluate(t, b.Model)
 	for name := range want {
-		if d, _ := distance(want[name].F, got[name].F); d > 1e-6 {
+		if d, _ := prove.Distance(want[name].F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}

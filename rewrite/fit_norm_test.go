@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // fitted is a spelling that no pattern lists, of a tensor x, and the op that it is fitted with: "" for what looks like
@@ -183,7 +184,7 @@ func (test fitted) run(t *testing.T) {
 			t.Errorf("fused\n%s", &text)
 		}
 		for name, is := range evaluate(t, b.Model) {
-			if difference, scale := distance(want[name].F, is.F); difference > 1e-5*scale {
+			if difference, scale := prove.Distance(want[name].F, is.F); difference > 1e-5*scale {
 				t.Errorf("%s differs by %.3g of %.3g", name, difference, scale)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // encoder is a block of attention over a fixed number of tokens, as vision and audio models have, with 2 heads of 4
@@ -134,7 +135,7 @@ func TestFixedLengths(t *testing.T) {
 			}
 			for name, want := range evaluate(t, original) {
 				got := evaluate(t, m)[name]
-				if difference, scale := distance(want.F, got.F); difference > 1e-5*scale {
+				if difference, scale := prove.Distance(want.F, got.F); difference > 1e-5*scale {
 					t.Errorf("%s differs by %g of %g", name, difference, scale)
 				}
 			}

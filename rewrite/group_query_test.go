@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // groupQueryModel is one node as onnxruntime-genai's builder writes it: packed, rotated inside, lengths from the mask.
@@ -55,7 +56,7 @@ func TestGroupQueryAttention(t *testing.T) {
 					if i > 0 {
 						dims = []int64{int64(at.batch), 2, int64(at.past), 16}
 					}
-					x, err := makeInput(normal, i, onnx.Float, dims)
+					x, err := prove.MakeInput(prove.Normal, i, onnx.Float, dims)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -79,8 +80,8 @@ func TestGroupQueryAttention(t *testing.T) {
 					copyRows(grown, w)
 					w = grown
 				}
-				d, scale := distance(w.F, g.F)
-				if !slices.Equal(w.Shape, g.Shape) || d > 16*spacing(onnx.Float, scale) {
+				d, scale := prove.Distance(w.F, g.F)
+				if !slices.Equal(w.Shape, g.Shape) || d > 16*prove.Spacing(onnx.Float, scale) {
 					t.Errorf("%v, %v: %q differs by %g", at, options != nil, v.Name, d)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // HardInputs is one kind of the inputs that sites are checked on, for a kernel that is tried outside of a model.
@@ -14,7 +15,7 @@ type HardInputs struct {
 	// Name says what is hard about them, such as "small".
 	Name string
 	// of is the kind of numbers of an input.
-	of func(s fused.Site, input int) kind
+	of func(s fused.Site, input int) prove.Kind
 	// padding is of the keys of attention.
 	padding padding
 }
@@ -27,29 +28,29 @@ func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 	switch coarse := coarsestOf(s.Types); op.Name {
 	case attends:
 		for i, t := range attentionTrials(s, coarse, 0, false) {
-			list = append(list, HardInputs{t.name, func(s fused.Site, input int) kind {
+			list = append(list, HardInputs{t.name, func(s fused.Site, input int) prove.Kind {
 				return attentionTrials(s, coarse, 0, false)[i].of(s, input)
 			}, t.padding})
 		}
 	case latentAttends:
 		for _, p := range paddings {
-			list = append(list, HardInputs{p.name, always(normal), p})
+			list = append(list, HardInputs{p.name, always(prove.Normal), p})
 		}
 	case router:
-		for _, k := range append(slices.Clone(kinds), wide) {
+		for _, k := range append(slices.Clone(prove.Kinds), wide) {
 			if !unsettled(k) {
-				list = append(list, HardInputs{k.name, first(k), noPadding})
+				list = append(list, HardInputs{k.Name, first(k), noPadding})
 			}
 		}
 	case experts:
-		for _, k := range append([]kind{normal}, expertKinds...) {
-			if k.holds(coarse) {
-				list = append(list, HardInputs{k.name, first(k), noPadding})
+		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
+			if holdsKind(k, coarse) {
+				list = append(list, HardInputs{k.Name, first(k), noPadding})
 			}
 		}
 	default:
-		for _, k := range kinds {
-			list = append(list, HardInputs{k.name, func(s fused.Site, input int) kind { return k.of(s.Dims, input) },
+		for _, k := range prove.Kinds {
+			list = append(list, HardInputs{k.Name, func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) },
 				noPadding})
 		}
 	}
@@ -57,20 +58,22 @@ func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 }
 
 // always is a kind of all inputs.
-func always(k kind) func(fused.Site, int) kind { return func(fused.Site, int) kind { return k } }
+func always(k prove.Kind) func(fused.Site, int) prove.Kind {
+	return func(fused.Site, int) prove.Kind { return k }
+}
 
 // first is a kind of the first input, which holds the tokens; weights are normal.
-func first(k kind) func(fused.Site, int) kind {
-	return func(_ fused.Site, input int) kind {
+func first(k prove.Kind) func(fused.Site, int) prove.Kind {
+	return func(_ fused.Site, input int) prove.Kind {
 		if input == 0 {
 			return k
 		}
-		return normal
+		return prove.Normal
 	}
 }
 
 // of is the kind of an input of Attention.
-func (t attentionTrial) of(s fused.Site, input int) kind {
+func (t attentionTrial) of(s fused.Site, input int) prove.Kind {
 	switch input {
 	case fused.AttentionQ, fused.AttentionK, fused.AttentionPastKey:
 		return t.scores
@@ -81,7 +84,7 @@ func (t attentionTrial) of(s fused.Site, input int) kind {
 			return masking
 		}
 	}
-	return normal
+	return prove.Normal
 }
 
 // fewNumbers are the integers that are tried: numbers of experts, and lengths of caches.
@@ -97,16 +100,16 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 		return h.padding.tensor(t, shape), nil
 	case t.IsInteger():
 		r := rand.New(rand.NewPCG(uint64(input)+1, fewNumbers))
-		v := make([]int64, elements([][]int64{shape}))
+		v := make([]int64, prove.Elements([][]int64{shape}))
 		for i := range v {
 			v[i] = r.Int64N(fewNumbers)
 		}
 		return reference.NewInts(t, ints(shape), v), nil
 	}
-	made, err := makeInput(h.of(s, input), input, t, shape)
+	made, err := prove.MakeInput(h.of(s, input), input, t, shape)
 	if err == nil && op.Inputs[input].Type == "V" && len(shape) == 3 { // a matrix of each expert
 		for i, x := range made.F {
-			made.F[i] = roundTo(t, x*matrixScale(shape))
+			made.F[i] = prove.RoundTo(t, x*matrixScale(shape))
 		}
 	}
 	return made, err

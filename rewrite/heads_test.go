@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // TestHeadsInPlace has no transposition left before a rotation that attention alone reads, by whichever op heads
@@ -38,7 +39,7 @@ func TestHeadsInPlace(t *testing.T) {
 			}
 			got := runPadded(t, m)
 			for name, w := range want {
-				if d, scale := distance(w.F, got[name].F); d > 64*spacing(w.DataType, scale) {
+				if d, scale := prove.Distance(w.F, got[name].F); d > 64*prove.Spacing(w.DataType, scale) {
 					t.Errorf("%s differs by %g", name, d)
 				}
 			}
@@ -66,7 +67,7 @@ func TestHeadsOfConstantTables(t *testing.T) {
 	}
 	got := evaluate(t, m)
 	for name, w := range evaluate(t, build()) {
-		if d, scale := distance(w.F, got[name].F); d > 16*spacing(onnx.Float, scale) {
+		if d, scale := prove.Distance(w.F, got[name].F); d > 16*prove.Spacing(onnx.Float, scale) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // modelBuilder writes models as exporters do, node by node.
@@ -34,7 +35,7 @@ func (b *modelBuilder) output(v *onnx.Value, dims ...any) {
 }
 
 func (b *modelBuilder) scalar(t onnx.DataType, v float64) *onnx.Value {
-	return b.constant(reference.NewFloats(t, []int{}, []float64{roundTo(t, v)}), "const")
+	return b.constant(reference.NewFloats(t, []int{}, []float64{prove.RoundTo(t, v)}), "const")
 }
 
 func (b *modelBuilder) constant(t *reference.Tensor, name string) *onnx.Value {
@@ -54,7 +55,7 @@ func (b *modelBuilder) weight(name string, dims ...int) *onnx.Value {
 	}
 	v := make([]float64, n)
 	for i := range v {
-		v[i] = roundTo(b.typ, 0.5+r.Float64())
+		v[i] = prove.RoundTo(b.typ, 0.5+r.Float64())
 	}
 	return b.constant(reference.NewFloats(b.typ, dims, v), name)
 }
@@ -128,7 +129,7 @@ func evaluate(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 			}
 			shape = append(shape, d.Value)
 		}
-		if inputs[v.Name], err = makeInput(normal, i, typ.DataType, shape); err != nil {
+		if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, typ.DataType, shape); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,43 +9,44 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // runOf is a run of an op's kernel on these inputs, nil ones left out, with what the definition gives.
-func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*reference.Tensor) *kernelRun {
+func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*reference.Tensor) *prove.KernelRun {
 	t.Helper()
-	r := &kernelRun{op: fused.Lookup(name), site: fused.Site{Attributes: attributes, Opset: 20}, in: in}
+	r := &prove.KernelRun{Op: fused.Lookup(name), Site: fused.Site{Attributes: attributes, Opset: 20}, In: in}
 	for _, x := range in {
 		typ, dims := onnx.Undefined, []int64(nil)
 		if x != nil {
 			typ, dims = x.DataType, x.Dims()
 		}
-		r.site.Types, r.site.Dims = append(r.site.Types, typ), append(r.site.Dims, dims)
+		r.Site.Types, r.Site.Dims = append(r.Site.Types, typ), append(r.Site.Dims, dims)
 	}
-	if err := r.op.Supports(r.site); err != nil {
+	if err := r.Op.Supports(r.Site); err != nil {
 		t.Fatal(err)
 	}
-	f, err := r.op.Function(r.site)
+	f, err := r.Op.Function(r.Site)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &onnx.Node{Domain: fused.Domain, OpType: name, Overload: f.Overload, Attributes: attributes,
-		Outputs: make([]*onnx.Value, len(r.op.Outputs))}
-	if r.want, err = reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, in); err != nil {
+		Outputs: make([]*onnx.Value, len(r.Op.Outputs))}
+	if r.Want, err = reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, in); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// judge compares a first output with what the definition gives.
-func (r *kernelRun) judge(y []float64) (kernelFigures, error) {
-	got := slices.Clone(r.want)
+// judgeRun compares a first output with what the definition gives.
+func judgeRun(r *prove.KernelRun, y []float64) (prove.KernelFigures, error) {
+	got := slices.Clone(r.Want)
 	got[0] = reference.NewFloats(got[0].DataType, got[0].Shape, y)
-	return r.compare([]string{"Y", "second", "third"}, got)
+	return r.Compare([]string{"Y", "second", "third"}, got)
 }
 
-func tensorOf(k kind, seed int, shape ...int64) *reference.Tensor {
-	x, err := makeInput(k, seed, onnx.Float, shape)
+func tensorOf(k prove.Kind, seed int, shape ...int64) *reference.Tensor {
+	x, err := prove.MakeInput(k, seed, onnx.Float, shape)
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +54,7 @@ func tensorOf(k kind, seed int, shape ...int64) *reference.Tensor {
 }
 
 // wideLinear is a product with n rows of k quantised elements, and the same in float32, one term after the other.
-func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []float32,
+func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun, rows []float32,
 	y func(rows []float32) []float64) {
 	matrix, rows := codedMatrix("w", n, k)
 	in := []*reference.Tensor{tensorOf(tokens, 1, 3, k)}
@@ -83,11 +84,11 @@ func wideLinear(t *testing.T, tokens kind, n, k int64) (r *kernelRun, rows []flo
 // TestWideProducts takes a right kernel for rows as wide as those of real models, and no wrong one.
 func TestWideProducts(t *testing.T) {
 	for _, k := range []int64{4096, 14336} {
-		for _, tokens := range []kind{normal, small, large, repeated, oneHot} {
+		for _, tokens := range []prove.Kind{prove.Normal, prove.Small, prove.Large, prove.Repeated, prove.OneHot} {
 			r, rows, y := wideLinear(t, tokens, 21, k)
-			f, err := r.judge(y(rows))
-			if err != nil || !f.tells || f.maxRel > 1e-5 {
-				t.Errorf("%d columns, %s inputs: %+v, %v", k, tokens.name, f, err)
+			f, err := judgeRun(r, y(rows))
+			if err != nil || !f.Tells || f.MaxRel > 1e-5 {
+				t.Errorf("%d columns, %s inputs: %+v, %v", k, tokens.Name, f, err)
 			}
 			for fault, change := range map[string]func(){
 				"one wrong element": func() { rows[20*k+2] += 0.25 },
@@ -102,13 +103,13 @@ func TestWideProducts(t *testing.T) {
 				"two rows exchanged":   func() { exchange(rows[:k], rows[k:2*k]) },
 				"the last block twice": func() { copy(rows[k-64:k-32], rows[k-32:k]) },
 			} {
-				if tokens.name == oneHot.name && strings.Contains(fault, "last") { // it looks at three columns
+				if tokens.Name == prove.OneHot.Name && strings.Contains(fault, "last") { // it looks at three columns
 					continue
 				}
 				kept := slices.Clone(rows)
 				change()
-				if f, err := r.judge(y(rows)); err == nil {
-					t.Errorf("%d columns, %s inputs, %s: taken with %+v", k, tokens.name, fault, f)
+				if f, err := judgeRun(r, y(rows)); err == nil {
+					t.Errorf("%d columns, %s inputs, %s: taken with %+v", k, tokens.Name, fault, f)
 				}
 				copy(rows, kept)
 			}
@@ -133,8 +134,8 @@ func exchange(a, b []float32) {
 func TestEqualRoundings(t *testing.T) {
 	const width = 16
 	for _, keys := range []int64{128, 197, 257, 577, 1500} {
-		q, k, v := tensorOf(oneHot, 0, 1, 1, 3, width), tensorOf(oneHot, 1, 1, 1, keys, width),
-			tensorOf(repeated, 2, 1, 1, keys, width)
+		q, k, v := tensorOf(prove.OneHot, 0, 1, 1, 3, width), tensorOf(prove.OneHot, 1, 1, 1, keys, width),
+			tensorOf(prove.Repeated, 2, 1, 1, keys, width)
 		r := runOf(t, attends, attentionAttributes(0.25), q, k, v)
 		attend := func(weight func(key int) float32) []float64 {
 			var y []float64
@@ -158,26 +159,26 @@ func TestEqualRoundings(t *testing.T) {
 			}
 			return y
 		}
-		f, err := r.judge(attend(func(int) float32 { return 1 }))
-		if err != nil || !f.tells {
+		f, err := judgeRun(r, attend(func(int) float32 { return 1 }))
+		if err != nil || !f.Tells {
 			t.Errorf("%d keys: %+v, %v", keys, f, err)
 		}
 		y := attend(func(int) float32 { return 1 })
 		for i := range y {
 			y[i] *= 1.001
 		}
-		if f, err := r.judge(y); err == nil {
+		if f, err := judgeRun(r, y); err == nil {
 			t.Errorf("%d keys, off by 0.001: taken with %+v", keys, f)
 		}
 	}
 	// A key that is left out shows where not all have the same values.
 	const keys = 1500
-	r := runOf(t, attends, attentionAttributes(0.25), tensorOf(normal, 0, 1, 1, 3, width),
-		tensorOf(normal, 1, 1, 1, keys, width), tensorOf(normal, 2, 1, 1, keys, width))
-	less := runOf(t, attends, attentionAttributes(0.25), r.in[0],
-		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.in[1].F[:(keys-1)*width]),
-		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.in[2].F[:(keys-1)*width]))
-	if f, err := r.judge(less.want[0].F); err == nil {
+	r := runOf(t, attends, attentionAttributes(0.25), tensorOf(prove.Normal, 0, 1, 1, 3, width),
+		tensorOf(prove.Normal, 1, 1, 1, keys, width), tensorOf(prove.Normal, 2, 1, 1, keys, width))
+	less := runOf(t, attends, attentionAttributes(0.25), r.In[0],
+		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.In[1].F[:(keys-1)*width]),
+		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.In[2].F[:(keys-1)*width]))
+	if f, err := judgeRun(r, less.Want[0].F); err == nil {
 		t.Errorf("a key less: taken with %+v", f)
 	}
 }
@@ -198,14 +199,14 @@ func TestCancelledResults(t *testing.T) {
 		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}
 	r := runOf(t, "GLU", gelu, one(-9), one(2))
 	for y, want := range map[float64]bool{0: true, -2e-18: true, 1e-7: true, 1e-3: false, math.NaN(): false} {
-		f, err := r.judge([]float64{y})
-		if (err == nil) != want || f.maxRel > 1 && want {
-			t.Errorf("%g in the place of %g: %+v, %v", y, r.want[0].F[0], f, err)
+		f, err := judgeRun(r, []float64{y})
+		if (err == nil) != want || f.MaxRel > 1 && want {
+			t.Errorf("%g in the place of %g: %+v, %v", y, r.Want[0].F[0], f, err)
 		}
 	}
 	// Without anything that cancels a zero is a zero.
 	r = runOf(t, "GLU", gelu, one(0), one(2))
-	if f, err := r.judge([]float64{1e-30}); err == nil {
+	if f, err := judgeRun(r, []float64{1e-30}); err == nil {
 		t.Errorf("something for zeros: taken with %+v", f)
 	}
 }
@@ -218,18 +219,18 @@ func TestFewRoundings(t *testing.T) {
 	}
 	r := runOf(t, "GLU", gluAttributes("silu", 1, 0, 0), reference.NewFloats(onnx.Float, []int{32}, x),
 		reference.NewFloats(onnx.Float, []int{32}, x))
-	greatest := slices.Max(r.want[0].F)
+	greatest := slices.Max(r.Want[0].F)
 	for units, want := range map[float64]bool{0: true, 16: true, 40: false, 1e4: false} {
-		y := slices.Clone(r.want[0].F)
-		y[4] = greatest + units*spacing(onnx.Float, greatest)
-		f, err := r.judge(y)
-		if (err == nil) != want || (f.maxRel == 0) != (units == 0) || !f.tells {
+		y := slices.Clone(r.Want[0].F)
+		y[4] = greatest + units*prove.Spacing(onnx.Float, greatest)
+		f, err := judgeRun(r, y)
+		if (err == nil) != want || (f.MaxRel == 0) != (units == 0) || !f.Tells {
 			t.Errorf("%g units: %+v, %v", units, f, err)
 		}
 	}
-	y := slices.Clone(r.want[0].F)
+	y := slices.Clone(r.Want[0].F)
 	y[7] = math.NaN()
-	if _, err := r.judge(y); err == nil {
+	if _, err := judgeRun(r, y); err == nil {
 		t.Error("a NaN was taken")
 	}
 }
@@ -239,26 +240,26 @@ func TestRouterRuns(t *testing.T) {
 	r := runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
 		onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
 		onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
-		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, tensorOf(normal, 0, 3, 128))
+		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, tensorOf(prove.Normal, 0, 3, 128))
 	names := []string{"weights", "ids"}
-	if f, err := r.compare(names, r.want); err != nil || f.maxRel != 0 {
+	if f, err := r.Compare(names, r.Want); err != nil || f.MaxRel != 0 {
 		t.Errorf("as it is: %+v, %v", f, err)
 	}
-	other := clone(r.want[1])
+	other := prove.Clone(r.Want[1])
 	other.I[0], other.I[1] = other.I[1], other.I[0]
-	if _, err := r.compare(names, []*reference.Tensor{r.want[0], other}); err == nil {
+	if _, err := r.Compare(names, []*reference.Tensor{r.Want[0], other}); err == nil {
 		t.Error("another order of the experts was taken")
 	}
-	heavier := clone(r.want[0])
+	heavier := prove.Clone(r.Want[0])
 	heavier.F[3] *= 1.001
-	if _, err := r.compare(names, []*reference.Tensor{heavier, r.want[1]}); err == nil {
+	if _, err := r.Compare(names, []*reference.Tensor{heavier, r.Want[1]}); err == nil {
 		t.Error("other weights were taken")
 	}
 }
 
 // TestSaturatedScores accepts either expert where sigmoids are equal or a unit from it, and no other expert.
 func TestSaturatedScores(t *testing.T) {
-	run := func(logits ...float64) *kernelRun {
+	run := func(logits ...float64) *prove.KernelRun {
 		return runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "sigmoid"),
 			onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
 			onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
@@ -273,31 +274,31 @@ func TestSaturatedScores(t *testing.T) {
 		right bool
 	}{
 		{"another of saturated scores", []int64{2, 3, 1, 3, 1, 2}, true},
-		{"the definition's", r.want[1].I, true},
+		{"the definition's", r.Want[1].I, true},
 		{"another order of scores apart", []int64{3, 2, 1, 3, 1, 2}, false},
 		{"another expert", []int64{2, 1, 1, 3, 1, 2}, false},
 	} {
-		ids := clone(r.want[1])
+		ids := prove.Clone(r.Want[1])
 		ids.I = c.ids
-		if f, err := r.compare(names, []*reference.Tensor{r.want[0], ids}); (err == nil) != c.right || !f.tells {
-			t.Errorf("%s: %v, %v", c.name, f.tells, err)
+		if f, err := r.Compare(names, []*reference.Tensor{r.Want[0], ids}); (err == nil) != c.right || !f.Tells {
+			t.Errorf("%s: %v, %v", c.name, f.Tells, err)
 		}
 	}
 	r = run(20, 30, 40, 50)
-	if f, err := r.compare(names, r.want); err != nil || f.tells {
-		t.Errorf("a run of saturated scores alone tells of a kernel: %v, %v", f.tells, err)
+	if f, err := r.Compare(names, r.Want); err != nil || f.Tells {
+		t.Errorf("a run of saturated scores alone tells of a kernel: %v, %v", f.Tells, err)
 	}
 }
 
 // TestVagueRuns refuses a site of which no run tells anything.
 func TestVagueRuns(t *testing.T) {
 	r := &CheckReport{}
-	r.kernelRan(kernelFigures{maxRel: 0.5})
-	if r.kernelTold || *r.Kernel != 0.5 {
+	r.KernelRan(prove.KernelFigures{MaxRel: 0.5})
+	if r.KernelTold || *r.Kernel != 0.5 {
 		t.Errorf("%+v", r)
 	}
-	r.kernelRan(kernelFigures{tells: true})
-	if !r.kernelTold || *r.Kernel != 0.5 {
+	r.KernelRan(prove.KernelFigures{Tells: true})
+	if !r.KernelTold || *r.Kernel != 0.5 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // Attention to latents computes what attention to a model's keys and values did if these are what the model makes of
@@ -59,19 +60,19 @@ func (c *latentChange) checkSite(s *latentSite) error {
 		Outputs: make([]*onnx.Value, 2)}
 	w, err := reference.FromONNX(s.latent.W.Constant())
 	if err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	for i, t := range latentTrials {
 		in, naive, err := c.trial(s, t, i, w)
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		what := fmt.Sprintf("%d tokens in the cache and %d new ones, %s", t.past, t.added, t.padding.name)
 		for _, exact := range []bool{true, false} {
 			options := reference.Options{Exact: exact}
 			before, err := reference.NewForOpset(site.Opset, c.model.Functions, options).Op(s.node, naive)
 			if err != nil {
-				return &evalError{err}
+				return &prove.EvalError{Err: err}
 			}
 			after, err := reference.NewForOpset(site.Opset, []*onnx.Function{f}, options).Op(node, in)
 			if err == nil {
@@ -108,7 +109,7 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 	for i, shape := range map[int][]int64{fused.LatentQ: q, fused.LatentC: {t.batch, t.added, l.Width},
 		fused.LatentKPE:  {t.batch, 1, t.added, l.Rotated},
 		fused.LatentPast: {t.batch, 1, t.past, l.Width + l.Rotated}} {
-		if in[i], err = makeInput(normal, 8*seed+i, typ, shape); err != nil {
+		if in[i], err = prove.MakeInput(prove.Normal, 8*seed+i, typ, shape); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -315,13 +316,13 @@ func (c *latentChange) compareLatent(want *reference.Tensor, got, in []*referenc
 	if !slices.Equal(got[0].Shape, want.Shape) {
 		return fmt.Errorf("its result is %v instead of %v", got[0].Shape, want.Shape)
 	}
-	difference, scale := distance(want.F, got[0].F)
-	allowed := structuralTolerance * scale
+	difference, scale := prove.Distance(want.F, got[0].F)
+	allowed := prove.StructuralTolerance * scale
 	if !exact {
-		allowed = ulps[want.DataType] * spacing(want.DataType, scale)
-		c.checked.MaxRel = max(c.checked.MaxRel, relative(difference, scale))
+		allowed = prove.ULPs[want.DataType] * prove.Spacing(want.DataType, scale)
+		c.checked.MaxRel = max(c.checked.MaxRel, prove.Relative(difference, scale))
 	} else {
-		c.checked.Structural = max(c.checked.Structural, relative(difference, scale))
+		c.checked.Structural = max(c.checked.Structural, prove.Relative(difference, scale))
 	}
 	if difference > allowed {
 		return fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", difference,
@@ -344,9 +345,9 @@ func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tenso
 	if err != nil {
 		return err
 	}
-	run := &kernelRun{op: op, site: site, in: in, want: want}
-	figures, err := run.compare([]string{op.Outputs[0].Name, op.Outputs[1].Name}, got)
-	c.checked.kernelRan(figures)
+	run := &prove.KernelRun{Op: op, Site: site, In: in, Want: want}
+	figures, err := run.Compare([]string{op.Outputs[0].Name, op.Outputs[1].Name}, got)
+	c.checked.KernelRan(figures)
 	if err == nil && !slices.Equal(got[1].F, want[1].F) {
 		err = errors.New("present has other latents")
 	}

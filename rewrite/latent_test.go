@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // naiveLatent is an export of latent attention that caches the keys and values of all heads.
@@ -52,8 +53,8 @@ func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
 			}
 		}
 		past += queries
-		d, scale := distance(logits[0].F, logits[1].F)
-		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+		d, scale := prove.Distance(logits[0].F, logits[1].F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
 			t.Errorf("%d tokens: logits differ by %g, %g allowed", past, d, allowed)
 		}
 	}
@@ -236,7 +237,7 @@ func TestLatentCacheOfLatents(t *testing.T) {
 					shape[2] = past
 				}
 				var err error
-				if in[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
+				if in[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, shape); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -249,8 +250,8 @@ func TestLatentCacheOfLatents(t *testing.T) {
 			delete(in, "past_v")
 			got := runModel(t, m, in)
 			name := m.Graph.Outputs[0].Name
-			d, scale := distance(want[name].F, got[name].F)
-			if allowed := 64 * spacing(onnx.Float, scale); d > allowed || scale == 0 {
+			d, scale := prove.Distance(want[name].F, got[name].F)
+			if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed || scale == 0 {
 				t.Errorf("turned %v, %d tokens: differs by %g, %g allowed", turned, past, d, allowed)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // normedHeads is a model of queries and keys: each head is normalised, moved before the positions and rotated.
@@ -31,8 +32,8 @@ func checkAttention(t *testing.T, m *onnx.Model, typ onnx.DataType, opset int64,
 	}
 	got := evaluate(t, m)
 	for name, w := range evaluate(t, normedHeads(t, opset, typ)) {
-		d, scale := distance(w.F, got[name].F)
-		if allowed := 16 * spacing(typ, scale); d > allowed {
+		d, scale := prove.Distance(w.F, got[name].F)
+		if allowed := 16 * prove.Spacing(typ, scale); d > allowed {
 			t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
 		}
 	}

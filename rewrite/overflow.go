@@ -10,20 +10,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // outlier rows contain one number whose square overflows the type; the other numbers are normal.
-var outlier = kind{"outlier", func(r *rand.Rand, t onnx.DataType, v []float64, row int) {
+var outlier = prove.Kind{Name: "outlier", Fill: func(r *rand.Rand, t onnx.DataType, v []float64, row int) {
 	for i := range v {
 		if v[i] = r.NormFloat64(); row > 0 && i%row == i/row%row {
-			v[i] = 2 * math.Sqrt(greatest(t))
+			v[i] = 2 * math.Sqrt(prove.Greatest(t))
 		}
 	}
 }}
 
 // kinds returns the kinds of a list. A site that computes in float16 is tried on outliers too, because activations of
 // real models reach 256, and the square of 256 overflows float16.
-func (c *candidate) kinds(list []kind) []kind {
+func (c *candidate) kinds(list []prove.Kind) []prove.Kind {
 	if c.narrowest == onnx.Float16 {
 		return append(slices.Clip(list), outlier)
 	}
@@ -41,27 +42,12 @@ func (c *candidate) overflows(inputs string, want, got []*reference.Tensor, r *C
 		if w == nil || g == nil || !w.IsFloat() || len(w.F) != len(g.F) {
 			continue
 		}
-		difference, scale := distance(w.F, g.F)
+		difference, scale := prove.Distance(w.F, g.F)
 		if difference > c.allowed(w.DataType, scale) {
-			r.overflowsOn(inputs)
+			r.OverflowsOn(inputs)
 		}
 	}
-	r.numbersForNone(inputs, want, got)
-}
-
-// numbersForNone notes inputs for which the nodes return infinities or NaN and the op returns numbers.
-func (r *CheckReport) numbersForNone(inputs string, want, got []*reference.Tensor) {
-	for i, w := range want {
-		if w == nil || got[i] == nil || len(w.F) != len(got[i].F) {
-			continue
-		}
-		for j, x := range w.F {
-			if !isFinite(x) && isFinite(got[i].F[j]) {
-				r.overflowsOn(inputs)
-				return
-			}
-		}
-	}
+	r.NumbersForNone(inputs, want, got)
 }
 
 // writeOverflow says at how many fused sites results differ where the nodes overflow.
@@ -81,11 +67,5 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 	if sites > 0 {
 		fmt.Fprintf(b, "%-18s %s: results differ where the nodes overflow or return infinities or NaN, as on these "+
 			"inputs: %s\n", "overflow", english.Counted(sites, "site"), strings.Join(inputs, ", "))
-	}
-}
-
-func (r *CheckReport) overflowsOn(inputs string) {
-	if !slices.Contains(r.Overflow, inputs) {
-		r.Overflow = append(r.Overflow, inputs)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // TestMergedProducts has one product for queries, keys and values, and one for gate and up, in each block, which give
@@ -22,7 +23,7 @@ func TestMergedProducts(t *testing.T) {
 	}
 	checkOrderOf(t, m)
 	got := runModel(t, m, decoderInputs(t, m, 2, 5, 3, 12))["logits"]
-	if d, scale := distance(want["logits"].F, got.F); d > 64*spacing(onnx.Float, scale) {
+	if d, scale := prove.Distance(want["logits"].F, got.F); d > 64*prove.Spacing(onnx.Float, scale) {
 		t.Errorf("logits differ by %g", d)
 	}
 }

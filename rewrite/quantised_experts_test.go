@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // expertProducts multiplies rows of k columns with a matrix of n rows of an expert.
@@ -175,7 +176,7 @@ func sameOutputs(t *testing.T, m *otherModel, want, got map[string]*reference.Te
 		tolerance = 4e-3
 	}
 	for name, x := range want {
-		d, scale := distance(x.F, got[name].F)
+		d, scale := prove.Distance(x.F, got[name].F)
 		if x.DataType != got[name].DataType || !(d <= tolerance*scale) {
 			t.Errorf("%s %s differs by %g of %g", got[name], name, d, scale)
 		}

@@ -2,12 +2,10 @@ package rewrite
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == experts }
@@ -304,29 +302,4 @@ func firstColumns(q *fused.Quantised, experts, rows, n, columns int64) (*fused.Q
 		}
 	}
 	return &made, nil
-}
-
-// settleRounded takes what the op leaves open (fused.Op.Open) for equal; nil for ops that leave nothing open.
-func settleRounded(op *fused.Op, s fused.Site) func(want, got []*reference.Tensor) {
-	open := op.Open(s)
-	if open == 0 {
-		return nil
-	}
-	return func(want, got []*reference.Tensor) {
-		for i := range min(len(want), len(got)) {
-			if want[i] == nil || got[i] == nil || len(want[i].F) != len(got[i].F) {
-				continue
-			}
-			got[i] = clone(got[i])
-			most := 0.0
-			for _, x := range want[i].F {
-				most = max(most, math.Abs(x))
-			}
-			for j, x := range want[i].F {
-				if math.Abs(got[i].F[j]-x) <= open*most {
-					got[i].F[j] = x
-				}
-			}
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // codedExperts is a weight of so many matrices of n rows.
@@ -108,7 +109,7 @@ func TestQuantiseMixture(t *testing.T) {
 		}
 		got := runModel(t, m, in)
 		for name, x := range want {
-			if d, scale := distance(x.F, got[name].F); d > 64*spacing(onnx.Float, scale) {
+			if d, scale := prove.Distance(x.F, got[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
 				t.Errorf("%s: %s differs by %g", layout, name, d)
 			}
 		}

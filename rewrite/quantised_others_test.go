@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // otherModel has one node of another tool's, whose inputs behind the first are constants.
@@ -197,7 +198,7 @@ func TestOwnProducts(t *testing.T) {
 				tolerance = 2e-3
 			}
 			for name, x := range want {
-				d, scale := distance(x.F, got[name].F)
+				d, scale := prove.Distance(x.F, got[name].F)
 				if x.DataType != got[name].DataType || !(d <= tolerance*scale) {
 					t.Errorf("%s %s differs by %g of %g", got[name], name, d, scale)
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // The inputs of com.microsoft's QMoE. Each matrix has its elements, scales, bias and zero points.
@@ -364,11 +365,11 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 			for i := range values {
 				switch v.Name {
 				case "x":
-					values[i] = roundTo(t.DataType, size*r.NormFloat64())
+					values[i] = prove.RoundTo(t.DataType, size*r.NormFloat64())
 				case "router_weights":
-					values[i] = roundTo(t.DataType, 0.1+r.Float64())
+					values[i] = prove.RoundTo(t.DataType, 0.1+r.Float64())
 				default:
-					values[i] = roundTo(t.DataType, 3*r.NormFloat64())
+					values[i] = prove.RoundTo(t.DataType, 3*r.NormFloat64())
 				}
 			}
 			in[v.Name] = reference.NewFloats(t.DataType, dims, values)
@@ -381,7 +382,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 		if err != nil {
 			return err
 		}
-		if d, scale := distance(want.F, got.F); !(d <= 1e-5*scale) {
+		if d, scale := prove.Distance(want.F, got.F); !(d <= 1e-5*scale) {
 			return reason.New(reason.Differs, nil, "mojo.MoE differs from it by %.3g of %.3g", d, scale)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -140,7 +141,7 @@ func (w *productWriter) compareExperts(n *onnx.Node, site fused.Site) error {
 		if err != nil {
 			return err
 		}
-		d, scale := distance(want.F, got.F)
+		d, scale := prove.Distance(want.F, got.F)
 		report.MaxAbs = max(report.MaxAbs, d)
 		if scale > 0 {
 			report.MaxRel = max(report.MaxRel, d/scale)

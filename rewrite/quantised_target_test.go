@@ -17,6 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // storedForm is a way in which mojo.Linear's weights are stored.
@@ -314,7 +315,7 @@ func TestProductsForTargets(t *testing.T) {
 							if strings.HasPrefix(name, "rows") {
 								allowed = 2e-6
 							}
-							d, scale := distance(x.F, got[name].F)
+							d, scale := prove.Distance(x.F, got[name].F)
 							if got[name].DataType != x.DataType || !(d <= allowed*scale) {
 								t.Errorf("%s %s differs by %g of %g", got[name], name, d, scale)
 							}
@@ -518,7 +519,7 @@ func TestExpertsForTargets(t *testing.T) {
 			}
 			compare := func(got *reference.Tensor, tolerance float64) {
 				t.Helper()
-				if d, scale := distance(want["y"].F, got.F); !(d <= tolerance*scale) {
+				if d, scale := prove.Distance(want["y"].F, got.F); !(d <= tolerance*scale) {
 					t.Errorf("differs by %g of %g", d, scale)
 				}
 			}

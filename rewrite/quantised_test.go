@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // codedMatrix is n rows of k elements of int8 codes about 128, of one scale, and their floats.
@@ -118,7 +119,7 @@ func TestMergedQuantised(t *testing.T) {
 		}
 		got := runModel(t, m, in)
 		for name, x := range want {
-			if d, scale := distance(x.F, got[name].F); d > 64*spacing(onnx.Float, scale) {
+			if d, scale := prove.Distance(x.F, got[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
 				t.Errorf("%v: %s differs by %g", c.columns, name, d)
 			}
 		}
@@ -175,7 +176,7 @@ func TestQuantisedAddition(t *testing.T) {
 			t.Errorf("%s: %d additions", c.name, count(m, "Add"))
 		}
 		for name, w := range want {
-			if d, scale := distance(w.F, runModel(t, m, in)[name].F); d > 64*spacing(onnx.Float, scale) {
+			if d, scale := prove.Distance(w.F, runModel(t, m, in)[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
 				t.Errorf("%s: %s differs by %g", c.name, name, d)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // A refusal has a code, which a hint hangs on, and the figures of its text.
@@ -62,7 +63,7 @@ func (r reasonText) Error() string { return string(r) }
 
 // Weights that are not there are a reason of their own, whatever needed them.
 func TestMissingWeightsAreAReason(t *testing.T) {
-	for _, err := range []error{&evalError{onnx.ErrMissingData},
+	for _, err := range []error{&prove.EvalError{Err: onnx.ErrMissingData},
 		reason.New(reason.NodesFail, nil, "the nodes fail: %w", onnx.ErrMissingData)} {
 		var s SiteReport
 		if s.explain(err); s.Code != reason.MissingWeights || s.Reason != err.Error() {

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -144,7 +145,7 @@ type SiteReport struct {
 	Code    reason.Code    `json:"code,omitempty"`
 	At      string         `json:"at,omitempty"`
 	Figures map[string]any `json:"figures,omitempty"`
-	Check   *CheckReport   `json:"check,omitempty"`
+	Check   *prove.Report  `json:"check,omitempty"`
 	Weights *WeightsReport `json:"weights,omitempty"` // of the experts of a mixture
 	Emits   []string       `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
 	Kernel  string         `json:"kernel,omitempty"`
@@ -154,29 +155,7 @@ type SiteReport struct {
 }
 
 // CheckReport holds the figures of a site's worst comparison.
-type CheckReport struct {
-	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
-	// the tensor; Tolerance is the difference that was allowed, and ToleranceRel that as such a part.
-	MaxAbs       float64 `json:"max_abs"`
-	MaxRel       float64 `json:"max_rel"`
-	Tolerance    float64 `json:"tolerance"`
-	ToleranceRel float64 `json:"tolerance_rel"`
-	// Structural is the greatest difference in float64 without roundings, as a part of the greatest magnitude.
-	Structural float64 `json:"structural_max_rel"`
-	// Cases is the number of inputs that were tried.
-	Cases int `json:"cases"`
-	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
-	// when no kernel was run.
-	Kernel     *float64 `json:"kernel_max_rel,omitempty"`
-	kernelTold bool     // a fault of the kernel would have shown in one of its runs
-	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
-	Repairs string `json:"repairs,omitempty"`
-	// Overflow names the tried inputs for which the matched nodes overflow, or return infinities or NaN, and the op
-	// returns other numbers; absent when there are none.
-	Overflow []string `json:"overflow,omitempty"`
-	// Shared says that the figures are those of an equal site.
-	Shared bool `json:"shared,omitempty"`
-}
+type CheckReport = prove.Report
 
 // GivenUpReport reports the places where the search for a pattern's blocks was given up, so that its time stays within
 // what the size of the model warrants.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // fusedOps counts the sites of a report by the op that they became.
@@ -56,7 +57,7 @@ func TestRevert(t *testing.T) {
 			checkOrderOf(t, m)
 			want := evaluate(t, patched)
 			for key, got := range evaluate(t, m) {
-				if d, _ := distance(want[key].F, got.F); d != 0 {
+				if d, _ := prove.Distance(want[key].F, got.F); d != 0 {
 					t.Errorf("output %q differs by %g", key, d)
 				}
 			}

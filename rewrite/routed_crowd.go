@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 const (
@@ -35,7 +36,7 @@ func (x *routed) crowd() error {
 	tokens := func(limit int64) int64 { return limit*at.hits/x.r.chosen + 2 }
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
-		return &evalError{reason.New(reason.Unchecked, nil,
+		return &prove.EvalError{Err: reason.New(reason.Unchecked, nil,
 			"something is compared with %d, which may be how many tokens an expert takes, and trying as many takes "+
 				"too long", named).With("tokens", named)}
 	}
@@ -49,7 +50,7 @@ func (x *routed) crowd() error {
 	if err != nil {
 		return nil // the site is made for another number
 	}
-	t := trial{size: s, kind: normal, hits: at.hits, start: x.next}
+	t := trial{size: s, kind: prove.Normal, hits: at.hits, start: x.next}
 	defined, err := x.try(t, true)
 	if err == nil && !defined {
 		x.undefined = append(x.undefined, t)
@@ -194,7 +195,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	call := *x.r.call
 	small := *x.r
 	small.experts = x.r.chosen + 3
-	t := &trial{size: size{tokens: smallTokens}, kind: normal, hits: small.chosen + 1}
+	t := &trial{size: size{tokens: smallTokens}, kind: prove.Normal, hits: small.chosen + 1}
 	g := onnx.NewFunction("", "", "", x.model.Opset("")).Body
 	values := map[*onnx.Value]*reference.Tensor{}
 	inputs := slices.Clone(call.node.Inputs)
@@ -217,10 +218,10 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 				values[in], err = t.Dense()
 			}
 		default:
-			values[in], err = makeInput(normal, i, typ, shape)
+			values[in], err = prove.MakeInput(prove.Normal, i, typ, shape)
 		}
 		if err != nil {
-			return &evalError{err}
+			return &prove.EvalError{Err: err}
 		}
 		inputs[i] = in
 	}
@@ -230,7 +231,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	call.node = n
 	e := reference.NewForOpset(x.model.Opset(""), x.c.functions, reference.Options{})
 	if err := e.Eval(g.Nodes, values); err != nil {
-		return &evalError{err}
+		return &prove.EvalError{Err: err}
 	}
 	return x.kernel(x.c, &call, t.kind, values, x.out, nil)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // size is a number of tokens, with the shapes of the match's inputs.
@@ -62,7 +63,7 @@ func (k *checker) sizeOf(c *candidate, r *routing, tokens int64) (size, error) {
 func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
 	for _, v := range c.slice.known {
 		if _, ok := w.facts.Known(v, w.n); !ok {
-			return size{}, &evalError{unknownElsewhere(v)}
+			return size{}, &prove.EvalError{Err: unknownElsewhere(v)}
 		}
 	}
 	shapes, err := k.shapes(c, w)
@@ -150,15 +151,15 @@ const (
 var weightScale = map[weightKind]float64{someWeights: 1, smallWeights: 0x1p-10, greatWeights: 0x1p6}
 
 // wide stands for numbers where activations bend and clamps hold.
-var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
+var wide = prove.Kind{Name: "wide", Fill: prove.Scaled(func(onnx.DataType) float64 { return 8 })}
 
 // expertKinds are the kinds that tokens are of beside normal ones. Of the squares of tiny ones nothing is left.
-var expertKinds = []kind{small, large, huge, zeros, oneHot, repeated, wide}
+var expertKinds = []prove.Kind{prove.Small, prove.Large, prove.Huge, prove.Zeros, prove.OneHot, prove.Repeated, wide}
 
-// holds reports whether the type holds what experts make of tokens of the kind: products of small numbers, and
+// holdsKind reports whether the type holds what experts make of tokens of the kind: products of small numbers, and
 // activations of great ones, are below what float16 does.
-func (k kind) holds(t onnx.DataType) bool {
-	return t != onnx.Float16 || !slices.Contains([]string{small.name, large.name, wide.name}, k.name)
+func holdsKind(k prove.Kind, t onnx.DataType) bool {
+	return t != onnx.Float16 || !slices.Contains([]string{prove.Small.Name, prove.Large.Name, wide.Name}, k.Name)
 }
 
 // trialInputs makes the inputs of the match for one trial, and returns the experts that are picked.
@@ -193,7 +194,7 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 				!x.config.draws(c) {
 				ts[i], err = reference.FromONNX(c)
 			} else {
-				ts[i], err = makeInput(t.kind, i, typ, shape)
+				ts[i], err = prove.MakeInput(t.kind, i, typ, shape)
 			}
 		}
 		if err != nil {
@@ -208,7 +209,7 @@ func (r *routing) choosing(t *trial, typ onnx.DataType, ids []int64) []float64 {
 	rnd := rand.New(rand.NewPCG(uint64(t.start)+1, uint64(t.tokens)))
 	z := make([]float64, t.tokens*r.experts)
 	for i := range z {
-		z[i] = roundTo(typ, -3*rnd.Float64())
+		z[i] = prove.RoundTo(typ, -3*rnd.Float64())
 	}
 	for i, e := range ids {
 		token, place := int64(i)/r.chosen, int64(i)%r.chosen
@@ -216,7 +217,7 @@ func (r *routing) choosing(t *trial, typ onnx.DataType, ids []int64) []float64 {
 		if t.weights == oneWeight && token%r.chosen == place {
 			at = 24
 		}
-		z[token*r.experts+e] = roundTo(typ, at)
+		z[token*r.experts+e] = prove.RoundTo(typ, at)
 	}
 	return z
 }
@@ -235,7 +236,7 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 	for i := range w {
 		switch token, place := int64(i)/chosen, int64(i)%chosen; {
 		case weightScale[t.weights] > 0:
-			w[i] = roundTo(typ, weightScale[t.weights]*(0.05+r.Float64()))
+			w[i] = prove.RoundTo(typ, weightScale[t.weights]*(0.05+r.Float64()))
 		case t.weights == oneWeight && token%chosen == place:
 			w[i] = 1
 		}
@@ -264,7 +265,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		to = onnx.Double // read without roundings alone
 	}
 	t, err := reference.NewLazy(typ, ints(shape), randomNumbers(number, scale, to))
-	if err == nil && elements([][]int64{shape}) <= runElements*runElements {
+	if err == nil && prove.Elements([][]int64{shape}) <= runElements*runElements {
 		t, err = t.Dense()
 	}
 	x.random[number] = t
@@ -301,7 +302,7 @@ func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []floa
 	table := slices.Clone(randomTable())
 	for i, v := range table {
 		if table[i] = scale * v; typ != onnx.Double {
-			table[i] = roundTo(typ, table[i])
+			table[i] = prove.RoundTo(typ, table[i])
 		}
 	}
 	return func(dst []float64, offset int) error {

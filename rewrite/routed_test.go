@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // moeBuilder holds the values of a mixture of experts of E experts, k of which each token goes to.
@@ -223,7 +224,7 @@ func checkRuns(t *testing.T, m *onnx.Model) {
 	for _, v := range m.Graph.Inputs {
 		if v.Name != "ids" {
 			typ, _ := v.Type()
-			if in[v.Name], err = makeInput(normal, 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
+			if in[v.Name], err = prove.MakeInput(prove.Normal, 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // The fused ops that send tokens to experts.
@@ -80,7 +81,7 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 		default:
 			continue
 		}
-		total := elements(shapes[i : i+1])
+		total := prove.Elements(shapes[i : i+1])
 		if width == 0 || total%width != 0 || n != 0 && total/width != n {
 			return 0
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // Runtime opens a model in the runtime that a target writes for, and runs it on inputs that have the names of the
@@ -90,11 +91,11 @@ func (c *candidate) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) err
 			continue // which of equal scores comes first is left to the runtime
 		}
 		t := w.DataType
-		if f, ok := floatTypes[c.coarse]; ok && f.bits < floatTypes[t].bits {
+		if f, ok := prove.FloatTypes[c.coarse]; ok && f.Bits < prove.FloatTypes[t].Bits {
 			t = c.coarse
 		}
-		difference, scale := distance(w.F, g.F)
-		if difference > runtimeTolerance[t]*scale+allowedULPs(t, c.terms)*spacing(t, scale) {
+		difference, scale := prove.Distance(w.F, g.F)
+		if difference > runtimeTolerance[t]*scale+prove.AllowedULPs(t, c.terms)*prove.Spacing(t, scale) {
 			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g", name, difference, scale)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // inONNXRuntime is a Runtime: onnxruntime as it is by default.
@@ -48,7 +49,7 @@ func runsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.T
 	t.Helper()
 	for name, got := range inOnnxruntime(t, m, inputs) {
 		w := want[name]
-		if d, scale := distance(w.F, got.F); d > tolerance*scale || !slices.Equal(w.Shape, got.Shape) {
+		if d, scale := prove.Distance(w.F, got.F); d > tolerance*scale || !slices.Equal(w.Shape, got.Shape) {
 			t.Errorf("%s is %v, off by %g of %g, want the shape %v", name, got.Shape, d, scale, w.Shape)
 		}
 	}
@@ -174,7 +175,7 @@ func TestMasksForTargets(t *testing.T) {
 						shape[2] = 2
 					}
 					var err error
-					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
+					if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, shape); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -234,7 +235,7 @@ func TestRaisedForTargets(t *testing.T) {
 				inputs := map[string]*reference.Tensor{}
 				for i, v := range b.Graph.Inputs {
 					var err error
-					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, []int64{1, 2, 5, 8}); err != nil {
+					if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, []int64{1, 2, 5, 8}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -279,7 +280,7 @@ func TestListedConstants(t *testing.T) {
 			if err := convert.RemoveDead(b.Graph); err != nil {
 				t.Fatal(err)
 			}
-			given, err := makeInput(normal, 0, onnx.Float, []int64{2, 5, 8})
+			given, err := prove.MakeInput(prove.Normal, 0, onnx.Float, []int64{2, 5, 8})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // swiglu writes silu(gate)*up into any graph.
@@ -104,7 +105,7 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 		t.Errorf("the body is %s", f.Text())
 	}
 	for name, w := range want {
-		if d, scale := distance(w.F, evaluate(t, m)[name].F); d > 16*spacing(onnx.Float, scale) {
+		if d, scale := prove.Distance(w.F, evaluate(t, m)[name].F); d > 16*prove.Spacing(onnx.Float, scale) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // skipModel is a block as onnxruntime writes it: a sum with its norm, the sum read again, and a second norm.
@@ -74,7 +75,7 @@ func TestSkipNorms(t *testing.T) {
 						shape[0] = 1
 					}
 					var err error
-					if inputs[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
+					if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, shape); err != nil {
 						t.Fatal(err)
 					}
 				}

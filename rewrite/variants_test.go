@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // applyNorm patches a norm whose x and scale are taken another way, and compares what it computes.
@@ -20,7 +21,7 @@ func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value,
 	r := apply(t, b.Model)
 	got := evaluate(t, b.Model)
 	for name, w := range want {
-		if d, s := distance(w.F, got[name].F); d > 16*spacing(onnx.Float, s) {
+		if d, s := prove.Distance(w.F, got[name].F); d > 16*prove.Spacing(onnx.Float, s) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
@@ -73,7 +74,7 @@ func TestRepeatedWithDetours(t *testing.T) {
 	}
 	got := evaluate(t, b.Model)
 	for name, w := range want {
-		if d, _ := distance(w.F, got[name].F); d > 1e-6 {
+		if d, _ := prove.Distance(w.F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}

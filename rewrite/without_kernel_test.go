@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // withText looks for the patterns of a text alone.
@@ -41,7 +42,7 @@ func same(t *testing.T, m *onnx.Model, change func()) {
 	change()
 	for name, got := range evaluate(t, m) {
 		w := want[name]
-		if d, scale := distance(w.F, got.F); d > 16*spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) ||
+		if d, scale := prove.Distance(w.F, got.F); d > 16*prove.Spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) ||
 			w.DataType != got.DataType {
 			t.Errorf("%s is %s%v and differs by %g from %s%v", name, got.DataType, got.Shape, d, w.DataType, w.Shape)
 		}

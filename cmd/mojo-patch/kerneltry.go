@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // tryForms runs the kernel at all sites on hard inputs, of the wide ones on few kinds, and compares it with the op's
@@ -119,7 +120,7 @@ func tryKind(session *ort.Session, sites []fused.Site, definitions []*definition
 				return maxRel, err
 			}
 		}
-		rel, err := rewrite.CompareKernel(op, s, in[i], want[i], got)
+		rel, err := prove.CompareKernel(op, s, in[i], want[i], got)
 		if maxRel = max(maxRel, rel); err != nil {
 			return maxRel, fmt.Errorf("it differs from the op's definition: %w", err)
 		}

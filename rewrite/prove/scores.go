@@ -1,4 +1,4 @@
-package rewrite
+package prove
 
 import (
 	"math"
@@ -16,27 +16,27 @@ const sigmoidError = 0x1.8p-23
 
 // settleScores finds the tokens whose experts, or whose weights by more than a few units, change with the scores by
 // sigmoidError. There it takes what the kernel returns for right. It reports whether any token is left to compare.
-func (r *kernelRun) settleScores(want, got []*reference.Tensor) (told bool, err error) {
-	if r.op.Name != router || r.site.Attr("score").String != "sigmoid" || len(want) != 2 || len(r.want) != 2 {
+func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err error) {
+	if r.Op.Name != "TopKRouter" || r.Site.Attr("score").String != "sigmoid" || len(want) != 2 || len(r.Want) != 2 {
 		return true, nil
 	}
-	weights, ids := r.want[0], r.want[1]
-	k := int(r.site.Attr("top_k").Int)
+	weights, ids := r.Want[0], r.Want[1]
+	k := int(r.Site.Attr("top_k").Int)
 	if weights == nil || ids == nil || len(ids.I) == 0 {
 		return true, nil
 	}
-	f, err := r.op.Function(r.site)
+	f, err := r.Op.Function(r.Site)
 	if err != nil {
 		return false, err
 	}
-	node := &onnx.Node{Domain: fused.Domain, OpType: r.op.Name, Overload: f.Overload, Attributes: r.site.Attributes,
-		Outputs: make([]*onnx.Value, len(r.want))}
-	_, scale := distance(weights.F, weights.F)
-	most := ulps[weights.DataType] * spacing(weights.DataType, scale)
+	node := &onnx.Node{Domain: fused.Domain, OpType: r.Op.Name, Overload: f.Overload, Attributes: r.Site.Attributes,
+		Outputs: make([]*onnx.Value, len(r.Want))}
+	_, scale := Distance(weights.F, weights.F)
+	most := ULPs[weights.DataType] * Spacing(weights.DataType, scale)
 	open := make([]bool, len(ids.I)/k)
-	all := r.site.Attr("order").String == "score_first"
+	all := r.Site.Attr("order").String == "score_first"
 	for _, sign := range scoreErrors {
-		e := reference.NewForOpset(r.site.Opset, []*onnx.Function{f}, reference.Options{
+		e := reference.NewForOpset(r.Site.Opset, []*onnx.Function{f}, reference.Options{
 			Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 				if !n.Is("Sigmoid") {
 					return nil, nil
@@ -47,7 +47,7 @@ func (r *kernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 				}
 				return []*reference.Tensor{moveScores(out[0], ids.I, k, all, sign)}, nil
 			}})
-		out, err := e.Op(node, r.in)
+		out, err := e.Op(node, r.In)
 		if err != nil {
 			return false, err
 		}
@@ -59,9 +59,9 @@ func (r *kernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 	}
 	for i, w := range want {
 		if w == nil || got[i] == nil || w.Len() != got[i].Len() || w.IsFloat() != got[i].IsFloat() {
-			continue // compare says so
+			continue // Compare says so
 		}
-		want[i] = clone(w)
+		want[i] = Clone(w)
 		for t, o := range open {
 			switch from, to := t*k, (t+1)*k; {
 			case o && w.IsFloat():
@@ -100,7 +100,7 @@ func moveScores(scores *reference.Tensor, ids []int64, k int, all bool,
 		if all {
 			place = slices.Index(ids[token*k:(token+1)*k], int64(place))
 		}
-		v[i] = roundTo(scores.DataType, max(v[i]+sign(place)*sigmoidError, 0))
+		v[i] = RoundTo(scores.DataType, max(v[i]+sign(place)*sigmoidError, 0))
 	}
 	return reference.NewFloats(scores.DataType, scores.Shape, v)
 }

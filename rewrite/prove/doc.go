@@ -1,0 +1,3 @@
+// Package prove compares two ways to compute the same values: on numbers that are hard for one of them, without
+// rounding, where only a different function differs, and in the graph's own types, where a loss of precision shows.
+package prove

@@ -1,0 +1,69 @@
+package prove
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Report holds the figures of a site's worst comparison.
+type Report struct {
+	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
+	// the tensor; Tolerance is the difference that was allowed, and ToleranceRel that as such a part.
+	MaxAbs       float64 `json:"max_abs"`
+	MaxRel       float64 `json:"max_rel"`
+	Tolerance    float64 `json:"tolerance"`
+	ToleranceRel float64 `json:"tolerance_rel"`
+	// Structural is the greatest difference in float64 without roundings, as a part of the greatest magnitude.
+	Structural float64 `json:"structural_max_rel"`
+	// Cases is the number of inputs that were tried.
+	Cases int `json:"cases"`
+	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
+	// when no kernel was run.
+	Kernel *float64 `json:"kernel_max_rel,omitempty"`
+	// KernelTold says that a fault of the kernel would have shown in one of its runs.
+	KernelTold bool `json:"-"`
+	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
+	Repairs string `json:"repairs,omitempty"`
+	// Overflow names the tried inputs for which the matched nodes overflow, or return infinities or NaN, and the op
+	// returns other numbers; absent when there are none.
+	Overflow []string `json:"overflow,omitempty"`
+	// Shared says that the figures are those of an equal site.
+	Shared bool `json:"shared,omitempty"`
+}
+
+// KernelRan adds the figures of a run of a kernel.
+func (r *Report) KernelRan(f KernelFigures) {
+	if r.Kernel == nil || f.MaxRel > *r.Kernel {
+		r.Kernel = &f.MaxRel
+	}
+	r.KernelTold = r.KernelTold || f.Tells
+}
+
+// NumbersForNone notes inputs for which the nodes return infinities or NaN and the op returns numbers.
+func (r *Report) NumbersForNone(inputs string, want, got []*reference.Tensor) {
+	for i, w := range want {
+		if w == nil || got[i] == nil || len(w.F) != len(got[i].F) {
+			continue
+		}
+		for j, x := range w.F {
+			if !IsFinite(x) && IsFinite(got[i].F[j]) {
+				r.OverflowsOn(inputs)
+				return
+			}
+		}
+	}
+}
+
+// OverflowsOn notes inputs for which results differ because the nodes overflow.
+func (r *Report) OverflowsOn(inputs string) {
+	if !slices.Contains(r.Overflow, inputs) {
+		r.Overflow = append(r.Overflow, inputs)
+	}
+}
+
+// EvalError says that a slice or a definition could not be evaluated, which is no statement on their equality.
+type EvalError struct{ Err error }
+
+func (e *EvalError) Error() string { return "cannot be checked: " + e.Err.Error() }
+func (e *EvalError) Unwrap() error { return e.Err }

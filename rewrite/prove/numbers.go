@@ -1,0 +1,157 @@
+package prove
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Kind is one kind of hard inputs.
+type Kind struct {
+	Name string
+	// Fill sets the elements of a tensor of type t, whose last dimension is row.
+	Fill func(r *rand.Rand, t onnx.DataType, v []float64, row int)
+}
+
+// The kinds of numbers. Small ones stand where an epsilon of 1e-6 decides; the squares of large ones are just finite in
+// the type, those of huge ones and the powers of large ones are not.
+var (
+	Normal = Kind{"normal", Scaled(func(onnx.DataType) float64 { return 1 })}
+	Small  = Kind{"small", Scaled(func(onnx.DataType) float64 { return 1e-3 })}
+	Large  = Kind{"large", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(Greatest(t)) / 16 })}
+	Huge   = Kind{"huge", func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
+		for i := range v {
+			v[i] = (2*r.Float64() - 1) * 0.9 * Greatest(t)
+		}
+	}}
+	Tiny   = Kind{"tiny", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })}
+	Zeros  = Kind{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }}
+	OneHot = Kind{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+		clear(v)
+		for start := 0; row > 0 && start < len(v); start += row {
+			v[start+(start/row)%row] = 1 + r.Float64()
+		}
+	}}
+	Repeated = Kind{"repeated", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+		for i := range v {
+			if i < row {
+				v[i] = r.NormFloat64()
+			} else {
+				v[i] = v[i-row]
+			}
+		}
+	}}
+)
+
+// Kinds are tried at every site. FewKinds are tried where tensors are so large that all kinds would take too long.
+var (
+	Kinds    = []Kind{Normal, Small, Large, Huge, Tiny, Zeros, OneHot, Repeated}
+	FewKinds = []Kind{Normal, Small, OneHot}
+)
+
+// Of is the kind of one of the inputs of these shapes: a weight or table, which is smaller than others, is not made
+// tiny together with them, because the digits of a product of two such numbers are lost in one order of factors and not
+// in another.
+func (k Kind) Of(shapes [][]int64, i int) Kind {
+	n := Elements(shapes[i : i+1])
+	if k.Name == "tiny" && slices.ContainsFunc(shapes, func(s []int64) bool { return Elements([][]int64{s}) > n }) {
+		return Normal
+	}
+	return k
+}
+
+// Scaled fills with normally distributed numbers, multiplied by a factor of the type.
+func Scaled(factor func(onnx.DataType) float64) func(*rand.Rand, onnx.DataType, []float64, int) {
+	return func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
+		f := factor(t)
+		for i := range v {
+			v[i] = f * r.NormFloat64()
+		}
+	}
+}
+
+// FloatType describes the numbers of a type.
+type FloatType struct {
+	greatest, leastNormal float64
+	Bits                  int // of the significand, with the hidden one
+}
+
+// FloatTypes are the types that results are compared in.
+var FloatTypes = map[onnx.DataType]FloatType{
+	onnx.Float16:  {65504, 0x1p-14, 11},
+	onnx.BFloat16: {0x1.fep127, 0x1p-126, 8},
+	onnx.Float:    {math.MaxFloat32, 0x1p-126, 24},
+	onnx.Double:   {math.MaxFloat64, 0x1p-1022, 53},
+}
+
+// Greatest returns the greatest finite number of the type.
+func Greatest(t onnx.DataType) float64 { return FloatTypes[t].greatest }
+
+func leastNormal(t onnx.DataType) float64 { return FloatTypes[t].leastNormal }
+
+// Spacing is the distance of neighbouring numbers of the type at a magnitude.
+func Spacing(t onnx.DataType, magnitude float64) float64 {
+	f := FloatTypes[t]
+	_, exp := math.Frexp(max(math.Abs(magnitude), f.leastNormal))
+	return math.Ldexp(1, exp-f.Bits)
+}
+
+// MakeInput makes input number of a site, of type t. The same arguments give the same elements.
+func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.Tensor, error) {
+	_, isFloat := FloatTypes[t]
+	if !isFloat && !t.IsInteger() && t != onnx.Bool {
+		return nil, fmt.Errorf("there are no hard inputs of type %s", t)
+	}
+	n, dims := 1, make([]int, len(shape))
+	for i, d := range shape {
+		dims[i] = int(d)
+		n *= int(d)
+	}
+	if !isFloat { // 0 and 1 are indices of nearly any table
+		r, v := rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), make([]int64, n)
+		for i := range v {
+			v[i] = int64(r.IntN(2))
+		}
+		return reference.NewInts(t, dims, v), nil
+	}
+	row := n
+	if len(dims) > 0 {
+		row = dims[len(dims)-1]
+	}
+	v := make([]float64, n)
+	k.Fill(rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), t, v, row)
+	for i := range v {
+		v[i] = RoundTo(t, v[i])
+	}
+	return reference.NewFloats(t, dims, v), nil
+}
+
+// RoundTo rounds x to the nearest number of the type, ties to even, staying finite.
+func RoundTo(t onnx.DataType, x float64) float64 {
+	switch {
+	case t == onnx.Double || x == 0:
+		return x
+	case t == onnx.Float:
+		return float64(float32(min(max(x, -math.MaxFloat32), math.MaxFloat32)))
+	}
+	f := FloatTypes[t]
+	s := Spacing(t, x)
+	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
+}
+
+// Elements counts the elements of tensors of these shapes.
+func Elements(shapes [][]int64) int64 {
+	total := int64(0)
+	for _, s := range shapes {
+		n := int64(1)
+		for _, d := range s {
+			n *= max(d, 0)
+		}
+		total += n
+	}
+	return total
+}
