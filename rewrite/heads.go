@@ -2,29 +2,34 @@ package rewrite
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// ruleHeads is what the metadata of nodes that shape tables for moved rotations have for a pattern (MetaRule).
+// ruleHeads is the pattern in the metadata of nodes that reshape tables for moved rotations (MetaRule).
 const ruleHeads = "HeadsInPlace"
 
 // rotations are the fused ops that rotate rows one by one, wherever these lie, by the index of their first table.
 var rotations = map[string]int{"RotaryEmbedding": 1, "NormRotary": 2}
 
-// headLayout names the attribute of mojo.Attention that tells the order of an input's dimensions.
+// headLayout names the attribute of mojo.Attention that gives the order of an input's dimensions.
 var headLayout = map[int]string{fused.AttentionQ: "q_layout", fused.AttentionK: "k_layout"}
 
-// leaveHeads has queries and keys rotated as the projections leave them, tokens before heads, and attention read them
-// so: the transpositions before the rotations go. The tables, which are the same for all heads, are given an axis for
-// these at the other place.
+// leaveHeads rotates queries and keys as the projections write them, tokens before heads, and has attention read them
+// so: the transpositions before the rotations go. The tables, which are the same for all heads, get their axis of heads
+// at the other place. A rotation that is not proven to give the same rows stays where it is.
 func (a *applier) leaveHeads() error {
 	changed := false
 	for _, s := range a.scopes() {
-		h := &headMover{applier: a, graph: s.graph, tables: map[*onnx.Value]*onnx.Value{}}
+		h := &headMover{applier: a, graph: s.graph, tables: map[*onnx.Value]*onnx.Value{},
+			moved: map[*onnx.Value]bool{}}
 		for _, n := range slices.Clone(s.graph.Nodes) {
 			if _, ok := rotations[n.OpType]; ok && n.Domain == fused.Domain {
 				if err := h.move(n); err != nil {
@@ -54,10 +59,12 @@ type headMover struct {
 	*applier
 	graph  *onnx.Graph
 	tables map[*onnx.Value]*onnx.Value // those for rows in the other order
+	moved  map[*onnx.Value]bool        // rows whose heads stand behind the tokens now
 	dead   []*onnx.Node
+	edit   edit.Change // of the rotation that is being moved
 }
 
-// move moves one rotation, if attention alone reads it.
+// move moves one rotation, if attention alone reads it and the rows are proven to stay the same.
 func (h *headMover) move(n *onnx.Node) error {
 	t := n.Input(0).Producer
 	out := n.OutputValue(0)
@@ -72,21 +79,38 @@ func (h *headMover) move(n *onnx.Node) error {
 			return nil
 		}
 	}
+	h.edit = edit.Change{}
 	first := rotations[n.OpType]
+	rows := h.prover.Before(h.sameRows(n, t))
+	before := [2]*onnx.Value(n.Inputs[first : first+2])
 	var tables [2]*onnx.Value
-	for k := range tables {
-		if tables[k] = h.table(n.Input(first+k), t); tables[k] == nil {
+	for k, v := range before {
+		if tables[k] = h.table(v, t); tables[k] == nil {
+			h.undo(before)
 			return nil
 		}
 	}
-	n.SetInput(0, t.Input(0))
+	h.edit.SetInput(n, 0, t.Input(0))
 	for k, v := range tables {
-		if p := n.Input(first + k).Producer; p != nil { // not a constant
-			h.dead = append(h.dead, p)
-		}
-		n.SetInput(first+k, v)
+		h.edit.SetInput(n, first+k, v)
 	}
-	h.dead = append(h.dead, t)
+	err := rows.Holds()
+	for _, use := range out.Uses() {
+		if err == nil {
+			err = h.prover.Prove(h.sameAttention(use))
+		}
+	}
+	if err != nil {
+		h.undo(before)
+		h.report.Unproven = append(h.report.Unproven, fmt.Sprintf("%s: node %q: %v", ruleHeads, nodeName(n), err))
+		return nil
+	}
+	for _, v := range before {
+		if v.Producer != nil { // not a constant
+			h.dead = append(h.dead, v.Producer)
+		}
+	}
+	h.dead, h.moved[out] = append(h.dead, t), true
 	if typ, ok := out.Type(); ok && len(typ.Dims) == 4 {
 		typ.Dims = []onnx.Dim{typ.Dims[0], typ.Dims[2], typ.Dims[1], typ.Dims[3]}
 		out.SetType(typ)
@@ -100,33 +124,167 @@ func (h *headMover) move(n *onnx.Node) error {
 	return nil
 }
 
-// define has a node of attention call the definition for its layouts. The facts are of the graph as it was: what was
-// made since has the type that the signature says, or that of the other inputs.
+// undo takes back what was done to one rotation, whose tables were these.
+func (h *headMover) undo(tables [2]*onnx.Value) {
+	h.edit.Undo()
+	for _, v := range tables {
+		delete(h.tables, v)
+	}
+}
+
+// sameRows claims that the rotation n gives the rows before the transposition t that it gives behind it.
+func (h *headMover) sameRows(n, t *onnx.Node) *prove.Claim {
+	first := rotations[n.OpType]
+	out, x := n.OutputValue(0), t.Input(0)
+	inputs := append([]*onnx.Value{x}, n.Inputs[1:]...)
+	for i, v := range inputs[first:] {
+		inputs[first+i] = h.withoutHeads(v)
+	}
+	key := fmt.Sprint(ruleHeads, n.OpType, attributesKey(n.Attributes), n.Overload)
+	for _, v := range inputs {
+		key += fmt.Sprint(" ", h.facts.DataType(v), dims(h.facts, v))
+	}
+	region := func() prove.Computation { return prove.Region(h.model, inputs, []*onnx.Value{out}) }
+	return &prove.Claim{
+		What: "the rows of " + nodeName(n), Key: key, Exact: prove.BitForBit, Typed: prove.BitForBit,
+		Before: region(),
+		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			got, err := region()(o, in)
+			if err == nil {
+				got[0] = swapHeads(got[0])
+			}
+			return got, err
+		},
+		Trials: func(yield func(prove.Trial, error) bool) {
+			for w := range checkedWorlds {
+				trial := prove.Trial{Name: fmt.Sprintf("normal (sizes %d)", w)}
+				for i, v := range inputs {
+					shape, ok := h.facts.Shape(v, w)
+					if !ok {
+						yield(trial, fmt.Errorf("the shape of %q is not known", v.Name))
+						return
+					}
+					shape = slices.Clone(shape)
+					switch tokens := len(shape) - 2; {
+					case i == 0:
+						shape[1] = min(shape[1], manyTokens)
+					case i >= first && tokens >= 0:
+						shape[tokens] = min(shape[tokens], manyTokens)
+					}
+					x, err := prove.MakeInput(prove.Normal, w*len(inputs)+i, h.facts.DataType(v), shape)
+					if err != nil {
+						yield(trial, err)
+						return
+					}
+					trial.Inputs = append(trial.Inputs, x)
+				}
+				if !yield(trial, nil) {
+					return
+				}
+			}
+		},
+	}
+}
+
+// sameAttention claims that the node of a use computes of rows in the other order what it computes of these.
+func (h *headMover) sameAttention(use onnx.Use) *prove.Claim {
+	n := use.Node
+	site := h.site(n)
+	call := func(layout string) prove.Computation {
+		return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			s := site
+			s.Attributes, s.Dims = slices.Clone(site.Attributes), make([][]int64, len(site.Types))
+			at := slices.IndexFunc(s.Attributes, func(a *onnx.Attribute) bool { return a.Name == headLayout[use.Index] })
+			s.Attributes[at] = onnx.StringAttr(headLayout[use.Index], layout)
+			f, err := fused.Lookup(attends).Function(s)
+			if err != nil {
+				return nil, err
+			}
+			if layout == "bsnh" {
+				in = slices.Clone(in)
+				in[use.Index] = swapHeads(in[use.Index])
+			}
+			node := &onnx.Node{Domain: fused.Domain, OpType: attends, Overload: f.Overload, Attributes: s.Attributes,
+				Outputs: n.Outputs}
+			return reference.NewForOpset(site.Opset, []*onnx.Function{f}, o).Op(node, in)
+		}
+	}
+	return &prove.Claim{
+		What: "attention of " + nodeName(n), Key: fmt.Sprint(ruleHeads, use.Index, site.Types, site.Dims,
+			attributesKey(site.Attributes), len(n.Outputs)),
+		Exact: prove.BitForBit, Typed: prove.BitForBit,
+		Before: call("bnsh"), After: call("bsnh"),
+		Trials: fewTokensOf(n, site),
+	}
+}
+
+// fewTokensOf has a node of mojo.Attention tried on few tokens, with a cache that holds some and one that is empty.
+func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
+	op := cachedOps[slices.IndexFunc(cachedOps, func(op *cachedOp) bool { return op.name == n.OpType })]
+	return func(yield func(prove.Trial, error) bool) {
+		for i, t := range []cacheTrial{{batch: 2, past: 3, added: 4, padding: leftPadding},
+			{batch: 2, added: 5, padding: noPadding}} {
+			if n.Input(op.pasts[0]) == nil {
+				t.past = 0
+			}
+			if q := site.Dims[fused.AttentionQ]; len(q) == 4 {
+				if q[0] == 1 {
+					t.batch = 1
+				}
+				tokens := 2
+				if site.Attr("q_layout").String == "bsnh" {
+					tokens = 1
+				}
+				if q[tokens] == 1 {
+					t.added = 1
+				}
+			}
+			in, err := t.inputs(op, n, site, i)
+			name := fmt.Sprintf("normal (%d tokens, %d in the cache)", t.added, t.past)
+			if !yield(prove.Trial{Name: name, Inputs: in}, err) {
+				return
+			}
+		}
+	}
+}
+
+// define has a node of attention call the definition for its layouts.
 func (h *headMover) define(n *onnx.Node) error {
-	op, of := fused.Lookup(attends), onnx.Undefined
-	for _, v := range n.Inputs[:fused.AttentionKeyValid] {
-		if of == onnx.Undefined {
-			of = h.facts.DataType(v)
-		}
-	}
-	site := fused.Site{Attributes: n.Attributes, Opset: h.model.Opset("")}
-	for i, v := range n.Inputs {
-		typ := of
-		if known, err := onnx.ParseDataType(op.Inputs[i].Type); err == nil {
-			typ = known
-		}
-		if v == nil {
-			typ = onnx.Undefined
-		}
-		site.Types, site.Dims = append(site.Types, typ), append(site.Dims, nil)
-	}
-	f, err := op.Function(site)
+	site := h.site(n)
+	site.Dims = make([][]int64, len(site.Types))
+	f, err := fused.Lookup(attends).Function(site)
 	if err != nil {
 		return err
 	}
 	n.Overload = f.Overload
 	h.addFunction(f)
 	return nil
+}
+
+// site describes a node of attention. The facts are of the graph as it was: what was made since has the type that the
+// signature says, or that of the other inputs, and rows that were moved have their heads elsewhere.
+func (h *headMover) site(n *onnx.Node) fused.Site {
+	op, site := fused.Lookup(attends), FusedSite(h.model, h.facts, n)
+	of := onnx.Undefined
+	for _, t := range site.Types[:fused.AttentionKeyValid] {
+		if of == onnx.Undefined {
+			of = t
+		}
+	}
+	for i, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		site.Types[i] = of
+		if known, err := onnx.ParseDataType(op.Inputs[i].Type); err == nil {
+			site.Types[i] = known
+		}
+		if h.moved[v] && len(site.Dims[i]) == 4 {
+			d := site.Dims[i]
+			d[1], d[2] = d[2], d[1]
+		}
+	}
+	return site
 }
 
 // table returns a table for rows [batch, tokens, heads, channels] in place of one for [batch, heads, tokens, channels];
@@ -145,9 +303,7 @@ func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 		if size, fixed := h.facts.Dim(v, axis); !fixed || size != 1 {
 			return nil
 		}
-		if p := v.Producer; p != nil && p.Is("Unsqueeze") && p.Graph == h.graph && h.inserts(p, axis, rank) {
-			w = p.Input(0)
-		} else {
+		if w = h.withoutHeads(v); w == v {
 			w = h.compute("Squeeze", v, int64(axis), moved)
 		}
 	}
@@ -156,6 +312,15 @@ func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 	}
 	h.tables[v] = w
 	return w
+}
+
+// withoutHeads returns what a table is made of by inserting an axis for the heads; the table itself if it is not.
+func (h *headMover) withoutHeads(v *onnx.Value) *onnx.Value {
+	rank, _ := h.facts.Rank(v)
+	if p := v.Producer; p != nil && p.Is("Unsqueeze") && p.Graph == h.graph && rank > 2 && h.inserts(p, rank-3, rank) {
+		return p.Input(0)
+	}
+	return v
 }
 
 // inserts reports whether an Unsqueeze makes a tensor of this rank by inserting this one axis.
@@ -173,7 +338,9 @@ func (h *headMover) inserts(n *onnx.Node, axis, rank int) bool {
 
 // compute adds a node that drops or inserts an axis, since a transposition was moved; Sort puts it in its place.
 func (h *headMover) compute(op string, v *onnx.Value, axis int64, moved *onnx.Node) *onnx.Value {
-	axes := h.graph.AddInitializer(onnx.NewInt64s("table_axis", []int64{axis}))
+	axes := h.edit.AddInitializer(h.graph, onnx.NewInt64s("table_axis", []int64{axis}))
 	out := h.graph.NewValue(v.Name + "_of_tokens")
-	return h.addNode(h.graph, op, out, h.config.origin(ruleHeads, moved), v, axes).Outputs[0]
+	n := h.edit.AddNode(h.graph, op, []*onnx.Value{v, axes}, []*onnx.Value{out})
+	n.Name, n.Metadata = out.Name+"_"+op, h.config.origin(ruleHeads, moved)
+	return out
 }

@@ -72,3 +72,35 @@ func TestHeadsOfConstantTables(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadsAreProven leaves the transposition before a rotation whose table is moved to the wrong axis, and takes back
+// what was done to it.
+func TestHeadsAreProven(t *testing.T) {
+	plan := planned(t, readModel(t, "llama-kv-dynamo-fp32"))
+	a := plan.applier
+	if err := a.replace(plan.accepted); err != nil {
+		t.Fatal(err)
+	}
+	h := &headMover{applier: a, graph: a.model.Graph, tables: map[*onnx.Value]*onnx.Value{},
+		moved: map[*onnx.Value]bool{}}
+	tried := 0
+	for _, n := range a.model.Graph.Nodes {
+		first, ok := rotations[n.OpType]
+		if !ok || n.Domain != fused.Domain {
+			continue
+		}
+		tried++
+		h.tables[n.Input(first)] = n.Input(first) // as it was, although the rows moved
+		before := a.model.Graph.Text()
+		if err := h.move(n); err != nil {
+			t.Fatal(err)
+		}
+		if !n.Input(0).Producer.Is("Transpose") || a.model.Graph.Text() != before {
+			t.Errorf("node %q was moved", nodeName(n))
+		}
+		break
+	}
+	if tried == 0 || len(a.report.Unproven) != tried {
+		t.Errorf("%d tried, reported %q", tried, a.report.Unproven)
+	}
+}

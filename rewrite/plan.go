@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -58,6 +59,8 @@ type applier struct {
 	// theirs.
 	floats           *floatView
 	quantisedExperts []*expertsSite
+	// prover proves edits that are not sites.
+	prover *prove.Prover
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
@@ -73,7 +76,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	}
 	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
 		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
-		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
+		bodies: map[string]string{}, packed: map[string]*onnx.Value{}, prover: p.config.prover()}
 	for _, k := range p.chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -191,6 +194,7 @@ func (p *Plan) Replace() error {
 			return err
 		}
 	}
+	p.Report.Assumed = p.applier.prover.Assumed
 	if p.Report.Changed {
 		p.Report.Variants = variants(p.applier.model)
 		for g, values := range read {

@@ -67,6 +67,11 @@ func (p *Plan) mergeProducts() error {
 			if len(group) < 2 {
 				continue
 			}
+			if err := a.provenMerge(group, merge); err != nil {
+				a.report.Unproven = append(a.report.Unproven, fmt.Sprintf("%s: node %q: %v", ruleProducts,
+					nodeName(group[0]), err))
+				continue
+			}
 			if err := merge(s.graph, group); err != nil {
 				return err
 			}

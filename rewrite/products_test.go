@@ -69,3 +69,42 @@ func count(m *onnx.Model, op string) int {
 	}
 	return n
 }
+
+// TestMergesAreProven leaves products whose merged weights stand in another order, and says so.
+func TestMergesAreProven(t *testing.T) {
+	m := readModel(t, "llama-kv-dynamo-fp32")
+	plan := planned(t, m, WithMergedProducts())
+	a := plan.applier
+	var group []*onnx.Node
+	for _, n := range m.Graph.Nodes {
+		if isProjection(n) && (group == nil || n.Input(0) == group[0].Input(0) && floatKind(n) == floatKind(group[0])) {
+			group = append(group, n)
+		}
+	}
+	if len(group) < 2 {
+		t.Fatalf("%d products of one value", len(group))
+	}
+	before := m.Graph.Text()
+	turned := func(g *onnx.Graph, group []*onnx.Node) error {
+		group = slices.Clone(group)
+		for i, j := 0, len(group)-1; i < j; i, j = i+1, j-1 {
+			a, b := group[i].Outputs[0], group[j].Outputs[0]
+			group[i].TakeOutput(0, b)
+			group[j].TakeOutput(0, a)
+		}
+		return a.merge(g, group)
+	}
+	if err := a.provenMerge(group, turned); err == nil {
+		t.Error("products in another order are taken for the same")
+	}
+	if err := a.provenMerge(group, a.merge); err == nil {
+		t.Error("equal claims are proven once: the second one fails as the first did")
+	}
+	a.prover = a.config.prover()
+	if err := a.provenMerge(group, a.merge); err != nil {
+		t.Error(err)
+	}
+	if m.Graph.Text() != before {
+		t.Error("the proof changed the model")
+	}
+}

@@ -71,6 +71,10 @@ type Report struct {
 	// products of the model before for which onnxruntime rounds activations to 8 bits, though no node says so
 	RoundedByRuntime int  `json:"rounded_by_onnxruntime,omitempty"`
 	Changed          bool `json:"changed"`
+	// what was changed besides the sites without a proof, because none was asked for (VerifyOff) or weights are missing
+	Assumed []string `json:"assumed,omitempty"`
+	// what was not changed besides the sites, because it was not proven to keep the numbers
+	Unproven []string `json:"unproven,omitempty"`
 	// absent where nothing was to be
 	Learnt       *LearnReport `json:"learnt,omitempty"`
 	DryRun       bool         `json:"dry_run,omitempty"`

@@ -66,6 +66,12 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	for _, g := range r.GivenUp {
 		b.WriteString(g.Text() + "\n")
 	}
+	for _, why := range r.Unproven {
+		fmt.Fprintf(&b, "left out, because it is not proven: %s\n", why)
+	}
+	if n := len(r.Assumed); n > 0 {
+		fmt.Fprintf(&b, "assumed without a check: %s (%s)\n", english.Counted(n, "edit"), some(r.Assumed))
+	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
 			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {

@@ -54,10 +54,11 @@ var rooms = []room{
 	{"rewrite/convert", []string{"fused", "internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "ort/kernels", "patterns/reason", "reference",
 		"reference/infer", "rewrite/convert"}},
+	{"rewrite/edit", []string{"onnx"}},
 	{"rewrite/prove", []string{"fused", "onnx", "reference"}},
 	{"rewrite", []string{
 		"fused", "internal/atomicfile", "internal/blocks", "internal/english", "internal/regular", "onnx", "onnx/roles",
-		"patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/prove",
+		"patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit", "rewrite/prove",
 		"rewrite/target"}},
 	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
 	{"page", []string{"fused", "golden", "onnx", "patterns", "patterns/reason", "reference", "rewrite", "trace"}},

@@ -1,0 +1,135 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// merge puts one product in the place of several of one value.
+type merge func(g *onnx.Graph, group []*onnx.Node) error
+
+// provenMerge merges products on a copy of them first, whose weights are cut to a few rows or panels, and compares what
+// the copy computed before and after. The error says why products must stay as they are.
+func (a *applier) provenMerge(group []*onnx.Node, merge merge) error {
+	copied, x, products, err := a.fewRows(group)
+	if err != nil {
+		return err
+	}
+	var outputs []*onnx.Value
+	key := ruleProducts + productKind(group[0])
+	for _, n := range products {
+		outputs = append(outputs, n.Outputs[0])
+		for _, v := range n.Inputs[1:] {
+			if v != nil {
+				key += fmt.Sprint(" ", v.Const.DataType, v.Const.Dims)
+			}
+		}
+	}
+	columns := products[0].Inputs[1].Const.Dims[0]
+	if !products[0].Is("MatMul") {
+		columns = products[0].AttrInt("k", 0)
+	}
+	run := prove.Region(copied, []*onnx.Value{x}, outputs)
+	claim := &prove.Claim{What: fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), Key: key, Before: run,
+		After: run, Exact: prove.BitForBit, Typed: prove.BitForBit,
+		Trials: func(yield func(prove.Trial, error) bool) {
+			typ, _ := x.Type()
+			for i, k := range []prove.Kind{prove.Normal, prove.Large} {
+				in, err := prove.MakeInput(k, i, typ.DataType, []int64{3, columns})
+				if !yield(prove.Trial{Name: k.Name, Inputs: []*reference.Tensor{in}}, err) {
+					return
+				}
+			}
+		}}
+	pending := a.prover.Before(claim)
+	if err := merge(copied.Graph, products); err != nil {
+		return err
+	}
+	return pending.Holds()
+}
+
+// productKind is equal for products that one op computes alike.
+func productKind(n *onnx.Node) string {
+	if n.Domain == fused.Domain {
+		return quantisedKind(n)
+	}
+	return floatKind(n)
+}
+
+// fewRows copies products of one value, with the first rows of their weights.
+func (a *applier) fewRows(group []*onnx.Node) (m *onnx.Model, x *onnx.Value, products []*onnx.Node, err error) {
+	m = onnx.New(a.model.IRVersion, a.model.Opset(""))
+	m.ImportOpset(fused.Domain, fused.Version)
+	m.Functions = slices.Clone(a.model.Functions)
+	typ := group[0].Input(1).Const.DataType
+	if !group[0].Is("MatMul") {
+		typ = a.typeOfProducts(group)
+	}
+	x = m.Graph.AddInput("x", onnx.Type{DataType: typ})
+	for _, n := range group {
+		inputs := make([]*onnx.Value, len(n.Inputs))
+		inputs[0] = x
+		rows := min(n.Input(1).Const.Dims[0], sampleRows)
+		attrs := slices.Clone(n.Attributes)
+		if !n.Is("MatMul") {
+			columns := n.AttrInt("n", 0)
+			if rows = columns; columns > 2*panelRows {
+				rows = panelRows + (columns-1)%panelRows + 1
+			}
+			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == "n" })
+			attrs[at] = onnx.IntAttr("n", rows)
+		}
+		for i, v := range n.Inputs {
+			if i == 0 || v == nil {
+				continue
+			}
+			t, dims := v.Const, slices.Clone(v.Const.Dims)
+			switch {
+			case len(dims) == 1: // a bias
+				dims[0] = rows
+			case n.Is("MatMul"):
+				dims[0] = rows
+			default:
+				dims[0] = (rows + panelRows - 1) / panelRows
+			}
+			part, err := t.View(t.Name, dims, 0, nil)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			inputs[i] = m.Graph.AddInitializer(part)
+		}
+		p := m.Graph.AddNode(n.OpType, inputs, []*onnx.Value{m.Graph.NewValue(n.Outputs[0].Name)}, attrs...)
+		p.Name, p.Domain, p.Overload, p.Metadata = n.Name, n.Domain, n.Overload, n.Metadata
+		m.Graph.AddOutput(p.Outputs[0])
+		products = append(products, p)
+	}
+	return m, x, products, nil
+}
+
+// typeOfProducts returns the type that products with quantized weights compute in.
+func (a *applier) typeOfProducts(group []*onnx.Node) onnx.DataType {
+	for _, n := range group {
+		for _, v := range []*onnx.Value{n.Input(0), n.OutputValue(0), n.Input(fused.LinearBias)} {
+			if v == nil {
+				continue
+			}
+			if t := v.Constant(); t != nil {
+				return t.DataType
+			}
+			if t, ok := v.Type(); ok {
+				return t.DataType
+			}
+			if a.facts != nil {
+				if t := a.facts.DataType(v); t != onnx.Undefined {
+					return t
+				}
+			}
+		}
+	}
+	return onnx.Float
+}
