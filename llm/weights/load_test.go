@@ -97,7 +97,7 @@ func sameWeights(t *testing.T, what string, got, want *onnx.Model) {
 // TestStripLoad takes the weights out of exported Llamas and puts them back, from the checkpoint's two forms, by the
 // names of modules in metadata (dynamo, transformers) and in the names of nodes (TorchScript).
 func TestStripLoad(t *testing.T) {
-	for _, name := range []string{"llama-hf-fp32", "llama-dynamo-fp32", "llama-ts-fp32"} {
+	for _, name := range []string{"llama-hf-fp32", "llama-kv-dynamo-fp32", "llama-ts-fp32"} {
 		original := bundled(t, name)
 		tensors, err := checkpoints.Llama(original)
 		if err != nil || len(tensors) != 21 {

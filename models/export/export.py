@@ -67,8 +67,8 @@ MODELS = """
 # model keeps it.
 POSITIONS = ["llama-dynamo-fp32"]
 
-# The architecture to build instead of the one in the name, so that the file stays small.
-SMALLER = {"llama-dynamo23-fp32": "llamasmall"}
+# The architecture to build instead of the one in the name, so that the files stay small.
+SMALLER = {name: "llamasmall" for name in ("llama-dynamo-fp32", "llama-dynamo-bf16", "llama-dynamo23-fp32")}
 
 # Largest difference to PyTorch that an export may show, as a fraction of the largest magnitude in the output. An export
 # in half precision adds up in another order than PyTorch does.
