@@ -176,6 +176,15 @@ func (o *Op) Open(s Site) float64 {
 	return o.open(s)
 }
 
+// OutputNames lists the names of the op's outputs.
+func (o *Op) OutputNames() []string {
+	names := make([]string, len(o.Outputs))
+	for i, p := range o.Outputs {
+		names[i] = p.Name
+	}
+	return names
+}
+
 // Overload names the variant of the definition that serves the site.
 func (o *Op) Overload(s Site) string {
 	name := o.overload(s)

@@ -68,7 +68,7 @@ func TestMergedDecoderIsRefused(t *testing.T) {
 					g.AddNode("Mul", []*onnx.Value{made, factor}, []*onnx.Value{out})
 				}
 			}
-		}, `without a past "logits" differs`},
+		}, `output "logits" differs`},
 		"an input that is not known": {func(m *onnx.Model, _ *merged) {
 			m.Graph.AddInput("threshold", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
 		}, `nothing is known of input "threshold"`},

@@ -13,7 +13,7 @@ import (
 // checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
 // each of them.
 func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) ([]*reference.Tensor, error),
-	t cacheTrial, in []*reference.Tensor) error {
+	t cacheTrial, in []*reference.Tensor, r *CheckReport) error {
 	if !c.config.rowLengths || t.past == 0 || t.batch < 2 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 			}
 		}
 	}
-	return c.checkKernel(s, in, all)
+	return c.checkKernel(s, in, all, r)
 }
 
 // withJunk returns a buffer that holds tokens up to a length of each sequence, and junk behind them.

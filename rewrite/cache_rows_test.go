@@ -228,7 +228,7 @@ func TestRowLengthsAreChecked(t *testing.T) {
 			l := in[fused.AttentionPastLength]
 			in[fused.AttentionPastLength] = reference.NewInts(onnx.Int64, l.Shape, change(l.I))
 			return e.Op(n, in)
-		}, trial, trial.onBuffer(c.sites[0].op, in))
+		}, trial, trial.onBuffer(c.sites[0].op, in), new(CheckReport))
 		if (err == nil) != (what == "each its own") {
 			t.Errorf("%s: %v", what, err)
 		}

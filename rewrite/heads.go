@@ -157,7 +157,7 @@ func (h *headMover) sameRows(n, t *onnx.Node) *prove.Claim {
 		},
 		Trials: func(yield func(prove.Trial, error) bool) {
 			for w := range checkedWorlds {
-				trial := prove.Trial{Name: fmt.Sprintf("normal (sizes %d)", w)}
+				trial := prove.Trial{Name: fmt.Sprintf("sizes %d", w)}
 				for i, v := range inputs {
 					shape, ok := h.facts.Shape(v, w)
 					if !ok {
@@ -240,7 +240,7 @@ func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 				}
 			}
 			in, err := t.inputs(op, n, site, i)
-			name := fmt.Sprintf("normal (%d tokens, %d in the cache)", t.added, t.past)
+			name := fmt.Sprintf("%d tokens, %d in the cache", t.added, t.past)
 			if !yield(prove.Trial{Name: name, Inputs: in}, err) {
 				return
 			}

@@ -27,73 +27,86 @@ var latentTrials = []latentTrial{{2, 3, 1, noPadding}, {3, 0, 4, leftPadding}, {
 	{3, 4, 1, leftPadding}, {2, 0, 1, noPadding}, {3, 2, 9, rightPadding}}
 
 func (c *latentChange) checkSites() error {
-	if c.config.verify == VerifyOff {
-		return nil
-	}
-	c.checked = &CheckReport{}
-	seen := map[string]bool{}
+	p, absorbs := c.newProver(), c.newProver()
 	for _, s := range c.sites {
-		site := c.fusedSite(s)
-		key := fmt.Sprint(site.Types, site.Dims, attributesKey(site.Attributes), s.node.Overload)
-		if seen[key] && c.config.verify != VerifyAll {
-			continue
+		claim, err := c.claim(s, &p.Report)
+		if err != nil {
+			return err
 		}
-		seen[key] = true
-		err := c.checkSite(s)
-		if errors.Is(err, onnx.ErrMissingData) && c.config.unverified {
-			continue
+		if err = p.Prove(claim); err == nil {
+			err = absorbs.Prove(c.absorbed(s, claim))
 		}
 		if err != nil {
 			return fmt.Errorf("node %q: %w", nodeName(s.node), err)
 		}
 	}
+	if p.Off {
+		return nil
+	}
+	r := &p.Report
+	c.checked = &CheckReport{MaxRel: r.MaxRel, Structural: max(r.Structural, absorbs.Report.Structural), Cases: r.Cases,
+		Kernel: r.Kernel, KernelTold: r.KernelTold}
 	return nil
 }
 
-func (c *latentChange) checkSite(s *latentSite) error {
+// absorbed is a claim for attention to the latents themselves, which kernels may compute in place of the definition.
+func (c *latentChange) absorbed(s *latentSite, claim *prove.Claim) *prove.Claim {
+	site, other := c.fusedSite(s), *claim
+	other.Typed, other.Also = nil, nil
+	other.After = func(_ reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+		y, err := absorbed(site, in)
+		return []*reference.Tensor{y, allLatents(in)}, err
+	}
+	return &other
+}
+
+// claim says that attention to latents computes what stands at a site, and that its kernel does, of which r gets the
+// figures.
+func (c *latentChange) claim(s *latentSite, r *CheckReport) (*prove.Claim, error) {
 	site := c.fusedSite(s)
 	f, err := fused.Lookup(latentAttends).Function(site)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	node := &onnx.Node{Domain: fused.Domain, OpType: latentAttends, Overload: f.Overload, Attributes: site.Attributes,
 		Outputs: make([]*onnx.Value, 2)}
-	w, err := reference.FromONNX(s.latent.W.Constant())
-	if err != nil {
-		return &prove.EvalError{Err: err}
-	}
-	for i, t := range latentTrials {
-		in, naive, err := c.trial(s, t, i, w)
-		if err != nil {
-			return &prove.EvalError{Err: err}
-		}
-		what := fmt.Sprintf("%d tokens in the cache and %d new ones, %s", t.past, t.added, t.padding.name)
-		for _, exact := range []bool{true, false} {
-			options := reference.Options{Exact: exact}
-			before, err := reference.NewForOpset(site.Opset, c.model.Functions, options).Op(s.node, naive)
+	naive := map[*reference.Tensor][]*reference.Tensor{} // of the attention that the model has, by queries
+	return &prove.Claim{
+		What: "attention on latents", Outputs: fused.Lookup(latentAttends).OutputNames(),
+		Exact: prove.First(prove.Structural), Typed: prove.First(prove.SumOf(1)),
+		Key: fmt.Sprint(site.Types, site.Dims, attributesKey(site.Attributes), s.node.Overload),
+		Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			out, err := reference.NewForOpset(site.Opset, c.model.Functions, o).Op(s.node,
+				naive[in[fused.LatentQ]])
 			if err != nil {
-				return &prove.EvalError{Err: err}
+				return nil, err
 			}
-			after, err := reference.NewForOpset(site.Opset, []*onnx.Function{f}, options).Op(node, in)
-			if err == nil {
-				err = c.compareLatent(before[0], after, in, exact)
+			return []*reference.Tensor{out[0], allLatents(in)}, nil
+		},
+		After: prove.Op(site.Opset, node, f),
+		Also: func(t prove.Trial, _, got []*reference.Tensor) error {
+			return c.latentKernel(site, t.Inputs, got, r)
+		},
+		Trials: func(yield func(prove.Trial, error) bool) {
+			w, err := reference.FromONNX(s.latent.W.Constant())
+			if err != nil {
+				yield(prove.Trial{}, &prove.EvalError{Err: err})
+				return
 			}
-			if err == nil && exact {
-				var y *reference.Tensor
-				if y, err = absorbed(site, in); err == nil {
-					err = c.compareLatent(before[0], []*reference.Tensor{y}, in, true)
+			for i, t := range latentTrials {
+				in, old, err := c.trial(s, t, i, w)
+				if err != nil {
+					err = &prove.EvalError{Err: err}
+				} else {
+					naive[in[fused.LatentQ]] = old
+				}
+				name := fmt.Sprintf("%d tokens in the cache and %d new ones, %s", t.past, t.added, t.padding.name)
+				if !yield(prove.Trial{Name: name, Inputs: in}, err) {
+					return
 				}
 			}
-			if err == nil && !exact {
-				err = c.latentKernel(site, in, after)
-			}
-			if err != nil {
-				return fmt.Errorf("on latents (%s): %w", what, err)
-			}
-			c.checked.Cases++
-		}
-	}
-	return nil
+		},
+	}, nil
 }
 
 // trial makes the inputs of attention to latents, and those of the attention that the model has.
@@ -311,31 +324,8 @@ func allLatents(in []*reference.Tensor) *reference.Tensor {
 	return reference.NewFloats(past.DataType, []int{c.Shape[0], 1, past.Shape[2] + c.Shape[1], latent + rotated}, all)
 }
 
-// compareLatent compares attention to latents with what stood there before: its result and, if it gives them, latents.
-func (c *latentChange) compareLatent(want *reference.Tensor, got, in []*reference.Tensor, exact bool) error {
-	if !slices.Equal(got[0].Shape, want.Shape) {
-		return fmt.Errorf("its result is %v instead of %v", got[0].Shape, want.Shape)
-	}
-	difference, scale := prove.Distance(want.F, got[0].F)
-	allowed := prove.StructuralTolerance * scale
-	if !exact {
-		allowed = prove.ULPs[want.DataType] * prove.Spacing(want.DataType, scale)
-		c.checked.MaxRel = max(c.checked.MaxRel, prove.Relative(difference, scale))
-	} else {
-		c.checked.Structural = max(c.checked.Structural, prove.Relative(difference, scale))
-	}
-	if difference > allowed {
-		return fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", difference,
-			scale, allowed)
-	}
-	if all := allLatents(in); len(got) > 1 && !slices.Equal(got[1].F, all.F) {
-		return errors.New("present has other latents")
-	}
-	return nil
-}
-
 // latentKernel compares the kernel, where there is one, with the definition.
-func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tensor) error {
+func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tensor, r *CheckReport) error {
 	k := c.byOp[latentAttends]
 	if c.config.kernelCheck == nil || k == nil || isDefinition(k) {
 		return nil
@@ -346,8 +336,8 @@ func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tenso
 		return err
 	}
 	run := &prove.KernelRun{Op: op, Site: site, In: in, Want: want}
-	figures, err := run.Compare([]string{op.Outputs[0].Name, op.Outputs[1].Name}, got)
-	c.checked.KernelRan(figures)
+	figures, err := run.Compare(op.OutputNames(), got)
+	r.KernelRan(figures)
 	if err == nil && !slices.Equal(got[1].F, want[1].F) {
 		err = errors.New("present has other latents")
 	}

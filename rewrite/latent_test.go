@@ -344,7 +344,7 @@ func TestLatentCacheIsChecked(t *testing.T) {
 	}{
 		"weights of the other layer": {func(c *latentChange) {
 			c.sites[0].latent.W = c.sites[1].latent.W
-		}, "its result differs"},
+		}, `"Y" differs`},
 		"another latent": {func(c *latentChange) {
 			l := c.sites[0].latent
 			l.Nope, l.Values = l.Values, l.Nope // of one width together

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -103,12 +102,6 @@ func newConfig(options []Option) *config {
 		}
 	}
 	return c
-}
-
-// prover returns what proves edits that are not sites.
-func (c *config) prover() *prove.Prover {
-	return &prove.Prover{Off: c.verify == VerifyOff || c.verify == VerifyRouted, Every: c.verify == VerifyAll,
-		Unverified: c.unverified}
 }
 
 // defines reports whether a pattern file defines the function.

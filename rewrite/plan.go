@@ -59,8 +59,9 @@ type applier struct {
 	// theirs.
 	floats           *floatView
 	quantisedExperts []*expertsSite
-	// prover proves edits that are not sites.
-	prover *prove.Prover
+	// prover proves moved heads and merged products; provers lists it and those of other edits besides the sites.
+	prover  *prove.Prover
+	provers []*prove.Prover
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
@@ -76,7 +77,8 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	}
 	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
 		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
-		bodies: map[string]string{}, packed: map[string]*onnx.Value{}, prover: p.config.prover()}
+		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
+	a.prover = a.newProver()
 	for _, k := range p.chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -117,6 +119,15 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 			slices.Sorted(maps.Keys(a.asked)))
 	}
 	return plan, nil
+}
+
+// newProver returns what proves edits of one kind, besides the sites.
+func (a *applier) newProver() *prove.Prover {
+	c := a.config
+	p := &prove.Prover{Off: c.verify == VerifyOff || c.verify == VerifyRouted, Every: c.verify == VerifyAll,
+		Unverified: c.unverified}
+	a.provers = append(a.provers, p)
+	return p
 }
 
 // find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
@@ -194,7 +205,9 @@ func (p *Plan) Replace() error {
 			return err
 		}
 	}
-	p.Report.Assumed = p.applier.prover.Assumed
+	for _, prover := range p.applier.provers {
+		p.Report.Assumed = append(p.Report.Assumed, prover.Assumed...)
+	}
 	if p.Report.Changed {
 		p.Report.Variants = variants(p.applier.model)
 		for g, values := range read {

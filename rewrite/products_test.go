@@ -100,7 +100,7 @@ func TestMergesAreProven(t *testing.T) {
 	if err := a.provenMerge(group, a.merge); err == nil {
 		t.Error("equal claims are proven once: the second one fails as the first did")
 	}
-	a.prover = a.config.prover()
+	a.prover = a.newProver()
 	if err := a.provenMerge(group, a.merge); err != nil {
 		t.Error(err)
 	}

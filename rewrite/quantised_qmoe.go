@@ -355,36 +355,36 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	}
 	moe.Overload = f.Overload
 	after.Functions = append(after.Functions, f)
-	for _, size := range []float64{1, 64, 0x1p-10} {
-		r := rand.New(rand.NewPCG(1, math.Float64bits(size)))
-		in := map[string]*reference.Tensor{}
-		for _, v := range before.Graph.Inputs {
-			t, _ := v.Type()
-			dims := []int{int(t.Dims[0].Value), int(t.Dims[1].Value)}
-			values := make([]float64, dims[0]*dims[1])
-			for i := range values {
-				switch v.Name {
-				case "x":
-					values[i] = prove.RoundTo(t.DataType, size*r.NormFloat64())
-				case "router_weights":
-					values[i] = prove.RoundTo(t.DataType, 0.1+r.Float64())
-				default:
-					values[i] = prove.RoundTo(t.DataType, 3*r.NormFloat64())
+	err = new(prove.Prover).Prove(&prove.Claim{What: "mojo.MoE in its place", Before: prove.Model(before),
+		After: prove.Model(after),
+		Exact: func(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude },
+		Trials: func(yield func(prove.Trial, error) bool) {
+			for _, size := range []float64{1, 64, 0x1p-10} {
+				trial := prove.Trial{Name: fmt.Sprintf("%g times normal", size)}
+				r := rand.New(rand.NewPCG(1, math.Float64bits(size)))
+				for _, v := range before.Graph.Inputs {
+					t, _ := v.Type()
+					dims := []int{int(t.Dims[0].Value), int(t.Dims[1].Value)}
+					values := make([]float64, dims[0]*dims[1])
+					for i := range values {
+						switch v.Name {
+						case "x":
+							values[i] = prove.RoundTo(t.DataType, size*r.NormFloat64())
+						case "router_weights":
+							values[i] = prove.RoundTo(t.DataType, 0.1+r.Float64())
+						default:
+							values[i] = prove.RoundTo(t.DataType, 3*r.NormFloat64())
+						}
+					}
+					trial.Inputs = append(trial.Inputs, reference.NewFloats(t.DataType, dims, values))
+				}
+				if !yield(trial, nil) {
+					return
 				}
 			}
-			in[v.Name] = reference.NewFloats(t.DataType, dims, values)
-		}
-		want, err := runExactly(before, in)
-		if err != nil {
-			return err
-		}
-		got, err := runExactly(after, in)
-		if err != nil {
-			return err
-		}
-		if d, scale := prove.Distance(want.F, got.F); !(d <= 1e-5*scale) {
-			return reason.New(reason.Differs, nil, "mojo.MoE differs from it by %.3g of %.3g", d, scale)
-		}
+		}})
+	if err != nil {
+		return reason.New(reason.Differs, nil, "%w", err)
 	}
 	q := newQuantiser(a.model, nil, a.config.ownProducts, a.checkOptions())
 	up, err := x.gateUp.weight(nil)

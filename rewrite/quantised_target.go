@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -62,7 +63,8 @@ func (p *Plan) lowerProducts() error {
 		return nil
 	}
 	facts := infer.Analyze(a.model)
-	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, unread: map[*onnx.Value]bool{},
+	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, experts: a.newProver(),
+		unread:   map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: a.config.accuracy}}
 	var nodes []*onnx.Node
@@ -126,6 +128,7 @@ type productWriter struct {
 	*applier
 	facts    *infer.Facts
 	outcomes map[string]error // of kinds
+	experts  *prove.Prover    // of those that a target writes
 	unread   map[*onnx.Value]bool
 	report   *ProductsReport
 	products *target.Products

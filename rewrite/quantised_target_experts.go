@@ -15,24 +15,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// checkExperts compares what the target writes for mojo.QMoE with the op: the first experts, cut to a few rows and
-// columns, with activations that are not rounded, on tokens of several sizes.
+// checkExperts proves that what the target writes for mojo.QMoE computes what the op does: the first experts, cut to a
+// few rows and columns, with activations that are not rounded, on tokens of several sizes.
 func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
-	if w.config.verify == VerifyOff {
+	const (
+		what   = "QMoE in the place of the op"
+		tokens = 3
+	)
+	if w.experts.Assumes(what) {
 		return nil
 	}
 	site.Attributes = slices.Clone(n.Attributes)
-	key := "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes)
-	if err, done := w.outcomes[key]; done {
-		return err
-	}
-	err := w.compareExperts(n, site)
-	w.outcomes[key] = err
-	return err
-}
-
-func (w *productWriter) compareExperts(n *onnx.Node, site fused.Site) error {
-	const tokens = 3
 	if codes := n.Input(fused.QMoEGateUpCodes); codes == nil || codes.Constant() == nil {
 		return errors.New("the weights of experts are computed")
 	}
@@ -114,60 +107,42 @@ func (w *productWriter) compareExperts(n *onnx.Node, site fused.Site) error {
 	if err := after.Graph.Sort(); err != nil {
 		return err
 	}
-	report := &CheckReport{}
-	for _, size := range []float64{1, 64, 0x1p-20, 0} {
-		r := rand.New(rand.NewPCG(1, uint64(math.Float64bits(size))))
-		in := map[string]*reference.Tensor{}
-		for _, v := range before.Graph.Inputs {
-			x := make([]float64, tokens*chosen)
-			for i := range x {
-				x[i] = float64(1+r.IntN(8)) / 8
-			}
-			shape := []int{tokens, int(chosen)}
-			if v.Name == "in0" {
-				x, shape = make([]float64, tokens*hidden), []int{tokens, int(hidden)}
-				for i := range x {
-					x[i] = math.Round(size*256*r.NormFloat64()) / 256
+	err = w.experts.Prove(&prove.Claim{What: what,
+		Key:    "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes),
+		Before: prove.Model(before), After: prove.Model(after),
+		Exact: func(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude },
+		Trials: func(yield func(prove.Trial, error) bool) {
+			for _, size := range []float64{1, 64, 0x1p-20, 0} {
+				trial := prove.Trial{Name: fmt.Sprintf("%g times normal", size)}
+				r := rand.New(rand.NewPCG(1, uint64(math.Float64bits(size))))
+				for _, v := range before.Graph.Inputs {
+					x := make([]float64, tokens*chosen)
+					for i := range x {
+						x[i] = float64(1+r.IntN(8)) / 8
+					}
+					shape := []int{tokens, int(chosen)}
+					if v.Name == "in0" {
+						x, shape = make([]float64, tokens*hidden), []int{tokens, int(hidden)}
+						for i := range x {
+							x[i] = math.Round(size*256*r.NormFloat64()) / 256
+						}
+					}
+					t, _ := v.Type()
+					trial.Inputs = append(trial.Inputs, reference.NewFloats(t.DataType, shape, x))
+				}
+				if !yield(trial, nil) {
+					return
 				}
 			}
-			t, _ := v.Type()
-			in[v.Name] = reference.NewFloats(t.DataType, shape, x)
-		}
-		want, err := runExactly(before, in)
-		if err != nil {
-			return err
-		}
-		got, err := runExactly(after, in)
-		if err != nil {
-			return err
-		}
-		d, scale := prove.Distance(want.F, got.F)
-		report.MaxAbs = max(report.MaxAbs, d)
-		if scale > 0 {
-			report.MaxRel = max(report.MaxRel, d/scale)
-		}
-		if limit := 1e-5 * scale; !(d <= limit) {
-			return reason.New(reason.Differs, nil, "QMoE differs from the op by %.3g of %.3g", d, scale)
-		}
+		}})
+	if err != nil {
+		return reason.New(reason.Differs, nil, "%w", err)
 	}
 	if w.report.Check == nil {
 		w.report.Check = &CheckReport{}
 	}
-	w.report.Check.MaxRel = max(w.report.Check.MaxRel, report.MaxRel)
+	w.report.Check.MaxRel = max(w.report.Check.MaxRel, w.experts.Report.Structural)
 	return nil
-}
-
-// runExactly evaluates the one output of a model without roundings.
-func runExactly(m *onnx.Model, in map[string]*reference.Tensor) (*reference.Tensor, error) {
-	e, err := reference.New(m, reference.Options{Exact: true})
-	if err != nil {
-		return nil, err
-	}
-	out, err := e.Run(in)
-	if err != nil {
-		return nil, err
-	}
-	return out[m.Graph.Outputs[0].Name], nil
 }
 
 // firstExperts is the part of input i of a mojo.QMoE that its first experts have when they are cut to so many channels.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
+	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -20,18 +22,30 @@ type Trial struct {
 type Computation func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error)
 
 // Bound returns the difference that is allowed in an output of type t, given its greatest magnitude.
-type Bound func(t onnx.DataType, magnitude float64) float64
+type Bound func(output int, t onnx.DataType, magnitude float64) float64
 
 // BitForBit allows no difference.
-func BitForBit(onnx.DataType, float64) float64 { return 0 }
+func BitForBit(int, onnx.DataType, float64) float64 { return 0 }
 
 // Structural allows StructuralTolerance.
-func Structural(_ onnx.DataType, magnitude float64) float64 { return StructuralTolerance * magnitude }
+func Structural(_ int, _ onnx.DataType, magnitude float64) float64 {
+	return StructuralTolerance * magnitude
+}
 
 // SumOf allows the roundings of sums of so many terms.
 func SumOf(terms int64) Bound {
-	return func(t onnx.DataType, magnitude float64) float64 {
+	return func(_ int, t onnx.DataType, magnitude float64) float64 {
 		return AllowedULPs(t, terms) * Spacing(t, magnitude)
+	}
+}
+
+// First bounds the first output, and allows no difference in others, such as the rows of caches.
+func First(bound Bound) Bound {
+	return func(output int, t onnx.DataType, magnitude float64) float64 {
+		if output > 0 {
+			return 0
+		}
+		return bound(output, t, magnitude)
 	}
 }
 
@@ -41,11 +55,15 @@ type Claim struct {
 	// Key is equal for claims that hold or fail together; one of them is proven. "" is equal to no other.
 	Key    string
 	Trials iter.Seq2[Trial, error]
+	// Outputs names the outputs in messages; nil for their numbers.
+	Outputs []string
 	// Before and After are two ways to compute the same outputs. Before is evaluated when the claim is made, After when
 	// it is to hold: between the two the graph that both read may change.
 	Before, After Computation
 	// Exact and Typed are the bounds without rounding and in the graph's own types. A pass without a bound is left out.
 	Exact, Typed Bound
+	// Also, unless it is nil, looks at what both computed in the graph's own types: the kernel is run, for example.
+	Also func(t Trial, want, got []*reference.Tensor) error
 }
 
 // Prover proves claims. The zero value proves each kind of claim once.
@@ -80,6 +98,14 @@ type run struct {
 	want  []*reference.Tensor
 }
 
+// Assumes reports whether the prover assumes a claim without looking at it, and lists it if it does.
+func (p *Prover) Assumes(what string) bool {
+	if p.Off {
+		p.Assumed = append(p.Assumed, what)
+	}
+	return p.Off
+}
+
 // Prove evaluates both sides of a claim. The error says why the claim does not hold, or, as an *EvalError, why it could
 // not be evaluated.
 func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }
@@ -87,8 +113,7 @@ func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }
 // Before evaluates how a claim's outputs are computed before the change.
 func (p *Prover) Before(c *Claim) *Pending {
 	w := &Pending{prover: p, claim: c}
-	if p.Off {
-		p.Assumed = append(p.Assumed, c.What)
+	if p.Assumes(c.What) {
 		w.done = true
 		return w
 	}
@@ -154,21 +179,31 @@ func (w *Pending) compare(r run) error {
 	if r.exact {
 		bound = c.Exact
 	}
-	if err := w.prover.Report.Compare(r.want, got, bound, r.exact); err != nil {
-		return fmt.Errorf("%s: on %s inputs: %w", c.What, r.trial.Name, err)
+	if err := w.prover.Report.Compare(c.Outputs, r.want, got, bound, r.exact); err != nil {
+		return fmt.Errorf("%s (%s): %w", c.What, r.trial.Name, err)
 	}
 	w.prover.Report.Cases++
+	if c.Also == nil || r.exact {
+		return nil
+	}
+	if err := c.Also(r.trial, r.want, got); err != nil {
+		return fmt.Errorf("%s (%s): %w", c.What, r.trial.Name, err)
+	}
 	return nil
 }
 
-// Compare compares the outputs of two computations and adds to the figures. Infinities and NaN must stand in the same
+// Compare compares the outputs of two computations, which messages call by these names or by their numbers, and adds to
+// the figures. Infinities and NaN must stand in the same
 // places.
-func (r *Report) Compare(want, got []*reference.Tensor, bound Bound, exact bool) error {
+func (r *Report) Compare(names []string, want, got []*reference.Tensor, bound Bound, exact bool) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
 	}
 	for i, w := range want {
-		name := fmt.Sprint(i)
+		name := strconv.Itoa(i)
+		if names != nil {
+			name = names[i]
+		}
 		if err := Mismatch(name, "the change", w, got[i], exact); err != nil {
 			return err
 		}
@@ -177,11 +212,11 @@ func (r *Report) Compare(want, got []*reference.Tensor, bound Bound, exact bool)
 		}
 		for j, x := range w.F {
 			if y := got[i].F[j]; !IsFinite(x) && x != y && !(math.IsNaN(x) && math.IsNaN(y)) {
-				return fmt.Errorf("output %d has %g instead of %g", i, y, x)
+				return fmt.Errorf("output %q has %g instead of %g", name, y, x)
 			}
 		}
 		difference, scale := Distance(w.F, got[i].F)
-		allowed := bound(w.DataType, scale)
+		allowed := bound(i, w.DataType, scale)
 		if exact {
 			r.Structural = max(r.Structural, Relative(difference, scale))
 		} else if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the nearest to its bound
@@ -189,11 +224,42 @@ func (r *Report) Compare(want, got []*reference.Tensor, bound Bound, exact bool)
 			r.Tolerance, r.ToleranceRel = allowed, Relative(allowed, scale)
 		}
 		if difference > allowed {
-			return fmt.Errorf("output %d differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", i,
-				difference, scale, allowed)
+			return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference,
+				scale, allowed)
 		}
 	}
 	return nil
+}
+
+// Model computes the outputs that a model has now from the inputs that it has now, even if some go later.
+func Model(m *onnx.Model) Computation {
+	inputs, outputs := slices.Clone(m.Graph.Inputs), slices.Clone(m.Graph.Outputs)
+	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+		e, err := reference.New(m, o)
+		if err != nil {
+			return nil, err
+		}
+		given := make(map[string]*reference.Tensor, len(in))
+		for i, v := range inputs {
+			given[v.Name] = in[i]
+		}
+		computed, err := e.Run(given)
+		if err != nil {
+			return nil, err
+		}
+		var out []*reference.Tensor
+		for _, v := range outputs {
+			out = append(out, computed[v.Name])
+		}
+		return out, nil
+	}
+}
+
+// Op computes a node of a fused op by its definition, in an opset of the standard.
+func Op(opset int64, n *onnx.Node, functions ...*onnx.Function) Computation {
+	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+		return reference.NewForOpset(opset, functions, o).Op(n, in)
+	}
 }
 
 // Region computes values of a graph from others: the nodes between them, as the graph is when it is evaluated. Values

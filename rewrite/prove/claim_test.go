@@ -49,7 +49,7 @@ func TestClaims(t *testing.T) {
 		if (err == nil) != c.holds {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err != nil && (errors.As(err, new(*EvalError)) || !strings.Contains(err.Error(), "on some inputs")) {
+		if err != nil && (errors.As(err, new(*EvalError)) || !strings.Contains(err.Error(), "it (some): ")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

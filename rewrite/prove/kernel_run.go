@@ -150,11 +150,7 @@ func (r *KernelRun) perturb() error {
 // left out, as the check of a site does. maxRel is the greatest difference as a part of the greatest magnitude.
 func CompareKernel(op *fused.Op, s fused.Site, in, want, got []*reference.Tensor) (maxRel float64, err error) {
 	run := &KernelRun{Op: op, Site: s, In: in, Want: want, Settle: SettleRounded(op, s)}
-	names := make([]string, len(op.Outputs))
-	for i, p := range op.Outputs {
-		names[i] = p.Name
-	}
-	figures, err := run.Compare(names, got)
+	figures, err := run.Compare(op.OutputNames(), got)
 	return figures.MaxRel, err
 }
 
