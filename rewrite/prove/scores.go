@@ -82,6 +82,7 @@ var scoreErrors = []func(place int) float64{
 	func(place int) float64 { return pick(place >= 0 && place%2 == 0, 1, -1) },
 }
 
+// pick returns a if yes, else b.
 func pick(yes bool, a, b float64) float64 {
 	if yes {
 		return a
