@@ -38,7 +38,7 @@ type world struct {
 const maxOutcomes = 400
 
 type outcome struct {
-	report prove.Report
+	report prove.CheckReport
 	err    error // the reason to refuse
 }
 

@@ -145,21 +145,21 @@ type SiteReport struct {
 	Status  string   `json:"status"`
 	// Reason says in one line why the site was left as it was, Code what kind of reason that is, At the node that it is
 	// about (of the site or before it), and Figures the numbers and names in it.
-	Reason  string         `json:"reason,omitempty"`
-	Code    reason.Code    `json:"code,omitempty"`
-	At      string         `json:"at,omitempty"`
-	Figures map[string]any `json:"figures,omitempty"`
-	Check   *prove.Report  `json:"check,omitempty"`
-	Weights *WeightsReport `json:"weights,omitempty"` // of the experts of a mixture
-	Emits   []string       `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
-	Kernel  string         `json:"kernel,omitempty"`
-	Device  string         `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
+	Reason  string             `json:"reason,omitempty"`
+	Code    reason.Code        `json:"code,omitempty"`
+	At      string             `json:"at,omitempty"`
+	Figures map[string]any     `json:"figures,omitempty"`
+	Check   *prove.CheckReport `json:"check,omitempty"`
+	Weights *WeightsReport     `json:"weights,omitempty"` // of the experts of a mixture
+	Emits   []string           `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
+	Kernel  string             `json:"kernel,omitempty"`
+	Device  string             `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
 	// Match is the match itself, nil for a near miss.
 	Match *patterns.Match `json:"-"`
 }
 
 // CheckReport holds the figures of a site's worst comparison.
-type CheckReport = prove.Report
+type CheckReport = prove.CheckReport
 
 // GivenUpReport reports the places where the search for a pattern's blocks was given up, so that its time stays within
 // what the size of the model warrants.

@@ -149,7 +149,7 @@ func oneLine(groups ...*ast.CommentGroup) string {
 func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
-		"rewrite", "rewrite/quantize", "rewrite/target", "trace"} {
+		"rewrite", "rewrite/prove", "rewrite/quantize", "rewrite/target", "trace"} {
 		if err := addComments(comments, folder); err != nil {
 			t.Fatal(err)
 		}

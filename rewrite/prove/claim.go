@@ -77,7 +77,7 @@ type Prover struct {
 	// Assumed lists the claims that were assumed.
 	Assumed []string
 	// Report holds the figures of the worst comparison.
-	Report Report
+	Report CheckReport
 
 	outcomes map[string]error
 }
@@ -195,7 +195,7 @@ func (w *Pending) compare(r run) error {
 // Compare compares the outputs of two computations, which messages call by these names or by their numbers, and adds to
 // the figures. Infinities and NaN must stand in the same
 // places.
-func (r *Report) Compare(names []string, want, got []*reference.Tensor, bound Bound, exact bool) error {
+func (r *CheckReport) Compare(names []string, want, got []*reference.Tensor, bound Bound, exact bool) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Report holds the figures of a site's worst comparison.
-type Report struct {
+// CheckReport holds the figures of a site's worst comparison.
+type CheckReport struct {
 	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
 	// the tensor; Tolerance is the difference that was allowed, and ToleranceRel that as such a part.
 	MaxAbs       float64 `json:"max_abs"`
@@ -33,7 +33,7 @@ type Report struct {
 }
 
 // KernelRan adds the figures of a run of a kernel.
-func (r *Report) KernelRan(f KernelFigures) {
+func (r *CheckReport) KernelRan(f KernelFigures) {
 	if r.Kernel == nil || f.MaxRel > *r.Kernel {
 		r.Kernel = &f.MaxRel
 	}
@@ -41,7 +41,7 @@ func (r *Report) KernelRan(f KernelFigures) {
 }
 
 // NumbersForNone notes inputs for which the nodes return infinities or NaN and the op returns numbers.
-func (r *Report) NumbersForNone(inputs string, want, got []*reference.Tensor) {
+func (r *CheckReport) NumbersForNone(inputs string, want, got []*reference.Tensor) {
 	for i, w := range want {
 		if w == nil || got[i] == nil || len(w.F) != len(got[i].F) {
 			continue
@@ -56,7 +56,7 @@ func (r *Report) NumbersForNone(inputs string, want, got []*reference.Tensor) {
 }
 
 // OverflowsOn notes inputs for which results differ because the nodes overflow.
-func (r *Report) OverflowsOn(inputs string) {
+func (r *CheckReport) OverflowsOn(inputs string) {
 	if !slices.Contains(r.Overflow, inputs) {
 		r.Overflow = append(r.Overflow, inputs)
 	}
