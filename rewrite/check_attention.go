@@ -150,8 +150,35 @@ func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckR
 				}
 			}
 		}
+		if n == 0 {
+			k.tryNaN(c, w, shapes, r)
+		}
 	}
 	return overflown(typedCases)
+}
+
+// nanQueries names the input of tryNaN in reports.
+const nanQueries = "NaN queries"
+
+// tryNaN notes that the matched nodes return numbers for queries of NaN, because they guard against NaN between the
+// softmax and the values, and the op returns NaN.
+func (k *checker) tryNaN(c *candidate, w world, shapes [][]int64, r *CheckReport) {
+	inputs, err := k.attentionInputs(c, attentionTrials(c.attention().site, c.coarse, 0, false)[0], shapes, false)
+	if err != nil {
+		return
+	}
+	for i, v := range c.match.Inputs {
+		if c.match.Roles[v] == patterns.Queries && len(inputs[i].F) > 0 {
+			inputs[i].F[0] = math.NaN()
+		}
+	}
+	want, _, err := k.original(c, w, inputs, false)
+	if err != nil {
+		return
+	}
+	if got, _, err := k.replacement(c, inputs, false); err == nil && len(got) == len(want) {
+		r.NumbersForNone(nanQueries, got, want)
+	}
 }
 
 // attentionInputs makes the inputs of a trial.
