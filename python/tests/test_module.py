@@ -466,6 +466,32 @@ class Reports(Test):
             seen.add(type(_reports.read(kind, printed)))
         self.assertEqual(len(seen), 3)
 
+    def differing(self, kind, schema, root, at):
+        """Lists the fields that either a dataclass or the schema of its JSON lacks."""
+        while not schema.get("properties"):
+            ref = schema.get("$ref")
+            schema = root["$defs"][ref.rpartition("/")[2]] if ref else schema["items"]
+        hints, properties = _reports._fields(kind), schema["properties"]
+        yield from sorted(f"{at}.{name}" for name in hints.keys() ^ properties.keys())
+        for name in hints.keys() & properties.keys():
+            for hint in (hints[name], *getattr(hints[name], "__args__", ())):
+                if hasattr(hint, "__dataclass_fields__"):
+                    yield from self.differing(hint, properties[name], root, f"{at}.{name}")
+
+    def test_fields_are_those_of_the_schemas(self):
+        for kind, name in [
+            (_reports.Report, "report"),
+            (_reports.Inspection, "inspect"),
+            (_reports.Difference, "diff"),
+            (_reports.GenAIFolder, "export-genai"),
+            (_reports.TritonModel, "export-triton"),
+            (_reports.KernelTrial, "kernels"),
+        ]:
+            with self.subTest(name):
+                root = json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+                schema = root["properties"]["kernels"] if name == "kernels" else root
+                self.assertEqual(list(self.differing(kind, schema, root, kind.__name__)), [])
+
     def test_values(self):
         data = {"nan": 1, "inf": 2, "newer": 3}
         self.assertEqual(_reports.read(_reports.NonFinite, data), _reports.NonFinite(1, 2))

@@ -213,7 +213,10 @@ class Cache:
     bytes_per_token: int
     length_from: str
     length: int = 0
+    rows: bool = False
+    positions: List[str] = field(default_factory=list)
     readers: List[str] = field(default_factory=list)
+    merged: str = ""
     check: Optional[Check] = None
 
 
@@ -226,6 +229,44 @@ class Latent:
     bytes_per_token: int
     bytes_before: int
     check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Products of one input that became wider products: how many there were, and how many there are now."""
+
+    products: int
+    merged: int
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products and tables with quantized weights, for a target. emits counts them by the ops of the target, open by the
+    reason why they stayed as they were."""
+
+    emits: Dict[str, int] = field(default_factory=dict)
+    open: Dict[str, int] = field(default_factory=dict)
+    check: Optional[Check] = None
+    notes: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A search for a pattern that was stopped early at some places. node is the first of the places."""
+
+    pattern: str
+    node: str
+    places: int
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Whether a runtime opened the patched model; if not, reason says why."""
+
+    name: str
+    version: str
+    opened: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,7 +324,11 @@ class Times:
 
 @dataclass(frozen=True, repr=False)
 class Report(Printed):
-    """The blocks that apply found in a model, and what it did with them."""
+    """The blocks that apply found in a model, and what it did with them.
+
+    assumed lists changes besides the sites that were made without a proof, unproven changes that were not made because
+    no proof succeeded.
+    """
 
     schema: int
     input: ModelFile
@@ -301,8 +346,11 @@ class Report(Printed):
     logits: str = ""
     latent: Optional[Latent] = None
     cache: Optional[Cache] = None
+    merged: Optional[Merged] = None
+    products: Optional[Products] = None
     learnt: Optional[Learnt] = None
     repairs: List[Repair] = field(default_factory=list)
+    given_up: List[GivenUp] = field(default_factory=list)
     unverified: int = 0
     drawn: int = 0
     weights: Optional[Weights] = None
@@ -311,9 +359,12 @@ class Report(Printed):
     variants: List[str] = field(default_factory=list)
     rounded_activations: int = 0
     rounded_by_onnxruntime: int = 0
+    assumed: List[str] = field(default_factory=list)
+    unproven: List[str] = field(default_factory=list)
     dry_run: bool = False
     peak_rss_bytes: int = 0
     crosscheck: str = ""
+    runtime: Optional[Runtime] = None
 
     @property
     def fused(self) -> int:
@@ -432,13 +483,21 @@ class CaseDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model compared with another one, or with recorded outputs."""
+    """A model compared with another one, or with recorded outputs.
+
+    layers and sensitivity are the program's JSON as it is. router_ties counts the tokens whose experts differ only by a
+    tie; None if the ties were not asked for.
+    """
 
     model: str
     against: str
     passed: bool
     cases: List[CaseDifference]
     backend: str = ""
+    router_ties: Optional[int] = None
+    layers: Optional[Dict[str, Any]] = None
+    within_own_sensitivity: bool = False
+    sensitivity: List[Dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, repr=False)
@@ -564,6 +623,8 @@ class KernelTrial:
     types: List[str] = field(default_factory=list)
     max_rel: Optional[float] = None
     reason: str = ""
+    shapes: List[List[int]] = field(default_factory=list)
+    nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -580,6 +641,7 @@ class GenAIFolder:
     eos_token_id: List[int]
     one_because: str = ""
     computed: List[str] = field(default_factory=list)
+    schema: int = 1
 
 
 @dataclass(frozen=True)
@@ -611,3 +673,4 @@ class TritonModel:
     outputs: List[Tensor]
     one_by_one: str = ""
     states: List[State] = field(default_factory=list)
+    schema: int = 1
