@@ -7,7 +7,9 @@ environment that it makes itself, venv in the clone. Where torch and transformer
 for what export.py writes.
 """
 
+import ast
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -85,6 +87,29 @@ class Documents(unittest.TestCase):
 
     def test_readme_of_the_package(self):
         self.assertIn("13 blocks fused", self.in_one_process("python/README.md"))
+
+    def test_notebook(self):
+        path = ROOT / "docs" / "examples" / "python" / "first_patch.ipynb"
+        cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+        self.assertFalse([c for c in cells if c["outputs"] or c["execution_count"]], "the file has outputs")
+        self.addCleanup(os.chdir, os.getcwd())
+        self.addCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
+        tempfile.tempdir = str(self.temp)
+        os.chdir(str(path.parent))
+        shown, names = [], {}
+        for cell in cells:
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, path.name, "exec"), names)
+            if last is not None:
+                shown.append(eval(compile(ast.Expression(last.value), path.name, "eval"), names))
+        report, left, shape, difference = shown
+        self.assertEqual(repr(report), "<Report qwen3-dynamo-fp32.onnx: 215 \u2192 51 nodes, 13 fused, 0 refused>")
+        self.assertRegex(report._repr_html_(), r"^<p>.*</p><table>.*<td[^>]*>Attention</td><td[^>]*>2</td>.*</table>$")
+        self.assertEqual((left, shape), (([], 51), (2, 7, 160)))
+        self.assertTrue(difference.passed)
+        self.assertRegex(repr(difference), r"^<Difference passed, 1 case, greatest difference \S+ \(logits\)>$")
+        self.assertRegex(difference._repr_html_(), r"<td[^>]*>logits</td><td[^>]*>float32</td>.*<td[^>]*>passed</td>")
 
 
 if __name__ == "__main__":
