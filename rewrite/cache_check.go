@@ -63,8 +63,9 @@ func (c *cacheChange) claim(s *cacheSite, r *CheckReport) (*prove.Claim, error) 
 		return t, t.onBuffer(s.op, in)
 	}
 	return &prove.Claim{
-		What: "attention on a buffer", Typed: prove.First(prove.SumOf(1)), Outputs: fused.Lookup(s.op.name).OutputNames(),
-		Key: fmt.Sprint(s.op.name, site.Types, site.Dims, attributesKey(site.Attributes)),
+		What: "attention on a buffer", Typed: prove.First(prove.SumOf(1)),
+		Outputs: fused.Lookup(s.op.name).OutputNames(),
+		Key:     fmt.Sprint(s.op.name, site.Types, site.Dims, attributesKey(site.Attributes)),
 		Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			want, err := onCache(o, in)
 			if err != nil {

@@ -192,8 +192,8 @@ func (x *routed) routings() error {
 		}
 	}
 	if len(x.good) == 0 {
-		return &prove.EvalError{Err: reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w",
-			len(x.undefined), x.failure).
+		return &prove.EvalError{Err: reason.New(reason.NodesFail, nil,
+			"the matched nodes fail for all of %d routings: %w", len(x.undefined), x.failure).
 			With("routings", len(x.undefined))}
 	}
 	return nil

@@ -50,8 +50,8 @@ func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 		}
 	default:
 		for _, k := range prove.Kinds {
-			list = append(list, HardInputs{k.Name, func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) },
-				noPadding})
+			of := func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) }
+			list = append(list, HardInputs{k.Name, of, noPadding})
 		}
 	}
 	return list

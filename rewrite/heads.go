@@ -194,8 +194,9 @@ func (h *headMover) sameAttention(use onnx.Use) *prove.Claim {
 		return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			s := site
 			s.Attributes, s.Dims = slices.Clone(site.Attributes), make([][]int64, len(site.Types))
-			at := slices.IndexFunc(s.Attributes, func(a *onnx.Attribute) bool { return a.Name == headLayout[use.Index] })
-			s.Attributes[at] = onnx.StringAttr(headLayout[use.Index], layout)
+			name := headLayout[use.Index]
+			at := slices.IndexFunc(s.Attributes, func(a *onnx.Attribute) bool { return a.Name == name })
+			s.Attributes[at] = onnx.StringAttr(name, layout)
 			f, err := fused.Lookup(attends).Function(s)
 			if err != nil {
 				return nil, err

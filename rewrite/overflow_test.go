@@ -77,7 +77,8 @@ func TestOverflow(t *testing.T) {
 			if c.want == "" && len(named) > 0 || c.want != "" && !slices.Contains(named, c.want) {
 				t.Errorf("the report names %q, want %q", named, c.want)
 			}
-			if strings.Contains(text.String(), "results differ where numbers overflow") != (c.want != "" && c.want != nanQueries) {
+			said := strings.Contains(text.String(), "results differ where numbers overflow")
+			if said != (c.want != "" && c.want != nanQueries) {
 				t.Errorf("want %q in\n%s", c.want, &text)
 			}
 		})

@@ -224,7 +224,8 @@ func checkRuns(t *testing.T, m *onnx.Model) {
 	for _, v := range m.Graph.Inputs {
 		if v.Name != "ids" {
 			typ, _ := v.Type()
-			if in[v.Name], err = prove.MakeInput(prove.Normal, 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
+			dims := []int64{3, typ.Dims[1].Value}
+			if in[v.Name], err = prove.MakeInput(prove.Normal, 1, typ.DataType, dims); err != nil {
 				t.Fatal(err)
 			}
 		}

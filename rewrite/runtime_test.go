@@ -235,7 +235,8 @@ func TestRaisedForTargets(t *testing.T) {
 				inputs := map[string]*reference.Tensor{}
 				for i, v := range b.Graph.Inputs {
 					var err error
-					if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, []int64{1, 2, 5, 8}); err != nil {
+					dims := []int64{1, 2, 5, 8}
+					if inputs[v.Name], err = prove.MakeInput(prove.Normal, i, onnx.Float, dims); err != nil {
 						t.Fatal(err)
 					}
 				}

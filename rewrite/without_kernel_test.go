@@ -42,8 +42,8 @@ func same(t *testing.T, m *onnx.Model, change func()) {
 	change()
 	for name, got := range evaluate(t, m) {
 		w := want[name]
-		if d, scale := prove.Distance(w.F, got.F); d > 16*prove.Spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) ||
-			w.DataType != got.DataType {
+		d, scale := prove.Distance(w.F, got.F)
+		if d > 16*prove.Spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) || w.DataType != got.DataType {
 			t.Errorf("%s is %s%v and differs by %g from %s%v", name, got.DataType, got.Shape, d, w.DataType, w.Shape)
 		}
 	}

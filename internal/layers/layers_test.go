@@ -58,8 +58,8 @@ var rooms = []room{
 	{"rewrite/prove", []string{"fused", "onnx", "reference"}},
 	{"rewrite", []string{
 		"fused", "internal/atomicfile", "internal/blocks", "internal/english", "internal/regular", "onnx", "onnx/roles",
-		"patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit", "rewrite/prove",
-		"rewrite/target"}},
+		"patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit",
+		"rewrite/prove", "rewrite/target"}},
 	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
 	{"page", []string{"fused", "golden", "onnx", "patterns", "patterns/reason", "reference", "rewrite", "trace"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},

@@ -224,8 +224,8 @@ func (r *CheckReport) Compare(names []string, want, got []*reference.Tensor, bou
 			r.Tolerance, r.ToleranceRel = allowed, Relative(allowed, scale)
 		}
 		if difference > allowed {
-			return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference,
-				scale, allowed)
+			return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", name,
+				difference, scale, allowed)
 		}
 	}
 	return nil

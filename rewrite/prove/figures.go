@@ -25,8 +25,8 @@ type CheckReport struct {
 	KernelTold bool `json:"-"`
 	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
 	Repairs string `json:"repairs,omitempty"`
-	// Overflow names the tried inputs for which either the matched nodes or the op overflow, or return infinities or NaN,
-	// and the other returns numbers; absent when there are none.
+	// Overflow names the tried inputs for which either the matched nodes or the op overflow, or return infinities or
+	// NaN, and the other returns numbers; absent when there are none.
 	Overflow []string `json:"overflow,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
