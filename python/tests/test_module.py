@@ -146,6 +146,9 @@ class Apply(Test):
         self.assertTrue(report.left)
         self.assertTrue(all(any(s.reason in line for line in logs.output) for s in report.left), logs.output)
         self.assertIn(report.left[0].reason, report._repr_html_())
+        with self.assertLogs("mojo_patch", logging.WARNING) as logs:
+            report = mojo_patch.match(MODELS / "moe-gelu-ts-fp32.onnx", target="onnx")
+        self.assertTrue(all(any(s.reason in line for line in logs.output) for s in report.left), logs.output)
 
     def test_names_and_help(self):
         self.assertIn("apply", dir(mojo_patch))
@@ -279,6 +282,8 @@ class InMemory(Test):
         patched, report = mojo_patch.apply_model(onnx_ir.load(str(MODEL)), verify="off")
         self.assertIsInstance(patched, onnx_ir.Model)
         self.assertEqual(report.fused, 13)
+        content, report = mojo_patch.apply_model(MODEL.read_bytes(), verify="off")
+        self.assertEqual(len(onnx.load_model_from_string(content).graph.node), 51)
         for model in (MODEL.read_bytes(), onnx_ir.load(str(MODEL)), onnx.load(str(MODEL))):
             report = mojo_patch.apply(model, self.patched, verify="off")
             self.assertEqual((report.fused, report.input.path), (13, f"<{type(model).__name__}>"))

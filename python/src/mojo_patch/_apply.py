@@ -9,7 +9,7 @@ import tempfile
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
-from ._command import run
+from ._command import log, run
 from ._errors import MojoPatchError
 from ._models import Model, Path, Staged, is_ir, is_proto, kind, staged
 from ._reports import Difference, Inspection, KernelTrial, Report, read
@@ -192,7 +192,11 @@ def _patch(command: str, model: Model, arguments: List[str], options: ApplyOptio
         data, text = run(command, arguments, [path], options.get("progress"))
     if kind(model):
         data["input"]["path"] = kind(model)  # the file was temporary
-    return read(Report, data, text)
+    report = read(Report, data, text)
+    if command == "match":  # which prints a table; apply prints a line for each site that it leaves
+        for site in report.left:
+            log.warning("%s %s: %s", site.status, site.pattern, site.reason)
+    return report
 
 
 @_documented(ApplyOptions)
@@ -204,7 +208,7 @@ def apply_kernel(
     return apply(model, output, **options)
 
 
-M = TypeVar("M", "onnx.ModelProto", "onnx_ir.Model")
+M = TypeVar("M", bytes, "onnx.ModelProto", "onnx_ir.Model")
 
 
 @_documented(ApplyOptions)
@@ -216,6 +220,11 @@ def apply_model(
     data_folder contains the external data that the model refers to. The new model refers to the same files. They lie
     inside that folder, and behind a symbolic link only with allow_links=True.
     """
+    if isinstance(model, bytes):
+        import onnx
+
+        parsed, report = apply_model(onnx.load_model_from_string(model), data_folder=data_folder, **options)
+        return parsed.SerializeToString(), report
     if is_ir(model):
         import onnx_ir
 
@@ -223,8 +232,8 @@ def apply_model(
         return onnx_ir.from_proto(patched), report
     proto = model if is_proto(model) else getattr(model, "model_proto", None)
     if proto is None:
-        raise TypeError(f"a model in memory is an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
-                        f"not {type(model)}")
+        raise TypeError(f"a model in memory is bytes, an onnx.ModelProto, an onnx_ir.Model or a "
+                        f"torch.onnx.ONNXProgram, not {type(model)}")
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
         given = Staged(proto, folder, data_folder, bool(options.get("allow_links")))
         arguments = flags("apply_model", options, ApplyOptions)
