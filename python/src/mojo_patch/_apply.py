@@ -223,8 +223,9 @@ def apply_model(
     if isinstance(model, bytes):
         import onnx
 
-        parsed, report = apply_model(onnx.load_model_from_string(model), data_folder=data_folder, **options)
-        return parsed.SerializeToString(), report
+        parsed: onnx.ModelProto = onnx.load_model_from_string(model)
+        made: Tuple[Any, Report] = apply_model(parsed, data_folder=data_folder, **options)
+        return made[0].SerializeToString(), made[1]
     if is_ir(model):
         import onnx_ir
 
