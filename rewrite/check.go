@@ -180,7 +180,14 @@ func (k *checker) try(c *candidate, w world, kd prove.Kind, inputs []*reference.
 	}
 	r.Cases++
 	names := valueNames(c.match.Outputs)
+	figures := *r
 	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
+		if !exact && kd.Name == prove.Tiny.Name && c.withoutEpsilon() { // without roundings both are the same function
+			*r = figures
+			r.Cases--
+			r.OverflowsOn(kd.Name)
+			return false, nil
+		}
 		return false, differs(kd.Name+" inputs", exact, err)
 	}
 	r.NumbersForNone(kd.Name, want, got)

@@ -146,6 +146,43 @@ var fittedNorms = []fitted{
 	{"no epsilon", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		return b.Op("Mul", b.Op("LpNormalization", x, onnx.IntAttr("p", 2)), vectorOf(b, channels))
 	}},
+	{"divided by the length", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		n := b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1}))
+		return b.Op("Mul", b.Op("Mul", n, math.Sqrt(channels)), vectorOf(b, channels))
+	}},
+	{"divided by the length, without a scale", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		return b.Op("Mul", b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1})), math.Sqrt(channels))
+	}},
+	{"times the reciprocal of the length", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		sum := b.Op("ReduceSum", b.Op("Mul", x, x), []int64{-1})
+		n := b.Op("Mul", x, b.Op("Reciprocal", b.Op("Sqrt", sum)))
+		width := b.Op("Cast", b.Op("Gather", b.Op("Shape", x), 2), onnx.IntAttr("to", int64(onnx.Float)))
+		return b.Op("Mul", b.Op("Mul", n, b.Op("Sqrt", width)), vectorOf(b, channels))
+	}},
+	{"the greater one of the length and a number", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		l2 := b.Op("Max", b.Op("ReduceL2", x, []int64{-1}), 1e-30)
+		return b.Op("Mul", b.Op("Mul", b.Op("Div", x, l2), math.Sqrt(channels)), vectorOf(b, channels))
+	}},
+	{"a number added to the length", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		l2 := b.Op("Add", b.Op("ReduceL2", x, []int64{-1}), 1e-20)
+		return b.Op("Mul", b.Op("Mul", b.Op("Div", x, l2), math.Sqrt(channels)), vectorOf(b, channels))
+	}},
+	{"the length of zeros replaced", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		l2 := b.Op("ReduceL2", x, []int64{-1})
+		l2 = b.Op("Where", b.Op("Equal", l2, 0.0), 1.0, l2)
+		return b.Op("Mul", b.Op("Mul", b.Op("Div", x, l2), math.Sqrt(channels)), vectorOf(b, channels))
+	}},
+	{"LpNormalization, which returns zeros for zeros", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		n := b.Op("LpNormalization", x, onnx.IntAttr("p", 2))
+		return b.Op("Mul", b.Op("Mul", n, math.Sqrt(channels)), vectorOf(b, channels))
+	}},
+	{"divided by the length, another factor", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		return b.Op("Mul", b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1})), math.Sqrt(channels+1))
+	}},
+	{"divided by the length of columns", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		n := b.Op("Div", x, b.Op("ReduceL2", x, []int64{1}))
+		return b.Op("Mul", b.Op("Mul", n, math.Sqrt(channels)), vectorOf(b, channels))
+	}},
 	{"part of the channels", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 		some := b.Op("Slice", x, []int64{0}, []int64{channels / 2}, []int64{-1})
 		mean := b.Op("Div", b.Op("Einsum", some, some, equation("bsc,bsc->bs")), float64(channels/2))

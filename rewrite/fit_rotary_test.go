@@ -40,6 +40,46 @@ func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value {
 	return b.Op("Concat", v, v, onnx.IntAttr("axis", -1))
 }
 
+// lastOf cuts the last axis.
+func lastOf(b *onnxtest.Builder, x *onnx.Value, from, to int64) *onnx.Value {
+	return b.Op("Slice", x, []int64{from}, []int64{to}, []int64{-1})
+}
+
+// givenTables spells a rotation of x by tables that are inputs.
+func givenTables(spell func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value) func(*onnxtest.Builder,
+	*onnx.Value) *onnx.Value {
+	return func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		typ, _ := x.Type()
+		given := func(name string) *onnx.Value {
+			return b.Graph.AddInput(name, onnx.Type{DataType: onnx.Float, HasShape: true,
+				Dims: []onnx.Dim{typ.Dims[1], {Value: channels / 2}}})
+		}
+		return spell(b, x, given("cos"), given("sin"))
+	}
+}
+
+// opposite rotates halves by the opposite angle.
+func opposite(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	return oppositeHalves(b, x, cos, sin, channels/2)
+}
+
+func oppositeHalves(b *onnxtest.Builder, x, cos, sin *onnx.Value, half int64) *onnx.Value {
+	first, second := lastOf(b, x, 0, half), lastOf(b, x, half, 2*half)
+	return b.Op("Concat", b.Op("Add", b.Op("Mul", first, cos), b.Op("Mul", second, sin)),
+		b.Op("Sub", b.Op("Mul", second, cos), b.Op("Mul", first, sin)), onnx.IntAttr("axis", -1))
+}
+
+// conjugate multiplies pairs with the conjugate of complex numbers.
+func conjugate(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	pairs := b.Op("Reshape", x, []int64{0, 0, channels / 2, 2})
+	re, im := b.Op("Gather", pairs, 0, onnx.IntAttr("axis", -1)), b.Op("Gather", pairs, 1, onnx.IntAttr("axis", -1))
+	re, im = b.Op("Add", b.Op("Mul", re, cos), b.Op("Mul", im, sin)),
+		b.Op("Sub", b.Op("Mul", im, cos), b.Op("Mul", re, sin))
+	re, im = b.Op("Unsqueeze", re, []int64{-1}), b.Op("Unsqueeze", im, []int64{-1})
+	y := b.Op("Concat", re, im, onnx.IntAttr("axis", -1))
+	return b.Op("Reshape", y, []int64{0, 0, channels})
+}
+
 var fittedRotations = []fitted{
 	{"a matrix", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("MatMul", x, signs(b, half))
@@ -73,6 +113,31 @@ var fittedRotations = []fitted{
 	{"opposite angle", "RotaryEmbedding", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("MatMul", x, signs(b, half))
 		return b.Op("Sub", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"opposite angle, halves", "RotaryEmbedding", rotated(opposite)},
+	{"opposite angle, pairs", "RotaryEmbedding", rotated(conjugate)},
+	{"opposite angle, part of the channels", "RotaryEmbedding", rotated(func(b *onnxtest.Builder,
+		x, cos, sin *onnx.Value) *onnx.Value {
+		y := oppositeHalves(b, lastOf(b, x, 0, 8), lastOf(b, cos, 0, 4), lastOf(b, sin, 0, 4), 4)
+		return b.Op("Concat", y, lastOf(b, x, 8, channels), onnx.IntAttr("axis", -1))
+	})},
+	{"opposite angle, given tables", "RotaryEmbedding", givenTables(opposite)},
+	{"opposite angle, given tables of pairs", "RotaryEmbedding", givenTables(conjugate)},
+	{"opposite angle, given tables of all channels", "RotaryEmbedding", givenTables(func(b *onnxtest.Builder,
+		x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("Concat", lastOf(b, x, 6, 12), b.Op("Neg", lastOf(b, x, 0, 6)), onnx.IntAttr("axis", -1))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"opposite angle in one half, given tables", "", givenTables(func(b *onnxtest.Builder,
+		x, cos, sin *onnx.Value) *onnx.Value {
+		turned := b.Op("Concat", lastOf(b, x, 6, 12), lastOf(b, x, 0, 6), onnx.IntAttr("axis", -1))
+		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", turned, twice(b, sin)))
+	})},
+	{"opposite angle, halves of the results exchanged", "", givenTables(func(b *onnxtest.Builder,
+		x, cos, sin *onnx.Value) *onnx.Value {
+		first, second := lastOf(b, x, 0, 6), lastOf(b, x, 6, 12)
+		return b.Op("Concat", b.Op("Sub", b.Op("Mul", second, cos), b.Op("Mul", first, sin)),
+			b.Op("Add", b.Op("Mul", first, cos), b.Op("Mul", second, sin)), onnx.IntAttr("axis", -1))
 	})},
 	{"reflected", "", rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("MatMul", x, signs(b, func(i int) (int, float32) { return (i + channels/2) % channels, 1 }))

@@ -53,6 +53,10 @@ func TestOverflow(t *testing.T) {
 			x := b.Input("x", onnx.Float, "batch", "seq", channels)
 			return b.Op("Mul", norm(b, x, onnx.Float), vectorOf(b, channels))
 		}, ""},
+		{"without an epsilon", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+			x := b.Input("x", onnx.Float, "batch", "seq", channels)
+			return b.Op("Mul", b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1})), math.Sqrt(channels))
+		}, "tiny"},
 		{"padding of -inf", "Attention", attention(float32(math.Inf(-1)), false), "nothing but padding"},
 		{"a guard against NaN", "Attention", attention(float32(math.Inf(-1)), true), nanQueries},
 		{"padding of -10000", "Attention", attention(-1e4, false), ""},

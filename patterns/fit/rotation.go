@@ -43,7 +43,7 @@ func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss
 }
 
 // joinsTable reports whether a node multiplies rows with what is made of sines, or of fewer numbers than there are rows
-// of them, but not one for each.
+// of them or of fewer axes, but not one for each.
 func (f *finder) joinsTable(n *onnx.Node) bool {
 	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || len(n.Outputs) == 0 || n.Outputs[0] == nil || f.taken(n) ||
 		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() || n.Is("MatMul") && slices.ContainsFunc(n.Inputs, isMatrix) {
@@ -53,7 +53,7 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 	if !ok || len(out) < 2 {
 		return false
 	}
-	least, tables := 0, 0
+	least, tables, broadcast := 0, 0, false
 	for _, v := range n.Inputs {
 		shape, ok := f.lab.shape(v)
 		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 ||
@@ -66,8 +66,9 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 		if f.tabular(v) {
 			tables++
 		}
+		broadcast = broadcast || len(shape) < len(out) // a table of as many rows as a batch of one has
 	}
-	return (tables > 0 && tables < len(n.Inputs) || least > 1 && least < match.Elements(out)) &&
+	return (tables > 0 && tables < len(n.Inputs) || least > 1 && (least < match.Elements(out) || broadcast)) &&
 		f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
 

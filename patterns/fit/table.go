@@ -145,12 +145,8 @@ func (t *tableReader) sameDim(axis, of int) bool {
 }
 
 // ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle as far as
-// the graph tells: they are read alike, and made alike. Tables that are given, and not made there, are those of the
-// angle itself and not of the opposite one.
+// the graph tells: they are read alike, and made alike.
 func (f *finder) ofOneAngle(cos, sin *Table) bool {
-	if sin.Negative && sin.Value.Constant() == nil && !f.tabular(sin.Value) {
-		return false
-	}
 	if cos.Axis != sin.Axis || !maps.Equal(cos.Rows, sin.Rows) {
 		return false
 	}

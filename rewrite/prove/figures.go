@@ -26,7 +26,8 @@ type CheckReport struct {
 	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
 	Repairs string `json:"repairs,omitempty"`
 	// Overflow names the tried inputs for which either the matched nodes or the op overflow, or return infinities or
-	// NaN, and the other returns numbers; absent when there are none.
+	// NaN, and the other returns numbers, or on which subnormal squares lose different digits; absent when there are
+	// none.
 	Overflow []string `json:"overflow,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
@@ -55,7 +56,7 @@ func (r *CheckReport) NumbersForNone(inputs string, want, got []*reference.Tenso
 	}
 }
 
-// OverflowsOn notes inputs for which results differ because the nodes overflow.
+// OverflowsOn notes inputs for which results differ because the nodes overflow, or because squares lose digits.
 func (r *CheckReport) OverflowsOn(inputs string) {
 	if !slices.Contains(r.Overflow, inputs) {
 		r.Overflow = append(r.Overflow, inputs)
