@@ -220,7 +220,7 @@ func TestRotaryHalves(t *testing.T) {
 		}, "one channel of the input rather than of two"},
 		"other sign": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", slice(g, x, 4, 8), g.Op("Neg", slice(g, x, 0, 4)), onnx.IntAttr("axis", -1))
-		}, "rotated by no table of cosines and sines"},
+		}, ""},
 		"uneven": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 2, 8)), slice(g, x, 0, 2), onnx.IntAttr("axis", -1))
 		}, "pair channels in another way"},
@@ -231,7 +231,8 @@ func TestRotaryHalves(t *testing.T) {
 			x, cos, sin := g.input("x", "batch", 2, "seq", 8), g.input("cos", 1, 1, "seq", 8),
 				g.input("sin", 1, 1, "seq", 8)
 			matches, misses := g.find(g.Op("Add", g.Op("Mul", x, cos), g.Op("Mul", tt.rotated(g, x), sin)))
-			if got := len(matches) == 1 && matches[0] == "RotaryEmbedding(x,cos,sin)->add"; got != (tt.want == "") {
+			const want = "RotaryEmbedding(x,cos,sin)->add"
+			if got := len(matches) == 1 && strings.TrimPrefix(matches[0], "fit:") == want; got != (tt.want == "") {
 				t.Errorf("matched %v", matches)
 			}
 			if tt.want != "" && (len(misses) != 1 || !strings.Contains(misses[0].Reason.Error(), tt.want)) {

@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 		{"back by the angle", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 4, 8, 1), r.cut(r.x, 0, 4, 1))
 			return r.join(q, p)
-		}, "!a sign, or the order of the angles, is another"},
+		}, "0 8 first halves"},
 		{"halves swapped in the result", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 8, 1))
 			return r.join(q, p)
