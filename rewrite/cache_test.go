@@ -360,10 +360,12 @@ func TestStaticCacheIsChecked(t *testing.T) {
 		}
 		return out, nil
 	}
-	_, err := ApplyDefaultKernels(readModel(t, "llama-kv-dynamo-fp32"), Auto, AssumeAvailable(), WithStaticCache(0),
-		WithKernelCheck(broken))
-	if err == nil || !strings.Contains(err.Error(), `"present_key" differs by 1,`) {
-		t.Errorf("a kernel that writes another row: %v", err)
+	for _, verify := range []Verify{VerifyDistinct, VerifyRouted} {
+		_, err := ApplyDefaultKernels(readModel(t, "llama-kv-dynamo-fp32"), Auto, AssumeAvailable(), WithStaticCache(0),
+			WithKernelCheck(broken), WithVerify(verify))
+		if err == nil || !strings.Contains(err.Error(), `"present_key" differs by 1,`) {
+			t.Errorf("%s: a kernel that writes another row: %v", verify, err)
+		}
 	}
 	m := readModel(t, "llama-kv-dynamo-fp32")
 	plan := planned(t, m)

@@ -27,7 +27,9 @@ var latentTrials = []latentTrial{{2, 3, 1, noPadding}, {3, 0, 4, leftPadding}, {
 	{3, 4, 1, leftPadding}, {2, 0, 1, noPadding}, {3, 2, 9, rightPadding}}
 
 func (c *latentChange) checkSites() error {
-	p, absorbs := c.newProver(), c.newProver()
+	p := c.newProver()
+	p.Unverified = c.config.unverified
+	absorbs := &prove.Prover{Off: p.Off, Every: p.Every, Unverified: p.Unverified} // of the same claims
 	for _, s := range c.sites {
 		claim, err := c.claim(s, &p.Report)
 		if err != nil {

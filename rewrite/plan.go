@@ -79,6 +79,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
 		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
 	a.prover = a.newProver()
+	a.prover.Unverified = p.config.unverified
 	for _, k := range p.chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -121,11 +122,9 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	return plan, nil
 }
 
-// newProver returns what proves edits of one kind, besides the sites.
+// newProver returns a prover of one kind of edits besides the sites. The report lists what it assumes.
 func (a *applier) newProver() *prove.Prover {
-	c := a.config
-	p := &prove.Prover{Off: c.verify == VerifyOff || c.verify == VerifyRouted, Every: c.verify == VerifyAll,
-		Unverified: c.unverified}
+	p := &prove.Prover{Off: a.config.verify == VerifyOff, Every: a.config.verify == VerifyAll}
 	a.provers = append(a.provers, p)
 	return p
 }
