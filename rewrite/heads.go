@@ -132,7 +132,7 @@ func (h *headMover) undo(tables [2]*onnx.Value) {
 	}
 }
 
-// sameRows claims that the rotation n gives the rows before the transposition t that it gives behind it.
+// sameRows claims that the rotation n returns the same rows before the transposition t as after it.
 func (h *headMover) sameRows(n, t *onnx.Node) *prove.Claim {
 	first := rotations[n.OpType]
 	out, x := n.OutputValue(0), t.Input(0)
@@ -144,12 +144,12 @@ func (h *headMover) sameRows(n, t *onnx.Node) *prove.Claim {
 	for _, v := range inputs {
 		key += fmt.Sprint(" ", h.facts.DataType(v), dims(h.facts, v))
 	}
-	region := func() prove.Computation { return prove.Region(h.model, inputs, []*onnx.Value{out}) }
+	run := prove.Region(h.model, inputs, []*onnx.Value{out})
 	return &prove.Claim{
 		What: "the rows of " + nodeName(n), Key: key, Exact: prove.BitForBit, Typed: prove.BitForBit,
-		Before: region(),
+		Before: run,
 		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-			got, err := region()(o, in)
+			got, err := run(o, in)
 			if err == nil {
 				got[0] = swapHeads(got[0])
 			}
@@ -186,7 +186,7 @@ func (h *headMover) sameRows(n, t *onnx.Node) *prove.Claim {
 	}
 }
 
-// sameAttention claims that the node of a use computes of rows in the other order what it computes of these.
+// sameAttention claims that the node of a use computes the same from rows in the other order.
 func (h *headMover) sameAttention(use onnx.Use) *prove.Claim {
 	n := use.Node
 	site := h.site(n)
@@ -315,7 +315,7 @@ func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 	return w
 }
 
-// withoutHeads returns what a table is made of by inserting an axis for the heads; the table itself if it is not.
+// withoutHeads returns the value that a table was made from by inserting an axis for the heads, or else the table.
 func (h *headMover) withoutHeads(v *onnx.Value) *onnx.Value {
 	rank, _ := h.facts.Rank(v)
 	if p := v.Producer; p != nil && p.Is("Unsqueeze") && p.Graph == h.graph && rank > 2 && h.inserts(p, rank-3, rank) {

@@ -43,16 +43,11 @@ func (p *Plan) mergeProducts() error {
 		by := map[string][]*onnx.Node{}
 		var order []string
 		for _, n := range s.graph.Nodes {
-			kind := ""
-			switch {
-			case a.config.mergeProducts && isProjection(n):
-				kind = floatKind(n)
-			case a.config.mergeQuantised && isQuantisedProjection(n):
-				kind = quantisedKind(n)
-			default:
+			if (!a.config.mergeProducts || !isProjection(n)) &&
+				(!a.config.mergeQuantised || !isQuantisedProjection(n)) {
 				continue
 			}
-			key := fmt.Sprintf("%p %s", n.Input(0), kind)
+			key := fmt.Sprintf("%p %s", n.Input(0), productKind(n))
 			if by[key] == nil {
 				order = append(order, key)
 			}

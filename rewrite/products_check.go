@@ -10,33 +10,38 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// merge puts one product in the place of several of one value.
+// merge replaces several products of one value with one.
 type merge func(g *onnx.Graph, group []*onnx.Node) error
 
 // provenMerge merges products on a copy of them first, whose weights are cut to a few rows or panels, and compares what
 // the copy computed before and after. The error says why products must stay as they are.
 func (a *applier) provenMerge(group []*onnx.Node, merge merge) error {
-	copied, x, products, err := a.fewRows(group)
-	if err != nil {
-		return err
-	}
-	var outputs []*onnx.Value
-	key := ruleProducts + productKind(group[0])
-	for _, n := range products {
-		outputs = append(outputs, n.Outputs[0])
+	what, key := fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), ruleProducts+productKind(group[0])
+	for _, n := range group {
 		for _, v := range n.Inputs[1:] {
 			if v != nil {
 				key += fmt.Sprint(" ", v.Const.DataType, v.Const.Dims)
 			}
 		}
 	}
+	if settled, err := a.prover.Settled(what, key); settled {
+		return err
+	}
+	copied, x, products, err := a.fewRows(group)
+	if err != nil {
+		return err
+	}
+	var outputs []*onnx.Value
+	for _, n := range products {
+		outputs = append(outputs, n.Outputs[0])
+	}
 	columns := products[0].Inputs[1].Const.Dims[0]
 	if !products[0].Is("MatMul") {
 		columns = products[0].AttrInt("k", 0)
 	}
 	run := prove.Region(copied, []*onnx.Value{x}, outputs)
-	claim := &prove.Claim{What: fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), Key: key, Before: run,
-		After: run, Exact: prove.BitForBit, Typed: prove.BitForBit,
+	claim := &prove.Claim{What: what, Key: key, Before: run, After: run,
+		Exact: prove.BitForBit, Typed: prove.BitForBit,
 		Trials: func(yield func(prove.Trial, error) bool) {
 			typ, _ := x.Type()
 			for i, k := range []prove.Kind{prove.Normal, prove.Large} {

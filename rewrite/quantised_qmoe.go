@@ -355,34 +355,25 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	}
 	moe.Overload = f.Overload
 	after.Functions = append(after.Functions, f)
-	err = new(prove.Prover).Prove(&prove.Claim{What: "mojo.MoE in its place", Before: prove.Model(before),
-		After: prove.Model(after),
-		Exact: func(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude },
-		Trials: func(yield func(prove.Trial, error) bool) {
-			for _, size := range []float64{1, 64, 0x1p-10} {
-				trial := prove.Trial{Name: fmt.Sprintf("%g times normal", size)}
-				r := rand.New(rand.NewPCG(1, math.Float64bits(size)))
-				for _, v := range before.Graph.Inputs {
-					t, _ := v.Type()
-					dims := []int{int(t.Dims[0].Value), int(t.Dims[1].Value)}
-					values := make([]float64, dims[0]*dims[1])
-					for i := range values {
-						switch v.Name {
-						case "x":
-							values[i] = prove.RoundTo(t.DataType, size*r.NormFloat64())
-						case "router_weights":
-							values[i] = prove.RoundTo(t.DataType, 0.1+r.Float64())
-						default:
-							values[i] = prove.RoundTo(t.DataType, 3*r.NormFloat64())
-						}
+	err = new(prove.Prover).Prove(&prove.Claim{What: "mojo.MoE instead of QMoE", Before: prove.Model(before),
+		After: prove.Model(after), Exact: ofExperts,
+		Trials: sizedTrials(before.Graph.Inputs, []float64{1, 64, 0x1p-10},
+			func(r *rand.Rand, v *onnx.Value, size float64) *reference.Tensor {
+				t, _ := v.Type()
+				dims := []int{int(t.Dims[0].Value), int(t.Dims[1].Value)}
+				values := make([]float64, dims[0]*dims[1])
+				for i := range values {
+					switch v.Name {
+					case "x":
+						values[i] = prove.RoundTo(t.DataType, size*r.NormFloat64())
+					case "router_weights":
+						values[i] = prove.RoundTo(t.DataType, 0.1+r.Float64())
+					default:
+						values[i] = prove.RoundTo(t.DataType, 3*r.NormFloat64())
 					}
-					trial.Inputs = append(trial.Inputs, reference.NewFloats(t.DataType, dims, values))
 				}
-				if !yield(trial, nil) {
-					return
-				}
-			}
-		}})
+				return reference.NewFloats(t.DataType, dims, values)
+			})})
 	if err != nil {
 		return reason.New(reason.Differs, nil, "%w", err)
 	}

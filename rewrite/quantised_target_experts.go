@@ -3,6 +3,7 @@ package rewrite
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,17 +16,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// checkExperts proves that what the target writes for mojo.QMoE computes what the op does: the first experts, cut to a
+// checkExperts proves that the target's nodes for mojo.QMoE compute the same as the op: the first experts, cut to a
 // few rows and columns, with activations that are not rounded, on tokens of several sizes.
 func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	const (
-		what   = "QMoE in the place of the op"
+		what   = "QMoE instead of the op"
 		tokens = 3
 	)
-	if w.experts.Assumes(what) {
-		return nil
-	}
 	site.Attributes = slices.Clone(n.Attributes)
+	key := "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes)
+	if settled, err := w.experts.Settled(what, key); settled {
+		return err
+	}
 	if codes := n.Input(fused.QMoEGateUpCodes); codes == nil || codes.Constant() == nil {
 		return errors.New("the weights of experts are computed")
 	}
@@ -107,34 +109,23 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	if err := after.Graph.Sort(); err != nil {
 		return err
 	}
-	err = w.experts.Prove(&prove.Claim{What: what,
-		Key:    "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes),
-		Before: prove.Model(before), After: prove.Model(after),
-		Exact: func(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude },
-		Trials: func(yield func(prove.Trial, error) bool) {
-			for _, size := range []float64{1, 64, 0x1p-20, 0} {
-				trial := prove.Trial{Name: fmt.Sprintf("%g times normal", size)}
-				r := rand.New(rand.NewPCG(1, uint64(math.Float64bits(size))))
-				for _, v := range before.Graph.Inputs {
-					x := make([]float64, tokens*chosen)
+	err = w.experts.Prove(&prove.Claim{What: what, Key: key, Before: prove.Model(before), After: prove.Model(after),
+		Exact: ofExperts, Trials: sizedTrials(before.Graph.Inputs, []float64{1, 64, 0x1p-20, 0},
+			func(r *rand.Rand, v *onnx.Value, size float64) *reference.Tensor {
+				x := make([]float64, tokens*chosen)
+				for i := range x {
+					x[i] = float64(1+r.IntN(8)) / 8
+				}
+				shape := []int{tokens, int(chosen)}
+				if v.Name == "in0" {
+					x, shape = make([]float64, tokens*hidden), []int{tokens, int(hidden)}
 					for i := range x {
-						x[i] = float64(1+r.IntN(8)) / 8
+						x[i] = math.Round(size*256*r.NormFloat64()) / 256
 					}
-					shape := []int{tokens, int(chosen)}
-					if v.Name == "in0" {
-						x, shape = make([]float64, tokens*hidden), []int{tokens, int(hidden)}
-						for i := range x {
-							x[i] = math.Round(size*256*r.NormFloat64()) / 256
-						}
-					}
-					t, _ := v.Type()
-					trial.Inputs = append(trial.Inputs, reference.NewFloats(t.DataType, shape, x))
 				}
-				if !yield(trial, nil) {
-					return
-				}
-			}
-		}})
+				t, _ := v.Type()
+				return reference.NewFloats(t.DataType, shape, x)
+			})})
 	if err != nil {
 		return reason.New(reason.Differs, nil, "%w", err)
 	}
@@ -143,6 +134,26 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	}
 	w.report.Check.MaxRel = max(w.report.Check.MaxRel, w.experts.Report.Structural)
 	return nil
+}
+
+// ofExperts bounds the differences between two ways to compute the first experts of a mixture, without rounding.
+func ofExperts(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude }
+
+// sizedTrials draws the inputs of a model for each of several sizes, the same ones each time.
+func sizedTrials(inputs []*onnx.Value, sizes []float64,
+	draw func(r *rand.Rand, v *onnx.Value, size float64) *reference.Tensor) iter.Seq2[prove.Trial, error] {
+	return func(yield func(prove.Trial, error) bool) {
+		for _, size := range sizes {
+			trial := prove.Trial{Name: fmt.Sprintf("%g times normal", size)}
+			r := rand.New(rand.NewPCG(1, math.Float64bits(size)))
+			for _, v := range inputs {
+				trial.Inputs = append(trial.Inputs, draw(r, v, size))
+			}
+			if !yield(trial, nil) {
+				return
+			}
+		}
+	}
 }
 
 // firstExperts is the part of input i of a mojo.QMoE that its first experts have when they are cut to so many channels.

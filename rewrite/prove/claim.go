@@ -49,7 +49,7 @@ func First(bound Bound) Bound {
 	}
 }
 
-// Claim says that After computes what Before does.
+// Claim says that After computes the same as Before.
 type Claim struct {
 	What string // is claimed, for messages and reports: "the heads of \"q\" stay in place"
 	// Key is equal for claims that hold or fail together; one of them is proven. "" is equal to no other.
@@ -98,12 +98,18 @@ type run struct {
 	want  []*reference.Tensor
 }
 
-// Assumes reports whether the prover assumes a claim without looking at it, and lists it if it does.
-func (p *Prover) Assumes(what string) bool {
+// Settled reports whether a claim with this What and Key needs no evaluation, and whether it holds: it is assumed, and
+// listed so, or it was tried before. Callers ask first if a claim takes long to describe.
+func (p *Prover) Settled(what, key string) (settled bool, err error) {
 	if p.Off {
 		p.Assumed = append(p.Assumed, what)
+		return true, nil
 	}
-	return p.Off
+	if p.Every {
+		return false, nil
+	}
+	err, settled = p.outcomes[key]
+	return settled, err
 }
 
 // Prove evaluates both sides of a claim. The error says why the claim does not hold, or, as an *EvalError, why it could
@@ -113,12 +119,7 @@ func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }
 // Before evaluates how a claim's outputs are computed before the change.
 func (p *Prover) Before(c *Claim) *Pending {
 	w := &Pending{prover: p, claim: c}
-	if p.Assumes(c.What) {
-		w.done = true
-		return w
-	}
-	if err, known := p.outcomes[c.Key]; known && c.Key != "" && !p.Every {
-		w.done, w.err = true, err
+	if w.done, w.err = p.Settled(c.What, c.Key); w.done {
 		return w
 	}
 	for trial, err := range c.Trials {
@@ -231,7 +232,7 @@ func (r *CheckReport) Compare(names []string, want, got []*reference.Tensor, bou
 	return nil
 }
 
-// Model computes the outputs that a model has now from the inputs that it has now, even if some go later.
+// Model computes the model's present outputs from its present inputs, even if some are removed later.
 func Model(m *onnx.Model) Computation {
 	inputs, outputs := slices.Clone(m.Graph.Inputs), slices.Clone(m.Graph.Outputs)
 	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
@@ -262,8 +263,8 @@ func Op(opset int64, n *onnx.Node, functions ...*onnx.Function) Computation {
 	}
 }
 
-// Region computes values of a graph from others: the nodes between them, as the graph is when it is evaluated. Values
-// are evaluated with the functions of m.
+// Region computes values of a graph from others, by the nodes between them when it is evaluated, with the functions
+// of m.
 func Region(m *onnx.Model, inputs, outputs []*onnx.Value) Computation {
 	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 		env := make(map[*onnx.Value]*reference.Tensor, len(inputs))

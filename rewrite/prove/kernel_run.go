@@ -129,21 +129,28 @@ func sameChoices(want, got []*reference.Tensor) bool {
 
 // perturb evaluates the definition with other roundings.
 func (r *KernelRun) perturb() error {
-	f, err := r.Op.Function(r.Site)
+	run, err := r.definition()
 	if err != nil {
 		return err
 	}
-	node := &onnx.Node{Domain: fused.Domain, OpType: r.Op.Name, Overload: f.Overload, Attributes: r.Site.Attributes,
-		Outputs: make([]*onnx.Value, len(r.Want))}
 	for seed := range uint64(perturbations) {
-		e := reference.NewForOpset(r.Site.Opset, []*onnx.Function{f}, reference.Options{Perturb: seed + 1})
-		out, err := e.Op(node, r.In)
+		out, err := run(reference.Options{Perturb: seed + 1}, r.In)
 		if err != nil {
 			return err
 		}
 		r.perturbed = append(r.perturbed, out)
 	}
 	return nil
+}
+
+// definition computes the op by its definition at the site.
+func (r *KernelRun) definition() (Computation, error) {
+	f, err := r.Op.Function(r.Site)
+	if err != nil {
+		return nil, err
+	}
+	return Op(r.Site.Opset, &onnx.Node{Domain: fused.Domain, OpType: r.Op.Name, Overload: f.Overload,
+		Attributes: r.Site.Attributes, Outputs: make([]*onnx.Value, len(r.Want))}, f), nil
 }
 
 // CompareKernel compares what a kernel gives at a site with what the op's definition gives on the same inputs, nil ones

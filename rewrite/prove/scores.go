@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -25,18 +24,16 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 	if weights == nil || ids == nil || len(ids.I) == 0 {
 		return true, nil
 	}
-	f, err := r.Op.Function(r.Site)
+	run, err := r.definition()
 	if err != nil {
 		return false, err
 	}
-	node := &onnx.Node{Domain: fused.Domain, OpType: r.Op.Name, Overload: f.Overload, Attributes: r.Site.Attributes,
-		Outputs: make([]*onnx.Value, len(r.Want))}
 	_, scale := Distance(weights.F, weights.F)
 	most := ULPs[weights.DataType] * Spacing(weights.DataType, scale)
 	open := make([]bool, len(ids.I)/k)
 	all := r.Site.Attr("order").String == "score_first"
 	for _, sign := range scoreErrors {
-		e := reference.NewForOpset(r.Site.Opset, []*onnx.Function{f}, reference.Options{
+		out, err := run(reference.Options{
 			Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 				if !n.Is("Sigmoid") {
 					return nil, nil
@@ -46,8 +43,7 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 					return nil, err
 				}
 				return []*reference.Tensor{moveScores(out[0], ids.I, k, all, sign)}, nil
-			}})
-		out, err := e.Op(node, r.In)
+			}}, r.In)
 		if err != nil {
 			return false, err
 		}
