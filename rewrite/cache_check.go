@@ -44,8 +44,8 @@ func (c *cacheChange) checkSites() error {
 	return nil
 }
 
-// claim says that attention on a buffer gives what attention at a site does, writes the new rows and leaves the others,
-// and that its kernel does, of which r gets the figures.
+// claim says that attention on a buffer returns the same as attention at a site, writes the new rows and leaves the
+// others, and that its kernel does too. r gets the kernel's figures.
 func (c *cacheChange) claim(s *cacheSite, r *CheckReport) (*prove.Claim, error) {
 	site := FusedSite(c.model, c.patched, s.node)
 	f, err := fused.Lookup(s.op.name).Function(c.inPlace(s))
@@ -163,7 +163,7 @@ func (t *cacheTrial) inputs(op *cachedOp, n *onnx.Node, site fused.Site, seed in
 			full = full[max(0, len(full)-len(shape)):]
 		case "sink":
 			full = []int64{-1}
-			if len(shape) == 0 { // what makes it is new
+			if len(shape) == 0 { // made by a new node
 				shape = []int64{t.heads(site)}
 			}
 		case "w":
@@ -187,7 +187,7 @@ func (t *cacheTrial) inputs(op *cachedOp, n *onnx.Node, site fused.Site, seed in
 	return in, nil
 }
 
-// heads is the number of query heads of attention; -1 where it is not known.
+// heads returns the number of query heads of attention, or -1 if it is unknown.
 func (t *cacheTrial) heads(site fused.Site) int64 {
 	q, axis := site.Dims[fused.AttentionQ], 1
 	if site.Attr("q_layout").String == "bsnh" {
@@ -224,7 +224,7 @@ func copyRows(to, from *reference.Tensor) {
 	}
 }
 
-// expectedRows returns what buffers, of the inputs in, are to hold once the rows that attention wrote are in them.
+// expectedRows returns the buffers among the inputs in, with the rows that attention wrote.
 func expectedRows(op *cachedOp, in, want []*reference.Tensor) (rows []*reference.Tensor) {
 	for k, past := range op.pasts {
 		buffer := in[past]

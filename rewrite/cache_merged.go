@@ -100,7 +100,7 @@ var mergedTrials = []struct {
 	padding padding
 }{{5, leftPadding}, {3, noPadding}, {1, noPadding}}
 
-// emptyClaim says that the model computes what the branch without a past does, on inputs with an empty one.
+// emptyClaim says that the model computes the same as its branch without a past if the past is empty.
 func (a *applier) emptyClaim(found *merged) *prove.Claim {
 	m := a.model
 	run := prove.Model(m)

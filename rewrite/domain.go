@@ -10,7 +10,7 @@ import (
 )
 
 // CheckDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
-// definition. Where kernels are registered they run in the place of such a function.
+// definition. Registered kernels run instead of such a function.
 func CheckDomain(m *onnx.Model) error {
 	functions := map[string]*onnx.Function{}
 	for _, f := range m.Functions {

@@ -62,8 +62,8 @@ func (c *latentChange) absorbed(s *latentSite, claim *prove.Claim) *prove.Claim 
 	return &other
 }
 
-// claim says that attention to latents computes what stands at a site, and that its kernel does, of which r gets the
-// figures.
+// claim says that attention to latents computes the same as the node at a site, and that its kernel does too. r gets
+// the kernel's figures.
 func (c *latentChange) claim(s *latentSite, r *CheckReport) (*prove.Claim, error) {
 	site := c.fusedSite(s)
 	f, err := fused.Lookup(latentAttends).Function(site)

@@ -59,8 +59,8 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 	return nil
 }
 
-// writeCulprit writes the plans and the folder that were asked for, which appear together. Where there is no folder to
-// be had, the plans are kept.
+// writeCulprit writes the requested plans and folder, which appear together. If the folder cannot be made, the plans
+// are kept.
 func (b *bisection) writeCulprit(r *bisectReport, failing, rest []int, left delta.Outcome) error {
 	plans, err := b.preparePlans(r, failing, rest)
 	defer plans.close()

@@ -99,7 +99,7 @@ func (c *code) qkv() (q, k, v *onnx.Value) {
 	return c.heads(c.project(c.x, 32), 4), c.heads(c.project(c.x, 32), 4), c.heads(c.project(c.x, 32), 4)
 }
 
-// cached are the keys and values behind those of a cache.
+// cached appends keys and values to the cache.
 func (c *code) cached(k, v *onnx.Value, heads int) (keys, values *onnx.Value) {
 	join := func(name string, v *onnx.Value) *onnx.Value {
 		out := c.join(2, c.Input("past_"+name, onnx.Float, "batch", heads, "past", 8), v)
@@ -131,7 +131,7 @@ func (c *code) refolded(s *onnx.Value) *onnx.Value {
 	return c.Op("Reshape", s, c.join(0, []int64{-1}, c.vector(c.dim(s, 2)), c.vector(c.dim(s, 3))))
 }
 
-// positions are those of queries, as a column, and of keys, as a row.
+// positions returns the positions of queries, as a column, and of keys, as a row.
 func (c *code) positions(keys *onnx.Value) (i, j *onnx.Value) {
 	all := c.dim(keys, 2)
 	from := c.Op("Sub", all, c.dim(c.x, 1))

@@ -49,7 +49,7 @@ func (b *block) checkDims() *reason.Reason {
 }
 
 // mayDiffer reports whether two dimensions are not proven to be equal, and an input of the graph has the second one
-// under a name of its own.
+// under another name.
 func (b *block) mayDiffer(x *onnx.Value, i int, y *onnx.Value, k int) bool {
 	facts := b.g.Facts
 	if d, ok := facts.Dim(y, k); ok && d == 1 || facts.SameDim(x, i, y, k) {

@@ -36,7 +36,7 @@ const (
 	writeSteps = 32
 )
 
-// limits are those of the search. A block of 128 heads takes some 64 million steps, and the layers of a model may have
+// limits bound the search. A block of 128 heads takes some 64 million steps, and the layers of a model may have
 // blocks of two forms.
 var limits = match.Limits{Each: 1 << 11, Reserve: 1 << 27, Shares: 2}
 

@@ -38,7 +38,7 @@ type finder struct {
 	misses  []*Miss
 }
 
-// limits are those of each search. A norm of rows of 4,096 channels takes some 12 million steps, a rotation of 32 heads
+// limits bound each search. A norm of rows of 4,096 channels takes some 12 million steps, a rotation of 32 heads
 // of 128 channels 20 million. Models of images have many large regions, and no blocks.
 var limits = match.Limits{Each: 1 << 9, Reserve: 1 << 26, Shares: 2}
 

@@ -46,7 +46,7 @@ type budgetKey struct {
 
 // Limits are the size of a budget.
 type Limits struct {
-	Each    int // steps that a place has of its own
+	Each    int // steps that each place has
 	Reserve int // steps that all places share
 	Shares  int // of the reserve, of which a kind of place may take one
 }

@@ -2,7 +2,7 @@ package router
 
 import "github.com/mojo-patch/mojo-patch/patterns/match"
 
-// limits are those of the search. To read a router of 256 experts takes some 50 million steps, and the layers of a
+// limits bound the search. To read a router of 256 experts takes some 50 million steps, and the layers of a
 // model may have routers of two forms.
 var limits = match.Limits{Each: 1 << 10, Reserve: 1 << 28, Shares: 2}
 

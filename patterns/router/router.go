@@ -60,7 +60,7 @@ func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.
 }
 
 // inAnyOrder returns an output of the model that has a number for each of the experts that a TopK lists in no order;
-// nil where there is none, as where only sums over them are seen.
+// nil if there is no such node, for example if only sums over them are seen.
 func (r *Routing) inAnyOrder(g *match.View) *onnx.Value {
 	if !r.TopK.Is("TopK") || r.TopK.AttrInt("sorted", 1) == 1 || r.K == 1 {
 		return nil

@@ -184,7 +184,7 @@ func (b *bent) mixture(gate, up func(*onnx.Value) *onnx.Value) {
 
 func (b *maker) heads(name string) *onnx.Value { return b.input(name, "batch", 2, "seq", 8) }
 
-// bentBlocks are blocks with places, and inputs that pass 5,000 at those of tensors.
+// bentBlocks are blocks with places, and inputs that pass 5,000 at the places of tensors.
 var bentBlocks = []struct {
 	name   string
 	places int

@@ -13,7 +13,7 @@ func (b *maker) zeroBetween(x, y *onnx.Value, from, to float64) *onnx.Value {
 	return b.Op("Where", within, b.number(0), y)
 }
 
-// withoutNaN is x, and 0 where it is no number.
+// withoutNaN is x, with 0 for NaN.
 func (b *maker) withoutNaN(x *onnx.Value) *onnx.Value {
 	return b.Op("Where", b.Op("IsNaN", x), b.number(0), x)
 }

@@ -207,7 +207,7 @@ class Ingress:
 
 
 def build(args):
-    """The application; args are those of serve.yaml. What is wrong with them is said before anything is started."""
+    """The application; args are those of serve.yaml. Wrong ones are reported before anything starts."""
     if not pathlib.Path(args["model"]).is_file():
         raise FileNotFoundError(f"there is no model {args['model']}")
     if args.get("tokenizer"):
