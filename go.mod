@@ -2,6 +2,9 @@ module github.com/mojo-patch/mojo-patch
 
 go 1.26.8
 
+// Build outputs. Other steps of a parallel make change them while go lists packages.
+ignore ./build
+
 require (
 	github.com/dlclark/regexp2 v1.12.0
 	github.com/invopop/jsonschema v0.14.0
@@ -11,6 +14,7 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.9
 	github.com/x448/float16 v0.8.4
 	github.com/yalue/onnxruntime_go v1.36.0
 	golang.org/x/term v0.44.0
@@ -35,7 +39,6 @@ require (
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/pkg/errors v0.8.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
-	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/xtgo/set v1.0.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
 	golang.org/x/mod v0.37.0 // indirect

@@ -4,7 +4,7 @@ CHECKS := check-go check-elsewhere check-staticcheck check-cpp check-python chec
 .PHONY: format $(CHECKS)
 
 check-go: ## gofmt and go vet
-	@bad="$$(gofmt -l $$(find . -name '*.go' -not -path './$(BUILD)/*'))"; \
+	@bad="$$(gofmt -l $$(find . -path './$(BUILD)' -prune -o -name '*.go' -print))"; \
 		if [ -n "$$bad" ]; then echo "not formatted as gofmt does:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
 
@@ -38,6 +38,6 @@ check-width: ## lines of code within 120 columns, of prose within 160
 	@$(PYTHON) tools/check-width.py
 
 format: $(VENV)/.check ## format Go, C++, CUDA and C, and repair what ruff can
-	@gofmt -w $$(find . -name '*.go' -not -path './$(BUILD)/*')
+	@gofmt -w $$(find . -path './$(BUILD)' -prune -o -name '*.go' -print)
 	@$(VENV)/bin/clang-format -i $(CPP_FILES)
 	@$(VENV)/bin/ruff check --quiet --fix
