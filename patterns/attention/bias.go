@@ -49,7 +49,7 @@ func (b *block) result(n lengths, env values) ([]float64, error) {
 		return nil, err
 	}
 	maps.Copy(given, env)
-	out, err := b.lab.run(n, given, b.site.Y)
+	out, err := b.world.run(n, given, b.site.Y)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 	if !h.keyValid {
 		return nil
 	}
-	n := b.lab.at(lengths{3, 2, 2})
+	n := b.world.at(lengths{3, 2, 2})
 	env, err := b.masks(n, func(batch, key int64) bool { return true })
 	if err != nil {
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
@@ -164,7 +164,7 @@ func (b *block) findBiases() {
 		if slices.Contains(b.biases, v) {
 			continue
 		}
-		out, err := b.lab.run(n, env, v)
+		out, err := b.world.run(n, env, v)
 		if err == nil && slices.ContainsFunc(out[0].F, func(x float64) bool { return x > leastMasked && x != 0 }) {
 			b.hasNumbers = true
 			if !b.factors {
@@ -230,7 +230,7 @@ func (b *block) otherMask(format string, args ...any) *reason.Reason {
 // it, and finds out what a query gets that sees none.
 func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 	n := b.few()
-	shape, ok := b.lab.shape(v, n)
+	shape, ok := b.world.shape(v, n)
 	if !ok {
 		return b.unknown("the shape of the mask")
 	}

@@ -61,7 +61,7 @@ type block struct {
 	arrangement
 	way
 	g        *match.View
-	lab      *lab
+	world    *world
 	repeated bool // keys have a head for each of queries, as the model has repeated them
 	factors  bool // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
 	short    bool // fixed lengths are taken for others
@@ -192,9 +192,9 @@ func (b *block) biasReadsCache() bool {
 
 // measure finds the lengths of the block in the worlds of shape inference.
 func (b *block) measure() *reason.Reason {
-	b.lab = newLab(b.g, b.lengths)
+	b.world = newWorld(b.g, b.lengths)
 	if b.short {
-		b.lab.short = b.shortened()
+		b.world.short = b.shortened()
 	}
 	if b.op != nil {
 		if why := b.measureStandard(); why != nil {
@@ -227,7 +227,7 @@ func (b *block) other(at *onnx.Node, format string, args ...any) *reason.Reason 
 }
 
 // few are lengths at which operands are told apart.
-func (b *block) few() lengths { return b.lab.at(lengths{2, 3, 2}) }
+func (b *block) few() lengths { return b.world.at(lengths{2, 3, 2}) }
 
 // readProduct finds the queries and keys that the scores are products of.
 func (b *block) readProduct() *reason.Reason {
@@ -282,7 +282,7 @@ func (b *block) operandsOf(which int) []operand {
 // scoresOf computes the first product.
 func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
 	if b.op == nil {
-		out, err := b.lab.run(n, env, b.scores)
+		out, err := b.world.run(n, env, b.scores)
 		if err != nil {
 			return nil, err
 		}
@@ -351,14 +351,14 @@ func (b *block) readSum() *reason.Reason {
 		}
 		for _, axes := range b.weightAxes {
 			env := values{}
-			b.lab.name(b.weights, axes, true, b.heads, 0)
+			b.world.name(b.weights, axes, true, b.heads, 0)
 			x := b.sample(v, n, b.rows(v, n), 5, env)
 			p := random(b.rowsOf(n)*int(n.keys()), 7)
 			if b.op != nil {
 				if b.standardSum(n, p, env) != nil {
 					continue
 				}
-			} else if shape, ok := b.lab.shape(b.weights, n); ok {
+			} else if shape, ok := b.world.shape(b.weights, n); ok {
 				env[b.weights] = reference.NewFloats(b.g.Facts.DataType(b.weights), shape,
 					arranged(p, scores, axes, b.sizes(n)))
 			}
@@ -394,7 +394,7 @@ func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results
 			}
 			env[j.factor] = one
 		}
-		got, err := b.lab.run(n, env, y.value)
+		got, err := b.world.run(n, env, y.value)
 		if err != nil || len(got[0].F) != len(want.data) {
 			continue
 		}
@@ -407,7 +407,7 @@ func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results
 
 // tensorOf makes a random tensor for a value between the products.
 func (b *block) tensorOf(v *onnx.Value, n lengths, seed uint64) (*reference.Tensor, bool) {
-	shape, ok := b.lab.shape(v, n)
+	shape, ok := b.world.shape(v, n)
 	if !ok {
 		return nil, false
 	}

@@ -14,7 +14,7 @@ import (
 // confirm compares the whole block with the op, on random queries, keys and values at lengths that nothing else was
 // tried at. What cannot be computed says nothing.
 func (b *block) confirm() bool {
-	n := b.lab.at(lengths{1, 13, 5})
+	n := b.world.at(lengths{1, 13, 5})
 	return b.costly(n) || b.agrees(n)
 }
 
@@ -44,9 +44,9 @@ func (b *block) agrees(n lengths) bool {
 		if v == nil {
 			continue
 		}
-		out, err := b.lab.run(n, env, v)
+		out, err := b.world.run(n, env, v)
 		if err != nil {
-			shape, ok := b.lab.shape(v, n)
+			shape, ok := b.world.shape(v, n)
 			if !ok {
 				return true
 			}
@@ -64,7 +64,7 @@ func (b *block) agrees(n lengths) bool {
 	if q == nil {
 		return true
 	}
-	out, err := b.lab.run(n, env, s.Y)
+	out, err := b.world.run(n, env, s.Y)
 	if err != nil {
 		return true
 	}

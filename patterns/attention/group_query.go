@@ -109,8 +109,8 @@ func (b *block) measureGroup() *reason.Reason {
 	if s.Scale == 0 {
 		s.Scale = 1 / math.Sqrt(float64(width/heads))
 	}
-	b.lab = newLab(b.g, [infer.Worlds]lengths{})
-	for w := range b.lab.worlds {
+	b.world = newWorld(b.g, [infer.Worlds]lengths{})
+	for w := range b.world.worlds {
 		n := lengths{facts.Size(s.Q, w, 0), facts.Size(s.Q, w, 1), 0}
 		if s.PastKey != nil {
 			n.past = facts.Size(s.PastKey, w, 2)
@@ -118,7 +118,7 @@ func (b *block) measureGroup() *reason.Reason {
 		if n.batch < 1 || n.queries < 1 || n.past < 0 {
 			return b.unknown("the shape of the queries or of the cache")
 		}
-		b.lab.worlds[w] = n
+		b.world.worlds[w] = n
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (b *block) groupKeys() *reason.Reason {
 		if b.keyValid != nil {
 			env[b.keyValid] = b.valid(b.keyValid, p.lengths, p.padding)
 		}
-		out, err := b.lab.run(p.lengths, env, b.sides...)
+		out, err := b.world.run(p.lengths, env, b.sides...)
 		if err != nil {
 			return b.other(b.anchor, "the lengths of its sequences cannot be computed: %w", err)
 		}

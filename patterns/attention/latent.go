@@ -24,7 +24,7 @@ type Latent struct {
 	Values  int64        // channels of a head of values
 	Nodes   []*onnx.Node // that make keys and values of C and KPE
 
-	lab    *lab
+	world  *world
 	k, v   operand
 	tokens func(lengths) int64 // of C and KPE: the new ones, or all
 }
@@ -53,8 +53,8 @@ func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, 
 		}
 		l.Heads, l.k.width, l.Values = heads, int(width), values
 	}
-	l.lab = newLab(g, worlds)
-	l.lab.budget.Begin(k.Producer)
+	l.world = newWorld(g, worlds)
+	l.world.Budget.Begin(k.Producer)
 	product, x, w := l.findProduct(v)
 	if product == nil {
 		return nil, reason.New(reason.AttentionOther, v.Producer,
@@ -85,7 +85,7 @@ func (l *Latent) sizes(g *match.View, o operand, w int) (batch, heads, tokens, w
 
 // findProduct follows values back to a product with a constant matrix.
 func (l *Latent) findProduct(v *onnx.Value) (product *onnx.Node, x, w *onnx.Value) {
-	g := l.lab.g
+	g := l.world.View
 	for range maxChain {
 		n := v.Producer
 		if n == nil || n.Graph != g.Graph {
@@ -103,7 +103,7 @@ func (l *Latent) findProduct(v *onnx.Value) (product *onnx.Node, x, w *onnx.Valu
 
 // readProduct reads the matrix of the product, and what it is multiplied with.
 func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
-	g := l.lab.g
+	g := l.world.View
 	if n.Is("Gemm") {
 		if n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 || n.AttrInt("transA", 0) != 0 {
 			return false
@@ -139,11 +139,11 @@ func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 
 // perToken returns how many elements a value has for each token; ok is false where that is not one number.
 func (l *Latent) perToken(v *onnx.Value) (n int64, ok bool) {
-	rank, known := l.lab.g.Facts.Rank(v)
-	for w, at := range l.lab.worlds {
+	rank, known := l.world.View.Facts.Rank(v)
+	for w, at := range l.world.worlds {
 		elements := int64(1)
 		for axis := range rank {
-			elements *= l.lab.g.Facts.Size(v, w, axis)
+			elements *= l.world.View.Facts.Size(v, w, axis)
 		}
 		tokens := at.batch * l.tokens(at)
 		if !known || elements < 1 || elements%tokens != 0 || w > 0 && elements/tokens != n {
@@ -156,7 +156,7 @@ func (l *Latent) perToken(v *onnx.Value) (n int64, ok bool) {
 
 // findShared finds the channels of keys that do not come from the product.
 func (l *Latent) findShared(product *onnx.Node) *reason.Reason {
-	g, out := l.lab.g, product.Outputs[0]
+	g, out := l.world.View, product.Outputs[0]
 	l.Rotated = int64(l.k.width) - l.Nope
 	made := map[*onnx.Value]bool{}
 	for v := range onnx.Downstream(func(*onnx.Value) bool { return false }, out) {
@@ -182,10 +182,10 @@ func (l *Latent) findShared(product *onnx.Node) *reason.Reason {
 
 // follows reports whether keys and values are moved channels of the product and of what is shared, each at its place.
 func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
-	n := l.lab.at(lengths{2, 3, 2})
+	n := l.world.at(lengths{2, 3, 2})
 	env, next := values{}, 1
 	number := func(v *onnx.Value) (first int, ok bool) {
-		shape, ok := l.lab.shape(v, n)
+		shape, ok := l.world.shape(v, n)
 		if !ok {
 			return 0, false
 		}
@@ -193,7 +193,7 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 		for i := range list {
 			list[i] = float64(next + i)
 		}
-		env[v] = reference.NewFloats(l.lab.g.Facts.DataType(v), shape, list)
+		env[v] = reference.NewFloats(l.world.View.Facts.DataType(v), shape, list)
 		first, next = next, next+len(list)
 		return first, true
 	}
@@ -203,7 +203,7 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	if !ok || !known {
 		return other
 	}
-	got, err := l.lab.run(n, env, l.k.value, l.v.value)
+	got, err := l.world.run(n, env, l.k.value, l.v.value)
 	if err != nil {
 		return other
 	}
@@ -257,13 +257,13 @@ func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *r
 	n := lengths{batch, tokens, 0}
 	env := map[*onnx.Value]*reference.Tensor{}
 	for v, list := range map[*onnx.Value][]float64{l.C: c, l.KPE: kPE} {
-		shape, ok := l.lab.shape(v, n)
+		shape, ok := l.world.shape(v, n)
 		if !ok {
 			return nil, nil, &probe.MissingError{Value: v}
 		}
-		env[v] = reference.NewFloats(l.lab.g.Facts.DataType(v), shape, list)
+		env[v] = reference.NewFloats(l.world.View.Facts.DataType(v), shape, list)
 	}
-	got, err := l.lab.run(n, env, l.k.value, l.v.value)
+	got, err := l.world.run(n, env, l.k.value, l.v.value)
 	if err != nil {
 		return nil, nil, err
 	}

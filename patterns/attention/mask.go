@@ -21,7 +21,7 @@ func (b *block) findMask() {
 	var leaves, perKey []*onnx.Value
 	var visit func(v *onnx.Value)
 	visit = func(v *onnx.Value) {
-		if v == nil || seen[v] || d[v] || !b.lab.budget.Spend(lookSteps) {
+		if v == nil || seen[v] || d[v] || !b.world.Budget.Spend(lookSteps) {
 			return
 		}
 		seen[v] = true
@@ -79,7 +79,7 @@ func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 	if from != nil {
 		env[from] = b.valid(from, b.few(), nil)
 	}
-	_, err := b.lab.run(b.few(), env, list...)
+	_, err := b.world.run(b.few(), env, list...)
 	return !errors.As(err, new(*probe.MissingError)) && !errors.Is(err, reference.ErrUnsupported)
 }
 
@@ -95,7 +95,7 @@ func (b *block) isPerKey(v *onnx.Value) bool {
 	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 2 || b.g.Facts.DataType(v) == onnx.String {
 		return false
 	}
-	for w, n := range b.lab.worlds {
+	for w, n := range b.world.worlds {
 		if b.g.Facts.Size(v, w, 0) != n.batch || b.g.Facts.Size(v, w, 1) != n.keys() {
 			return false
 		}
@@ -143,7 +143,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 			continue
 		}
 		if isBias || b.otherData && b.g.IsData(v) { // what it masks is not known: nothing, for now
-			shape, ok := b.lab.shape(v, n)
+			shape, ok := b.world.shape(v, n)
 			if !ok {
 				return nil, b.unknown("the shape of the mask")
 			}
@@ -154,7 +154,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 			sides = append(sides, v)
 		}
 	}
-	out, err := b.lab.run(n, env, sides...)
+	out, err := b.world.run(n, env, sides...)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 func (b *block) open(n lengths, env values) (values, error) {
 	opened := maps.Clone(env)
 	for _, v := range b.masksOf() {
-		shape, ok := b.lab.shape(v, n)
+		shape, ok := b.world.shape(v, n)
 		if !ok {
 			return nil, b.unknown("the shape of the mask")
 		}
@@ -215,7 +215,7 @@ func paddings(n lengths) []func(batch, key int64) bool {
 func (b *block) examples() []example {
 	var list []example
 	add := func(n lengths, all bool) {
-		n = b.lab.at(n)
+		n = b.world.at(n)
 		if slices.ContainsFunc(list, func(p example) bool { return p.lengths == n }) {
 			return
 		}

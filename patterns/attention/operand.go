@@ -139,7 +139,7 @@ func (b *block) appends(n *onnx.Node) bool {
 	if !ok || rank != 4 || axis != 2 && axis != -2 {
 		return false
 	}
-	for w, at := range b.lab.worlds {
+	for w, at := range b.world.worlds {
 		if b.g.Facts.Size(n.Inputs[0], w, 2) != at.past || b.g.Facts.Size(n.Inputs[1], w, 2) != at.queries {
 			return false
 		}
@@ -156,7 +156,7 @@ func (b *block) as(v *onnx.Value, a Axes, heads []int, length func(lengths) int6
 	}
 	rest := map[string]int64{} // of a dimension: what is neither batch nor rows
 	for axis, f := range fields {
-		for w, n := range b.lab.worlds {
+		for w, n := range b.world.worlds {
 			known := int64(1)
 			if strings.Contains(f, "b") {
 				known *= n.batch
@@ -174,7 +174,7 @@ func (b *block) as(v *onnx.Value, a Axes, heads []int, length func(lengths) int6
 			return nil
 		}
 	}
-	if !a.Has("b") && b.lab.at(lengths{2, 1, 1}).batch != 1 {
+	if !a.Has("b") && b.world.at(lengths{2, 1, 1}).batch != 1 {
 		return nil
 	}
 	o := operand{value: v, axes: a, heads: 1, cache: c}
@@ -241,7 +241,7 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width}
 	t.data = random(t.batch*t.heads*t.rows*t.width, seed)
 	env[o.value] = t.as(o.axes, kind)
-	b.lab.name(o.value, o.axes, rows == n.queries, o.heads, o.width)
+	b.world.name(o.value, o.axes, rows == n.queries, o.heads, o.width)
 	if o.cache == nil {
 		return t
 	}

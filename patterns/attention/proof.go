@@ -42,7 +42,7 @@ func (b *block) prover() *prover {
 		others: map[[infer.Worlds]int64]*formula.Var{}}
 	b.proof = p
 	p.Size, p.Leaf, p.Limits = p.size, p.leaf, &p.limits
-	batch, queries, past := b.lab.open()
+	batch, queries, past := b.world.open()
 	one := formula.Number(1)
 	size := func(open bool, name string, fixed int64) *formula.Sum {
 		if open {
@@ -50,7 +50,7 @@ func (b *block) prover() *prover {
 		}
 		return formula.Number(fixed)
 	}
-	world := b.lab.worlds[0]
+	world := b.world.worlds[0]
 	p.batch, p.queries = size(batch, "batch", world.batch), size(queries, "queries", world.queries)
 	p.past = size(past, "past", world.past)
 	if past && !b.isLength(func(n lengths) int64 { return n.past }) {
@@ -80,7 +80,7 @@ func (b *block) isLength(of func(lengths) int64) bool {
 		rank, _ := b.g.Facts.Rank(v)
 		for axis := range rank {
 			same := true
-			for w, n := range b.lab.worlds {
+			for w, n := range b.world.worlds {
 				same = same && b.g.Facts.Size(v, w, axis) == of(n)
 			}
 			if same {
@@ -99,7 +99,7 @@ func (p *prover) size(v *onnx.Value, axis int) *formula.Sum {
 			return nil
 		}
 	}
-	d, ok := p.b.lab.read(dim)
+	d, ok := p.b.world.read(dim)
 	if !ok || d.divisor != 1 {
 		if p.others[dim] == nil {
 			p.others[dim] = p.Natural(fmt.Sprintf("size %d", dim[0]))
@@ -275,7 +275,7 @@ func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 		if err != nil {
 			return err
 		}
-		list, err := b.lab.run(p.lengths, env, w.masks...)
+		list, err := b.world.run(p.lengths, env, w.masks...)
 		if err != nil {
 			return err
 		}
@@ -434,7 +434,7 @@ const maxLength = 1 << 24
 
 // supposeFar finds a window that is greater than the lengths that are tried.
 func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
-	_, queries, past := b.lab.open()
+	_, queries, past := b.world.open()
 	if !h.causal || h.window > 0 || len(w.masks) == 0 || !queries && !past {
 		return nil
 	}
@@ -506,7 +506,7 @@ func (b *block) pointwise(w *witnesses) error {
 	n := b.few()
 	given, list := values{}, make([]*reference.Tensor, len(w.masks))
 	for i, v := range w.masks {
-		shape, ok := b.lab.shape(v, n)
+		shape, ok := b.world.shape(v, n)
 		if !ok {
 			return b.unknown("the shape of the mask")
 		}

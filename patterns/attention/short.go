@@ -6,14 +6,14 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/shorten"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // manyFixed is the fixed length beyond which a block is run with fewer tokens.
 const manyFixed = 64
 
-// shortened is what a lab knows of a block whose lengths are fixed but can be others.
+// shortened is what a world knows of a block whose lengths are fixed but can be others.
 type shortened struct {
 	// named holds the dimensions of values that tensors are made for.
 	named map[*onnx.Value][]shorten.Dim
@@ -22,7 +22,7 @@ type shortened struct {
 // mayShorten reports whether a block has fixed lengths that are worth shortening. Package shorten says whether its
 // nodes allow it.
 func mayShorten(g *match.View, r *region, a arrangement) bool {
-	l := newLab(g, a.lengths)
+	l := newWorld(g, a.lengths)
 	_, queries, _ := l.open()
 	keys := false
 	for _, w := range a.lengths {
@@ -38,14 +38,14 @@ func mayShorten(g *match.View, r *region, a arrangement) bool {
 
 func (b *block) shortened() *shortened {
 	s := &shortened{named: map[*onnx.Value][]shorten.Dim{}}
-	b.lab.short = s
-	b.lab.name(b.scores, b.scoreAxes, true, b.heads, 0)
-	b.lab.name(b.weights, b.weightAxes[0], true, b.heads, 0)
+	b.world.short = s
+	b.world.name(b.scores, b.scoreAxes, true, b.heads, 0)
+	b.world.name(b.weights, b.weightAxes[0], true, b.heads, 0)
 	return s
 }
 
 // oneLength reports whether there are as many keys as queries in every world.
-func (l *lab) oneLength() bool {
+func (l *world) oneLength() bool {
 	for _, w := range l.worlds {
 		if w.past != 0 {
 			return false
@@ -55,7 +55,7 @@ func (l *lab) oneLength() bool {
 }
 
 // name tells what the dimensions of a value are made of. Its rows are those of queries, or of keys.
-func (l *lab) name(v *onnx.Value, axes Axes, ofQueries bool, heads, width int) {
+func (l *world) name(v *onnx.Value, axes Axes, ofQueries bool, heads, width int) {
 	if l.short == nil {
 		return
 	}
@@ -110,20 +110,15 @@ func (s *shortened) shape(v *onnx.Value, n lengths) ([]int, bool) {
 }
 
 // shortened returns env with shapes for the lengths in the place of those that the graph has for its own.
-func (l *lab) shortened(n lengths, env values, known func(*onnx.Value) *reference.Tensor,
-	want []*onnx.Value) (values, error) {
-	nodes, err := l.Nodes(env, known, want...)
-	if err != nil {
-		return nil, err
-	}
+func (l *world) shortened(p *probe.Plan, n lengths, env values) (values, error) {
 	given := map[*onnx.Value][]shorten.Dim{}
 	for v := range env {
 		if dims, ok := l.short.named[v]; ok {
 			given[v] = dims
 		}
 	}
-	region, err := shorten.Read(nodes, given, l.g.Facts.Opset(), func(v *onnx.Value) ([]int64, error) {
-		if shape, ok := l.g.Facts.Shape(v, 0); ok {
+	region, err := shorten.Read(p.Nodes, given, l.View.Facts.Opset(), func(v *onnx.Value) ([]int64, error) {
+		if shape, ok := l.View.Facts.Shape(v, 0); ok {
 			return shape, nil
 		}
 		return nil, fmt.Errorf("the shape of %q is not known", v.Name)
@@ -131,7 +126,7 @@ func (l *lab) shortened(n lengths, env values, known func(*onnx.Value) *referenc
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range want { // as they are given to the next run
+	for _, v := range p.Want { // as they are given to the next run
 		if dims, ok := region.Thin(v); ok {
 			l.short.named[v] = dims
 		}

@@ -87,7 +87,7 @@ func (b *block) measureStandard() *reason.Reason {
 		return b.unknown("the number of heads")
 	}
 	b.heads, b.scoreAxes, b.weightAxes = int(heads), scores, []Axes{scores}
-	for w := range b.lab.worlds {
+	for w := range b.world.worlds {
 		rows := func(input int, byHeads bool) int64 {
 			axis := 1
 			if byHeads {
@@ -104,7 +104,7 @@ func (b *block) measureStandard() *reason.Reason {
 		if batch < 1 || queries < 1 || keys < 1 || past < 0 {
 			return b.unknown("the shape of the queries and keys")
 		}
-		b.lab.worlds[w] = lengths{batch, queries, past + keys - queries}
+		b.world.worlds[w] = lengths{batch, queries, past + keys - queries}
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (b *block) standardOperands(input int) []operand {
 
 // standardInput evaluates an input, behind what the cache holds.
 func (b *block) standardInput(n lengths, env values, input int) (*tensor, error) {
-	out, err := b.lab.run(n, env, b.product.Inputs[input])
+	out, err := b.world.run(n, env, b.product.Inputs[input])
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 		}
 		b.give(given, input, whole)
 	}
-	out, err := b.lab.run(n, given, b.product.Outputs[0])
+	out, err := b.world.run(n, given, b.product.Outputs[0])
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func behind(past, t *tensor) *tensor {
 
 // constant is a tensor of one number for a value.
 func (b *block) constant(v *onnx.Value, n lengths, x float64) (*reference.Tensor, bool) {
-	shape, ok := b.lab.shape(v, n)
+	shape, ok := b.world.shape(v, n)
 	if !ok {
 		return nil, false
 	}

@@ -16,14 +16,14 @@ func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) 
 	if b.op != nil {
 		return b.standardWeights(n, list, env)
 	}
-	shape, ok := b.lab.shape(b.scores, n)
+	shape, ok := b.world.shape(b.scores, n)
 	if !ok {
 		return nil, b.unknown("the shape of the scores")
 	}
 	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape,
 		arranged(list, scores, b.scoreAxes, b.sizes(n)))}
 	maps.Copy(given, env)
-	out, err := b.lab.run(n, given, b.weights)
+	out, err := b.world.run(n, given, b.weights)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (b *block) rowFactors(n lengths, given values) ([]float64, error) {
 		return nil, b.unknown("the shape of the result")
 	}
 	given[b.sum.Outputs[0]] = one
-	out, err := b.lab.run(n, b.withoutMask(n, given), b.site.Y)
+	out, err := b.world.run(n, b.withoutMask(n, given), b.site.Y)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bo
 		if v == b.site.Sink || !b.isFixed(v) {
 			continue
 		}
-		t, err := b.lab.run(n, nil, v)
+		t, err := b.world.run(n, nil, v)
 		if err != nil || len(t[0].F) != b.heads || b.heads == 1 {
 			continue
 		}
@@ -388,7 +388,7 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 	if !ok {
 		return b.other(b.anchor, "the weights cannot be computed")
 	}
-	more := b.lab.at(lengths{2, 6, 7})
+	more := b.world.at(lengths{2, 6, 7})
 	again := have
 	if env, err := b.masks(more, nil); err == nil {
 		again, ok = shares(more, env)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -19,7 +20,7 @@ type Miss struct {
 // finder looks through one graph.
 type finder struct {
 	g       *match.View
-	lab     *lab
+	lab     *probe.Lab
 	budget  *match.Budget
 	taken   func(*onnx.Node) bool         // a match has the node
 	own     map[*onnx.Node]bool           // nodes of what was found
@@ -50,7 +51,7 @@ const (
 
 func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ...string) *finder {
 	budget := g.Budget("fit:"+op, limits)
-	f := &finder{g: g, lab: newLab(g, budget), budget: budget, own: map[*onnx.Node]bool{},
+	f := &finder{g: g, lab: probe.NewLab(g, 4*maxNodes, budget), budget: budget, own: map[*onnx.Node]bool{},
 		varying: map[*onnx.Value]bool{}, behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{},
 		routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
 		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},

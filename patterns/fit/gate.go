@@ -149,7 +149,7 @@ type gateReader struct {
 }
 
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
-	own, ok := f.lab.shape(r.result)
+	own, ok := f.lab.Shape(r.result)
 	if !ok || f.followsSizes(r) {
 		return nil, nil
 	}
@@ -184,12 +184,12 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 
 // run returns the results for tensors of gate and up.
 func (n *gateReader) run(gate, up []float64) []float64 {
-	env := values{n.gate: n.lab.sized(n.gate, n.shape, gate), n.up: n.lab.sized(n.up, n.shape, up)}
-	out, err := n.lab.run(env, n.result)
-	if err != nil || len(out[0]) != n.size {
+	env := values{n.gate: n.sized(n.gate, n.shape, gate), n.up: n.sized(n.up, n.shape, up)}
+	out, err := n.compute(n.result, env)
+	if err != nil || len(out) != n.size {
 		return nil
 	}
-	return out[0]
+	return out
 }
 
 // byElements reports whether each element of the result is one function of those in its place, the same everywhere:

@@ -185,15 +185,15 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 
 // answer runs the region on numbers for x, and returns those of the result.
 func (n *normReader) answer(x []float64, with values) []float64 {
-	env := values{n.x: n.lab.sized(n.x, n.rows.shape, x)}
+	env := values{n.x: n.sized(n.x, n.rows.shape, x)}
 	for v, t := range with {
 		env[v] = t
 	}
-	out, err := n.lab.run(env, n.result)
-	if err != nil || len(out[0]) != len(x) {
+	out, err := n.compute(n.result, env)
+	if err != nil || len(out) != len(x) {
 		return nil
 	}
-	return out[0]
+	return out
 }
 
 // Magnitudes of samples: beside the squares of great ones no epsilon counts, and beside an epsilon no squares of tiny

@@ -49,13 +49,13 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() || n.Is("MatMul") && slices.ContainsFunc(n.Inputs, isMatrix) {
 		return false
 	}
-	out, ok := f.lab.shape(n.Outputs[0])
+	out, ok := f.lab.Shape(n.Outputs[0])
 	if !ok || len(out) < 2 {
 		return false
 	}
 	least, tables, broadcast := 0, 0, false
 	for _, v := range n.Inputs {
-		shape, ok := f.lab.shape(v)
+		shape, ok := f.lab.Shape(v)
 		if !ok || len(shape) == 0 || shape[len(shape)-1] < 2 ||
 			v.Constant() != nil && !n.Is("Einsum") && (isVector(v.Constant()) || f.plain(v)) {
 			return false
@@ -176,7 +176,7 @@ func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 
 // rotated lists the regions from x, and tables, to y: those of the smallest tables first.
 func (f *finder) rotated(x, y *onnx.Value) []*region {
-	shape, ok := f.lab.shape(x)
+	shape, ok := f.lab.Shape(x)
 	if !ok || len(shape) == 0 {
 		return nil
 	}

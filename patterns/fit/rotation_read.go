@@ -36,10 +36,10 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 		return nil, nil
 	}
 	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
-	n.shape, _ = f.lab.shape(n.x)
+	n.shape, _ = f.lab.Shape(n.x)
 	n.last = n.shape[len(n.shape)-1]
 	for i, v := range r.operands[1:] {
-		shape, ok := f.lab.shape(v)
+		shape, ok := f.lab.Shape(v)
 		if !ok || match.Elements(shape) > maxRunElements {
 			return nil, nil
 		}
@@ -47,7 +47,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 		for k, x := range random(len(list), uint64(23+i)) {
 			list[k] = 1 + math.Abs(x)
 		}
-		n.env[v] = f.lab.tensor(v, list)
+		n.env[v] = f.tensor(v, list)
 	}
 	if !n.readFactors(around) {
 		return nil, nil
@@ -62,15 +62,15 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 
 // run returns the rows of y for those of x.
 func (n *rotationReader) run(x []float64) []float64 {
-	env := values{n.x: n.lab.tensor(n.x, x)}
+	env := values{n.x: n.tensor(n.x, x)}
 	for v, t := range n.env {
 		env[v] = t
 	}
-	out, err := n.lab.run(env, n.result)
-	if err != nil || len(out[0]) != len(x) || !finite(out[0]) {
+	out, err := n.compute(n.result, env)
+	if err != nil || len(out) != len(x) || !finite(out) {
 		return nil
 	}
-	return out[0]
+	return out
 }
 
 // readFactors gives x one channel after the other. It reports whether the region is linear in x, and gives no channel

@@ -84,7 +84,7 @@ func (l layout) special(magnitude float64) []float64 {
 // readRows finds the axes along which elements of the result depend on one of the operand, in rows that are cut where
 // the region computes on such. It reports whether there are any.
 func (n *normReader) readRows() bool {
-	own, ok := n.lab.shape(n.x)
+	own, ok := n.lab.Shape(n.x)
 	last := len(own) - 1
 	if !ok || last < 0 {
 		return false
@@ -110,7 +110,7 @@ func (n *normReader) readRows() bool {
 
 // wholeRows makes the rows as long as the model's; it reports whether the region computes on them.
 func (n *normReader) wholeRows() bool {
-	own, _ := n.lab.shape(n.x)
+	own, _ := n.lab.Shape(n.x)
 	shape := n.smallest(n.region, atMost(own, fewRows*n.channels, 2, n.norm.Axes...), own)
 	if shape != nil {
 		n.rows = newLayout(shape, n.norm.Axes)
@@ -124,11 +124,11 @@ func (n *normReader) coupled(shape []int) []int {
 	base := random(match.Elements(shape), 1)
 	steps := onnx.RowMajor(shape)
 	answer := func(list []float64) []float64 {
-		out, err := n.lab.run(values{n.x: n.lab.sized(n.x, shape, list)}, n.result)
-		if err != nil || len(out[0]) != len(list) {
+		out, err := n.compute(n.result, values{n.x: n.sized(n.x, shape, list)})
+		if err != nil || len(out) != len(list) {
 			return nil
 		}
-		return out[0]
+		return out
 	}
 	was := answer(base)
 	if was == nil {

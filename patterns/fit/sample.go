@@ -32,7 +32,7 @@ func atMost(shape []int, n, least int, keep ...int) []int {
 // smallest returns the first of some shapes that a region computes at, if its operands all have it: a result of the
 // same shape. Nil where it computes at none.
 func (f *finder) smallest(r *region, shapes ...[]int) []int {
-	own, _ := f.lab.shape(r.result)
+	own, _ := f.lab.Shape(r.result)
 	for i, shape := range shapes {
 		size := match.Elements(shape)
 		if size == 0 || size > maxRunElements || slices.ContainsFunc(shapes[:i], func(was []int) bool {
@@ -45,9 +45,9 @@ func (f *finder) smallest(r *region, shapes ...[]int) []int {
 		}
 		env := values{}
 		for k, v := range r.operands {
-			env[v] = f.lab.sized(v, shape, random(size, uint64(k)))
+			env[v] = f.sized(v, shape, random(size, uint64(k)))
 		}
-		if y, err := f.lab.run(env, r.result); err == nil && len(y[0]) == size {
+		if y, err := f.compute(r.result, env); err == nil && len(y) == size {
 			return shape
 		}
 	}
@@ -83,6 +83,6 @@ func keepsElements(n *onnx.Node) bool {
 }
 
 // sized makes a tensor of a shape for a value.
-func (l *lab) sized(v *onnx.Value, shape []int, elements []float64) *reference.Tensor {
-	return reference.NewFloats(l.g.Facts.DataType(v), shape, elements)
+func (f *finder) sized(v *onnx.Value, shape []int, elements []float64) *reference.Tensor {
+	return reference.NewFloats(f.g.Facts.DataType(v), shape, elements)
 }

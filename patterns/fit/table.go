@@ -75,7 +75,7 @@ func (t *tableReader) wide() (*Table, bool) {
 
 // of reads the axes of the table with these channels; false where its elements do not lie along them.
 func (t *tableReader) of(channels []int) (*Table, bool) {
-	shape, _ := t.lab.shape(t.value)
+	shape, _ := t.lab.Shape(t.value)
 	steps, rowSteps := onnx.RowMajor(shape), onnx.RowMajor(t.shape[:len(t.shape)-1])
 	table := &Table{Value: t.value, Axis: -1, Fixed: map[int]int{}, Rows: map[int]int{}}
 	at := func(row, channel, axis int) int { return t.elements[row][channel] / steps[axis] % shape[axis] }

@@ -13,7 +13,7 @@ import (
 // they follow when it has other numbers.
 func (n *normReader) vector(is []float64, which int) Vector {
 	for _, v := range n.vectors() {
-		t, ok := n.lab.shape(v)
+		t, ok := n.lab.Shape(v)
 		if !ok {
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 // a number of its own, written in bits over the channels, and the factors of the chosen experts are powers of a
 // base: the digits of the result are the answers of the experts of a token, one after the other.
 type expertProbe struct {
-	probe.Runner
+	*probe.Runner
 	reg         *Region
 	numbers     []float64 // of the region
 	activations []string  // that it may have
@@ -84,7 +84,7 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 			reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart",
 				r.K, r.Experts)
 	}
-	p = &expertProbe{Runner: probe.Runner{View: g, Budget: budgetOf(g)}, reg: reg, activations: activationsIn(reg),
+	p = &expertProbe{Runner: probe.NewRunner(g, budgetOf(g)), reg: reg, activations: activationsIn(reg),
 		numbers: numbersIn(g, reg), base: math.Exp2(float64(min(probeSum/r.K, 10)))}
 	p.forget()
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
@@ -222,11 +222,11 @@ func window(from, n int) []int {
 
 // tokens is the number of tokens of the world that the region runs in.
 func (p *expertProbe) tokens() int {
-	s, ok := p.View.Facts.Shape(p.reg.Routing.IDs, p.World)
+	s, ok := p.Shape(p.reg.Routing.IDs)
 	if !ok {
 		return 0
 	}
-	return int(match.Elements(s) / p.reg.Routing.K)
+	return match.Elements(s) / int(p.reg.Routing.K)
 }
 
 // ask has the region tell what answers for the listed experts: all in one run if the tokens suffice.
@@ -255,7 +255,7 @@ func (p *expertProbe) ask(list []int) error {
 func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*reference.Tensor, error) {
 	r := p.reg.Routing
 	k, experts := int(r.K), int(r.Experts)
-	env := map[*onnx.Value]*reference.Tensor{}
+	env := probe.Values{}
 	ids := make([]int64, len(chosen))
 	weights := make([]float64, len(chosen))
 	dense := make([]float64, len(chosen)/k*experts)
@@ -268,11 +268,9 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		if v == nil || err != nil {
 			return
 		}
-		s, ok := p.View.Facts.Shape(v, p.World)
+		var ok bool
+		t.Shape, ok = p.Shape(v)
 		t.DataType = p.View.Facts.DataType(v)
-		for _, d := range s {
-			t.Shape = append(t.Shape, int(d))
-		}
 		if n := len(t.F) + len(t.I); !ok || n > 0 && n != match.Elements(t.Shape) {
 			err = reason.New(reason.Unknown, nil, "the shape of %q is not known", v.Name)
 			return

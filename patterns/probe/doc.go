@@ -1,5 +1,5 @@
-// Package probe runs a part of a graph on numbers of our choice. Products with weights are not computed: who runs
-// the nodes says what they give, so that the result tells where it comes from. Weights are not decoded either: they
-// are tensors of the places of their elements, so that what nodes make of them says where it comes from. A Lab runs
-// parts of which all is computed.
+// Package probe runs parts of a graph on numbers of our choice. A Lab plans which nodes compute the wanted values, and
+// evaluates them without roundings. A Runner is a Lab that does not compute products with weights: its caller chooses
+// the results, so that what the nodes make of them shows where it comes from. A Runner does not decode weights either:
+// they are tensors of the places of their elements.
 package probe

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -9,111 +10,146 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Values are tensors by what they stand for in a graph.
+// Values maps values of a graph to tensors.
 type Values = map[*onnx.Value]*reference.Tensor
 
-// Lab runs parts of one graph on tensors of one's choice, without roundings.
+// Lab runs nodes of one graph on numbers of our choice, without roundings. Values have the shapes of one world of shape
+// inference, unless a run is given tensors of other shapes. Runs spend their steps from a budget.
 type Lab struct {
-	g        *match.View
-	maxNodes int
+	View   *match.View
+	Budget *match.Budget
+	World  int
+
+	maxNodes int // 0: no bound
 	eval     *reference.Evaluator
 }
 
-// NewLab returns a lab that evaluates so many nodes at most in one run. What runs take is spent from a budget.
-func NewLab(g *match.View, maxNodes int, budget *match.Budget) Lab {
-	exact := reference.Options{Exact: true, Spend: budget.SpendOrFail}
-	return Lab{g, maxNodes, reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), exact)}
+// NewLab returns a lab in the first world. Each of its runs evaluates at most maxNodes nodes.
+func NewLab(g *match.View, maxNodes int, budget *match.Budget) *Lab {
+	return newLab(g, maxNodes, budget, nil)
 }
 
-// MissingError says that a value was not given.
+func newLab(g *match.View, maxNodes int, budget *match.Budget,
+	override func(*onnx.Node, *reference.Scope) ([]*reference.Tensor, error)) *Lab {
+	exact := reference.Options{Exact: true, Spend: budget.SpendOrFail, Override: override}
+	return &Lab{View: g, Budget: budget, maxNodes: maxNodes,
+		eval: reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), exact)}
+}
+
+// Rounded returns the same lab with the roundings that the graph's types make.
+func (l *Lab) Rounded() *Lab {
+	r := *l
+	r.eval = reference.NewForOpset(l.View.Facts.Opset(), l.View.Facts.Functions(),
+		reference.Options{Spend: l.Budget.SpendOrFail})
+	return &r
+}
+
+// Shape returns the shape of a value in the lab's world.
+func (l *Lab) Shape(v *onnx.Value) ([]int, bool) {
+	dims, ok := l.View.Facts.Shape(v, l.World)
+	return match.As[int](dims), ok
+}
+
+// Known returns the tensor of a value that a run does not compute, such as a shape, and nil for the other values. Its
+// error says why a run must not read the value. ErrUnread leaves a value out that no node has to read.
+type Known func(*onnx.Value) (*reference.Tensor, error)
+
+// ErrUnread is the error of a Known for a value that a run may leave out: evaluation fails if a node then reads it.
+var ErrUnread = errors.New("a value that is not read")
+
+// MissingError says that a run needs a value that was not given.
 type MissingError struct{ Value *onnx.Value }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.Value.Name) }
 
-// Run evaluates the graph for the wanted values from those given, and returns them. What a value is besides, such as a
-// shape, known says: nil for one that is to be computed. May, if it is given, says which nodes may not be evaluated.
-// env is not changed.
-func (l Lab) Run(env Values, known func(*onnx.Value) *reference.Tensor, may func(*onnx.Node) error,
-	want ...*onnx.Value) ([]*reference.Tensor, error) {
-	r, err := l.plan(env, known, want)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range r.nodes {
-		if may == nil {
-			break
-		}
-		if err := may(n); err != nil {
+// Plan is a run that may be repeated with other tensors.
+type Plan struct {
+	Want  []*onnx.Value
+	Nodes []*onnx.Node // to evaluate, in order
+	Known Values       // tensors of values that are neither given nor computed
+
+	lab   *Lab
+	known Known
+	given Values
+	made  map[*onnx.Node]bool
+}
+
+// Plan lists the nodes that compute the wanted values from the given ones, whose tensors may be nil here.
+func (l *Lab) Plan(given Values, known Known, want ...*onnx.Value) (*Plan, error) {
+	p := &Plan{Want: want, Known: Values{}, lab: l, known: known, given: given, made: map[*onnx.Node]bool{}}
+	for _, v := range want {
+		if err := p.need(v); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
+	return p, nil
+}
+
+// need adds the nodes that compute v.
+func (p *Plan) need(v *onnx.Value) error {
+	if v == nil || v.Constant() != nil || p.made[v.Producer] || p.Known[v] != nil {
+		return nil
+	}
+	if _, given := p.given[v]; given {
+		return nil
+	}
+	t, err := p.known(v)
+	switch n, g := v.Producer, p.lab.View; {
+	case err == ErrUnread:
+		return nil
+	case err != nil:
+		return err
+	case t != nil:
+		p.Known[v] = t
+		return nil
+	case n == nil || n.Graph != g.Graph && !g.FromConstant(v):
+		return &MissingError{v}
+	case p.lab.maxNodes > 0 && len(p.made) > p.lab.maxNodes:
+		return fmt.Errorf("more than %d nodes", p.lab.maxNodes)
+	default:
+		p.made[n] = true
+		for _, in := range g.Operands(n) {
+			if err := p.need(in); err != nil {
+				return err
+			}
+		}
+		p.Nodes = append(p.Nodes, n)
+		return nil
+	}
+}
+
+// Run returns the wanted values for tensors of the given ones.
+func (p *Plan) Run(given Values) ([]*reference.Tensor, error) {
+	env := make(Values, len(given)+len(p.Known)+len(p.Want))
+	maps.Copy(env, p.Known)
+	maps.Copy(env, given)
+	if _, err := p.lab.eval.EvalFor(p.Nodes, env, p.Want); err != nil {
 		return nil, err
 	}
-	out := make([]*reference.Tensor, len(want))
-	for i, v := range want {
-		if out[i] = r.env[v]; out[i] == nil { // a constant
-			t, err := reference.FromONNX(v.Constant())
-			if err != nil {
-				return nil, err
-			}
-			out[i] = t
+	out := make([]*reference.Tensor, len(p.Want))
+	for i, v := range p.Want {
+		t, err := env[v], error(nil)
+		if c := v.Constant(); t == nil && c != nil {
+			t, err = reference.FromONNX(c)
+		}
+		if err == nil && t == nil {
+			err = fmt.Errorf("%q has no value", v.Name)
+		}
+		if err == nil {
+			out[i], err = t.Dense()
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// Nodes returns the nodes that Run would evaluate, in order.
-func (l Lab) Nodes(env Values, known func(*onnx.Value) *reference.Tensor, want ...*onnx.Value) ([]*onnx.Node, error) {
-	r, err := l.plan(env, known, want)
+// Run evaluates the wanted values from the given ones.
+func (l *Lab) Run(given Values, known Known, want ...*onnx.Value) ([]*reference.Tensor, error) {
+	p, err := l.Plan(given, known, want...)
 	if err != nil {
 		return nil, err
 	}
-	return r.nodes, nil
-}
-
-func (l Lab) plan(env Values, known func(*onnx.Value) *reference.Tensor, want []*onnx.Value) (*run, error) {
-	r := &run{Lab: l, known: known, env: make(Values, len(env)+16), made: map[*onnx.Node]bool{}}
-	maps.Copy(r.env, env)
-	for _, v := range want {
-		if err := r.need(v); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-// run is one evaluation.
-type run struct {
-	Lab
-	known func(*onnx.Value) *reference.Tensor
-	env   Values
-	nodes []*onnx.Node
-	made  map[*onnx.Node]bool
-}
-
-// need adds the nodes that make v, in order.
-func (r *run) need(v *onnx.Value) error {
-	if v == nil || r.env[v] != nil || v.Constant() != nil || r.made[v.Producer] {
-		return nil
-	}
-	if t := r.known(v); t != nil {
-		r.env[v] = t
-		return nil
-	}
-	n := v.Producer
-	switch {
-	case n == nil || n.Graph != r.g.Graph:
-		return &MissingError{v}
-	case len(r.made) > r.maxNodes:
-		return fmt.Errorf("more than %d nodes", r.maxNodes)
-	}
-	r.made[n] = true
-	for _, in := range r.g.Operands(n) {
-		if err := r.need(in); err != nil {
-			return err
-		}
-	}
-	r.nodes = append(r.nodes, n)
-	return nil
+	return p.Run(given)
 }

@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"weak"
 
@@ -19,9 +17,7 @@ import (
 // The weights are not decoded. They run as the places of their elements; what a product reads is a matrix at a known
 // place of an initializer.
 type Runner struct {
-	View   *match.View
-	Budget *match.Budget // that runs are spent from
-	World  int
+	*Lab
 	// Fill gives the elements of a first product's result; answer is asked for those of a second one.
 	Fill   func(p *Product, out *reference.Tensor) error
 	Answer func(p *Product, out *reference.Tensor) error
@@ -47,31 +43,29 @@ func NoExperts(format string, args ...any) error {
 	return reason.New(reason.Experts, nil, format, args...)
 }
 
-// Run evaluates the nodes that make y from the values in env. router are values that numbers in env were made of:
-// their shapes are known.
-func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor,
-) (*reference.Tensor, error) {
+// NewRunner returns a runner in the first world.
+func NewRunner(g *match.View, budget *match.Budget) *Runner {
+	p := &Runner{}
+	p.Lab = newLab(g, 0, budget, p.node)
+	return p
+}
+
+// Run evaluates y from the values in env. router holds the values that tensors in env were computed from: their shapes
+// are known.
+func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env Values) (*reference.Tensor, error) {
 	p.count = 0
 	p.made = map[tensorRef]*results{}
 	p.from = map[tensorRef][]*Product{}
-	nodes := p.runnable(y, router, env)
-	facts := p.View.Facts
-	e := reference.NewForOpset(facts.Opset(), facts.Functions(),
-		reference.Options{Exact: true, Override: p.node, Spend: p.Budget.SpendOrFail})
-	if _, err := e.EvalFor(nodes, env, []*onnx.Value{y}); err != nil { // each expert adds to all tokens: not to be kept
+	out, err := p.Lab.Run(env, p.known(router, env), y)
+	if err != nil {
 		return nil, err
 	}
-	if env[y] == nil {
-		return nil, fmt.Errorf("%q has no value", y.Name)
-	}
-	return env[y], nil
+	return out[0], nil
 }
 
-// runnable returns the nodes that make y from the values in env, in order. What does not depend on these is taken
-// out of the facts and added to env, where it is numbers computed from shapes. The facts are of no use behind these
-// values: they guess how many tokens go to an expert. They know the shapes of what the choice is made of.
-func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor,
-) []*onnx.Node {
+// known returns the numbers that are computed from shapes, if they do not depend on values in env. For others the facts
+// are of no use: they guess how many tokens go to an expert.
+func (p *Runner) known(router map[*onnx.Value]bool, env Values) Known {
 	memo := map[*onnx.Value]bool{}
 	var depends func(v *onnx.Value) bool
 	depends = func(v *onnx.Value) bool {
@@ -90,30 +84,15 @@ func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*o
 		memo[v] = d
 		return d
 	}
-	var nodes []*onnx.Node
-	made := map[*onnx.Node]bool{}
-	known := map[*onnx.Value]*reference.Tensor{}
-	var need func(v *onnx.Value)
-	need = func(v *onnx.Value) {
-		if v == nil || env[v] != nil || v.Constant() != nil || v.Producer != nil && made[v.Producer] {
-			return
-		}
+	return func(v *onnx.Value) (*reference.Tensor, error) {
 		if t, ok := p.View.Facts.Known(v, p.World); ok && !t.IsFloat() && !depends(v) {
-			known[v] = t
-			return
+			return t, nil
 		}
 		if v.Producer == nil || v.Graph != p.View.Graph && !p.View.FromConstant(v) {
-			return // an error when it is read
+			return nil, ErrUnread
 		}
-		made[v.Producer] = true
-		for _, in := range p.View.Operands(v.Producer) {
-			need(in)
-		}
-		nodes = append(nodes, v.Producer)
+		return nil, nil
 	}
-	need(y)
-	maps.Copy(env, known)
-	return nodes
 }
 
 // nodeSteps is what a node costs, besides the elements that it reads.

@@ -83,9 +83,9 @@ func newForm(p *reader) *form {
 		return nil
 	}
 	f := &form{places: map[*onnx.Value]int{}}
-	f.corrections = corrections(p.g, p.r, way.nodes)
+	f.corrections = corrections(p.g, p.r, way.Nodes)
 	f.write(p, p.r.Logits)
-	for _, n := range way.nodes {
+	for _, n := range way.Nodes {
 		key, ok := match.AttributesKey(n)
 		if !ok && !n.Is("ConstantOfShape") && !n.Is("Constant") {
 			return nil
@@ -103,7 +103,7 @@ func newForm(p *reader) *form {
 				if f.write(p, in); !slices.Contains(f.corrections, in) && !f.number(t) {
 					return nil
 				}
-			} else if t := way.known[in]; t != nil {
+			} else if t := way.Known[in]; t != nil {
 				fmt.Fprint(f, t.DataType, t.Shape, t.I)
 			} else {
 				return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -16,17 +17,17 @@ type sample struct {
 
 // ask runs the routing for v, which are weights or gates, on rows of logits, with a bias in the place of a constant.
 // It returns nil where v are no weights of the chosen experts.
-func (l *lab) ask(r *Routing, p *plan, s *rows, logits, bias, v *onnx.Value) (*sample, error) {
-	shape, _ := l.shape(logits)
+func (p *reader) ask(way *probe.Plan, s *rows, logits, bias, v *onnx.Value) (*sample, error) {
+	shape, _ := p.lab.Shape(logits)
 	per := match.Elements(shape) / s.experts
 	if per == 0 {
 		return nil, nil
 	}
-	k := int(r.K)
-	given := values{}
+	k := int(p.r.K)
+	given := probe.Values{}
 	if bias != nil {
-		shape, _ := l.shape(bias)
-		given[bias] = reference.NewFloats(l.g.Facts.DataType(bias), shape, s.bias)
+		shape, _ := p.lab.Shape(bias)
+		given[bias] = reference.NewFloats(p.g.Facts.DataType(bias), shape, s.bias)
 	}
 	out := &sample{rows: s}
 	for at := 0; at < s.count(); at += per {
@@ -35,17 +36,17 @@ func (l *lab) ask(r *Routing, p *plan, s *rows, logits, bias, v *onnx.Value) (*s
 			row := min(at+i/s.experts, s.count()-1)
 			part[i] = s.logits[row*s.experts+i%s.experts]
 		}
-		given[logits] = reference.NewFloats(l.g.Facts.DataType(logits), shape, part)
-		got, err := l.run(p, given)
+		given[logits] = reference.NewFloats(p.g.Facts.DataType(logits), shape, part)
+		got, err := way.Run(given)
 		if err != nil {
 			return nil, err
 		}
 		n := min(per, s.count()-at)
 		ids, w := got[0].I, got[1].F
-		if len(ids) != per*k || slices.Min(ids) < 0 || slices.Max(ids) >= r.Experts {
+		if len(ids) != per*k || slices.Min(ids) < 0 || slices.Max(ids) >= p.r.Experts {
 			return nil, nil
 		}
-		if v == r.Dense {
+		if v == p.r.Dense {
 			w = gathered(w, ids, s.experts, k)
 		}
 		if len(w) != per*k {

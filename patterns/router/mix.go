@@ -5,25 +5,26 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts
 // the tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there
 // is none.
-func (p *reader) mixes(way *plan, logits *onnx.Value) *onnx.Node {
-	shape, _ := p.shape(logits)
+func (p *reader) mixes(way *probe.Plan, logits *onnx.Value) *onnx.Node {
+	shape, _ := p.lab.Shape(logits)
 	experts := int(p.r.Experts)
 	tokens := match.Elements(shape) / experts
 	if tokens < 2 {
 		return nil
 	}
 	whole := *way
-	whole.want = nil
-	for _, n := range way.nodes {
+	whole.Want = nil
+	for _, n := range way.Nodes {
 		for _, v := range n.Outputs {
 			if v != nil {
-				whole.want = append(whole.want, v)
+				whole.Want = append(whole.Want, v)
 			}
 		}
 	}
@@ -40,14 +41,14 @@ func (p *reader) mixes(way *plan, logits *onnx.Value) *onnx.Node {
 			elements[e] *= -1
 		}
 		var err error
-		runs[i], err = p.run(&whole, values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
+		runs[i], err = whole.Run(probe.Values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
 		if err != nil {
-			return way.nodes[0] // what cannot be run is no router
+			return way.Nodes[0] // what cannot be run is no router
 		}
 	}
 	for i, was := range runs[0] {
 		if meet(was, runs[1][i], runs[2][i]) {
-			return whole.want[i].Producer
+			return whole.Want[i].Producer
 		}
 	}
 	return nil

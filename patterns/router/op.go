@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -35,7 +36,7 @@ func (h *Router) apply(logits, bias []float64, experts int) (*answer, error) {
 	}
 	g := onnx.NewFunction("", "", "", opOpset).Body
 	site := fused.Site{Attributes: h.Attributes(), Opset: opOpset}
-	env := values{}
+	env := probe.Values{}
 	var inputs []*onnx.Value
 	input := func(name string, shape []int, elements []float64) {
 		v := g.AddInput(name, onnx.Type{})

@@ -5,15 +5,19 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 )
 
 // reader fits the op to a routing.
 type reader struct {
-	*lab
-	r *Routing
+	lab *probe.Lab
+	g   *match.View
+	r   *Routing
 }
 
-func newReader(g *match.View, r *Routing) *reader { return &reader{newLab(g, r), r} }
+func newReader(g *match.View, r *Routing) *reader {
+	return &reader{probe.NewLab(g, MaxRouter, r.budget), g, r}
+}
 
 // maxBoundaries bounds the values that are tried as the op's logits.
 const maxBoundaries = 16
@@ -94,7 +98,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 	if err != nil {
 		return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}
 	}
-	for _, bias := range append(corrections(p.g, p.r, way.nodes), nil) {
+	for _, bias := range append(corrections(p.g, p.r, way.Nodes), nil) {
 		if bias != nil && !routerTypes[p.g.Facts.DataType(bias)] {
 			continue
 		}
@@ -111,7 +115,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 }
 
 // fit fits the op to a way from logits to weights.
-func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why *miss) {
+func (p *reader) fit(way *probe.Plan, logits, bias, v *onnx.Value) (found *Router, why *miss) {
 	magnitudes := []float64{0}
 	if bias != nil {
 		magnitudes = []float64{0.3, 4, 3e-3}
@@ -126,7 +130,7 @@ func (p *reader) fit(way *plan, logits, bias, v *onnx.Value) (found *Router, why
 	}
 	var samples []*sample
 	for _, m := range magnitudes {
-		s, err := p.ask(p.r, way, newRows(p.r, groups, m, match.Around(bounds)), logits, bias, v)
+		s, err := p.ask(way, newRows(p.r, groups, m, match.Around(bounds)), logits, bias, v)
 		switch {
 		case err != nil:
 			return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}

@@ -114,7 +114,7 @@ func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64)
 // numbers, as a sort of pairs does: out of 0, 1, 2 and so on, along the last axis.
 func numbers(g *match.View, u onnx.Use) bool {
 	n := u.Node
-	t, ok := g.Facts.Known(n.Input(0), world)
+	t, ok := g.Facts.Known(n.Input(0), 0)
 	switch {
 	case n.Graph != g.Graph || !onnx.IsStandardDomain(n.Domain):
 		return false

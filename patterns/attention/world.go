@@ -16,12 +16,10 @@ type lengths struct{ batch, queries, past int64 }
 
 func (n lengths) keys() int64 { return n.past + n.queries }
 
-// lab runs parts of a graph at lengths of our choice. Shapes are those of shape inference, whose worlds tell what each
-// dimension is made of; so the parts may read the shapes of values that are not computed.
-type lab struct {
-	probe.Lab
-	g      *match.View
-	budget *match.Budget
+// world knows the shapes of a graph's values at lengths of our choice, and runs its nodes at them. The worlds of shape
+// inference tell what each dimension is made of, so the nodes may read the shapes of values that are not computed.
+type world struct {
+	*probe.Lab
 	worlds [infer.Worlds]lengths // of the block
 	unit   int64                 // that the batch is a multiple of, such as the windows of an image
 	short  *shortened            // fixed lengths can be chosen too; nil: they are as they are
@@ -42,12 +40,12 @@ var limits = match.Limits{Each: 1 << 11, Reserve: 1 << 27, Shares: 2}
 
 func budgetOf(g *match.View) *match.Budget { return g.Budget("Attention", limits) }
 
-func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
-	return &lab{Lab: probe.NewLab(g, maxRunNodes, budgetOf(g)), g: g, budget: budgetOf(g), worlds: worlds}
+func newWorld(g *match.View, worlds [infer.Worlds]lengths) *world {
+	return &world{Lab: probe.NewLab(g, maxRunNodes, budgetOf(g)), worlds: worlds}
 }
 
 // open reports which of the lengths can be chosen: the others are numbers in the graph.
-func (l *lab) open() (batch, queries, past bool) {
+func (l *world) open() (batch, queries, past bool) {
 	for _, w := range l.worlds[1:] {
 		batch = batch || w.batch != l.worlds[0].batch
 		queries = queries || w.queries != l.worlds[0].queries
@@ -57,7 +55,7 @@ func (l *lab) open() (batch, queries, past bool) {
 }
 
 // at returns the lengths with those that are not open as they are.
-func (l *lab) at(n lengths) lengths {
+func (l *world) at(n lengths) lengths {
 	batch, queries, past := l.open()
 	unit := l.batchUnit()
 	switch {
@@ -89,7 +87,7 @@ func (l *lab) at(n lengths) lengths {
 }
 
 // batchUnit is what the batch is a multiple of in all worlds.
-func (l *lab) batchUnit() int64 {
+func (l *world) batchUnit() int64 {
 	for _, w := range l.worlds {
 		a, b := l.unit, w.batch
 		for b != 0 {
@@ -127,7 +125,7 @@ type dimension struct {
 }
 
 // read finds what a dimension is made of by its numbers in the worlds; ok is false where they do not tell.
-func (l *lab) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
+func (l *world) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
 	for i, term := range terms {
 		if k, ok := l.factor(dim, term.of); ok {
 			return dimension{factor: k, divisor: 1, term: i}, true
@@ -152,7 +150,7 @@ func (l *lab) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
 }
 
 // size returns a dimension at the lengths; ok is false where the worlds do not tell what it is made of.
-func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
+func (l *world) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
 	d, ok := l.read(dim)
 	if !ok {
 		return 0, false
@@ -161,7 +159,7 @@ func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
 	return size, size >= 0
 }
 
-func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64, ok bool) {
+func (l *world) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64, ok bool) {
 	for w := range infer.Worlds {
 		t := term(l.worlds[w])
 		if t <= 0 || dim[w] < 0 || dim[w]%t != 0 || w > 0 && dim[w]/t != k {
@@ -173,22 +171,22 @@ func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64
 }
 
 // shape returns the shape of a value at the lengths.
-func (l *lab) shape(v *onnx.Value, n lengths) ([]int, bool) {
+func (l *world) shape(v *onnx.Value, n lengths) ([]int, bool) {
 	if shape, ok := l.short.shape(v, n); ok {
 		return shape, true
 	}
-	rank, ok := l.g.Facts.Rank(v)
+	rank, ok := l.View.Facts.Rank(v)
 	shape, known := l.dims(v, n, 0, rank)
 	return shape, ok && known
 }
 
 // dims returns some dimensions of a value at the lengths.
-func (l *lab) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bool) {
+func (l *world) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bool) {
 	shape, ok = []int{}, true
 	for axis := from; axis < to; axis++ {
 		var dim [infer.Worlds]int64
 		for w := range dim {
-			dim[w] = l.g.Facts.Size(v, w, axis)
+			dim[w] = l.View.Facts.Size(v, w, axis)
 		}
 		d, known := l.size(dim, n)
 		shape, ok = append(shape, int(d)), ok && known
@@ -199,21 +197,29 @@ func (l *lab) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bool
 // values are tensors by what they stand for in the graph.
 type values = probe.Values
 
-// run evaluates the graph for the wanted values, from those given. env is not changed.
-func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tensor, error) {
-	known := func(v *onnx.Value) *reference.Tensor { return l.shapeOf(v, n) }
-	if l.short != nil {
-		var err error
-		if env, err = l.shortened(n, env, known, want); err != nil {
+// run evaluates the wanted values from the given ones.
+func (l *world) run(n lengths, given values, want ...*onnx.Value) ([]*reference.Tensor, error) {
+	known := func(v *onnx.Value) (*reference.Tensor, error) { return l.shapeOf(v, n), nil }
+	p, err := l.Plan(given, known, want...)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.short != nil:
+		if given, err = l.shortened(p, n, given); err != nil {
 			return nil, err
 		}
-		return l.Run(env, known, nil, want...)
+		return l.Run(given, known, want...)
 	}
-	return l.Run(env, known, func(node *onnx.Node) error { return l.fits(node, n) }, want...)
+	for _, node := range p.Nodes {
+		if err := l.fits(node, n); err != nil {
+			return nil, err
+		}
+	}
+	return p.Run(given)
 }
 
 // fits returns an error where a node makes a tensor that is too large.
-func (l *lab) fits(node *onnx.Node, n lengths) error {
+func (l *world) fits(node *onnx.Node, n lengths) error {
 	for _, v := range node.Outputs {
 		if shape, ok := l.shape(v, n); v != nil && ok && match.Elements(shape) > maxRunElements {
 			return fmt.Errorf("%q has more than %d elements", v.Name, maxRunElements)
@@ -223,12 +229,12 @@ func (l *lab) fits(node *onnx.Node, n lengths) error {
 }
 
 // shapeOf is what a Shape node gives at the lengths, nil where that is not known, and for other values.
-func (l *lab) shapeOf(v *onnx.Value, lengths lengths) *reference.Tensor {
+func (l *world) shapeOf(v *onnx.Value, lengths lengths) *reference.Tensor {
 	n := v.Producer
-	if n == nil || n.Graph != l.g.Graph || !n.Is("Shape") {
+	if n == nil || n.Graph != l.View.Graph || !n.Is("Shape") {
 		return nil
 	}
-	rank, ok := l.g.Facts.Rank(n.Input(0))
+	rank, ok := l.View.Facts.Rank(n.Input(0))
 	if !ok {
 		return nil
 	}
