@@ -90,6 +90,20 @@ func (t attentionTrial) of(s fused.Site, input int) prove.Kind {
 // fewNumbers are the integers that are tried: numbers of experts, and lengths of caches.
 const fewNumbers = 3
 
+// Numbers names the numbers that Tensor puts into an input of a site. Kinds in which they have one name have the same.
+func (h HardInputs) Numbers(op *fused.Op, s fused.Site, input int) string {
+	switch {
+	case op.Inputs[input].Name == "key_valid":
+		return h.padding.name
+	case s.Types[input] == onnx.Undefined || s.Types[input].IsInteger():
+		return ""
+	}
+	if k := h.of(s, input); k.Name != prove.Normal.Name {
+		return h.Name + ", " + k.Name
+	}
+	return prove.Normal.Name
+}
+
 // Tensor makes an input of a site, the same one each time. It is nil for one that the site leaves out.
 func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Tensor, error) {
 	t, shape := s.Types[input], s.Dims[input]

@@ -93,7 +93,7 @@ in an NPU's documentation.`,
 			if err != nil {
 				return err
 			}
-			list, providers, verdict := f.examine(a.verbose)
+			list, providers, verdict := f.examine(a)
 			list = append(list, model...)
 			if wrong && verdict == nil {
 				verdict = &exitError{code: exitFailed}
@@ -125,7 +125,7 @@ in an NPU's documentation.`,
 }
 
 // examine gathers the findings; verdict is an error with an exit code and no message, nil when all is well.
-func (f *doctorFlags) examine(verbose bool) (list []finding, providers []providerReport, verdict error) {
+func (f *doctorFlags) examine(a *app) (list []finding, providers []providerReport, verdict error) {
 	facts := ort.Doctor(f.onnxruntime, f.kernelsLib)
 	list = append(list, finding{What: "mojo-patch",
 		Found: fmt.Sprintf("%s, %s, %s/%s", toolVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)})
@@ -149,7 +149,7 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 		for _, p := range providers {
 			switch line := p.finding(); {
 			case err != nil && ort.SameProvider(p.Name, f.provider.provider):
-			case verbose:
+			case a.verbose:
 				list = append(list, line)
 			default:
 				list = append(list, line.oneLine())
@@ -168,7 +168,7 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	if code != exitDone {
 		return list, providers, &exitError{code: code}
 	}
-	rows, missing := tryKernels(f.onnxruntime, f.kernelsLib)
+	rows, missing := a.tryKernels(f.onnxruntime, f.kernelsLib)
 	var wrong []error
 	tried, elsewhere := 0, map[string]string{}
 	for _, r := range rows {

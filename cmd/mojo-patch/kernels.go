@@ -68,7 +68,7 @@ it has, where it was patched, or else of those that apply would make. --dim size
 			if err := inputs.check(c); err != nil {
 				return err
 			}
-			try := tryKernels
+			try := a.tryKernels
 			if model != "" {
 				needed, err := a.neededKernels(model, &inputs)
 				if err != nil {
@@ -151,12 +151,11 @@ func (p *probers) of(device string) (*prober, string) {
 }
 
 // tryKernels runs every kernel there is, if it can; missing says what it lacks to do so.
-func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
+func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	probers, missing := newProbers(onnxruntime, lib)
 	defer probers.close()
-	var tries sync.WaitGroup
-	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var list []*kernelRow
+	var tries []func()
 	for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
 		p, reason := probers.of(k.Device)
 		if len(k.Ops) == 0 {
@@ -171,21 +170,39 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 			for _, types := range op.Types {
 				r := &kernelRow{Reason: reason, away: p == nil}
 				list = append(list, r)
-				free <- struct{}{}
-				tries.Go(func() {
-					defer func() { <-free }()
-					r.try(p, k, op, types)
-				})
+				tries = append(tries, func() { r.try(p, k, op, types) })
 			}
 		}
 	}
-	tries.Wait()
+	a.together("trying kernel", tries)
 	for _, r := range list {
 		if r.Forms > 0 || r.Status == kernelStandard { // else types that go with no form of weights
 			rows = append(rows, *r)
 		}
 	}
 	return rows, missing
+}
+
+// together makes as many calls at a time as there are processors, and shows how far they are.
+func (a *app) together(what string, calls []func()) {
+	step, end := a.progress(what)
+	defer end()
+	var all sync.WaitGroup
+	var shown sync.Mutex
+	done := 0
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, call := range calls {
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			call()
+			shown.Lock()
+			defer shown.Unlock()
+			done++
+			step(done, len(calls))
+		})
+	}
+	all.Wait()
 }
 
 // try fills the row. Its reason is why the kernel cannot be tried, if it cannot.

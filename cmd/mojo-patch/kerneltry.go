@@ -43,6 +43,8 @@ func (p *prober) tryForms(op *fused.Op, sites []fused.Site, wide bool) (maxRel f
 type inputKind struct {
 	name string
 	of   func(s fused.Site, input int) (*reference.Tensor, error)
+	// numbers names the numbers of an input: kinds in which they have one name have the same ones.
+	numbers func(s fused.Site, input int) string
 }
 
 // inputKinds are those that apply checks sites with. Ops with stored weights, which no pattern finds, have their own.
@@ -52,13 +54,22 @@ func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 		for _, h := range rewrite.HardInputsOf(op, s) {
 			list = append(list, inputKind{h.Name, func(s fused.Site, input int) (*reference.Tensor, error) {
 				return h.Tensor(op, s, input)
-			}})
+			}, func(s fused.Site, input int) string { return h.Numbers(op, s, input) }})
 		}
 		return list
 	}
-	for _, a := range activationsTried {
+	tried := activationsTried
+	if s.Types[0].IsInteger() { // ids of rows, which are the same in all kinds
+		tried = tried[:1]
+	}
+	for _, a := range tried {
 		list = append(list, inputKind{a.name, func(s fused.Site, input int) (*reference.Tensor, error) {
 			return storedInput(op, s, input, a.change), nil
+		}, func(_ fused.Site, input int) string {
+			if input > 0 { // weights
+				return ""
+			}
+			return a.name
 		}})
 	}
 	return list
@@ -92,7 +103,7 @@ func tryKind(session *ort.Session, sites []fused.Site, definitions []*definition
 	var given []*onnx.Tensor
 	in, want := make([][]*reference.Tensor, len(sites)), make([][]*reference.Tensor, len(sites))
 	for i, d := range definitions {
-		inputs, tensors, err := probeInputs(d.op, sites[i], i, kind)
+		inputs, tensors, err := d.inputs(sites[i], i, kind)
 		if err != nil {
 			return 0, err
 		}
@@ -128,26 +139,31 @@ func tryKind(session *ort.Session, sites []fused.Site, definitions []*definition
 	return maxRel, nil
 }
 
-// probeInputs returns the inputs of the i-th site for the definition and, without those left out, for the kernel.
-func probeInputs(op *fused.Op, s fused.Site, i int, kind inputKind) ([]*reference.Tensor, []*onnx.Tensor, error) {
-	inputs := make([]*reference.Tensor, len(op.Inputs))
+// inputs returns the inputs of the i-th site for the definition and, without those left out, for the kernel. Those of
+// one kind are kept for the next: most of the time that kernels of wide weights take would go into making them.
+func (d *definition) inputs(s fused.Site, i int, kind inputKind) ([]*reference.Tensor, []*onnx.Tensor, error) {
+	inputs := make([]*reference.Tensor, len(d.op.Inputs))
 	var tensors []*onnx.Tensor
 	for k := range inputs {
 		if s.Types[k] == onnx.Undefined { // left out
 			continue
 		}
-		made, err := kind.of(s, k)
-		if err != nil {
-			return nil, nil, err
+		if numbers := kind.numbers(s, k); d.made[k].onnx == nil || d.made[k].numbers != numbers {
+			made, err := kind.of(s, k)
+			if err != nil {
+				return nil, nil, err
+			}
+			t, err := made.ToONNX(probeName(d.op.Inputs[k].Name, i))
+			if err != nil {
+				return nil, nil, err
+			}
+			if made, err = reference.FromONNX(t); err != nil {
+				return nil, nil, err
+			}
+			d.made[k] = madeInput{numbers, made, t}
 		}
-		t, err := made.ToONNX(probeName(op.Inputs[k].Name, i))
-		if err != nil {
-			return nil, nil, err
-		}
-		if inputs[k], err = reference.FromONNX(t); err != nil {
-			return nil, nil, err
-		}
-		tensors = append(tensors, t)
+		inputs[k] = d.made[k].reference
+		tensors = append(tensors, d.made[k].onnx)
 	}
 	return inputs, tensors, nil
 }
@@ -237,6 +253,14 @@ type definition struct {
 	op        *fused.Op
 	graph     *onnx.Graph
 	evaluator *reference.Evaluator
+	made      []madeInput
+}
+
+// madeInput is an input of the kind that was tried last.
+type madeInput struct {
+	numbers   string
+	reference *reference.Tensor
+	onnx      *onnx.Tensor
 }
 
 func define(op *fused.Op, s fused.Site) (*definition, error) {
@@ -245,7 +269,7 @@ func define(op *fused.Op, s fused.Site) (*definition, error) {
 		return nil, err
 	}
 	d := &definition{op, probe(op, s).Graph,
-		reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{})}
+		reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{}), make([]madeInput, len(op.Inputs))}
 	d.graph.Nodes[0].Overload = f.Overload
 	return d, nil
 }

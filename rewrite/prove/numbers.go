@@ -99,7 +99,16 @@ func leastNormal(t onnx.DataType) float64 { return FloatTypes[t].leastNormal }
 // Spacing is the distance of neighbouring numbers of the type at a magnitude.
 func Spacing(t onnx.DataType, magnitude float64) float64 {
 	f := FloatTypes[t]
-	_, exp := math.Frexp(max(math.Abs(magnitude), f.leastNormal))
+	return f.spacing(magnitude)
+}
+
+func (f *FloatType) spacing(magnitude float64) float64 {
+	x := max(math.Abs(magnitude), f.leastNormal)
+	// The power of two below x is its bits without those of the significand. Few have no power that much smaller.
+	if exponent := math.Float64bits(x) >> 52; exponent < 0x7ff && exponent > uint64(f.Bits) {
+		return math.Float64frombits((exponent - uint64(f.Bits) + 1) << 52)
+	}
+	_, exp := math.Frexp(x)
 	return math.Ldexp(1, exp-f.Bits)
 }
 
@@ -127,9 +136,7 @@ func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.T
 	}
 	v := make([]float64, n)
 	k.Fill(rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), t, v, row)
-	for i := range v {
-		v[i] = RoundTo(t, v[i])
-	}
+	roundAll(t, v)
 	return reference.NewFloats(t, dims, v), nil
 }
 
@@ -142,8 +149,26 @@ func RoundTo(t onnx.DataType, x float64) float64 {
 		return float64(float32(min(max(x, -math.MaxFloat32), math.MaxFloat32)))
 	}
 	f := FloatTypes[t]
-	s := Spacing(t, x)
+	return f.round(x)
+}
+
+func (f *FloatType) round(x float64) float64 {
+	s := f.spacing(x)
 	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
+}
+
+// roundAll rounds all numbers as RoundTo does.
+func roundAll(t onnx.DataType, v []float64) {
+	f := FloatTypes[t]
+	for i, x := range v {
+		switch {
+		case t == onnx.Double || x == 0:
+		case t == onnx.Float:
+			v[i] = RoundTo(t, x)
+		default:
+			v[i] = f.round(x)
+		}
+	}
 }
 
 // Elements counts the elements of tensors of these shapes.
