@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
@@ -147,8 +148,9 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !known[name] {
-			return fmt.Errorf("no input has a dimension %q; there are %s", name,
-				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			names := slices.Sorted(maps.Keys(known))
+			return fmt.Errorf("no input has a dimension %q%s; there are %s", name, english.Suggestion(name, names),
+				strings.Join(names, ", "))
 		}
 		if given[name] < 0 {
 			return fmt.Errorf("dimension %q is %d: it must be 0 or more", name, given[name])

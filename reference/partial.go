@@ -64,8 +64,8 @@ func (m *meter) look(n *onnx.Node, in, out []*Tensor) {
 	m.overflow = slices.ContainsFunc(out, infinite) && !slices.ContainsFunc(in, infinite)
 }
 
-// infinite reports whether an element of t is an infinity or NaN. It looks at every element of every result, so the loop
-// has no call.
+// infinite reports whether an element of t is an infinity or NaN. It looks at every element of every result, so the
+// loop has no call.
 func infinite(t *Tensor) bool {
 	if t == nil {
 		return false

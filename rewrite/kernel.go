@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
 // Kernel is a family of fused kernels that can be asked for by its id.
@@ -57,7 +58,8 @@ type UnknownKernelError struct {
 
 // Error lists the ids there are.
 func (e *UnknownKernelError) Error() string {
-	return fmt.Sprintf("unknown kernel %q; there are %s", e.ID, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("unknown kernel %q%s; there are %s", e.ID, english.Suggestion(e.ID, e.Known),
+		strings.Join(e.Known, ", "))
 }
 
 // registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the

@@ -290,7 +290,7 @@ func (f *applyFlags) put(p *plan, m *onnx.Model, r *rewrite.Report, staged *onnx
 }
 
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
-	if err := a.result(r); err != nil {
+	if err := a.result(reported(r)); err != nil {
 		return err
 	}
 	w := a.human()

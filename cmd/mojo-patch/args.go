@@ -15,9 +15,16 @@ import (
 // modelArgs demands between least and most models as arguments.
 func modelArgs(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		for _, path := range args {
-			if path == "" {
+		for i, path := range args {
+			switch {
+			case path == "":
 				return errors.New("the path of a model is empty")
+			case path == "-":
+				return fmt.Errorf("%s reads models from files, not from stdin: write the model to a file first",
+					shortPath(c))
+			}
+			if err := strayOption(c, path); i > 0 && err != nil {
+				return err
 			}
 		}
 		if len(args) >= least && len(args) <= most {
@@ -33,6 +40,25 @@ func modelArgs(least, most int) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%s takes %s, %s\nusage: %s", c.Name(), wanted, given, c.UseLine())
 	}
+}
+
+// keyed are the flags that take NAME=VALUE or NAME:VALUE and are repeated for more.
+var keyed = []string{"dim", "shape", "provider-option"}
+
+// strayOption errs if an argument reads like one more value of a flag that takes NAME=VALUE, and is no file.
+func strayOption(c *cobra.Command, arg string) error {
+	if _, err := os.Stat(arg); err == nil || !optionArgument.MatchString(arg) {
+		return nil
+	}
+	for _, name := range keyed {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			return fmt.Errorf("%s is not a model: repeat --%s for each value (--%s %s)", arg, name, name, arg)
+		}
+	}
+	if c.Flags().Lookup("provider") == nil {
+		return nil
+	}
+	return fmt.Errorf("%s is not a model: options of a provider need --provider, and not that of the CPU", arg)
 }
 
 // group is the action of a command that only has commands below it.

@@ -40,7 +40,8 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 		name, value, ok := strings.Cut(d, "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		if !ok || name == "" || err != nil || n < 0 {
-			return nil, fmt.Errorf("--dim %q: write NAME=VALUE with a number of 0 or more", d)
+			return nil, fmt.Errorf("--dim %q: write NAME=VALUE with a number of 0 or more, and repeat --dim for more",
+				d)
 		}
 		dims[name] = n
 	}

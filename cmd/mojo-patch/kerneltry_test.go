@@ -50,7 +50,8 @@ func TestKeptInputs(t *testing.T) {
 						t.Fatal(err)
 					}
 					if !slices.Equal(x.F, want.F) || !slices.Equal(x.I, want.I) {
-						t.Errorf("%s, %s inputs, %s: not the numbers of this kind", op.Name, kind.name, op.Inputs[i].Name)
+						t.Errorf("%s, %s inputs, %s: not the numbers of this kind", op.Name, kind.name,
+							op.Inputs[i].Name)
 					}
 					if last != nil && x == last[i] {
 						kept++

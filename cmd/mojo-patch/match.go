@@ -91,7 +91,7 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*at
 		return err
 	}
 	r.PeakRSSBytes = peakRSS()
-	if err := a.result(r); err != nil {
+	if err := a.result(reported(r)); err != nil {
 		return err
 	}
 	writeSites(a.human(), r, a.verbose)

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
-	"github.com/spf13/cobra"
 )
 
 // planFlags say which sites are looked for and how they are checked; match and apply share them.
@@ -341,7 +343,8 @@ func knownPatterns(set *patterns.Set, names []string) error {
 	known := namesOf(set)
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("there is no pattern %q; there are %s", name, strings.Join(known, ", "))
+			return fmt.Errorf("there is no pattern %q%s; there are %s", name, english.Suggestion(name, known),
+				strings.Join(known, ", "))
 		}
 	}
 	return nil

@@ -82,7 +82,8 @@ var optionArgument = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*=`)
 // split parts the options behind the first arguments from what stands among them; there are none without --provider.
 func (f *providerFlags) split(args []string, first int) (rest, options []string) {
 	for i, arg := range args {
-		if i >= first && f.provider != "" && optionArgument.MatchString(arg) {
+		if i >= first && f.provider != "" && (first == 0 || !ort.SameProvider(f.provider, providerCPU)) &&
+			optionArgument.MatchString(arg) {
 			if _, err := os.Stat(arg); err != nil {
 				options = append(options, arg)
 				continue

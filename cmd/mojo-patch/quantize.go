@@ -33,7 +33,7 @@ type quantizeFlags struct {
 func newQuantize(a *app) *cobra.Command {
 	f := &quantizeFlags{}
 	c := &cobra.Command{
-		Use:   "quantize MODEL --format FORMAT -o OUT",
+		Use:   "quantize MODEL -o OUT",
 		Short: "Round a model's weights to blocks of 4 or 8 bits",
 		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
 32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them; or to fp8-block, floats of 8 bits (E4M3) with a
@@ -60,7 +60,7 @@ products give, and KL and the most probable tokens as diff has them. --golden al
 generation (arrays prompt0, greedy0 and so on, as for generate --golden). --max-kl and --min-top1 say
 what may be lost; beyond that nothing is written, and the exit code is 1. --keep-above leaves weights
 in float whose error is greater: that of their products where --golden is given.`,
-		Example: `  mojo-patch quantize model.onnx --format q4_0 -o small.onnx
+		Example: `  mojo-patch quantize model.onnx -o small.onnx
   mojo-patch quantize patched.onnx --format q4_1 --head q8_0 -o small.onnx --golden recorded.npz --max-kl 0.5
   mojo-patch quantize model.onnx --format q4_0 --only 'mlp' -o small.onnx --json`,
 		Args:              modelArgs(1, 1),
@@ -74,7 +74,8 @@ in float whose error is greater: that of their products where --golden is given.
 	}
 	fl := c.Flags()
 	formats := strings.Join(quantize.Formats(), ", ")
-	fl.StringVar(&f.format, "format", "", "what weights are rounded to: "+formats+", or float with --head")
+	fl.StringVar(&f.format, "format", quantize.Formats()[0],
+		"what weights are rounded to: "+formats+", or float with --head")
 	fl.StringVar(&f.head, "head", "", "format of matrices with a row for each token (default: that of --format)")
 	fl.StringVar(&f.experts, "experts", "", "format of the experts of mojo.MoE (default: that of --format)")
 	fl.StringVar(&f.only, "only", "", "round only weights whose name, or whose nodes', this regular expression fits")
@@ -110,7 +111,7 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 	}
 	switch {
 	case f.format == "":
-		return fmt.Errorf("--format FORMAT is missing: %s", strings.Join(quantize.Formats(), ", "))
+		return fmt.Errorf("--format is empty: there are %s", strings.Join(quantize.Formats(), ", "))
 	case f.out == "":
 		return errors.New("-o OUT is missing")
 	case same(path, f.out):

@@ -2,10 +2,21 @@ package main
 
 import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/tune"
 )
 
 // What commands print under --json, where it is not the report of a package.
+
+// reportResult is the result of apply and match.
+type reportResult struct {
+	*rewrite.Report
+	// sites that became one op, or would; a transposition that was moved (KeyTranspose) is not one of them
+	Fused   int `json:"fused"`
+	Refused int `json:"refused"` // sites that failed a check and stay as they are
+}
+
+func reported(r *rewrite.Report) reportResult { return reportResult{r, r.Blocks(), r.Refused()} }
 
 // comparisons is the result of diff and golden compare.
 type comparisons struct {

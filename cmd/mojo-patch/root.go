@@ -92,7 +92,9 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Version:           toolVersion(),
+		PersistentPreRunE: noStdout,
 	}
+	root.SetFlagErrorFunc(unknownFlag)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("mojo-patch {{.Version}}\n")
 	flags := root.PersistentFlags()

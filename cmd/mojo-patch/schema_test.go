@@ -43,7 +43,7 @@ var schemaTypes = map[string]any{
 	"kernels":          kernelsResult{},
 	"plan":             rewrite.PlanFile{},
 	"quantize":         quantizeReport{},
-	"report":           rewrite.Report{},
+	"report":           reportResult{},
 	"revert":           rewrite.RevertReport{},
 	"run":              runResult{},
 	"run-mode":         runModeResult{},

@@ -12,7 +12,8 @@ import (
 // TestSpacing compares the spacing of numbers of each type with its definition, at magnitudes from 0 to infinity.
 func TestSpacing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	list := []float64{0, math.SmallestNonzeroFloat64, 0x1p-1022, 0x1p-126, 0x1p-14, 1, 65504, math.MaxFloat64, math.Inf(1)}
+	list := []float64{0, math.SmallestNonzeroFloat64, 0x1p-1022, 0x1p-126, 0x1p-14, 1, 65504, math.MaxFloat64,
+		math.Inf(1)}
 	for range 10000 {
 		list = append(list, math.Ldexp(r.Float64()-0.5, r.IntN(2100)-1050))
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -75,7 +76,8 @@ func Lookup(name string) (*Target, error) {
 		}
 		known = append(known, t.Name)
 	}
-	return nil, fmt.Errorf("there is no target %q; there are %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("there is no target %q%s; there are %s", name, english.Suggestion(name, known),
+		strings.Join(known, ", "))
 }
 
 // Takes reports whether a rule is for the fused op, whatever its types and attributes.

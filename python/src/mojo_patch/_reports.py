@@ -326,8 +326,9 @@ class Times:
 class Report(Printed):
     """The blocks that apply found in a model, and what it did with them.
 
-    assumed lists changes besides the sites that were made without a proof, unproven changes that were not made because
-    no proof succeeded.
+    fused counts the sites that became one op; a transposition that was moved (KeyTranspose) is not one of them.
+    refused counts those that failed a check and stayed as they were. assumed lists changes besides the sites that were
+    made without a proof, unproven changes that were not made because no proof succeeded.
     """
 
     schema: int
@@ -337,6 +338,8 @@ class Report(Printed):
     kernels: List[KernelUse]
     changed: bool
     time_ms: Times
+    fused: int = 0
+    refused: int = 0
     output: Optional[ModelFile] = None
     target: str = ""
     backend: str = ""
@@ -365,16 +368,6 @@ class Report(Printed):
     peak_rss_bytes: int = 0
     crosscheck: str = ""
     runtime: Optional[Runtime] = None
-
-    @property
-    def fused(self) -> int:
-        """The number of sites that became one op. A transposition that was moved (KeyTranspose) is not one of them."""
-        return sum(s.status == "fused" and s.op != "Transpose" for s in self.sites)
-
-    @property
-    def refused(self) -> int:
-        """The number of sites that failed a check and stayed as they were."""
-        return sum(s.status == "refused" for s in self.sites)
 
     @property
     def left(self) -> List[Site]:

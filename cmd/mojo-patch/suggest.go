@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// unknownFlag adds to the error about an unknown flag the flag that was probably meant, or else which commands have it.
+func unknownFlag(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	var flags []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags = append(flags, "--"+f.Name)
+		}
+	})
+	command := shortPath(c)
+	if s := english.Suggestion("--"+name, flags); s != "" {
+		return fmt.Errorf("%s has no flag --%s%s", command, name, s)
+	}
+	var others []string
+	for _, other := range leaves(c.Root()) {
+		if f := other.Flags().Lookup(name); f != nil && !f.Hidden {
+			others = append(others, shortPath(other))
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("%s has no flag --%s; it is a flag of %s", command, name, strings.Join(others, ", "))
+	}
+	return fmt.Errorf("%s has no flag --%s; %s --help lists its flags", command, name, c.CommandPath())
+}
+
+// shortPath is the name of a command below the program, such as "golden record".
+func shortPath(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+}
+
+// leaves returns the commands that do something, at any depth.
+func leaves(c *cobra.Command) (list []*cobra.Command) {
+	if !c.HasSubCommands() {
+		return []*cobra.Command{c}
+	}
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			list = append(list, leaves(sub)...)
+		}
+	}
+	return list
+}
+
+// noStdout errs where an output is "-", which elsewhere means stdout: a model may need a second file for its weights,
+// and is renamed to its place when it is whole.
+func noStdout(c *cobra.Command, _ []string) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "output", "html", "learn":
+			if f.Value.String() == "-" {
+				err = fmt.Errorf("--%s - cannot be written: %s writes files, not stdout; name a file, "+
+					"such as ./- for one that is called -", f.Name, shortPath(c))
+			}
+		}
+	})
+	return err
+}
