@@ -50,6 +50,13 @@ cp -R python/src/mojo_patch "$temp/package/"
 cp "$MOJO_OPS_LIBRARY" "$temp/package/mojo_patch/"
 ok python env PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/python/run.py "$temp/bare.onnx" $model.npz
 
+# Ray's decoder, which needs no Ray. The module finds the program in the bin folder beside it.
+mkdir -p "$temp/package/bin"
+ln -sf "$PWD/build/mojo-patch" "$temp/package/bin/mojo-patch"
+PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/ray/decoder_test.py models/llama-kv-dynamo-fp32.onnx models/smollm2 \
+  >"$temp/log" 2>&1 || die "ray/decoder_test.py failed" "$temp/log"
+echo "example ray, decoder: $(tail -3 "$temp/log" | head -1)"
+
 # C: the linker wants names without a version. onnxruntime's own archives have them.
 mkdir -p "$temp/lib"
 case $ONNXRUNTIME_LIB in

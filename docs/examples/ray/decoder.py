@@ -1,7 +1,11 @@
 """Greedy decoding of several sequences at once, each of its own length, in buffers that onnxruntime writes in place.
 
-The model is one of: mojo-patch apply MODEL -o PATCHED --last-logits --cache static --past-length=rows
+The model is one of
+    mojo-patch apply MODEL -o PATCHED --last-logits --cache static --past-length=rows
+or the model.onnx in the folder that mojo-patch export genai makes of it.
 """
+
+import pathlib
 
 import mojo_patch
 import numpy as np
@@ -19,12 +23,21 @@ class Decoder:
         options.intra_op_num_threads = threads  # 0: as many as there are cores
         self.session = mojo_patch.session(model, options, ["CPUExecutionProvider"])
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
-        self.has_positions = any(x.name == "position_ids" for x in inputs)
+        names = {x.name for x in inputs}
+        self.has_positions = "position_ids" in names
+        # A model of export genai counts the tokens of each row in the mask.
+        self.has_lengths = "past_length" in names
+        for_genai = (pathlib.Path(model).parent / "genai_config.json").exists()
+        if not self.has_lengths and not for_genai:
+            raise ValueError(f"{model} has no input past_length: patch it with --cache static --past-length=rows")
+        ids = next(x for x in inputs if x.name == "input_ids")
+        self.alone = ids.shape[0] in (1, "1")  # the model takes one sequence
         # [rows, heads, room, width], where some exporters have numbers as text
         pasts = [x for x in inputs if len(x.shape) == 4]
-        if not pasts or not any(x.name == "past_length" for x in inputs):
-            raise ValueError(f"{model} has no cache in place: apply --cache static --past-length=rows")
-        presents = [x.name for x in outputs if len(x.shape) == 4]
+        presents = [x for x in outputs if len(x.shape) == 4]
+        if not pasts or [x.shape for x in pasts] != [x.shape for x in presents]:
+            raise ValueError(f"{model} has no cache in place: patch it with --cache static --past-length=rows")
+        presents = [x.name for x in presents]
         self.logits = next(x.name for x in outputs if len(x.shape) == 3)
         self.caches = [
             (past.name, present, np.zeros([rows, int(past.shape[1]), room, int(past.shape[3])], TYPES[past.type]))
@@ -59,14 +72,18 @@ class Decoder:
 
     def _run(self, ids, first):
         """Feeds the rows from first on one list of ids each, and returns the likeliest token behind each."""
+        if self.alone and len(ids) > 1:
+            return [token for i in range(len(ids)) for token in self._run(ids[i : i + 1], first + i)]
         ids = np.array(ids, np.int64)
         rows = slice(first, first + len(ids))
         past = np.array(self.lengths[rows], np.int64)
         total = past + ids.shape[1]
         binding = self.session.io_binding()
         binding.bind_cpu_input("input_ids", ids)
-        binding.bind_cpu_input("past_length", past)
-        binding.bind_cpu_input("attention_mask", (np.arange(self.room) < total[:, None]).astype(np.int64))
+        if self.has_lengths:
+            binding.bind_cpu_input("past_length", past)
+        columns = self.room if self.has_lengths else total.max()
+        binding.bind_cpu_input("attention_mask", (np.arange(columns) < total[:, None]).astype(np.int64))
         if self.has_positions:
             binding.bind_cpu_input("position_ids", past[:, None] + np.arange(ids.shape[1]))
         binding.bind_output(self.logits)
