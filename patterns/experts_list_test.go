@@ -268,6 +268,21 @@ func TestPlaceInChoice(t *testing.T) {
 	}
 }
 
+// Experts that return the token itself, as LongCat has them, are no experts of the op.
+func TestExpertsThatReturnTheToken(t *testing.T) {
+	b := newMixture(7, 2)
+	m, why := b.read(t, b.sum(func(e int) *onnx.Value {
+		if e == 4 {
+			return b.Op("Mul", b.rows, b.gate(e))
+		}
+		return b.Op("Mul", b.expert(b.rows), b.gate(e))
+	}))
+	if m != nil || !strings.Contains(why, "expert 4 returns a value that no product with weights computes, such as "+
+		"the token itself") {
+		t.Errorf("%v, %q", m != nil, why)
+	}
+}
+
 // What a run of the region shows is not tried to be read in another way.
 func TestAbsentIsFinal(t *testing.T) {
 	b := newMixture(7, 2)

@@ -43,7 +43,7 @@ func (c *cacheChange) checkRows() error {
 		for axis := range rank {
 			shared := rank == 1 || one == 1 && axis > 0
 			if shared && c.sizes(v, axis) == c.added && c.added != [infer.Worlds]int64{1, 1, 1} {
-				return fmt.Errorf("input %q has one row for all sequences, and each is to have positions of its own",
+				return fmt.Errorf("input %q has one row for all sequences, but their positions differ",
 					v.Name)
 			}
 		}
@@ -209,7 +209,8 @@ func (c *cacheChange) positions() (err error) {
 			return nil
 		}
 		if v.IsOutput() {
-			return fmt.Errorf("output %q depends on the length of the past, which each sequence has its own of", v.Name)
+			return fmt.Errorf("output %q depends on the length of the past, which differs between the sequences",
+				v.Name)
 		}
 		for _, use := range v.Uses() {
 			n := use.Node
@@ -221,8 +222,9 @@ func (c *cacheChange) positions() (err error) {
 					continue
 				}
 				if runs[0].values[out] == nil || n.Graph != c.model.Graph {
-					return fmt.Errorf("node %q (%s) reads the length of the past (%q), and not as positions of the "+
-						"new tokens: each sequence has its own", nodeName(n), n.OpType, v.Name)
+					return fmt.Errorf("node %q (%s) reads the length of the past (%q) for something other than the "+
+						"positions of new tokens, and the length differs between the sequences", nodeName(n),
+						n.OpType, v.Name)
 				}
 				if err := follow(out); err != nil {
 					return err

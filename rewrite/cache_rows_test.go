@@ -183,6 +183,33 @@ func TestRowLengthsAreRefused(t *testing.T) {
 	}
 }
 
+// TestRowLengthsNeedAMask has attention whose sequences would see what is behind shorter ones.
+func TestRowLengthsNeedAMask(t *testing.T) {
+	for want, change := range map[string]func(*onnx.Model, *onnx.Node){
+		"has no mask for each sequence, and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
+			n.SetAttr(onnx.IntAttr("causal", 0))
+			n.SetInput(fused.AttentionKeyValid, nil)
+		},
+		`adds "bias" to the scores, which is not known to be right`: func(m *onnx.Model, n *onnx.Node) {
+			bias := onnx.NewFloat32s("bias", []int64{1, 1}, []float32{0})
+			n.SetInput(fused.AttentionBias, m.Graph.AddInitializer(bias))
+		},
+	} {
+		plan := planned(t, readModel(t, "llama-kv-dynamo-fp32"), WithRowLengths())
+		if err := plan.Replace(); err != nil {
+			t.Fatal(err)
+		}
+		c := changeOf(t, plan)
+		if err := c.checkRows(); err != nil {
+			t.Fatal(err)
+		}
+		change(c.model, c.sites[0].node)
+		if err := c.checkRows(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // TestRowPositionsAreChecked has the number of new tokens read from another axis.
 func TestRowPositionsAreChecked(t *testing.T) {
 	plan := planned(t, readModel(t, "llama-kv-dynamo-fp32"), WithRowLengths())

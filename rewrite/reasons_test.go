@@ -29,7 +29,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
 		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
-		}, "", reason.Depends, "", "no input of the op"},
+		}, "", reason.Depends, "", "not an input of the op"},
 		{"random numbers", onnx.Float, normAttributes(1e-6, 0),
 			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 				return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))

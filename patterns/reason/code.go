@@ -90,80 +90,84 @@ const (
 )
 
 var hints = map[Code]string{
-	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with " +
-		"those of the old one",
-	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type " +
+	Opset: "convert the model to a newer opset (onnx.version_converter) or export it with one, and compare the " +
+		"results with the results of the old model",
+	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these types, with one type " +
 		"throughout the block",
-	Unknown: "types or shapes are not known here: run shape inference (onnx.shape_inference.infer_shapes, or the " +
-		"symbolic one of onnxruntime), or export with a fixed size for the last axis and named dynamic axes for the " +
+	Unknown: "types or shapes are unknown: run shape inference (onnx.shape_inference.infer_shapes, or onnxruntime's " +
+		"symbolic shape inference), or export with a fixed size for the last axis and named dynamic axes for the " +
 		"others",
-	Depends: "the block reads a value that is no input of the op, or one that is made too late: it cannot be " +
-		"replaced where it stands",
-	Limit: "the graph around the node is too large to be searched within the time that a model of its size is given: " +
-		"extract the part that you expect a block in (mojo-patch extract), and inspect that",
-	Random:     "a training-mode op is left in: call model.eval() before the export",
+	Depends: "the block reads a value that is not an input of the op, or that is computed too late for the op to " +
+		"read it",
+	Limit: "the graph around the node is too large for the search, which has a time limit that grows with the " +
+		"model: cut out the part in which you expect a block (mojo-patch extract) and inspect that part",
+	Random:     "the model has an op that is only used in training: call model.eval() before the export",
 	InFunction: "inline the functions first (--inline all, or onnx.inliner.inline_local_functions)",
-	Differs: "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, " +
-		"another order of casts, or a formula that only resembles it",
-	Kernel: "on these inputs the kernel is further from the op's definition than roundings explain. Run mojo-patch " +
-		"kernels: if it fails, the kernel library is of another version or does not fit this machine; if it passes, " +
-		"please report the site. --check-kernels off applies the patch without this check",
-	NodesFail: "the export has in it what its sample tokens did: export with an implementation that has no loop over " +
-		"the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
-	Computed: "a dimension is computed in the graph and could not be followed: fold constants (onnxruntime's offline " +
-		"optimisation at level basic), or export with named dynamic axes",
-	Dropout: "a Dropout in training mode is left in: call model.eval() before the export, and do not export with " +
+	Differs: "on hard inputs (large, tiny, zero) the block and the op return different results: the block has " +
+		"another constant, casts in another order, or another formula that looks similar",
+	Kernel: "on these inputs the difference between the kernel and the op's definition is larger than rounding " +
+		"explains. Run mojo-patch kernels: if it fails, the kernel library has another version or does not fit this " +
+		"machine; if it passes, please report the site. --check-kernels off applies the patch without this check",
+	NodesFail: "the export contains only what its sample tokens needed: export with an implementation without a " +
+		"loop over the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
+	Computed: "a dimension is computed in the graph and is unknown here: fold constants (onnxruntime's offline " +
+		"optimization at level basic), or export with named dynamic axes",
+	Dropout: "the model has a Dropout in training mode: call model.eval() before the export, and do not export with " +
 		"training=TrainingMode.TRAINING",
-	Cast:      "a cast stands where none is expected: it rounds, so it cannot be left out",
-	Quantized: "the block is quantised inside: patch the model first and quantise it afterwards",
-	Between: "one node stands between the others: if it changes nothing, a simplifier removes it; if it does, this " +
-		"is another block",
-	Centered: "the mean is subtracted first: this is a LayerNorm and no RMSNorm; LayerNorm has patterns and an op of " +
-		"its own",
-	NoEpsilon:    "nothing is added to the mean before the root, and the op would give numbers where the block gives none",
-	EpsilonAfter: "epsilon seems to be added outside the root; the op adds it to the mean of the squares, inside",
-	EpsilonTensor: "epsilon must be one constant number: give it to the module as a Python number, not as an input " +
+	Cast:      "the block has a cast where the pattern has none. The cast rounds, so it cannot be removed",
+	Quantized: "the block is quantized inside: patch the model first and quantize it afterwards",
+	Between: "there is another node between the nodes of the pattern: if that node changes nothing, a simplifier " +
+		"can remove it; otherwise this is another block",
+	Centered: "the block subtracts the mean first: it is a LayerNorm, not an RMSNorm. LayerNorm has its own " +
+		"patterns and its own op",
+	NoEpsilon: "nothing is added to the mean before the root, so the op would return numbers where the block " +
+		"returns none",
+	EpsilonAfter: "the block seems to add epsilon outside the root. The op adds it inside, to the mean of the " +
+		"squares",
+	EpsilonTensor: "epsilon must be one constant number: pass it to the module as a Python number, not as an input " +
 		"or a tensor",
-	NotConstant: "the number must be a constant: fold constants (onnxruntime's offline optimisation at level basic) " +
-		"where it is computed from constants",
-	EpsilonZero: "an epsilon of zero or less makes the norm undefined for a row of zeros; the op wants one above " +
-		"zero",
-	Axis: "the op works over the last axis alone: where the channels are another axis, transpose around the block " +
-		"before the export",
-	AxisDropped: "the reduction drops its axis: the export must keep it, or restore it with Unsqueeze",
-	ScaleShape: "the scale must be one vector as long as the last axis; a scale per head or a single number is " +
-		"another function: expand the parameter before the export if that is the same",
+	NotConstant: "the number must be a constant: if it is computed from constants, fold them (onnxruntime's offline " +
+		"optimization at level basic)",
+	EpsilonZero: "with an epsilon of zero or less, the norm of a row of zeros is undefined: the op needs an epsilon " +
+		"above zero",
+	Axis: "the op only works over the last axis: if the channels are on another axis, transpose before and after " +
+		"the block and export again",
+	AxisDropped: "the reduction drops its axis: the export must keep the axis, or restore it with Unsqueeze",
+	ScaleShape: "the scale must be one vector as long as the last axis. A scale for each head, or one number, is a " +
+		"different function: if all its values agree with such a vector, expand the parameter before the export",
 	BiasShape: "the bias must be one vector as long as the last axis",
-	NoScale: "the normalised value is not multiplied by a scale: a norm without weight; give the module a weight of " +
-		"ones",
-	MixedTypes: "the types do not fit together: a cast is missing, or stands at another place than in the modules " +
-		"that exporters know; the norm's result has the type of x, or of the scale where the scale comes last",
-	ExpertsQuantized: "apply --quantized mojo makes mojo.QMoE of such experts where their rows are whole blocks of " +
-		"32; others stay, or the model is patched first and quantised afterwards (mojo-patch quantize)",
-	Routed:   "a mixture's experts work on rows that are picked by data; only dense layers are fused",
-	NotGated: "the activation is not multiplied by a second projection: it is a plain SiLU or GELU, not a gated unit",
-	GateDiffers: "the activation is taken of another value than the one that it is multiplied by: a scaled or " +
-		"clamped variant of the gate, or no gated unit",
-	UpShape:       "gate and up must have one shape: one that is broadcast is no second projection",
-	OtherConstant: "the formula has another number than the op: another activation, or an approximation of its own",
-	Elsewhere:     "two places of the block read different values where the op has one",
-	PairOfOne: "the halves seem to be swapped, or the same half is taken twice: a rotation pairs each channel with " +
-		"one of the other half",
-	RotationTable: "a minus sign seems to be missing, or to stand at both halves: a rotation has it at one of the " +
-		"two",
+	NoScale:   "the norm has no weight: its result is not multiplied by a scale. Give the module a weight of ones",
+	MixedTypes: "the types do not fit together: a cast is missing, or is in another place than in the modules of " +
+		"known exporters. The result of the norm has the type of x, or the type of the scale if the scale comes " +
+		"last",
+	ExpertsQuantized: "apply --quantized mojo turns such experts into mojo.QMoE if their row length is a multiple " +
+		"of 32. Otherwise patch the model first and quantize it afterwards (mojo-patch quantize)",
+	Routed: "the experts of a mixture work on rows that the data selects; this op only replaces dense layers",
+	NotGated: "the activation is not multiplied by a second projection: this is a plain SiLU or GELU, not a gated " +
+		"unit",
+	GateDiffers: "the activation is computed from another value than the one it is multiplied by: the gate is " +
+		"scaled or clamped, or this is not a gated unit",
+	UpShape: "gate and up must have the same shape: a tensor that is broadcast is not a second projection",
+	OtherConstant: "the formula has another number than the op: this is another activation, or another " +
+		"approximation",
+	Elsewhere: "two places of the block read different values, but the op reads one value for both",
+	PairOfOne: "the halves seem to be swapped, or the same half is used twice: a rotation pairs each channel with a " +
+		"channel of the other half",
+	RotationTable: "a minus sign seems to be missing, or both halves have one: a rotation negates exactly one half",
 	RotationPairs: "the two parts are not halves: a rotation pairs channel i with i + r/2, or 2i with 2i + 1",
-	RotationInput: "the products have no input in common (another tensor is rotated than the one that is multiplied " +
-		"by the cosines), or the tables have more axes than the input",
-	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export with " +
+	RotationInput: "the products have no input in common (the rotated tensor is not the one multiplied by the " +
+		"cosines), or the tables have more axes than the input",
+	HeadSize: "if this is a rotary embedding, the size of the head is unknown: run shape inference, or export with " +
 		"a fixed hidden size",
-	MeanTaken:     "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
-	RouterScores:  "the scores of a router, not a gate",
-	AttentionRead: "export without output_attentions: the op gives no scores and no weights",
-	AttentionOther: "the op computes softmax(scale * queries * keys + mask) * values, with a mask that follows from " +
-		"positions or a tensor that is added: a block that computes something else stays as it is",
-	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches " +
-		"all, or with an implementation that has no loop over them (experts_implementation=\"batched_mm\" in " +
-		"transformers)",
-	FixedCounts: "the trace took the numbers of tokens for constants: export with an implementation that does not " +
-		"read them (experts_implementation=\"batched_mm\" in transformers), or by dynamo",
+	MeanTaken:    "the block subtracts a mean: it belongs to a LayerNorm, not to an RMSNorm",
+	RouterScores: "this activation computes the scores of a router and is not a gate",
+	AttentionRead: "something outside the block reads its scores or weights, which the op does not return: export " +
+		"without output_attentions",
+	AttentionOther: "the op computes softmax(scale * queries * keys + mask) * values. The mask follows from " +
+		"positions, or is a tensor that is added. A block that computes anything else stays as it is",
+	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that " +
+		"reaches all experts, or with an implementation without a loop over experts " +
+		"(experts_implementation=\"batched_mm\" in transformers)",
+	FixedCounts: "the trace recorded the numbers of tokens as constants: export with an implementation that does " +
+		"not read them (experts_implementation=\"batched_mm\" in transformers), or with dynamo=True",
 }
