@@ -48,7 +48,7 @@ var attentionFamily = &Family{Name: "attention", Summary: "attention with its ma
 // attention is scaled dot-product attention with all that stands around it in a decoder: heads that share keys, masks
 // that follow from positions, and the cache.
 var attention = &Op{
-	Name:    "Attention",
+	Name:    AttentionName,
 	Summary: "Scaled dot-product attention with shared key heads, masks by position, sinks and a cache.",
 	Formula: []string{
 		"K = k, of N keys, by heads; past_key is given: past_key's P keys, then k's; L = P + N, S queries, G = H / Hk",

@@ -35,7 +35,7 @@ var latentInputs = []Param{
 // Latents are what is kept of the past. A kernel may multiply with w before or after it attends: what is computed is
 // the same function.
 var latentAttention = &Op{
-	Name:    "LatentAttention",
+	Name:    LatentAttentionName,
 	Summary: "Attention whose keys and values are linear maps of a latent for each token; the cache keeps latents.",
 	Formula: []string{
 		"latent = [c, k_pe] for each of the N new tokens; past is given: past's P latents, then these; L = P + N",

@@ -55,13 +55,13 @@ func (o *Op) wideForms() []Form {
 			return [][]int64{{3, hidden}, {3, 2}, {3, 2}, {4, 2 * inner, hidden}, {4, hidden, inner}}
 		}
 		list = append(list, form(expert(wideHidden, 16)), form(expert(16, wideInner)))
-	case "Attention":
+	case AttentionName:
 		heads := func(heads, keyHeads, queries, keys, width int64) [][]int64 {
 			return [][]int64{{1, heads, queries, width}, {1, keyHeads, keys, width}, {1, keyHeads, keys, width}}
 		}
 		list = append(list, form(heads(wideHeads, 8, 2, 40, 128)), form(heads(2, 2, 3, wideImage, 64)),
 			form(heads(2, 2, 3, wideSound, 64)))
-	case "LatentAttention":
+	case LatentAttentionName:
 		list = append(list, form([][]int64{{1, wideHeads, 2, 32 + 64}, {1, 2, 512}, {1, 1, 2, 64},
 			{512, wideHeads * (32 + 32)}, nil, {1, 1, 20, 512 + 64}}, attr("causal", 1)))
 	case "Linear", "Embedding":

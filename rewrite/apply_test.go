@@ -11,7 +11,9 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 func apply(t *testing.T, m *onnx.Model, options ...Option) *Report {
@@ -53,8 +55,8 @@ func modelBytes(t *testing.T, m *onnx.Model) []byte {
 func TestApply(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
 		t.Run(typ.String(), func(t *testing.T) {
-			m := block(t, 20, typ)
-			want := evaluate(t, m)
+			m := rewritetest.Block(t, 20, typ)
+			want := rewritetest.Evaluate(t, m)
 			r := apply(t, m)
 			var text bytes.Buffer
 			r.WriteText(&text)
@@ -68,7 +70,7 @@ func TestApply(t *testing.T) {
 					t.Errorf("%s: %+v, want %d of %d\n%s", name, p, n, n, &text)
 				}
 			}
-			ops := countOps(m)
+			ops := rewritetest.CountOps(m)
 			for op, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "GLU": 2, "RotaryEmbedding": 1,
 				"ReduceMean": 0,
 				"Pow":        0, "Cast": 0, "Sigmoid": 0, "Slice": 0, "Concat": 0, "MatMul": 6, "Add": 0} {
@@ -84,33 +86,20 @@ func TestApply(t *testing.T) {
 					t.Errorf("initializer %s is left", v.Name)
 				}
 			}
-			got := evaluate(t, m)
+			got := rewritetest.Evaluate(t, m)
 			for name, w := range want {
 				d, scale := prove.Distance(w.F, got[name].F)
 				if allowed := 16 * prove.Spacing(typ, scale); d > allowed {
 					t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
 				}
 			}
-			checkOrderOf(t, m)
+			rewritetest.CheckOrder(t, m)
 		})
 	}
 }
 
-func checkOrderOf(t *testing.T, m *onnx.Model) {
-	t.Helper()
-	seen := map[*onnx.Node]bool{}
-	for _, n := range m.Graph.Nodes {
-		for _, v := range n.Inputs {
-			if v.Producer != nil && !seen[v.Producer] {
-				t.Errorf("node %s reads %s before it is made", n.Name, v.Name)
-			}
-		}
-		seen[n] = true
-	}
-}
-
 func TestApplyTwiceChangesNothing(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	apply(t, m)
 	first := modelBytes(t, m)
 	r := apply(t, m)
@@ -122,7 +111,7 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 func TestSameInputSameBytes(t *testing.T) {
 	var first []byte
 	for i := range 3 {
-		m := block(t, 17, onnx.Float)
+		m := rewritetest.Block(t, 17, onnx.Float)
 		apply(t, m)
 		b := modelBytes(t, m)
 		if i > 0 && !bytes.Equal(first, b) {
@@ -133,7 +122,7 @@ func TestSameInputSameBytes(t *testing.T) {
 }
 
 func TestDryRunAndNone(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	before := modelBytes(t, m)
 	if r := planned(t, m).Report; r.Changed || r.Fused() != 6 || !r.DryRun {
 		t.Errorf("%+v", r)
@@ -148,12 +137,12 @@ func TestDryRunAndNone(t *testing.T) {
 }
 
 func TestOneKernelLeavesTheRest(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	r, err := ApplyKernel(m, "cpu_fused_swiglu", AssumeAvailable())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ops := countOps(m); ops["GLU"] != 2 || ops["RMSNorm"] != 0 || ops["ReduceMean"] != 3 {
+	if ops := rewritetest.CountOps(m); ops["GLU"] != 2 || ops["RMSNorm"] != 0 || ops["ReduceMean"] != 3 {
 		t.Errorf("%v", ops)
 	}
 	if p := r.pattern("AddRMSNorm"); p.Found != 2 || p.Fused != 0 || p.Refused != 0 {
@@ -167,17 +156,17 @@ func TestOneKernelLeavesTheRest(t *testing.T) {
 }
 
 func TestFilters(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	seen := 0
 	r := apply(t, m, WithPatternFilter(func(p string) bool { return p == "SwiGLU" }),
 		WithNodeFilter(func(*onnx.Node) bool { seen++; return seen == 1 }))
-	if r.Fused() != 1 || countOps(m)["GLU"] != 1 {
-		t.Errorf("%d fused: %v", r.Fused(), countOps(m))
+	if r.Fused() != 1 || rewritetest.CountOps(m)["GLU"] != 1 {
+		t.Errorf("%d fused: %v", r.Fused(), rewritetest.CountOps(m))
 	}
 }
 
 func TestProvenance(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	for _, n := range m.Graph.Nodes {
 		n.Metadata = []onnx.Entry{{Key: "namespace", Value: n.Name}}
 	}
@@ -191,10 +180,10 @@ func TestProvenance(t *testing.T) {
 			meta[e.Key] = e.Value
 		}
 		var sources []string
-		if err := json.Unmarshal([]byte(meta[MetaSourceNodes]), &sources); err != nil || len(sources) < 3 {
-			t.Errorf("%s: source nodes %q", n.Name, meta[MetaSourceNodes])
+		if err := json.Unmarshal([]byte(meta[edit.MetaSourceNodes]), &sources); err != nil || len(sources) < 3 {
+			t.Errorf("%s: source nodes %q", n.Name, meta[edit.MetaSourceNodes])
 		}
-		if meta[MetaRule] == "" || meta[MetaVersion] != "1.2.3" || meta["namespace"] == "" {
+		if meta[edit.MetaRule] == "" || meta[edit.MetaVersion] != "1.2.3" || meta["namespace"] == "" {
 			t.Errorf("%s: %v", n.Name, meta)
 		}
 	}
@@ -202,11 +191,11 @@ func TestProvenance(t *testing.T) {
 
 func TestOldOpsetsAndKeptNames(t *testing.T) {
 	for _, opset := range []int64{13, 15, 17, 18, 21} {
-		b := newBuilder(t, opset, onnx.Float16)
-		x := b.input("x", 2, "n", 8)
+		b := rewritetest.New(t, opset, onnx.Float16)
+		x := b.In("x", 2, "n", 8)
 		gate, up := b.Op("Neg", x), b.Op("Abs", x)
 		y := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
-		b.output(y, 2, "n", 8)
+		b.Out(y, 2, "n", 8)
 		name := y.Name
 		r := apply(t, b.Model)
 		if r.Fused() != 1 || b.Graph.Outputs[0].Name != name || b.Graph.Outputs[0].Producer.OpType != "GLU" {
@@ -221,7 +210,7 @@ func TestOldOpsetsAndKeptNames(t *testing.T) {
 }
 
 func TestReportJSON(t *testing.T) {
-	r := apply(t, block(t, 20, onnx.Float))
+	r := apply(t, rewritetest.Block(t, 20, onnx.Float))
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/attentions"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // sizedInputs are random inputs of a model for sizes by their names; "past + queries" is the sum of two. Floats are as
@@ -58,7 +60,7 @@ func sizedInputs(t *testing.T, m *onnx.Model, sizes map[string]int, great func(n
 // have one if numbers says so.
 func sameResults(t *testing.T, a, b *onnx.Model, in map[string]*reference.Tensor, numbers bool) bool {
 	t.Helper()
-	want, got := runModel(t, a, in), runModel(t, b, in)
+	want, got := rewritetest.Run(t, a, in), rewritetest.Run(t, b, in)
 	for i, v := range a.Graph.Outputs {
 		w, g := want[v.Name], got[b.Graph.Outputs[i].Name]
 		if !slices.Equal(w.Shape, g.Shape) {
@@ -90,7 +92,7 @@ func TestPublishedAttention(t *testing.T) {
 			m := c.Model()
 			r := apply(t, m)
 			stays := strings.HasPrefix(c.Want, "missed") || c.Want == "nothing"
-			if n := r.pattern(attends).Fused; (n == 1) == stays {
+			if n := r.pattern(fused.AttentionName).Fused; (n == 1) == stays {
 				t.Fatalf("%d fused: %+v", n, r.Sites)
 			}
 			for _, sizes := range []map[string]int{
@@ -130,7 +132,7 @@ func TestLookalikes(t *testing.T) {
 	for _, l := range attentions.Lookalikes() {
 		t.Run(l.Name, func(t *testing.T) {
 			original, m := l.Model(), l.Model()
-			fused := apply(t, m).pattern(attends).Fused == 1
+			fused := apply(t, m).pattern(fused.AttentionName).Fused == 1
 			if l.Open {
 				if left++; fused {
 					t.Error("is fused")
@@ -160,7 +162,7 @@ func TestRandomMasks(t *testing.T) {
 	for seed := range uint64(24) {
 		original, mask := attentions.Random(seed)
 		m, _ := attentions.Random(seed)
-		if apply(t, m).pattern(attends).Fused == 0 {
+		if apply(t, m).pattern(fused.AttentionName).Fused == 0 {
 			t.Errorf("%d: %s: is left", seed, mask)
 		}
 		for _, s := range []map[string]int{{"batch": 2, "queries": 5, "past": 4},

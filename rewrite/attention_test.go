@@ -1,29 +1,17 @@
 package rewrite
 
 import (
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
-
-// readModel reads one of the bundled exports.
-func readModel(t *testing.T, name string) *onnx.Model {
-	t.Helper()
-	m, err := onnx.Read(filepath.Join("..", "models", name+".onnx"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
 
 // attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 behind
 // float16, and the standard's op; each has two blocks.
@@ -36,8 +24,8 @@ var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-hf-fp32", "gemma2-
 func TestAttentionOfExports(t *testing.T) {
 	for _, name := range attentionModels {
 		t.Run(name, func(t *testing.T) {
-			m := readModel(t, name)
-			want := runPadded(t, m)
+			m := rewritetest.ReadModel(t, name)
+			want := rewritetest.RunPadded(t, m)
 			r := apply(t, m)
 			if p := r.pattern("Attention"); p.Found != 2 || p.Fused != 2 {
 				t.Errorf("%d found, %d fused", p.Found, p.Fused)
@@ -46,7 +34,7 @@ func TestAttentionOfExports(t *testing.T) {
 				t.Errorf("%d transpositions of keys beside", p.Found)
 			}
 			for name, w := range want {
-				got := runPadded(t, m)[name]
+				got := rewritetest.RunPadded(t, m)[name]
 				d, scale := prove.Distance(w.F, got.F)
 				typ := w.DataType
 				if strings.HasSuffix(m.Path, "fp16.onnx") { // cast in the end
@@ -58,16 +46,6 @@ func TestAttentionOfExports(t *testing.T) {
 			}
 		})
 	}
-}
-
-// runPadded evaluates a model on sequences of which one has padding on the left.
-func runPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
-	t.Helper()
-	past := 0
-	if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return strings.HasPrefix(v.Name, "past") }) {
-		past = 3
-	}
-	return runModel(t, m, decoderInputs(t, m, 2, 5, past, past))
 }
 
 // TestAttentionIsChecked hands in ops that are not quite what the nodes compute: each is refused.
@@ -112,14 +90,14 @@ func TestAttentionIsChecked(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := readModel(t, c.model)
+			m := rewritetest.ReadModel(t, c.model)
 			changed := func(conf *config) {
 				conf.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
 					found, misses := patterns.Builtin().Find(g, facts)
 					for _, match := range found {
 						match.Smaller = nil // it is right
 						for _, n := range match.Replacement.Nodes {
-							if n.OpType == attends {
+							if n.OpType == fused.AttentionName {
 								c.change(n)
 							}
 						}
@@ -130,12 +108,12 @@ func TestAttentionIsChecked(t *testing.T) {
 			r := apply(t, m, changed)
 			refused := 0
 			for _, s := range r.Sites {
-				if s.Pattern == attends && s.Status == Refused && (s.Code == reason.Differs ||
+				if s.Pattern == fused.AttentionName && s.Status == Refused && (s.Code == reason.Differs ||
 					s.Code == reason.Unread) {
 					refused++
 				}
 			}
-			if p := r.pattern(attends); refused == 0 || p.Fused+refused != 2 {
+			if p := r.pattern(fused.AttentionName); refused == 0 || p.Fused+refused != 2 {
 				t.Errorf("%d fused, %d refused", p.Fused, refused)
 			}
 		})

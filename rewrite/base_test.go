@@ -5,22 +5,23 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // ontoBase is a model whose experts are added, one after the other, to the tokens or to what a shared expert gives. The
 // factors are spoiled for the tokens of which the base is greater than most in some channel.
 func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.Model {
 	const experts, hidden, inner = 5, 16, 6
-	b := newBuilder(t, 18, typ)
-	x := b.input("x", "tokens", hidden)
+	b := rewritetest.New(t, 18, typ)
+	x := b.In("x", "tokens", hidden)
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
-	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+	logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
 	b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
 		[]*onnx.Value{values, ids})
 	expert := func(x *onnx.Value) *onnx.Value {
-		gate := b.Op("MatMul", x, b.weight("gate", hidden, inner))
-		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", x, b.weight("up", hidden, inner)))
-		return b.Op("MatMul", act, b.weight("down", inner, hidden))
+		gate := b.Op("MatMul", x, b.Weight("gate", hidden, inner))
+		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", x, b.Weight("up", hidden, inner)))
+		return b.Op("MatMul", act, b.Weight("down", inner, hidden))
 	}
 	y, factors := x, values
 	if shared {
@@ -28,18 +29,18 @@ func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.
 	}
 	if most > 0 {
 		great := b.Op("ReduceMax",
-			b.Op("Cast", b.Op("Greater", y, b.scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.Ints(-1))
-		factors = b.Op("Mul", values, b.Op("Add", great, b.scalar(typ, 1)))
+			b.Op("Cast", b.Op("Greater", y, b.Scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.Ints(-1))
+		factors = b.Op("Mul", values, b.Op("Add", great, b.Scalar(typ, 1)))
 	}
 	for e := range experts {
-		hit := b.Op("Equal", ids, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
+		hit := b.Op("Equal", ids, b.Tensor(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
 		at := b.Op("Transpose", b.Op("NonZero", hit)) // of the token, and its place there
 		token := b.Op("Slice", at, b.Ints(0), b.Ints(1), b.Ints(1))
 		out := b.Op("Mul", expert(b.Op("GatherND", x, token)),
 			b.Op("Unsqueeze", b.Op("GatherND", factors, at), b.Ints(1)))
 		y = b.Op("ScatterND", y, token, out, onnx.StringAttr("reduction", "add"))
 	}
-	b.output(y, "tokens", hidden)
+	b.Out(y, "tokens", hidden)
 	return b.Model
 }
 

@@ -7,14 +7,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-func avoidCANN(b *modelBuilder) *target.CANNReport {
+func avoidCANN(b *rewritetest.Builder) *target.CANNReport {
 	return target.AvoidCANN([]*onnx.Graph{b.Graph}, infer.Analyze(b.Model))
 }
 
-func expanded(b *modelBuilder) int {
+func expanded(b *rewritetest.Builder) int {
 	if r := avoidCANN(b); r != nil {
 		return r.Expanded
 	}
@@ -39,9 +40,9 @@ func TestOneBroadcast(t *testing.T) {
 		{"not such a node", "Pow", dims{"s", 1}, dims{1, "t"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBuilder(t, 17, onnx.Float)
-			x, y := b.input("x", c.a...), b.input("y", c.b...)
-			b.output(b.Op(c.op, x, y))
+			b := rewritetest.New(t, 17, onnx.Float)
+			x, y := b.In("x", c.a...), b.In("y", c.b...)
+			b.Out(b.Op(c.op, x, y))
 			got := expanded(b)
 			if got != c.want {
 				t.Errorf("expanded %d, want %d", got, c.want)
@@ -84,16 +85,16 @@ func TestWithoutC(t *testing.T) {
 		{"float32, which is the CPU's", onnx.Float, false, nil, []string{"Gemm"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			build := func() *modelBuilder {
-				b := newBuilder(t, 17, c.typ)
-				args := []any{b.input("x", 4, 4), b.weight("w", 4, 4)}
+			build := func() *rewritetest.Builder {
+				b := rewritetest.New(t, 17, c.typ)
+				args := []any{b.In("x", 4, 4), b.Weight("w", 4, 4)}
 				if c.bias {
-					args = append(args, b.weight("c", 4))
+					args = append(args, b.Weight("c", 4))
 				}
 				for _, a := range c.attrs {
 					args = append(args, a)
 				}
-				b.output(b.Op("Gemm", args...), 4, 4)
+				b.Out(b.Op("Gemm", args...), 4, 4)
 				return b
 			}
 			before, b := build(), build()

@@ -91,7 +91,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 		return k.runRouted(c, r)
 	}
 	o := &outcome{}
-	if c.match.Domain == fused.Domain && c.match.Op == attends {
+	if c.match.Domain == fused.Domain && c.match.Op == fused.AttentionName {
 		o.err = k.runAttention(c, worlds, &o.report)
 		return o
 	}
@@ -315,7 +315,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values ma
 			in[i] = values[v]
 		}
 	}
-	got, err := k.config.runKernel(call.op, call.node.Attributes, in)
+	got, err := k.config.kernelCheck.Run(call.op, call.node.Attributes, in)
 	switch {
 	case errors.As(err, new(*prove.EvalError)):
 		return err
@@ -335,30 +335,4 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values ma
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
-}
-
-// runKernel runs the kernel of a fused op on inputs, nil ones left out. Tensors that cannot be handed over are an
-// *evalError.
-func (c *config) runKernel(op *fused.Op, attrs []*onnx.Attribute, in []*reference.Tensor) ([]*reference.Tensor, error) {
-	given := make([]*onnx.Tensor, len(in))
-	for i, x := range in {
-		if x == nil {
-			continue
-		}
-		var err error
-		if given[i], err = x.ToONNX(op.Inputs[i].Name); err != nil {
-			return nil, &prove.EvalError{Err: err}
-		}
-	}
-	out, err := c.kernelCheck(op.Name, attrs, given)
-	if err != nil {
-		return nil, err
-	}
-	got := make([]*reference.Tensor, len(out))
-	for i, x := range out {
-		if got[i], err = reference.FromONNX(x); err != nil {
-			return nil, &prove.EvalError{Err: err}
-		}
-	}
-	return got, nil
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// attends is the fused op whose scores decide by differences: what is hard is not their size but who sees whom.
-const attends = "Attention"
-
 // attention is the call of the op itself; others may rotate what it reads.
 func (c *candidate) attention() *fusedCall {
-	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == attends })]
+	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == fused.AttentionName })]
 }
 
 // keysOf is how many keys a block has, -1 where the model leaves it open.
@@ -29,24 +26,6 @@ func keysOf(s fused.Site) int64 {
 	}
 	return dimOf(s, fused.AttentionK, axis)
 }
-
-// padding is one kind of keys that do not exist, out of so many in each of several batches.
-type padding struct {
-	name   string
-	exists func(batch, key, keys int) bool
-	empty  bool // a query may be left without a key
-	right  bool // it stands behind what exists
-}
-
-var (
-	noPadding    = padding{"no padding", func(_, _, _ int) bool { return true }, false, true}
-	rightPadding = padding{"padding on the right", func(b, j, n int) bool { return j < max(n-1-b, 1) }, false, true}
-	leftPadding  = padding{"padding on the left", func(b, j, n int) bool { return j > b%n }, true, false}
-	holes        = padding{"holes", func(b, j, n int) bool { return j == 0 || (j+b)%3 != 1 }, false, false}
-	allPadding   = padding{"nothing but padding", func(b, j, n int) bool { return b != 0 }, true, false}
-
-	paddings = []padding{noPadding, rightPadding, leftPadding, holes, allPadding}
-)
 
 // spread is a kind of queries and keys whose scores are about as great.
 func spread(s fused.Site, scores float64) prove.Kind {
@@ -72,32 +51,32 @@ var masking = prove.Kind{Name: "masking", Fill: func(r *rand.Rand, _ onnx.DataTy
 type attentionTrial struct {
 	name           string
 	scores, values prove.Kind
-	padding        padding
+	padding        prove.Padding
 }
 
 // attentionTrials lists the trials of a world: all in the first one, paddings that tell most in the others. The site
 // computes in coarse.
 func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) []attentionTrial {
 	usual := spread(s, 1)
-	padded := func(list ...padding) (trials []attentionTrial) {
+	padded := func(list ...prove.Padding) (trials []attentionTrial) {
 		for _, p := range list {
-			trials = append(trials, attentionTrial{p.name, usual, prove.Normal, p})
+			trials = append(trials, attentionTrial{p.Name, usual, prove.Normal, p})
 		}
 		return trials
 	}
 	if world > 0 {
-		return padded(leftPadding, holes)
+		return padded(prove.LeftPadding, prove.Holes)
 	}
-	list := append(padded(paddings...),
-		attentionTrial{"small scores, large values", spread(s, 1e-3), prove.Large, rightPadding},
-		attentionTrial{"equal scores, tiny values", prove.Zeros, prove.Tiny, holes},
-		attentionTrial{"one-hot", prove.OneHot, prove.Repeated, noPadding},
-		attentionTrial{"repeated", prove.Repeated, prove.OneHot, leftPadding})
+	list := append(padded(prove.Paddings...),
+		attentionTrial{"small scores, large values", spread(s, 1e-3), prove.Large, prove.RightPadding},
+		attentionTrial{"equal scores, tiny values", prove.Zeros, prove.Tiny, prove.Holes},
+		attentionTrial{"one-hot", prove.OneHot, prove.Repeated, prove.NoPadding},
+		attentionTrial{"repeated", prove.Repeated, prove.OneHot, prove.LeftPadding})
 	switch great := "great scores"; {
 	case exact:
-		list = append(list, attentionTrial{great, spread(s, 40), prove.Normal, leftPadding})
+		list = append(list, attentionTrial{great, spread(s, 40), prove.Normal, prove.LeftPadding})
 	case !coarse.IsHalf(): // else their roundings are all that is seen
-		list = append(list, attentionTrial{great, spread(s, 4), prove.Normal, leftPadding})
+		list = append(list, attentionTrial{great, spread(s, 4), prove.Normal, prove.LeftPadding})
 	}
 	return list
 }
@@ -134,7 +113,7 @@ func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckR
 		}
 		for _, exact := range []bool{true, false} {
 			for _, t := range attentionTrials(c.attention().site, c.coarse, n, exact) {
-				if exact && c.coarse == onnx.Float16 && t.padding.empty {
+				if exact && c.coarse == onnx.Float16 && t.padding.Empty {
 					continue // scores vanish beside the least number of float16 by rounding alone
 				}
 				inputs, err := k.attentionInputs(c, t, shapes, exact)
@@ -198,20 +177,20 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 		case patterns.Values:
 			inputs[i], err = prove.MakeInput(t.values, i, c.types[i], shapes[i])
 		case patterns.ScoreBias:
-			if t.padding.empty && !hasMask(c.attention().site) {
+			if t.padding.Empty && !hasMask(c.attention().site) {
 				inputs[i], err = prove.MakeInput(masking, i, c.types[i], shapes[i])
 			}
 		case patterns.KeyExists:
-			inputs[i] = t.padding.tensor(c.types[i], shapes[i])
+			inputs[i] = t.padding.Tensor(c.types[i], shapes[i])
 		case patterns.KeyHidden:
-			hidden := padding{exists: func(b, j, n int) bool { return !t.padding.exists(b, j, n) }}
-			inputs[i] = hidden.tensor(c.types[i], shapes[i])
+			hidden := prove.Padding{Exists: func(b, j, n int) bool { return !t.padding.Exists(b, j, n) }}
+			inputs[i] = hidden.Tensor(c.types[i], shapes[i])
 		case patterns.KeyLengths:
 			p := t.padding
-			if !p.right || c.attention().node.Input(fused.AttentionPastKey) != nil {
-				p = noPadding
+			if !p.Right || c.attention().node.Input(fused.AttentionPastKey) != nil {
+				p = prove.NoPadding
 			}
-			inputs[i] = p.tensor(c.types[i], shapes[i])
+			inputs[i] = p.Tensor(c.types[i], shapes[i])
 		}
 	}
 	return inputs, err
@@ -221,28 +200,4 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 func hasMask(s fused.Site) bool {
 	valid := len(s.Types) > fused.AttentionKeyValid && s.Types[fused.AttentionKeyValid] != onnx.Undefined
 	return valid || s.Attr("causal").Int != 0 || s.Attr("window").Int != 0
-}
-
-// tensor has 1 for each key of each batch that exists, and 0 for the others.
-func (p padding) tensor(t onnx.DataType, shape []int64) *reference.Tensor {
-	batches, keys := int(shape[0]), int(shape[1])
-	list := make([]int64, 0, batches*keys)
-	for b := range batches {
-		for j := range keys {
-			x := int64(0)
-			if p.exists(b, j, keys) {
-				x = 1
-			}
-			list = append(list, x)
-		}
-	}
-	dims := []int{batches, keys}
-	if !t.IsFloat() {
-		return reference.NewInts(t, dims, list)
-	}
-	floats := make([]float64, len(list))
-	for i, x := range list {
-		floats[i] = float64(x)
-	}
-	return reference.NewFloats(t, dims, floats)
 }

@@ -10,13 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/shorten"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // A block of attention in an export with fixed shapes is checked with fewer tokens if its nodes treat all tokens alike:
 // package shorten says when. What it computes then does not depend on their number, and the time grows with its square.
-
-// manyTokens is the fixed number of queries or keys beyond which a block is checked with fewer.
-const manyTokens = 64
 
 // fewTokens are how many tokens stand in for a fixed number, by world: prime, and more than the lanes of one vector.
 var fewTokens = [infer.Worlds]struct{ queries, keys int64 }{{13, 19}, {7, 11}, {11, 7}}
@@ -38,7 +36,7 @@ func (c *candidate) shortens(facts *infer.Facts) bool {
 	fixed := func(v *onnx.Value, axes attention.Axes) bool {
 		axis := slices.IndexFunc(axes.Fields(), func(f string) bool { return strings.Contains(f, "s") })
 		d, ok := facts.Dim(v, axis)
-		return ok && d > manyTokens
+		return ok && d > prove.ManyTokens
 	}
 	return fixed(s.Q, s.QAxes) || fixed(s.K, s.KAxes)
 }

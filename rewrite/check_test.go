@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // withMatches stands in for patterns, to hand in matches that no pattern would give.
@@ -82,8 +83,8 @@ func TestNormSites(t *testing.T) {
 		name   string
 		typ    onnx.DataType
 		attrs  []*onnx.Attribute
-		spoil  func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value // the graph in place of a norm
-		reason string                                                  // empty: fused
+		spoil  func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value // the graph in place of a norm
+		reason string                                                         // empty: fused
 	}{
 		{"right", onnx.Float, normAttributes(1e-6, 0), nil, ""},
 		{"right in bfloat16", onnx.BFloat16, normAttributes(1e-6, 1), nil, ""},
@@ -91,53 +92,57 @@ func TestNormSites(t *testing.T) {
 		{"slightly wrong epsilon", onnx.Float, normAttributes(1.1e-6, 0), nil, "differs"},
 		// a rounding less: allowed
 		{"scale on the wrong side of the cast", onnx.BFloat16, normAttributes(1e-6, 0), nil, ""},
-		{"no root", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"no root", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
+			scale *onnx.Value) *onnx.Value {
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
 			return b.Op("Mul", b.Op("Div", x, mean), scale)
 		}, "differs"},
-		{"other axis", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"other axis", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
+			scale *onnx.Value) *onnx.Value {
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(1), onnx.IntAttr("keepdims", 1))
-			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-6)))), scale)
+			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.Scalar(onnx.Float, 1e-6)))), scale)
 		}, "differs"},
-		{"shift", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.Op("Add", b.norm(x, scale, 1e-6), b.scalar(onnx.Float, 1e-3))
+		{"shift", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Norm(x, scale, 1e-6), b.Scalar(onnx.Float, 1e-3))
 		}, "differs"},
 		{"weight not read", onnx.Float, normAttributes(1e-6, 0),
-			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-				return b.norm(x, b.weight("other", 16), 1e-6)
+			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+				return b.Norm(x, b.Weight("other", 16), 1e-6)
 			}, "do not read"},
-		{"second input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+		{"second input", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
+			scale *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Norm(x, scale, 1e-6), b.In("other", 16))
 		}, `depend on "other"`},
 		{"statistics in half precision", onnx.Float16, normAttributes(1e-6, 1),
-			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 				mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
 				return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
 			}, "differs"}, // epsilon is missing
-		{"double", onnx.Double, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"double", onnx.Double, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
+			scale *onnx.Value) *onnx.Value {
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
 			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
 		}, "not float64"},
 		{"narrow on the way", onnx.Float, normAttributes(1e-6, 0),
-			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 				narrow := b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
-				return b.norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
+				return b.Norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
 			}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
-		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
+		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 		}, "random"},
 		{"missing attribute", onnx.Float, normAttributes(1e-6, 0)[:2], nil, "scale_after_cast"},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBuilder(t, 20, c.typ)
-			x, scale := b.input("x", "batch", "seq", 16), b.weight("scale", 16)
+			b := rewritetest.New(t, 20, c.typ)
+			x, scale := b.In("x", "batch", "seq", 16), b.Weight("scale", 16)
 			build := c.spoil
 			if build == nil {
-				build = func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value { return b.norm(x, scale, 1e-6) }
+				build = func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value { return b.Norm(x, scale, 1e-6) }
 			}
 			y := build(b, x, scale)
-			b.output(y, "batch", "seq", 16)
+			b.Out(y, "batch", "seq", 16)
 			s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
 				Outputs: []*onnx.Value{y}, Attributes: c.attrs})
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
@@ -168,10 +173,10 @@ func TestGLUSites(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBuilder(t, 20, onnx.Float)
-			gate, up := b.input("gate", "batch", 16), b.input("up", c.up...)
+			b := rewritetest.New(t, 20, onnx.Float)
+			gate, up := b.In("gate", "batch", 16), b.In("up", c.up...)
 			y := b.Op("Mul", up, b.Op("Mul", b.Op("Sigmoid", gate), gate))
-			b.output(y, "batch", 16)
+			b.Out(y, "batch", 16)
 			match := &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 				Outputs: []*onnx.Value{y}, Attributes: c.attrs}
 			if c.attrs == nil {
@@ -187,13 +192,13 @@ func TestGLUSites(t *testing.T) {
 
 // A graph that agrees with the op at one assignment of the symbolic dimensions only must not pass.
 func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	x := b.input("x", "batch", 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	x := b.In("x", "batch", 16)
 	first := b.Op("Gather", b.Op("Shape", x), b.Ints(0))
 	rows := b.Op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
-	scaled := b.Op("Mul", x, b.Op("Sub", rows, b.scalar(onnx.Float, 1)))
+	scaled := b.Op("Mul", x, b.Op("Sub", rows, b.Scalar(onnx.Float, 1)))
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", x), x), scaled)
-	b.output(y, "batch", 16)
+	b.Out(y, "batch", 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x},
 		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
@@ -203,20 +208,20 @@ func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 }
 
 func TestWhatOthersReadStays(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	gate, up := b.input("gate", 2, 16), b.input("up", 2, 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	gate, up := b.In("gate", 2, 16), b.In("up", 2, 16)
 	sigmoid := b.Op("Sigmoid", gate)
 	y := b.Op("Mul", b.Op("Mul", sigmoid, gate), up)
-	b.output(y, 2, 16)
-	b.output(b.Op("Neg", sigmoid), 2, 16)
-	want := evaluate(t, b.Model)
+	b.Out(y, 2, 16)
+	b.Out(b.Op("Neg", sigmoid), 2, 16)
+	want := rewritetest.Evaluate(t, b.Model)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
-	if ops := countOps(b.Model); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
+	if ops := rewritetest.CountOps(b.Model); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
-	got := evaluate(t, b.Model)
+	got := rewritetest.Evaluate(t, b.Model)
 	for name := range want {
 		if d, _ := prove.Distance(want[name].F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
@@ -226,27 +231,27 @@ func TestWhatOthersReadStays(t *testing.T) {
 
 // An input that is computed twice, once for the match and once for its nodes, is one input.
 func TestInputsComputedTwice(t *testing.T) {
-	b := newBuilder(t, 17, onnx.Float)
-	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
-	twice := func() *onnx.Value { return b.Op("Mul", x, b.scalar(onnx.Float, 3)) }
+	b := rewritetest.New(t, 17, onnx.Float)
+	x, up := b.In("x", 2, 16), b.In("up", 2, 16)
+	twice := func() *onnx.Value { return b.Op("Mul", x, b.Scalar(onnx.Float, 3)) }
 	gate, again := twice(), twice()
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", again), gate), up)
-	b.output(y, 2, 16)
+	b.Out(y, 2, 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
-	if ops := countOps(b.Model); s.Status != Fused || ops["Mul"] != 1 {
+	if ops := rewritetest.CountOps(b.Model); s.Status != Fused || ops["Mul"] != 1 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
 }
 
 func TestOutputsThatFeedInputsAreRefused(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	x, residual := b.input("x", 2, 16), b.input("residual", 2, 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	x, residual := b.In("x", 2, 16), b.In("residual", 2, 16)
 	sum := b.Op("Add", x, residual)
 	scale := b.Op("ReduceMean", sum, b.Ints(0), onnx.IntAttr("keepdims", 0))
-	y := b.norm(sum, scale, 1e-6)
-	b.output(y, 2, 16)
+	y := b.Norm(sum, scale, 1e-6)
+	b.Out(y, 2, 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
 		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, "depends on one of its outputs") {
@@ -255,24 +260,24 @@ func TestOutputsThatFeedInputsAreRefused(t *testing.T) {
 }
 
 func TestInputsMadeAfterAnOutput(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	x, residual, w := b.input("x", 2, 16), b.input("residual", 2, 16), b.input("w", 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	x, residual, w := b.In("x", 2, 16), b.In("residual", 2, 16), b.In("w", 16)
 	sum := b.Op("Add", x, residual)
-	b.output(b.Op("Neg", sum), 2, 16)
+	b.Out(b.Op("Neg", sum), 2, 16)
 	scale := b.Op("Abs", w)
-	y := b.norm(sum, scale, 1e-6)
-	b.output(y, 2, 16)
+	y := b.Norm(sum, scale, 1e-6)
+	b.Out(y, 2, 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
 		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
 	if s.Status != Fused {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	checkOrderOf(t, b.Model)
+	rewritetest.CheckOrder(t, b.Model)
 }
 
 func TestEqualSitesAreCheckedOnce(t *testing.T) {
 	for verify, shared := range map[Verify]int{VerifyDistinct: 1, VerifyAll: 0} {
-		r := apply(t, block(t, 20, onnx.Float), WithVerify(verify),
+		r := apply(t, rewritetest.Block(t, 20, onnx.Float), WithVerify(verify),
 			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
 		n := 0
 		for _, s := range r.Sites {
@@ -284,7 +289,7 @@ func TestEqualSitesAreCheckedOnce(t *testing.T) {
 			t.Errorf("%s: %d fused, %d shared a check, want %d", verify, r.Fused(), n, shared)
 		}
 	}
-	for _, s := range apply(t, block(t, 20, onnx.Float), WithVerify(VerifyOff)).Sites {
+	for _, s := range apply(t, rewritetest.Block(t, 20, onnx.Float), WithVerify(VerifyOff)).Sites {
 		if s.Check != nil {
 			t.Errorf("verify off, and %s has a check", s.Pattern)
 		}
@@ -330,7 +335,7 @@ func kernelOf(t *testing.T, factor float64) KernelCheck {
 func TestKernelCheck(t *testing.T) {
 	for factor, reason := range map[float64]string{1: "", 1.001: "differs from the op's definition",
 		0: "no such kernel"} {
-		r := apply(t, block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)),
+		r := apply(t, rewritetest.Block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)),
 			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
 		for _, s := range r.Sites {
 			if (s.Status == Fused) != (reason == "") || !strings.Contains(s.Reason, reason) {
@@ -344,10 +349,10 @@ func TestKernelCheck(t *testing.T) {
 }
 
 func TestLargeStaticShapes(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	gate, up := b.input("gate", 1, 512, 4096), b.input("up", 1, 512, 4096)
+	b := rewritetest.New(t, 20, onnx.Float)
+	gate, up := b.In("gate", 1, 512, 4096), b.In("up", 1, 512, 4096)
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", gate), gate), up)
-	b.output(y, 1, 512, 4096)
+	b.Out(y, 1, 512, 4096)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})

@@ -6,6 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // fused looks at one fused op of a replacement and returns its definition.
@@ -27,7 +28,7 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}
 	typed(op, n)
-	call.site = fused.Site{Attributes: n.Attributes, Opset: a.model.Opset("")}
+	call.site = fused.Site{Attributes: n.Attributes, Opset: a.Model.Opset("")}
 	if err := c.describe(call); err != nil {
 		return nil, err
 	}
@@ -59,11 +60,11 @@ func typed(op *fused.Op, n *onnx.Node) {
 
 // define returns the one definition for all sites that need an equal one.
 func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
-	name := functionName(f)
+	name := edit.FunctionName(f)
 	if old := a.functions[name]; old != nil {
 		return old, nil
 	}
-	if old := a.model.Function(f.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
+	if old := a.Model.Function(f.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
 		return nil, reason.New(reason.Conflict, nil, "the model has another function %s.%s (overload %q)", f.Domain,
 			f.Name, f.Overload)
 	}
@@ -83,18 +84,18 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 		return nil, reason.New(reason.InFunction, nil,
 			"it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and "+
 				"not %q: "+
-				"inline the functions (--inline all)", c.scope.function.Domain, c.scope.function.Name, op, have,
+				"inline the functions (--inline all)", c.scope.Function.Domain, c.scope.Function.Name, op, have,
 			f.Overload)
 	}
 	if c.variants == nil {
 		c.variants = map[string]string{}
 	}
 	c.variants[op] = f.Overload
-	key := functionName(f) + " in bodies"
+	key := edit.FunctionName(f) + " in bodies"
 	if a.functions[key] == nil {
 		plain := *f
 		plain.Overload = ""
-		if old := a.model.Function(f.Domain, f.Name, ""); old != nil && !sameFunction(old, &plain) {
+		if old := a.Model.Function(f.Domain, f.Name, ""); old != nil && !sameFunction(old, &plain) {
 			return nil, reason.New(reason.Conflict, nil,
 				"the model has another function %s without an overload, the only one that the body of a function can "+
 					"call", op)
@@ -103,5 +104,3 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 	}
 	return a.functions[key], nil
 }
-
-func functionName(f *onnx.Function) string { return f.Domain + "." + f.Name + "." + f.Overload }

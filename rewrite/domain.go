@@ -7,6 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // CheckDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
@@ -15,7 +17,7 @@ func CheckDomain(m *onnx.Model) error {
 	functions := map[string]*onnx.Function{}
 	for _, f := range m.Functions {
 		if f.Domain == fused.Domain && fused.Lookup(f.Name) != nil {
-			functions[functionName(f)] = f
+			functions[edit.FunctionName(f)] = f
 		}
 	}
 	if len(functions) == 0 {
@@ -62,7 +64,7 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 	if isWritten(n) {
 		return true, true
 	}
-	op, s := fused.Lookup(f.Name), FusedSite(m, facts, n)
+	op, s := fused.Lookup(f.Name), pass.FusedSite(m, facts, n)
 	var inputs, attributes []string
 	for _, p := range op.Inputs {
 		inputs = append(inputs, p.Name)
@@ -85,5 +87,5 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 
 // isWritten reports whether this tool, in this or another version, wrote a node.
 func isWritten(n *onnx.Node) bool {
-	return slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == MetaRule })
+	return slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == edit.MetaRule })
 }

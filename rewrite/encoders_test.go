@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestEncoders finds every block of attention of the bundled encoders of images and sounds.
@@ -27,8 +30,8 @@ func TestEncoders(t *testing.T) {
 		}
 		tried++
 		t.Run(name, func(t *testing.T) {
-			r := apply(t, readModel(t, name))
-			if p := r.pattern(attends); p.Fused != m.Attention {
+			r := apply(t, rewritetest.ReadModel(t, name))
+			if p := r.pattern(fused.AttentionName); p.Fused != m.Attention {
 				t.Errorf("%d of %d fused: %+v", p.Fused, m.Attention, r.Sites)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestFittedHalf fits blocks of half types, computed in float32 as PyTorch and JAX write them or in the half type
@@ -81,7 +82,7 @@ func TestFittedHalf(t *testing.T) {
 				b := onnxtest.New(20)
 				b.Output(form.make(b, b.Input("x", typ, "batch", "sequence", channels), typ))
 				r := apply(t, b.Model)
-				if countOps(b.Model)[form.op] != 1 {
+				if rewritetest.CountOps(b.Model)[form.op] != 1 {
 					var text bytes.Buffer
 					r.WriteText(&text)
 					t.Errorf("not found\n%s", &text)

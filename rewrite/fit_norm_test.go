@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // fitted is a spelling that no pattern lists, of a tensor x, and the op that it is fitted with: "" for what looks like
@@ -206,13 +207,13 @@ func (test fitted) run(t *testing.T) {
 		b := onnxtest.New(20)
 		x := b.Input("x", onnx.Float, dims...)
 		b.Output(test.make(b, x))
-		want := evaluate(t, b.Model)
+		want := rewritetest.Evaluate(t, b.Model)
 		r := apply(t, b.Model)
 		var text bytes.Buffer
 		r.WriteText(&text)
 		fused := 0
 		for _, op := range []string{"RMSNorm", "AddRMSNorm", "LayerNormalization", "GLU", "RotaryEmbedding"} {
-			n := countOps(b.Model)[op]
+			n := rewritetest.CountOps(b.Model)[op]
 			if fused += n; op == test.op && n != 1 {
 				t.Errorf("%d %s\n%s\n%s", n, op, &text, b.Graph.Text())
 			}
@@ -220,7 +221,7 @@ func (test fitted) run(t *testing.T) {
 		if test.op == "" && fused > 0 {
 			t.Errorf("fused\n%s", &text)
 		}
-		for name, is := range evaluate(t, b.Model) {
+		for name, is := range rewritetest.Evaluate(t, b.Model) {
 			if difference, scale := prove.Distance(want[name].F, is.F); difference > 1e-5*scale {
 				t.Errorf("%s differs by %.3g of %.3g", name, difference, scale)
 			}

@@ -6,15 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // encoder is a block of attention over a fixed number of tokens, as vision and audio models have, with 2 heads of 4
 // channels.
 type encoder struct {
-	*modelBuilder
+	*rewritetest.Builder
 	tokens int
 	batch  any
 	scores func(e *encoder, s *onnx.Value) *onnx.Value // before the softmax
@@ -22,14 +24,14 @@ type encoder struct {
 }
 
 func (e *encoder) heads(x *onnx.Value, name string, perm ...int64) *onnx.Value {
-	p := e.Op("MatMul", x, e.weight(name, 8, 8))
+	p := e.Op("MatMul", x, e.Weight(name, 8, 8))
 	return e.Op("Transpose", e.Op("Reshape", p, e.Ints(-1, int64(e.tokens), 2, 4)), onnx.IntsAttr("perm", perm))
 }
 
 func (e *encoder) build() *onnx.Model {
-	x := e.input("x", e.batch, e.tokens, 8)
+	x := e.In("x", e.batch, e.tokens, 8)
 	q, k, v := e.heads(x, "q", 0, 2, 1, 3), e.heads(x, "k", 0, 2, 3, 1), e.heads(x, "v", 0, 2, 1, 3)
-	s := e.Op("Mul", e.Op("MatMul", q, k), e.scalar(e.typ, 0.5))
+	s := e.Op("Mul", e.Op("MatMul", q, k), e.Scalar(e.Type, 0.5))
 	if e.scores != nil {
 		s = e.scores(e, s)
 	}
@@ -38,7 +40,7 @@ func (e *encoder) build() *onnx.Model {
 		p = e.probs(e, p)
 	}
 	y := e.Op("Transpose", e.Op("MatMul", p, v), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-	e.output(e.Op("Reshape", y, e.Ints(-1, int64(e.tokens), 8)), e.batch, e.tokens, 8)
+	e.Out(e.Op("Reshape", y, e.Ints(-1, int64(e.tokens), 8)), e.batch, e.tokens, 8)
 	return e.Model
 }
 
@@ -52,7 +54,7 @@ func (e *encoder) each(shape []int, others map[int]float64, usual float64) *onnx
 	for at, x := range others {
 		list[at] = x
 	}
-	return e.constant(reference.NewFloats(e.typ, shape, list), "each")
+	return e.Tensor(reference.NewFloats(e.Type, shape, list), "each")
 }
 
 // TestFixedLengths finds and checks attention over so many tokens that the whole of it would take long, and none that
@@ -75,8 +77,8 @@ func TestFixedLengths(t *testing.T) {
 				batch := e.Op("Slice", e.Op("Shape", e.Graph.Inputs[0]), e.Ints(0), e.Ints(1))
 				shape := e.Op("Concat", batch, e.Ints(1, 577, 577), onnx.IntAttr("axis", 0))
 				ones := reference.NewInts(onnx.Bool, []int{1, 1, 577, 1}, slices.Repeat([]int64{1}, 577))
-				yes := e.constant(ones, "yes")
-				mask := e.Op("Where", e.Op("Expand", yes, shape), e.scalar(e.typ, 0), e.scalar(e.typ, math.Inf(-1)))
+				yes := e.Tensor(ones, "yes")
+				mask := e.Op("Where", e.Op("Expand", yes, shape), e.Scalar(e.Type, 0), e.Scalar(e.Type, math.Inf(-1)))
 				return e.Op("Add", s, mask)
 			}},
 		{name: "a constant mask that hides nothing", tokens: tokens, batch: "batch", fused: 1,
@@ -107,7 +109,7 @@ func TestFixedLengths(t *testing.T) {
 		{name: "a scale by the number of keys", tokens: tokens, batch: 1, fused: 1,
 			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
 				n := e.Op("Gather", e.Op("Shape", s), e.Ints(3))
-				return e.Op("Mul", s, e.Op("Log", e.Op("Cast", n, onnx.IntAttr("to", int64(e.typ)))))
+				return e.Op("Mul", s, e.Op("Log", e.Op("Cast", n, onnx.IntAttr("to", int64(e.Type)))))
 			}},
 		{name: "heads that mix tokens", tokens: tokens, batch: 1,
 			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
@@ -117,14 +119,14 @@ func TestFixedLengths(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			make := func() *onnx.Model {
-				e := &encoder{newBuilder(t, 18, onnx.Float), c.tokens, c.batch, c.scores, c.probs}
+				e := &encoder{rewritetest.New(t, 18, onnx.Float), c.tokens, c.batch, c.scores, c.probs}
 				return e.build()
 			}
 			m, original := make(), make()
 			start := time.Now()
 			r := apply(t, m)
 			took := time.Since(start)
-			if p := r.pattern(attends); p.Fused != c.fused {
+			if p := r.pattern(fused.AttentionName); p.Fused != c.fused {
 				t.Errorf("%d fused instead of %d: %+v", p.Fused, c.fused, r.Sites)
 			}
 			if c.fused > 0 && took > 20*time.Second { // of one on a machine that does nothing else
@@ -133,8 +135,8 @@ func TestFixedLengths(t *testing.T) {
 			if c.tokens > tokens {
 				return
 			}
-			for name, want := range evaluate(t, original) {
-				got := evaluate(t, m)[name]
+			for name, want := range rewritetest.Evaluate(t, original) {
+				got := rewritetest.Evaluate(t, m)[name]
 				if difference, scale := prove.Distance(want.F, got.F); difference > 1e-5*scale {
 					t.Errorf("%s differs by %g of %g", name, difference, scale)
 				}

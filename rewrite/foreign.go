@@ -18,7 +18,7 @@ func (p *Plan) findForeign() error {
 	if t := a.config.target; t == nil || !t.Standard {
 		return nil
 	}
-	m, used := a.model, map[string]bool{}
+	m, used := a.Model, map[string]bool{}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			used[n.Domain] = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // throughAll is a model whose tokens go through every expert, times gates that are zero for those that were not chosen:
@@ -14,12 +15,12 @@ import (
 // times 1 + spoil, what comes out.
 func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	const experts, hidden, inner = 5, 8, 6
-	b := newBuilder(t, 18, onnx.Float)
-	x := b.input("x", "tokens", hidden)
-	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+	b := rewritetest.New(t, 18, onnx.Float)
+	x := b.In("x", "tokens", hidden)
+	logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{values, ids})
-	others := b.Op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"),
+	others := b.Op("Expand", b.Tensor(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"),
 		b.Op("Shape", logits))
 	gates := b.Op("Sigmoid", b.Op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
 	gates = b.Op("Unsqueeze", b.Op("Transpose", gates), b.Ints(-1))
@@ -27,14 +28,14 @@ func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	if before {
 		in = b.Op("Mul", in, gates)
 	}
-	gate := b.Op("MatMul", in, b.weight("gate", experts, hidden, inner))
+	gate := b.Op("MatMul", in, b.Weight("gate", experts, hidden, inner))
 	act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)),
-		b.Op("MatMul", in, b.weight("up", experts, hidden, inner)))
-	y := b.Op("MatMul", act, b.weight("down", experts, inner, hidden))
+		b.Op("MatMul", in, b.Weight("up", experts, hidden, inner)))
+	y := b.Op("MatMul", act, b.Weight("down", experts, inner, hidden))
 	if !before {
-		y = b.Op("Mul", y, b.Op("Add", gates, b.Op("Mul", gates, b.scalar(onnx.Float, spoil))))
+		y = b.Op("Mul", y, b.Op("Add", gates, b.Op("Mul", gates, b.Scalar(onnx.Float, spoil))))
 	}
-	b.output(b.Op("ReduceSum", y, b.Ints(0), onnx.IntAttr("keepdims", 0)), "tokens", hidden)
+	b.Out(b.Op("ReduceSum", y, b.Ints(0), onnx.IntAttr("keepdims", 0)), "tokens", hidden)
 	return b.Model
 }
 
@@ -54,7 +55,7 @@ func TestGates(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := throughAll(t, test.fill, test.spoil, test.before)
-			want := evaluate(t, m)
+			want := rewritetest.Evaluate(t, m)
 			r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable())
 			if err != nil {
 				t.Fatal(err)
@@ -65,10 +66,11 @@ func TestGates(t *testing.T) {
 					why = s.Reason
 				}
 			}
-			if fused := countOps(m)["MoE"] == 1; fused != (test.want == "") || !strings.Contains(why, test.want) {
+			if fused := rewritetest.CountOps(m)["MoE"] == 1; fused != (test.want == "") || !strings.Contains(why,
+				test.want) {
 				t.Fatalf("fused: %v, %q, expected %q", fused, why, test.want)
 			}
-			for name, got := range evaluate(t, m) {
+			for name, got := range rewritetest.Evaluate(t, m) {
 				for i, x := range got.F {
 					if w := want[name].F[i]; math.Abs(x-w) > 1e-5*(1+math.Abs(w)) {
 						t.Fatalf("element %d is %v, was %v", i, x, w)
@@ -83,25 +85,25 @@ func TestGates(t *testing.T) {
 func TestCopiedWeights(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		const experts, hidden, inner = 4, 8, 6
-		b := newBuilder(t, 18, onnx.Float)
-		x := b.input("x", "tokens", hidden)
+		b := rewritetest.New(t, 18, onnx.Float)
+		x := b.In("x", "tokens", hidden)
 		values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
-		logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+		logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
 		b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
 			[]*onnx.Value{values, ids})
 		var y *onnx.Value
 		for j := range 2 {
 			if same {
-				b.seed = 7
+				b.Seed = 7
 			}
 			column := func(v *onnx.Value) *onnx.Value {
-				return b.Op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"),
+				return b.Op("Gather", v, b.Tensor(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"),
 					onnx.IntAttr("axis", 1))
 			}
 			id := column(ids)
 			h := b.Op("Relu", b.Op("MatMul", b.Op("Unsqueeze", x, b.Ints(1)),
-				b.Op("Gather", b.weight("up", experts, hidden, inner), id)))
-			h = b.Op("Squeeze", b.Op("MatMul", h, b.Op("Gather", b.weight("down", experts, inner, hidden), id)),
+				b.Op("Gather", b.Weight("up", experts, hidden, inner), id)))
+			h = b.Op("Squeeze", b.Op("MatMul", h, b.Op("Gather", b.Weight("down", experts, inner, hidden), id)),
 				b.Ints(1))
 			h = b.Op("Mul", h, b.Op("Unsqueeze", column(values), b.Ints(1)))
 			if y == nil {
@@ -110,11 +112,11 @@ func TestCopiedWeights(t *testing.T) {
 				y = b.Op("Add", y, h)
 			}
 		}
-		b.output(y, "tokens", hidden)
+		b.Out(y, "tokens", hidden)
 		if _, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable()); err != nil {
 			t.Fatal(err)
 		}
-		if fused := countOps(b.Model)["MoE"] == 1; fused != same {
+		if fused := rewritetest.CountOps(b.Model)["MoE"] == 1; fused != same {
 			t.Errorf("copies: %v, fused: %v", same, fused)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // groupQueryModel is one node as onnxruntime-genai's builder writes it: packed, rotated inside, lengths from the mask.
@@ -43,13 +44,14 @@ func TestGroupQueryAttention(t *testing.T) {
 	original := groupQueryModel()
 	for _, options := range [][]Option{nil, {WithStaticCache(0)}} {
 		m := groupQueryModel()
-		if r := apply(t, m, options...); r.Sites[0].Check.Cases < 8 || countOps(m)["GroupQueryAttention"] > 0 {
+		if r := apply(t, m,
+			options...); r.Sites[0].Check.Cases < 8 || rewritetest.CountOps(m)["GroupQueryAttention"] > 0 {
 			t.Fatalf("reported %+v", r.Sites)
 		}
 		for _, at := range []struct{ batch, queries, past, padding int }{{3, 7, 0, 2}, {2, 1, 5, 0}, {1, 4, 6, 0}} {
 			inputs := func(room int) map[string]*reference.Tensor {
-				mask := padding{exists: func(b, j, n int) bool { return j < n-b*at.padding }}
-				in := map[string]*reference.Tensor{"attention_mask": mask.tensor(onnx.Int64,
+				mask := prove.Padding{Exists: func(b, j, n int) bool { return j < n-b*at.padding }}
+				in := map[string]*reference.Tensor{"attention_mask": mask.Tensor(onnx.Int64,
 					[]int64{int64(at.batch), int64(at.past + at.queries)})}
 				for i, name := range []string{"qkv", "past_key", "past_value"} {
 					dims := []int64{int64(at.batch), int64(at.queries), 128}
@@ -63,7 +65,7 @@ func TestGroupQueryAttention(t *testing.T) {
 					if in[name] = x; i > 0 && room > 0 {
 						shape := []int{at.batch, 2, room, 16}
 						in[name] = reference.NewFloats(onnx.Float, shape, make([]float64, at.batch*2*room*16))
-						copyRows(in[name], x)
+						prove.CopyRows(in[name], x)
 					}
 				}
 				return in
@@ -72,12 +74,12 @@ func TestGroupQueryAttention(t *testing.T) {
 			if options != nil {
 				room = 12
 			}
-			want, got := runModel(t, original, inputs(0)), runModel(t, m, inputs(room))
+			want, got := rewritetest.Run(t, original, inputs(0)), rewritetest.Run(t, m, inputs(room))
 			for i, v := range original.Graph.Outputs {
 				w, g := want[v.Name], got[m.Graph.Outputs[i].Name]
 				if i > 0 && room > 0 {
 					grown := reference.NewFloats(onnx.Float, g.Shape, slices.Clone(g.F))
-					copyRows(grown, w)
+					prove.CopyRows(grown, w)
 					w = grown
 				}
 				d, scale := prove.Distance(w.F, g.F)

@@ -17,7 +17,7 @@ type HardInputs struct {
 	// of is the kind of numbers of an input.
 	of func(s fused.Site, input int) prove.Kind
 	// padding is of the keys of attention.
-	padding padding
+	padding prove.Padding
 }
 
 // HardInputsOf lists the kinds that the check of an op's sites has. It leaves out those on which right results differ:
@@ -26,32 +26,32 @@ type HardInputs struct {
 func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 	var list []HardInputs
 	switch coarse := coarsestOf(s.Types); op.Name {
-	case attends:
+	case fused.AttentionName:
 		for i, t := range attentionTrials(s, coarse, 0, false) {
 			list = append(list, HardInputs{t.name, func(s fused.Site, input int) prove.Kind {
 				return attentionTrials(s, coarse, 0, false)[i].of(s, input)
 			}, t.padding})
 		}
-	case latentAttends:
-		for _, p := range paddings {
-			list = append(list, HardInputs{p.name, always(prove.Normal), p})
+	case fused.LatentAttentionName:
+		for _, p := range prove.Paddings {
+			list = append(list, HardInputs{p.Name, always(prove.Normal), p})
 		}
 	case router:
 		for _, k := range append(slices.Clone(prove.Kinds), wide) {
 			if !unsettled(k) {
-				list = append(list, HardInputs{k.Name, first(k), noPadding})
+				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
 			}
 		}
 	case experts:
 		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
 			if holdsKind(k, coarse) {
-				list = append(list, HardInputs{k.Name, first(k), noPadding})
+				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
 			}
 		}
 	default:
 		for _, k := range prove.Kinds {
 			of := func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) }
-			list = append(list, HardInputs{k.Name, of, noPadding})
+			list = append(list, HardInputs{k.Name, of, prove.NoPadding})
 		}
 	}
 	return list
@@ -80,7 +80,7 @@ func (t attentionTrial) of(s fused.Site, input int) prove.Kind {
 	case fused.AttentionV, fused.AttentionPastValue:
 		return t.values
 	case fused.AttentionBias:
-		if t.padding.empty && !hasMask(s) {
+		if t.padding.Empty && !hasMask(s) {
 			return masking
 		}
 	}
@@ -94,7 +94,7 @@ const fewNumbers = 3
 func (h HardInputs) Numbers(op *fused.Op, s fused.Site, input int) string {
 	switch {
 	case op.Inputs[input].Name == "key_valid":
-		return h.padding.name
+		return h.padding.Name
 	case s.Types[input] == onnx.Undefined || s.Types[input].IsInteger():
 		return ""
 	}
@@ -111,7 +111,7 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 	case t == onnx.Undefined:
 		return nil, nil
 	case op.Inputs[input].Name == "key_valid":
-		return h.padding.tensor(t, shape), nil
+		return h.padding.Tensor(t, shape), nil
 	case t.IsInteger():
 		r := rand.New(rand.NewPCG(uint64(input)+1, fewNumbers))
 		v := make([]int64, prove.Elements([][]int64{shape}))

@@ -63,7 +63,7 @@ type inlined struct {
 }
 
 func (a *applier) inlineFunctions() (done inlined, err error) {
-	m := a.model
+	m := a.Model
 	r := &InlineReport{}
 	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts, a.withParts} {
 		inline := choose()
@@ -104,7 +104,7 @@ func (a *applier) inlineFunctions() (done inlined, err error) {
 }
 
 func (a *applier) toInline() map[*onnx.Function]bool {
-	m, chosen := a.model, map[*onnx.Function]bool{}
+	m, chosen := a.Model, map[*onnx.Function]bool{}
 	if a.config.inline == InlineNone || a.config.inline == "" {
 		return nil
 	}
@@ -158,8 +158,8 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 	if a.config.inline != InlineAuto {
 		return chosen
 	}
-	functions := functionsOf(a.model)
-	for _, g := range a.model.Graphs() {
+	functions := functionsOf(a.Model)
+	for _, g := range a.Model.Graphs() {
 		for _, f := range calledForExperts(g, functions) {
 			if !a.stays(f) {
 				chosen[f] = true
@@ -173,7 +173,7 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 func (a *applier) stays(f *onnx.Function) bool {
 	return f.Domain == fused.Domain || a.config.defines(f) ||
 		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" ||
-			!agrees(a.model, f))
+			!agrees(a.Model, f))
 }
 
 func functionsOf(m *onnx.Model) map[functionID]*onnx.Function {

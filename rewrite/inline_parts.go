@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // A block may stand in a function in part, the rest beside the call or in other functions, or be the whole function.
@@ -22,7 +23,7 @@ func (a *applier) withParts() map[*onnx.Function]bool {
 	if a.config.inline != InlineAuto {
 		return chosen
 	}
-	m, byID := a.model, functionsOf(a.model)
+	m, byID := a.Model, functionsOf(a.Model)
 	calls := map[*onnx.Function]int{}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
@@ -58,7 +59,7 @@ type shares struct {
 
 // tryInlined inlines the functions into a copy of the model and looks for blocks there.
 func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*shares, error) {
-	m, err := a.model.Clone()
+	m, err := a.Model.Clone()
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +81,8 @@ func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 		return nil, err
 	}
 	facts, found := infer.Analyze(m), map[functionID]*shares{}
-	for _, s := range scopes(m, a.config.skips) {
-		matches, _ := a.config.find(s.graph, facts)
+	for _, s := range pass.Scopes(m, a.config.skips) {
+		matches, _ := a.config.find(s.Graph, facts)
 		for _, match := range matches {
 			tags := map[string]int{}
 			for _, n := range match.Nodes {

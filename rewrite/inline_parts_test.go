@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 type (
@@ -16,7 +17,7 @@ type (
 func give(v ...*onnx.Value) values { return v }
 
 // function adds a function of domain local to the model, whose body is written by a builder.
-func function(b *modelBuilder, name string, opset int64, inputs []string,
+func function(b *rewritetest.Builder, name string, opset int64, inputs []string,
 	write func(*body, values) values) *onnx.Function {
 	f := onnx.NewFunction("local", name, "", opset)
 	w := &body{Graph: f.Body}
@@ -36,18 +37,18 @@ func function(b *modelBuilder, name string, opset int64, inputs []string,
 func TestInlineParts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		write func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value
+		write func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value
 		fused int
 		calls int // that are left in the model
 	}{
-		{"whole, called twice", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"whole, called twice", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Norm", 20, []string{"x", "s"}, func(f *body, in values) values {
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), 1e-6))
 				return give(f.Op("Mul", f.Op("Div", in[0], root), in[1]))
 			})
 			return b.Op("local:Norm", b.Op("Tanh", b.Op("local:Norm", x, scale)), scale)
 		}, 2, 0},
-		{"an attribute", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"an attribute", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			f := function(b, "Norm", 20, []string{"x", "s"}, func(f *body, in values) values {
 				e := f.Op("Constant", onnx.RefAttr("value_float", onnx.AttrFloat, "epsilon"))
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), e))
@@ -57,7 +58,7 @@ func TestInlineParts(t *testing.T) {
 			first := b.Op("local:Norm", x, scale, onnx.FloatAttr("epsilon", 1e-3))
 			return b.Op("local:Norm", b.Op("Tanh", first), scale)
 		}, 2, 0},
-		{"half in one, half in another", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"half in one, half in another", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Square", 20, []string{"x"}, func(f *body, in values) values {
 				return give(f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}))
 			})
@@ -67,7 +68,7 @@ func TestInlineParts(t *testing.T) {
 			root := b.Op("Sqrt", b.Op("Add", b.Op("local:Square", x), 1e-6))
 			return b.Op("local:Scale", x, root, scale)
 		}, 1, 0},
-		{"one of two outputs", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"one of two outputs", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "AddNorm", 20, []string{"x", "y", "s"}, func(f *body, in values) values {
 				h := f.Op("Add", in[0], in[1])
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", h, h), []int64{-1}), 1e-6))
@@ -76,20 +77,20 @@ func TestInlineParts(t *testing.T) {
 			out := b.Ops(2, "local:AddNorm", x, b.Op("Tanh", x), scale)
 			return b.Op("Add", out[0], out[1])
 		}, 1, 0},
-		{"of an older opset", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"of an older opset", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Norm", 17, []string{"x", "s"}, func(f *body, in values) values {
 				mean := f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), onnx.IntsAttr("axes", []int64{-1}))
 				return give(f.Op("Div", in[0], f.Op("Sqrt", f.Op("Add", mean, 1e-6))))
 			})
 			return b.Op("Mul", b.Op("local:Norm", x), scale)
 		}, 1, 0},
-		{"no part of a block", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"no part of a block", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Other", 20, []string{"x"}, func(f *body, in values) values {
 				return give(f.Op("Tanh", in[0]))
 			})
-			return b.norm(b.Op("local:Other", x), scale, 1e-6)
+			return b.Norm(b.Op("local:Other", x), scale, 1e-6)
 		}, 1, 1},
-		{"blocks inside a layer, called twice", func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+		{"blocks inside a layer, called twice", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Layer", 20, []string{"x", "s"}, func(f *body, in values) values {
 				root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), 1e-6))
 				return give(f.Op("Tanh", f.Op("Mul", f.Op("Div", f.Op("Neg", in[0]), root), in[1])),
@@ -101,11 +102,11 @@ func TestInlineParts(t *testing.T) {
 		}, 1, 2},
 	} {
 		build := func() *onnx.Model {
-			b := newBuilder(t, 20, onnx.Float)
-			b.output(c.write(b, b.input("x", "n", 3, 8), b.weight("scale", 8)), "n", 3, 8)
+			b := rewritetest.New(t, 20, onnx.Float)
+			b.Out(c.write(b, b.In("x", "n", 3, 8), b.Weight("scale", 8)), "n", 3, 8)
 			return b.Model
 		}
-		before, m := evaluate(t, build()), build()
+		before, m := rewritetest.Evaluate(t, build()), build()
 		r := apply(t, m, WithInline(InlineAuto))
 		left := 0
 		for _, g := range m.Graphs() {
@@ -119,7 +120,7 @@ func TestInlineParts(t *testing.T) {
 			t.Errorf("%s: %d fused, %d calls left; expected %d, %d: %+v", c.name, r.Fused(), left, c.fused, c.calls,
 				r.Sites)
 		}
-		for name, got := range evaluate(t, m) {
+		for name, got := range rewritetest.Evaluate(t, m) {
 			for i, v := range got.F {
 				if math.Abs(v-before[name].F[i]) > 1e-5 {
 					t.Fatalf("%s: %s[%d] is %v, was %v", c.name, name, i, v, before[name].F[i])

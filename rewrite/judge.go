@@ -10,12 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // candidate is a match that may be replaced.
 type candidate struct {
 	match *patterns.Match
-	scope *scope
+	scope *pass.Scope
 	slice *slice
 	types []onnx.DataType // of the match's inputs
 	facts *infer.Facts    // of the values of the replacement
@@ -89,7 +91,7 @@ func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 }
 
 // judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
-func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*candidate {
+func (a *applier) judgeWhole(s *pass.Scope, m *patterns.Match, check *checker) []*candidate {
 	whole := len(m.Parts) == 0 || a.takesWhole(s, m)
 	if whole {
 		if c := a.judge(s, m, check); c != nil {
@@ -108,7 +110,7 @@ func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*can
 
 // takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the
 // parts, and no part would run on another device. Parts that become ops of the standard do not matter.
-func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
+func (a *applier) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
 	if t := a.config.target; t != nil && !t.Takes(m.Op) {
 		return false
@@ -120,14 +122,14 @@ func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
 }
 
 // keeps reports whether the filters leave a match in.
-func (a *applier) keeps(s *scope, m *patterns.Match) bool {
+func (a *applier) keeps(s *pass.Scope, m *patterns.Match) bool {
 	c := a.config
-	return c.keepPattern(m.Pattern) && c.keepNode(m.Root) && (c.sites == nil || c.sites[s.id(m)])
+	return c.keepPattern(m.Pattern) && c.keepNode(m.Root) && (c.sites == nil || c.sites[s.ID(m)])
 }
 
 // judge examines one match and, where it is refused, its smaller readings in turn. It writes one line of the report,
 // and returns the candidate to replace, nil when there is none.
-func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate {
+func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *checker) *candidate {
 	count := a.report.pattern(m.Pattern)
 	count.Found++
 	kernel, asked := a.kernelOf(m)
@@ -186,13 +188,13 @@ func codeOf(err error) reason.Code {
 }
 
 // attempt examines and checks one reading of a site. The error is the reason to refuse it.
-func (a *applier) attempt(s *scope, m *patterns.Match, check *checker) (*candidate, SiteReport, error) {
-	site := SiteReport{ID: s.id(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
-		Node: nodeName(m.Root), Status: Fused}
+func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *checker) (*candidate, SiteReport, error) {
+	site := SiteReport{ID: s.ID(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
+		Node: m.Root.Label(), Status: Fused}
 	delete(a.asked, site.ID)
 	c, err := a.examine(s, m)
 	for _, v := range m.Inputs {
-		site.Types = append(site.Types, a.facts.DataType(v).String())
+		site.Types = append(site.Types, a.Facts.DataType(v).String())
 	}
 	if err == nil {
 		err = a.keepExperts(c)
@@ -215,7 +217,7 @@ func (a *applier) attempt(s *scope, m *patterns.Match, check *checker) (*candida
 
 // examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are
 // reasons to refuse.
-func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
+func (a *applier) examine(s *pass.Scope, m *patterns.Match) (*candidate, error) {
 	c, err := a.candidate(s, m)
 	if err == nil {
 		err = a.lower(c)
@@ -227,13 +229,13 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 }
 
 // candidate is examine without a target.
-func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
+func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error) {
 	if m.Problem != nil {
-		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.model.Opset(""))
+		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.Model.Opset(""))
 	}
-	c := &candidate{match: m, scope: s, facts: a.facts.Within(m.Replacement, m.Inputs, m.Functions...)}
+	c := &candidate{match: m, scope: s, facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}
 	for _, v := range m.Inputs {
-		t := a.facts.DataType(v)
+		t := a.Facts.DataType(v)
 		if t == onnx.Undefined {
 			return nil, reason.New(reason.Unknown, v.Producer, "the type of %q is unknown", v.Name)
 		}
@@ -241,7 +243,7 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 	}
 	known := map[string]*onnx.Function{}
 	for _, f := range m.Functions {
-		known[functionName(f)] = f
+		known[edit.FunctionName(f)] = f
 	}
 	for _, n := range m.Replacement.Nodes {
 		var f *onnx.Function
@@ -261,7 +263,7 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.function != nil && a.config.target == nil {
+		if s.Function != nil && a.config.target == nil {
 			if f, err = a.inBody(c, f); err != nil {
 				return nil, err
 			}
@@ -270,14 +272,14 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 		c.functions = append(c.functions, f)
 	}
 	for i, v := range m.Replacement.Outputs {
-		have, made := a.facts.DataType(m.Outputs[i]), c.typeOf(v)
+		have, made := a.Facts.DataType(m.Outputs[i]), c.typeOf(v)
 		if have != made && made != onnx.Undefined {
 			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s",
 				m.Outputs[i].Name, have, c.target(), made)
 		}
 	}
 	var err error
-	if c.slice, err = cut(m, s.graph, a.facts); err != nil {
+	if c.slice, err = cut(m, s.Graph, a.Facts); err != nil {
 		return nil, err
 	}
 	c.routing = routingOf(c)
@@ -296,7 +298,7 @@ func (c *candidate) describe(call *fusedCall) error {
 		if call.site.Types[i] = c.facts.DataType(v); call.site.Types[i] == onnx.Undefined {
 			return reason.New(reason.Unknown, nil, "the type of %q is unknown", c.nameOf(v))
 		}
-		call.site.Dims[i] = dims(c.facts, v)
+		call.site.Dims[i] = pass.Dims(c.facts, v)
 	}
 	if err := op.Supports(call.site); err != nil {
 		return err
@@ -365,19 +367,4 @@ func (c *candidate) typeOf(v *onnx.Value) onnx.DataType {
 		}
 	}
 	return c.facts.DataType(v)
-}
-
-// dims returns the shape of v as far as it is the same for all symbolic dimensions, nil when the rank is unknown.
-func dims(facts *infer.Facts, v *onnx.Value) []int64 {
-	rank, ok := facts.Rank(v)
-	if !ok {
-		return nil
-	}
-	dims := make([]int64, rank)
-	for i := range dims {
-		if dims[i], ok = facts.Dim(v, i); !ok {
-			dims[i] = -1
-		}
-	}
-	return dims
 }

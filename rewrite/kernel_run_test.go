@@ -136,7 +136,7 @@ func TestEqualRoundings(t *testing.T) {
 	for _, keys := range []int64{128, 197, 257, 577, 1500} {
 		q, k, v := tensorOf(prove.OneHot, 0, 1, 1, 3, width), tensorOf(prove.OneHot, 1, 1, 1, keys, width),
 			tensorOf(prove.Repeated, 2, 1, 1, keys, width)
-		r := runOf(t, attends, attentionAttributes(0.25), q, k, v)
+		r := runOf(t, fused.AttentionName, attentionAttributes(0.25), q, k, v)
 		attend := func(weight func(key int) float32) []float64 {
 			var y []float64
 			for query := range 3 {
@@ -173,9 +173,9 @@ func TestEqualRoundings(t *testing.T) {
 	}
 	// A key that is left out shows where not all have the same values.
 	const keys = 1500
-	r := runOf(t, attends, attentionAttributes(0.25), tensorOf(prove.Normal, 0, 1, 1, 3, width),
+	r := runOf(t, fused.AttentionName, attentionAttributes(0.25), tensorOf(prove.Normal, 0, 1, 1, 3, width),
 		tensorOf(prove.Normal, 1, 1, 1, keys, width), tensorOf(prove.Normal, 2, 1, 1, keys, width))
-	less := runOf(t, attends, attentionAttributes(0.25), r.In[0],
+	less := runOf(t, fused.AttentionName, attentionAttributes(0.25), r.In[0],
 		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.In[1].F[:(keys-1)*width]),
 		reference.NewFloats(onnx.Float, []int{1, 1, keys - 1, width}, r.In[2].F[:(keys-1)*width]))
 	if f, err := judgeRun(r, less.Want[0].F); err == nil {

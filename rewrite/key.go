@@ -1,9 +1,7 @@
 package rewrite
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +32,7 @@ func (s *slice) key(facts *infer.Facts, worlds []int) string {
 		names[v] = names[in]
 	}
 	for _, v := range s.consts {
-		names[v] = "c" + tensorKey(v.Constant())
+		names[v] = "c" + onnx.TensorKey(v.Constant())
 	}
 	for _, v := range s.known {
 		name := "k"
@@ -75,7 +73,7 @@ func (k *keyWriter) nodes(nodes []*onnx.Node) {
 			k.b.WriteByte(',')
 		}
 		fmt.Fprintf(k.b, ")%d", len(n.Outputs))
-		k.b.WriteString(attributesKey(slices.DeleteFunc(slices.Clone(n.Attributes), holdsGraph)))
+		k.b.WriteString(onnx.AttributesKey(slices.DeleteFunc(slices.Clone(n.Attributes), holdsGraph)))
 		k.graphs(n)
 		k.b.WriteByte('\n')
 		for _, v := range n.Outputs {
@@ -102,61 +100,6 @@ func (k *keyWriter) graphs(n *onnx.Node) {
 		}
 		k.b.WriteByte('}')
 	}
-}
-
-// AttributesKey is a text that is the same for equal attributes in any order. One that holds a graph equals itself
-// alone.
-func AttributesKey(attrs []*onnx.Attribute) string { return attributesKey(attrs) }
-
-func attributesKey(attrs []*onnx.Attribute) string {
-	if len(attrs) == 0 {
-		return ""
-	}
-	parts := make([]string, len(attrs))
-	for i, a := range attrs {
-		value := ""
-		switch a.Type {
-		case onnx.AttrFloat:
-			value = strconv.FormatUint(uint64(math.Float32bits(a.Float)), 16)
-		case onnx.AttrInt:
-			value = strconv.FormatInt(a.Int, 10)
-		case onnx.AttrString:
-			value = strconv.Quote(a.String)
-		case onnx.AttrFloats:
-			value = fmt.Sprint(a.Floats)
-		case onnx.AttrInts:
-			value = fmt.Sprint(a.Ints)
-		case onnx.AttrStrings:
-			value = fmt.Sprintf("%q", a.Strings)
-		case onnx.AttrTensor:
-			value = tensorKey(a.Tensor)
-		default: // equal only to itself
-			value = fmt.Sprintf("%p", a)
-		}
-		parts[i] = a.Name + "=" + strconv.Itoa(int(a.Type)) + "@" + a.RefName + ":" + value
-	}
-	slices.Sort(parts)
-	return "<" + strings.Join(parts, ";") + ">"
-}
-
-// tensorKey stands for a constant's type, shape and elements.
-func tensorKey(t *onnx.Tensor) string {
-	if t == nil {
-		return "none"
-	}
-	head := fmt.Sprintf("%d%v", t.DataType, t.Dims)
-	if t.DataType == onnx.String {
-		return head + fmt.Sprintf("%q", t.Strings())
-	}
-	b, err := t.Bytes()
-	if err != nil {
-		return head + fmt.Sprintf("%p", t)
-	}
-	if len(b) > 32 {
-		sum := sha256.Sum256(b)
-		b = sum[:16]
-	}
-	return head + fmt.Sprintf("%x", b)
 }
 
 func valueKey(t *reference.Tensor) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/learn"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // WithLearning writes patterns for the blocks that were fitted to an op, where no pattern matched, and are fused. They
@@ -19,7 +20,7 @@ func WithLearning() Option { return func(c *config) { c.learns = true } }
 
 // fittedSite is a block that was fitted, or one of the two that a fused one is made of.
 type fittedSite struct {
-	scope   *scope
+	scope   *pass.Scope
 	match   *patterns.Match
 	pattern *learntPattern // that it was written as
 }
@@ -70,7 +71,7 @@ func (p *Plan) learn() error {
 }
 
 // collect notes a fitted block, and those that a joined one is made of.
-func (l *learner) collect(s *scope, m *patterns.Match) {
+func (l *learner) collect(s *pass.Scope, m *patterns.Match) {
 	if m.Op == "NormRotary" {
 		for _, part := range m.Parts {
 			l.collect(s, part)
@@ -83,21 +84,21 @@ func (l *learner) collect(s *scope, m *patterns.Match) {
 // asFound gives the sites their matches as they are found.
 func (l *learner) asFound() {
 	byID := map[string]*patterns.Match{}
-	var note func(s *scope, m *patterns.Match)
-	note = func(s *scope, m *patterns.Match) {
-		byID[s.id(m)] = m
+	var note func(s *pass.Scope, m *patterns.Match)
+	note = func(s *pass.Scope, m *patterns.Match) {
+		byID[s.ID(m)] = m
 		for _, part := range m.Parts {
 			note(s, part)
 		}
 	}
 	for _, f := range l.plan.Found {
-		matches, _ := l.plan.applier.config.find(f.Graph, l.plan.applier.facts)
+		matches, _ := l.plan.applier.config.find(f.Graph, l.plan.applier.Facts)
 		for _, m := range matches {
 			note(f.scope, m)
 		}
 	}
 	for _, s := range l.sites {
-		if m := byID[s.scope.id(s.match)]; m != nil {
+		if m := byID[s.scope.ID(s.match)]; m != nil {
 			s.match = m
 		}
 	}
@@ -105,14 +106,14 @@ func (l *learner) asFound() {
 
 func (l *learner) view(g *onnx.Graph) *match.View {
 	if l.views[g] == nil {
-		l.views[g] = l.plan.applier.config.set.View(g, l.plan.applier.facts)
+		l.views[g] = l.plan.applier.config.set.View(g, l.plan.applier.Facts)
 	}
 	return l.views[g]
 }
 
 // write writes the pattern of a site, one for all sites that are written alike.
 func (l *learner) write(s *fittedSite) {
-	p, err := learn.Write(l.plan.applier.config.set, l.view(s.scope.graph), s.match)
+	p, err := learn.Write(l.plan.applier.config.set, l.view(s.scope.Graph), s.match)
 	if err != nil {
 		l.leave(s, err.Error())
 		return
@@ -129,7 +130,7 @@ func (l *learner) write(s *fittedSite) {
 // leave notes that a site is not learnt.
 func (l *learner) leave(s *fittedSite, why string) {
 	l.report.Left = append(l.report.Left,
-		UnlearntSite{ID: s.scope.id(s.match), Node: nodeName(s.match.Root), Reason: why})
+		UnlearntSite{ID: s.scope.ID(s.match), Node: s.match.Root.Label(), Reason: why})
 }
 
 // name gives the patterns names that no other pattern has.
@@ -165,10 +166,10 @@ func (p *Plan) again(set *patterns.Set) *Plan {
 // way of other blocks, and reports whether there were any.
 func (l *learner) dropFailing(other *Plan) bool {
 	found := map[*onnx.Value]*patterns.Match{} // by what they write
-	var note func(s *scope, m *patterns.Match)
-	note = func(s *scope, m *patterns.Match) {
+	var note func(s *pass.Scope, m *patterns.Match)
+	note = func(s *pass.Scope, m *patterns.Match) {
 		for _, v := range m.Outputs {
-			found[l.view(s.graph).Resolve(v)] = m
+			found[l.view(s.Graph).Resolve(v)] = m
 		}
 		if m.Op == "NormRotary" {
 			for _, part := range m.Parts {
@@ -179,8 +180,8 @@ func (l *learner) dropFailing(other *Plan) bool {
 	for _, c := range other.accepted {
 		note(c.scope, c.match)
 	}
-	at := func(s *scope, m *patterns.Match) *patterns.Match {
-		return found[l.view(s.graph).Resolve(m.Outputs[0])]
+	at := func(s *pass.Scope, m *patterns.Match) *patterns.Match {
+		return found[l.view(s.Graph).Resolve(m.Outputs[0])]
 	}
 	why := map[*learntPattern]string{}
 	for _, s := range l.sites {
@@ -194,7 +195,7 @@ func (l *learner) dropFailing(other *Plan) bool {
 	for _, c := range l.plan.accepted {
 		if m := at(c.scope, c.match); m == nil || m.Op != c.match.Op && m.Op != withSum(c.match.Op) {
 			if p := l.inTheWay(other, c.match); p != nil && why[p] == "" {
-				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.match.Op, nodeName(c.match.Root))
+				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.match.Op, c.match.Root.Label())
 			}
 		}
 	}
@@ -279,8 +280,8 @@ func (l *learner) measure(learnt *patterns.Set) {
 	a := l.plan.applier
 	search := func(set *patterns.Set) float64 {
 		start := time.Now()
-		for _, s := range a.scopes() {
-			set.Find(s.graph, a.facts)
+		for _, s := range a.Scopes() {
+			set.Find(s.Graph, a.Facts)
 		}
 		return lap(&start)
 	}
@@ -296,7 +297,7 @@ func (l *learner) finish() {
 		q := LearntPattern{Name: p.Name, Op: opName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
 			Numbers: p.Generalised(), Text: p.String()}
 		for _, s := range p.sites {
-			q.Sites = append(q.Sites, s.scope.id(s.match))
+			q.Sites = append(q.Sites, s.scope.ID(s.match))
 		}
 		l.report.Patterns = append(l.report.Patterns, q)
 		l.report.Learnt += len(p.sites)
@@ -306,9 +307,9 @@ func (l *learner) finish() {
 
 // text is the file of the patterns.
 func (l *learner) text() string {
-	f := learn.File{Model: l.plan.applier.model.Path}
+	f := learn.File{Model: l.plan.applier.Model.Path}
 	for _, p := range l.patterns {
-		f.Add(p.Pattern, nodeName(p.sites[0].match.Root), len(p.sites))
+		f.Add(p.Pattern, p.sites[0].match.Root.Label(), len(p.sites))
 	}
 	return f.String()
 }

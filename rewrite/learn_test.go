@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // matched are spellings that built-in patterns match.
@@ -43,7 +44,7 @@ func TestLearnt(t *testing.T) {
 				}
 				m := model()
 				apply(t, m, WithPatterns(set))
-				if n := countOps(m)[test.op]; n != 1 {
+				if n := rewritetest.CountOps(m)[test.op]; n != 1 {
 					t.Errorf("%d %s with\n%s", n, test.op, learnt.Text)
 				}
 			}
@@ -93,7 +94,7 @@ func TestLearntOthers(t *testing.T) {
 		{"epsilon outside of the root", spelledNorm(12, 1e-5, false, true), 0},
 	} {
 		r := apply(t, test.model, WithPatterns(set))
-		if n := countOps(test.model)["RMSNorm"]; n != test.fused {
+		if n := rewritetest.CountOps(test.model)["RMSNorm"]; n != test.fused {
 			t.Errorf("%s: %d fused of %+v with\n%s", test.name, n, r.Sites, learnt.Text)
 		}
 		for _, s := range r.Sites {
@@ -153,7 +154,7 @@ func TestUnlearnt(t *testing.T) {
 
 // Where patterns match all blocks, there is nothing to learn, and the file is one without patterns.
 func TestLearntNothing(t *testing.T) {
-	r := planned(t, block(t, 20, onnx.Float), WithLearning()).Report
+	r := planned(t, rewritetest.Block(t, 20, onnx.Float), WithLearning()).Report
 	if l := r.Learnt; l.Fitted != 0 || len(l.Patterns) != 0 || len(l.Left) != 0 {
 		t.Errorf("%+v", l)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestSitesWithinReplacedGraphs: what stands in the body of a Loop that is replaced as a whole is no site of its own;
@@ -16,7 +17,7 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
 		y := m.looped()
-		m.output(y, "tokens", m.hidden)
+		m.Out(y, "tokens", m.hidden)
 		m.clamped = right
 		whole := m.match(y, "silu")
 		whole.Domain, whole.Root = "mojo", y.Producer
@@ -38,7 +39,7 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 				units++
 			}
 		}
-		n := countOps(m.Model)
+		n := rewritetest.CountOps(m.Model)
 		switch {
 		case right && (units != 0 || n["MoE"] != 1 || n["Loop"] != 0):
 			t.Errorf("%d units beside the whole, %v", units, n)
@@ -56,12 +57,12 @@ func TestSecondLook(t *testing.T) {
 	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != experts })}, 0, 1}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
-		w, ids := m.topK(m.Op("Softmax", m.Op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)),
+		w, ids := m.TopK(m.Op("Softmax", m.Op("MatMul", m.x, m.Weight("gate", m.hidden, m.experts)),
 			onnx.IntAttr("axis", -1)), int64(m.chosen))
 		m.weights, m.ids = w, ids
-		m.output(m.gathered(""), "tokens", m.hidden)
+		m.Out(m.gathered(""), "tokens", m.hidden)
 		r := apply(t, m.Model, c.options...)
-		if n := countOps(m.Model); n["MoE"] != c.experts || n["GLU"] != c.units {
+		if n := rewritetest.CountOps(m.Model); n["MoE"] != c.experts || n["GLU"] != c.units {
 			t.Errorf("%d and %d wanted: %v, %+v", c.experts, c.units, n, r.Sites)
 		}
 	}
@@ -72,12 +73,12 @@ func TestReplacedLoopsThatOthersRead(t *testing.T) {
 	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 	y := m.looped()
 	loop := y.Producer.Input(0)
-	m.output(loop, "tokens", m.hidden)
+	m.Out(loop, "tokens", m.hidden)
 	s := m.judge(y, "silu")
 	if s.Status != Fused {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	if n := countOps(m.Model); n["MoE"] != 1 || n["Loop"] != 1 {
+	if n := rewritetest.CountOps(m.Model); n["MoE"] != 1 || n["Loop"] != 1 {
 		t.Errorf("%v", n)
 	}
 	checkRuns(t, m.Model)
@@ -86,13 +87,13 @@ func TestReplacedLoopsThatOthersRead(t *testing.T) {
 // TestUncheckedDependency: a subgraph that reads what is no input of the op makes the match depend on it.
 func TestUncheckedDependency(t *testing.T) {
 	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
-	other := m.input("other", "tokens", m.chosen)
+	other := m.In("other", "tokens", m.chosen)
 	weights := m.weights
 	m.weights = other
 	y := m.looped()
 	m.weights = weights
 	y = m.Op("Add", y, m.Op("Mul", m.Op("ReduceSum", m.weights, m.Ints(1), onnx.IntAttr("keepdims", 1)),
-		m.scalar(onnx.Float, 0)))
+		m.Scalar(onnx.Float, 0)))
 	if s := m.judge(y, "silu"); s.Status != Refused || !strings.Contains(s.Reason, `depend on "other"`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}

@@ -6,17 +6,18 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // normedHeads is a model of queries and keys: each head is normalised, moved before the positions and rotated.
 func normedHeads(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
-	b := newBuilder(t, opset, typ)
-	cos, sin := b.input("cos", "batch", 1, "seq", 8), b.input("sin", "batch", 1, "seq", 8)
+	b := rewritetest.New(t, opset, typ)
+	cos, sin := b.In("cos", "batch", 1, "seq", 8), b.In("sin", "batch", 1, "seq", 8)
 	for i, name := range []string{"q", "k"} {
 		heads := 3 - i
-		n := b.norm(b.input(name, "batch", "seq", heads, 8), b.weight(name+"_norm", 8), 1e-6)
+		n := b.Norm(b.In(name, "batch", "seq", heads, 8), b.Weight(name+"_norm", 8), 1e-6)
 		moved := b.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-		b.output(b.rope(moved, cos, sin, 8), "batch", heads, "seq", 8)
+		b.Out(b.Rope(moved, cos, sin, 8), "batch", heads, "seq", 8)
 	}
 	return b.Model
 }
@@ -24,20 +25,20 @@ func normedHeads(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 // checkAttention compares the ops of the model and its outputs.
 func checkAttention(t *testing.T, m *onnx.Model, typ onnx.DataType, opset int64, wantOps map[string]int) {
 	t.Helper()
-	ops := countOps(m)
+	ops := rewritetest.CountOps(m)
 	for _, op := range []string{"NormRotary", "RMSNorm", "RotaryEmbedding"} {
 		if ops[op] != wantOps[op] {
 			t.Errorf("%d %s nodes, want %d", ops[op], op, wantOps[op])
 		}
 	}
-	got := evaluate(t, m)
-	for name, w := range evaluate(t, normedHeads(t, opset, typ)) {
+	got := rewritetest.Evaluate(t, m)
+	for name, w := range rewritetest.Evaluate(t, normedHeads(t, opset, typ)) {
 		d, scale := prove.Distance(w.F, got[name].F)
 		if allowed := 16 * prove.Spacing(typ, scale); d > allowed {
 			t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
 		}
 	}
-	checkOrderOf(t, m)
+	rewritetest.CheckOrder(t, m)
 }
 
 func TestNormRotary(t *testing.T) {
@@ -51,7 +52,7 @@ func TestNormRotary(t *testing.T) {
 				}
 			}
 			checkAttention(t, m, typ, opset, map[string]int{"NormRotary": 2})
-			if ops := countOps(m); ops["Transpose"] != 2 || len(m.Graph.Nodes) != 4 {
+			if ops := rewritetest.CountOps(m); ops["Transpose"] != 2 || len(m.Graph.Nodes) != 4 {
 				t.Errorf("%v is left", ops)
 			}
 			if again := apply(t, m); again.Changed {

@@ -8,6 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -41,7 +44,7 @@ func ParseVerify(s string) (Verify, error) {
 
 // KernelCheck runs the kernel of a fused op on inputs and returns its outputs. It must run the kernel, not the op's
 // function body.
-type KernelCheck func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
+type KernelCheck = pass.Kernel
 
 // Option changes how kernels are applied.
 type Option func(*config)
@@ -72,9 +75,7 @@ type config struct {
 	accuracy       int64  // of a target's products with quantised weights
 	latentCache    bool
 	staticCache    bool
-	cacheLength    int64 // of static caches, in tokens; 0 for any
-	pastLength     bool  // is an input of a model with static caches
-	rowLengths     bool  // has a number for each sequence
+	static         staticcache.Options
 	inline         Inline
 	version        string
 	progress       func(done, total int)
@@ -111,6 +112,12 @@ func (c *config) defines(f *onnx.Function) bool {
 
 // skips reports whether the body of a function is what patterns rewrite to, in which none are looked for.
 func (c *config) skips(f *onnx.Function) bool { return f.Domain == fused.Domain || c.defines(f) }
+
+// run begins a run over a model, in which these ops have kernels.
+func (c *config) run(m *onnx.Model, hasKernel func(op string) bool) *pass.Run {
+	return &pass.Run{Editor: edit.Editor{Model: m, Version: c.version}, Skips: c.skips, Off: c.verify == VerifyOff,
+		Every: c.verify == VerifyAll, Unverified: c.unverified, Kernel: c.kernelCheck, HasKernel: hasKernel}
+}
 
 func (c *config) environment() *Environment {
 	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
@@ -183,3 +190,26 @@ func WithProgress(f func(done, total int)) Option { return func(c *config) { c.p
 // WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one.
 // The default is "+ALL".
 func WithBackend(b Backend) Option { return func(c *config) { c.backend = b } }
+
+// WithStaticCache has attention write keys and values into buffers of so many tokens; 0 leaves the number to the
+// callers (staticcache.Apply).
+func WithStaticCache(length int64) Option {
+	return func(c *config) { c.staticCache, c.static.Length = true, length }
+}
+
+// WithPastLength is staticcache.Options.PastLength.
+func WithPastLength() Option { return func(c *config) { c.static.PastLength = true } }
+
+// WithRowLengths is staticcache.Options.RowLengths.
+func WithRowLengths() Option { return func(c *config) { c.static.RowLengths = true } }
+
+// WithLatentCache has latent attention keep latents in its cache (latentcache.Apply).
+func WithLatentCache() Option { return func(c *config) { c.latentCache = true } }
+
+// WithMergedProducts makes one product of those that read one value (products.Apply).
+func WithMergedProducts() Option {
+	return func(c *config) { c.mergeProducts, c.mergeQuantised = true, true }
+}
+
+// WithMergedQuantised is WithMergedProducts for mojo.Linear alone.
+func WithMergedQuantised() Option { return func(c *config) { c.mergeQuantised = true } }

@@ -17,7 +17,7 @@ func (a *applier) checkOrder(c *candidate) error {
 	if len(c.match.Outputs) < 2 {
 		return nil
 	}
-	order := c.scope.positions()
+	order := c.scope.Positions()
 	outputs := map[*onnx.Value]bool{}
 	first := len(order)
 	for _, v := range c.match.Outputs {
@@ -34,7 +34,7 @@ func (a *applier) checkOrder(c *candidate) error {
 			return true, nil
 		}
 		n := v.Producer
-		if n == nil || n.Graph != c.scope.graph || order[n] <= first || seen[n] {
+		if n == nil || n.Graph != c.scope.Graph || order[n] <= first || seen[n] {
 			return false, nil
 		}
 		seen[n] = true
@@ -81,7 +81,7 @@ func graphKey(g *onnx.Graph) string {
 			}
 		}
 		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs),
-			valueNames(n.Outputs), attributesKey(plain))
+			valueNames(n.Outputs), onnx.AttributesKey(plain))
 	}
 	fmt.Fprintf(&b, "%v %v\n", valueNames(g.Inputs), valueNames(g.Outputs))
 	return b.String()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestOverflow demands that reports name inputs on which fused nodes overflow or return NaN, and no others.
@@ -69,7 +70,7 @@ func TestOverflow(t *testing.T) {
 			if err := r.WriteText(&text); err != nil {
 				t.Fatal(err)
 			}
-			if countOps(b.Model)[c.op] != 1 {
+			if rewritetest.CountOps(b.Model)[c.op] != 1 {
 				t.Fatalf("not fused\n%s", &text)
 			}
 			var named []string

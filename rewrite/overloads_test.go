@@ -7,20 +7,21 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // Older runtimes mix up the definitions of an op that a model needs in two variants: the report says so, and of no
 // other model.
 func TestVariants(t *testing.T) {
 	for _, activations := range [][]string{{"Sigmoid"}, {"Sigmoid", "Gelu"}} {
-		b := newBuilder(t, 20, onnx.Float)
-		x, up := b.input("x", "batch", 8), b.input("up", "batch", 8)
+		b := rewritetest.New(t, 20, onnx.Float)
+		x, up := b.In("x", "batch", 8), b.In("up", "batch", 8)
 		for _, name := range activations {
 			a := b.Op(name, x)
 			if name == "Sigmoid" {
 				a = b.Op("Mul", x, a)
 			}
-			b.output(b.Op("Mul", a, up), "batch", 8)
+			b.Out(b.Op("Mul", a, up), "batch", 8)
 		}
 		r := apply(t, b.Model)
 		if r.Fused() != len(activations) {

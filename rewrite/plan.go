@@ -12,7 +12,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/heads"
+	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -37,20 +42,19 @@ type Found struct {
 	Matches []*patterns.Match
 	Misses  []*patterns.Miss
 
-	scope *scope
+	scope *pass.Scope
 }
 
 // applier is one run over a model.
 type applier struct {
-	model  *onnx.Model
+	*pass.Run
 	config *config
 	report *Report
 	chosen map[*Kernel]bool   // the selected kernels
 	byOp   map[string]*Kernel // the selected kernel that takes a fused op
 	takers map[string]*Kernel // the registered kernel that takes a built-in pattern, selected or not
 	asked  map[string]bool    // the sites asked for by id that were not met yet
-	facts  *infer.Facts
-	merged string // the If of a merged decoder that the branch with a past took the place of
+	merged string             // the If of a merged decoder that the branch with a past took the place of
 	// functions are the definitions in use, by domain, name and overload.
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call
@@ -59,9 +63,7 @@ type applier struct {
 	// theirs.
 	floats           *floatView
 	quantisedExperts []*expertsSite
-	// prover proves moved heads and merged products; provers lists it and those of other edits besides the sites.
-	prover  *prove.Prover
-	provers []*prove.Prover
+	prover           *prove.Prover // of moved heads and merged products
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
@@ -75,10 +77,11 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}
-	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
+	a := &applier{config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
 		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
 		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
-	a.prover = a.newProver()
+	a.Run = p.config.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !isDefinition(k) })
+	a.prover = a.NewProver()
 	a.prover.Unverified = p.config.unverified
 	for _, k := range p.chosen {
 		a.chosen[k] = true
@@ -101,7 +104,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 			return nil, err
 		}
 		if plan.find(); plan.raiseForSites() {
-			a.facts = infer.Analyze(m)
+			a.Facts = infer.Analyze(m)
 			plan.find()
 		}
 		plan.check()
@@ -122,32 +125,21 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	return plan, nil
 }
 
-// newProver returns a prover of one kind of edits besides the sites. The report lists what it assumes.
-func (a *applier) newProver() *prove.Prover {
-	p := &prove.Prover{Off: a.config.verify == VerifyOff, Every: a.config.verify == VerifyAll}
-	a.provers = append(a.provers, p)
-	return p
-}
-
 // find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
 func (p *Plan) find() {
 	start, a := time.Now(), p.applier
 	p.Found = nil
-	for _, s := range a.scopes() {
-		f := &Found{Graph: s.graph, scope: s}
-		f.Matches, f.Misses = a.config.find(s.graph, a.facts)
+	for _, s := range a.Scopes() {
+		f := &Found{Graph: s.Graph, scope: s}
+		f.Matches, f.Misses = a.config.find(s.Graph, a.Facts)
 		p.Found = append(p.Found, f)
 	}
 	p.Report.TimeMS.Match += lap(&start)
 }
 
-func (a *applier) scopes() []*scope {
-	return scopes(a.model, a.config.skips)
-}
-
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
-	check := newChecker(a.model, a.facts, a.config)
+	check := newChecker(a.Model, a.Facts, a.config)
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {
@@ -189,7 +181,7 @@ func (p *Plan) check() {
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
-	read := readInitializers(p.applier.model)
+	read := readInitializers(p.applier.Model)
 	if err := p.replaceSites(); err != nil {
 		return err
 	}
@@ -204,11 +196,9 @@ func (p *Plan) Replace() error {
 			return err
 		}
 	}
-	for _, prover := range p.applier.provers {
-		p.Report.Assumed = append(p.Report.Assumed, prover.Assumed...)
-	}
+	p.Report.Assumed = append(p.Report.Assumed, p.applier.Assumed()...)
 	if p.Report.Changed {
-		p.Report.Variants = variants(p.applier.model)
+		p.Report.Variants = variants(p.applier.Model)
 		for g, values := range read {
 			g.RemoveUnusedInitializers(values)
 		}
@@ -229,21 +219,23 @@ func (p *Plan) replaceSites() error {
 		}
 		return p.restore()
 	}
-	convert.PlainInitializers(a.model)
+	convert.PlainInitializers(a.Model)
 	a.dropFalseShapes()
 	if err := a.replace(p.accepted); err != nil {
 		return err
 	}
-	if err := a.leaveHeads(); err != nil {
+	unproven, err := heads.Apply(a.Run, a.prover)
+	if err != nil {
 		return err
 	}
+	a.report.Unproven = append(a.report.Unproven, unproven...)
 	p.Report.Changed = true
 	if slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)), func(k *Kernel) bool { return k.Device == "npu" }) {
 		var graphs []*onnx.Graph
-		for _, s := range a.scopes() {
-			graphs = append(graphs, s.graph)
+		for _, s := range a.Scopes() {
+			graphs = append(graphs, s.Graph)
 		}
-		p.Report.CANN = target.AvoidCANN(graphs, a.facts)
+		p.Report.CANN = target.AvoidCANN(graphs, a.Facts)
 	}
 	return nil
 }
@@ -283,15 +275,15 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 	}
 	known := map[string]bool{}
 	for _, m := range f.Matches {
-		known[f.scope.id(m)] = true
+		known[f.scope.ID(m)] = true
 		for _, p := range m.Parts {
-			known[f.scope.id(p)] = true
+			known[f.scope.ID(p)] = true
 		}
 	}
 	set := a.config.set.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
-	found, _ := set.Find(f.Graph, a.facts)
+	found, _ := set.Find(f.Graph, a.Facts)
 	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
-		return known[f.scope.id(m)] || !inside[m.Root] ||
+		return known[f.scope.ID(m)] || !inside[m.Root] ||
 			slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
 	})
 }
@@ -310,11 +302,11 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 			a.report.giveUp(m)
 			continue
 		}
-		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at)}
+		site := SiteReport{Pattern: m.Pattern, Nodes: []string{at.Label()}, Node: at.Label()}
 		site.explain(m.Reason)
 		site.Status = Missed
 		if n := m.Reason.Node; n != nil && n != at {
-			site.Nodes = append(site.Nodes, nodeName(n))
+			site.Nodes = append(site.Nodes, n.Label())
 		}
 		a.report.Sites = append(a.report.Sites, site)
 	}
@@ -325,4 +317,43 @@ func lap(start *time.Time) float64 {
 	ms := float64(now.Sub(*start).Microseconds()) / 1000
 	*start = now
 	return ms
+}
+
+// keepCaches makes buffers of the model's caches, if the options say so.
+func (p *Plan) keepCaches() (err error) {
+	a := p.applier
+	if !a.config.staticCache {
+		return nil
+	}
+	if a.report.Cache, err = staticcache.Apply(a.Run, a.config.static, a.merged); err == nil {
+		a.report.Changed = true
+	}
+	return err
+}
+
+// keepLatents makes caches of latents, if the options say so.
+func (p *Plan) keepLatents() (err error) {
+	a := p.applier
+	if !a.config.latentCache {
+		return nil
+	}
+	if a.report.Latent, err = latentcache.Apply(a.Run); err == nil {
+		a.report.Changed = true
+	}
+	return err
+}
+
+// mergeProducts merges products, if the options say so.
+func (p *Plan) mergeProducts() error {
+	a := p.applier
+	if !a.config.mergeProducts && !a.config.mergeQuantised {
+		return nil
+	}
+	r, unproven, err := products.Apply(a.Run, a.prover, !a.config.mergeProducts)
+	if err != nil {
+		return err
+	}
+	a.report.Merged, a.report.Changed = r, a.report.Changed || r.Merged > 0
+	a.report.Unproven = append(a.report.Unproven, unproven...)
+	return nil
 }

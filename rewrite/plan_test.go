@@ -10,6 +10,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 func ids(sites []SiteReport, status string) (list []string) {
@@ -23,26 +24,28 @@ func ids(sites []SiteReport, status string) (list []string) {
 
 // Ids name sites whatever becomes of the others: when they are filtered, checked in another way, or replaced already.
 func TestSiteIDs(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	all := ids(planned(t, m).Report.Sites, Fused)
 	if unique := slices.Compact(slices.Sorted(slices.Values(all))); len(all) != 6 || len(unique) != len(all) {
 		t.Fatalf("ids %q", all)
 	}
 	for _, id := range all {
-		if got := ids(planned(t, block(t, 20, onnx.Float), WithSites(id), WithVerify(VerifyOff)).Report.Sites,
+		if got := ids(planned(t, rewritetest.Block(t, 20, onnx.Float), WithSites(id),
+			WithVerify(VerifyOff)).Report.Sites,
 			Fused); !slices.Equal(got, []string{id}) {
 			t.Errorf("asked for %s, got %q", id, got)
 		}
 	}
 	// As a bisection does: one half, then the other.
-	whole := block(t, 20, onnx.Float)
+	whole := rewritetest.Block(t, 20, onnx.Float)
 	apply(t, whole)
 	for _, half := range [][]string{all[:3], all[3:]} {
 		if r := apply(t, m, WithSites(half...)); !slices.Equal(ids(r.Sites, Fused), half) {
 			t.Errorf("asked for %q, got %+v", half, r.Sites)
 		}
 	}
-	if got, want := countOps(m), countOps(whole); got["MatMul"] != want["MatMul"] || got["GLU"] != want["GLU"] ||
+	if got, want := rewritetest.CountOps(m), rewritetest.CountOps(whole); got["MatMul"] != want["MatMul"] ||
+		got["GLU"] != want["GLU"] ||
 		got["RMSNorm"] != want["RMSNorm"] || got["Mul"] != 0 {
 		t.Errorf("%v, in one go %v", got, want)
 	}
@@ -50,7 +53,8 @@ func TestSiteIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Plan(block(t, 20, onnx.Float)); err == nil || !strings.Contains(err.Error(), "SwiGLU:nowhere") {
+	if _, err := p.Plan(rewritetest.Block(t, 20, onnx.Float)); err == nil || !strings.Contains(err.Error(),
+		"SwiGLU:nowhere") {
 		t.Errorf("a site that is not there: %v", err)
 	}
 }
@@ -103,7 +107,7 @@ func TestPatcherTwice(t *testing.T) {
 	}
 	var first []byte
 	for i := range 2 {
-		m := block(t, 20, onnx.Float)
+		m := rewritetest.Block(t, 20, onnx.Float)
 		r, err := p.Run(m)
 		if err != nil {
 			t.Fatal(err)

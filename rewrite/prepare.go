@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -23,7 +24,8 @@ func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s
 // prepare brings the model to the form that was asked for.
 func (p *Plan) prepare() error {
 	a, start := p.applier, time.Now()
-	c, m := a.config, a.model
+	c, m := a.config, a.Model
+	var err error
 	p.raise()
 	infer.DeclareFixed(m)
 	if c.lastLogits {
@@ -45,8 +47,8 @@ func (p *Plan) prepare() error {
 		}
 	}
 	if c.staticCache {
-		if err := p.takeMerged(); err != nil {
-			return fmt.Errorf("the cache cannot be static: %w", err)
+		if a.merged, err = staticcache.TakeMerged(a.Run); err != nil {
+			return err
 		}
 	}
 	p.Report.TimeMS.Prepare = lap(&start)
@@ -80,7 +82,7 @@ func (r *OpsetReport) Text() string {
 // raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
 // another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
 func (p *Plan) raise() {
-	c, m := p.applier.config, p.applier.model
+	c, m := p.applier.config, p.applier.Model
 	from := m.Opset("")
 	if from < convert.Oldest || c.target != nil { // which has an opset of its own
 		return
@@ -121,7 +123,7 @@ func (p *Plan) raiseForSites() bool {
 
 // raiseTo converts the model to a newer opset, at which onnxruntime runs what it ran.
 func (p *Plan) raiseTo(to int64) error {
-	m := p.applier.model
+	m := p.applier.Model
 	if at, limit := target.Raisable(m, infer.Analyze(m), to); at < to {
 		return limit
 	}
@@ -168,8 +170,8 @@ func (p *Plan) inline() error {
 		}
 		p.Report.TimeMS.Inline = lap(&start)
 	}
-	if a.facts = inlined.facts; a.facts == nil {
-		a.facts = infer.Analyze(a.model)
+	if a.Facts = inlined.facts; a.Facts == nil {
+		a.Facts = infer.Analyze(a.Model)
 	}
 	p.Report.TimeMS.Infer = lap(&start)
 	return nil

@@ -9,20 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
-
-// MetaFormat is the metadata_props key of a node with a quantised matrix: how its elements were quantised.
-const MetaFormat = "mojo_patch.format"
-
-// MetaMatrices is the metadata_props key of a product that several were merged into: the matrices that it has one below
-// the other, as a JSON list of MergedMatrix. Each begins with a panel.
-const MetaMatrices = "mojo_patch.matrices"
-
-// MergedMatrix is one of the matrices of MetaMatrices.
-type MergedMatrix struct {
-	Codes string `json:"codes"` // the name that the initializer with its codes had
-	N     int64  `json:"n"`     // its rows
-}
 
 // ruleQuantised is what the metadata of nodes with a quantised matrix have for a pattern (MetaRule).
 const ruleQuantised = "Quantised"
@@ -148,7 +136,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 				return err
 			}
 		case w.Matrix.Experts > 0:
-			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", nodeName(n), opName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", n.Label(), opName(n.Domain, n.OpType))
 		case n.Is("MatMul") && u.Index == 1 && inOut:
 			one.addition(w.Matrix.N)
 		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
@@ -161,7 +149,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		case n.Domain == microsoft && n.OpType == "MatMulNBits" && u.Index == 1:
 			one.typ, one.bias = n.Input(2).Constant().DataType, n.Input(5)
 			if one.bias != nil && one.bias.Constant() == nil {
-				return fmt.Errorf("node %q (MatMulNBits) adds a bias that is computed", nodeName(n))
+				return fmt.Errorf("node %q (MatMulNBits) adds a bias that is computed", n.Label())
 			}
 		case n.Domain == microsoft && n.OpType == "GatherBlockQuantized" && u.Index == 0:
 			one.typ = n.Input(2).Constant().DataType
@@ -180,7 +168,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 			}
 			continue
 		default:
-			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", nodeName(n), opName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(), opName(n.Domain, n.OpType))
 		}
 		w.nodes = append(w.nodes, one)
 	}
@@ -223,10 +211,10 @@ func (s *quantisedNode) gemm(columns int64) error {
 	n := s.node
 	switch c := n.Input(2); {
 	case n.AttrFloat("alpha", 1) != 1 || n.AttrInt("transA", 0) != 0:
-		return fmt.Errorf("node %q (Gemm) has a factor or a transposed first input", nodeName(n))
+		return fmt.Errorf("node %q (Gemm) has a factor or a transposed first input", n.Label())
 	case c == nil:
 	case n.AttrFloat("beta", 1) != 1 || c.Constant() == nil || !slices.Equal(c.Constant().Dims, []int64{columns}):
-		return fmt.Errorf("node %q (Gemm) adds what is no vector of %d constants", nodeName(n), columns)
+		return fmt.Errorf("node %q (Gemm) adds what is no vector of %d constants", n.Label(), columns)
 	default:
 		s.bias = c
 	}
@@ -281,7 +269,8 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		var made []*onnx.Node
 		add := func(node *onnx.Node, name string, outputs ...*onnx.Value) {
 			node.Name = name
-			node.Metadata = append(slices.Clone(n.Metadata), newConfig(q.options).origin(ruleQuantised, n)...)
+			node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(newConfig(q.options).version, ruleQuantised,
+				n)...)
 			for i, v := range outputs {
 				node.TakeOutput(i, v)
 			}
@@ -300,14 +289,14 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		}
 		if op.Name == "Embedding" && s.typ != onnx.Float {
 			floats := g.NewValue(out.Name + "_float")
-			add(node, nodeName(n)+"_Embedding", floats)
+			add(node, n.Label()+"_Embedding", floats)
 			cast := g.NewNode("Cast", []*onnx.Value{floats}, onnx.IntAttr("to", int64(s.typ)))
 			cast.Outputs = make([]*onnx.Value, 1)
-			add(cast, nodeName(n)+"_Cast", out)
+			add(cast, n.Label()+"_Cast", out)
 		} else {
-			add(node, nodeName(n)+"_"+op.Name, out)
+			add(node, n.Label()+"_"+op.Name, out)
 		}
-		node.Metadata = append(node.Metadata, onnx.Entry{Key: MetaFormat, Value: w.Matrix.Format})
+		node.Metadata = append(node.Metadata, onnx.Entry{Key: edit.MetaFormat, Value: w.Matrix.Format})
 		if err := q.declare(op, node, s); err != nil {
 			return err
 		}
@@ -362,10 +351,10 @@ func (q *quantiser) declare(op *fused.Op, n *onnx.Node, s quantisedNode) error {
 	}
 	f, err := op.Function(typedSite(n, q.typeOf, typ, q.model.Opset("")))
 	if err != nil {
-		return fmt.Errorf("node %q: %w", nodeName(s.node), err)
+		return fmt.Errorf("node %q: %w", s.node.Label(), err)
 	}
 	n.Overload = f.Overload
-	q.functions[functionName(f)] = f
+	q.functions[edit.FunctionName(f)] = f
 	return nil
 }
 
@@ -412,7 +401,7 @@ func (q *quantiser) finish() error {
 	}
 	have := map[string]bool{}
 	for _, f := range q.model.Functions {
-		have[functionName(f)] = true
+		have[edit.FunctionName(f)] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.functions)) {
 		if !have[name] {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
@@ -41,7 +42,7 @@ func (a *applier) keepExperts(c *candidate) error {
 		return nil
 	}
 	from := opName(nodes[0].was.Domain, nodes[0].was.OpType)
-	if a.config.ownProducts == "" || c.experts() == nil || c.scope.function != nil {
+	if a.config.ownProducts == "" || c.experts() == nil || c.scope.Function != nil {
 		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
 	}
 	return nil
@@ -92,7 +93,7 @@ func (a *applier) takeExperts(c *candidate) error {
 			return err
 		}
 	}
-	q := newQuantiser(a.model, a.facts, a.config.ownProducts, a.checkOptions())
+	q := newQuantiser(a.Model, a.Facts, a.config.ownProducts, a.checkOptions())
 	site := quantisedNode{node: call.node, typ: call.site.Types[fused.MoEX]}
 	for _, w := range []*QuantisedWeight{s.gateUpRows, s.downRows} {
 		if w.Matrix.K%32 != 0 || w.Matrix.K == 0 {
@@ -173,8 +174,8 @@ func (v *floatView) experts(name string, t *onnx.Tensor, inOut bool) (*Quantised
 			rows[i].row = at % inner
 		}
 	}
-	if n%panelRows != 0 {
-		return nil, fmt.Errorf("its experts have %d rows, and panels have %d", n, panelRows)
+	if n%blocks.PanelRows != 0 {
+		return nil, fmt.Errorf("its experts have %d rows, and panels have %d", n, blocks.PanelRows)
 	}
 	all := &otherRows{name: name, experts: count, n: count * n, list: list, at: func(i int64) (int, int64) {
 		return rows[i].matrix, rows[i].row

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // expertProducts multiplies rows of k columns with a matrix of n rows of an expert.
@@ -16,7 +17,7 @@ type expertProducts func(m *otherModel, x *onnx.Value, expert, n, k int) *onnx.V
 func nBitsProducts(bits, block int, zeros bool) expertProducts {
 	return func(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 		count := (k + block - 1) / block
-		inputs := []*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.typ, n, count)}
+		inputs := []*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.Type, n, count)}
 		if zeros {
 			inputs = append(inputs, m.random(onnx.Uint8, n, (count*bits+7)/8))
 		}
@@ -31,12 +32,12 @@ func nBitsProducts(bits, block int, zeros bool) expertProducts {
 // blockProducts are DequantizeLinear along the columns' axis before MatMul; rowProducts have a scale for each row, or
 // one.
 func blockProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
-	return m.Op("MatMul", x, m.Op("DequantizeLinear", m.random(onnx.Int4, k, n), m.random(m.typ, k/32, n),
+	return m.Op("MatMul", x, m.Op("DequantizeLinear", m.random(onnx.Int4, k, n), m.random(m.Type, k/32, n),
 		onnx.IntAttr("axis", 0), onnx.IntAttr("block_size", 32)))
 }
 
 func rowProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
-	w := m.Op("DequantizeLinear", m.random(onnx.Int8, n, k), m.random(m.typ, n), onnx.IntAttr("axis", 0))
+	w := m.Op("DequantizeLinear", m.random(onnx.Int8, n, k), m.random(m.Type, n), onnx.IntAttr("axis", 0))
 	return m.Op("MatMul", x, m.Op("Transpose", w, onnx.IntsAttr("perm", []int64{1, 0})))
 }
 
@@ -44,7 +45,7 @@ func rowProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 func quantisedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, product expertProducts) *otherModel {
 	const experts = 4
 	m := newOther(t, typ)
-	x := m.input("x", "tokens", hidden)
+	x := m.In("x", "tokens", hidden)
 	scores := m.Op("Softmax", m.Op("MatMul", x, m.random(typ, hidden, experts)), onnx.IntAttr("axis", -1))
 	weights, ids := m.Model.Graph.NewValue("weights"), m.Model.Graph.NewValue("ids")
 	m.Model.Graph.AddNode("TopK", []*onnx.Value{scores, m.Ints(2)}, []*onnx.Value{weights, ids})
@@ -60,7 +61,7 @@ func quantisedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, produc
 		}
 		y = out
 	}
-	m.output(y, "tokens", hidden)
+	m.Out(y, "tokens", hidden)
 	return m
 }
 
@@ -68,7 +69,7 @@ func quantisedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, produc
 func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *otherModel {
 	const experts, hidden, inner, k = 4, 64, 32, 2
 	m := newOther(t, typ)
-	x := m.input("x", "tokens", hidden)
+	x := m.In("x", "tokens", hidden)
 	scores := m.Op("Softmax", m.Op("MatMul", x, m.random(typ, hidden, experts)), onnx.IntAttr("axis", -1))
 	weights, ids := m.Model.Graph.NewValue("weights"), m.Model.Graph.NewValue("ids")
 	m.Model.Graph.AddNode("TopK", []*onnx.Value{scores, m.Ints(k)}, []*onnx.Value{weights, ids})
@@ -84,7 +85,7 @@ func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *ot
 	up := m.Op("Slice", h, m.Ints(inner), m.Ints(1<<40), m.Ints(2))
 	out := m.Op("MatMul", m.Op("Mul", m.Op("Mul", gate, m.Op("Sigmoid", gate)), up), stack(hidden, inner))
 	out = m.Op("Mul", m.Op("Reshape", out, m.Ints(-1, hidden)), m.Op("Reshape", weights, m.Ints(-1, 1)))
-	m.output(m.Op("ReduceSum", m.Op("Reshape", out, m.Ints(-1, k, hidden)), m.Ints(1), onnx.IntAttr("keepdims", 0)),
+	m.Out(m.Op("ReduceSum", m.Op("Reshape", out, m.Ints(-1, k, hidden)), m.Ints(1), onnx.IntAttr("keepdims", 0)),
 		"tokens", hidden)
 	return m
 }
@@ -128,19 +129,19 @@ func TestQuantisedExperts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.model()
-			before, want := countOps(m.Model), evaluate(t, m.Model)
+			before, want := rewritetest.CountOps(m.Model), rewritetest.Evaluate(t, m.Model)
 			r := apply(t, m.Model)
 			site := mixtureSite(r)
-			if n := countOps(m.Model); n["MoE"]+n["QMoE"] > 0 || site == nil || site.Status != Refused ||
+			if n := rewritetest.CountOps(m.Model); n["MoE"]+n["QMoE"] > 0 || site == nil || site.Status != Refused ||
 				site.Code != reason.ExpertsQuantized || n["MatMulNBits"] != before["MatMulNBits"] ||
 				n["DequantizeLinear"] != before["DequantizeLinear"] || n["MatMul"] != before["MatMul"] ||
 				n["TopKRouter"] != 1 {
 				t.Errorf("%v of %v, %+v", n, before, site)
 			}
-			sameOutputs(t, m, want, evaluate(t, m.Model))
+			sameOutputs(t, m, want, rewritetest.Evaluate(t, m.Model))
 			m = c.model()
 			r = apply(t, m.Model, WithOwnProducts("float"))
-			n, site := countOps(m.Model), mixtureSite(r)
+			n, site := rewritetest.CountOps(m.Model), mixtureSite(r)
 			if c.reason != "" {
 				if n["MoE"]+n["QMoE"] > 0 || site == nil || !strings.Contains(site.Reason, c.reason) {
 					t.Errorf("%v, %+v", n, site)
@@ -155,7 +156,7 @@ func TestQuantisedExperts(t *testing.T) {
 					t.Errorf("%q stays, which nothing reads, or is not to be stored", v.Name)
 				}
 			}
-			sameOutputs(t, m, want, evaluate(t, m.Model))
+			sameOutputs(t, m, want, rewritetest.Evaluate(t, m.Model))
 		})
 	}
 }
@@ -172,7 +173,7 @@ func mixtureSite(r *Report) *SiteReport {
 func sameOutputs(t *testing.T, m *otherModel, want, got map[string]*reference.Tensor) {
 	t.Helper()
 	tolerance := 3e-6
-	if m.typ == onnx.Float16 {
+	if m.Type == onnx.Float16 {
 		tolerance = 4e-3
 	}
 	for name, x := range want {

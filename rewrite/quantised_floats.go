@@ -33,10 +33,10 @@ func (a *applier) view() error {
 	v := &floatView{of: map[*onnx.Tensor]*floatNode{}, decoded: map[string]error{}}
 	var nodes []*onnx.Node
 	routes := false
-	for _, s := range a.scopes() {
-		for _, n := range s.graph.Nodes {
+	for _, s := range a.Scopes() {
+		for _, n := range s.Graph.Nodes {
 			routes = routes || n.Is("TopK") || n.Is("ArgMax")
-			if codes := storedCodes(n); s.function == nil && codes != nil && n.OpType != "GatherBlockQuantized" {
+			if codes := storedCodes(n); s.Function == nil && codes != nil && n.OpType != "GatherBlockQuantized" {
 				nodes = append(nodes, n)
 			}
 		}
@@ -45,7 +45,7 @@ func (a *applier) view() error {
 		return nil
 	}
 	for _, n := range nodes {
-		if err := v.add(a.model.Graph, n); err != nil {
+		if err := v.add(a.Model.Graph, n); err != nil {
 			return err
 		}
 	}

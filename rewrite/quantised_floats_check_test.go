@@ -58,7 +58,7 @@ func TestFloatsAreCompared(t *testing.T) {
 		{"rows", onnx.Float, rowProducts, 16, 0, false},
 	} {
 		m := newOther(t, c.typ)
-		c.product(m, m.input("x", "tokens", 96), 0, 8, 96)
+		c.product(m, m.In("x", "tokens", 96), 0, 8, 96)
 		v := &floatView{of: map[*onnx.Tensor]*floatNode{}}
 		for _, n := range m.Model.Graph.Nodes {
 			if storedCodes(n) != nil {

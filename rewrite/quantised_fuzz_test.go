@@ -55,7 +55,7 @@ var quantisedKinds = []func(t *testing.T) *onnx.Model{
 	},
 	func(t *testing.T) *onnx.Model {
 		m := newOther(t, onnx.Float)
-		x := m.input("x", 5, 64)
+		x := m.Input("x", 5, 64)
 		m.add(microsoft, "QMoE", []*onnx.Value{x, m.Op("MatMul", x, m.random(onnx.Float, 64, 3)),
 			m.random(onnx.Uint8, 3, 64, 32), m.random(onnx.Float, 3, 64, 2), nil, m.random(onnx.Uint8, 3, 64, 16),
 			m.random(onnx.Float, 3, 64, 1)}, 64, onnx.IntAttr("k", 2), onnx.IntAttr("normalize_routing_weights", 1),

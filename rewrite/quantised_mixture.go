@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == experts }
@@ -14,11 +15,11 @@ func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType 
 func (q *quantiser) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
-		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", nodeName(n))
+		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", n.Label())
 	}
 	for _, i := range []int{fused.MoEX, fused.MoEWeights} {
 		if q.typeOf(n.Input(i)) == onnx.Undefined {
-			return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
+			return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", n.Label(),
 				n.Input(i).Name)
 		}
 	}
@@ -35,16 +36,16 @@ func (q *quantiser) pair(w *QuantisedWeight) error {
 		for i, x := range []*QuantisedWeight{up, down} {
 			v := s.node.Input([]int{fused.MoEGateUp, fused.MoEDown}[i])
 			if x == nil {
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which has no quantised form", nodeName(s.node),
+				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which has no quantised form", s.node.Label(),
 					v.Name)
 			}
 			if err := q.report.Refuse[x]; err != nil {
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays: %w", nodeName(s.node), v.Name, err)
+				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays: %w", s.node.Label(), v.Name, err)
 			}
 		}
 		if up.Matrix.K != down.Matrix.N || up.Matrix.Experts != down.Matrix.Experts {
 			return fmt.Errorf("node %q (mojo.MoE) has %d experts of [%d, %d] and %d of [%d, %d], which do not fit",
-				nodeName(s.node), up.Matrix.Experts, up.Matrix.N, up.Matrix.K, down.Matrix.Experts, down.Matrix.N,
+				s.node.Label(), up.Matrix.Experts, up.Matrix.N, up.Matrix.K, down.Matrix.Experts, down.Matrix.N,
 				down.Matrix.K)
 		}
 	}
@@ -86,7 +87,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 	var made []*onnx.Node
 	add := func(node *onnx.Node, name string) {
 		node.Name = name
-		node.Metadata = append(slices.Clone(n.Metadata), config.origin(ruleQuantised, n)...)
+		node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(config.version, ruleQuantised, n)...)
 		made = append(made, node)
 	}
 	arrays := [2][]*onnx.Value{q.initializers(up), q.initializers(down)}
@@ -97,7 +98,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 			cast.Outputs = make([]*onnx.Value, 1)
 			wide := g.NewValue(bias.Name + "_float")
 			wide.SetType(onnx.Type{DataType: onnx.Float})
-			add(cast, nodeName(n)+"_"+biasNames[i])
+			add(cast, n.Label()+"_"+biasNames[i])
 			cast.TakeOutput(0, wide)
 			bias = wide
 		}
@@ -108,19 +109,19 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix,
 			q.activationsOf(up.Matrix, down.Matrix))...)
 	node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
-	add(node, nodeName(n)+"_"+op.Name)
+	add(node, n.Label()+"_"+op.Name)
 	node.TakeOutput(0, n.Outputs[0])
 	format := up.Matrix.Format
 	if down.Matrix.Format != format {
 		format += " " + down.Matrix.Format
 	}
-	node.Metadata = append(node.Metadata, onnx.Entry{Key: MetaFormat, Value: format})
+	node.Metadata = append(node.Metadata, onnx.Entry{Key: edit.MetaFormat, Value: format})
 	f, err := op.Function(typedSite(node, q.typeOf, q.typeOf(node.Input(0)), q.model.Opset("")))
 	if err != nil {
-		return fmt.Errorf("node %q: %w", nodeName(n), err)
+		return fmt.Errorf("node %q: %w", n.Label(), err)
 	}
 	node.Overload = f.Overload
-	q.functions[functionName(f)] = f
+	q.functions[edit.FunctionName(f)] = f
 	q.replace(s, made)
 	return nil
 }

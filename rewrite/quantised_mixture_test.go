@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // codedExperts is a weight of so many matrices of n rows.
@@ -94,12 +95,12 @@ func TestQuantiseMixture(t *testing.T) {
 		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{5, 64}, x),
 			"shares": reference.NewFloats(onnx.Float, []int{5, 2}, shares),
 			"ids":    reference.NewInts(onnx.Int64, []int{5, 2}, ids)}
-		want := runModel(t, m, in)
+		want := rewritetest.Run(t, m, in)
 		r, err := Quantise(m, list, "float")
 		if err != nil || len(r.Kept) != len(list) || r.Checked != 1 {
 			t.Fatalf("%s: %v, %d kinds, refused %v", layout, err, r.Checked, r.Refuse)
 		}
-		if n := countOps(m); n["QMoE"] != 2 || n["MoE"] != 0 {
+		if n := rewritetest.CountOps(m); n["QMoE"] != 2 || n["MoE"] != 0 {
 			t.Errorf("%s: %v", layout, n)
 		}
 		for _, v := range m.Graph.Initializers() {
@@ -107,7 +108,7 @@ func TestQuantiseMixture(t *testing.T) {
 				t.Errorf("%s: %q of float32 is still there", layout, v.Name)
 			}
 		}
-		got := runModel(t, m, in)
+		got := rewritetest.Run(t, m, in)
 		for name, x := range want {
 			if d, scale := prove.Distance(x.F, got[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
 				t.Errorf("%s: %s differs by %g", layout, name, d)
@@ -136,7 +137,7 @@ func TestQuantiseMixtureRefuses(t *testing.T) {
 		!strings.Contains(r.Refuse[list[3]].Error(), "no quantised form") {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}
-	if countOps(m)["MoE"] != 2 {
+	if rewritetest.CountOps(m)["MoE"] != 2 {
 		t.Error("the model was changed")
 	}
 }

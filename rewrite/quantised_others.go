@@ -26,8 +26,8 @@ func (p *Plan) ownProducts() error {
 	var weights []*QuantisedWeight
 	from, of := map[*QuantisedWeight]string{}, map[*QuantisedWeight]*onnx.Node{}
 	seen := map[*onnx.Value]bool{}
-	for _, s := range a.scopes() {
-		for _, n := range s.graph.Nodes {
+	for _, s := range a.Scopes() {
+		for _, n := range s.Graph.Nodes {
 			codes := storedCodes(n)
 			if codes == nil || seen[codes] {
 				continue
@@ -52,7 +52,7 @@ func (p *Plan) ownProducts() error {
 	}
 	var facts *infer.Facts
 	if len(mine) > 0 {
-		facts = a.facts
+		facts = a.Facts
 	}
 	mixtures := map[*QuantisedWeight]*expertsSite{}
 	for _, w := range mine {
@@ -60,7 +60,7 @@ func (p *Plan) ownProducts() error {
 	}
 	known := map[*onnx.Value]bool{}
 	for _, e := range a.quantisedExperts {
-		facts = a.facts
+		facts = a.Facts
 		for _, w := range e.weights() {
 			if !known[w.Value] { // two sites may have one initializer
 				known[w.Value] = true
@@ -78,7 +78,7 @@ func (p *Plan) ownProducts() error {
 			}
 		}
 	}
-	q, err := newQuantiser(a.model, facts, c.ownProducts, a.checkOptions()).run(weights)
+	q, err := newQuantiser(a.Model, facts, c.ownProducts, a.checkOptions()).run(weights)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (p *Plan) ownProducts() error {
 			r.Emits[to+" in place of "+from[w]]++
 		}
 	}
-	a.model.Graph.RemoveUnusedInitializers(unread)
+	a.Model.Graph.RemoveUnusedInitializers(unread)
 	r.Check = &CheckReport{MaxRel: q.Definition, Structural: q.Structural}
 	if q.Kernels > 0 {
 		r.Check.Kernel = &q.Kernel
@@ -139,8 +139,8 @@ func readAlike(n *onnx.Node, codes *onnx.Value) error {
 		if o := u.Node; o.Domain != n.Domain || o.OpType != n.OpType || o.Input(2) != n.Input(2) ||
 			n.OpType == "DequantizeLinear" && o.Input(1) != n.Input(1) ||
 			n.OpType == "MatMulNBits" && o.Input(3) != n.Input(3) ||
-			attributesKey(o.Attributes) != attributesKey(n.Attributes) {
-			return fmt.Errorf("node %q (%s) reads the same elements in another way", nodeName(o),
+			onnx.AttributesKey(o.Attributes) != onnx.AttributesKey(n.Attributes) {
+			return fmt.Errorf("node %q (%s) reads the same elements in another way", o.Label(),
 				opName(o.Domain, o.OpType))
 		}
 	}

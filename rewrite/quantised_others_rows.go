@@ -185,9 +185,9 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 			}
 			panel, decoded := p.New(x.k), make([]float32, x.k)
 			asked := *panel.Arrays()[array]
-			for first := int64(0); first < rows; first += panelRows {
+			for first := int64(0); first < rows; first += blocks.PanelRows {
 				clear(asked)
-				for r := range min(panelRows, rows-first) {
+				for r := range min(blocks.PanelRows, rows-first) {
 					m, row := all.row(first + r)
 					if array > 0 {
 						m.numbersInto(asked, p, array, row, r)
@@ -248,7 +248,7 @@ func (o *opened) codesInto(panel []byte, row, r int64) {
 func (o *opened) numbersInto(panel []byte, p *blocks.Panels, array int, row, r int64) {
 	block := int64(p.Block)
 	for b := range o.k / block {
-		at := b*panelRows + r
+		at := b*blocks.PanelRows + r
 		if p.Scale == onnx.Float16 {
 			from := o.scaleAt + row*o.scaleByRow + b*block/o.block*o.scaleByBlock
 			copy(panel[2*at:2*at+2], o.scales[2*from:])

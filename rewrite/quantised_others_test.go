@@ -10,16 +10,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // otherModel has one node of another tool's, whose inputs behind the first are constants.
 type otherModel struct {
-	*modelBuilder
+	*rewritetest.Builder
 	r *rand.Rand
 }
 
 func newOther(t *testing.T, typ onnx.DataType) *otherModel {
-	m := &otherModel{newBuilder(t, 21, typ), rand.New(rand.NewPCG(1, 2))}
+	m := &otherModel{rewritetest.New(t, 21, typ), rand.New(rand.NewPCG(1, 2))}
 	m.Model.ImportOpset(microsoft, 1)
 	return m
 }
@@ -42,7 +43,7 @@ func (m *otherModel) random(typ onnx.DataType, dims ...int) *onnx.Value {
 	}
 	c, err := x.ToONNX("w")
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return m.Model.Graph.AddInitializer(c)
 }
@@ -56,7 +57,7 @@ func TestReadAlike(t *testing.T) {
 		"the same": {func(*otherModel, *onnx.Node) {}, true},
 		"domain":   {func(_ *otherModel, o *onnx.Node) { o.Domain = "other" }, false},
 		"op":       {func(_ *otherModel, o *onnx.Node) { o.OpType = "GatherBlockQuantized" }, false},
-		"scales":   {func(m *otherModel, o *onnx.Node) { o.SetInput(2, m.random(m.typ, 21, 1)) }, false},
+		"scales":   {func(m *otherModel, o *onnx.Node) { o.SetInput(2, m.random(m.Type, 21, 1)) }, false},
 		"zeros":    {func(m *otherModel, o *onnx.Node) { o.SetInput(3, m.random(onnx.Uint8, 21, 1)) }, false},
 		"block":    {func(_ *otherModel, o *onnx.Node) { o.SetAttr(onnx.IntAttr("block_size", 64)) }, false},
 	} {
@@ -76,8 +77,8 @@ func TestReadAlike(t *testing.T) {
 func (m *otherModel) nBits(bits, block, k int, zeros *onnx.Value, more ...*onnx.Value) {
 	const n = 21
 	count := (k + block - 1) / block
-	x := m.input("x", "tokens", k)
-	inputs := append([]*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.typ, n, count), zeros},
+	x := m.In("x", "tokens", k)
+	inputs := append([]*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.Type, n, count), zeros},
 		more...)
 	m.add(microsoft, "MatMulNBits", inputs, n, onnx.IntAttr("N", n), onnx.IntAttr("K", int64(k)),
 		onnx.IntAttr("bits", int64(bits)), onnx.IntAttr("block_size", int64(block)), onnx.IntAttr("accuracy_level", 0))
@@ -86,7 +87,7 @@ func (m *otherModel) nBits(bits, block, k int, zeros *onnx.Value, more ...*onnx.
 func (m *otherModel) add(domain, op string, inputs []*onnx.Value, last int, attrs ...*onnx.Attribute) {
 	y := m.Model.Graph.NewValue("y")
 	m.Model.Graph.AddNode(op, inputs, []*onnx.Value{y}, attrs...).Domain = domain
-	m.output(y, "tokens", last)
+	m.Out(y, "tokens", last)
 }
 
 // TestOwnProducts has products and tables of other tools' become mojo's, and compares the models in the evaluator.
@@ -159,8 +160,8 @@ func TestOwnProducts(t *testing.T) {
 		}, "Linear", ""},
 		{"columns in blocks, the last one shorter", onnx.Float, func(m *otherModel) {
 			w := m.Op("DequantizeLinear", m.random(onnx.Int4, 80, 21), m.random(onnx.Float, 3, 21), axis(0), block(32))
-			y := m.Op("MatMul", m.input("x", "tokens", 80), w)
-			m.output(y, "tokens", 21)
+			y := m.Op("MatMul", m.In("x", "tokens", 80), w)
+			m.Out(y, "tokens", 21)
 		}, "", "row length 80 is not a multiple of its blocks of 32"},
 		{"a scale for each column", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 96), axis(0)))
@@ -168,7 +169,7 @@ func TestOwnProducts(t *testing.T) {
 		{"read by another node", onnx.Float, func(m *otherModel) {
 			w := m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 21), axis(1))
 			m.product(w)
-			m.output(m.Op("Abs", w), 96, 21)
+			m.Out(m.Op("Abs", w), 96, 21)
 		}, "", "reads it, too, which takes floats"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,10 +177,10 @@ func TestOwnProducts(t *testing.T) {
 			c.make(m)
 			var want map[string]*reference.Tensor
 			if c.reason != "g_idx" { // which the evaluator lacks
-				want = evaluate(t, m.Model)
+				want = rewritetest.Evaluate(t, m.Model)
 			}
 			r := apply(t, m.Model, WithOwnProducts("float"))
-			n := countOps(m.Model)
+			n := rewritetest.CountOps(m.Model)
 			if c.op == "" {
 				if n["Linear"]+n["Embedding"] > 0 || len(r.Products.Open) != 1 ||
 					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
@@ -193,7 +194,7 @@ func TestOwnProducts(t *testing.T) {
 			if want == nil {
 				return
 			}
-			got, tolerance := evaluate(t, m.Model), 2e-6
+			got, tolerance := rewritetest.Evaluate(t, m.Model), 2e-6
 			if c.typ == onnx.Float16 {
 				tolerance = 2e-3
 			}
@@ -209,13 +210,13 @@ func TestOwnProducts(t *testing.T) {
 
 // ids is an input that numbers rows.
 func (m *otherModel) ids() *onnx.Value {
-	return m.Op("Cast", m.Op("Mod", m.Op("Abs", m.input("x", "tokens")), m.scalar(m.typ, 21), onnx.IntAttr("fmod", 1)),
+	return m.Op("Cast", m.Op("Mod", m.Op("Abs", m.In("x", "tokens")), m.Scalar(m.Type, 21), onnx.IntAttr("fmod", 1)),
 		onnx.IntAttr("to", int64(onnx.Int64)))
 }
 
 // product multiplies an input with a weight of 21 columns of 96.
 func (m *otherModel) product(w *onnx.Value) {
-	m.output(m.Op("MatMul", m.input("x", "tokens", 96), w), "tokens", 21)
+	m.Out(m.Op("MatMul", m.In("x", "tokens", 96), w), "tokens", 21)
 }
 
 // TestBlocksAroundQuantisedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantised: what is found
@@ -240,7 +241,7 @@ func TestBlocksAroundQuantisedProducts(t *testing.T) {
 			if w, g := fmt.Sprint(floats.Patterns), fmt.Sprint(got.Patterns); w != g || got.Fused() == 0 {
 				t.Errorf("found %s\nin floats %s", g, w)
 			}
-			n := countOps(m)
+			n := rewritetest.CountOps(m)
 			if n["Linear"]+n["Embedding"] != want.made ||
 				n["MatMulNBits"]+n["DequantizeLinear"]+n["GatherBlockQuantized"] != want.stay {
 				t.Errorf("%v, %s", n, got.Products.Text())

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -156,8 +157,8 @@ func (x *microsoftMixture) place(m *onnx.Model, config *config) (moe *onnx.Node,
 	var made []*onnx.Node
 	n, g := x.node, x.node.Graph
 	add := func(node *onnx.Node, suffix string, outputs ...*onnx.Value) {
-		node.Name = nodeName(n) + suffix
-		node.Metadata = append(slices.Clone(n.Metadata), config.origin(ruleQuantised, n)...)
+		node.Name = n.Label() + suffix
+		node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(config.version, ruleQuantised, n)...)
 		for i, v := range outputs {
 			node.TakeOutput(i, v)
 		}
@@ -224,7 +225,7 @@ func (x *microsoftMixture) place(m *onnx.Model, config *config) (moe *onnx.Node,
 	moe = g.NewNode(experts, inputs, x.attributes...)
 	moe.Domain = fused.Domain
 	add(moe, "", n.Outputs[0])
-	moe.Name = nodeName(n)
+	moe.Name = n.Label()
 	g.InsertAt(map[*onnx.Node][]*onnx.Node{n: made})
 	m.ImportOpset(fused.Domain, fused.Version)
 	return moe, g.RemoveNodes(map[*onnx.Node]bool{n: true})
@@ -273,22 +274,22 @@ func (o *otherRows) weight(v *onnx.Value) (w *QuantisedWeight, err error) {
 // against the op in the evaluator, and mojo.QMoE as that of any other experts. It adds their constants to unread.
 func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (weights []*QuantisedWeight, err error) {
 	outcomes := map[string]error{}
-	for _, s := range a.scopes() {
-		for _, n := range slices.Clone(s.graph.Nodes) {
+	for _, s := range a.Scopes() {
+		for _, n := range slices.Clone(s.Graph.Nodes) {
 			if !isMicrosoftMixture(n) {
 				continue
 			}
 			open := func(err error) { r.Open["com.microsoft.QMoE: "+err.Error()]++ }
-			if s.function != nil {
+			if s.Function != nil {
 				open(errors.New("it stands in the body of a function"))
 				continue
 			}
-			x, err := microsoftMixtureOf(n, a.facts.DataType(n.Input(0)))
+			x, err := microsoftMixtureOf(n, a.Facts.DataType(n.Input(0)))
 			if err != nil {
 				open(err)
 				continue
 			}
-			key := attributesKey(n.Attributes) + fmt.Sprint(x.typ, x.gateUp.list[0].k, x.down.list[0].k)
+			key := onnx.AttributesKey(n.Attributes) + fmt.Sprint(x.typ, x.gateUp.list[0].k, x.down.list[0].k)
 			for _, in := range n.Inputs {
 				key += fmt.Sprint(" ", in != nil)
 			}
@@ -301,9 +302,9 @@ func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (
 				open(err)
 				continue
 			}
-			moe, err := x.place(a.model, a.config)
+			moe, err := x.place(a.Model, a.config)
 			if err != nil {
-				return nil, fmt.Errorf("node %q (com.microsoft.QMoE): %w", nodeName(n), err)
+				return nil, fmt.Errorf("node %q (com.microsoft.QMoE): %w", n.Label(), err)
 			}
 			for _, v := range n.Inputs {
 				if v.IsConstant() {
@@ -327,7 +328,7 @@ func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (
 func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	const tokens = 5
 	small := func() (*onnx.Model, *microsoftMixture, error) {
-		m := onnx.New(a.model.IRVersion, a.model.Opset(""))
+		m := onnx.New(a.Model.IRVersion, a.Model.Opset(""))
 		m.ImportOpset(microsoft, 1)
 		n, err := x.cut(m, tokens)
 		if err != nil {
@@ -377,7 +378,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	if err != nil {
 		return reason.New(reason.Differs, nil, "%w", err)
 	}
-	q := newQuantiser(a.model, nil, a.config.ownProducts, a.checkOptions())
+	q := newQuantiser(a.Model, nil, a.config.ownProducts, a.checkOptions())
 	up, err := x.gateUp.weight(nil)
 	if err != nil {
 		return err

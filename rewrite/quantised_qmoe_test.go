@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestMicrosoftMixtures has QMoE become mojo.TopKRouter and mojo.QMoE, with the same results in the evaluator, whose
@@ -53,7 +54,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := newOther(t, c.typ)
 			inputs := make([]*onnx.Value, 15)
-			inputs[0], inputs[1] = m.input("x", "batch", "tokens", hidden), m.input("logits", "rows", experts)
+			inputs[0], inputs[1] = m.In("x", "batch", "tokens", hidden), m.In("logits", "rows", experts)
 			// The logits have a row for each token.
 			flat := m.Op("Reshape", inputs[0], m.Ints(-1, hidden))
 			inputs[1] = m.Op("Slice", flat, m.Ints(0), m.Ints(experts), m.Ints(1))
@@ -99,18 +100,18 @@ func TestMicrosoftMixtures(t *testing.T) {
 				inputs = inputs[:len(inputs)-1]
 			}
 			m.Model.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, attrs...).Domain = microsoft
-			m.output(y, "batch", "tokens", hidden)
+			m.Out(y, "batch", "tokens", hidden)
 			if c.reason != "" {
 				r := apply(t, m.Model, WithOwnProducts("float"))
-				if n := countOps(m.Model); n["QMoE"] != 1 || n["TopKRouter"] > 0 || r.Products == nil ||
+				if n := rewritetest.CountOps(m.Model); n["QMoE"] != 1 || n["TopKRouter"] > 0 || r.Products == nil ||
 					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
 					t.Errorf("%v, %+v", n, r.Products)
 				}
 				return
 			}
-			want := evaluate(t, m.Model)
+			want := rewritetest.Evaluate(t, m.Model)
 			r := apply(t, m.Model, WithOwnProducts("float"))
-			n := countOps(m.Model)
+			n := rewritetest.CountOps(m.Model)
 			if n["QMoE"] != 1 || n["TopKRouter"] != 1 || n["MoE"] > 0 || len(r.Products.Open) > 0 || !r.Changed ||
 				r.Products.Emits["mojo.QMoE in place of com.microsoft.QMoE"] != 1 ||
 				c.typ == onnx.Float && r.Products.Check.MaxRel > 1e-5 {
@@ -121,7 +122,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 					t.Errorf("%q stays, which nothing reads, or is not to be stored", v.Name)
 				}
 			}
-			sameOutputs(t, m, want, evaluate(t, m.Model))
+			sameOutputs(t, m, want, rewritetest.Evaluate(t, m.Model))
 		})
 	}
 }

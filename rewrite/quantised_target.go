@@ -8,9 +8,12 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -62,15 +65,15 @@ func (p *Plan) lowerProducts() error {
 	if t == nil || !t.Takes("Linear") {
 		return nil
 	}
-	facts := infer.Analyze(a.model)
-	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, experts: a.newProver(),
+	facts := infer.Analyze(a.Model)
+	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, experts: a.NewProver(),
 		unread:   map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: a.config.accuracy}}
 	var nodes []*onnx.Node
 	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
-		for _, s := range a.scopes() {
-			for _, n := range s.graph.Nodes {
+		for _, s := range a.Scopes() {
+			for _, n := range s.Graph.Nodes {
 				if n.Domain == fused.Domain && n.OpType == op {
 					nodes = append(nodes, n)
 				}
@@ -78,7 +81,7 @@ func (p *Plan) lowerProducts() error {
 		}
 	}
 	for _, n := range nodes {
-		site := FusedSite(w.model, w.facts, n)
+		site := pass.FusedSite(w.Model, w.facts, n)
 		if n.OpType != "QMoE" && fused.Lookup(n.OpType).Supports(site) == nil {
 			w.products.Expect(target.NewCall(n, site))
 		}
@@ -99,18 +102,18 @@ func (p *Plan) lowerProducts() error {
 		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
 			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
 	}
-	a.model.Graph.RemoveUnusedInitializers(w.unread)
-	a.dropDefinitions("Linear")
-	a.dropDefinitions("Embedding")
-	a.dropDefinitions("QMoE")
+	a.Model.Graph.RemoveUnusedInitializers(w.unread)
+	a.DropDefinitions("Linear")
+	a.DropDefinitions("Embedding")
+	a.DropDefinitions("QMoE")
 	w.importDomains()
-	return a.model.Graph.Sort()
+	return a.Model.Graph.Sort()
 }
 
 // importDomains has the model import onnxruntime's domain if there are nodes of it now, and that of fused ops no longer
 // if there are none.
 func (w *productWriter) importDomains() {
-	m, has := w.model, map[string]bool{}
+	m, has := w.Model, map[string]bool{}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			has[n.Domain] = true
@@ -135,7 +138,7 @@ type productWriter struct {
 }
 
 func (w *productWriter) write(n *onnx.Node) {
-	site := FusedSite(w.model, w.facts, n)
+	site := pass.FusedSite(w.Model, w.facts, n)
 	err := fused.Lookup(n.OpType).Supports(site) // the model may lie
 	if err == nil {
 		err = w.check(n, site)
@@ -174,7 +177,7 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	if err, done := w.outcomes[key]; done {
 		return err
 	}
-	q := &quantiser{model: w.model, options: []Option{WithTarget(w.config.target), WithAccuracyLevel(w.config.accuracy),
+	q := &quantiser{model: w.Model, options: []Option{WithTarget(w.config.target), WithAccuracyLevel(w.config.accuracy),
 		WithVerify(w.config.verify), WithToolVersion(w.config.version)}}
 	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
 		"Embedding": "Gather"}[n.OpType], nil)
@@ -197,7 +200,7 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 
 // firstPanels are the first rows of the matrix of a node.
 func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantised, error) {
-	q := &fused.Quantised{Format: formatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
+	q := &fused.Quantised{Format: edit.FormatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
 		Block: site.Attr("block").Int, N: min(site.Attr("n").Int, sampleRows), K: site.Attr("k").Int}
 	for i, to := range []**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus} {
 		v := n.Input(fused.LinearCodes + i) // of an Embedding it has the same number
@@ -209,7 +212,7 @@ func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantised, error) {
 			return nil, fmt.Errorf("the weights %q are computed", v.Name)
 		}
 		dims := slices.Clone(t.Dims)
-		dims[0] = min(dims[0], (q.N+panelRows-1)/panelRows)
+		dims[0] = min(dims[0], (q.N+blocks.PanelRows-1)/blocks.PanelRows)
 		sample, err := t.View(v.Name, dims, 0, nil)
 		if err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -24,7 +25,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 		tokens = 3
 	)
 	site.Attributes = slices.Clone(n.Attributes)
-	key := "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes)
+	key := "QMoE " + fmt.Sprint(site.Types) + onnx.AttributesKey(n.Attributes)
 	if settled, err := w.experts.Settled(what, key); settled {
 		return err
 	}
@@ -39,7 +40,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	}
 	hidden, inner := min(n.AttrInt("hidden", 0), width), min(n.AttrInt("inner", 0), width)
 	model := func() (*onnx.Model, *onnx.Node, fused.Site, error) {
-		m := onnx.New(w.model.IRVersion, w.model.Opset(""))
+		m := onnx.New(w.Model.IRVersion, w.Model.Opset(""))
 		m.ImportOpset(fused.Domain, fused.Version)
 		m.ImportOpset(microsoft, 1)
 		s := fused.Site{Opset: m.Opset("")}
@@ -170,7 +171,7 @@ func firstExperts(n *onnx.Node, i int, t *onnx.Tensor, experts, hidden, inner in
 	if len(dims) == 2 { // a bias
 		dims[1] = rows
 	} else {
-		dims[1], dims[2] = rows/panelRows, dims[2]*columns/whole
+		dims[1], dims[2] = rows/blocks.PanelRows, dims[2]*columns/whole
 	}
 	strides := make([]int64, len(dims))
 	for k, step := len(dims)-1, int64(1); k >= 0; k-- {

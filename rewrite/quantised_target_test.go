@@ -18,6 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // storedForm is a way in which mojo.Linear's weights are stored.
@@ -248,7 +249,7 @@ func TestProductsInBranches(t *testing.T) {
 				branched(m)
 				inputs := storedInputs(onnx.Float)
 				inputs["taken"] = reference.NewInts(onnx.Bool, []int{}, []int64{1})
-				want := runModel(t, m, inputs)
+				want := rewritetest.Run(t, m, inputs)
 				r := apply(t, m, WithTarget(targetNamed(t, name)))
 				if r.Products == nil || len(r.Products.Open) > 0 {
 					t.Fatalf("products %+v", r.Products)
@@ -285,7 +286,7 @@ func TestProductsForTargets(t *testing.T) {
 			if typ == onnx.Float16 && f.format != "q4_0" && f.format != "q4_1" && f.format != "mxfp4" {
 				continue
 			}
-			want := runModel(t, storedModel(t, f, typ), storedInputs(typ))
+			want := rewritetest.Run(t, storedModel(t, f, typ), storedInputs(typ))
 			for _, c := range []struct {
 				target string
 				level  int64
@@ -321,7 +322,7 @@ func TestProductsForTargets(t *testing.T) {
 							}
 						}
 					}
-					compare(runModel(t, m, storedInputs(typ)), exact)
+					compare(rewritetest.Run(t, m, storedInputs(typ)), exact)
 					if c.level == 4 || c.target == "onnx" { // of which onnxruntime makes MatMulNBits with 8 bits, too
 						exact = 0.03
 					}
@@ -335,7 +336,7 @@ func TestProductsForTargets(t *testing.T) {
 // look holds the ops of a model against those that the form needs.
 func (f storedForm) look(t *testing.T, m *onnx.Model, to string, level int64) {
 	t.Helper()
-	have := countOps(m)
+	have := rewritetest.CountOps(m)
 	sums, product, rows := 0, "MatMulNBits", "GatherBlockQuantized"
 	if f.offset {
 		sums = 1 // of both products
@@ -500,7 +501,7 @@ func TestExpertsForTargets(t *testing.T) {
 				}
 				in[v.Name] = reference.NewFloats(onnx.Float, shape, f)
 			}
-			want := runModel(t, m, in)
+			want := rewritetest.Run(t, m, in)
 			report, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort")),
 				WithAccuracyLevel(c.level))
 			if err != nil {
@@ -523,7 +524,7 @@ func TestExpertsForTargets(t *testing.T) {
 					t.Errorf("differs by %g of %g", d, scale)
 				}
 			}
-			compare(runModel(t, m, in)["y"], 2e-6)
+			compare(rewritetest.Run(t, m, in)["y"], 2e-6)
 			tolerance := 2e-6
 			if c.level == 4 {
 				tolerance = 0.06
@@ -590,7 +591,7 @@ func TestRowsOfOneTable(t *testing.T) {
 				}
 			}
 		}
-		got, want := runModel(t, w, storedInputs(onnx.Float)), runModel(t, m, storedInputs(onnx.Float))
+		got, want := rewritetest.Run(t, w, storedInputs(onnx.Float)), rewritetest.Run(t, m, storedInputs(onnx.Float))
 		for name, x := range want {
 			if !slices.Equal(x.F, got[name].F) {
 				t.Errorf("%s: %s is not what it was before it was written", f.format, name)

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // codedMatrix is n rows of k elements of int8 codes about 128, of one scale, and their floats.
@@ -83,7 +84,7 @@ func TestQuantiseRefuses(t *testing.T) {
 		!errors.Is(r.Refuse[list[2]], broken) {
 		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
 	}
-	if count(m, "MatMul") != 3 || len(m.Functions) != 0 || len(m.Graph.Initializers()) != 3 {
+	if rewritetest.CountOps(m)["MatMul"] != 3 || len(m.Functions) != 0 || len(m.Graph.Initializers()) != 3 {
 		t.Error("the model was changed")
 	}
 }
@@ -104,7 +105,7 @@ func TestMergedQuantised(t *testing.T) {
 			x[i] = float64(i%23) - 11
 		}
 		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{3, 64}, x)}
-		want := runModel(t, m, in)
+		want := rewritetest.Run(t, m, in)
 		if r, err := Quantise(m, list, "float"); err != nil || len(r.Kept) != len(list) {
 			t.Fatalf("%v, refused %v", err, r.Refuse)
 		}
@@ -117,7 +118,7 @@ func TestMergedQuantised(t *testing.T) {
 		})); n != len(list)-max(c.products-1, 0) {
 			t.Errorf("%v: %d products", c.columns, n)
 		}
-		got := runModel(t, m, in)
+		got := rewritetest.Run(t, m, in)
 		for name, x := range want {
 			if d, scale := prove.Distance(x.F, got[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
 				t.Errorf("%v: %s differs by %g", c.columns, name, d)
@@ -164,7 +165,7 @@ func TestQuantisedAddition(t *testing.T) {
 		if c.fused {
 			product.Domain, product.OpType = "", "MatMul"
 		}
-		want := runModel(t, m, in)
+		want := rewritetest.Run(t, m, in)
 		if c.fused {
 			product.Domain, product.OpType = "com.microsoft", "FusedMatMul"
 		}
@@ -172,11 +173,12 @@ func TestQuantisedAddition(t *testing.T) {
 		if err != nil || len(r.Kept) != 1 {
 			t.Fatalf("%s: %v, %v", c.name, err, r.Refuse)
 		}
-		if count(m, "Add") != c.adds {
-			t.Errorf("%s: %d additions", c.name, count(m, "Add"))
+		if rewritetest.CountOps(m)["Add"] != c.adds {
+			t.Errorf("%s: %d additions", c.name, rewritetest.CountOps(m)["Add"])
 		}
 		for name, w := range want {
-			if d, scale := prove.Distance(w.F, runModel(t, m, in)[name].F); d > 64*prove.Spacing(onnx.Float, scale) {
+			if d, scale := prove.Distance(w.F, rewritetest.Run(t, m, in)[name].F); d > 64*prove.Spacing(onnx.Float,
+				scale) {
 				t.Errorf("%s: %s differs by %g", c.name, name, d)
 			}
 		}
@@ -188,7 +190,7 @@ func TestQuantisedAddition(t *testing.T) {
 func TestQuantiseMixtureRounded(t *testing.T) {
 	m, list := mixtures(t, onnx.Float16, 2, "out_in")
 	r, err := Quantise(m, list, "int16")
-	if err != nil || len(r.Kept) != len(list) || countOps(m)["QMoE"] != 2 {
+	if err != nil || len(r.Kept) != len(list) || rewritetest.CountOps(m)["QMoE"] != 2 {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}
 }

@@ -8,16 +8,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // A refusal has a code, which a hint hangs on, and the figures of its text.
 func TestReasonsOfRefusals(t *testing.T) {
-	right := func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value { return b.norm(x, scale, 1e-6) }
+	right := func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value { return b.Norm(x, scale, 1e-6) }
 	for _, c := range []struct {
 		name    string
 		typ     onnx.DataType
 		attrs   []*onnx.Attribute
-		build   func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value
+		build   func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value
 		problem string
 		code    reason.Code
 		figure  string
@@ -27,20 +28,21 @@ func TestReasonsOfRefusals(t *testing.T) {
 			"opset", "version_converter"},
 		{"types", onnx.Double, normAttributes(1e-6, 0), right, "", reason.Types, "op", "float32, float16"},
 		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
-		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
+			scale *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Norm(x, scale, 1e-6), b.In("other", 16))
 		}, "", reason.Depends, "", "not an input of the op"},
 		{"random numbers", onnx.Float, normAttributes(1e-6, 0),
-			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-				return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
+			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+				return b.Op("Add", b.Norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 			}, "", reason.Random, "", "model.eval()"},
 		{"another function", onnx.Float, normAttributes(1e-5, 0), right, "", reason.Differs, "inputs", "hard inputs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBuilder(t, 20, c.typ)
-			x, scale := b.input("x", "batch", "seq", 16), b.weight("scale", 16)
+			b := rewritetest.New(t, 20, c.typ)
+			x, scale := b.In("x", "batch", "seq", 16), b.Weight("scale", 16)
 			y := c.build(b, x, scale)
-			b.output(y, "batch", "seq", 16)
+			b.Out(y, "batch", "seq", 16)
 			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
 				Outputs: []*onnx.Value{y}, Attributes: c.attrs}
 			if c.problem != "" {

@@ -1,19 +1,13 @@
 package rewrite
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
-)
-
-// The metadata_props keys of the nodes that replace a site.
-const (
-	MetaRule        = "mojo_patch.rule"         // name of the pattern
-	MetaSourceNodes = "mojo_patch.source_nodes" // JSON list of the replaced nodes' names
-	MetaVersion     = "mojo_patch.version"      // version of the tool
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // minIRVersion is the first with function overloads and metadata on nodes.
@@ -22,8 +16,8 @@ const minIRVersion = 10
 // replace puts the replacement of every candidate at its site.
 func (a *applier) replace(list []*candidate) error {
 	names := a.nodeNames()
-	byScope := map[*scope][]*candidate{}
-	var scopes []*scope
+	byScope := map[*pass.Scope][]*candidate{}
+	var scopes []*pass.Scope
 	for _, c := range list {
 		if byScope[c.scope] == nil {
 			scopes = append(scopes, c.scope)
@@ -37,19 +31,19 @@ func (a *applier) replace(list []*candidate) error {
 	}
 	for _, c := range list {
 		for _, f := range c.functions {
-			a.addFunction(f)
+			a.AddFunction(f)
 		}
 		for _, n := range c.match.Replacement.Nodes {
 			if onnx.IsStandardDomain(n.Domain) {
 				continue
 			}
-			a.model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
-			if f := c.scope.function; f != nil && f.Opset(n.Domain) == 0 {
-				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: a.model.Opset(n.Domain)})
+			a.Model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
+			if f := c.scope.Function; f != nil && f.Opset(n.Domain) == 0 {
+				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: a.Model.Opset(n.Domain)})
 			}
 		}
 	}
-	convert.RaiseIR(a.model, minIRVersion)
+	convert.RaiseIR(a.Model, minIRVersion)
 	return nil
 }
 
@@ -57,16 +51,16 @@ func (a *applier) replace(list []*candidate) error {
 // shapes: it runs a model in which no buffer is reused so, and may not run the patched one.
 func (a *applier) dropFalseShapes() {
 	names := map[string]bool{}
-	for _, v := range a.model.Graph.Inputs {
+	for _, v := range a.Model.Graph.Inputs {
 		t, _ := v.Type()
 		for _, d := range t.Dims {
 			names[d.Param] = true
 		}
 	}
-	a.model.Graph.Walk(func(g *onnx.Graph) {
+	a.Model.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
 			for _, v := range n.Outputs {
-				if v != nil && !v.IsOutput() && a.facts.Contradicts(v, names) {
+				if v != nil && !v.IsOutput() && a.Facts.Contradicts(v, names) {
 					t, _ := v.Type()
 					v.SetType(onnx.Type{DataType: t.DataType})
 				}
@@ -89,9 +83,9 @@ func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
 	return read
 }
 
-func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) error {
-	g := s.graph
-	order := s.positions()
+func (a *applier) replaceIn(s *pass.Scope, list []*candidate, names map[string]bool) error {
+	g := s.Graph
+	order := s.Positions()
 	before := map[*onnx.Node][]*onnx.Node{}
 	sort := false
 	var old []*onnx.Node
@@ -145,25 +139,10 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 	return nil
 }
 
-// addNode adds a node of the standard that computes out; Sort puts it in its place.
-func (a *applier) addNode(g *onnx.Graph, op string, out *onnx.Value, metadata []onnx.Entry,
-	inputs ...*onnx.Value) *onnx.Node {
-	n := g.AddNode(op, inputs, []*onnx.Value{out})
-	n.Name, n.Metadata = out.Name+"_"+op, metadata
-	return n
-}
-
-// addFunction adds a definition to the model, unless it has it.
-func (a *applier) addFunction(f *onnx.Function) {
-	if a.model.Function(f.Domain, f.Name, f.Overload) == nil {
-		a.model.Functions = append(a.model.Functions, f)
-	}
-}
-
 // provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.
 func (a *applier) provenance(c *candidate) []onnx.Entry {
 	var entries []onnx.Entry
-	have := map[string]bool{MetaRule: true, MetaSourceNodes: true, MetaVersion: true}
+	have := map[string]bool{edit.MetaRule: true, edit.MetaSourceNodes: true, edit.MetaVersion: true}
 	add := func(n *onnx.Node) {
 		for _, e := range n.Metadata {
 			if !have[e.Key] {
@@ -176,54 +155,12 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 	for i := len(c.slice.nodes) - 1; i >= 0; i-- {
 		add(c.slice.nodes[i])
 	}
-	return append(entries, a.config.origin(c.match.Pattern, c.slice.nodes...)...)
-}
-
-// sourceNames lists the nodes of the model as it was that nodes stand for: those each was made of, or itself.
-func sourceNames(nodes []*onnx.Node) []string {
-	var names []string
-	have := map[string]bool{}
-	for _, n := range nodes {
-		made := SourceNodes(n)
-		if len(made) == 0 {
-			made = []string{nodeName(n)}
-		}
-		for _, name := range made {
-			if !have[name] {
-				have[name] = true
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
-
-// SourceNodes lists the nodes of the model before, by their names, that the metadata of a node say it stands for.
-func SourceNodes(n *onnx.Node) (names []string) {
-	for _, e := range n.Metadata {
-		if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &names) != nil {
-			return nil
-		}
-	}
-	return names
-}
-
-// origin is the metadata of a node that a rule makes in the place of others, or besides.
-func (c *config) origin(rule string, replaced ...*onnx.Node) []onnx.Entry {
-	entries := []onnx.Entry{{Key: MetaRule, Value: rule}}
-	if len(replaced) > 0 {
-		names, err := json.Marshal(sourceNames(replaced))
-		if err != nil {
-			names = []byte("[]") // strings always marshal
-		}
-		entries = append(entries, onnx.Entry{Key: MetaSourceNodes, Value: string(names)})
-	}
-	return append(entries, onnx.Entry{Key: MetaVersion, Value: c.version})
+	return append(entries, a.Origin(c.match.Pattern, c.slice.nodes...)...)
 }
 
 func (a *applier) nodeNames() map[string]bool {
-	names := make(map[string]bool, len(a.model.Graph.Nodes))
-	for _, g := range a.model.Graphs() {
+	names := make(map[string]bool, len(a.Model.Graph.Nodes))
+	for _, g := range a.Model.Graphs() {
 		for _, n := range g.Nodes {
 			names[n.Name] = true
 		}

@@ -10,7 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -39,14 +42,14 @@ type Report struct {
 	// what the model was patched for, where that is not fused ops
 	Target string `json:"target,omitempty"`
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
-	Backend    string        `json:"backend,omitempty"`
-	PassedOver []string      `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
-	Opset      *OpsetReport  `json:"opset,omitempty"`       // absent where the model's was new enough
-	Inlined    *InlineReport `json:"inlined,omitempty"`     // absent when no function was
-	Logits     string        `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
-	Latent     *LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents
-	Cache      *CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were
-	Merged     *MergeReport  `json:"merged,omitempty"`      // absent where products were not to be merged
+	Backend    string                    `json:"backend,omitempty"`
+	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
+	Inlined    *InlineReport             `json:"inlined,omitempty"`     // absent when no function was
+	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
+	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents
+	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were
+	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent where products were not to be merged
 	// absent where a target was given no products with quantised weights
 	Products *ProductsReport `json:"products,omitempty"`
 	// nodes that are no ops of the standard, by their op, in a model for runtimes of the standard
@@ -185,7 +188,7 @@ func (r *Report) giveUp(m *patterns.Miss) {
 	i := slices.IndexFunc(r.GivenUp, func(g GivenUpReport) bool { return g.Pattern == m.Pattern })
 	if i < 0 {
 		i = len(r.GivenUp)
-		r.GivenUp = append(r.GivenUp, GivenUpReport{Pattern: m.Pattern, Node: nodeName(m.Anchor)})
+		r.GivenUp = append(r.GivenUp, GivenUpReport{Pattern: m.Pattern, Node: m.Anchor.Label()})
 	}
 	r.GivenUp[i].Places += places
 }
@@ -268,13 +271,10 @@ func (r *Report) kernel(id string) *KernelReport {
 	return &KernelReport{}
 }
 
-// nodeName returns a node's name, or that of its first output.
-func nodeName(n *onnx.Node) string { return n.Label() }
-
 func nodeNames(nodes []*onnx.Node) []string {
 	names := make([]string, len(nodes))
 	for i, n := range nodes {
-		names[i] = nodeName(n)
+		names[i] = n.Label()
 	}
 	return names
 }
@@ -285,7 +285,7 @@ func (s *SiteReport) explain(err error) {
 	if r := reason.As(err); r != nil {
 		s.Code, s.Figures = r.Code, r.Figures
 		if r.Node != nil {
-			s.At = nodeName(r.Node)
+			s.At = r.Node.Label()
 		}
 	}
 	if errors.Is(err, onnx.ErrMissingData) {

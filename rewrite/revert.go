@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // RevertReport says which sites of a patched model became ops of the standard again. Its JSON form is schema 1.
@@ -65,7 +66,7 @@ func Revert(m *onnx.Model, take func(PatchedNode) bool) (*RevertReport, error) {
 	}
 	for n := range reverted {
 		n.Metadata = slices.DeleteFunc(slices.Clone(n.Metadata), func(e onnx.Entry) bool {
-			return e.Key == MetaRule || e.Key == MetaVersion
+			return e.Key == edit.MetaRule || e.Key == edit.MetaVersion
 		})
 	}
 	had := nodesOf(m)
@@ -110,12 +111,12 @@ func dropImport(m *onnx.Model) {
 }
 
 func patchedNode(n *onnx.Node) PatchedNode {
-	p := PatchedNode{Node: nodeName(n), Op: n.OpType, Sources: SourceNodes(n)}
+	p := PatchedNode{Node: n.Label(), Op: n.OpType, Sources: edit.SourceNodes(n)}
 	if !onnx.IsStandardDomain(n.Domain) {
 		p.Op = n.Domain + "." + n.OpType
 	}
 	for _, e := range n.Metadata {
-		if e.Key == MetaRule {
+		if e.Key == edit.MetaRule {
 			p.Pattern = e.Value
 		}
 	}

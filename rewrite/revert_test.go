@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // fusedOps counts the sites of a report by the op that they became.
@@ -26,12 +27,12 @@ func fusedOps(r *Report) map[string]int {
 // ops' domain is left, and the sites are found again.
 func TestRevert(t *testing.T) {
 	models := map[string]func() *onnx.Model{
-		"float32":  func() *onnx.Model { return block(t, 17, onnx.Float) },
-		"float16":  func() *onnx.Model { return block(t, 18, onnx.Float16) },
-		"bfloat16": func() *onnx.Model { return block(t, 18, onnx.BFloat16) },
+		"float32":  func() *onnx.Model { return rewritetest.Block(t, 17, onnx.Float) },
+		"float16":  func() *onnx.Model { return rewritetest.Block(t, 18, onnx.Float16) },
+		"bfloat16": func() *onnx.Model { return rewritetest.Block(t, 18, onnx.BFloat16) },
 	}
 	for _, name := range []string{"qwen3-ts-fp16", "moe-chosen-dynamo-bf16", "gptoss-batched_mm-dynamo-fp32"} {
-		models[name] = func() *onnx.Model { return readModel(t, name) }
+		models[name] = func() *onnx.Model { return rewritetest.ReadModel(t, name) }
 	}
 	for name, read := range models {
 		t.Run(name, func(t *testing.T) {
@@ -54,9 +55,9 @@ func TestRevert(t *testing.T) {
 			}) {
 				t.Errorf("the model still imports the domain, or has functions of it")
 			}
-			checkOrderOf(t, m)
-			want := evaluate(t, patched)
-			for key, got := range evaluate(t, m) {
+			rewritetest.CheckOrder(t, m)
+			want := rewritetest.Evaluate(t, patched)
+			for key, got := range rewritetest.Evaluate(t, m) {
 				if d, _ := prove.Distance(want[key].F, got.F); d != 0 {
 					t.Errorf("output %q differs by %g", key, d)
 				}
@@ -69,16 +70,16 @@ func TestRevert(t *testing.T) {
 }
 
 func TestRevertSome(t *testing.T) {
-	m := block(t, 17, onnx.Float)
+	m := rewritetest.Block(t, 17, onnx.Float)
 	apply(t, m)
 	r, err := Revert(m, func(p PatchedNode) bool { return p.Pattern == "SwiGLU" })
 	if err != nil || len(r.Reverted) != 2 || len(r.Left) != 4 || len(r.Reverted[0].Sources) == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if ops := countOps(m); ops["GLU"] != 0 || ops["AddRMSNorm"] == 0 || m.Opset(fused.Domain) == 0 {
+	if ops := rewritetest.CountOps(m); ops["GLU"] != 0 || ops["AddRMSNorm"] == 0 || m.Opset(fused.Domain) == 0 {
 		t.Errorf("there are %v", ops)
 	}
-	evaluate(t, m)
+	rewritetest.Evaluate(t, m)
 	m.Functions = nil
 	if _, err := Revert(m, nil); err == nil || !strings.Contains(err.Error(), "no function mojo.") {
 		t.Errorf("without definitions: %v", err)

@@ -62,7 +62,7 @@ func TestRoundedByRuntime(t *testing.T) {
 		if c.own != nil {
 			k = c.dims[1]
 		}
-		m.Output(m.Op(c.op, m.input("x", "tokens", k), w, c.own))
+		m.Output(m.Op(c.op, m.In("x", "tokens", k), w, c.own))
 		if got := RoundedByRuntime(m.Model); got != c.want {
 			t.Errorf("%s: %d", c.name, got)
 		}

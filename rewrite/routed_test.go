@@ -12,11 +12,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // moeBuilder holds the values of a mixture of experts of E experts, k of which each token goes to.
 type moeBuilder struct {
-	*modelBuilder
+	*rewritetest.Builder
 	experts, chosen, hidden, inner int
 	x, weights, ids                *onnx.Value // [tokens, ...]
 	gateUp, down                   *onnx.Value // out_in
@@ -24,22 +25,22 @@ type moeBuilder struct {
 }
 
 func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int) *moeBuilder {
-	b := newBuilder(t, 20, typ)
-	m := &moeBuilder{modelBuilder: b, experts: experts, chosen: chosen, hidden: hidden, inner: inner}
-	m.x = b.input("x", "tokens", hidden)
-	m.weights = b.input("weights", "tokens", chosen)
+	b := rewritetest.New(t, 20, typ)
+	m := &moeBuilder{Builder: b, experts: experts, chosen: chosen, hidden: hidden, inner: inner}
+	m.x = b.In("x", "tokens", hidden)
+	m.weights = b.In("weights", "tokens", chosen)
 	m.ids = b.Input("ids", onnx.Int64, "tokens", chosen)
-	m.gateUp = b.weight("gate_up", experts, 2*inner, hidden)
-	m.down = b.weight("down", experts, hidden, inner)
+	m.gateUp = b.Weight("gate_up", experts, 2*inner, hidden)
+	m.down = b.Weight("down", experts, hidden, inner)
 	return m
 }
 
 // unit writes silu(gate)*up, or the clamped one of gpt-oss.
-func (m *moeBuilder) unit(b *modelBuilder, gate, up *onnx.Value) *onnx.Value {
+func (m *moeBuilder) unit(b *rewritetest.Builder, gate, up *onnx.Value) *onnx.Value {
 	if !m.clamped {
 		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 	}
-	number := func(x float64) *onnx.Value { return m.scalar(m.typ, x) }
+	number := func(x float64) *onnx.Value { return m.Scalar(m.Type, x) }
 	gate, up = b.Op("Min", gate, number(7)), b.Op("Clip", up, number(-7), number(7))
 	return b.Op("Mul", b.Op("Add", up, number(1)), b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, number(1.702)))))
 }
@@ -70,7 +71,7 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	if spoil == "swapped" {
 		gate, up = up, gate
 	}
-	act := m.unit(m.modelBuilder, gate, up)
+	act := m.unit(m.Builder, gate, up)
 	out := m.Op("Squeeze", m.Op("MatMul", m.Op("Gather", m.down, flat, onnx.IntAttr("axis", 0)),
 		m.Op("Unsqueeze", act, m.Ints(-1))), m.Ints(-1))
 	w := m.Op("Reshape", m.weights, m.Ints(-1, 1))
@@ -92,9 +93,9 @@ func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
 }
 
 func (m *moeBuilder) judge(y *onnx.Value, activation string, options ...Option) SiteReport {
-	m.t.Helper()
-	m.output(y, "tokens", m.hidden)
-	return judgeOne(m.t, m.Model, m.match(y, activation), options...)
+	m.T.Helper()
+	m.Out(y, "tokens", m.hidden)
+	return judgeOne(m.T, m.Model, m.match(y, activation), options...)
 }
 
 func TestGatheredExperts(t *testing.T) {
@@ -121,7 +122,7 @@ func TestGatheredExperts(t *testing.T) {
 			if c.spoil == "clamped elsewhere" {
 				match.Attributes[2] = onnx.FloatAttr("limit", 6.99)
 			}
-			m.output(y, "tokens", m.hidden)
+			m.Out(y, "tokens", m.hidden)
 			s := judgeOne(t, m.Model, match)
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
@@ -134,7 +135,7 @@ func TestGatheredExperts(t *testing.T) {
 }
 
 // expert writes what one expert makes of rows of tokens, in the graph of b.
-func (m *moeBuilder) expert(b *modelBuilder, rows, e *onnx.Value) *onnx.Value {
+func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e *onnx.Value) *onnx.Value {
 	pick := func(w *onnx.Value) *onnx.Value {
 		return b.Op("Transpose", b.Op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
 	}
@@ -148,15 +149,15 @@ func (m *moeBuilder) expert(b *modelBuilder, rows, e *onnx.Value) *onnx.Value {
 // for it.
 func (m *moeBuilder) looped() *onnx.Value {
 	body := m.Graph.NewSubgraph("body")
-	b := &modelBuilder{t: m.t, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, typ: m.typ}
+	b := &rewritetest.Builder{T: m.T, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, Type: m.Type}
 	e := body.AddInput("e", onnxtest.Type(onnx.Int64))
 	cond := body.AddInput("cond", onnxtest.Type(onnx.Bool))
-	sum := body.AddInput("sum", onnxtest.Type(m.typ, "tokens", m.hidden))
-	mine := b.Op("Where", b.Op("Equal", m.ids, e), m.weights, m.scalar(m.typ, 0))
+	sum := body.AddInput("sum", onnxtest.Type(m.Type, "tokens", m.hidden))
+	mine := b.Op("Where", b.Op("Equal", m.ids, e), m.weights, m.Scalar(m.Type, 0))
 	share := b.Op("ReduceSum", mine, m.Ints(1), onnx.IntAttr("keepdims", 1))
 	body.AddOutput(b.Op("Identity", cond))
 	body.AddOutput(b.Op("Add", sum, b.Op("Mul", m.expert(b, m.x, e), share)))
-	zero := m.Op("Mul", m.x, m.scalar(m.typ, 0))
+	zero := m.Op("Mul", m.x, m.Scalar(m.Type, 0))
 	y := m.Graph.NewValue("y")
 	trips := m.Graph.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
 	m.Graph.AddNode("Loop", []*onnx.Value{m.Op("Squeeze", trips), nil, zero}, []*onnx.Value{y},
@@ -179,13 +180,13 @@ func (m *moeBuilder) unrolled(hit int) *onnx.Value {
 		parts[i], sizes[i] = m.Graph.NewValue("expert"), 1
 	}
 	m.Graph.AddNode("Split", []*onnx.Value{found, m.Ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
-	y := m.Op("Mul", m.x, m.scalar(m.typ, 0))
+	y := m.Op("Mul", m.x, m.Scalar(m.Type, 0))
 	for _, p := range parts {
 		e := m.Op("Squeeze", p, m.Ints(0, 1))
 		at := m.Op("NonZero", m.Op("Gather", mask, e, onnx.IntAttr("axis", 0))) // places among the chosen, tokens
 		token := m.Op("Gather", at, m.Ints(1), onnx.IntAttr("axis", 0))
 		token = m.Op("Squeeze", token, m.Ints(0))
-		out := m.expert(m.modelBuilder, m.Op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
+		out := m.expert(m.Builder, m.Op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
 		pairs := m.Op("Transpose", m.Op("Gather", at, m.Ints(1, 0), onnx.IntAttr("axis", 0)),
 			onnx.IntsAttr("perm", []int64{1, 0}))
 		w := m.Op("Unsqueeze", m.Op("GatherND", m.weights, pairs), m.Ints(-1))
@@ -201,7 +202,7 @@ func TestLoopedExperts(t *testing.T) {
 	if s.Status != Fused || s.Check.Repairs != "" {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	if n := countOps(m.Model); n["MoE"] != 1 || n["Loop"] != 0 || n["MatMul"] != 0 || n["Mul"] != 0 {
+	if n := rewritetest.CountOps(m.Model); n["MoE"] != 1 || n["Loop"] != 0 || n["MatMul"] != 0 || n["Mul"] != 0 {
 		t.Errorf("left: %v", n)
 	}
 	checkRuns(t, m.Model)
@@ -275,7 +276,7 @@ func TestGreatExperts(t *testing.T) {
 			if len(in) != 5 || in[3].Dims[0] != 5 || in[0].DataType != onnx.Float16 {
 				return nil, fmt.Errorf("kernel check of %v", in)
 			}
-			f, err := fused.Lookup(op).Function(siteOf(attrs, in))
+			f, err := fused.Lookup(op).Function(rewritetest.SiteOf(attrs, in))
 			if err != nil {
 				return nil, err
 			}
@@ -319,14 +320,6 @@ func TestGreatExperts(t *testing.T) {
 	}
 }
 
-func siteOf(attrs []*onnx.Attribute, in []*onnx.Tensor) fused.Site {
-	s := fused.Site{Attributes: attrs, Opset: 20}
-	for _, x := range in {
-		s.Types, s.Dims = append(s.Types, x.DataType), append(s.Dims, x.Dims)
-	}
-	return s
-}
-
 // TestCapacity: tokens over the capacity of an expert are dropped, which shows with so many tokens alone.
 func TestCapacity(t *testing.T) {
 	for _, c := range []struct {
@@ -340,7 +333,7 @@ func TestCapacity(t *testing.T) {
 		place := m.Op("CumSum", m.Op("ReduceSum", oneHot, m.Ints(1), onnx.IntAttr("keepdims", 0)),
 			m.Op("Squeeze", m.Ints(0)))
 		keep := m.Op("LessOrEqual", m.Op("GatherElements", place, m.ids, onnx.IntAttr("axis", 1)), m.Ints(c.capacity))
-		m.weights = m.Op("Where", keep, weights, m.scalar(onnx.Float, 0))
+		m.weights = m.Op("Where", keep, weights, m.Scalar(onnx.Float, 0))
 		y := m.gathered("")
 		m.weights = weights
 		s := m.judge(y, "silu")
@@ -355,16 +348,16 @@ func TestCapacity(t *testing.T) {
 func TestExpertsForSeveralTokens(t *testing.T) {
 	for _, least := range []int64{1, 2, 3} {
 		m := newMoE(t, onnx.Float, 4, 2, 8, 6)
-		m.x, m.weights = m.input("six", 6, 8), m.input("weights_of_six", 6, 2)
+		m.x, m.weights = m.In("six", 6, 8), m.In("weights_of_six", 6, 2)
 		m.ids = m.Input("ids_of_six", onnx.Int64, 6, 2)
 		weights := m.weights
 		first := m.Op("Cast", m.Op("Equal", m.ids, m.Ints(1)), onnx.IntAttr("to", int64(onnx.Int64)))
 		few := m.Op("Less", m.Op("ReduceSum", first, onnx.IntAttr("keepdims", 1)), m.Ints(least))
 		off := m.Op("And", few, m.Op("Equal", m.ids, m.Ints(1)))
-		m.weights = m.Op("Where", off, m.scalar(onnx.Float, 0), weights)
+		m.weights = m.Op("Where", off, m.Scalar(onnx.Float, 0), weights)
 		y := m.gathered("")
 		m.weights = weights
-		m.output(y, 6, m.hidden)
+		m.Out(y, 6, m.hidden)
 		s := judgeOne(t, m.Model, m.match(y, "silu"))
 		if (s.Status == Fused) != (least == 1) {
 			t.Errorf("for %d tokens or more: %s: %s", least, s.Status, s.Reason)
@@ -375,13 +368,13 @@ func TestExpertsForSeveralTokens(t *testing.T) {
 // TestTokensBeforeAnAxis: tokens [n, 1, hidden] are tried with the tokens on their own axis.
 func TestTokensBeforeAnAxis(t *testing.T) {
 	m := newMoE(t, onnx.Float, 4, 2, 8, 6)
-	m.x = m.input("column", "tokens", 1, m.hidden)
+	m.x = m.In("column", "tokens", 1, m.hidden)
 	rows := m.x
 	// of [1, n, hidden] there is nothing to squeeze
 	m.x = m.Op("Squeeze", m.Op("Expand", m.x, m.Ints(1, 1, 1)), m.Ints(1))
 	y := m.Op("Unsqueeze", m.gathered(""), m.Ints(1))
 	m.x = rows
-	m.output(y, "tokens", 1, m.hidden)
+	m.Out(y, "tokens", 1, m.hidden)
 	if s := judgeOne(t, m.Model, m.match(y, "silu")); s.Status != Fused || s.Check.Repairs != "" {
 		t.Errorf("%s: %s %+v", s.Status, s.Reason, s.Check)
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 func routerAttributes(k int64, score, order string, renormalize int64, scale float32) []*onnx.Attribute {
@@ -16,33 +18,21 @@ func routerAttributes(k int64, score, order string, renormalize int64, scale flo
 		onnx.IntAttr("renormalize", renormalize), onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", scale)}
 }
 
-// topK adds a TopK over the last axis.
-func (b *modelBuilder) topK(x *onnx.Value, k int64) (values, indices *onnx.Value) {
-	values, indices = b.Graph.NewValue("values"), b.Graph.NewValue("indices")
-	b.Graph.AddNode("TopK", []*onnx.Value{x, b.Ints(k)}, []*onnx.Value{values, indices},
-		onnx.IntAttr("axis", -1)).Name = "topk"
-	return values, indices
-}
-
-func (b *modelBuilder) share(w *onnx.Value) *onnx.Value {
-	return b.Op("Div", w, b.Op("ReduceSum", w, b.Ints(-1), onnx.IntAttr("keepdims", 1)))
-}
-
 func TestRouterSites(t *testing.T) {
 	axis := onnx.IntAttr("axis", -1)
-	type build func(b *modelBuilder, logits, bias *onnx.Value) (weights, ids *onnx.Value)
-	mixtral := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-		w, ids := b.topK(b.Op("Softmax", logits, axis), 3)
-		return b.share(w), ids
+	type build func(b *rewritetest.Builder, logits, bias *onnx.Value) (weights, ids *onnx.Value)
+	mixtral := func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		w, ids := b.TopK(b.Op("Softmax", logits, axis), 3)
+		return b.Share(w), ids
 	}
-	after := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-		w, ids := b.topK(logits, 3)
+	after := func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		w, ids := b.TopK(logits, 3)
 		return b.Op("Softmax", w, axis), ids
 	}
-	biased := func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+	biased := func(b *rewritetest.Builder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
 		s := b.Op("Sigmoid", logits)
-		_, ids := b.topK(b.Op("Add", s, bias), 3)
-		return b.share(b.Op("GatherElements", s, ids, axis)), ids
+		_, ids := b.TopK(b.Op("Add", s, bias), 3)
+		return b.Share(b.Op("GatherElements", s, ids, axis)), ids
 	}
 	for _, c := range []struct {
 		name   string
@@ -60,36 +50,36 @@ func TestRouterSites(t *testing.T) {
 		{"scaled", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1.001), false, "differs"},
 		{"sigmoid", mixtral, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 		{"deepseek", biased, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, ""},
-		{"the bias in the weights", func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
-			w, ids := b.topK(b.Op("Add", b.Op("Sigmoid", logits), bias), 3)
-			return b.share(w), ids
+		{"the bias in the weights", func(b *rewritetest.Builder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+			w, ids := b.TopK(b.Op("Add", b.Op("Sigmoid", logits), bias), 3)
+			return b.Share(w), ids
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, "differs"},
-		{"the least", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"the least", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
 			s := b.Op("Softmax", logits, axis)
-			_, ids := b.topK(b.Op("Neg", s), 3)
-			return b.share(b.Op("GatherElements", s, ids, axis)), ids
+			_, ids := b.TopK(b.Op("Neg", s), 3)
+			return b.Share(b.Op("GatherElements", s, ids, axis)), ids
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
-		{"ids turned", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-			w, ids := b.topK(b.Op("Softmax", logits, axis), 3)
-			return b.share(w), b.Op("Slice", ids, b.Ints(-1), b.Ints(-9), b.Ints(1), b.Ints(-1))
+		{"ids turned", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+			w, ids := b.TopK(b.Op("Softmax", logits, axis), 3)
+			return b.Share(w), b.Op("Slice", ids, b.Ints(-1), b.Ints(-9), b.Ints(1), b.Ints(-1))
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
-		{"weights over all experts", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"weights over all experts", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
 			s := b.Op("Sigmoid", logits)
-			return b.topK(b.share(s), 3)
+			return b.TopK(b.Share(s), 3)
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 	} {
 		for _, typ := range []onnx.DataType{onnx.Float, onnx.BFloat16} {
 			t.Run(c.name+" "+typ.String(), func(t *testing.T) {
-				b := newBuilder(t, 20, typ)
-				logits, bias := b.input("logits", "tokens", 16), b.weight("bias", 16)
+				b := rewritetest.New(t, 20, typ)
+				logits, bias := b.In("logits", "tokens", 16), b.Weight("bias", 16)
 				w, ids := c.build(b, logits, bias)
 				in := []*onnx.Value{logits}
 				if c.bias {
 					in = append(in, bias)
 				}
 				w = b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
-				b.typ = onnx.Float
-				b.output(w, "tokens", 3)
+				b.Type = onnx.Float
+				b.Out(w, "tokens", 3)
 				b.Graph.AddOutput(ids)
 				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
 					Roles:   map[*onnx.Value]patterns.Role{logits: patterns.Logits, bias: patterns.Correction},
@@ -110,15 +100,15 @@ func TestGroupsByOtherScores(t *testing.T) {
 		{"ReduceMax", "top2_sum", "differs"},
 		{"ReduceSum", "top2_sum", ""}, // of two
 	} {
-		b := newBuilder(t, 20, onnx.Float)
-		logits := b.input("logits", "tokens", 8)
+		b := rewritetest.New(t, 20, onnx.Float)
+		logits := b.In("logits", "tokens", 8)
 		scores := b.Op("Softmax", logits, onnx.IntAttr("axis", -1))
 		of := b.Op(c.by, b.Op("Reshape", scores, b.Ints(-1, 4, 2)), b.Ints(2), onnx.IntAttr("keepdims", 0))
-		_, kept := b.topK(of, 3)
-		mask := b.Op("ReduceSum", b.Op("OneHot", kept, b.Ints(4), b.constantFloats(0, 1)), b.Ints(1),
+		_, kept := b.TopK(of, 3)
+		mask := b.Op("ReduceSum", b.Op("OneHot", kept, b.Ints(4), b.Floats([]int64{2}, 0, 1)), b.Ints(1),
 			onnx.IntAttr("keepdims", 0))
 		wide := b.Op("Reshape", b.Op("Tile", b.Op("Unsqueeze", mask, b.Ints(2)), b.Ints(1, 1, 2)), b.Ints(-1, 8))
-		w, ids := b.topK(b.Op("Mul", scores, wide), 3)
+		w, ids := b.TopK(b.Op("Mul", scores, wide), 3)
 		attrs := routerAttributes(3, "softmax", "score_first", 0, 1)
 		for i, a := range attrs {
 			switch a.Name {
@@ -132,7 +122,7 @@ func TestGroupsByOtherScores(t *testing.T) {
 				attrs[i] = onnx.FloatAttr("excluded_score", 0)
 			}
 		}
-		b.output(w, "tokens", 3)
+		b.Out(w, "tokens", 3)
 		ids.SetType(onnxtest.Type(onnx.Int64, "tokens", 3))
 		b.Graph.AddOutput(ids)
 		s := judgeOne(t, b.Model,
@@ -149,10 +139,10 @@ func TestGroupsByOtherScores(t *testing.T) {
 // router takes its indices over.
 func TestFillTakenOutputs(t *testing.T) {
 	for _, dies := range []bool{false, true} {
-		b := newBuilder(t, 20, onnx.Float)
-		_, ids := b.topK(b.input("x", 2, 8), 3)
+		b := rewritetest.New(t, 20, onnx.Float)
+		_, ids := b.TopK(b.In("x", 2, 8), 3)
 		topK := ids.Producer
-		w := &writer{scope: &scope{graph: b.Graph}, taken: []taken{{topK, 1, ids}}}
+		w := &writer{scope: &pass.Scope{Graph: b.Graph}, taken: []taken{{topK, 1, ids}}}
 		b.Graph.NewNode("TopKRouter", topK.Inputs[:1]).TakeOutput(1, ids)
 		w.fill(map[*onnx.Node]bool{topK: dies})
 		if v := topK.OutputValue(1); (v == nil) != dies || v == ids || v != nil && v.Name == ids.Name {

@@ -16,6 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // inONNXRuntime is a Runtime: onnxruntime as it is by default.
@@ -82,7 +83,7 @@ func TestRuntimeRefuses(t *testing.T) {
 		{"rounds in its own way", func(*onnx.Model) (float64, error) { return 1.01, nil }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := block(t, 20, onnx.Float)
+			m := rewritetest.Block(t, 20, onnx.Float)
 			r := apply(t, m, WithTarget(targetNamed(t, "ort")),
 				WithRuntime(func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 					factor, err := c.runtime(m)
@@ -134,25 +135,25 @@ func TestMasksForTargets(t *testing.T) {
 	} {
 		for _, name := range []string{"ort", "onnx"} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
-				b := newBuilder(t, 17, onnx.Float)
-				q := b.input("q", "b", heads, "s", width)
+				b := rewritetest.New(t, 17, onnx.Float)
+				q := b.In("q", "b", heads, "s", width)
 				inputs := map[string]*reference.Tensor{}
 				var scores, values *onnx.Value
 				if c.dims != nil {
-					scores = b.Op("MatMul", q, b.Op("Transpose", b.input("k", "b", heads, "l", width),
+					scores = b.Op("MatMul", q, b.Op("Transpose", b.In("k", "b", heads, "l", width),
 						onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-					scores = b.Op("Add", b.Op("Mul", scores, b.scalar(onnx.Float, 0.5)), b.input("mask", c.dims...))
-					values = b.input("v", "b", heads, "l", width)
+					scores = b.Op("Add", b.Op("Mul", scores, b.Scalar(onnx.Float, 0.5)), b.In("mask", c.dims...))
+					values = b.In("v", "b", heads, "l", width)
 					inputs["mask"] = reference.NewFloats(onnx.Float, c.run, c.mask)
 				} else {
-					k := b.Op("Transpose", b.input("k", "b", heads, "s", width),
+					k := b.Op("Transpose", b.In("k", "b", heads, "s", width),
 						onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
-					keys := b.Op("Concat", b.input("past_k", "b", heads, width, "p"), k, onnx.IntAttr("axis", 3))
-					values = b.Op("Concat", b.input("past_v", "b", heads, "p", width),
-						b.input("v", "b", heads, "s", width), onnx.IntAttr("axis", 2))
-					b.output(keys, "b", heads, width, "l")
-					b.output(values, "b", heads, "l", width)
-					scores = b.Op("Mul", b.Op("MatMul", q, keys), b.scalar(onnx.Float, 0.5))
+					keys := b.Op("Concat", b.In("past_k", "b", heads, width, "p"), k, onnx.IntAttr("axis", 3))
+					values = b.Op("Concat", b.In("past_v", "b", heads, "p", width),
+						b.In("v", "b", heads, "s", width), onnx.IntAttr("axis", 2))
+					b.Out(keys, "b", heads, width, "l")
+					b.Out(values, "b", heads, "l", width)
+					scores = b.Op("Mul", b.Op("MatMul", q, keys), b.Scalar(onnx.Float, 0.5))
 					number := func(v *onnx.Value, axis int64) *onnx.Value {
 						return b.Op("Gather", b.Op("Shape", v), b.Constant(integer(axis)))
 					}
@@ -160,10 +161,10 @@ func TestMasksForTargets(t *testing.T) {
 					from := b.Op("Sub", all, queries)
 					row := b.Op("Unsqueeze", b.Op("Range", from, all, b.Constant(integer(1))), b.Ints(1))
 					later := b.Op("Greater", b.Op("Range", b.Constant(integer(0)), all, b.Constant(integer(1))), row)
-					scores = b.Op("Where", later, b.scalar(onnx.Float, inf), scores)
+					scores = b.Op("Where", later, b.Scalar(onnx.Float, inf), scores)
 				}
 				weights := b.Op("Softmax", scores, onnx.IntAttr("axis", -1))
-				b.output(b.Op("MatMul", weights, values), "b", heads, "s", width)
+				b.Out(b.Op("MatMul", weights, values), "b", heads, "s", width)
 				for i, v := range b.Graph.Inputs {
 					shape := map[string][]int64{"q": {2, heads, 2, width}, "k": {2, heads, 3, width},
 						"v": {2, heads, 3, width}, "past_k": {2, heads, width, 4},
@@ -179,7 +180,7 @@ func TestMasksForTargets(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want := runModel(t, b.Model, inputs)
+				want := rewritetest.Run(t, b.Model, inputs)
 				r := apply(t, b.Model, WithTarget(targetNamed(t, name)), WithRuntime(inONNXRuntime(t)))
 				if s := sitesOf(r, "Attention"); len(s) != 1 || s[0].Status != Fused {
 					t.Fatalf("sites %+v", s)
@@ -201,36 +202,39 @@ func TestRaisedForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		opset int64
-		op    func(b *modelBuilder, x *onnx.Value) *onnx.Value
+		op    func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value
 	}{
-		{"RoiAlign", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+		{"RoiAlign", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
 			rois := b.Floats([]int64{2, 4}, 0, 0, 3, 3, 1, 1, 4, 4)
 			return b.Op("RoiAlign", x, rois, b.Constant(onnx.NewInt64s("batches", []int64{0, 0})))
 		}},
-		{"GlobalLpPool", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value { return b.Op("GlobalLpPool", x) }},
-		{"MaxRoiPool", 13, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
+		{"GlobalLpPool", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+			return b.Op("GlobalLpPool",
+				x)
+		}},
+		{"MaxRoiPool", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
 			rois := b.Floats([]int64{1, 5}, 0, 0, 0, 3, 3)
 			return b.Op("MaxRoiPool", x, rois, onnx.IntsAttr("pooled_shape", []int64{2, 2}))
 		}},
-		{"a gate of opset 25", 25, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
-			return b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.input("up", 1, 2, "rows", 8))
+		{"a gate of opset 25", 25, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.In("up", 1, 2, "rows", 8))
 		}},
-		{"a clamped gate of opset 26", 26, func(b *modelBuilder, x *onnx.Value) *onnx.Value {
-			gate := b.Op("Min", x, b.scalar(onnx.Float, 1))
-			return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.input("up", 1, 2, "rows", 8))
+		{"a clamped gate of opset 26", 26, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+			gate := b.Op("Min", x, b.Scalar(onnx.Float, 1))
+			return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.In("up", 1, 2, "rows", 8))
 		}},
 	} {
 		for _, name := range []string{"ort", "onnx"} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
-				b := newBuilder(t, c.opset, onnx.Float)
-				x := b.input("x", 1, 2, "rows", 8)
+				b := rewritetest.New(t, c.opset, onnx.Float)
+				x := b.In("x", 1, 2, "rows", 8)
 				b.Output(c.op(b, x))
 				if c.opset < 18 { // whose mean has its axes as an attribute
 					mean := b.Op("ReduceMean", b.Op("Mul", x, x), onnx.IntsAttr("axes", []int64{-1}))
-					root := b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-5)))
-					b.Output(b.Op("Mul", b.Op("Div", x, root), b.weight("scale", 8)))
+					root := b.Op("Sqrt", b.Op("Add", mean, b.Scalar(onnx.Float, 1e-5)))
+					b.Output(b.Op("Mul", b.Op("Div", x, root), b.Weight("scale", 8)))
 				} else {
-					b.Output(b.norm(x, b.weight("scale", 8), 1e-5))
+					b.Output(b.Norm(x, b.Weight("scale", 8), 1e-5))
 				}
 				inputs := map[string]*reference.Tensor{}
 				for i, v := range b.Graph.Inputs {
@@ -260,12 +264,12 @@ func TestRaisedForTargets(t *testing.T) {
 func TestListedConstants(t *testing.T) {
 	for _, name := range []string{"mojo", "ort", "onnx"} {
 		for _, opset := range []int64{11, 17} {
-			b := newBuilder(t, opset, onnx.Float)
+			b := rewritetest.New(t, opset, onnx.Float)
 			b.Model.IRVersion = 3
-			x := b.input("x", 2, "rows", 8)
-			mean := b.Op("ReduceMean", b.Op("Pow", x, b.scalar(onnx.Float, 2)), onnx.IntsAttr("axes", []int64{-1}))
-			root := b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-5)))
-			b.output(b.Op("Mul", b.Op("Div", x, root), b.weight("scale", 8)), 2, "rows", 8)
+			x := b.In("x", 2, "rows", 8)
+			mean := b.Op("ReduceMean", b.Op("Pow", x, b.Scalar(onnx.Float, 2)), onnx.IntsAttr("axes", []int64{-1}))
+			root := b.Op("Sqrt", b.Op("Add", mean, b.Scalar(onnx.Float, 1e-5)))
+			b.Out(b.Op("Mul", b.Op("Div", x, root), b.Weight("scale", 8)), 2, "rows", 8)
 			for _, n := range slices.Clone(b.Graph.Nodes) { // Constant nodes become listed initializers
 				if !n.Is("Constant") {
 					continue
@@ -286,7 +290,7 @@ func TestListedConstants(t *testing.T) {
 				t.Fatal(err)
 			}
 			inputs := map[string]*reference.Tensor{"x": given}
-			want := runModel(t, b.Model, inputs)
+			want := rewritetest.Run(t, b.Model, inputs)
 			r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
 			if s := sitesOf(r, "RMSNorm"); len(s) != 1 || s[0].Status != Fused {
 				t.Errorf("%s, opset %d: sites %+v", name, opset, s)

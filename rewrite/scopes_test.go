@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // swiglu writes silu(gate)*up into any graph.
@@ -23,8 +24,8 @@ func swiglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 
 // branches is a model with an If whose branches hold a SwiGLU of outer values each.
 func branches(t *testing.T) *onnx.Model {
-	b := newBuilder(t, 20, onnx.Float)
-	gate, up := b.input("gate", 2, 16), b.input("up", 2, 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	gate, up := b.In("gate", 2, 16), b.In("up", 2, 16)
 	flag := b.Input("flag", onnx.Bool)
 	var attrs []*onnx.Attribute
 	for _, name := range []string{"then_branch", "else_branch"} {
@@ -37,14 +38,14 @@ func branches(t *testing.T) *onnx.Model {
 	}
 	y := b.Graph.NewValue("y")
 	b.Graph.AddNode("If", []*onnx.Value{flag}, []*onnx.Value{y}, attrs...)
-	b.output(y, 2, 16)
+	b.Out(y, 2, 16)
 	return b.Model
 }
 
 func TestSubgraphsAreRewritten(t *testing.T) {
 	m := branches(t)
 	r := apply(t, m)
-	if ops := countOps(m); r.Fused() != 2 || ops["GLU"] != 2 || ops["Sigmoid"] != 0 {
+	if ops := rewritetest.CountOps(m); r.Fused() != 2 || ops["GLU"] != 2 || ops["Sigmoid"] != 0 {
 		t.Errorf("%v, %+v", ops, r.Sites)
 	}
 }
@@ -52,9 +53,9 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 // inFunctions is a model whose main graph calls local.Outer<i> for each activation, that calls local.Gated<i>, whose
 // body is that gated activation of its inputs.
 func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
-	b := newBuilder(t, 20, onnx.Float)
+	b := rewritetest.New(t, 20, onnx.Float)
 	b.Model.ImportOpset("local", 1)
-	x, up := b.input("x", "n", 16), b.input("up", "n", 16)
+	x, up := b.In("x", "n", 16), b.In("up", "n", 16)
 	for i, write := range activations {
 		names := []string{fmt.Sprintf("Gated%d", i), fmt.Sprintf("Outer%d", i)}
 		for k, name := range names {
@@ -73,7 +74,7 @@ func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx
 		x = b.Op(names[1], x, up)
 		x.Producer.Domain = "local"
 	}
-	b.output(x, "n", 16)
+	b.Out(x, "n", 16)
 	return b.Model
 }
 
@@ -88,7 +89,7 @@ func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 // which there can be one.
 func TestFunctionBodiesCallOneVariant(t *testing.T) {
 	m := inFunctions(t, swiglu, geglu, swiglu)
-	want := evaluate(t, m)
+	want := rewritetest.Evaluate(t, m)
 	r := apply(t, m)
 	if r.pattern("SwiGLU").Fused != 2 || r.pattern("GeGLU").Refused != 1 || m.Function(fused.Domain, "GLU", "") == nil {
 		t.Fatalf("%+v", r.Sites)
@@ -105,7 +106,8 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 		t.Errorf("the body is %s", f.Text())
 	}
 	for name, w := range want {
-		if d, scale := prove.Distance(w.F, evaluate(t, m)[name].F); d > 16*prove.Spacing(onnx.Float, scale) {
+		if d, scale := prove.Distance(w.F, rewritetest.Evaluate(t, m)[name].F); d > 16*prove.Spacing(onnx.Float,
+			scale) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
@@ -134,12 +136,12 @@ func TestFunctionAttributesAreRefused(t *testing.T) {
 }
 
 func TestForeignFunctionOfTheSameName(t *testing.T) {
-	m := block(t, 20, onnx.Float)
+	m := rewritetest.Block(t, 20, onnx.Float)
 	f := onnx.NewFunction(fused.Domain, "GLU", "silu", 20)
 	f.Body.AddOutput(f.Body.AddInput("gate", onnx.Type{}))
 	m.Functions = append(m.Functions, f)
 	r := apply(t, m)
-	if p := r.pattern("SwiGLU"); p.Refused != 2 || countOps(m)["GLU"] != 0 {
+	if p := r.pattern("SwiGLU"); p.Refused != 2 || rewritetest.CountOps(m)["GLU"] != 0 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -11,28 +11,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // skipModel is a block as onnxruntime writes it: a sum with its norm, the sum read again, and a second norm.
-func skipModel(t *testing.T, op string, bias bool, spoil func(b *modelBuilder, n *onnx.Node)) *onnx.Model {
-	b := newBuilder(t, 17, onnx.Float)
+func skipModel(t *testing.T, op string, bias bool, spoil func(b *rewritetest.Builder, n *onnx.Node)) *onnx.Model {
+	b := rewritetest.New(t, 17, onnx.Float)
 	b.Model.ImportOpset(microsoft, 1)
-	x, skip := b.input("x", "batch", "seq", 16), b.input("skip", "batch", "seq", 16)
-	inputs := []any{x, skip, b.weight("gamma", 16), onnx.FloatAttr("epsilon", 1e-6)}
+	x, skip := b.In("x", "batch", "seq", 16), b.In("skip", "batch", "seq", 16)
+	inputs := []any{x, skip, b.Weight("gamma", 16), onnx.FloatAttr("epsilon", 1e-6)}
 	if bias {
 		beta := []any{}
 		if op == "SkipLayerNormalization" {
-			beta = append(beta, b.weight("beta", 16))
+			beta = append(beta, b.Weight("beta", 16))
 		}
-		inputs = append(append(inputs, beta...), b.weight("bias", 16))
+		inputs = append(append(inputs, beta...), b.Weight("bias", 16))
 	}
 	out := b.Ops(4, op, inputs...)
 	n := out[0].Producer
 	n.Domain, n.Name = microsoft, "the sum"
 	n.Outputs[1], n.Outputs[2] = nil, nil
-	b.output(out[0], "batch", "seq", 16)
-	second := b.Op("SimplifiedLayerNormalization", out[3], b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
-	b.output(second, "batch", "seq", 16)
+	b.Out(out[0], "batch", "seq", 16)
+	second := b.Op("SimplifiedLayerNormalization", out[3], b.Weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
+	b.Out(second, "batch", "seq", 16)
 	if spoil != nil {
 		spoil(b, n)
 	}
@@ -45,19 +46,19 @@ func TestSkipNorms(t *testing.T) {
 	for _, c := range []struct {
 		name, op string
 		bias     bool
-		spoil    func(b *modelBuilder, n *onnx.Node)
+		spoil    func(b *rewritetest.Builder, n *onnx.Node)
 		left     string // why the sum's norm is left; "" where it is fused
 	}{
 		{"with its sum", rms, false, nil, ""},
 		{"with a bias", rms, true, nil, ""},
-		{"without its sum", rms, false, func(b *modelBuilder, n *onnx.Node) {
+		{"without its sum", rms, false, func(b *rewritetest.Builder, n *onnx.Node) {
 			b.Graph.Nodes[len(b.Graph.Nodes)-1].SetInput(0, b.Graph.Inputs[0])
 			n.Outputs = n.Outputs[:1]
 		}, ""},
-		{"broadcast", rms, false, func(b *modelBuilder, n *onnx.Node) {
-			n.SetInput(1, b.input("one", 1, "seq", 16))
+		{"broadcast", rms, false, func(b *rewritetest.Builder, n *onnx.Node) {
+			n.SetInput(1, b.In("one", 1, "seq", 16))
 		}, "skip may be broadcast"},
-		{"with its deviation", rms, false, func(b *modelBuilder, n *onnx.Node) {
+		{"with its deviation", rms, false, func(b *rewritetest.Builder, n *onnx.Node) {
 			v := b.Graph.NewValue("inverse")
 			n.TakeOutput(2, v)
 			b.Output(v)

@@ -224,7 +224,7 @@ func (c *cutter) node(n *onnx.Node) error {
 	if len(c.made) > c.most {
 		return reason.New(reason.Depends, n,
 			"the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
-			c.most, nodeName(n), n.OpType)
+			c.most, n.Label(), n.OpType)
 	}
 	if err := c.reads(n); err != nil {
 		return err
@@ -239,11 +239,11 @@ func (c *cutter) reads(n *onnx.Node) error {
 		if a.RefName != "" {
 			return reason.New(reason.Depends, n,
 				"the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)",
-				a.RefName, nodeName(n), n.OpType)
+				a.RefName, n.Label(), n.OpType)
 		}
 	}
 	if n.IsRandom() {
-		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", nodeName(n),
+		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", n.Label(),
 			n.OpType)
 	}
 	for _, v := range n.Inputs {
@@ -347,12 +347,12 @@ func congruent(a, b *onnx.Value, depth int) bool {
 		return false
 	}
 	if ta, tb := a.Constant(), b.Constant(); ta != nil || tb != nil {
-		return ta != nil && tb != nil && ta.Size() <= maxConstantBytes && tensorKey(ta) == tensorKey(tb)
+		return ta != nil && tb != nil && ta.Size() <= maxConstantBytes && onnx.TensorKey(ta) == onnx.TensorKey(tb)
 	}
 	m, n := a.Producer, b.Producer
 	if m == nil || n == nil || a.Output != b.Output || m.OpType != n.OpType || m.Domain != n.Domain ||
 		m.Overload != n.Overload || len(m.Outputs) != len(n.Outputs) || m.IsRandom() || len(m.Subgraphs()) > 0 ||
-		attributesKey(m.Attributes) != attributesKey(n.Attributes) {
+		onnx.AttributesKey(m.Attributes) != onnx.AttributesKey(n.Attributes) {
 		return false
 	}
 	return slices.EqualFunc(m.Inputs, n.Inputs, func(a, b *onnx.Value) bool { return congruent(a, b, depth-1) })

@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -53,7 +54,7 @@ func (a *applier) lower(c *candidate) error {
 	if !t.OnCPU {
 		return nil
 	}
-	if err := target.Lacks(c.match.Replacement.Nodes, c.facts, c.slice.nodes, a.facts); err != nil {
+	if err := target.Lacks(c.match.Replacement.Nodes, c.facts, c.slice.nodes, a.Facts); err != nil {
 		return reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
 	}
 	return nil
@@ -97,7 +98,7 @@ func (a *applier) writeTarget(t *target.Target, c *candidate) error {
 			return n.Domain == f.Domain && n.OpType == f.Name
 		})
 	})
-	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
+	c.facts = a.Facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
 	return nil
 }
 
@@ -127,7 +128,7 @@ func opNames(nodes []*onnx.Node) []string {
 
 // isConstant reports whether a value of the replacement follows from constants that are folded.
 func (c *candidate) isConstant(v *onnx.Value) bool {
-	if v == nil || c.scope.function != nil { // whose body can hold no initializers
+	if v == nil || c.scope.Function != nil { // whose body can hold no initializers
 		return false
 	}
 	if i := slices.Index(c.match.Replacement.Inputs, v); i >= 0 {
@@ -192,14 +193,14 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 	}
 	facts := infer.Analyze(m)
 	sites := make([][]SiteReport, len(targets))
-	for _, scope := range scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain }) {
-		for _, n := range scope.graph.Nodes {
+	for _, scope := range pass.Scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain }) {
+		for _, n := range scope.Graph.Nodes {
 			if n.Domain != fused.Domain || fused.Lookup(n.OpType) == nil {
 				continue
 			}
-			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
-				Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
-			s := FusedSite(m, facts, n)
+			site := SiteReport{ID: pass.SiteID(n.OpType, scope.Place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
+				Nodes: []string{n.Label()}, Node: n.Label(), Status: Fused}
+			s := pass.FusedSite(m, facts, n)
 			for _, t := range s.Types {
 				site.Types = append(site.Types, t.String())
 			}
@@ -217,22 +218,9 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 	return sites, nil
 }
 
-// FusedSite describes a node of a fused op in a model, by what is known of its inputs.
-func FusedSite(m *onnx.Model, facts *infer.Facts, n *onnx.Node) fused.Site {
-	s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
-	for _, v := range n.Inputs {
-		dtype, shape := onnx.Undefined, []int64(nil)
-		if v != nil {
-			dtype, shape = facts.DataType(v), dims(facts, v)
-		}
-		s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
-	}
-	return s
-}
-
 // checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the
 // check of both knows the experts that are to be chosen.
-func (a *applier) checkRouter(s *scope, m *patterns.Match, check *checker) error {
+func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *checker) error {
 	for _, p := range m.Parts {
 		if a.config.target == nil || p.Op != router {
 			continue

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -38,40 +39,40 @@ func TestMixturesForTargets(t *testing.T) {
 	}{
 		{"softmax", "", nil, Fused, ""},
 		{"softmax of the chosen", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(logits, 2)
+			v, ids := m.TopK(logits, 2)
 			return m.Op("Softmax", v, onnx.IntAttr("axis", -1)), ids
 		}, Fused, ""},
 		{"sharper logits", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.Op("Softmax", m.Op("Mul", logits, m.scalar(m.typ, 2)), onnx.IntAttr("axis", -1)), 2)
-			return m.share(v), ids
+			v, ids := m.TopK(m.Op("Softmax", m.Op("Mul", logits, m.Scalar(m.Type, 2)), onnx.IntAttr("axis", -1)), 2)
+			return m.Share(v), ids
 		}, Fused, ""},
 		{"not normalized", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			return m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+			return m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 		}, Fused, ""},
 		{"sigmoid", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.Op("Sigmoid", logits), 2)
-			return m.share(v), ids
+			v, ids := m.TopK(m.Op("Sigmoid", logits), 2)
+			return m.Share(v), ids
 		}, Open, "MoE scores by softmax, and not by sigmoid"},
 		{"a factor of each expert", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
-			return m.Op("Mul", m.share(v), m.Op("Gather", m.weight("factors", m.experts), ids)), ids
+			v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+			return m.Op("Mul", m.Share(v), m.Op("Gather", m.Weight("factors", m.experts), ids)), ids
 		}, Open, "do not come from one as they are"},
 		{"times the tokens", "times the tokens", nil, Refused, "differs from the matched nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &moeBuilder{modelBuilder: newBuilder(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}
-			m.x = m.input("x", "tokens", m.hidden)
-			logits := m.Op("MatMul", m.x, m.weight("router", m.hidden, m.experts))
-			m.gateUp, m.down = m.weight("gate_up", m.experts, 2*m.inner, m.hidden),
-				m.weight("down", m.experts, m.hidden, m.inner)
+			m := &moeBuilder{Builder: rewritetest.New(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}
+			m.x = m.In("x", "tokens", m.hidden)
+			logits := m.Op("MatMul", m.x, m.Weight("router", m.hidden, m.experts))
+			m.gateUp, m.down = m.Weight("gate_up", m.experts, 2*m.inner, m.hidden),
+				m.Weight("down", m.experts, m.hidden, m.inner)
 			if c.router == nil {
 				c.router = func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-					v, ids := m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
-					return m.share(v), ids
+					v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+					return m.Share(v), ids
 				}
 			}
 			m.weights, m.ids = c.router(m, logits)
-			m.output(m.gathered(c.spoil), "tokens", m.hidden)
+			m.Out(m.gathered(c.spoil), "tokens", m.hidden)
 			r, err := ApplyDefaultKernels(m.Model, Auto, WithTarget(targetNamed(t, "ort")))
 			if err != nil {
 				t.Fatal(err)
@@ -103,22 +104,22 @@ func TestMixturesForTargets(t *testing.T) {
 func TestTargetsOfWideTables(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		second func(b *modelBuilder, angles *onnx.Value) *onnx.Value
+		second func(b *rewritetest.Builder, angles *onnx.Value) *onnx.Value
 		status string
 	}{
-		{"the same", func(_ *modelBuilder, angles *onnx.Value) *onnx.Value { return angles }, Fused},
-		{"others", func(b *modelBuilder, angles *onnx.Value) *onnx.Value {
-			return b.Op("Mul", angles, b.scalar(onnx.Float, 2))
+		{"the same", func(_ *rewritetest.Builder, angles *onnx.Value) *onnx.Value { return angles }, Fused},
+		{"others", func(b *rewritetest.Builder, angles *onnx.Value) *onnx.Value {
+			return b.Op("Mul", angles, b.Scalar(onnx.Float, 2))
 		}, Open},
 	} {
 		for _, name := range []string{"ort", "onnx"} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
-				b := newBuilder(t, 24, onnx.Float)
-				x := b.input("x", "batch", 2, "positions", 8)
-				angles := b.Op("Mul", b.input("position", 1, "positions", 1), b.weight("frequencies", 4))
+				b := rewritetest.New(t, 24, onnx.Float)
+				x := b.In("x", "batch", 2, "positions", 8)
+				angles := b.Op("Mul", b.In("position", 1, "positions", 1), b.Weight("frequencies", 4))
 				wide := b.Op("Concat", angles, c.second(b, angles), onnx.IntAttr("axis", -1))
 				table := func(op string) *onnx.Value { return b.Op("Unsqueeze", b.Op(op, wide), b.Ints(1)) }
-				b.output(b.rope(x, table("Cos"), table("Sin"), 8), "batch", 2, "positions", 8)
+				b.Out(b.Rope(x, table("Cos"), table("Sin"), 8), "batch", 2, "positions", 8)
 				r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, name)))
 				if err != nil {
 					t.Fatal(err)
@@ -141,9 +142,9 @@ func TestTargetsOfWideTables(t *testing.T) {
 
 // TestOldOpsetForTarget: a model of an older opset is brought to the target's before anything is looked for.
 func TestOldOpsetForTarget(t *testing.T) {
-	b := newBuilder(t, 17, onnx.Float)
-	x := b.input("x", "tokens", 8)
-	b.output(b.norm(x, b.weight("scale", 8), 1e-6), "tokens", 8)
+	b := rewritetest.New(t, 17, onnx.Float)
+	x := b.In("x", "tokens", 8)
+	b.Out(b.Norm(x, b.Weight("scale", 8), 1e-6), "tokens", 8)
 	same(t, b.Model, func() {
 		r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, "onnx")))
 		if err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// listed bounds how many names are written out, such as those of sites that one reason refuses.
-const listed = 3
-
 // WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
@@ -70,7 +67,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		fmt.Fprintf(&b, "left out, because it is not proven: %s\n", why)
 	}
 	if n := len(r.Assumed); n > 0 {
-		fmt.Fprintf(&b, "assumed without a check: %s (%s)\n", english.Counted(n, "edit"), some(r.Assumed))
+		fmt.Fprintf(&b, "assumed without a check: %s (%s)\n", english.Counted(n, "edit"), english.Some(r.Assumed))
 	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
@@ -175,17 +172,8 @@ func (p *places) add(text, node string) {
 
 func (p *places) write(b *strings.Builder) {
 	for _, text := range p.texts {
-		fmt.Fprintf(b, "%s\n    at %s\n", text, some(p.nodes[text]))
+		fmt.Fprintf(b, "%s\n    at %s\n", text, english.Some(p.nodes[text]))
 	}
-}
-
-// some lists the first names, and says how many more there are.
-func some(names []string) string {
-	text := strings.Join(names[:min(listed, len(names))], ", ")
-	if more := len(names) - listed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 // RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens

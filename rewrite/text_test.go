@@ -3,11 +3,13 @@ package rewrite
 import (
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
 func TestSome(t *testing.T) {
 	for n, want := range map[int]string{0: "", 1: "a", 3: "a, b, c", 4: "a, b, c and 1 more", 5: "a, b, c and 2 more"} {
-		if got := some([]string{"a", "b", "c", "d", "e"}[:n]); got != want {
+		if got := english.Some([]string{"a", "b", "c", "d", "e"}[:n]); got != want {
 			t.Errorf("of %d: %q, want %q", n, got, want)
 		}
 	}

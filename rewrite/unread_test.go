@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestUnread demands that no initializer is left unread, of which onnxruntime warns, and that one that nothing read
 // before stays.
 func TestUnread(t *testing.T) {
 	for _, name := range []string{"qwen3-dynamo-fp32", "llama-kv-dynamo-fp32"} {
-		m := readModel(t, name)
+		m := rewritetest.ReadModel(t, name)
 		before := m.Graph.AddInitializer(onnx.NewInt64s("before", []int64{1}))
 		r := apply(t, m)
 		if !r.Changed {

@@ -8,41 +8,44 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // applyNorm patches a norm whose x and scale are taken another way, and compares what it computes.
-func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value,
-	scale func(b *modelBuilder, w *onnx.Value) *onnx.Value) *Report {
+func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value,
+	scale func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value) *Report {
 	t.Helper()
-	b := newBuilder(t, 18, onnx.Float)
-	v := x(b, b.input("x", "batch", "seq", 16))
-	b.output(b.norm(v, scale(b, b.weight("norm_weight", 16)), 1e-6), "batch", "seq", 16)
-	want := evaluate(t, b.Model)
+	b := rewritetest.New(t, 18, onnx.Float)
+	v := x(b, b.In("x", "batch", "seq", 16))
+	b.Out(b.Norm(v, scale(b, b.Weight("norm_weight", 16)), 1e-6), "batch", "seq", 16)
+	want := rewritetest.Evaluate(t, b.Model)
 	r := apply(t, b.Model)
-	got := evaluate(t, b.Model)
+	got := rewritetest.Evaluate(t, b.Model)
 	for name, w := range want {
 		if d, s := prove.Distance(w.F, got[name].F); d > 16*prove.Spacing(onnx.Float, s) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
-	checkOrderOf(t, b.Model)
+	rewritetest.CheckOrder(t, b.Model)
 	return r
 }
 
-func plain(_ *modelBuilder, v *onnx.Value) *onnx.Value { return v }
+func plain(_ *rewritetest.Builder, v *onnx.Value) *onnx.Value { return v }
 
 // A weight so small that its elements are known is an input of the op all the same, also behind nodes that hand it on.
 func TestKnownWeightBehindNodes(t *testing.T) {
-	for name, scale := range map[string]func(b *modelBuilder, w *onnx.Value) *onnx.Value{
-		"identity": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.Op("Identity", w) },
-		"cast": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
+	for name, scale := range map[string]func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value{
+		"identity": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value { return b.Op("Identity", w) },
+		"cast": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
 			return b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
 		},
-		"casts": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
+		"casts": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
 			wide := b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Double)))
 			return b.Op("Cast", wide, onnx.IntAttr("to", int64(onnx.Float)))
 		},
-		"computed": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.Op("Add", w, b.scalar(onnx.Float, 1)) },
+		"computed": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
+			return b.Op("Add", w, b.Scalar(onnx.Float, 1))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := applyNorm(t, plain, scale); r.Fused() != 1 || r.Refused() != 0 {
@@ -55,8 +58,8 @@ func TestKnownWeightBehindNodes(t *testing.T) {
 // The exporter repeats what x comes from, with nodes between that change nothing: the check sees through it as the
 // matcher does.
 func TestRepeatedWithDetours(t *testing.T) {
-	b := newBuilder(t, 18, onnx.Float)
-	x := b.input("x", "batch", 8)
+	b := rewritetest.New(t, 18, onnx.Float)
+	x := b.In("x", "batch", 8)
 	chain := func(detour bool) *onnx.Value {
 		v := x
 		for range maxCongruence + 2 {
@@ -67,12 +70,12 @@ func TestRepeatedWithDetours(t *testing.T) {
 		return v
 	}
 	gate := chain(false)
-	b.output(b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", chain(true))), b.Op("Cos", x)), "batch", 8)
-	want := evaluate(t, b.Model)
+	b.Out(b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", chain(true))), b.Op("Cos", x)), "batch", 8)
+	want := rewritetest.Evaluate(t, b.Model)
 	if r := apply(t, b.Model); r.Fused() != 1 {
 		t.Fatalf("%+v", r.Sites)
 	}
-	got := evaluate(t, b.Model)
+	got := rewritetest.Evaluate(t, b.Model)
 	for name, w := range want {
 		if d, _ := prove.Distance(w.F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
@@ -83,7 +86,7 @@ func TestRepeatedWithDetours(t *testing.T) {
 // Before IR version 4 every initializer is listed as an input, and is a constant nevertheless.
 func TestInitializersListedAsInputs(t *testing.T) {
 	listed := func(ir int64) *onnx.Model {
-		m := block(t, 18, onnx.Float)
+		m := rewritetest.Block(t, 18, onnx.Float)
 		m.IRVersion = ir
 		for _, v := range m.Graph.Initializers() {
 			v.IsInput = true
@@ -110,8 +113,8 @@ func TestInitializersListedAsInputs(t *testing.T) {
 
 // Nothing can be compared on tensors without elements.
 func TestNoElements(t *testing.T) {
-	b := newBuilder(t, 18, onnx.Float)
-	b.output(b.norm(b.input("x", 0, "seq", 16), b.weight("w", 16), 1e-6), 0, "seq", 16)
+	b := rewritetest.New(t, 18, onnx.Float)
+	b.Out(b.Norm(b.In("x", 0, "seq", 16), b.Weight("w", 16), 1e-6), 0, "seq", 16)
 	r := apply(t, b.Model)
 	if r.Fused() != 0 || len(r.Sites) != 1 || !strings.Contains(r.Sites[0].Reason, "no elements") {
 		t.Errorf("%+v", r.Sites)

@@ -27,7 +27,7 @@ type constant struct {
 // fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
 // is folded.
 func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
-	if c.scope.function != nil {
+	if c.scope.Function != nil {
 		return nil
 	}
 	constants := map[*onnx.Value]*constant{}
@@ -46,11 +46,11 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 		}
 		if n.Is("Constant") {
 			if t := n.Outputs[0].Constant(); t != nil {
-				constants[n.Outputs[0]] = &constant{tensor: t, key: tensorKey(t), sources: []*onnx.Tensor{t}}
+				constants[n.Outputs[0]] = &constant{tensor: t, key: onnx.TensorKey(t), sources: []*onnx.Tensor{t}}
 			}
 			continue
 		}
-		f := &folder{n: n, facts: c.facts, opset: a.model.Opset("")}
+		f := &folder{n: n, facts: c.facts, opset: a.Model.Opset("")}
 		if !f.read(constants) {
 			continue
 		}
@@ -93,7 +93,7 @@ func (f *folder) read(constants map[*onnx.Value]*constant) bool {
 // key writes how output i is made.
 func (f *folder) key(i int) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %s %d/%d", f.n.OpType, attributesKey(f.n.Attributes), i, len(f.n.Outputs))
+	fmt.Fprintf(h, "%s %s %d/%d", f.n.OpType, onnx.AttributesKey(f.n.Attributes), i, len(f.n.Outputs))
 	for _, k := range f.inputs {
 		if k != nil {
 			fmt.Fprintf(h, " %s", k.key)
@@ -121,9 +121,9 @@ func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.V
 	if k.value != nil {
 		return k.value
 	}
-	made, g, name := w.constants, w.scope.graph, v.Name
+	made, g, name := w.constants, w.scope.Graph, v.Name
 	if k.folded {
-		made, g, name = w.packed, w.model.Graph, c.match.Outputs[0].Name+"_"+v.Name
+		made, g, name = w.packed, w.Model.Graph, c.match.Outputs[0].Name+"_"+v.Name
 	}
 	if k.value = made[k.key]; k.value == nil {
 		k.tensor.Name = name

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // withoutWeights takes the weights that are not small out of a bundled model, to a file that is not there.
@@ -93,9 +94,9 @@ func fusedSites(r *Report) (list []string) {
 
 // TestDrawnNumbers leaves a site alone whose epsilon is not there: no number is made up for what a pattern reads.
 func TestDrawnNumbers(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	x := b.input("x", "tokens", 64)
-	b.output(b.norm(x, b.weight("scale", 64), 1e-6), "tokens", 64)
+	b := rewritetest.New(t, 20, onnx.Float)
+	x := b.In("x", "tokens", 64)
+	b.Out(b.Norm(x, b.Weight("scale", 64), 1e-6), "tokens", 64)
 	for _, v := range b.Model.Graph.Initializers() {
 		reference, err := onnx.NewReference(v.Name, v.Const.DataType, v.Const.Dims,
 			onnx.External{Location: "absent.bin", Length: v.Const.Size()})

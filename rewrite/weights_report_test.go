@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // mixture is a model of one mixture of 4 experts whose weights are initializers of their own: gate, up and down. All
@@ -23,20 +24,20 @@ type mixture struct {
 const mixtureExperts, mixtureHidden, mixtureInner = 4, 12, 20
 
 func newMixture(t *testing.T, outIn bool) *mixture {
-	b := newBuilder(t, 18, onnx.Float)
-	s := &mixture{m: b.Model, x: b.input("x", "tokens", mixtureHidden)}
-	logits := b.input("logits", "tokens", mixtureExperts)
+	b := rewritetest.New(t, 18, onnx.Float)
+	s := &mixture{m: b.Model, x: b.In("x", "tokens", mixtureHidden)}
+	logits := b.In("logits", "tokens", mixtureExperts)
 	s.w, s.ids = b.Graph.NewValue("w"), b.Graph.NewValue("ids")
 	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{s.w, s.ids})
 	first := len(b.Graph.Nodes)
-	hot := b.Op("OneHot", s.ids, b.Ints(mixtureExperts), b.constantFloats(0, 1))
+	hot := b.Op("OneHot", s.ids, b.Ints(mixtureExperts), b.Floats([]int64{2}, 0, 1))
 	dense := b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", s.w, b.Ints(-1))), b.Ints(1),
 		onnx.IntAttr("keepdims", 0))
 	linear := func(name string, x *onnx.Value, in, out int, list *[]*onnx.Value) *onnx.Value {
 		if outIn {
 			in, out = out, in
 		}
-		w := b.weight(name, in, out)
+		w := b.Weight(name, in, out)
 		*list = append(*list, w)
 		if outIn {
 			return b.Op("Gemm", x, w, onnx.IntAttr("transB", 1))
@@ -55,12 +56,8 @@ func newMixture(t *testing.T, outIn bool) *mixture {
 		s.y = y
 	}
 	s.nodes = append(s.nodes, b.Graph.Nodes[first:]...)
-	b.output(s.y, "tokens", mixtureHidden)
+	b.Out(s.y, "tokens", mixtureHidden)
 	return s
-}
-
-func (b *modelBuilder) constantFloats(v ...float32) *onnx.Value {
-	return b.Graph.AddInitializer(onnx.NewFloat32s("floats", []int64{int64(len(v))}, v))
 }
 
 // match rewrites the mixture to mojo.MoE; expert says which expert's weights are put in the place of e's.
@@ -97,7 +94,7 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 func TestExpertsArePacked(t *testing.T) {
 	for _, outIn := range []bool{false, true} {
 		s := newMixture(t, outIn)
-		want := evaluate(t, s.m)[s.y.Name]
+		want := rewritetest.Evaluate(t, s.m)[s.y.Name]
 		r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), foundByHand(func(*onnx.Graph) []*patterns.Match {
 			return []*patterns.Match{s.match(t, outIn, func(e int) int { return e })}
 		}))
@@ -134,7 +131,7 @@ func TestExpertsArePacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		got := evaluate(t, again)[s.y.Name]
+		got := rewritetest.Evaluate(t, again)[s.y.Name]
 		for i := range want.F {
 			if math.Abs(got.F[i]-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
 				t.Fatalf("element %d is %v, was %v", i, got.F[i], want.F[i])

@@ -13,6 +13,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // foundByHand has matches made by hand found in every graph.
@@ -63,11 +66,11 @@ func TestFold(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	folded := map[string]int{}
 	for range 400 {
-		b := newBuilder(t, 18, onnx.Float)
-		x := b.input("x", 1)
-		w := b.weight("w", 2+r.IntN(3), 3+r.IntN(4), 4+r.IntN(100))
+		b := rewritetest.New(t, 18, onnx.Float)
+		x := b.In("x", 1)
+		w := b.Weight("w", 2+r.IntN(3), 3+r.IntN(4), 4+r.IntN(100))
 		y := b.Op("Add", x, w)
-		b.output(y)
+		b.Out(y)
 		h := newHand(t, y)
 		values := []*onnx.Value{h.in(w)}
 		dims := w.Const.Dims
@@ -109,8 +112,8 @@ func TestFold(t *testing.T) {
 		}
 		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
 		facts := infer.Analyze(b.Model)
-		a := &applier{model: b.Model}
-		c := &candidate{match: match, scope: &scope{graph: b.Graph},
+		a := &applier{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}}}
+		c := &candidate{match: match, scope: &pass.Scope{Graph: b.Graph},
 			facts: facts.Within(match.Replacement, match.Inputs)}
 		constants := a.fold(c)
 		env := map[*onnx.Value]*reference.Tensor{}
@@ -147,23 +150,23 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// products is a model that multiplies x by three weights and concatenates the results, at two places; one weight is
+// productsOf is a model that multiplies x by three weights and concatenates the results, at two places; one weight is
 // read elsewhere, too. The matches multiply by the weights side by side.
-func products(t *testing.T) (*onnx.Model, Option) {
-	b := newBuilder(t, 18, onnx.Float)
-	x := b.input("x", "batch", 16)
+func productsOf(t *testing.T) (*onnx.Model, Option) {
+	b := rewritetest.New(t, 18, onnx.Float)
+	x := b.In("x", "batch", 16)
 	var weights []*onnx.Value
 	for i := range 3 {
-		weights = append(weights, b.weight("w", 16, 40+8*i))
+		weights = append(weights, b.Weight("w", 16, 40+8*i))
 	}
 	for range 2 {
 		var parts []any
 		for _, w := range weights {
 			parts = append(parts, b.Op("MatMul", x, w))
 		}
-		b.output(b.Op("Concat", append(parts, onnx.IntAttr("axis", -1))...), "batch", 144)
+		b.Out(b.Op("Concat", append(parts, onnx.IntAttr("axis", -1))...), "batch", 144)
 	}
-	b.output(b.Op("MatMul", x, weights[1]), "batch", 48)
+	b.Out(b.Op("MatMul", x, weights[1]), "batch", 48)
 	return b.Model, foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) })
 }
 
@@ -189,10 +192,10 @@ func concatenated(t *testing.T, g *onnx.Graph) (matches []*patterns.Match) {
 
 // TestBranchesShareWeights packs weights of the main graph for sites in both branches of an If.
 func TestBranchesShareWeights(t *testing.T) {
-	b := newBuilder(t, 18, onnx.Float)
-	x, outer := b.input("x", "batch", 16), b.Graph
+	b := rewritetest.New(t, 18, onnx.Float)
+	x, outer := b.In("x", "batch", 16), b.Graph
 	flag := outer.AddInput("flag", onnxtest.Type(onnx.Bool))
-	u, w := b.weight("w", 16, 40), b.weight("w", 16, 48)
+	u, w := b.Weight("w", 16, 40), b.Weight("w", 16, 48)
 	var attrs []*onnx.Attribute
 	for _, name := range []string{"then_branch", "else_branch"} {
 		b.Graph = outer.NewSubgraph(name)
@@ -203,9 +206,9 @@ func TestBranchesShareWeights(t *testing.T) {
 		attrs = append(attrs, onnx.GraphAttr(name, b.Graph))
 	}
 	b.Graph = outer
-	b.output(b.Op("If", flag, attrs[0], attrs[1]), "batch")
+	b.Out(b.Op("If", flag, attrs[0], attrs[1]), "batch")
 	m := b.Model
-	want := evaluate(t, m)
+	want := rewritetest.Evaluate(t, m)
 	r, err := ApplyDefaultKernels(m, "onnx_layernorm",
 		foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
 	if err != nil || r.Fused() != 2 {
@@ -226,7 +229,7 @@ func TestBranchesShareWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	for name, got := range evaluate(t, m) {
+	for name, got := range rewritetest.Evaluate(t, m) {
 		if !slices.Equal(got.F, want[name].F) {
 			t.Errorf("output %s changed", name)
 		}
@@ -235,8 +238,8 @@ func TestBranchesShareWeights(t *testing.T) {
 
 func TestWeightsArePacked(t *testing.T) {
 	for _, external := range []bool{false, true} {
-		m, found := products(t)
-		want := evaluate(t, m)
+		m, found := productsOf(t)
+		want := rewritetest.Evaluate(t, m)
 		dir := t.TempDir()
 		path := filepath.Join(dir, "in.onnx")
 		var options []onnx.WriteOption
@@ -258,7 +261,7 @@ func TestWeightsArePacked(t *testing.T) {
 		if err != nil || r.Fused() != 2 {
 			t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
 		}
-		if n := countOps(m); n["MatMul"] != 3 || n["Concat"] != 0 {
+		if n := rewritetest.CountOps(m); n["MatMul"] != 3 || n["Concat"] != 0 {
 			t.Errorf("nodes: %v", n)
 		}
 		var names []string
@@ -280,7 +283,7 @@ func TestWeightsArePacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		for name, got := range evaluate(t, again) {
+		for name, got := range rewritetest.Evaluate(t, again) {
 			if !slices.Equal(got.F, want[name].F) {
 				t.Errorf("output %s changed", name)
 			}
@@ -290,7 +293,7 @@ func TestWeightsArePacked(t *testing.T) {
 
 // TestWeightsWithoutData leaves weights as they are whose files are absent.
 func TestWeightsWithoutData(t *testing.T) {
-	m, found := products(t)
+	m, found := productsOf(t)
 	path := filepath.Join(t.TempDir(), "in.onnx")
 	if err := onnx.Write(path, m, onnx.ExternalDataOver(1000)); err != nil {
 		t.Fatal(err)
@@ -307,7 +310,7 @@ func TestWeightsWithoutData(t *testing.T) {
 	if err != nil || r.Fused() != 2 {
 		t.Fatalf("fused %d: %v", r.Fused(), err)
 	}
-	if n := countOps(m); n["Concat"] != 1 {
+	if n := rewritetest.CountOps(m); n["Concat"] != 1 {
 		t.Errorf("nodes: %v", n)
 	}
 	if err := onnx.Write(filepath.Join(filepath.Dir(path), "out.onnx"), m); err != nil {

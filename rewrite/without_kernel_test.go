@@ -11,7 +11,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // withText looks for the patterns of a text alone.
@@ -26,21 +28,21 @@ func withText(t *testing.T, text string) Option {
 
 // gates is a model of two gated activations over x and what is between them.
 func gates(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
-	b := newBuilder(t, opset, typ)
-	x := b.input("x", "batch", "seq", 16)
+	b := rewritetest.New(t, opset, typ)
+	x := b.In("x", "batch", "seq", 16)
 	for range 2 {
 		x = b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.Op("Relu", x))
 	}
-	b.output(x, "batch", "seq", 16)
+	b.Out(x, "batch", "seq", 16)
 	return b.Model
 }
 
 // same demands that two runs of a model give the same, but for the last places.
 func same(t *testing.T, m *onnx.Model, change func()) {
 	t.Helper()
-	want := evaluate(t, m)
+	want := rewritetest.Evaluate(t, m)
 	change()
-	for name, got := range evaluate(t, m) {
+	for name, got := range rewritetest.Evaluate(t, m) {
 		w := want[name]
 		d, scale := prove.Distance(w.F, got.F)
 		if d > 16*prove.Spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) || w.DataType != got.DataType {
@@ -71,7 +73,7 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 			t.Errorf("%d runs of a wrong kernel, %+v", kernels, r.Sites)
 		}
 		same(t, m, func() { r = apply(t, m, withText(t, target)) })
-		ops := countOps(m)
+		ops := rewritetest.CountOps(m)
 		if r.Fused() != 2 || ops["GLU"] != 2 || ops["Unsqueeze"] != 2 || ops["Constant"] != 0 || ops["Sigmoid"] != 0 {
 			t.Fatalf("%v %+v", ops, r.Sites)
 		}
@@ -79,7 +81,7 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 		for _, n := range m.Graph.Nodes {
 			if n.Name == "" || names[n.Name] ||
 				!slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool {
-					return e.Key == MetaRule && e.Value == "Gate"
+					return e.Key == edit.MetaRule && e.Value == "Gate"
 				}) {
 				t.Errorf("node %q has the metadata %v", n.Name, n.Metadata)
 			}
@@ -92,21 +94,21 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 		if n := len(m.Graph.Initializers()); n != 1 {
 			t.Errorf("%d initializers; the axes are the same everywhere", n)
 		}
-		checkOrderOf(t, m)
+		rewritetest.CheckOrder(t, m)
 	}
 }
 
 // Sites that need the same node before their op share it.
 func TestSharedNodes(t *testing.T) {
-	b := newBuilder(t, 20, onnx.Float)
-	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
+	b := rewritetest.New(t, 20, onnx.Float)
+	x, up := b.In("x", 2, 16), b.In("up", 2, 16)
 	relu := b.Op("Relu", up)
 	first := b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), relu)
-	b.output(b.Op("Mul", b.Op("Mul", first, b.Op("Sigmoid", first)), relu), 2, 16)
+	b.Out(b.Op("Mul", b.Op("Mul", first, b.Op("Sigmoid", first)), relu), 2, 16)
 	const text = "pattern Gate(x, u) -> y {\n y = Mul(x, Sigmoid(x), Relu(u))\n} => " +
 		`mojo.GLU(x, Max(u, 0); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)`
 	same(t, b.Model, func() { apply(t, b.Model, withText(t, text)) })
-	if ops := countOps(b.Model); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.Graph.Nodes) != 3 {
+	if ops := rewritetest.CountOps(b.Model); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.Graph.Nodes) != 3 {
 		t.Errorf("%v", ops)
 	}
 }
@@ -175,26 +177,26 @@ func TestOwnPatternsAndInclude(t *testing.T) {
 	}
 }
 
-func layerNorm(b *modelBuilder, x *onnx.Value, bias bool) *onnx.Value {
+func layerNorm(b *rewritetest.Builder, x *onnx.Value, bias bool) *onnx.Value {
 	mean := func(v *onnx.Value) *onnx.Value {
 		return b.Op("ReduceMean", v, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
 	}
 	xf, f := x, onnx.Float
-	if b.typ != f {
+	if b.Type != f {
 		xf = b.Op("Cast", x, onnx.IntAttr("to", int64(f)))
 	}
 	c := b.Op("Sub", xf, mean(xf))
-	n := b.Op("Div", c, b.Op("Sqrt", b.Op("Add", mean(b.Op("Pow", c, b.scalar(f, 2))), b.scalar(f, 1e-5))))
-	scale := b.weight("scale", 16)
-	if b.typ != f {
+	n := b.Op("Div", c, b.Op("Sqrt", b.Op("Add", mean(b.Op("Pow", c, b.Scalar(f, 2))), b.Scalar(f, 1e-5))))
+	scale := b.Weight("scale", 16)
+	if b.Type != f {
 		scale = b.Op("Cast", scale, onnx.IntAttr("to", int64(f)))
 	}
 	y := b.Op("Mul", scale, n)
-	if b.typ != f {
-		y = b.Op("Cast", y, onnx.IntAttr("to", int64(b.typ)))
+	if b.Type != f {
+		y = b.Op("Cast", y, onnx.IntAttr("to", int64(b.Type)))
 	}
 	if bias {
-		y = b.Op("Add", y, b.weight("bias", 16))
+		y = b.Op("Add", y, b.Weight("bias", 16))
 	}
 	return y
 }
@@ -202,8 +204,8 @@ func layerNorm(b *modelBuilder, x *onnx.Value, bias bool) *onnx.Value {
 func TestLayerNorm(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
 		for _, opset := range []int64{12, 16, 17, 18} { // the first two are raised to the op's
-			b := newBuilder(t, opset, typ)
-			b.output(layerNorm(b, layerNorm(b, b.input("x", "n", 16), true), false), "n", 16)
+			b := rewritetest.New(t, opset, typ)
+			b.Out(layerNorm(b, layerNorm(b, b.In("x", "n", 16), true), false), "n", 16)
 			var r *Report
 			same(t, b.Model, func() { r = apply(t, b.Model) })
 			if p := r.pattern("LayerNorm"); p.Found != 2 || p.Fused != 2 || len(b.Graph.Nodes) != 2 ||
@@ -222,16 +224,16 @@ func TestLayerNorm(t *testing.T) {
 // The standard's own RMSNormalization is taken over by the kernel.
 func TestStandardRMSNormalization(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
-		b := newBuilder(t, 23, typ)
+		b := rewritetest.New(t, 23, typ)
 		norm := func(x *onnx.Value) *onnx.Value {
-			return b.Op("RMSNormalization", x, b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
+			return b.Op("RMSNormalization", x, b.Weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
 		}
-		x := b.input("x", "n", 16)
+		x := b.In("x", "n", 16)
 		h := b.Op("Add", x, norm(x))
-		b.output(b.Op("Add", h, norm(h)), "n", 16)
+		b.Out(b.Op("Add", h, norm(h)), "n", 16)
 		var r *Report
 		same(t, b.Model, func() { r = apply(t, b.Model) })
-		if ops := countOps(b.Model); ops["RMSNorm"] != 1 || ops["AddRMSNorm"] != 1 {
+		if ops := rewritetest.CountOps(b.Model); ops["RMSNorm"] != 1 || ops["AddRMSNorm"] != 1 {
 			t.Errorf("%s: %v %+v", typ, ops, r.Sites)
 		}
 		for _, n := range b.Graph.Nodes {
@@ -250,10 +252,10 @@ func TestIntegerSites(t *testing.T) {
 		"Gather(cos, Mul(at, 1); axis=0)": Refused,
 		"Gather(cos, at; axis=0)":         Refused,
 	} {
-		b := newBuilder(t, 20, onnx.Float)
+		b := rewritetest.New(t, 20, onnx.Float)
 		at := b.Input("at", onnx.Int64, "n")
 		next := b.Op("Add", at, b.Ints(1))
-		b.output(b.Op("Relu", b.Op("Gather", b.weight("cos", 3, 8), next)), "n", 8)
+		b.Out(b.Op("Relu", b.Op("Gather", b.Weight("cos", 3, 8), next)), "n", 8)
 		r := apply(t, b.Model, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+
 			target+")"))
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
@@ -261,7 +263,7 @@ func TestIntegerSites(t *testing.T) {
 		}
 	}
 	for target, want := range map[string]string{"Add(at, at)": Fused, "Mul(at, 3)": Refused, "Mul(at, 2)": Fused} {
-		b := newBuilder(t, 20, onnx.Float)
+		b := rewritetest.New(t, 20, onnx.Float)
 		at := b.Input("at", onnx.Int64, "n")
 		y := b.Op("Mul", at, b.Ints(2))
 		y.SetType(onnxtest.Type(onnx.Int64, "n"))

@@ -6,11 +6,12 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 type writer struct {
 	*applier
-	scope *scope
+	scope *pass.Scope
 	names map[string]bool // of nodes, in use
 	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they
 	// compute: sites that need the same have them once.
@@ -31,7 +32,7 @@ type taken struct {
 func (w *writer) fill(dead map[*onnx.Node]bool) {
 	for _, t := range w.taken {
 		if !dead[t.from] && t.from.OutputValue(t.index) == nil {
-			t.from.TakeOutput(t.index, w.scope.graph.NewValue(t.value.Name+"_unread"))
+			t.from.TakeOutput(t.index, w.scope.Graph.NewValue(t.value.Name+"_unread"))
 		}
 	}
 }
@@ -72,7 +73,7 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 				continue
 			}
 		}
-		made := w.scope.graph.NewNode(n.OpType, inputs, n.Attributes...)
+		made := w.scope.Graph.NewNode(n.OpType, inputs, n.Attributes...)
 		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
 		made.Name = w.nodeName(c, n)
 		made.Outputs = make([]*onnx.Value, len(n.Outputs))
@@ -82,9 +83,9 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 			}
 			out := results[v]
 			if out != nil {
-				w.declare(out, w.facts, out)
+				w.declare(out, w.Facts, out)
 			} else {
-				out = w.scope.graph.NewValue(c.match.Outputs[0].Name + "_" + v.Name)
+				out = w.scope.Graph.NewValue(c.match.Outputs[0].Name + "_" + v.Name)
 				w.declare(out, c.facts, v)
 			}
 			if out.Producer != nil {
@@ -108,14 +109,14 @@ func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 }
 
 func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
-	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), attributesKey(n.Attributes))
+	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), onnx.AttributesKey(n.Attributes))
 }
 
 // declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes
 // that stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's
 // body has the types of each call.)
 func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
-	if _, declared := v.Type(); declared || w.scope.function != nil {
+	if _, declared := v.Type(); declared || w.scope.Function != nil {
 		return
 	}
 	if t, ok := facts.Type(known); ok {
@@ -125,7 +126,7 @@ func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
 
 // nodeName names a new node after the last node that it replaces, so that it stays findable.
 func (w *writer) nodeName(c *candidate, n *onnx.Node) string {
-	base := nodeName(c.match.Root) + "_" + n.OpType
+	base := c.match.Root.Label() + "_" + n.OpType
 	name := base
 	for i := 1; w.names[name]; i++ {
 		name = fmt.Sprintf("%s_%d", base, i)

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // provenance pairs what fused nodes make with what the nodes that they stand for make.
@@ -35,7 +35,7 @@ func (x *aligner) provenance() {
 				continue
 			}
 			var stands []*onnx.Node
-			for _, name := range rewrite.SourceNodes(groups[key][0]) {
+			for _, name := range edit.SourceNodes(groups[key][0]) {
 				if n := named[name]; n != nil {
 					stands = append(stands, n)
 				}
@@ -49,7 +49,7 @@ func (x *aligner) provenance() {
 func sites(g *onnx.Graph) (groups map[string][]*onnx.Node, order []string) {
 	groups = map[string][]*onnx.Node{}
 	for _, n := range g.Nodes {
-		if names := rewrite.SourceNodes(n); len(names) > 0 {
+		if names := edit.SourceNodes(n); len(names) > 0 {
 			key := strings.Join(names, "\x00")
 			if groups[key] == nil {
 				order = append(order, key)

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 func digits(i int) string { return strconv.Itoa(i) }
@@ -22,7 +21,7 @@ func nodeKey(n *onnx.Node) string {
 	if onnx.IsStandardDomain(domain) {
 		domain = ""
 	}
-	fmt.Fprintf(&b, "%s.%s.%s%d%s", domain, n.OpType, n.Overload, len(n.Outputs), rewrite.AttributesKey(plain))
+	fmt.Fprintf(&b, "%s.%s.%s%d%s", domain, n.OpType, n.Overload, len(n.Outputs), onnx.AttributesKey(plain))
 	for _, g := range n.Subgraphs() {
 		for _, m := range g.Nodes {
 			b.WriteString("{" + nodeKey(m) + "}")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // same applies to every bundled model: again to its own output, and under other circumstances; and it looks for the
@@ -130,9 +131,9 @@ func (b *bench) metadata(path, dir string) error {
 func fusedMetadata(p *onnx.Model, sources map[string]bool) (err error) {
 	visit := func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
-			rule := entry(n.Metadata, rewrite.MetaRule)
+			rule := entry(n.Metadata, edit.MetaRule)
 			var nodes []string
-			json.Unmarshal([]byte(entry(n.Metadata, rewrite.MetaSourceNodes)), &nodes)
+			json.Unmarshal([]byte(entry(n.Metadata, edit.MetaSourceNodes)), &nodes)
 			switch {
 			case err != nil:
 			case rule == "" && n.Domain == "mojo":
@@ -140,9 +141,9 @@ func fusedMetadata(p *onnx.Model, sources map[string]bool) (err error) {
 			case rule == "" && entry(n.Metadata, "test.mark") != n.Name:
 				err = fmt.Errorf("node %q has lost its metadata", n.Name)
 			case rule == "":
-			case len(nodes) == 0 || entry(n.Metadata, rewrite.MetaVersion) == "":
+			case len(nodes) == 0 || entry(n.Metadata, edit.MetaVersion) == "":
 				err = fmt.Errorf("node %q names %d source nodes and the version %q", n.Name, len(nodes),
-					entry(n.Metadata, rewrite.MetaVersion))
+					entry(n.Metadata, edit.MetaVersion))
 			case slices.ContainsFunc(nodes, func(s string) bool { return !sources[s] }):
 				err = fmt.Errorf("node %q names a source node that there is not: %s", n.Name, strings.Join(nodes, ", "))
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // stack is some layers of a decoder with a cache: it goes through weights load, apply, quantize, generate and diff.
@@ -193,7 +194,7 @@ func quantizedNodes(s stack, path string) error {
 // matrices is the number of products that a node was made of; 0 for one that was not merged.
 func matrices(n *onnx.Node) int64 {
 	for _, e := range n.Metadata {
-		if e.Key == rewrite.MetaMatrices {
+		if e.Key == edit.MetaMatrices {
 			return int64(strings.Count(e.Value, `"codes"`))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/kernels"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // The sources of a placement.
@@ -119,7 +119,7 @@ func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *
 	if !ours || !slices.Contains(op.Devices, device) {
 		return errors.New("there is none")
 	}
-	return op.Supports(rewrite.FusedSite(m, facts, n))
+	return op.Supports(pass.FusedSite(m, facts, n))
 }
 
 // placeSession takes the placement of a session.

@@ -56,7 +56,7 @@ func (a *app) neededKernels(path string, inputs *inputFlags) ([]*neededKernel, e
 			for len(k.site.Types) < len(op.Inputs) { // left out
 				k.site.Types, k.site.Dims = append(k.site.Types, onnx.Undefined), append(k.site.Dims, nil)
 			}
-			key := fmt.Sprint(op.Name, rewrite.AttributesKey(n.Attributes), k.site.Types, k.site.Dims)
+			key := fmt.Sprint(op.Name, onnx.AttributesKey(n.Attributes), k.site.Types, k.site.Dims)
 			if known[key] != nil {
 				known[key].nodes++
 				continue

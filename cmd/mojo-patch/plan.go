@@ -17,6 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -172,7 +173,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		options = append(options, rewrite.WithMergedProducts())
 	}
 	if f.cache != "" {
-		length, err := rewrite.ParseCache(f.cache)
+		length, err := staticcache.Parse(f.cache)
 		if err != nil {
 			return nil, fmt.Errorf("--cache %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 	"github.com/spf13/cobra"
 )
@@ -228,7 +229,7 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 }
 
 // mergeProducts makes one product of quantised ones of one value. What is put together is read as the model is written.
-func mergeProducts(m *onnx.Model) (*rewrite.MergeReport, error) {
+func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
 	p, err := rewrite.New(rewrite.None, rewrite.WithMergedQuantised(), rewrite.WithToolVersion(toolVersion()))
 	if err != nil {
 		return nil, err

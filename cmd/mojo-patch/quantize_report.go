@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 )
 
@@ -19,13 +20,13 @@ type quantizeReport struct {
 	Written     bool   `json:"written"`
 	Activations string `json:"activations"`
 	// Before and After are the bytes of all of the model's initializers.
-	Before  int64                `json:"bytes_before"`
-	After   int64                `json:"bytes_after"`
-	Formats []quantizedFormat    `json:"formats"`
-	Weights []*quantize.Weight   `json:"weights"`
-	Skipped []quantize.Skipped   `json:"skipped"`
-	Check   *quantizeCheck       `json:"check"`
-	Merged  *rewrite.MergeReport `json:"merged,omitempty"`
+	Before  int64                 `json:"bytes_before"`
+	After   int64                 `json:"bytes_after"`
+	Formats []quantizedFormat     `json:"formats"`
+	Weights []*quantize.Weight    `json:"weights"`
+	Skipped []quantize.Skipped    `json:"skipped"`
+	Check   *quantizeCheck        `json:"check"`
+	Merged  *products.MergeReport `json:"merged,omitempty"`
 	// Cases are the logits on recorded inputs against those of the model as it was.
 	Backend string     `json:"backend,omitempty"`
 	Cases   []caseDiff `json:"cases,omitempty"`

@@ -7,8 +7,8 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/spf13/cobra"
 )
 
@@ -147,7 +147,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	}
 	var failure error
 	var converted *convert.PrecisionReport
-	var merged *rewrite.MergeReport
+	var merged *products.MergeReport
 	switch {
 	case f.strict && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
@@ -198,7 +198,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 }
 
 // write writes the model with its weights.
-func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *rewrite.MergeReport, err error) {
+func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *products.MergeReport, err error) {
 	step, end := a.progress("writing tensor")
 	defer end()
 	if err := p.Apply(step); err != nil {

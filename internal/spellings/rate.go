@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 )
 
 // Failure is a spelling that was not treated as it should be.
@@ -62,7 +63,7 @@ func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
 	}
 	report, err := rewrite.ApplyDefaultKernels(s.Model, rewrite.Auto, options...)
 	switch {
-	case errors.Is(err, rewrite.ErrLatentCache):
+	case errors.Is(err, latentcache.ErrLatentCache):
 		return 0, 0, "; " + err.Error()
 	case err != nil:
 		r.Wrong++

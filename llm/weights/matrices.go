@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Matrix is a quantised matrix of a model: the initializers that a mojo.Linear or a mojo.Embedding reads.
@@ -41,13 +41,13 @@ func Matrices(m *onnx.Model) []*Matrix {
 			for i := fused.LinearCodes; i <= fused.LinearSuperMinus; i++ {
 				whole.Arrays = append(whole.Arrays, n.Input(i))
 			}
-			parts := []rewrite.MergedMatrix{{Codes: codes.Name, N: whole.N}}
+			parts := []edit.MergedMatrix{{Codes: codes.Name, N: whole.N}}
 			for _, e := range n.Metadata {
 				switch e.Key {
-				case rewrite.MetaFormat:
+				case edit.MetaFormat:
 					whole.Format = e.Value
-				case rewrite.MetaMatrices:
-					var merged []rewrite.MergedMatrix
+				case edit.MetaMatrices:
+					var merged []edit.MergedMatrix
 					if json.Unmarshal([]byte(e.Value), &merged) == nil && fill(merged, whole.N) {
 						parts = merged
 					}
@@ -66,7 +66,7 @@ func Matrices(m *onnx.Model) []*Matrix {
 }
 
 // fill reports whether matrices, of which each but the last fills its panels, have n rows together.
-func fill(list []rewrite.MergedMatrix, n int64) bool {
+func fill(list []edit.MergedMatrix, n int64) bool {
 	for i, x := range list {
 		if x.N <= 0 || x.N > n || i < len(list)-1 && x.N%blocks.PanelRows != 0 {
 			return false
@@ -106,7 +106,7 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 	panels := panelsOf(x.Format)
 	if panels == nil {
 		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantised (%s is %q)", x.Name,
-			rewrite.MetaFormat, x.Format)
+			edit.MetaFormat, x.Format)
 	}
 	if most := int64(math.MaxInt32); x.N <= 0 || x.K <= 0 || x.N > most || x.K > most {
 		return nil, fmt.Errorf("matrix %q: it has %d rows of %d elements", x.Name, x.N, x.K)

@@ -36,7 +36,8 @@ func TestLab(t *testing.T) {
 	}
 	for _, x0 := range []float64{0, 1} {
 		out, err := p.Run(Values{x: floats(x0, 0)})
-		if err != nil || out[0].F[1] != 3 || (out[0].F[0] == 2) != (x0 == 0) || !slices.Equal(out[1].F, []float64{2, 3}) {
+		if err != nil || out[0].F[1] != 3 || (out[0].F[0] == 2) != (x0 == 0) ||
+			!slices.Equal(out[1].F, []float64{2, 3}) {
 			t.Errorf("x = %v: %v, %v", x0, out, err)
 		}
 	}
@@ -56,7 +57,8 @@ func TestLab(t *testing.T) {
 		t.Error("a value that was left out was computed")
 	}
 	refused := errors.New("refused")
-	if _, err := lab.Plan(nil, func(*onnx.Value) (*reference.Tensor, error) { return nil, refused }, half); err != refused {
+	if _, err := lab.Plan(nil, func(*onnx.Value) (*reference.Tensor, error) { return nil, refused },
+		half); err != refused {
 		t.Errorf("refused: %v", err)
 	}
 	if _, err := NewLab(g, 1, budget).Plan(Values{x: nil, y: nil}, nothing, z); err == nil ||

@@ -1,0 +1,99 @@
+package heads_test
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+)
+
+// TestHeadsInPlace has no transposition left before a rotation that attention alone reads, by whichever op heads
+// are rotated, and leaves those that something else reads.
+func TestHeadsInPlace(t *testing.T) {
+	for name, more := range map[string]bool{"llama-kv-dynamo-fp32": false, "qwen3-dynamo-fp32": false,
+		"gptoss-batched_mm-dynamo-fp32": false, "llama-hf-fp32": true} {
+		t.Run(name, func(t *testing.T) {
+			m := rewritetest.ReadModel(t, name)
+			want := rewritetest.RunPadded(t, m)
+			if more { // the keys that the first block rotates are an output, too
+				plan := planned(t, rewritetest.ReadModel(t, name))
+				for _, f := range plan.Found {
+					for _, match := range f.Matches {
+						if match.Op == "RotaryEmbedding" {
+							v := m.Graph.Value(match.Outputs[0].Name)
+							v.SetType(onnx.Type{DataType: onnx.Float})
+							m.Graph.AddOutput(v)
+						}
+					}
+				}
+			}
+			apply(t, m)
+			for _, n := range m.Graph.Nodes {
+				if n.Domain != fused.Domain || n.OpType != "RotaryEmbedding" && n.OpType != "NormRotary" {
+					continue
+				}
+				if by := n.Input(0).Producer; by.Is("Transpose") != more {
+					t.Errorf("node %q rotates what %q (%s) gives", n.Name, by.Name, by.OpType)
+				}
+			}
+			got := rewritetest.RunPadded(t, m)
+			for name, w := range want {
+				if d, scale := prove.Distance(w.F, got[name].F); d > 64*prove.Spacing(w.DataType, scale) {
+					t.Errorf("%s differs by %g", name, d)
+				}
+			}
+		})
+	}
+}
+
+// Constant tables, as of exports of one length, have no node that makes them.
+func TestHeadsOfConstantTables(t *testing.T) {
+	build := func() *onnx.Model {
+		b := rewritetest.New(t, 18, onnx.Float)
+		perm := func(v *onnx.Value, p ...int64) *onnx.Value { return b.Op("Transpose", v, onnx.IntsAttr("perm", p)) }
+		cos, sin := b.Weight("cos", 7, 8), b.Weight("sin", 7, 8)
+		q, k, v := perm(b.In("q", "batch", 7, 2, 8), 0, 2, 1, 3), perm(b.In("k", "batch", 7, 2, 8), 0, 2, 1, 3),
+			perm(b.In("v", "batch", 7, 2, 8), 0, 2, 1, 3)
+		scores := b.Op("MatMul", b.Rope(q, cos, sin, 8), perm(b.Rope(k, cos, sin, 8), 0, 1, 3, 2))
+		weights := b.Op("Softmax", b.Op("Mul", scores, b.Scalar(onnx.Float, 0.3535)), onnx.IntAttr("axis", -1))
+		b.Out(b.Op("MatMul", weights, v), "batch", 2, 7, 8)
+		return b.Model
+	}
+	m := build()
+	apply(t, m)
+	if ops := rewritetest.CountOps(m); ops["Attention"] != 1 || ops["RotaryEmbedding"] != 2 || ops["Transpose"] != 0 {
+		t.Errorf("%v is left", ops)
+	}
+	got := rewritetest.Evaluate(t, m)
+	for name, w := range rewritetest.Evaluate(t, build()) {
+		if d, scale := prove.Distance(w.F, got[name].F); d > 16*prove.Spacing(onnx.Float, scale) {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+}
+
+func apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
+	t.Helper()
+	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
+		options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func planned(t *testing.T, m *onnx.Model) *rewrite.Plan {
+	t.Helper()
+	p, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := p.Plan(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}

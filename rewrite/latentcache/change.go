@@ -1,0 +1,159 @@
+package latentcache
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+)
+
+// change rewrites the model.
+func (c *latentChange) change() error {
+	g := c.Model.Graph
+	var old []*onnx.Node
+	for _, s := range c.sites {
+		for k := range s.past {
+			c.keepShapes(s, k)
+		}
+		n, f, err := c.op(s)
+		if err != nil {
+			return err
+		}
+		n.Name, n.Overload = s.node.Name, f.Overload
+		isRule := func(e onnx.Entry) bool { return e.Key == edit.MetaRule }
+		n.Metadata = append(slices.DeleteFunc(slices.Clone(s.node.Metadata), isRule),
+			onnx.Entry{Key: edit.MetaRule, Value: ruleLatent})
+		c.AddFunction(f)
+		n.TakeOutput(0, s.node.Outputs[0])
+		n.TakeOutput(1, s.present[0])
+		g.RemovePort(s.present[1])
+		old = append(append(old, s.node), s.joins...)
+		c.declare(s)
+	}
+	dead, constants := convert.Unread(old)
+	if err := g.RemoveNodes(dead); err != nil {
+		return err
+	}
+	g.RemoveUnusedInitializers(constants)
+	for _, s := range c.sites {
+		if !g.RemovePort(s.past[1]) {
+			return fmt.Errorf("input %q is read by node %q", s.past[1].Name, s.past[1].Uses()[0].Node.Label())
+		}
+	}
+	c.DropDefinitions(fused.AttentionName)
+	return g.Sort()
+}
+
+// op adds the node, without outputs.
+func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
+	site := c.fusedSite(s)
+	f, err := fused.Lookup(fused.LatentAttentionName).Function(site)
+	if err != nil {
+		return nil, nil, err
+	}
+	inputs := make([]*onnx.Value, len(site.Types))
+	inputs[fused.LatentQ], inputs[fused.LatentW] = s.node.Inputs[fused.AttentionQ], s.latent.W
+	inputs[fused.LatentC], inputs[fused.LatentKPE] = c.perToken(s.c, false), c.perToken(s.kPE, true)
+	inputs[fused.LatentKeyValid], inputs[fused.LatentPast] = s.node.Input(fused.AttentionKeyValid), s.past[0]
+	n := c.Model.Graph.AddNode(fused.LatentAttentionName, inputs, nil, site.Attributes...)
+	n.Domain = fused.Domain
+	return n, f, nil
+}
+
+// fusedSite describes the node that comes in the place of a site's.
+func (c *latentChange) fusedSite(s *latentSite) fused.Site {
+	l, n := s.latent, s.node
+	t, d := c.facts.DataType(s.past[0]), pass.Dims(c.facts, n.Inputs[fused.AttentionQ])
+	batch, tokens := d[0], int64(-1)
+	site := fused.Site{Opset: c.Model.Opset(""), Types: []onnx.DataType{t, t, t, t, onnx.Undefined, t},
+		Dims: [][]int64{d, {batch, tokens, l.Width}, {batch, 1, tokens, l.Rotated}, l.W.Constant().Dims, nil,
+			{batch, 1, -1, l.Width + l.Rotated}}}
+	if n.Input(fused.AttentionKeyValid) != nil {
+		site.Types[fused.LatentKeyValid] = onnx.Int64
+	}
+	layout := "in_out"
+	if l.OutIn {
+		layout = "out_in"
+	}
+	for _, name := range []string{"scale", "causal", "empty", "q_layout", "y_layout"} {
+		site.Attributes = append(site.Attributes, n.Attr(name))
+	}
+	site.Attributes = append(site.Attributes, onnx.StringAttr("w_layout", layout))
+	return site
+}
+
+// perToken is a value with one row for each token as [batch, tokens, channels] or, with a head, [batch, 1, tokens,
+// channels].
+func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
+	g := c.Model.Graph
+	rank, _ := c.facts.Rank(v)
+	one, known := c.facts.Dim(v, 1)
+	first := known && one == 1 && rank == 4
+	axes := func(axis int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s(v.Name+"_axis", []int64{axis})) }
+	switch {
+	case head && rank == 3:
+		return c.compute(g, "Unsqueeze", g.NewValue(v.Name+"_head"), v, axes(1))
+	case head && !first:
+		out := c.compute(g, "Transpose", g.NewValue(v.Name+"_head"), v)
+		out.Producer.SetAttr(onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		return out
+	case !head && first:
+		return c.compute(g, "Squeeze", g.NewValue(v.Name+"_tokens"), v, axes(1))
+	case !head && rank == 4:
+		return c.compute(g, "Squeeze", g.NewValue(v.Name+"_tokens"), v, axes(2))
+	}
+	return v
+}
+
+// keepShapes gives the readers of a cache's shape what they read before: the numbers of heads and channels. Those of
+// values read the keys' cache.
+func (c *latentChange) keepShapes(s *latentSite, k int) {
+	g, l, heads := c.Model.Graph, s.latent, int64(1)
+	channels := []int64{l.Width, l.Rotated}[k]
+	if s.byHeads {
+		heads, channels = l.Heads, []int64{l.Nope + l.Rotated, l.Values}[k]
+	}
+	for of, v := range map[*onnx.Value]*onnx.Value{s.past[0]: s.past[k], s.present[0]: s.present[k]} {
+		for _, use := range slices.Clone(v.Uses()) {
+			shape := use.Node
+			if !shape.Is("Shape") {
+				continue
+			}
+			shape.SetInput(use.Index, of)
+			from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", 4), 4)
+			if to <= from || (from > 1 || to < 2) && to < 4 {
+				continue
+			}
+			isNumber, numbers := []int64{0, 1, 0, 1}[from:to], []int64{0, heads, 0, channels}[from:to]
+			mask, err := reference.NewInts(onnx.Bool, []int{len(isNumber)}, isNumber).ToONNX("is_number")
+			if err != nil {
+				continue // bools always can be written
+			}
+			out := shape.Outputs[0]
+			latents := g.NewValue(out.Name + "_of_latents")
+			known := g.AddInitializer(onnx.NewInt64s("numbers", numbers))
+			c.compute(g, "Where", out, g.AddInitializer(mask), known, latents)
+			shape.TakeOutput(0, latents)
+		}
+	}
+}
+
+// compute adds a node of the standard; Sort puts it in its place.
+func (c *latentChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
+	return c.AddNode(g, ruleLatent, op, out, inputs...).Outputs[0]
+}
+
+// declare declares past and present to hold latents.
+func (c *latentChange) declare(s *latentSite) {
+	for _, v := range []*onnx.Value{s.past[0], s.present[0]} {
+		if t, ok := v.Type(); ok && len(t.Dims) == 4 {
+			t.Dims[1], t.Dims[3] = onnx.Dim{Value: 1}, onnx.Dim{Value: s.latent.Width + s.latent.Rotated}
+			v.SetType(t)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package latentcache
+
+import (
+	"errors"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+)
+
+// Trials are the lengths that are tried.
+var Trials = latentTrials
+
+// CheckWrong checks the caches of a patched model after something of that name was made wrong; "" for nothing. The
+// tests patch models first, which packages that import this one do.
+func CheckWrong(run *pass.Run, what string) error {
+	c := &latentChange{Run: run, facts: infer.Analyze(run.Model)}
+	if err := c.find(); err != nil {
+		return err
+	}
+	switch l := c.sites[0].latent; what {
+	case "":
+	case "weights of the other layer":
+		l.W = c.sites[1].latent.W
+	case "another latent":
+		l.Nope, l.Values = l.Values, l.Nope // of one width together
+	case "a wrong kernel":
+		run.HasKernel = func(string) bool { return true }
+		run.Kernel = func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			q, err := reference.FromONNX(in[fused.LatentQ])
+			if err != nil {
+				return nil, err
+			}
+			batch, heads, tokens := q.Shape[0], q.Shape[1], q.Shape[2]
+			y, err := reference.NewFloats(onnx.Float, []int{batch, tokens, heads, 6},
+				make([]float64, batch*tokens*heads*6)).ToONNX("y")
+			return []*onnx.Tensor{y, in[fused.LatentPast]}, err
+		}
+	default:
+		return errors.New("unknown: " + what)
+	}
+	return c.checkSites()
+}

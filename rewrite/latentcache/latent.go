@@ -1,0 +1,248 @@
+// Package latentcache has latent attention keep latents in its cache instead of keys and values.
+package latentcache
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/attention"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// ruleLatent is what the metadata of what is added for it has for a pattern (MetaRule).
+const ruleLatent = "LatentCache"
+
+// ErrLatentCache is the error of a model whose caches cannot hold latents, as Apply would have them; what is
+// wrapped with it says why.
+var ErrLatentCache = errors.New("the cache cannot hold latents")
+
+// LatentReport says which caches of a model hold latents.
+type LatentReport struct {
+	Inputs        []string           `json:"inputs"`          // the caches
+	Dropped       []string           `json:"dropped"`         // inputs that are no more
+	BytesPerToken int64              `json:"bytes_per_token"` // of one sequence, in all caches together
+	BytesBefore   int64              `json:"bytes_before"`    // the same before
+	Check         *prove.CheckReport `json:"check,omitempty"`
+}
+
+// Text says it in a line.
+func (r *LatentReport) Text() string {
+	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs),
+		english.Some(r.Inputs), r.BytesPerToken, r.BytesBefore)
+}
+
+// latentChange makes caches of latents of the caches of one model.
+type latentChange struct {
+	*pass.Run
+	facts   *infer.Facts // of the model with fused blocks
+	sites   []*latentSite
+	checked *prove.CheckReport
+}
+
+// latentSite is a node of attention whose cache becomes one of latents. Its two pasts hold keys and values or, where it
+// reads no cache itself, latents and what all heads share, which its keys and values are made of.
+type latentSite struct {
+	node          *onnx.Node
+	latent        *attention.Latent
+	c, kPE        *onnx.Value // of new tokens
+	past, present [2]*onnx.Value
+	byHeads       bool         // keys and values are in the cache
+	joins         []*onnx.Node // pasts with what is new where attention does not, and what gives that another shape
+}
+
+// Apply has latent attention (DeepSeek's MLA) keep the latents of its tokens, of which keys and values of all heads
+// follow: the past of a layer's keys becomes one [batch, 1, tokens, channels], under its name, and that of its values
+// is dropped. So are their presents. All caches of a model are changed or, with an error that wraps ErrLatentCache and
+// names what is in the way, none. The model's blocks were fused before.
+func Apply(run *pass.Run) (*LatentReport, error) {
+	c := &latentChange{Run: run, facts: infer.Analyze(run.Model)}
+	for _, step := range []func() error{c.find, c.checkReaders, c.checkSites, c.change} {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrLatentCache, err)
+		}
+	}
+	return c.report(), nil
+}
+
+func (c *latentChange) report() *LatentReport {
+	r := &LatentReport{Check: c.checked}
+	for _, s := range c.sites {
+		l := s.latent
+		r.Inputs, r.Dropped = append(r.Inputs, s.past[0].Name), append(r.Dropped, s.past[1].Name)
+		bytes := int64(c.facts.DataType(s.past[0]).Bits()) / 8
+		r.BytesPerToken += bytes * (l.Width + l.Rotated)
+		r.BytesBefore += bytes * s.before()
+	}
+	return r
+}
+
+// before is how many numbers a token had in the two caches.
+func (s *latentSite) before() int64 {
+	l := s.latent
+	if s.byHeads {
+		return l.Heads * (l.Nope + l.Rotated + l.Values)
+	}
+	return l.Width + l.Rotated
+}
+
+// find finds the attention with a cache, and what its keys and values are made of.
+func (c *latentChange) find() error {
+	view := match.New(c.Model.Graph, c.facts, nil)
+	var without error
+	for _, s := range c.Scopes() {
+		for _, n := range s.Graph.Nodes {
+			if n.Domain != fused.Domain || n.OpType != fused.AttentionName {
+				continue
+			}
+			byHeads := n.Input(fused.AttentionPastKey) != nil
+			if !byHeads && (s.Graph != c.Model.Graph || s.Function != nil) {
+				continue
+			}
+			if s.Graph != c.Model.Graph || s.Function != nil {
+				return fmt.Errorf("node %q stands in a function, a branch or a loop (%s): inline functions with "+
+					"--inline all", n.Label(), s.Place)
+			}
+			site, err := c.site(view, n)
+			if err != nil {
+				err = fmt.Errorf("node %q: %w", n.Label(), err)
+				if byHeads {
+					return err
+				}
+				without = cmp.Or(without, err) // it may have no cache at all
+				continue
+			}
+			c.sites = append(c.sites, site)
+		}
+	}
+	if c.sites == nil {
+		return cmp.Or(without, errors.New("there is no attention that is mojo.Attention"))
+	}
+	return c.checkOthers()
+}
+
+// site looks at one node of attention.
+func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error) {
+	for input, what := range map[int]string{fused.AttentionPastLength: "a cache that is a buffer",
+		fused.AttentionBias: "a bias", fused.AttentionSink: "a sink"} {
+		if n.Input(input) != nil {
+			return nil, fmt.Errorf("it has %s, which mojo.%s has not", what, fused.LatentAttentionName)
+		}
+	}
+	if n.AttrInt("window", 0) != 0 || n.AttrFloat("softcap", 0) != 0 {
+		return nil, fmt.Errorf("it has a window or bounds its scores, as mojo.%s does not", fused.LatentAttentionName)
+	}
+	layout := func(tensor string) string { return n.AttrString(tensor+"_layout", "") }
+	q, axis := n.Inputs[fused.AttentionQ], 1
+	if layout("q") == "bsnh" {
+		axis = 2
+	}
+	var queries [infer.Worlds]int64
+	for w := range queries {
+		queries[w] = c.facts.Size(q, w, 3-axis)
+	}
+	l, why := attention.FindLatent(view, n.Inputs[fused.AttentionK], n.Inputs[fused.AttentionV],
+		n.Input(fused.AttentionPastKey), layout("k"), layout("v"), queries)
+	if why != nil {
+		return nil, fmt.Errorf("it is no latent attention: %w", why)
+	}
+	if d, ok := c.facts.Dim(q, axis); !ok || d != l.Heads {
+		return nil, fmt.Errorf("it has not as many heads of keys, %d, as of queries", l.Heads)
+	}
+	s := &latentSite{node: n, latent: l, c: l.C, kPE: l.KPE, byHeads: n.Input(fused.AttentionPastKey) != nil}
+	if s.byHeads && l.Width+l.Rotated >= s.before() {
+		return nil, fmt.Errorf("latents of %d numbers a token take no less room than keys and values of %d",
+			l.Width+l.Rotated, s.before())
+	}
+	if !s.byHeads {
+		for k, fresh := range []**onnx.Value{&s.c, &s.kPE} {
+			join, passed := joinOf(view, *fresh)
+			if join == nil {
+				return nil, fmt.Errorf("%q is not joined with a past", (*fresh).Name)
+			}
+			s.past[k], *fresh, s.present[k] = join.Inputs[0], join.Inputs[1], join.Outputs[0]
+			s.joins = append(append(s.joins, join), passed...)
+		}
+	}
+	for k := range s.past {
+		if s.byHeads {
+			s.past[k], s.present[k] = n.Input(fused.AttentionPastKey+k), n.OutputValue(1+k)
+		}
+		if !s.past[k].IsInput || s.past[k].Const != nil {
+			return nil, fmt.Errorf("%q, its past, is no input of the model", s.past[k].Name)
+		}
+		if s.present[k] == nil || !s.present[k].IsOutput() {
+			return nil, fmt.Errorf("what becomes of input %q is no output of the model", s.past[k].Name)
+		}
+	}
+	return s, nil
+}
+
+// joinOf returns the Concat that puts new tokens behind past ones, [batch, 1, tokens, channels], and makes v but for
+// its shape, and the nodes that give it that, or change nothing; nil for none.
+func joinOf(view *match.View, v *onnx.Value) (join *onnx.Node, passed []*onnx.Node) {
+	for n := v.Producer; n != nil; n = n.Inputs[0].Producer {
+		for same := view.Resolve(n.Outputs[0]); n != nil && n.Outputs[0] != same; n = n.Inputs[0].Producer {
+			passed = append(passed, n)
+		}
+		if n == nil {
+			return nil, nil
+		}
+		switch {
+		case n.Is("Concat"):
+			if axis := n.AttrInt("axis", 0); len(n.Inputs) == 2 && (axis == 2 || axis == -2) {
+				return n, passed
+			}
+			return nil, nil
+		case !n.Is("Reshape") && !n.Is("Squeeze") && !n.Is("Unsqueeze") && !n.Is("Identity"):
+			return nil, nil
+		}
+		passed = append(passed, n)
+	}
+	return nil, nil
+}
+
+// checkOthers errs where an input is a cache that stays: something is joined to it, and is an output.
+func (c *latentChange) checkOthers() error {
+	taken := map[*onnx.Value]bool{}
+	for _, s := range c.sites {
+		taken[s.past[0]], taken[s.past[1]] = true, true
+	}
+	for _, v := range c.Model.Graph.Inputs {
+		for _, use := range v.Uses() {
+			if n := use.Node; !taken[v] && n.Is("Concat") && use.Index == 0 && n.Outputs[0].IsOutput() {
+				return fmt.Errorf("input %q is a cache of no latent attention, and all caches have to be", v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkReaders finds who reads the caches besides attention: their shapes are given as they were, no more can be.
+func (c *latentChange) checkReaders() error {
+	seen := map[*onnx.Value]*onnx.Node{}
+	for _, s := range c.sites {
+		for _, v := range append(s.past[:], s.present[:]...) {
+			if other := seen[v]; other != nil {
+				return fmt.Errorf("nodes %q and %q have one cache, %q", other.Label(), s.node.Label(), v.Name)
+			}
+			seen[v] = s.node
+			for _, use := range v.Uses() {
+				n := use.Node
+				own := n == s.node || slices.Contains(s.joins, n) || slices.Contains(s.latent.Nodes, n)
+				if !own && !n.Is("Shape") {
+					return fmt.Errorf("node %q (%s) reads %q as well, which would hold latents", n.Label(), n.OpType,
+						v.Name)
+				}
+			}
+		}
+	}
+	return nil
+}

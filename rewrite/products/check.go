@@ -1,0 +1,144 @@
+package products
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// sampleRows is how many rows of a weight a merge is tried on: a panel, and part of another.
+const sampleRows = 21
+
+// merge replaces several products of one value with one.
+type merge func(g *onnx.Graph, group []*onnx.Node) error
+
+// provenMerge merges products on a copy of them first, whose weights are cut to a few rows or panels, and compares what
+// the copy computed before and after. The error says why products must stay as they are.
+func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
+	what, key := fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), ruleProducts+productKind(group[0])
+	for _, n := range group {
+		for _, v := range n.Inputs[1:] {
+			if v != nil {
+				key += fmt.Sprint(" ", v.Const.DataType, v.Const.Dims)
+			}
+		}
+	}
+	if settled, err := m.prover.Settled(what, key); settled {
+		return err
+	}
+	copied, x, products, err := m.fewRows(group)
+	if err != nil {
+		return err
+	}
+	var outputs []*onnx.Value
+	for _, n := range products {
+		outputs = append(outputs, n.Outputs[0])
+	}
+	columns := products[0].Inputs[1].Const.Dims[0]
+	if !products[0].Is("MatMul") {
+		columns = products[0].AttrInt("k", 0)
+	}
+	run := prove.Region(copied, []*onnx.Value{x}, outputs)
+	claim := &prove.Claim{What: what, Key: key, Before: run, After: run,
+		Exact: prove.BitForBit, Typed: prove.BitForBit,
+		Trials: func(yield func(prove.Trial, error) bool) {
+			typ, _ := x.Type()
+			for i, k := range []prove.Kind{prove.Normal, prove.Large} {
+				in, err := prove.MakeInput(k, i, typ.DataType, []int64{3, columns})
+				if !yield(prove.Trial{Name: k.Name, Inputs: []*reference.Tensor{in}}, err) {
+					return
+				}
+			}
+		}}
+	pending := m.prover.Before(claim)
+	if err := merge(copied.Graph, products); err != nil {
+		return err
+	}
+	return pending.Holds()
+}
+
+// productKind is equal for products that one op computes alike.
+func productKind(n *onnx.Node) string {
+	if n.Domain == fused.Domain {
+		return quantisedKind(n)
+	}
+	return floatKind(n)
+}
+
+// fewRows copies products of one value, with the first rows of their weights.
+func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, products []*onnx.Node, err error) {
+	few = onnx.New(m.Model.IRVersion, m.Model.Opset(""))
+	few.ImportOpset(fused.Domain, fused.Version)
+	few.Functions = slices.Clone(m.Model.Functions)
+	typ := group[0].Input(1).Const.DataType
+	if !group[0].Is("MatMul") {
+		typ = m.typeOfProducts(group)
+	}
+	x = few.Graph.AddInput("x", onnx.Type{DataType: typ})
+	for _, n := range group {
+		inputs := make([]*onnx.Value, len(n.Inputs))
+		inputs[0] = x
+		rows := min(n.Input(1).Const.Dims[0], sampleRows)
+		attrs := slices.Clone(n.Attributes)
+		if !n.Is("MatMul") {
+			columns := n.AttrInt("n", 0)
+			if rows = columns; columns > 2*blocks.PanelRows {
+				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
+			}
+			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == "n" })
+			attrs[at] = onnx.IntAttr("n", rows)
+		}
+		for i, v := range n.Inputs {
+			if i == 0 || v == nil {
+				continue
+			}
+			t, dims := v.Const, slices.Clone(v.Const.Dims)
+			switch {
+			case len(dims) == 1: // a bias
+				dims[0] = rows
+			case n.Is("MatMul"):
+				dims[0] = rows
+			default:
+				dims[0] = (rows + blocks.PanelRows - 1) / blocks.PanelRows
+			}
+			part, err := t.View(t.Name, dims, 0, nil)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			inputs[i] = few.Graph.AddInitializer(part)
+		}
+		p := few.Graph.AddNode(n.OpType, inputs, []*onnx.Value{few.Graph.NewValue(n.Outputs[0].Name)}, attrs...)
+		p.Name, p.Domain, p.Overload, p.Metadata = n.Name, n.Domain, n.Overload, n.Metadata
+		few.Graph.AddOutput(p.Outputs[0])
+		products = append(products, p)
+	}
+	return few, x, products, nil
+}
+
+// typeOfProducts returns the type that products with quantized weights compute in.
+func (m *merger) typeOfProducts(group []*onnx.Node) onnx.DataType {
+	for _, n := range group {
+		for _, v := range []*onnx.Value{n.Input(0), n.OutputValue(0), n.Input(fused.LinearBias)} {
+			if v == nil {
+				continue
+			}
+			if t := v.Constant(); t != nil {
+				return t.DataType
+			}
+			if t, ok := v.Type(); ok {
+				return t.DataType
+			}
+			if m.Facts != nil {
+				if t := m.Facts.DataType(v); t != onnx.Undefined {
+					return t
+				}
+			}
+		}
+	}
+	return onnx.Float
+}

@@ -1,0 +1,138 @@
+// Package products puts one product in place of several that read the same value.
+package products
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// ruleProducts is what the metadata of merged products have for a pattern (MetaRule).
+const ruleProducts = "MergedProducts"
+
+// MergeReport counts the products that were merged.
+type MergeReport struct {
+	Products int `json:"products"` // as they were
+	Merged   int `json:"merged"`   // what became of them
+}
+
+// Text says it in a line.
+func (r *MergeReport) Text() string {
+	return fmt.Sprintf("%d products of one value each, in the place of %d", r.Merged, r.Products)
+}
+
+// Apply makes one product of those that multiply one value by several weights, such as the projections to queries, keys
+// and values, or to gate and up, and splits what it gives. Decoding on a GPU is bound by the number of products more
+// than by their size. The weights of the product are put together and written anew. With onlyQuantized it does so for
+// mojo.Linear alone: where its weights are written in any case, merging costs nothing, and each row of them is
+// multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to give the same
+// stay, and are listed with the reason.
+func Apply(run *pass.Run, prover *prove.Prover, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
+	m := &merger{Run: run, prover: prover}
+	r = &MergeReport{}
+	for _, s := range run.Scopes() {
+		by := map[string][]*onnx.Node{}
+		var order []string
+		for _, n := range s.Graph.Nodes {
+			if (onlyQuantized || !isProjection(n)) && !isQuantisedProjection(n) {
+				continue
+			}
+			key := fmt.Sprintf("%p %s", n.Input(0), productKind(n))
+			if by[key] == nil {
+				order = append(order, key)
+			}
+			by[key] = append(by[key], n)
+		}
+		changed := false
+		for _, key := range order {
+			group, merge := by[key], m.merge
+			if group[0].Domain == fused.Domain {
+				group, merge = wholePanels(group), m.mergeQuantised
+			}
+			if len(group) < 2 {
+				continue
+			}
+			if err := m.provenMerge(group, merge); err != nil {
+				unproven = append(unproven, fmt.Sprintf("%s: node %q: %v", ruleProducts, group[0].Label(), err))
+				continue
+			}
+			if err := merge(s.Graph, group); err != nil {
+				return nil, nil, err
+			}
+			r.Products, r.Merged, changed = r.Products+len(group), r.Merged+1, true
+		}
+		if changed {
+			if err := s.Graph.Sort(); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return r, unproven, nil
+}
+
+// merger merges the products of one model.
+type merger struct {
+	*pass.Run
+	prover *prove.Prover
+}
+
+// isProjection reports whether a node multiplies a value by a weight [rows, columns] that nothing else reads.
+func isProjection(n *onnx.Node) bool {
+	if !n.Is("MatMul") {
+		return false
+	}
+	w := n.Input(1)
+	return w.IsConstant() && w.Producer == nil && len(w.Const.Dims) == 2 && w.Const.DataType.IsFloat() &&
+		len(w.Uses()) == 1 && !w.IsOutput() && w.Graph == n.Graph
+}
+
+// floatKind is the same for products whose weights fit beside each other.
+func floatKind(n *onnx.Node) string {
+	w := n.Input(1).Const
+	return fmt.Sprint(w.DataType, w.Dims[0])
+}
+
+// merge puts one product and a Split in the place of several products of one value; Sort puts them in order.
+func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
+	first := group[0]
+	var weights []*onnx.Tensor
+	var columns []int64
+	unread := map[*onnx.Value]bool{}
+	for _, n := range group {
+		w := n.Input(1)
+		weights, columns = append(weights, w.Const), append(columns, w.Const.Dims[1])
+		unread[w] = true
+	}
+	weight, err := onnx.Concat(first.Input(1).Name+"_merged", 1, weights)
+	if err != nil {
+		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
+	}
+	all := g.NewValue(first.Outputs[0].Name + "_merged")
+	product := g.AddNode("MatMul", []*onnx.Value{first.Input(0), g.AddInitializer(weight)}, []*onnx.Value{all})
+	product.Name = first.Name + "_merged"
+	return m.split(g, product, columns, group, unread)
+}
+
+// split gives each of several products its columns of the one that takes their place, and drops them with the weights
+// that nothing reads any more.
+func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node,
+	unread map[*onnx.Value]bool) error {
+	meta := m.Origin(ruleProducts, group...)
+	product.Metadata = append(product.Metadata, meta...)
+	sizes := g.AddInitializer(onnx.NewInt64s("columns", columns))
+	split := g.AddNode("Split", []*onnx.Value{product.Outputs[0], sizes}, nil, onnx.IntAttr("axis", -1))
+	split.Name, split.Metadata = group[0].Name+"_split", meta
+	dead := map[*onnx.Node]bool{}
+	for i, n := range group {
+		split.TakeOutput(i, n.Outputs[0])
+		dead[n] = true
+	}
+	if err := g.RemoveNodes(dead); err != nil {
+		return err
+	}
+	g.RemoveUnusedInitializers(unread)
+	return nil
+}

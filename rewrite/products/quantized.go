@@ -1,0 +1,90 @@
+package products
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+)
+
+// isQuantisedProjection is isProjection for mojo.Linear.
+func isQuantisedProjection(n *onnx.Node) bool {
+	return n.Domain == fused.Domain && n.OpType == "Linear" && len(n.Inputs) > fused.LinearScale &&
+		!slices.ContainsFunc(n.Inputs[1:], func(w *onnx.Value) bool {
+			return w != nil && (!w.IsConstant() || w.Producer != nil || len(w.Uses()) != 1 || w.IsOutput() ||
+				w.Graph != n.Graph)
+		})
+}
+
+// quantisedKind is the same for products whose panels fit below each other: one format, one width, the same inputs.
+func quantisedKind(n *onnx.Node) string {
+	attrs := slices.DeleteFunc(slices.Clone(n.Attributes), func(a *onnx.Attribute) bool { return a.Name == "n" })
+	kind := n.Overload + onnx.AttributesKey(attrs)
+	for _, w := range n.Inputs[1:] {
+		if w != nil {
+			kind += fmt.Sprint(" ", w.Const.DataType)
+		} else {
+			kind += " -"
+		}
+	}
+	return kind + " " + edit.FormatOf(n)
+}
+
+// wholePanels leaves out products whose last panel has room left, where another one's would follow.
+func wholePanels(group []*onnx.Node) []*onnx.Node {
+	whole := slices.DeleteFunc(slices.Clone(group), func(n *onnx.Node) bool {
+		return n.AttrInt("n",
+			0)%blocks.PanelRows != 0
+	})
+	if last := group[len(group)-1]; len(whole) > 0 && !slices.Contains(whole, last) {
+		whole = append(whole, last)
+	}
+	return whole
+}
+
+// mergeQuantised puts one mojo.Linear and a Split in the place of several of one value: their panels, one after the
+// other.
+func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
+	first := group[0]
+	unread := map[*onnx.Value]bool{}
+	var columns []int64
+	var matrices []edit.MergedMatrix
+	total := int64(0)
+	for _, n := range group {
+		rows := n.AttrInt("n", 0)
+		columns = append(columns, rows)
+		matrices = append(matrices, edit.MergedMatrix{Codes: n.Input(fused.LinearCodes).Name, N: rows})
+		total += rows
+	}
+	named, err := json.Marshal(matrices)
+	if err != nil {
+		return err
+	}
+	inputs := slices.Clone(first.Inputs)
+	for i, w := range first.Inputs {
+		if i == fused.LinearX || w == nil {
+			continue
+		}
+		var parts []*onnx.Tensor
+		for _, n := range group {
+			parts = append(parts, n.Inputs[i].Const)
+			unread[n.Inputs[i]] = true
+		}
+		t, err := onnx.Concat(w.Name+"_merged", 0, parts)
+		if err != nil {
+			return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
+		}
+		inputs[i] = g.AddInitializer(t)
+	}
+	all := g.NewValue(first.Outputs[0].Name + "_merged")
+	product := g.AddNode(first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
+	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
+	product.SetAttr(onnx.IntAttr("n", total))
+	product.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: edit.FormatOf(first)},
+		{Key: edit.MetaMatrices, Value: string(named)}}
+	return m.split(g, product, columns, group, unread)
+}

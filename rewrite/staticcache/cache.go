@@ -1,0 +1,194 @@
+// Package staticcache turns the caches of a decoder into buffers that attention writes in place.
+package staticcache
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// Form names caches that are buffers, written in place.
+const Form = "static"
+
+// Parse reads how caches are to be kept: "static", or "static=M" for buffers of M tokens. length is 0 where the
+// callers choose it.
+func Parse(s string) (length int64, err error) {
+	form, number, given := strings.Cut(s, "=")
+	if form != Form {
+		return 0, fmt.Errorf("%q: it is %s, or %s=M for buffers of M tokens", s, Form, Form)
+	}
+	if !given {
+		return 0, nil
+	}
+	length, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || length < 1 || length > math.MaxInt32 {
+		return 0, fmt.Errorf("%q: a buffer holds 1 to %d tokens", s, math.MaxInt32)
+	}
+	return length, nil
+}
+
+// Options say how static caches are kept.
+type Options struct {
+	// Length is how many tokens a buffer holds; 0 leaves the number to the callers.
+	Length int64
+	// PastLength has the model read how many tokens are in the buffers from an input of its own, past_length, an int64
+	// vector of one. Inputs that were as long as the tokens, such as the attention mask, become as long as the buffers:
+	// no input changes its shape from step to step, as a CUDA graph needs it, and none has to be on the host.
+	PastLength bool
+	// RowLengths has past_length hold a number for each sequence of a batch, with padding on the right. It implies
+	// PastLength.
+	RowLengths bool
+}
+
+// CacheReport says how the caches of a model are kept.
+type CacheReport struct {
+	Form          string             `json:"form"`                // Form
+	Length        int64              `json:"length,omitempty"`    // tokens of a buffer; absent where callers choose
+	Inputs        []string           `json:"inputs"`              // the buffers
+	BytesPerToken int64              `json:"bytes_per_token"`     // of one sequence, in all buffers together
+	LengthFrom    string             `json:"length_from"`         // the input that tells how many tokens there are
+	Rows          bool               `json:"rows,omitempty"`      // it does for each sequence of a batch
+	Positions     []string           `json:"positions,omitempty"` // values made positions of each sequence
+	Readers       []string           `json:"readers,omitempty"`   // nodes that read lengths, and are given the tokens'
+	Merged        string             `json:"merged,omitempty"`    // an If whose branch with a past is left
+	Check         *prove.CheckReport `json:"check,omitempty"`
+}
+
+// Text says it in a line.
+func (r *CacheReport) Text() string {
+	size := fmt.Sprintf("of any length, %d bytes a token of a sequence", r.BytesPerToken)
+	if r.Length > 0 {
+		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
+	}
+	padding := "there are, padding is on the left"
+	if r.Rows {
+		padding = "there are of each sequence, padding is on the right"
+	}
+	if r.Merged != "" {
+		padding += fmt.Sprintf("; of node %q (If) its branch with a past is left", r.Merged)
+	}
+	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size,
+		english.Some(r.Inputs), r.LengthFrom, padding)
+}
+
+// Apply has attention write keys and values into buffers. Each past becomes a buffer [batch, heads, length, width], and
+// so does its present: one tensor may be bound to both. How many tokens are in it is the length of the attention mask
+// without the new ones, or what the options say. All caches of a model are changed or, with an error that names what is
+// in the way, none. The model's blocks were fused before; run.Facts are of the model before that, whose masks tell
+// which lengths are equal. merged is what TakeMerged returned.
+func Apply(run *pass.Run, o Options, merged string) (*CacheReport, error) {
+	c := newChange(run, o, merged)
+	for _, step := range []func() error{c.find, c.measure, c.checkReaders, c.checkSites, c.change, c.checkLengths,
+		c.checkRowPositions} {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("the cache cannot be static: %w", err)
+		}
+	}
+	return c.report(), nil
+}
+
+func newChange(run *pass.Run, o Options, merged string) *cacheChange {
+	o.PastLength = o.PastLength || o.RowLengths
+	c := &cacheChange{Run: run, options: o, merged: merged, facts: run.Facts, patched: infer.Analyze(run.Model)}
+	if c.facts == nil {
+		c.facts = c.patched
+	}
+	return c
+}
+
+func (c *cacheChange) report() *CacheReport {
+	r := &CacheReport{Form: Form, Length: c.options.Length, Check: c.checked, Rows: c.options.RowLengths,
+		Merged: c.merged}
+	for _, v := range c.cuts {
+		r.Positions = append(r.Positions, v.Name)
+	}
+	if r.LengthFrom = c.length.Name; !c.options.PastLength {
+		r.LengthFrom = c.total.input.Name
+	}
+	for _, s := range c.sites {
+		if s.writer != nil {
+			continue
+		}
+		for k, v := range s.past {
+			r.Inputs = append(r.Inputs, v.Name)
+			r.BytesPerToken += s.heads * s.width[k] * int64(c.facts.DataType(v).Bits()) / 8
+		}
+	}
+	for _, reader := range c.readers {
+		r.Readers = append(r.Readers, reader.shape.Label())
+	}
+	return r
+}
+
+// cacheChange makes buffers of the caches of one model.
+type cacheChange struct {
+	*pass.Run
+	options Options
+	merged  string
+	facts   *infer.Facts // of the model before its blocks were fused, whose masks tell which lengths are equal
+	patched *infer.Facts // of the model with fused blocks
+	sites   []*cacheSite
+	past    [infer.Worlds]int64 // tokens in the cache
+	added   [infer.Worlds]int64 // tokens that are new
+	total   sizeOf              // of the tokens in the cache and new ones
+	fresh   sizeOf              // of the new ones
+	masks   []sizeOf            // that are to be as long as the buffers
+	readers []*lengthReader
+	runs    []lengthsRun  // of what depends on the length of the past, where each sequence has its own
+	cuts    []*onnx.Value // positions, in these
+	counted *onnx.Value   // a mask [batch, tokens] whose elements positions may be sums of; nil for none
+	checked *prove.CheckReport
+
+	nodes  []*onnx.Node // that were added
+	length *onnx.Value  // of the past
+	rows   *onnx.Value  // positions of each sequence; nil where none are computed
+	all    *onnx.Value  // the number of all tokens; nil until it is needed
+}
+
+// cacheSite is a node of attention with its caches: keys, then values; or latents.
+type cacheSite struct {
+	node          *onnx.Node
+	op            *fused.CachedOp
+	past, present []*onnx.Value
+	heads         int64
+	width         []int64
+	writer        *cacheSite // of the caches that the node reads; nil where it writes them itself
+}
+
+func newCacheSite(n *onnx.Node, op *fused.CachedOp, writer *cacheSite) *cacheSite {
+	caches := len(op.Pasts)
+	return &cacheSite{node: n, op: op, past: make([]*onnx.Value, caches), present: make([]*onnx.Value, caches),
+		width: make([]int64, caches), writer: writer}
+}
+
+// writing is the node that writes the caches of the site.
+func (s *cacheSite) writing() *onnx.Node {
+	if s.writer != nil {
+		return s.writer.node
+	}
+	return s.node
+}
+
+// lengthReader is a Shape that gives the length of what becomes a buffer, or as long as one.
+type lengthReader struct {
+	shape     *onnx.Node
+	from, to  int64 // the dimensions that it gives
+	axis      int64 // the one that is a length
+	total     bool  // of all tokens, else of those in the cache
+	corrected *onnx.Value
+}
+
+// sizeOf is a dimension of an input of the model or, without one, a number.
+type sizeOf struct {
+	input  *onnx.Value
+	axis   int
+	number int64
+}

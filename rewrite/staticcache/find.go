@@ -1,0 +1,306 @@
+package staticcache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// find finds the attention with a cache.
+func (c *cacheChange) find() error {
+	for _, s := range c.Scopes() {
+		for _, n := range s.Graph.Nodes {
+			op := fused.CachedOpOf(n)
+			if op == nil {
+				continue
+			}
+			switch {
+			case n.Input(op.Length) != nil:
+				return fmt.Errorf("node %q writes into buffers already", n.Label())
+			case s.Function != nil:
+				return fmt.Errorf("node %q stands in function %s.%s: inline functions with --inline all", n.Label(),
+					s.Function.Domain, s.Function.Name)
+			case s.Graph != c.Model.Graph:
+				return fmt.Errorf("node %q stands in a branch or a loop (%s)", n.Label(), s.Place)
+			}
+			c.sites = append(c.sites, newCacheSite(n, op, nil))
+		}
+	}
+	if c.sites == nil {
+		for _, v := range c.Model.Graph.Inputs {
+			if join := c.joining(v); join != nil {
+				return fmt.Errorf("there is no mojo.Attention with a cache: %w", c.unfused(v, join))
+			}
+		}
+		return errors.New("there is no mojo.Attention with a cache, which inputs and outputs of the model hold")
+	}
+	for _, step := range []func() error{c.passCopies, c.share} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.sites {
+		for k := range s.past {
+			if err := c.buffer(s, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// passCopies has nodes read caches, and attention write them, without nodes between that change nothing, such as a
+// Concat of one tensor.
+func (c *cacheChange) passCopies() error {
+	g := c.Model.Graph
+	view := match.New(g, c.patched, nil)
+	var copies []*onnx.Node
+	readInstead := func(v, w *onnx.Value) {
+		for _, use := range slices.Clone(v.Uses()) {
+			use.Node.SetInput(use.Index, w)
+		}
+	}
+	caches := map[*onnx.Value]bool{}
+	for _, s := range c.sites {
+		for k := range s.past {
+			caches[view.Resolve(s.node.Input(s.op.Pasts[k]))] = true
+			present := s.node.OutputValue(1 + k)
+			for _, out := range g.Outputs {
+				if present != nil && !present.IsOutput() && out.Producer != nil && view.Resolve(out) == present {
+					copies = append(copies, out.Producer)
+					s.node.TakeOutput(1+k, out)
+					readInstead(present, out)
+				}
+			}
+			caches[s.node.OutputValue(1+k)] = true
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if v == nil || v.IsOutput() || caches[v] {
+				continue
+			}
+			if w := view.Resolve(v); w != nil && caches[w] {
+				copies = append(copies, n)
+				readInstead(v, w)
+			}
+		}
+	}
+	if copies == nil {
+		return nil
+	}
+	dead, _ := convert.Unread(copies)
+	return g.RemoveNodes(dead)
+}
+
+// buffer looks at one of the caches of a site.
+func (c *cacheChange) buffer(s *cacheSite, k int) error {
+	past, present := s.node.Input(s.op.Pasts[k]), s.writing().OutputValue(1+k)
+	if !past.IsInput || past.Const != nil {
+		return fmt.Errorf("%q, the past of node %q, is no input of the model", past.Name, s.node.Label())
+	}
+	if present == nil || !present.IsOutput() {
+		return fmt.Errorf("what becomes of input %q at node %q is no output of the model", past.Name, s.node.Label())
+	}
+	heads, ok := c.patched.Dim(past, 1)
+	width, known := c.patched.Dim(past, 3)
+	if rank, _ := c.patched.Rank(past); rank != 4 || !ok || !known {
+		t, _ := past.Type()
+		return fmt.Errorf("input %q is %s: a cache [batch, heads, tokens, width] with numbers of heads and of width "+
+			"is wanted", past.Name, t)
+	}
+	if n, fixed := c.facts.Dim(past, prove.CacheAxis); fixed {
+		return fmt.Errorf("input %q holds %d tokens, never more or less: a length without a number is wanted",
+			past.Name, n)
+	}
+	s.heads, s.width[k] = heads, width
+	s.past[k], s.present[k] = past, present
+	return nil
+}
+
+// measure finds the inputs that tell how many tokens there are.
+func (c *cacheChange) measure() error {
+	for i, s := range c.sites {
+		for k := range s.past {
+			for w := range infer.Worlds {
+				past := c.facts.Size(s.past[k], w, prove.CacheAxis)
+				added := c.facts.Size(s.present[k], w, prove.CacheAxis) - past
+				if i == 0 && k == 0 {
+					c.past[w], c.added[w] = past, added
+				}
+				if past < 1 || added < 1 || past != c.past[w] || added != c.added[w] {
+					return fmt.Errorf("inputs %q and %q are not known to hold as many tokens", c.sites[0].past[0].Name,
+						s.past[k].Name)
+				}
+			}
+		}
+	}
+	sum, ok := c.sum(), false
+	if c.total, ok = c.source(sum); (!ok || c.total.input == nil) && !c.options.PastLength {
+		return errors.New("no input, such as an attention mask, is known to be as long as the cache with the new " +
+			"tokens (a model that was patched before does not tell: patch the export)")
+	}
+	if c.fresh, ok = c.source(c.added); !ok {
+		return errors.New("no input is known to be as long as the new tokens are")
+	}
+	return nil
+}
+
+// sum is the number of all tokens in each world.
+func (c *cacheChange) sum() (sum [infer.Worlds]int64) {
+	for w := range sum {
+		sum[w] = c.past[w] + c.added[w]
+	}
+	return sum
+}
+
+// source finds a size in the shapes of the inputs.
+func (c *cacheChange) source(size [infer.Worlds]int64) (found sizeOf, ok bool) {
+	if size[1] == size[0] && size[2] == size[0] {
+		return sizeOf{number: size[0]}, true
+	}
+	list := c.sources(size)
+	if len(list) == 0 {
+		return sizeOf{}, false
+	}
+	return list[0], true
+}
+
+// sources lists the dimensions of the inputs that have a size.
+func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
+	for _, v := range c.Model.Graph.Inputs {
+		rank, known := c.facts.Rank(v)
+		if !known || v.Const != nil {
+			continue
+		}
+		for axis := range rank {
+			same := true
+			for w := range size {
+				same = same && c.facts.Size(v, w, axis) == size[w]
+			}
+			if same {
+				list = append(list, sizeOf{input: v, axis: axis})
+			}
+		}
+	}
+	return list
+}
+
+// checkReaders finds who reads the caches besides attention. A length is given to them as it was; no more can be.
+func (c *cacheChange) checkReaders() error {
+	buffers, attention := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
+	for _, s := range c.sites {
+		attention[s.node] = true
+	}
+	for _, s := range c.sites {
+		if s.writer != nil {
+			continue
+		}
+		for k := range s.past {
+			buffers[s.past[k]], buffers[s.present[k]] = true, true
+			for _, v := range []*onnx.Value{s.past[k], s.present[k]} {
+				for _, use := range v.Uses() {
+					switch n := use.Node; {
+					case attention[n]:
+					case !n.Is("Shape"):
+						return fmt.Errorf("node %q (%s) reads %q as well, and would read rows of the buffer that hold "+
+							"nothing", n.Label(), n.OpType, v.Name)
+					default:
+						c.read(n, prove.CacheAxis, v == s.present[k])
+					}
+				}
+			}
+		}
+	}
+	for _, v := range c.Model.Graph.Inputs {
+		if join := c.joining(v); !buffers[v] && join != nil {
+			return fmt.Errorf("%w, and all caches have to be buffers", c.unfused(v, join))
+		}
+		if !buffers[v] && c.isCache(v) {
+			return fmt.Errorf("input %q is a cache of no fused attention, and all caches have to be", v.Name)
+		}
+	}
+	if c.options.PastLength {
+		if err := c.checkMasks(); err != nil {
+			return err
+		}
+	}
+	if c.options.RowLengths {
+		return c.checkRows()
+	}
+	return nil
+}
+
+// read takes note of a Shape that may give a length.
+func (c *cacheChange) read(shape *onnx.Node, axis int, total bool) {
+	rank, _ := c.patched.Rank(shape.Inputs[0])
+	from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", int64(rank)), int64(rank))
+	if from <= int64(axis) && int64(axis) < to {
+		r := &lengthReader{shape: shape, from: from, to: to, axis: int64(axis), total: total}
+		c.readers = append(c.readers, r)
+	}
+}
+
+// checkMasks finds who reads the inputs that become as long as the buffers. Attention reads no further than there are
+// tokens.
+func (c *cacheChange) checkMasks() error {
+	c.masks = c.sources(c.sum())
+	for _, mask := range c.masks {
+		for _, use := range mask.input.Uses() {
+			switch n := use.Node; {
+			case n.Is("Shape"):
+				c.read(n, mask.axis, true)
+			case c.isKeyValid(use):
+			case c.mayBeCounted(mask):
+				c.counted = mask.input
+			default:
+				return fmt.Errorf("node %q (%s) reads %q, which is to be as long as the buffers where past_length is "+
+					"an input", n.Label(), n.OpType, mask.input.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// mayBeCounted reports whether positions may be sums of a mask, where each sequence has its own.
+func (c *cacheChange) mayBeCounted(mask sizeOf) bool {
+	rank, _ := c.facts.Rank(mask.input)
+	return c.options.RowLengths && rank == 2 && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger() &&
+		(c.counted == nil || c.counted == mask.input)
+}
+
+// isKeyValid reports whether attention on a buffer reads which keys are valid there, and nothing else does.
+func (c *cacheChange) isKeyValid(use onnx.Use) bool {
+	if n := use.Node; n.Is("Cast") {
+		v := n.Outputs[0]
+		return !v.IsOutput() && !slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return !c.isKeyValid(u) })
+	}
+	isSite := func(s *cacheSite) bool { return s.node == use.Node && s.op.Valid == use.Index }
+	return slices.ContainsFunc(c.sites, isSite)
+}
+
+// isCache reports whether an input has the length of the caches.
+func (c *cacheChange) isCache(v *onnx.Value) bool {
+	rank, ok := c.facts.Rank(v)
+	if !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {
+		return false
+	}
+	for axis := 1; axis < rank; axis++ {
+		same := true
+		for w := range c.past {
+			same = same && c.facts.Size(v, w, axis) == c.past[w]
+		}
+		if same {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,233 @@
+package staticcache
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
+// each of them.
+func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) ([]*reference.Tensor, error),
+	t prove.Lengths, in []*reference.Tensor, r *prove.CheckReport) error {
+	if !c.options.RowLengths || t.Past == 0 || t.Batch < 2 {
+		return nil
+	}
+	lengths := make([]int64, t.Batch)
+	for b := range lengths {
+		lengths[b] = max(0, t.Past-int64(b))
+	}
+	in = slices.Clone(in)
+	in[s.op.Length] = reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)
+	for _, i := range s.op.Pasts {
+		in[i] = withJunk(in[i], lengths, t.Junk)
+	}
+	all, err := run(in)
+	if err != nil {
+		return &prove.EvalError{Err: err}
+	}
+	for b := range lengths {
+		alone := make([]*reference.Tensor, len(in))
+		for i, x := range in {
+			if name := s.op.Input(i); x == nil || name == "sink" || name == "w" {
+				alone[i] = x
+			} else {
+				alone[i] = rowOf(x, b)
+			}
+		}
+		want, err := run(alone)
+		if err != nil {
+			return &prove.EvalError{Err: err}
+		}
+		for i, w := range want {
+			if got := rowOf(all[i], b); !slices.EqualFunc(w.F, got.F,
+				func(x, y float64) bool { return x == y || x != x && y != y }) {
+				return fmt.Errorf("sequence %d is not what it is alone", b)
+			}
+		}
+	}
+	return c.checkKernel(s, in, all, r)
+}
+
+// withJunk returns a buffer that holds tokens up to a length of each sequence, and junk behind them.
+func withJunk(buffer *reference.Tensor, lengths []int64, junk float64) *reference.Tensor {
+	out := reference.NewFloats(buffer.DataType, buffer.Shape, slices.Clone(buffer.F))
+	heads, room, width := buffer.Shape[1], buffer.Shape[prove.CacheAxis], buffer.Shape[3]
+	for b, n := range lengths {
+		for h := range heads {
+			at := (b*heads + h) * room * width
+			for i := at + int(n)*width; i < at+room*width; i++ {
+				out.F[i] = junk
+			}
+		}
+	}
+	return out
+}
+
+// rowOf returns a row of a tensor, as a batch of one.
+func rowOf(x *reference.Tensor, b int) *reference.Tensor {
+	n, shape := x.Len()/max(x.Shape[0], 1), slices.Clone(x.Shape)
+	shape[0] = 1
+	if x.IsFloat() {
+		return reference.NewFloats(x.DataType, shape, x.F[b*n:(b+1)*n])
+	}
+	return reference.NewInts(x.DataType, shape, x.I[b*n:(b+1)*n])
+}
+
+// checkRowPositions compares what is made of the positions of sequences of different lengths with what is made of
+// those of each sequence alone, and has nodes read it that take a row for each.
+func (c *cacheChange) checkRowPositions() error {
+	if c.rows == nil || c.Off {
+		return nil
+	}
+	for w := range prove.CheckedWorlds {
+		lengths := make([]int64, c.batchOf(w))
+		for b := range lengths {
+			lengths[b] = max(0, c.past[w]-2*int64(b))
+		}
+		all, err := c.atLengths(w, lengths)
+		if err == nil {
+			err = c.checkRowsAt(w, lengths, all)
+		}
+		if err != nil {
+			return err
+		}
+		if w > 0 {
+			continue
+		}
+		for _, x := range c.numbers(all) {
+			lengths[0] = x + 3
+			long, err := c.atLengths(w, lengths)
+			if err == nil && len(long) == len(all) { // else a table of positions ends before
+				err = c.checkRowsAt(w, lengths, long)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkRowsAt is checkRowPositions in a world, for sequences of some lengths and all that is made of their positions.
+func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*reference.Tensor) error {
+	batch, rows := len(lengths), all[c.rows]
+	for i, x := range rows.I {
+		if want := lengths[i/int(c.added[w])] + int64(i)%c.added[w]; x != want {
+			return fmt.Errorf("%q is %d where a token is to be at %d", c.rows.Name, x, want)
+		}
+	}
+	for b, length := range lengths {
+		alone, err := c.atLengths(w, []int64{length})
+		if err != nil {
+			return err
+		}
+		for v, x := range all {
+			if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
+				return fmt.Errorf("%q, which is made of positions, is not for each sequence what it is alone", v.Name)
+			}
+		}
+	}
+	for v, x := range all {
+		for _, use := range v.Uses() {
+			if all[use.Node.Outputs[0]] == nil && !c.takesRows(use, len(x.Shape), int64(batch), w) {
+				return fmt.Errorf("node %q (%s) reads %q, and is not known to take a row of it for each sequence",
+					use.Node.Label(), use.Node.OpType, v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// atLengths evaluates what is made of positions, where sequences have some lengths.
+func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*reference.Tensor, error) {
+	env := map[*onnx.Value]*reference.Tensor{c.length: reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)}
+	if v := c.fresh.input; v != nil {
+		shape, ok := c.facts.Shape(v, w)
+		if !ok {
+			return nil, fmt.Errorf("cannot be checked: the shape of input %q is not known", v.Name)
+		}
+		for _, n := range c.nodes {
+			if n.Is("Shape") && n.Inputs[0] == v {
+				env[n.Outputs[0]] = reference.NewInts(onnx.Int64, []int{len(shape)}, slices.Clone(shape))
+			}
+		}
+	}
+	if c.counted != nil {
+		room := slices.Max(lengths) + c.added[w]
+		env[c.counted] = prove.NoPadding.Tensor(c.facts.DataType(c.counted), []int64{int64(len(lengths)), room})
+	}
+	c.follow(w, env)
+	made := map[*onnx.Value]*reference.Tensor{c.rows: env[c.rows]}
+	if x := made[c.rows]; x == nil || x.Len() != len(lengths)*int(c.added[w]) {
+		return nil, fmt.Errorf("cannot be checked: %q is %s where there are %d new tokens", c.rows.Name, x,
+			c.added[w])
+	}
+	for _, n := range c.Model.Graph.Nodes {
+		for _, v := range n.Inputs {
+			if made[v] == nil {
+				continue
+			}
+			for _, out := range n.Outputs {
+				if out != nil && env[out] != nil {
+					made[out] = env[out]
+				}
+			}
+		}
+	}
+	return made, nil
+}
+
+// leaves reports whether something else reads a value that is made of positions.
+func (c *cacheChange) leaves(made map[*onnx.Value]*reference.Tensor, v *onnx.Value) bool {
+	unknown := func(u onnx.Use) bool { return made[u.Node.Outputs[0]] == nil }
+	return v.IsOutput() || slices.ContainsFunc(v.Uses(), unknown)
+}
+
+// isRow reports whether y is row b of x, which has one for each sequence of the batch: y has as many, or one.
+func isRow(x, y *reference.Tensor, b, batch int) bool {
+	if y == nil || len(x.Shape) == 0 || x.Shape[0] != batch || x.Len() == 0 || len(y.Shape) != len(x.Shape) {
+		return false
+	}
+	n, at := x.Len()/batch, 0
+	switch y.Len() {
+	case n:
+	case x.Len():
+		at = b * n
+	default:
+		return false
+	}
+	row := rowOf(x, b)
+	if x.IsFloat() {
+		return slices.Equal(row.F, y.F[at:at+n])
+	}
+	return slices.Equal(row.I, y.I[at:at+n])
+}
+
+// broadcasting are the ops that have a row of each input for each row of the output, or one for all, where the ranks
+// are equal.
+var broadcasting = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Where": true}
+
+// takesRows reports whether a node reads a row of a value of so many dimensions for each sequence of the batch.
+func (c *cacheChange) takesRows(use onnx.Use, rank int, batch int64, world int) bool {
+	n := use.Node
+	if n.Graph != c.Model.Graph || len(n.Outputs) == 0 || n.Outputs[0] == nil {
+		return false
+	}
+	shape, ok := c.patched.Shape(n.Outputs[0], world)
+	if !ok || len(shape) == 0 || shape[0] != batch {
+		return false
+	}
+	rotates := n.Domain == fused.Domain && (n.OpType == "RotaryEmbedding" || n.OpType == "NormRotary")
+	switch {
+	case rotates || onnx.IsStandardDomain(n.Domain) && broadcasting[n.OpType]:
+		return len(shape) == rank
+	case n.Is("RotaryEmbedding"): // of the standard, whose tables are [batch, sequence, width]
+		return use.Index > 0 && rank == 3
+	}
+	return false
+}

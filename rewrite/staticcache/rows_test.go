@@ -1,0 +1,236 @@
+package staticcache_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+)
+
+// TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each,
+// and compares every one with the model that has it alone in a cache that grows.
+func TestRowLengthsOfADecoder(t *testing.T) {
+	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
+	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
+}
+
+// sumMask has a decoder count the tokens that exist, as its positions.
+func sumMask(m *onnx.Model) {
+	g := m.Graph
+	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
+		return out
+	}
+	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	sum := node("Sub", node("CumSum", g.Value("attention_mask"), numbers(1)), numbers(1))
+	sum = node("Where", node("Equal", g.Value("attention_mask"), numbers(0)), numbers(1), sum)
+	start := node("Slice", node("Shape", g.Value("past_k1")), numbers(2), numbers(3))
+	fresh := node("Unsqueeze", node("Slice", sum, start, numbers(1<<30), numbers(1)), numbers(2))
+	old := g.Value("unsqueeze_13")
+	for _, use := range slices.Clone(old.Uses()) {
+		use.Node.SetInput(use.Index, fresh)
+	}
+}
+
+func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
+	t.Helper()
+	m, original := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+	for _, m := range []*onnx.Model{m, original} {
+		change(m)
+		if err := m.Graph.Sort(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := apply(t, m, rewrite.WithStaticCache(0), rewrite.WithRowLengths()).Cache
+	if !r.Rows || r.LengthFrom != "past_length" || len(r.Positions) != 1 ||
+		!strings.Contains(r.Text(), "of each sequence, padding is on the right") {
+		t.Errorf("reported %+v", r)
+	}
+	rewritetest.CheckOrder(t, m)
+	const room, queries = 12, 2
+	lengths := []int64{7, 0, 4}
+	in := rewritetest.DecoderInputs(t, m, len(lengths), queries, room-queries, room)
+	in["past_length"] = reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)
+	for name, x := range in {
+		if strings.HasPrefix(name, "past_k") || strings.HasPrefix(name, "past_v") {
+			in[name] = staticcache.WithJunk(x, lengths, math.NaN())
+		}
+	}
+	got := rewritetest.Run(t, m, in)
+	for b, n := range lengths {
+		alone := rewritetest.DecoderInputs(t, original, 1, queries, int(n), int(n))
+		for name, x := range in {
+			if a := alone[name]; a != nil && len(a.Shape) == 4 {
+				shape := []int{1, a.Shape[1], int(n), a.Shape[3]}
+				alone[name] = reference.NewFloats(a.DataType, shape, make([]float64, len(a.F)))
+				for h := range a.Shape[1] {
+					width := a.Shape[3]
+					copy(alone[name].F[h*int(n)*width:(h+1)*int(n)*width], x.F[(b*a.Shape[1]+h)*room*width:])
+				}
+			}
+		}
+		alone["input_ids"] = staticcache.RowOf(in["input_ids"], b)
+		mask := staticcache.RowOf(in["attention_mask"], b).I[:int(n)+queries]
+		alone["attention_mask"] = reference.NewInts(onnx.Int64, []int{1, int(n) + queries}, mask)
+		want := rewritetest.Run(t, original, alone)["logits"]
+		d, scale := prove.Distance(want.F, staticcache.RowOf(got["logits"], b).F)
+		if allowed := 64 * prove.Spacing(onnx.Float, scale); d > allowed {
+			t.Errorf("sequence %d: logits differ by %g, %g allowed", b, d, allowed)
+		}
+	}
+}
+
+// TestRowLengthsAreRefused has lengths read in ways that are no positions, positions that sequences share, and what is
+// made of them not by sequence.
+func TestRowLengthsAreRefused(t *testing.T) {
+	node := func(m *onnx.Model, op string, inputs ...*onnx.Value) *onnx.Value {
+		out := m.Graph.NewValue("made")
+		m.Graph.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
+		return out
+	}
+	number := func(m *onnx.Model, x int64) *onnx.Value {
+		return node(m, "Squeeze", m.Graph.AddInitializer(onnx.NewInt64s("number", []int64{x})))
+	}
+	instead := func(m *onnx.Model, name string, change func(*onnx.Value) *onnx.Value) {
+		v := m.Graph.Value(name)
+		uses := slices.Clone(v.Uses())
+		made := change(v)
+		for _, use := range uses {
+			use.Node.SetInput(use.Index, made)
+		}
+	}
+	output := func(m *onnx.Model, v *onnx.Value, t onnx.DataType) {
+		v.SetType(onnx.Type{DataType: t})
+		m.Graph.AddOutput(v)
+	}
+	for name, test := range map[string]struct {
+		change func(*onnx.Model)
+		want   string // none: it is not refused
+	}{
+		"as it is":         {func(*onnx.Model) {}, ""},
+		"sums of the mask": {sumMask, ""},
+		"sums with something": {func(m *onnx.Model) {
+			sumMask(m)
+			x := node(m, "Cast", m.Graph.Value("attention_mask"))
+			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+			output(m, node(m, "ReduceMean", x), onnx.Float)
+		}, "depends on the length of the past"},
+		"two masks": {func(m *onnx.Model) {
+			sumMask(m)
+			mask, _ := m.Graph.Value("attention_mask").Type()
+			output(m, node(m, "ReduceSum", m.Graph.AddInput("other_mask", mask)), onnx.Int64)
+		}, `reads "other_mask", which is to be as long as the buffers`},
+		"a length as output": {func(m *onnx.Model) {
+			output(m, node(m, "Shape", m.Graph.Value("past_k1")), onnx.Int64)
+		}, "depends on the length of the past"},
+		"a length with data": {func(m *onnx.Model) {
+			x := node(m, "Cast", node(m, "Gather", node(m, "Shape", m.Graph.Value("past_k1")), number(m, 2)))
+			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+			instead(m, "embedding", func(v *onnx.Value) *onnx.Value { return node(m, "Add", v, x) })
+		}, `node "of_Add" (Add) reads the length of the past`},
+		"positions that end": {func(m *onnx.Model) { // at 100, which only greater lengths tell
+			past := node(m, "Min", m.Graph.Value("sym_size_int_16"), number(m, 100))
+			m.Graph.Value("unsqueeze_13").Producer.SetInput(0, node(m, "Add", m.Graph.Value("arange"), past))
+		}, "reads the length of the past"},
+		"positions of a row that end": {func(m *onnx.Model) { // before they have one for each sequence
+			x := node(m, "Min", m.Graph.Value("add_2"), number(m, 100))
+			m.Graph.Value("unsqueeze_13").Producer.SetInput(0, x)
+		}, "reads the length of the past"},
+		"positions that end later": {func(m *onnx.Model) { // as each sequence's do
+			instead(m, "unsqueeze_13", func(v *onnx.Value) *onnx.Value { return node(m, "Min", v, number(m, 100)) })
+		}, ""},
+		"the longest decides": {func(m *onnx.Model) { // beyond 50, as rotary embeddings for long contexts have it
+			instead(m, "_to_copy_1", func(v *onnx.Value) *onnx.Value {
+				limit := m.Graph.AddInitializer(onnx.NewFloat32s("limit", []int64{1}, []float32{50}))
+				greatest := node(m, "ReduceMax", v)
+				return node(m, "Where", node(m, "Greater", greatest, limit), node(m, "Add", v, v), v)
+			})
+		}, "is not for each sequence what it is alone"},
+		"another axis": {func(m *onnx.Model) {
+			instead(m, "unsqueeze_14", func(v *onnx.Value) *onnx.Value {
+				x := node(m, "Transpose", v) // [B, 1, S, 16] is as broad where B is 1
+				x.Producer.SetAttr(onnx.IntsAttr("perm", []int64{1, 0, 2, 3}))
+				return x
+			})
+		}, "is not"},
+		"positions of all": {func(m *onnx.Model) {
+			ids, _ := m.Graph.Value("input_ids").Type()
+			m.Graph.AddInput("cache_position", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: ids.Dims[1:]})
+		}, `input "cache_position" has one row for all sequences`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+			test.change(m)
+			if err := m.Graph.Sort(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+				rewrite.WithStaticCache(0), rewrite.WithRowLengths())
+			switch {
+			case test.want == "" && err != nil:
+				t.Error(err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got %v, want %q", err, test.want)
+			case err == nil && len(r.Cache.Positions) != 1:
+				t.Errorf("positions are %v", r.Cache.Positions)
+			}
+		})
+	}
+}
+
+// TestRowLengthsNeedAMask has attention whose sequences would see what is behind shorter ones.
+func TestRowLengthsNeedAMask(t *testing.T) {
+	for want, change := range map[string]func(*onnx.Model, *onnx.Node){
+		"has no mask for each sequence, and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
+			n.SetAttr(onnx.IntAttr("causal", 0))
+			n.SetInput(fused.AttentionKeyValid, nil)
+		},
+		`adds "bias" to the scores, which is not known to be right`: func(m *onnx.Model, n *onnx.Node) {
+			bias := onnx.NewFloat32s("bias", []int64{1, 1}, []float32{0})
+			n.SetInput(fused.AttentionBias, m.Graph.AddInitializer(bias))
+		},
+	} {
+		plan := planned(t, readModel(t, "llama-kv-dynamo-fp32"), WithRowLengths())
+		if err := plan.Replace(); err != nil {
+			t.Fatal(err)
+		}
+		c := changeOf(t, plan)
+		if err := c.checkRows(); err != nil {
+			t.Fatal(err)
+		}
+		change(c.model, c.sites[0].node)
+		if err := c.checkRows(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// TestRowPositionsAreChecked has the number of new tokens read from another axis.
+func TestRowPositionsAreChecked(t *testing.T) {
+	run := patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"))
+	if err := staticcache.LengthFromBatch(run, staticcache.Options{RowLengths: true}); err == nil ||
+		!strings.Contains(err.Error(), "new tokens") {
+		t.Errorf("a length from the batch: %v", err)
+	}
+}
+
+// TestRowLengthsAreChecked has attention on a buffer that reads one length for all.
+func TestRowLengthsAreChecked(t *testing.T) {
+	for what, change := range map[string]func([]int64) []int64{
+		"each its own": func(l []int64) []int64 { return l },
+		"one for all":  func(l []int64) []int64 { return slices.Repeat(l[:1], len(l)) },
+	} {
+		err := staticcache.UnequalLengths(patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")), change)
+		if (err == nil) != (what == "each its own") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package staticcache
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+)
+
+// Layers may attend to the keys and values of another layer, as those of Gemma 3n do. They read the present that the
+// other layer writes. In a buffer the rows behind the tokens hold no keys, so they read the buffer as the other layer
+// does: the past, with the new rows in their place. One layer alone writes the buffer.
+
+// share changes the attention that reads the presents of another node's caches.
+func (c *cacheChange) share() error {
+	if err := c.dropUnread(); err != nil {
+		return err
+	}
+	for _, s := range slices.Clone(c.sites) {
+		present := s.node.OutputValue(1)
+		if s.op.Name != fused.AttentionName || present == nil {
+			continue
+		}
+		for _, use := range slices.Clone(present.Uses()) {
+			if use.Index == fused.AttentionK && s.feeds(use.Node) {
+				if err := c.readAs(s, use.Node); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// feeds reports whether the presents of a site are the keys and values of another attention, which has no cache.
+func (s *cacheSite) feeds(n *onnx.Node) bool {
+	return n.Domain == fused.Domain && n.OpType == fused.AttentionName && n.Input(fused.AttentionPastKey) == nil &&
+		n.Input(fused.AttentionK) == s.node.OutputValue(1) && n.Input(fused.AttentionV) == s.node.OutputValue(2) &&
+		n.AttrString("k_layout", "") == "bnsh" && n.AttrString("v_layout", "") == "bnsh"
+}
+
+// readAs has a node of attention read the caches of a site.
+func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
+	for _, i := range []int{fused.AttentionK, fused.AttentionV, fused.AttentionPastKey, fused.AttentionPastValue} {
+		n.SetInput(i, s.node.Input(i))
+	}
+	n.Attributes = slices.Clone(n.Attributes)
+	for _, name := range []string{"k_layout", "v_layout"} {
+		n.SetAttr(onnx.StringAttr(name, s.node.AttrString(name, "")))
+	}
+	f, err := fused.Lookup(fused.AttentionName).Function(pass.FusedSite(c.Model, c.patched, n))
+	if err != nil {
+		return err
+	}
+	n.Overload = f.Overload
+	c.AddFunction(f)
+	c.sites = append(c.sites, newCacheSite(n, s.op, s))
+	return nil
+}
+
+// dropUnread removes the nodes that nothing reads where some of them read presents, such as copies of keys for each
+// head of queries that another layer has made for itself.
+func (c *cacheChange) dropUnread() error {
+	g := c.Model.Graph
+	dead, _ := convert.Unread(g.Nodes)
+	for _, s := range c.sites {
+		for k := range s.op.Pasts {
+			present := s.node.OutputValue(1 + k)
+			if present != nil && slices.ContainsFunc(present.Uses(), func(u onnx.Use) bool { return dead[u.Node] }) {
+				return g.RemoveNodes(dead)
+			}
+		}
+	}
+	return nil
+}

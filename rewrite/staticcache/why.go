@@ -1,0 +1,55 @@
+package staticcache
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// joining returns the node that joins an input of the model with new rows to an output, as a cache is; nil for none.
+func (c *cacheChange) joining(v *onnx.Value) *onnx.Node {
+	if rank, ok := c.facts.Rank(v); !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {
+		return nil
+	}
+	for _, u := range v.Uses() {
+		if n := u.Node; n.Is("Concat") && u.Index == 0 && n.Outputs[0].IsOutput() {
+			return n
+		}
+	}
+	return nil
+}
+
+// unfused says why no attention writes the cache that a node of the model joins with new rows.
+func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
+	rank, known := c.patched.Rank(v)
+	axis := join.AttrInt("axis", 0)
+	if axis < 0 {
+		axis += int64(rank)
+	}
+	if known && (rank != 4 || axis != prove.CacheAxis) {
+		return fmt.Errorf("node %q (Concat) joins the cache %q and new rows along axis %d of %d: a cache "+
+			"[batch, heads, tokens, width] is needed", join.Label(), v.Name, axis, rank)
+	}
+	for w := range onnx.Downstream(func(w *onnx.Value) bool { return w.Producer != nil && w.Producer.IsProduct() },
+		join.Outputs[0]) {
+		n := w.Producer
+		if n == nil || n.Domain != fused.Domain || n.OpType != fused.AttentionName {
+			continue
+		}
+		bias := n.Input(fused.AttentionBias)
+		if bias != nil && slices.Contains(slices.Collect(onnx.Upstream(isConstant, bias)), join.Outputs[0]) {
+			return fmt.Errorf("node %q (Attention) cannot write the cache %q: its bias %q is computed "+
+				"from the length of %q, which node %q (Concat) has to join before", n.Label(), v.Name, bias.Name,
+				join.Outputs[0].Name, join.Label())
+		}
+		return fmt.Errorf("node %q (Attention) reads %q, the keys or values that node %q (Concat) joins with the "+
+			"cache %q, and not the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
+	}
+	return fmt.Errorf("no fused attention reads the cache %q, which node %q (Concat) joins with new rows (inspect "+
+		"--why says why)", v.Name, join.Label())
+}
+
+func isConstant(v *onnx.Value) bool { return v.IsConstant() }
