@@ -16,6 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
 // Apply is the page about a model that is patched, or would be. It is filled in order: Begin when the model was read,
@@ -299,7 +300,7 @@ func (p *Apply) Absent() []string {
 type deviceKernels struct {
 	Device  string
 	Sites   int
-	Kernels []rewrite.KernelReport
+	Kernels []registry.KernelReport
 }
 
 // Devices lists the kernels by device.

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -227,5 +229,18 @@ func TestReportJSON(t *testing.T) {
 	if err := r.WriteText(&text); err != nil ||
 		!strings.Contains(text.String(), fmt.Sprintf("%-18s 2 of 2", "AddRMSNorm")) {
 		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
+	m := onnx.New(8, 20)
+	_, err := ApplyKernel(m, "cpu_fused_rmsnorm", WithLibrary(t.TempDir()))
+	var unavailable *registry.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.ID != "cpu_fused_rmsnorm" || !errors.Is(err, fused.ErrNoLibrary) {
+		t.Errorf("got %v", err)
+	}
+	_, err = ApplyKernel(m, "auto")
+	if unknown := (*registry.UnknownKernelError)(nil); !errors.As(err, &unknown) {
+		t.Errorf("ApplyKernel takes one id; got %v", err)
 	}
 }

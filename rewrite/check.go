@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -298,7 +300,7 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 // to run it. settle, unless it is nil, takes out what the op leaves open before the results are compared.
 func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
 	r *CheckReport, settle func(want, got []*reference.Tensor)) error {
-	if k.config.kernelCheck == nil || k.config.target != nil || isDefinition(call.kernel) {
+	if k.config.kernelCheck == nil || k.config.target != nil || registry.IsDefinition(call.kernel) {
 		return nil
 	}
 	var want []*reference.Tensor

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -47,7 +49,7 @@ type candidate struct {
 type fusedCall struct {
 	node   *onnx.Node
 	op     *fused.Op
-	kernel *Kernel
+	kernel *registry.Kernel
 	site   fused.Site
 }
 
@@ -63,16 +65,16 @@ func opName(domain, op string) string {
 
 // kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not
 // asked for.
-func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
+func (a *applier) kernelOf(m *patterns.Match) (k *registry.Kernel, ok bool) {
 	if m.Domain == fused.Domain {
 		if k := a.byOp[m.Op]; k != nil {
 			return k, true
 		}
-		return &Kernel{}, fused.Lookup(m.Op) == nil // an op that is not there is a reason to refuse
+		return &registry.Kernel{}, fused.Lookup(m.Op) == nil // an op that is not there is a reason to refuse
 	}
 	if a.takers == nil {
-		a.takers = map[string]*Kernel{}
-		for _, k := range registry {
+		a.takers = map[string]*registry.Kernel{}
+		for _, k := range registry.ScanAllKernels() {
 			for _, name := range k.Patterns {
 				a.takers[name] = k
 			}
@@ -83,11 +85,11 @@ func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 	}
 	switch {
 	case onnx.IsStandardDomain(m.Domain):
-		return &Kernel{ID: byStandard}, true
+		return &registry.Kernel{ID: byStandard}, true
 	case m.Domain == microsoft:
-		return &Kernel{ID: byOnnxruntime}, true
+		return &registry.Kernel{ID: byOnnxruntime}, true
 	}
-	return &Kernel{ID: byFunction}, true
+	return &registry.Kernel{ID: byFunction}, true
 }
 
 // judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
@@ -117,7 +119,7 @@ func (a *applier) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 	}
 	return asked && a.keeps(s, m) && !slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
 		part, asked := a.kernelOf(p)
-		return part.Device != DeviceAny && (!asked || part.Device != whole.Device)
+		return part.Device != registry.DeviceAny && (!asked || part.Device != whole.Device)
 	})
 }
 
@@ -135,7 +137,7 @@ func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *checker) *candi
 	kernel, asked := a.kernelOf(m)
 	for i := range a.report.Kernels {
 		k := &a.report.Kernels[i]
-		k.met = k.met || k.ID == kernel.ID || m.Domain == fused.Domain && slices.Contains(k.Ops, m.Op)
+		k.Met = k.Met || k.ID == kernel.ID || m.Domain == fused.Domain && slices.Contains(k.Ops, m.Op)
 	}
 	if !asked || !a.keeps(s, m) {
 		return nil

@@ -2,7 +2,8 @@ package rewrite
 
 import (
 	"fmt"
-	"sync"
+
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -16,8 +17,8 @@ import (
 
 // Auto asks for every kernel that is available, None for none.
 const (
-	Auto = "auto"
-	None = "none"
+	Auto = registry.Auto
+	None = registry.None
 )
 
 // Verify says which matches are checked by evaluation.
@@ -64,7 +65,7 @@ type config struct {
 	planned        *PlanFile       // that sites are of; nil for none
 	unverified     bool            // sites whose check needs weights that are not there
 	drawn          bool            // the check has random numbers for weights that are not there
-	backend        Backend
+	backend        registry.Backend
 	target         *target.Target
 	shapes         *target.Shapes
 	lastLogits     bool
@@ -119,14 +120,6 @@ func (c *config) run(m *onnx.Model, hasKernel func(op string) bool) *pass.Run {
 		Every: c.verify == VerifyAll, Unverified: c.unverified, Kernel: c.kernelCheck, HasKernel: hasKernel}
 }
 
-func (c *config) environment() *Environment {
-	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
-	for _, d := range fused.Devices() {
-		e.libraries[d] = sync.OnceValues(func() (string, error) { return d.FindLibrary(c.library) })
-	}
-	return e
-}
-
 // WithPatterns looks for the patterns of the set in place of the built-in ones.
 func WithPatterns(s *patterns.Set) Option { return func(c *config) { c.set = s } }
 
@@ -137,12 +130,6 @@ func WithLibrary(path string) Option { return func(c *config) { c.library = path
 // AssumeAvailable takes the CPU's kernels for available, and those of every device that the backend names: the model
 // will run elsewhere.
 func AssumeAvailable() Option { return func(c *config) { c.assume = true } }
-
-// assumes reports whether a kernel is taken for available without a look. ALL alone assumes no other device than the
-// CPU.
-func (c *config) assumes(k *Kernel) bool {
-	return c.assume && (k.Device == "cpu" || k.Device == DeviceAny || c.backend.Names(k.Device))
-}
 
 // WithVerify chooses which matches are checked by evaluation; the default is VerifyDistinct.
 func WithVerify(v Verify) Option { return func(c *config) { c.verify = v } }
@@ -189,7 +176,7 @@ func WithProgress(f func(done, total int)) Option { return func(c *config) { c.p
 
 // WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one.
 // The default is "+ALL".
-func WithBackend(b Backend) Option { return func(c *config) { c.backend = b } }
+func WithBackend(b registry.Backend) Option { return func(c *config) { c.backend = b } }
 
 // WithStaticCache has attention write keys and values into buffers of so many tokens; 0 leaves the number to the
 // callers (staticcache.Apply).

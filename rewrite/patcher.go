@@ -2,7 +2,8 @@ package rewrite
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -14,8 +15,8 @@ import (
 // Run does all of it. Plan stops before anything is replaced, for those who look at the sites first.
 type Patcher struct {
 	config *config
-	chosen []*Kernel // take sites, by priority
-	begin  Report    // what every report begins with
+	chosen []*registry.Kernel // take sites, by priority
+	begin  Report             // what every report begins with
 }
 
 // New returns a Patcher for the kernels that include names: Auto stands for all that are available (the others are
@@ -31,10 +32,7 @@ func New(include string, options ...Option) (*Patcher, error) {
 		return p, nil
 	}
 	b := p.config.backend
-	chosen, kernels, err := choose(include, p.config.environment(), b, p.config.assumes)
-	if err == nil {
-		chosen, kernels, err = b.rank(strings.TrimSpace(include) == Auto, chosen, kernels)
-	}
+	chosen, kernels, err := registry.Choose(include, registry.NewEnvironment(p.config.library), b, p.config.assume)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +42,7 @@ func New(include string, options ...Option) (*Patcher, error) {
 }
 
 // Kernels reports on the registered kernels: which can be used here, and which take sites.
-func (p *Patcher) Kernels() []KernelReport { return slices.Clone(p.begin.Kernels) }
+func (p *Patcher) Kernels() []registry.KernelReport { return slices.Clone(p.begin.Kernels) }
 
 // Run patches the model. After an error it is of no use.
 func (p *Patcher) Run(m *onnx.Model) (*Report, error) {
@@ -67,7 +65,7 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 // ApplyKernel patches the model with one kernel. The error is an *UnknownKernelError or an *UnavailableError when the
 // kernel does not exist or cannot be used here: it is never passed over.
 func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
-	if _, err := lookup(id); err != nil {
+	if _, err := registry.Lookup(id); err != nil {
 		return nil, err
 	}
 	return ApplyDefaultKernels(m, id, options...)

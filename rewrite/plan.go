@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -50,11 +52,11 @@ type applier struct {
 	*pass.Run
 	config *config
 	report *Report
-	chosen map[*Kernel]bool   // the selected kernels
-	byOp   map[string]*Kernel // the selected kernel that takes a fused op
-	takers map[string]*Kernel // the registered kernel that takes a built-in pattern, selected or not
-	asked  map[string]bool    // the sites asked for by id that were not met yet
-	merged string             // the If of a merged decoder that the branch with a past took the place of
+	chosen map[*registry.Kernel]bool   // the selected kernels
+	byOp   map[string]*registry.Kernel // the selected kernel that takes a fused op
+	takers map[string]*registry.Kernel // the registered kernel that takes a built-in pattern, selected or not
+	asked  map[string]bool             // the sites asked for by id that were not met yet
+	merged string                      // the If of a merged decoder that the branch with a past took the place of
 	// functions are the definitions in use, by domain, name and overload.
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call
@@ -77,10 +79,11 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}
-	a := &applier{config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
-		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
+	a := &applier{config: p.config, report: &r, byOp: map[string]*registry.Kernel{},
+		chosen: map[*registry.Kernel]bool{},
+		asked:  maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
 		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
-	a.Run = p.config.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !isDefinition(k) })
+	a.Run = p.config.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !registry.IsDefinition(k) })
 	a.prover = a.NewProver()
 	a.prover.Unverified = p.config.unverified
 	for _, k := range p.chosen {
@@ -230,7 +233,8 @@ func (p *Plan) replaceSites() error {
 	}
 	a.report.Unproven = append(a.report.Unproven, unproven...)
 	p.Report.Changed = true
-	if slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)), func(k *Kernel) bool { return k.Device == "npu" }) {
+	if slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)),
+		func(k *registry.Kernel) bool { return k.Device == "npu" }) {
 		var graphs []*onnx.Graph
 		for _, s := range a.Scopes() {
 			graphs = append(graphs, s.Graph)

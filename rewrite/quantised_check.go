@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -103,7 +105,8 @@ func (b *quantisedBench) run(floats original, again bool) error {
 }
 
 // quantisedKernel takes the sites: it is not registered, since no pattern finds them.
-var quantisedKernel = &Kernel{ID: "cpu_fused_linear", Device: "cpu", Ops: []string{"Linear", "Embedding", "QMoE"}}
+var quantisedKernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
+	Ops: []string{"Linear", "Embedding", "QMoE"}}
 
 // quantisedBench makes small models of one site of a few rows.
 type quantisedBench struct {
@@ -223,7 +226,7 @@ func (b *quantisedBench) judge(original original, activations string) (*CheckRep
 		m.Functions, root.Overload = append(m.Functions, f), f.Overload
 	}
 	p := &Patcher{config: newConfig(append([]Option{withFinder(match)}, b.q.options...)),
-		chosen: []*Kernel{quantisedKernel}}
+		chosen: []*registry.Kernel{quantisedKernel}}
 	plan, err := p.Plan(m)
 	if err != nil {
 		return nil, err

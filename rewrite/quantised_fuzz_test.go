@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -79,7 +81,7 @@ func FuzzQuantised(f *testing.F) {
 			f.Add(byte(kind), edits)
 		}
 	}
-	b, err := ParseBackend("+CPU")
+	b, err := registry.ParseBackend("+CPU")
 	if err != nil {
 		f.Fatal(err)
 	}

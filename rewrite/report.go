@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -62,8 +63,8 @@ type Report struct {
 	// fused sites whose check would need weights that are not there
 	Unverified int `json:"unverified,omitempty"`
 	// fused sites that were checked with random numbers in the place of weights that are not there
-	Drawn   int            `json:"drawn,omitempty"`
-	Kernels []KernelReport `json:"kernels"`
+	Drawn   int                     `json:"drawn,omitempty"`
+	Kernels []registry.KernelReport `json:"kernels"`
 	// of the experts of all fused sites; absent when there are none
 	Weights *WeightsReport     `json:"weights,omitempty"`
 	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be
@@ -193,19 +194,6 @@ func (r *Report) giveUp(m *patterns.Miss) {
 	r.GivenUp[i].Places += places
 }
 
-// KernelReport reports whether a kernel can be used and how many sites it took.
-type KernelReport struct {
-	ID        string   `json:"id"`
-	Device    string   `json:"device"`
-	Ops       []string `json:"ops"`
-	Available bool     `json:"available"`
-	Reason    string   `json:"reason,omitempty"`
-	Selected  bool     `json:"selected"`
-	Sites     int      `json:"sites"`
-
-	met bool // a site that it would take, if it were available and asked for
-}
-
 // Times are milliseconds per phase; Read and Write are filled by the caller.
 type Times struct {
 	Read    float64 `json:"read"`
@@ -262,13 +250,13 @@ func (r *Report) pattern(name string) *PatternReport {
 	return &r.Patterns[len(r.Patterns)-1]
 }
 
-func (r *Report) kernel(id string) *KernelReport {
+func (r *Report) kernel(id string) *registry.KernelReport {
 	for i := range r.Kernels {
 		if r.Kernels[i].ID == id {
 			return &r.Kernels[i]
 		}
 	}
-	return &KernelReport{}
+	return &registry.KernelReport{}
 }
 
 func nodeNames(nodes []*onnx.Node) []string {

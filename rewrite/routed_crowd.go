@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -172,7 +174,7 @@ const (
 // great to be handed over: on few experts of the same types and attributes, whose matrices are small, or as wide as the
 // site's in one direction.
 func (x *routed) smallKernels() error {
-	if x.config.kernelCheck == nil || isDefinition(x.r.call.kernel) {
+	if x.config.kernelCheck == nil || registry.IsDefinition(x.r.call.kernel) {
 		return nil
 	}
 	axis := -1

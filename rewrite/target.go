@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -23,19 +25,20 @@ func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t
 
 // chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it
 // has as others do.
-func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
-	var chosen []*Kernel
+func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport) {
+	var chosen []*registry.Kernel
 	if t.Device == "" { // every fused op is asked for, so that one that the target has nothing for is reported
-		chosen = append(chosen, &Kernel{ID: t.Name, Device: DeviceAny, Summary: t.Summary, Ops: everyOp()})
+		chosen = append(chosen, &registry.Kernel{ID: t.Name, Device: registry.DeviceAny, Summary: t.Summary,
+			Ops: registry.EveryOp()})
 	}
-	for _, k := range registry {
-		if k.Device == DeviceAny || strings.EqualFold(k.Device, t.Device) {
+	for _, k := range registry.ScanAllKernels() {
+		if k.Device == registry.DeviceAny || strings.EqualFold(k.Device, t.Device) {
 			chosen = append(chosen, k)
 		}
 	}
-	var reports []KernelReport
+	var reports []registry.KernelReport
 	for _, k := range chosen {
-		reports = append(reports, k.selected())
+		reports = append(reports, k.Selected())
 	}
 	return chosen, reports
 }

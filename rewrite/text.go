@@ -71,7 +71,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	for _, k := range r.Kernels {
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
-			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
+			!zeros && k.Sites == 0 && (!k.Met || k.Available && k.Selected) {
 			continue
 		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, english.Counted(k.Sites, "site"))

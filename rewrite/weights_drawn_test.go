@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -67,11 +69,16 @@ func TestDrawnWeights(t *testing.T) {
 
 func onCPU(t *testing.T) Option {
 	t.Helper()
-	b, err := ParseBackend("+CPU")
+	return WithBackend(backendOf(t, "+CPU"))
+}
+
+func backendOf(t *testing.T, devices string) registry.Backend {
+	t.Helper()
+	b, err := registry.ParseBackend(devices)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return WithBackend(b)
+	return b
 }
 
 func sites(t *testing.T, m *onnx.Model) []string {

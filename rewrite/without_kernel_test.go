@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
@@ -213,7 +215,7 @@ func TestLayerNorm(t *testing.T) {
 				t.Errorf("%s at opset %d: %+v %+v %+v", typ, opset, p, r.Opset, r.Sites)
 			}
 			for _, s := range r.Sites {
-				if s.Kernel != "onnx_layernorm" || s.Device != DeviceAny {
+				if s.Kernel != "onnx_layernorm" || s.Device != registry.DeviceAny {
 					t.Errorf("%+v", s)
 				}
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
 // movers are the ops that change types, layouts and shapes, and compute nothing.
@@ -27,7 +28,7 @@ func patchingSaves(a *app, path, provider string) ([]savedOp, error) {
 	countMovers(m, list, func(s *savedOp) *int { return &s.Before })
 	options := []rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithToolVersion(toolVersion())}
 	if device, ok := kernelDevices[provider]; ok && provider != providerCPU {
-		b, err := rewrite.ParseBackend("+" + string(device) + ",CPU")
+		b, err := registry.ParseBackend("+" + string(device) + ",CPU")
 		if err != nil {
 			return nil, err
 		}

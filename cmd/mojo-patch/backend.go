@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -93,7 +95,7 @@ func (b *backend) check(c *cobra.Command) error {
 			"provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the "+
-					"backend", other, rewrite.DeviceREF)
+					"backend", other, registry.DeviceREF)
 			}
 		}
 	}
@@ -115,16 +117,16 @@ func (b *backend) place() error {
 	b.provider = providerOf(chosen)
 	for _, d := range chosen.Devices() {
 		switch {
-		case d == rewrite.DeviceREF:
+		case d == registry.DeviceREF:
 			b.evaluator = true
 			return nil
 		case strings.EqualFold(d, b.provider):
-			b.demand, b.fallback = chosen.Names(d), !chosen.Names(d) && chosen.Names(rewrite.DeviceREF)
+			b.demand, b.fallback = chosen.Names(d), !chosen.Names(d) && chosen.Names(registry.DeviceREF)
 			return nil
 		}
 	}
 	return environment(fmt.Errorf("no device of the backend %s can run a model here: %s, %s by its name, and %s can",
-		chosen, deviceCPU, deviceCUDA, rewrite.DeviceREF))
+		chosen, deviceCPU, deviceCUDA, registry.DeviceREF))
 }
 
 // runner is an opened model.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -60,7 +62,7 @@ func completeBackend(_ *cobra.Command, _ []string, typed string) ([]string, cobr
 	if typed == "" {
 		typed = "+"
 	}
-	return next(typed, "+,", append([]string{rewrite.AllDevices}, rewrite.KnownDevices()...)),
+	return next(typed, "+,", append([]string{registry.AllDevices}, registry.KnownDevices()...)),
 		cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
@@ -106,7 +108,7 @@ func completeFiles(most int, extension string) cobra.CompletionFunc {
 // kernelIDs lists what --include takes, each with a description behind a tab.
 func kernelIDs() []string {
 	ids := []string{rewrite.Auto + "\tevery kernel that is available", rewrite.None + "\tno kernel"}
-	for _, k := range rewrite.ScanAllKernels() {
+	for _, k := range registry.ScanAllKernels() {
 		ids = append(ids, k.ID+"\t"+k.Summary)
 	}
 	return ids

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/spf13/cobra"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // providerOf returns the provider of the backend's first device that onnxruntime has one for, "" where it has none.
 // CUDA is one that must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
-func providerOf(b rewrite.Backend) string {
+func providerOf(b registry.Backend) string {
 	for _, d := range b.Devices() {
 		switch {
 		case d == deviceCPU:
@@ -46,7 +47,7 @@ func providerOf(b rewrite.Backend) string {
 
 // deviceFlag is --backend, a pflag.Value: a wrong one is refused before anything else is done.
 type deviceFlag struct {
-	given *rewrite.Backend
+	given *registry.Backend
 }
 
 func (f *deviceFlag) flags(c *cobra.Command, what string) {
@@ -57,7 +58,7 @@ func (f *deviceFlag) flags(c *cobra.Command, what string) {
 
 // Set reads the value of the flag.
 func (f *deviceFlag) Set(s string) error {
-	b, err := rewrite.ParseBackend(s)
+	b, err := registry.ParseBackend(s)
 	f.given = &b
 	return err
 }
@@ -75,13 +76,13 @@ func (f *deviceFlag) Type() string { return "string" }
 
 // backend returns the devices that were asked for: by the flag, or else by the environment. A named device without any
 // kernel is an error.
-func (f *deviceFlag) backend() (rewrite.Backend, error) {
-	var b rewrite.Backend
+func (f *deviceFlag) backend() (registry.Backend, error) {
+	var b registry.Backend
 	if f.given != nil {
 		b = *f.given
 	} else if s := os.Getenv(backendVariable); s != "" {
 		var err error
-		if b, err = rewrite.ParseBackend(s); err != nil {
+		if b, err = registry.ParseBackend(s); err != nil {
 			return b, fmt.Errorf("$%s: %w", backendVariable, err)
 		}
 	}

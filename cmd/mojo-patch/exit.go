@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/ort"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // The exit codes, the same for every command.
@@ -53,8 +54,8 @@ func exitCode(err error) int {
 	if errors.As(err, &coded) {
 		return coded.code
 	}
-	var unavailable *rewrite.UnavailableError
-	var device *rewrite.DeviceError
+	var unavailable *registry.UnavailableError
+	var device *registry.DeviceError
 	if errors.As(err, &unavailable) || errors.As(err, &device) || errors.Is(err, ort.ErrNoLibrary) ||
 		errors.Is(err, fused.ErrNoLibrary) {
 		return exitEnvironment

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
@@ -156,7 +157,7 @@ func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing err
 	defer probers.close()
 	var list []*kernelRow
 	var tries []func()
-	for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
+	for _, k := range append(registry.ScanAllKernels(), registry.StoredKernels()...) {
 		p, reason := probers.of(k.Device)
 		if len(k.Ops) == 0 {
 			list = append(list, &kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Types: []string{},
@@ -206,7 +207,7 @@ func (a *app) together(what string, calls []func()) {
 }
 
 // try fills the row. Its reason is why the kernel cannot be tried, if it cannot.
-func (r *kernelRow) try(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) {
+func (r *kernelRow) try(p *prober, k *registry.Kernel, op *fused.Op, types fused.Combination) {
 	r.Kernel, r.Op, r.Device, r.Status = k.ID, op.Name, k.Device, kernelUnknown
 	for _, input := range op.Inputs {
 		r.Types = append(r.Types, op.TypeOf(input, types).String())

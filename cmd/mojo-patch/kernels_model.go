@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -79,7 +81,7 @@ func tryNeeded(needed []*neededKernel, onnxruntime, lib string) (rows []kernelRo
 	probers, missing := newProbers(onnxruntime, lib)
 	defer probers.close()
 	for _, n := range needed {
-		for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
+		for _, k := range append(registry.ScanAllKernels(), registry.StoredKernels()...) {
 			if !slices.Contains(k.Ops, n.op.Name) {
 				continue
 			}

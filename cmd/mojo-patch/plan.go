@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+
 	"github.com/spf13/cobra"
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
@@ -246,7 +248,7 @@ func (f *planFlags) opener(a *app, t *target.Target) (*opener, error) {
 }
 
 // prober returns what runs the kernels during the check, nil when they are not to be run.
-func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*prober, error) {
+func (f *planFlags) prober(a *app, verify rewrite.Verify, b registry.Backend) (*prober, error) {
 	switch f.checkKernels {
 	case kernelsOff:
 		return nil, nil
@@ -326,10 +328,10 @@ func (p *plan) enough(r *rewrite.Report) error {
 }
 
 // available errs unless a kernel of a library can be used.
-func available(kernels []rewrite.KernelReport) error {
+func available(kernels []registry.KernelReport) error {
 	reason := "none is registered"
 	for i, k := range kernels {
-		if k.Available && k.Device != rewrite.DeviceAny {
+		if k.Available && k.Device != registry.DeviceAny {
 			return nil
 		}
 		if i == 0 {

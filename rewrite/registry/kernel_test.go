@@ -1,7 +1,6 @@
-package rewrite
+package registry
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // libraryFolder returns a folder with a file in the place of the kernel library, and one without.
@@ -68,8 +66,8 @@ func TestChoose(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.include+"/"+c.err, func(t *testing.T) {
-			cfg, named := newConfig([]Option{WithLibrary(c.library)}), Backend{listed: []string{"CUDA", "NPU", "CPU"}}
-			chosen, reports, err := choose(c.include, cfg.environment(), named, func(*Kernel) bool { return c.assume })
+			env, named := NewEnvironment(c.library), Backend{listed: []string{"CUDA", "NPU", "CPU"}}
+			chosen, reports, err := choose(c.include, env, named, func(*Kernel) bool { return c.assume })
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("got error %v, want one with %q", err, c.err)
 			}
@@ -90,20 +88,6 @@ func TestChoose(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
-	_, without := libraryFolder(t)
-	m := onnx.New(8, 20)
-	_, err := ApplyKernel(m, "cpu_fused_rmsnorm", WithLibrary(without))
-	var unavailable *UnavailableError
-	if !errors.As(err, &unavailable) || unavailable.ID != "cpu_fused_rmsnorm" || !errors.Is(err, fused.ErrNoLibrary) {
-		t.Errorf("got %v", err)
-	}
-	_, err = ApplyKernel(m, "auto")
-	if unknown := (*UnknownKernelError)(nil); !errors.As(err, &unknown) {
-		t.Errorf("ApplyKernel takes one id; got %v", err)
 	}
 }
 

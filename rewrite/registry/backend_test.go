@@ -1,4 +1,4 @@
-package rewrite
+package registry
 
 import (
 	"errors"
@@ -96,11 +96,7 @@ func TestBackendChooses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := newConfig([]Option{WithLibrary(c.library), WithBackend(b)})
-			chosen, reports, err := choose(c.include, cfg.environment(), b, cfg.assumes)
-			if err == nil {
-				chosen, reports, err = b.rank(c.include == Auto, chosen, reports)
-			}
+			chosen, reports, err := Choose(c.include, NewEnvironment(c.library), b, false)
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("got error %v, want %q", err, c.err)
 			}
@@ -146,8 +142,8 @@ func TestPassedOver(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
 		}
 	}
-	if d := definition(); len(d.Ops) != len(fused.Ops()) || !isDefinition(d) || isDefinition(registry[0]) ||
-		isDefinition(nil) {
+	if d := definition(); len(d.Ops) != len(fused.Ops()) || !IsDefinition(d) || IsDefinition(registry[0]) ||
+		IsDefinition(nil) {
 		t.Errorf("got %+v", d)
 	}
 }

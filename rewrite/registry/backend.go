@@ -1,4 +1,4 @@
-package rewrite
+package registry
 
 import (
 	"errors"
@@ -131,18 +131,18 @@ func registeredDevices() []string {
 
 // definition is the kernel of the device REF: the fused node with its definition, and no kernel that overrides it.
 func definition() *Kernel {
-	return &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Ops: everyOp(),
+	return &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Ops: EveryOp(),
 		Summary: "the op's definition in standard ops"}
 }
 
-func everyOp() (names []string) {
+func EveryOp() (names []string) {
 	for _, op := range fused.Ops() {
 		names = append(names, op.Name)
 	}
 	return names
 }
 
-func isDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
+func IsDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
 
 // rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks
 // the others in the reports.
@@ -160,7 +160,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 		if d == DeviceREF && auto {
 			k := definition()
 			ranked = append(ranked, k)
-			reports = append(reports, k.selected())
+			reports = append(reports, k.Selected())
 		}
 		for _, k := range chosen {
 			if strings.EqualFold(k.Device, d) && !(auto && strands(k, ranked)) {
@@ -196,7 +196,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 func strands(k *Kernel, ranked []*Kernel) bool {
 	device, covered := false, false
 	for _, other := range ranked {
-		device = device || other.needsNaming() && !isDefinition(other)
+		device = device || other.needsNaming() && !IsDefinition(other)
 		covered = covered || slices.ContainsFunc(other.Ops, func(op string) bool { return slices.Contains(k.Ops, op) })
 	}
 	return device && !covered && strings.EqualFold(k.Device, string(fused.CPU))

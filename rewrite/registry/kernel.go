@@ -1,12 +1,20 @@
-package rewrite
+// Package registry lists the kernels that can be asked for by their ids, and says which can be used where.
+package registry
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
+)
+
+// Auto asks for every kernel that is available, None for none.
+const (
+	Auto = "auto"
+	None = "none"
 )
 
 // Kernel is a family of fused kernels that can be asked for by its id.
@@ -35,6 +43,16 @@ type Environment struct {
 
 // Library returns the path of the library with the kernels for a device, looked for once.
 func (e *Environment) Library(d fused.Device) (string, error) { return e.libraries[d]() }
+
+// NewEnvironment returns an environment whose kernels are in the library, a file or its folder; "" for the places of
+// fused.FindLibrary.
+func NewEnvironment(library string) *Environment {
+	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
+	for _, d := range fused.Devices() {
+		e.libraries[d] = sync.OnceValues(func() (string, error) { return d.FindLibrary(library) })
+	}
+	return e
+}
 
 // UnavailableError says that a kernel was asked for by name and cannot be used.
 type UnavailableError struct {
@@ -73,6 +91,19 @@ var registry = mustRegister(catalogue(false), &Kernel{ID: "onnx_layernorm", Devi
 	Patterns: []string{"KeyTranspose"}},
 )
 
+// KernelReport reports whether a kernel can be used and how many sites it took.
+type KernelReport struct {
+	ID        string   `json:"id"`
+	Device    string   `json:"device"`
+	Ops       []string `json:"ops"`
+	Available bool     `json:"available"`
+	Reason    string   `json:"reason,omitempty"`
+	Selected  bool     `json:"selected"`
+	Sites     int      `json:"sites"`
+
+	Met bool `json:"-"` // a site that it would take, if it were available and asked for
+}
+
 // catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them: of the
 // families that are found in models, or of those that are stored.
 func catalogue(stored bool) []*Kernel {
@@ -93,8 +124,8 @@ func catalogue(stored bool) []*Kernel {
 	return list
 }
 
-// selected is the report on a kernel that takes sites.
-func (k *Kernel) selected() KernelReport {
+// Selected is the report on a kernel that takes sites.
+func (k *Kernel) Selected() KernelReport {
 	r := k.available()
 	r.Selected = true
 	return r
@@ -149,7 +180,7 @@ func ScanAllKernels() []*Kernel { return slices.Clone(registry) }
 // finds their sites, which come into a model with its weights.
 func StoredKernels() []*Kernel { return catalogue(true) }
 
-func lookup(id string) (*Kernel, error) {
+func Lookup(id string) (*Kernel, error) {
 	var known []string
 	for _, k := range registry {
 		if k.ID == id {
@@ -158,6 +189,20 @@ func lookup(id string) (*Kernel, error) {
 		known = append(known, k.ID)
 	}
 	return nil, &UnknownKernelError{ID: id, Known: known}
+}
+
+// Choose returns the kernels that include names, as a backend ranks them, and a report on every registered one. Auto
+// stands for all that are available, None (or nothing) for none, and a list of ids separated by commas for just those.
+// With assume the CPU's kernels count as available, and those of every device that the backend names: ALL alone assumes
+// no other device than the CPU. The error is an *UnknownKernelError, an *UnavailableError or a *DeviceError.
+func Choose(include string, env *Environment, b Backend, assume bool) ([]*Kernel, []KernelReport, error) {
+	chosen, reports, err := choose(include, env, b, func(k *Kernel) bool {
+		return assume && (k.Device == "cpu" || k.Device == DeviceAny || b.Names(k.Device))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.rank(strings.TrimSpace(include) == Auto, chosen, reports)
 }
 
 // choose returns the kernels that include names, and a report on every registered one. Those that assumed says yes to
@@ -173,7 +218,7 @@ func choose(include string, env *Environment, b Backend, assumed func(*Kernel) b
 			if id = strings.TrimSpace(id); id == "" {
 				continue
 			}
-			if _, err := lookup(id); err != nil {
+			if _, err := Lookup(id); err != nil {
 				return nil, nil, err
 			}
 			asked[id] = true
