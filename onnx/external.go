@@ -180,7 +180,7 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 		}
 		if !f.options.followLinks {
 			return fmt.Errorf("its external data %s lead through a symbolic link (%s): put the file itself there, or "+
-				"allow links", x.path, part)
+				"have links followed (--allow-links)", x.path, part)
 		}
 		if info, err = os.Stat(x.path); err != nil {
 			return fmt.Errorf("%w: %w", ErrMissingData, err)

@@ -94,13 +94,14 @@ func TestExternalDataErrors(t *testing.T) {
 		tensor *onnxpb.TensorProto
 		want   string
 	}{
-		"missing":        {externalTensor("w", 1, "location", "absent.bin"), "missing|absent.bin"},
-		"no location":    {externalTensor("w", 1, "offset", "0"), "names no location"},
-		"parent":         {externalTensor("w", 1, "location", "../outside.bin"), "outside the model's folder"},
-		"hidden parent":  {externalTensor("w", 1, "location", "sub/../../outside.bin"), "outside the model's folder"},
-		"absolute":       {externalTensor("w", 1, "location", "/etc/hostname"), "outside the model's folder"},
-		"the folder":     {externalTensor("w", 1, "location", "."), "outside the model's folder"},
-		"link":           {externalTensor("w", 1, "location", "link.bin"), "symbolic link (link.bin)"},
+		"missing":       {externalTensor("w", 1, "location", "absent.bin"), "missing|absent.bin"},
+		"no location":   {externalTensor("w", 1, "offset", "0"), "names no location"},
+		"parent":        {externalTensor("w", 1, "location", "../outside.bin"), "outside the model's folder"},
+		"hidden parent": {externalTensor("w", 1, "location", "sub/../../outside.bin"), "outside the model's folder"},
+		"absolute":      {externalTensor("w", 1, "location", "/etc/hostname"), "outside the model's folder"},
+		"the folder":    {externalTensor("w", 1, "location", "."), "outside the model's folder"},
+		"link": {externalTensor("w", 1, "location", "link.bin"), "symbolic link (link.bin): put the file itself " +
+			"there, or have links followed (--allow-links)"},
 		"escaping link":  {externalTensor("w", 1, "location", "escape.bin"), "symbolic link (escape.bin)"},
 		"linked folder":  {externalTensor("w", 1, "location", "linked/weights.bin"), "symbolic link (linked)"},
 		"not a file":     {externalTensor("w", 1, "location", "folder.bin"), "no regular file"},

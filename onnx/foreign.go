@@ -59,7 +59,7 @@ func modelsIn(path string) string {
 	case n > named:
 		models = append(models[:named:named], fmt.Sprintf("%d more", n-named))
 	}
-	return ": give the file itself, of " + strings.Join(models, ", ")
+	return ": name a model in it: " + strings.Join(models, ", ")
 }
 
 // isSafetensors reports whether b begins like a safetensors file: with the length of a JSON header and the header.

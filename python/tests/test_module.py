@@ -281,8 +281,9 @@ class InMemory(Test):
 
         patched, report = mojo_patch.apply_model(onnx_ir.load(str(MODEL)), verify="off")
         self.assertIsInstance(patched, onnx_ir.Model)
-        self.assertEqual(report.fused, 13)
+        self.assertEqual((report.fused, report.input.path), (13, "<Model>"))
         content, report = mojo_patch.apply_model(MODEL.read_bytes(), verify="off")
+        self.assertEqual(report.input.path, "<bytes>")
         self.assertEqual(len(onnx.load_model_from_string(content).graph.node), 51)
         for model in (MODEL.read_bytes(), onnx_ir.load(str(MODEL)), onnx.load(str(MODEL))):
             report = mojo_patch.apply(model, self.patched, verify="off")

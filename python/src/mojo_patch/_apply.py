@@ -7,7 +7,21 @@ import os
 import shutil
 import tempfile
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+)
 
 from ._command import log, run
 from ._errors import MojoPatchError
@@ -223,24 +237,30 @@ def apply_model(
     if isinstance(model, bytes):
         import onnx
 
-        parsed: onnx.ModelProto = onnx.load_model_from_string(model)
-        made: Tuple[Any, Report] = apply_model(parsed, data_folder=data_folder, **options)
-        return made[0].SerializeToString(), made[1]
+        patched, report = _apply_proto(onnx.load_model_from_string(model), kind(model), data_folder, options)
+        return cast(M, patched.SerializeToString()), report
     if is_ir(model):
         import onnx_ir
 
-        patched, report = apply_model(onnx_ir.to_proto(model), data_folder=data_folder, **options)
+        patched, report = _apply_proto(onnx_ir.to_proto(model), kind(model), data_folder, options)
         return onnx_ir.from_proto(patched), report
     proto = model if is_proto(model) else getattr(model, "model_proto", None)
     if proto is None:
         raise TypeError(f"a model in memory is bytes, an onnx.ModelProto, an onnx_ir.Model or a "
                         f"torch.onnx.ONNXProgram, not {type(model)}")
+    return _apply_proto(proto, kind(model), data_folder, options)
+
+
+def _apply_proto(
+    proto: onnx.ModelProto, name: str, data_folder: Optional[Path], options: ApplyOptions
+) -> Tuple[onnx.ModelProto, Report]:
+    """Patches a model in memory, which the report calls name."""
     with tempfile.TemporaryDirectory(prefix="mojo-patch-") as folder:
         given = Staged(proto, folder, data_folder, bool(options.get("allow_links")))
         arguments = flags("apply_model", options, ApplyOptions)
         arguments += [f"--output={given.patched}", "--allow-links"]  # the links that Staged made
         data, text = run("apply", arguments, [given.path], options.get("progress"))
-        data["input"]["path"] = kind(model)
+        data["input"]["path"] = name
         return given.load(given.patched), read(Report, data, text)
 
 
