@@ -69,6 +69,7 @@ type config struct {
 	target         *target.Target
 	shapes         *target.Shapes
 	lastLogits     bool
+	dtype          onnx.DataType // that the model is converted to; Undefined for none
 	learns         bool
 	mergeProducts  bool
 	mergeQuantised bool   // of these, mojo.Linear's

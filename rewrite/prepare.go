@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -17,6 +18,10 @@ import (
 // WithLastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
 // already is taken as it is.
 func WithLastLogits() Option { return func(c *config) { c.lastLogits = true } }
+
+// WithDType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply): for the CUDA
+// provider alone where that is the only device of the backend, else for the CPU's too.
+func WithDType(t onnx.DataType) Option { return func(c *config) { c.dtype = t } }
 
 // WithShapes fixes shapes of the model's inputs for the target.
 func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s } }
@@ -26,6 +31,16 @@ func (p *Plan) prepare() error {
 	a, start := p.applier, time.Now()
 	c, m := a.config, a.Model
 	var err error
+	if c.dtype != onnx.Undefined {
+		var providers []string
+		if d := c.backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
+			providers = []string{"cuda"}
+		}
+		if p.Report.DType, err = precision.Apply(a.Run, c.dtype, providers...); err != nil {
+			return fmt.Errorf("in %s: %w", c.dtype, err)
+		}
+		p.Report.Changed = true
+	}
 	p.raise()
 	infer.DeclareFixed(m)
 	if c.lastLogits {

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -45,6 +46,7 @@ type Report struct {
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
 	Backend    string                    `json:"backend,omitempty"`
 	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
 	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
 	Inlined    *InlineReport             `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast

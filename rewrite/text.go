@@ -29,6 +29,9 @@ func (r *Report) WriteText(w io.Writer) error {
 // it lists patterns and kernels without sites as well, and devices without kernels.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
+	if r.DType != nil {
+		b.WriteString(r.DType.Text() + "\n")
+	}
 	if r.Opset != nil {
 		b.WriteString(r.Opset.Text() + "\n")
 	}

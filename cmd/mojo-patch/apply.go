@@ -80,6 +80,13 @@ With --learn, apply writes a pattern for each spelling that no pattern matched a
 op. Each was tried on the model. The next run finds such blocks with --patterns, which is faster than a
 fit: the report says by how much. Where nothing was fitted, the file has no pattern.
 
+With --dtype, the model is converted first. In float16 and bfloat16, norms' statistics, softmax, routers
+and rotary tables stay in float32, as in PyTorch. A model in bfloat16 computes in float32 on the CPU,
+unless CUDA is the only device of --backend: then it computes in bfloat16, and does not load on the CPU.
+The conversion is checked: without roundings the model computes what it did, from rounded weights. (One
+of more than 2^26 weights is too large for that: the report says that it is assumed.) Cases of --golden
+are converted, and compared as far as the narrower type goes.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -93,6 +100,7 @@ refers to it.`,
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
+  mojo-patch apply model.onnx -o wide.onnx --dtype float32
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
   mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --plan plan.json -o patched.onnx

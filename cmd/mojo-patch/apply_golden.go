@@ -59,6 +59,14 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		return failed(fmt.Errorf("the patched model cannot be compared with %s: %w", f.golden, err))
 	}
 	defer run.Close()
+	if f.dtype != "" {
+		cases = slices.Clone(cases)
+		for i, c := range cases {
+			if cases[i].Inputs, err = asDeclared(patched.Graph.Inputs, c.Inputs); err != nil {
+				return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
+			}
+		}
+	}
 	if cases, err = golden.WithOwnPasts(patched, cases); err != nil {
 		return failed(fmt.Errorf("%s: %w", f.golden, err))
 	}
@@ -70,12 +78,17 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		if err != nil {
 			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
 		}
+		want := c.Outputs
 		got, err := run.Run(c.Inputs)
 		if err != nil {
 			return failed(err)
 		}
 		given[i].Outputs = got
-		want := c.Outputs
+		if f.dtype != "" {
+			if got, want, err = narrower(got, want); err != nil {
+				return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
+			}
+		}
 		if f.lastLogits {
 			if want, err = lastPositions(got, want); err != nil {
 				return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
@@ -94,6 +107,45 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 	}
 	a.say("reproduces the %s of %s in %s", counted(len(cases), "case"), f.golden, what)
 	return nil
+}
+
+// asDeclared converts floats to the types that inputs of the model have.
+func asDeclared(inputs []*onnx.Value, given []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	given = slices.Clone(given)
+	for i, x := range given {
+		at := slices.IndexFunc(inputs, func(v *onnx.Value) bool { return v.Name == x.Name })
+		if at < 0 || !x.DataType.IsFloat() {
+			continue
+		}
+		t, _ := inputs[at].Type()
+		var err error
+		if given[i], err = golden.Convert(x, t.DataType); err != nil {
+			return nil, err
+		}
+	}
+	return given, nil
+}
+
+// narrower converts each pair of outputs of one name to the one of their types that has fewer digits.
+func narrower(got, want []*onnx.Tensor) ([]*onnx.Tensor, []*onnx.Tensor, error) {
+	got, want = slices.Clone(got), slices.Clone(want)
+	for i, w := range want {
+		at := slices.IndexFunc(got, func(g *onnx.Tensor) bool { return g.Name == w.Name })
+		if at < 0 || !w.DataType.IsFloat() || got[at].DataType == w.DataType {
+			continue
+		}
+		to := w.DataType
+		if got[at].DataType.Bits() < to.Bits() {
+			to = got[at].DataType
+		}
+		var err, other error
+		want[i], err = golden.Convert(w, to)
+		got[at], other = golden.Convert(got[at], to)
+		if err = errors.Join(err, other); err != nil {
+			return nil, nil, err
+		}
+	}
+	return got, want, nil
 }
 
 // lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the

@@ -41,6 +41,7 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
+	dtype        string
 	merge        bool          // products; apply's alone
 	quantised    string        // what becomes of products that others quantised; apply's alone
 	activations  string        // of these; apply's alone
@@ -78,6 +79,9 @@ func (f *planFlags) flags(c *cobra.Command) {
 	f.target.flags(c)
 	fl.BoolVar(&f.lastLogits, "last-logits", false,
 		"compute the logits of the last position only (left-padded batches), not those of every one")
+	fl.StringVar(&f.dtype, "dtype", "",
+		"convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
+	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	fl.StringVar(&f.html, "html", "",
 		"write the report as one page, too: every kind of block drawn before and after, its check, what stayed and why")
 	completeFile(c, "html", "html")
@@ -143,6 +147,13 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.planned.file != nil {
 		options = append(options, rewrite.WithPlan(f.planned.file))
+	}
+	if f.dtype != "" {
+		dtype, err := dtypeOf(f.dtype)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, rewrite.WithDType(dtype))
 	}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())

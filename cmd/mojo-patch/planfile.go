@@ -22,7 +22,7 @@ import (
 // plannedFlags are the flags that decide which sites there are and how they are checked. A plan file keeps those that
 // were given, and apply --plan takes them from there. The others say where things lie on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
-	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "last-logits"}
+	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits"}
 
 // siteFlags choose sites, as a plan does.
 var siteFlags = []string{"only", "skip", "node", "site"}

@@ -67,7 +67,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
-  mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype fp16`,
+  mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype float16`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -79,7 +79,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
 	fl.StringVar(&f.dtype, "dtype", "",
-		"convert graph and weights: fp32, fp16 or bf16 (default: the types of the graph, as a rule float32)")
+		"convert graph and weights: float32, float16 or bfloat16 (default: the types of the graph, as a rule float32)")
 	fl.StringSliceVar(&f.providers, "dtype-provider", nil,
 		"with --dtype: providers that the model has to load in, cpu or cuda (default both)")
 	fl.BoolVar(&f.strict, "strict", false, "write nothing when a key is missing or its tensor has another shape")
@@ -90,7 +90,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
-	completeValues(c, "dtype", func() []string { return []string{"fp32", "fp16", "bf16"} }, false)
+	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	completeValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
 	a.jsonFlag(c, "weights-load")
 	return c
@@ -109,10 +109,13 @@ func (f *weightsLoadFlags) check(graph string) error {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
 	case f.externalOver < 0:
 		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
-	case f.dtype != "" && dtypes[f.dtype] == onnx.Undefined:
-		return fmt.Errorf("--dtype %s: choose fp32, fp16 or bf16", f.dtype)
 	case f.dtype == "" && f.providers != nil:
 		return errors.New("--dtype-provider is about --dtype, which is not given")
+	}
+	if f.dtype != "" {
+		if _, err := dtypeOf(f.dtype); err != nil {
+			return err
+		}
 	}
 	if err := f.keep.check(); err != nil {
 		return err
@@ -212,7 +215,17 @@ func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged
 	return merged, onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
 }
 
-var dtypes = map[string]onnx.DataType{"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}
+// dtypes are the values of --dtype.
+var dtypes = map[string]onnx.DataType{"float32": onnx.Float, "float16": onnx.Float16, "bfloat16": onnx.BFloat16,
+	"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}
+
+// dtypeOf returns the type that --dtype names.
+func dtypeOf(name string) (onnx.DataType, error) {
+	if t, ok := dtypes[name]; ok {
+		return t, nil
+	}
+	return onnx.Undefined, fmt.Errorf("--dtype %s: choose float32, float16 or bfloat16", name)
+}
 
 func sum(counts map[string]int) (n int) {
 	for _, c := range counts {

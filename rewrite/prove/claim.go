@@ -112,6 +112,9 @@ func (p *Prover) Settled(what, key string) (settled bool, err error) {
 	return settled, err
 }
 
+// Assume lists a claim that cannot be evaluated.
+func (p *Prover) Assume(what string) { p.Assumed = append(p.Assumed, what) }
+
 // Prove evaluates both sides of a claim. The error says why the claim does not hold, or, as an *EvalError, why it could
 // not be evaluated.
 func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }

@@ -59,6 +59,7 @@ class ApplyOptions(TypedDict, total=False):
         external_data_over: put weights of more than this many bytes into a data file
         crosscheck: read the output with another ONNX reader and compare
     Decoders:
+        dtype: convert the model first: "float32", "float16" or "bfloat16"
         last_logits: compute the logits of the last position only
         cache: "static", or "static=M" for buffers of M tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
@@ -97,6 +98,7 @@ class ApplyOptions(TypedDict, total=False):
     html: Path
     external_data_over: int
     crosscheck: bool
+    dtype: Literal["float32", "float16", "bfloat16"]
     last_logits: bool
     cache: str
     past_length: Union[bool, Literal["one", "rows"]]

@@ -1,0 +1,183 @@
+// Package precision has a whole model compute in another floating-point type.
+package precision
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// mostElements is how many elements the constants of a model may have for the whole of it to be evaluated.
+const mostElements = 1 << 26
+
+// DTypeReport says what became of a model's type.
+type DTypeReport struct {
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Casts   int    `json:"casts"`   // nodes that were added
+	Float32 int    `json:"float32"` // nodes that compute in float32 in a model of a half type
+	// OutOfRange lists constants with elements beyond the greatest number of the type, which they became.
+	OutOfRange []string           `json:"out_of_range,omitempty"`
+	Check      *prove.CheckReport `json:"check,omitempty"`
+}
+
+// Text is the report in a line.
+func (r *DTypeReport) Text() string {
+	return fmt.Sprintf("converted from %s to %s: %d casts added, %d nodes compute in float32", r.From, r.To, r.Casts,
+		r.Float32)
+}
+
+// Apply converts the model to float32, float16 or bfloat16, as convert.Precision describes. The providers are those of
+// onnxruntime that the model has to load in, "cpu" and "cuda"; none means both.
+//
+// Weights and inputs are rounded to the type, and roundings in between change. Nothing else does: the converted model is
+// proven to compute what the original does without roundings, from weights that were rounded. A model whose constants
+// have more than 2^26 elements, or lack theirs, is assumed to, and the run lists the assumption.
+func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, error) {
+	m, prover := run.Model, run.NewProver()
+	prover.Unverified = true
+	what := fmt.Sprintf("the model in %s", to)
+	var original *onnx.Model
+	if size(m) <= mostElements {
+		var err error
+		if original, err = m.Clone(); err != nil {
+			return nil, err
+		}
+	}
+	converted, err := convert.Precision(m, to, providers...)
+	if err != nil {
+		return nil, err
+	}
+	r := &DTypeReport{From: converted.From.String(), To: to.String(), Casts: converted.Casts}
+	for _, n := range converted.Float32 {
+		r.Float32 += n
+	}
+	for _, c := range converted.OutOfRange {
+		r.OutOfRange = append(r.OutOfRange, c.Name)
+	}
+	if original == nil {
+		prover.Assume(what)
+		return r, nil
+	}
+	if err := round(original, m, to); err != nil {
+		return nil, err
+	}
+	if err := prover.Prove(claim(what, original, m, to)); err != nil {
+		return nil, fmt.Errorf("the conversion is not proven, and nothing is changed: %w", err)
+	}
+	if !prover.Off {
+		r.Check = &prover.Report
+	}
+	return r, nil
+}
+
+// size counts the elements of a model's constants.
+func size(m *onnx.Model) (n int64) {
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			n += prove.Elements([][]int64{v.Const.Dims})
+		}
+	}
+	return n
+}
+
+// round rounds the constants of a model that are of the type in the converted one.
+func round(m, converted *onnx.Model, to onnx.DataType) error {
+	became := map[string]onnx.DataType{}
+	each(converted, func(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
+		became[name] = t.DataType
+		return t, nil
+	})
+	return each(m, func(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
+		if became[name] != to || t.DataType == to || !t.DataType.IsFloat() {
+			return t, nil
+		}
+		narrow, err := golden.Convert(t, to)
+		if err != nil {
+			return nil, err
+		}
+		return golden.Convert(narrow, t.DataType)
+	})
+}
+
+// each replaces the constants of a model, initializers and values of Constant nodes.
+func each(m *onnx.Model, change func(name string, t *onnx.Tensor) (*onnx.Tensor, error)) error {
+	var failed error
+	set := func(name string, t **onnx.Tensor) {
+		made, err := change(name, *t)
+		if *t = made; err != nil {
+			failed = errors.Join(failed, fmt.Errorf("constant %q: %w", name, err))
+		}
+	}
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			set(v.Name, &v.Const)
+		}
+		for _, n := range g.Nodes {
+			if a := n.Attr("value"); n.Is("Constant") && a != nil && a.Tensor != nil {
+				set(n.Outputs[0].Name, &a.Tensor)
+			}
+		}
+	}
+	return failed
+}
+
+// trials are the sizes and seeds of random inputs.
+var trials = []struct {
+	seed uint64
+	dims map[string]int64
+}{{1, nil}, {2, map[string]int64{"batch": 1, "sequence": 1}}}
+
+// claim says that the converted model computes what the original does, without roundings.
+func claim(what string, original, converted *onnx.Model, to onnx.DataType) *prove.Claim {
+	var outputs []string
+	for _, v := range original.Graph.Outputs {
+		outputs = append(outputs, v.Name)
+	}
+	after := prove.Model(converted)
+	return &prove.Claim{What: what, Outputs: outputs, Exact: prove.Structural, Before: prove.Model(original),
+		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			typed := make([]*reference.Tensor, len(in))
+			for i, x := range in {
+				t, _ := converted.Graph.Inputs[i].Type()
+				y := *x
+				y.DataType, typed[i] = t.DataType, &y
+			}
+			return after(o, typed)
+		},
+		Trials: func(yield func(prove.Trial, error) bool) {
+			for i, t := range trials {
+				given, err := golden.RandomInputs(original, t.seed, t.dims)
+				if err != nil && i > 0 {
+					continue // it has no such dimension
+				}
+				trial := prove.Trial{Name: fmt.Sprintf("random inputs %d", i)}
+				for _, x := range given {
+					made, e := reference.FromONNX(x)
+					err = errors.Join(err, e)
+					if e == nil && made.IsFloat() {
+						made = rounded(made, to)
+					}
+					trial.Inputs = append(trial.Inputs, made)
+				}
+				if !yield(trial, err) {
+					return
+				}
+			}
+		}}
+}
+
+// rounded returns a tensor of numbers that a type has.
+func rounded(t *reference.Tensor, to onnx.DataType) *reference.Tensor {
+	t = prove.Clone(t)
+	for i, x := range t.F {
+		t.F[i] = prove.RoundTo(to, x)
+	}
+	return t
+}

@@ -1,0 +1,37 @@
+package precision_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
+)
+
+// TestApply converts the bundled decoders to every type, and has each conversion proven.
+func TestApply(t *testing.T) {
+	paths, err := filepath.Glob("../../models/*.onnx")
+	if err != nil || len(paths) < 20 {
+		t.Fatalf("%d models, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		for _, to := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
+			m, err := onnx.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := &pass.Run{Editor: edit.Editor{Model: m}}
+			r, err := precision.Apply(run, to)
+			name := strings.TrimSuffix(filepath.Base(path), ".onnx")
+			if err != nil {
+				t.Errorf("%s to %s: %v", name, to, err)
+			} else if r.Check == nil || r.Check.Cases == 0 || len(run.Assumed()) > 0 {
+				t.Errorf("%s to %s: %+v, assumed %q", name, to, r, run.Assumed())
+			}
+			m.Close()
+		}
+	}
+}
