@@ -36,9 +36,9 @@ func (r *DTypeReport) Text() string {
 // Apply converts the model to float32, float16 or bfloat16, as convert.Precision describes. The providers are those of
 // onnxruntime that the model has to load in, "cpu" and "cuda"; none means both.
 //
-// Weights and inputs are rounded to the type, and roundings in between change. Nothing else does: the converted model is
-// proven to compute what the original does without roundings, from weights that were rounded. A model whose constants
-// have more than 2^26 elements, or lack theirs, is assumed to, and the run lists the assumption.
+// Weights and inputs are rounded to the type, and roundings in between change. Nothing else does: the converted model
+// is proven to compute what the original does without roundings, from weights that were rounded. A model whose
+// constants have more than 2^26 elements, or lack theirs, is assumed to, and the run lists the assumption.
 func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, error) {
 	m, prover := run.Model, run.NewProver()
 	prover.Unverified = true
