@@ -67,7 +67,8 @@ var rooms = []room{
 		"rewrite/convert", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/staticcache", []string{"fused", "internal/english", "onnx", "onnx/roles", "patterns", "patterns/reason",
 		"reference", "reference/infer", "rewrite/convert", "rewrite/pass", "rewrite/prove"}},
-	{"rewrite/precision", []string{"golden", "onnx", "reference", "rewrite/convert", "rewrite/pass", "rewrite/prove"}},
+	{"rewrite/precision", []string{"golden", "internal/english", "onnx", "reference", "rewrite/convert", "rewrite/pass",
+		"rewrite/prove"}},
 	{"rewrite/products", []string{"fused", "internal/blocks", "onnx", "reference", "rewrite/edit", "rewrite/pass",
 		"rewrite/prove"}},
 	{"rewrite", []string{

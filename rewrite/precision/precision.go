@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -38,10 +39,10 @@ func (r *DTypeReport) Text() string {
 //
 // Weights and inputs are rounded to the type, and roundings in between change. Nothing else does: the converted model
 // is proven to compute what the original does without roundings, from weights that were rounded. A model whose
-// constants have more than 2^26 elements, or lack theirs, is assumed to, and the run lists the assumption.
+// constants have more than 2^26 elements is assumed to, and the run lists the assumption. One whose constants lack
+// their elements is an error.
 func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, error) {
 	m, prover := run.Model, run.NewProver()
-	prover.Unverified = true
 	what := fmt.Sprintf("the model in %s", to)
 	var original *onnx.Model
 	if size(m) <= mostElements {
@@ -53,6 +54,11 @@ func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, 
 	converted, err := convert.Precision(m, to, providers...)
 	if err != nil {
 		return nil, err
+	}
+	if n := converted.Missing; n > 0 {
+		return nil,
+			fmt.Errorf("%s without its elements: its data file would hold another type than the model; put the "+
+				"file beside the model first: %w", english.Counted(n, "constant"), onnx.ErrMissingData)
 	}
 	r := &DTypeReport{From: converted.From.String(), To: to.String(), Casts: converted.Casts}
 	for _, n := range converted.Float32 {

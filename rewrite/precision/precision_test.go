@@ -1,6 +1,7 @@
 package precision_test
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,5 +34,18 @@ func TestApply(t *testing.T) {
 			}
 			m.Close()
 		}
+	}
+}
+
+// TestMissingWeights refuses a model whose data file would stay in the other type.
+func TestMissingWeights(t *testing.T) {
+	m, err := onnx.Read("../../models/smollm2/graph.onnx", onnx.AllowMissingData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	_, err = precision.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, onnx.Float16)
+	if !errors.Is(err, onnx.ErrMissingData) || !strings.Contains(err.Error(), "would hold another type") {
+		t.Errorf("got %v", err)
 	}
 }
