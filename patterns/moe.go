@@ -33,7 +33,7 @@ func findExperts(f *finder, d *goForm) []*Match {
 
 // expertsMatch returns the match that experts make.
 func (f *finder) expertsMatch(d *goForm, e *moe.Experts) *Match {
-	b := &expertsBuilder{replacementBuilder: f.newReplacement(d, e.Y.Producer), e: e}
+	b := &expertsBuilder{replacementBuilder: f.newReplacement(d, e.Result.Producer), e: e}
 	x, weights, ids := b.tokens(), b.weights(), b.ids()
 	if e.Scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
@@ -50,10 +50,10 @@ func (f *finder) expertsMatch(d *goForm, e *moe.Experts) *Match {
 		y = b.node("ReduceSum", "moe_sum", []*onnx.Value{y, b.integers("chosen", 1)}, onnx.IntAttr("keepdims", 0))
 	}
 	y = b.shaped(y)
-	if e.Base != nil {
+	if e.Base() != nil {
 		y = b.onto(y)
 	}
-	b.output(e.Y, y)
+	b.output(e.Result, y)
 	return b.match(e.Nodes)
 }
 
@@ -71,8 +71,8 @@ func (b *expertsBuilder) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
 
 // tokens returns x, in the type of y where that is wider: the op's result is of its type.
 func (b *expertsBuilder) tokens() *onnx.Value {
-	x := b.input(Tokens, "x", b.e.X)
-	if t := b.tokenType(); t != b.typeOf(b.e.X) {
+	x := b.input(Tokens, "x", b.e.X())
+	if t := b.tokenType(); t != b.typeOf(b.e.X()) {
 		return b.cast(x, t)
 	}
 	return x
@@ -80,10 +80,10 @@ func (b *expertsBuilder) tokens() *onnx.Value {
 
 // tokenType is the type of the op's tokens and of its result.
 func (b *expertsBuilder) tokenType() onnx.DataType {
-	if t := b.typeOf(b.e.Y); match.Widens(b.typeOf(b.e.X), t) {
+	if t := b.typeOf(b.e.Result); match.Widens(b.typeOf(b.e.X()), t) {
 		return t
 	}
-	return b.typeOf(b.e.X)
+	return b.typeOf(b.e.X())
 }
 
 // scaled returns a token for each choice, multiplied with its weight; each goes to one expert with weight 1.
@@ -101,7 +101,7 @@ func (b *expertsBuilder) scaled(x, weights, ids *onnx.Value) (tokens, ones, expe
 
 // shaped returns the op's result, which is like x, in the type and the shape of y.
 func (b *expertsBuilder) shaped(v *onnx.Value) *onnx.Value {
-	if to := b.typeOf(b.e.Y); b.tokenType() != to {
+	if to := b.typeOf(b.e.Result); b.tokenType() != to {
 		v = b.cast(v, to)
 	}
 	if b.e.Shape == nil {
@@ -112,11 +112,11 @@ func (b *expertsBuilder) shaped(v *onnx.Value) *onnx.Value {
 
 // onto adds the result to the base, in the type and the shape of the result.
 func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
-	base := b.input(Base, "base", b.e.Base)
-	if t := b.typeOf(b.e.Y); t != b.typeOf(b.e.Base) {
+	base := b.input(Base, "base", b.e.Base())
+	if t := b.typeOf(b.e.Result); t != b.typeOf(b.e.Base()) {
 		base = b.cast(base, t)
 	}
-	if !b.f.view.Facts.SameShape(b.e.Base, b.e.Y) {
+	if !b.f.view.Facts.SameShape(b.e.Base(), b.e.Result) {
 		base = b.node("Reshape", "base_rows", []*onnx.Value{base, b.node("Shape", "shape", []*onnx.Value{v})})
 	}
 	return b.node("Add", "sum", []*onnx.Value{base, v})

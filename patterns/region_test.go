@@ -119,12 +119,12 @@ func TestRegions(t *testing.T) {
 				t.Fatalf("%d regions, expected %d: %q", len(list), len(y), whys)
 			}
 			for i, reg := range list {
-				if reg.X != x[i] || reg.Y != y[i] {
-					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X.Name, reg.Y.Name, x[i].Name,
+				if reg.X() != x[i] || reg.Result != y[i] {
+					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X().Name, reg.Result.Name, x[i].Name,
 						y[i].Name)
 				}
 				for _, n := range reg.Nodes {
-					if n.Is("Softmax") || n.Is("TopK") || n == reg.X.Producer {
+					if n.Is("Softmax") || n.Is("TopK") || n == reg.X().Producer {
 						t.Errorf("node %q (%s) is no part of the region", n.Name, n.OpType)
 					}
 				}

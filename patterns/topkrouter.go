@@ -19,14 +19,14 @@ func findRouters(f *finder, d *goForm) []*Match {
 		if slices.ContainsFunc(r.Cut(), func(v *onnx.Value) bool { return v != nil && f.written[v] }) {
 			continue
 		}
-		found, v, why := router.Read(f.view, r)
+		found, why := router.Read(f.view, r)
 		if found == nil {
 			if why.Code != reason.Limit {
 				f.note(d.name, r.TopK, why)
 			}
 			continue
 		}
-		list = append(list, f.replaceRouter(d, found, v))
+		list = append(list, f.replaceRouter(d, found))
 	}
 	for _, why := range router.Thresholds(f.view) {
 		f.note(d.name, why.Node, why)
@@ -34,10 +34,9 @@ func findRouters(f *finder, d *goForm) []*Match {
 	return list
 }
 
-// replaceRouter builds the match that has the op compute ids and v, which are the weights, or the gates of all
-// experts.
-func (f *finder) replaceRouter(d *goForm, r *router.Router, v *onnx.Value) *Match {
-	g := f.view
+// replaceRouter builds the match that has the op compute the ids and r.Gives.
+func (f *finder) replaceRouter(d *goForm, r *router.Router) *Match {
+	g, v := f.view, r.Gives
 	b := f.newReplacement(d, r.TopK)
 	logits := b.input(Logits, "logits", r.Logits)
 	rank, _ := g.Facts.Rank(r.Logits)
@@ -82,5 +81,5 @@ func (f *finder) replaceRouter(d *goForm, r *router.Router, v *onnx.Value) *Matc
 	}
 	b.output(v, weights)
 	b.output(r.IDs, ids)
-	return b.match(r.Nodes(g, v))
+	return b.match(r.Nodes(g))
 }

@@ -3,54 +3,40 @@ package attention
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // The layers of a model have blocks of one form: the first is read, and the others are it with other operands.
 
-// alike are the blocks that were read, by their form.
-type alike struct {
-	g      *match.View
-	budget *match.Budget
-	read   map[string]*reading
-}
-
-// reading is what was found out about a block.
-type reading struct {
-	values []*onnx.Value // of its form, in the order in which they stand there
-	site   *Site
-	why    *reason.Reason
-}
-
 // of reads a block in the given way. A block of the same form as one that was read is that one with its own values.
-func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
-	f := &form{alike: a, region: r, dense: denseValues(a.g), places: map[*onnx.Value]int{}}
-	f.write()
-	key := fmt.Sprint(w, f.String())
+func (f *finder) of(r *region, w way) (*Site, *reason.Reason) {
+	form := newForm(f.g, r)
+	fmt.Fprint(form, w)
 	gaveUp := reason.New(reason.Limit, r.anchor, "the search was given up")
-	if !a.budget.Spend(writeSteps * len(f.values)) {
+	if !f.budget.Spend(writeSteps * len(form.Values)) {
 		return nil, gaveUp
 	}
-	known := a.read[key]
-	if f.unclear || known == nil {
-		site, why := read(a.g, r, w)
-		if a.budget.Spent() { // what was not run to the end says nothing
-			return nil, gaveUp
-		}
-		if !f.unclear {
-			a.read[key] = &reading{f.values, site, why}
-		}
-		return site, why
+	found, why := f.read.Of(form.Form, f.budget, func() (*Site, *reason.Reason) { return read(f.g, r, w) },
+		func(of *Site, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*Site, *reason.Reason, bool) {
+			if why != nil {
+				return nil, reason.New(why.Code, r.anchor, "%w", why), true
+			}
+			return of.with(r, stands), nil, true
+		})
+	if f.budget.Spent() {
+		return nil, gaveUp
 	}
-	if known.why != nil {
-		return nil, reason.New(known.why.Code, r.anchor, "%w", known.why)
-	}
-	site := *known.site
+	return found, why
+}
+
+// with is a site of the same form as s, with other values.
+func (s *Site) with(r *region, stands func(*onnx.Value) *onnx.Value) *Site {
+	site := *s
 	site.Anchor = r.anchor
 	site.Bias = slices.Clone(site.Bias)
 	values := []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
@@ -59,80 +45,59 @@ func (a *alike) of(r *region, w way) (*Site, *reason.Reason) {
 	for i := range site.Bias {
 		values = append(values, &site.Bias[i])
 	}
-	stands := match.Standing(known.values, f.values)
 	for _, v := range values {
 		if own := stands(*v); own != nil {
 			*v = own
 		}
 	}
-	return &site, nil
+	return &site
 }
 
 // maxForm bounds the values of a form.
 const maxForm = 1 << 10
 
-// form writes a block as text that does not name its values.
+// form writes a block.
 type form struct {
-	*alike
+	*probe.Form
 	*region
+	g     *match.View
 	dense dense
-	strings.Builder
-	values  []*onnx.Value
-	places  map[*onnx.Value]int
-	unclear bool // a node cannot be written
 }
 
-func (f *form) write() {
-	f.value(f.sum.Outputs[0])
+func newForm(g *match.View, r *region) *form {
+	f := &form{region: r, g: g, dense: denseValues(g)}
+	f.Form = probe.NewForm(g, maxForm, f.leaf)
 	v := f.sum.Outputs[0]
+	f.Value(v)
 	for range maxChain { // what follows the second product
 		fmt.Fprintf(f, "\n%v", v.IsOutput())
 		next := soleReader(f.g, v)
 		if next == nil || next.IsProduct() || result(next) == nil {
-			return
+			break
 		}
 		for _, in := range next.Inputs {
 			if in != nil && in != v && f.dense[in] && f.joinOf(next) == nil {
-				return // the residual addition, say
+				return f // the residual addition, say
 			}
 		}
 		v = result(next)
-		f.value(v)
+		f.Value(v)
 	}
+	return f
 }
 
-// value writes v, and what it is made of as far as that may belong to a block.
-func (f *form) value(v *onnx.Value) {
-	if v == nil {
-		f.WriteByte('-')
-		return
-	}
-	if i, ok := f.places[v]; ok {
-		fmt.Fprintf(f, "#%d", i)
-		return
-	}
-	if f.unclear = f.unclear || len(f.values) == maxForm; f.unclear {
-		return
-	}
-	f.places[v] = len(f.values)
-	f.values = append(f.values, v)
-	f.g.WriteType(f, v)
+// leaf writes a value that does not belong to the block: a number, a mask or an operand.
+func (f *form) leaf(v *onnx.Value) bool {
 	switch n := v.Producer; {
 	case f.known(v):
 	case v.Constant() != nil || n != nil && !f.dense[v]:
-		fmt.Fprintf(f, "side %d", f.side(v))
+		fmt.Fprintf(f, "side %d", f.g.Number(v)) // equal masks have one number
 	case n != nil && n.Graph == f.g.Graph && f.inside(n):
-		key, ok := match.AttributesKey(n)
-		f.unclear = f.unclear || !ok
-		fmt.Fprintf(f, " %s.%s%s:%d(", n.Domain, n.OpType, key, v.Output)
-		for _, in := range n.Inputs {
-			f.value(in)
-			f.WriteByte(',')
-		}
-		f.WriteByte(')')
+		return false
 	default:
 		fmt.Fprint(f, f.g.IsData(v))
 	}
+	return true
 }
 
 // known writes a small value that is the same sums of sizes for all sizes, or a small constant.
@@ -155,7 +120,7 @@ const maxKnown = 64
 
 // inside reports whether the node may belong to a block: whatever comes before another one is an operand.
 func (f *form) inside(n *onnx.Node) bool {
-	if n == f.sum || n == f.product || f.joinOf(n) != nil || slices.Contains(f.nodes, n) ||
+	if n == f.sum || n == f.product || f.joinOf(n) != nil || f.Has(n) ||
 		n.Is("Concat") && len(n.Inputs) == 2 {
 		return true
 	}
@@ -168,6 +133,3 @@ func (f *form) inside(n *onnx.Node) bool {
 	}
 	return false
 }
-
-// side numbers a mask: equal ones have one number.
-func (f *form) side(v *onnx.Value) int { return f.g.Number(v) }

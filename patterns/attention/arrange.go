@@ -48,14 +48,14 @@ func scoreAxes(rank int) []Axes {
 
 // arrangements lists how the scores of a region may be read, by the sizes of its tensors.
 func arrangements(g *match.View, r *region) (list []arrangement) {
-	rank, ok := g.Facts.Rank(r.scores)
+	rank, ok := g.Facts.Rank(r.scores())
 	if !ok || rank < 2 {
 		return nil
 	}
 	for _, axes := range scoreAxes(rank) {
 		for _, queriesAt := range sidesOf(r.product, axes) {
 			for _, a := range measured(g, r, arrangement{scoreAxes: axes, queriesAt: queriesAt}) {
-				if a.weightAxes = a.axesOf(g, r.weights); a.weightAxes != nil {
+				if a.weightAxes = a.axesOf(g, r.weights()); a.weightAxes != nil {
 					list = append(list, a)
 				}
 			}
@@ -157,14 +157,14 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 	}
 	of := map[string][infer.Worlds]int64{"b": ones, "n": ones}
 	fields := a.scoreAxes.Fields()
-	sizes := dims(g, r.scores, fields)
+	sizes := dims(g, r.scores(), fields)
 	if sizes == nil {
 		return nil
 	}
-	if rank, _ := g.Facts.Rank(r.scores); rank > len(fields) {
+	if rank, _ := g.Facts.Rank(r.scores()); rank > len(fields) {
 		from := slices.Index(fields, "n")
 		for k := range rank - len(fields) + 1 {
-			d, _ := g.Facts.Dim(r.scores, from+k)
+			d, _ := g.Facts.Dim(r.scores(), from+k)
 			a.headParts = append(a.headParts, d)
 		}
 		if slices.Contains(a.headParts, 0) {

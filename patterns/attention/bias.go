@@ -43,7 +43,7 @@ func (b *block) result(n lengths, env values) ([]float64, error) {
 			}
 		}
 	} else {
-		err = cmp.Or(err, give(b.scores, 0))
+		err = cmp.Or(err, give(b.scores(), 0))
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	}
 	b.site.Empty = mean
 	equal := make([]float64, b.rowsOf(n)*keys)
-	if isMean(random(len(equal), 37)) || b.g.Facts.DataType(b.scores) == onnx.Float16 && isMean(equal) {
+	if isMean(random(len(equal), 37)) || b.g.Facts.DataType(b.scores()) == onnx.Float16 && isMean(equal) {
 		return nil // scores vanish beside the least number of float16 by rounding
 	}
 	h.keyValid = false
@@ -176,7 +176,7 @@ func (b *block) findBiases() {
 
 // added lists the tensors that may be added to the scores.
 func (b *block) added() []*onnx.Value {
-	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { return !b.isAdded(v) })
+	return slices.DeleteFunc(slices.Clone(b.Sides), func(v *onnx.Value) bool { return !b.isAdded(v) })
 }
 
 // isAdded reports whether a value may be added to the scores.
@@ -414,7 +414,7 @@ func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) 
 
 // tooHigh says that what scores of hidden keys become is not low enough.
 func (b *block) tooHigh() error {
-	for _, n := range b.nodes {
+	for _, n := range b.Nodes {
 		for _, v := range n.Inputs {
 			if x, ok := greatest(b.g, v); n.Is("Where") && ok && x != 0 {
 				return fmt.Errorf("a masked score is %g: others may be lower, so that masked keys are seen", x)

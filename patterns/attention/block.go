@@ -282,7 +282,7 @@ func (b *block) operandsOf(which int) []operand {
 // scoresOf computes the first product.
 func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
 	if b.op == nil {
-		out, err := b.world.run(n, env, b.scores)
+		out, err := b.world.run(n, env, b.scores())
 		if err != nil {
 			return nil, err
 		}
@@ -351,15 +351,15 @@ func (b *block) readSum() *reason.Reason {
 		}
 		for _, axes := range b.weightAxes {
 			env := values{}
-			b.world.name(b.weights, axes, true, b.heads, 0)
+			b.world.name(b.weights(), axes, true, b.heads, 0)
 			x := b.sample(v, n, b.rows(v, n), 5, env)
 			p := random(b.rowsOf(n)*int(n.keys()), 7)
 			if b.op != nil {
 				if b.standardSum(n, p, env) != nil {
 					continue
 				}
-			} else if shape, ok := b.world.shape(b.weights, n); ok {
-				env[b.weights] = reference.NewFloats(b.g.Facts.DataType(b.weights), shape,
+			} else if shape, ok := b.world.shape(b.weights(), n); ok {
+				env[b.weights()] = reference.NewFloats(b.g.Facts.DataType(b.weights()), shape,
 					arranged(p, scores, axes, b.sizes(n)))
 			}
 			want := weighted(p, x, b.heads, int(n.queries), s.HeadOrder)
@@ -505,7 +505,7 @@ func (r *region) handed(g *match.View, n *onnx.Node) *onnx.Value {
 // nodesOf lists the nodes that make the results of a site from its operands. Those of the masks, which other blocks
 // share, are not among them.
 func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
-	nodes := append(slices.Clone(r.nodes), r.product)
+	nodes := append(slices.Clone(r.Nodes), r.product)
 	if r.sum != r.product {
 		nodes = append(nodes, r.sum)
 	}

@@ -3,6 +3,7 @@ package attention
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // Find finds the blocks of a graph.
 func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
-	f := &finder{alike: alike{g: g, budget: budgetOf(g), read: map[string]*reading{}}, way: way{asBias: added},
+	f := &finder{g: g, budget: budgetOf(g), read: probe.Readings[Site]{}, way: way{asBias: added},
 		seen: map[*onnx.Node]bool{}, caches: map[*onnx.Value]bool{}}
 	for _, n := range g.Graph.Nodes {
 		f.at(n)
@@ -37,7 +38,9 @@ func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
 
 // finder is one run of Find.
 type finder struct {
-	alike
+	g      *match.View
+	budget *match.Budget
+	read   probe.Readings[Site]
 	way    way
 	seen   map[*onnx.Node]bool  // the second products of the blocks that were looked at
 	caches map[*onnx.Value]bool // the presents that sites write

@@ -39,8 +39,8 @@ func readGroupQuery(g *match.View, n *onnx.Node) (*Site, *reason.Reason) {
 	if n.Input(0) == nil || n.Input(groupLengths) == nil || n.Input(groupTotal) == nil || n.OutputValue(0) == nil {
 		return nil, nil
 	}
-	b := &block{g: g, region: &region{anchor: n, product: n, sum: n,
-		sides: []*onnx.Value{n.Input(groupLengths), n.Input(groupTotal)}}}
+	b := &block{g: g, region: &region{anchor: n, product: n, sum: n}}
+	b.Sides = []*onnx.Value{n.Input(groupLengths), n.Input(groupTotal)}
 	for _, step := range []func() *reason.Reason{b.groupAttributes, b.measureGroup, b.groupKeys} {
 		if why := step(); why != nil {
 			return nil, why
@@ -143,7 +143,7 @@ func (b *block) groupKeys() *reason.Reason {
 		if b.keyValid != nil {
 			env[b.keyValid] = b.valid(b.keyValid, p.lengths, p.padding)
 		}
-		out, err := b.world.run(p.lengths, env, b.sides...)
+		out, err := b.world.run(p.lengths, env, b.Sides...)
 		if err != nil {
 			return b.other(b.anchor, "the lengths of its sequences cannot be computed: %w", err)
 		}

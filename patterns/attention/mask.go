@@ -41,15 +41,15 @@ func (b *block) findMask() {
 			perKey = append(perKey, v)
 		}
 	}
-	for _, v := range b.sides {
+	for _, v := range b.Sides {
 		if visit(v); d[v] { // what products of other values add
 			b.biases = append(b.biases, v)
 		}
 	}
-	if len(leaves) == 0 && b.follows(nil, b.sides...) {
+	if len(leaves) == 0 && b.follows(nil, b.Sides...) {
 		return
 	}
-	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
+	sides := slices.DeleteFunc(slices.Clone(b.Sides), func(v *onnx.Value) bool { // what other tensors are added
 		if d[v] {
 			return true
 		}
@@ -129,7 +129,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 		env[b.site.Sink] = b.sink
 	}
 	var sides []*onnx.Value
-	for _, v := range b.sides {
+	for _, v := range b.Sides {
 		isBias := slices.Contains(b.biases, v)
 		if v == b.site.QueryScale {
 			one, ok := b.constant(v, n, 1)

@@ -190,7 +190,7 @@ func (p *prover) sees(c *formula.Case, h hypothesis) (bool, error) {
 // masksOf lists the values between the products that hold other numbers for other scores or lengths, but for those
 // that are given to the op. Integers make shapes.
 func (b *block) masksOf() (list []*onnx.Value) {
-	for _, v := range b.sides {
+	for _, v := range b.Sides {
 		if t := b.g.Facts.DataType(v); t.IsInteger() {
 			continue
 		}

@@ -6,26 +6,35 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// region is what stands between the two products of a block, and these.
+// region is what stands between the two products of a block, and these. Its operand are the scores, its result are the
+// weights of the keys, which the second product reads. Its sides are masks, sinks and numbers.
 type region struct {
+	probe.Region
 	anchor  *onnx.Node
-	product *onnx.Node  // of queries and keys
-	scores  *onnx.Value // its result
-	nodes   []*onnx.Node
-	weights *onnx.Value   // of the keys, that the second product reads
-	sides   []*onnx.Value // what the nodes read besides the scores: masks, sinks, numbers
-	sum     *onnx.Node    // the second product
-	operand int           // of the second product: the values
-	op      *wholeOp      // one node is all of it; nil: it is not
-	joins   []join        // behind the second product
+	product *onnx.Node // of queries and keys
+	sum     *onnx.Node // the second product
+	operand int        // of the second product: the values
+	op      *wholeOp   // one node is all of it; nil: it is not
+	joins   []join     // behind the second product
 
 	made   map[*onnx.Node]bool // that were visited
 	none   map[*onnx.Node]bool // additions that no product is found behind
 	others bool                // as of backward
 }
+
+// scores returns the result of the first product; nil in a region of one node, which computes it inside.
+func (r *region) scores() *onnx.Value {
+	if len(r.Operands) == 0 {
+		return nil
+	}
+	return r.Operands[0]
+}
+
+func (r *region) weights() *onnx.Value { return r.Result }
 
 // join is a node behind the second product that multiplies rows with what is computed from their scores, such as the
 // reciprocal of the sum of their exponentials, or divides them by it.
@@ -102,7 +111,8 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	sums := forward(g, anchor.Outputs[0])
 	var list []*region
 	for _, sum := range sums {
-		r := &region{anchor: anchor, sum: sum.node, operand: sum.operand, weights: sum.node.Inputs[1-sum.operand]}
+		r := &region{anchor: anchor, sum: sum.node, operand: sum.operand}
+		r.Result = sum.node.Inputs[1-sum.operand]
 		if !r.backward(g, d, false) && !r.backward(g, d, true) {
 			return nil, nil
 		}
@@ -227,16 +237,16 @@ func readersOf(g *match.View, v *onnx.Value) []*onnx.Node {
 // backward finds the product that the weights are computed from, and gathers what lies between. Where others may be
 // added to its result, as attention by relative positions has them, the first one is it that the rest is added to.
 func (r *region) backward(g *match.View, d dense, others bool) bool {
-	r.product, r.scores, r.nodes, r.sides = nil, nil, nil, nil
+	r.product, r.Operands, r.Nodes, r.Sides = nil, nil, nil, nil
 	r.made, r.none, r.others = map[*onnx.Node]bool{}, map[*onnx.Node]bool{}, others
-	return r.visit(d, r.weights) && r.product != nil && r.made[r.anchor]
+	return r.visit(d, r.weights()) && r.product != nil && r.made[r.anchor]
 }
 
 // visit gathers what a value is computed from, up to the first product.
 func (r *region) visit(d dense, v *onnx.Value) bool {
 	side := func(v *onnx.Value) bool {
-		if !slices.Contains(r.sides, v) {
-			r.sides = append(r.sides, v)
+		if !slices.Contains(r.Sides, v) {
+			r.Sides = append(r.Sides, v)
 		}
 		return true
 	}
@@ -250,7 +260,7 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 		if r.product != nil && r.product != n {
 			return false
 		}
-		r.product, r.scores = n, v
+		r.product, r.Operands = n, []*onnx.Value{v}
 		return true
 	case n.IsProduct():
 		return false
@@ -262,14 +272,14 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 		if r.none[n] { // each of two ways has been tried
 			return false
 		}
-		nodes, sides := slices.Clone(r.nodes), slices.Clone(r.sides)
+		nodes, sides := slices.Clone(r.Nodes), slices.Clone(r.Sides)
 		was := maps.Clone(r.made)
 		for i, in := range n.Inputs {
 			if r.visit(d, in) && r.product != nil {
-				r.nodes = append(r.nodes, n)
+				r.Nodes = append(r.Nodes, n)
 				return side(n.Inputs[1-i])
 			}
-			r.product, r.scores, r.nodes, r.sides, r.made = nil, nil, nodes, sides, was
+			r.product, r.Operands, r.Nodes, r.Sides, r.made = nil, nil, nodes, sides, was
 		}
 		r.none[n] = true
 		return false
@@ -279,7 +289,7 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 			return false
 		}
 	}
-	r.nodes = append(r.nodes, n)
+	r.Nodes = append(r.Nodes, n)
 	return true
 }
 
@@ -299,9 +309,9 @@ func (r *region) findJoins(g *match.View, d dense) {
 			if factor == v {
 				factor = n.Inputs[1]
 			}
-			nodes, sides, made := slices.Clone(r.nodes), slices.Clone(r.sides), maps.Clone(r.made)
-			if !d[factor] || !r.visit(d, factor) || len(r.nodes) == len(nodes) {
-				r.nodes, r.sides, r.made = nodes, sides, made
+			nodes, sides, made := slices.Clone(r.Nodes), slices.Clone(r.Sides), maps.Clone(r.made)
+			if !d[factor] || !r.visit(d, factor) || len(r.Nodes) == len(nodes) {
+				r.Nodes, r.Sides, r.made = nodes, sides, made
 				return
 			}
 			r.joins = append(r.joins, join{n, v, factor})
@@ -314,11 +324,11 @@ func (r *region) findJoins(g *match.View, d dense) {
 func (r *region) closed(g *match.View, others []*region) *reason.Reason {
 	inside := func(n *onnx.Node) bool {
 		return n.Is("Shape") || slices.ContainsFunc(others, func(o *region) bool {
-			return n == o.sum || slices.Contains(o.nodes, n) || o.joinOf(n) != nil
+			return n == o.sum || o.Has(n) || o.joinOf(n) != nil
 		}) ||
 			!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && g.IsNeeded(v) })
 	}
-	for _, n := range append(slices.Clone(r.nodes), r.product) {
+	for _, n := range append(slices.Clone(r.Nodes), r.product) {
 		for _, v := range n.Outputs {
 			if v == nil {
 				continue

@@ -32,15 +32,15 @@ func mayShorten(g *match.View, r *region, a arrangement) bool {
 	if (queries || w.queries <= manyFixed) && (keys || w.keys() <= manyFixed) {
 		return false
 	}
-	rank, ok := g.Facts.Rank(r.scores)
+	rank, ok := g.Facts.Rank(r.scores())
 	return r.op == nil && ok && rank == len(a.scoreAxes.Fields())
 }
 
 func (b *block) shortened() *shortened {
 	s := &shortened{named: map[*onnx.Value][]shorten.Dim{}}
 	b.world.short = s
-	b.world.name(b.scores, b.scoreAxes, true, b.heads, 0)
-	b.world.name(b.weights, b.weightAxes[0], true, b.heads, 0)
+	b.world.name(b.scores(), b.scoreAxes, true, b.heads, 0)
+	b.world.name(b.weights(), b.weightAxes[0], true, b.heads, 0)
 	return s
 }
 

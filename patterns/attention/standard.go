@@ -53,7 +53,7 @@ func (op *wholeOp) regions(n *onnx.Node) ([]*region, *reason.Reason) {
 	}
 	r := &region{anchor: n, product: n, sum: n, operand: 2, op: op}
 	if v := n.Input(op.mask); v != nil {
-		r.sides = append(r.sides, v)
+		r.Sides = append(r.Sides, v)
 	}
 	for _, u := range op.unread {
 		if n.Input(u.input) != nil {

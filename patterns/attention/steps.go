@@ -41,7 +41,7 @@ func opSet(names ...string) map[string]bool {
 
 // checkSteps returns a reason where a node between the products may do something else to scores that are not tried.
 func (b *block) checkSteps() *reason.Reason {
-	for _, n := range b.nodes {
+	for _, n := range b.Nodes {
 		if why := b.checkStep(n); why != nil && !b.cancels(n) {
 			return why
 		}
@@ -129,7 +129,7 @@ func isGreatest(v *onnx.Value) bool {
 // isWeighed reports whether a node reads what the exponential of scores has gone into.
 func (b *block) isWeighed(n *onnx.Node) bool {
 	d := denseValues(b.g)
-	stop := func(v *onnx.Value) bool { return v == b.scores || !d[v] }
+	stop := func(v *onnx.Value) bool { return v == b.scores() || !d[v] }
 	for v := range onnx.Upstream(stop, n.Inputs...) {
 		if v == b.anchor.Outputs[0] {
 			return true
@@ -165,7 +165,7 @@ const maxProbed = 1 << 12
 // beyondScores is what no score comes near to. In float32 the steps between greater ones say nothing; in float16 it is
 // the greatest number.
 func (b *block) beyondScores() float64 {
-	if b.g.Facts.DataType(b.scores) == onnx.Float16 {
+	if b.g.Facts.DataType(b.scores()) == onnx.Float16 {
 		return 65472 // and what is rounded to more
 	}
 	return 1 << 26
@@ -173,7 +173,7 @@ func (b *block) beyondScores() float64 {
 
 // farScore is a score that is tried: masks hide keys of such scores from queries that see keys of its opposite alone.
 func (b *block) farScore() float64 {
-	if b.g.Facts.DataType(b.scores) == onnx.Float16 {
+	if b.g.Facts.DataType(b.scores()) == onnx.Float16 {
 		return 1 << 14
 	}
 	return 1 << 24

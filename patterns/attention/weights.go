@@ -16,14 +16,14 @@ func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) 
 	if b.op != nil {
 		return b.standardWeights(n, list, env)
 	}
-	shape, ok := b.world.shape(b.scores, n)
+	shape, ok := b.world.shape(b.scores(), n)
 	if !ok {
 		return nil, b.unknown("the shape of the scores")
 	}
-	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape,
+	given := values{b.scores(): reference.NewFloats(b.g.Facts.DataType(b.scores()), shape,
 		arranged(list, scores, b.scoreAxes, b.sizes(n)))}
 	maps.Copy(given, env)
-	out, err := b.world.run(n, given, b.weights)
+	out, err := b.world.run(n, given, b.weights())
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (b *block) rowsOf(n lengths) int { return int(n.batch) * b.heads * int(n.qu
 // readWeights finds what the weights are of the scores: the scale, the cap, and what a sink takes away. A scale that
 // depends on lengths or positions is left to the queries.
 func (b *block) readWeights() *reason.Reason {
-	for _, v := range b.sides {
+	for _, v := range b.Sides {
 		if !b.isOfQueries(v) || b.isFixed(v) {
 			continue
 		}
@@ -313,7 +313,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 // findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the
 // ratios. They are divided by it from there on.
 func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bool {
-	for _, v := range b.sides {
+	for _, v := range b.Sides {
 		if v == b.site.Sink || !b.isFixed(v) {
 			continue
 		}
@@ -363,7 +363,7 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		}
 		return list, true
 	}
-	for _, side := range b.sides {
+	for _, side := range b.Sides {
 		v := b.perHead(side)
 		if v == nil {
 			continue

@@ -18,7 +18,7 @@ const maxAround = 256
 func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	var bounds []float64
 	data := func(v *onnx.Value) bool { return !f.isSide(v) }
-	for _, n := range r.nodes {
+	for _, n := range r.Nodes {
 		if d := f.g.DecidesBy(n, data); d != nil {
 			if d.Open || !f.isOperand(r, d.Value) {
 				return nil, reason.New(reason.Differs, n, "it computes one thing or another by what %s says of %q",
@@ -53,7 +53,7 @@ func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 // isOperand reports whether a value has the elements of an operand, or their negatives or magnitudes.
 func (f *finder) isOperand(r *region, v *onnx.Value) bool {
 	for range match.MaxDetour {
-		if slices.Contains(r.operands, v) {
+		if slices.Contains(r.Operands, v) {
 			return true
 		}
 		n := v.Producer

@@ -68,10 +68,10 @@ func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ..
 func (f *finder) take(r *region) {
 	f.budget.Found()
 	stays := map[*onnx.Node]bool{}
-	for _, n := range r.nodes { // the last first
+	for _, n := range r.Nodes { // the last first
 		stays[n] = slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool {
-			return v != nil && v != r.result && slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
-				return !r.has(u.Node) || stays[u.Node]
+			return v != nil && v != r.Result && slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+				return !r.Has(u.Node) || stays[u.Node]
 			})
 		})
 		f.own[n] = !stays[n]
@@ -81,11 +81,11 @@ func (f *finder) take(r *region) {
 
 // miss notes why a region is no block, once for nodes that several regions have.
 func (f *finder) miss(op string, anchor *onnx.Node, r *region, why *reason.Reason) {
-	if why == nil || slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return f.missed[n] }) {
+	if why == nil || slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool { return f.missed[n] }) {
 		return
 	}
-	for _, n := range r.nodes {
+	for _, n := range r.Nodes {
 		f.missed[n] = true
 	}
-	f.misses = append(f.misses, &Miss{op, anchor, r.nodes, why})
+	f.misses = append(f.misses, &Miss{op, anchor, r.Nodes, why})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -31,7 +32,7 @@ var (
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
 func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 	f := newFinder(g, "GLU", taken)
-	known := readings[Gate]{}
+	known := probe.Readings[Gate]{}
 	var found []*Gate
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		n := g.Graph.Nodes[i]
@@ -48,7 +49,7 @@ func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
 }
 
 // gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
-func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
+func (f *finder) gateAt(seed *onnx.Node, known probe.Readings[Gate]) *Gate {
 	f.budget.Begin(seed)
 	gates := f.before(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
@@ -65,12 +66,12 @@ func (f *finder) gateAt(seed *onnx.Node, known readings[Gate]) *Gate {
 				continue
 			}
 			for r := range f.regions(y, 1, gate) {
-				if !r.has(seed) || !f.mayBeGated(r) || greatest != nil && len(r.nodes) <= len(greatest.nodes) {
+				if !r.Has(seed) || !f.mayBeGated(r) || greatest != nil && len(r.Nodes) <= len(greatest.Nodes) {
 					continue
 				}
-				n, why := known.of(f, r, f.readGate, func(of *Gate, stands func(*onnx.Value) *onnx.Value) *Gate {
+				n, why := reading(f, known, r, f.readGate, func(of *Gate, stands func(*onnx.Value) *onnx.Value) *Gate {
 					n := *of
-					n.Gate, n.Up, n.Y, n.Nodes = stands(n.Gate), stands(n.Up), r.result, r.nodes
+					n.Gate, n.Up, n.Y, n.Nodes = stands(n.Gate), stands(n.Up), r.Result, r.Nodes
 					return &n
 				})
 				if n != nil {
@@ -113,11 +114,11 @@ var multiplying = []string{"Mul", "Div", "MatMul", "Gemm", "Einsum", "ReduceProd
 // mayBeGated reports whether a region has two operands that may be those of a unit, multiplies something and reduces
 // nothing of the shape of its result.
 func (f *finder) mayBeGated(r *region) bool {
-	return len(r.operands) == 2 && f.budget.Spend(lookSteps*len(r.nodes)) &&
-		slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return slices.Contains(multiplying, n.OpType) }) &&
-		!slices.ContainsFunc(r.operands, func(v *onnx.Value) bool { return !f.mayBeOperand(v, r.result) }) &&
-		!slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool {
-			return strings.HasPrefix(n.OpType, "Reduce") && f.g.Facts.SameShape(n.Input(0), r.result)
+	return len(r.Operands) == 2 && f.budget.Spend(lookSteps*len(r.Nodes)) &&
+		slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool { return slices.Contains(multiplying, n.OpType) }) &&
+		!slices.ContainsFunc(r.Operands, func(v *onnx.Value) bool { return !f.mayBeOperand(v, r.Result) }) &&
+		!slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool {
+			return strings.HasPrefix(n.OpType, "Reduce") && f.g.Facts.SameShape(n.Input(0), r.Result)
 		})
 }
 
@@ -149,7 +150,7 @@ type gateReader struct {
 }
 
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
-	own, ok := f.lab.Shape(r.result)
+	own, ok := f.lab.Shape(r.Result)
 	if !ok || f.followsSizes(r) {
 		return nil, nil
 	}
@@ -158,7 +159,7 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 		return nil, not
 	}
 	shapes := [][]int{atMost(own, fewElements, 1), atMost(own, fewElements, 1, len(own)-1)}
-	if !slices.ContainsFunc(r.sides, f.isWeights) {
+	if !slices.ContainsFunc(r.Sides, f.isWeights) {
 		shapes = append(shapes, own) // with weights it would be another function of each channel
 	}
 	shape := f.smallest(r, shapes...)
@@ -166,8 +167,8 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 		return nil, nil
 	}
 	var why *reason.Reason
-	for i, gate := range r.operands {
-		n := &gateReader{f, r, shape, match.Elements(shape), gate, r.operands[1-i], around}
+	for i, gate := range r.Operands {
+		n := &gateReader{f, r, shape, match.Elements(shape), gate, r.Operands[1-i], around}
 		if !n.byElements() {
 			return nil, nil
 		}
@@ -185,7 +186,7 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 // run returns the results for tensors of gate and up.
 func (n *gateReader) run(gate, up []float64) []float64 {
 	env := values{n.gate: n.sized(n.gate, n.shape, gate), n.up: n.sized(n.up, n.shape, up)}
-	out, err := n.compute(n.result, env)
+	out, err := n.compute(n.Result, env)
 	if err != nil || len(out) != n.size {
 		return nil
 	}
@@ -256,7 +257,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 		math.Abs((y[5]-y[6])/(2*small)-5*slope) < tolerance {
 		return nil, nil // up is no factor, or gate is one
 	}
-	unit := Gate{Gate: n.gate, Up: n.up, Y: n.result, Nodes: n.nodes, Alpha: 1, UpOffset: rounded(y[0]/slope, 1)}
+	unit := Gate{Gate: n.gate, Up: n.up, Y: n.Result, Nodes: n.Nodes, Alpha: 1, UpOffset: rounded(y[0]/slope, 1)}
 	if above := y[4]/slope - unit.UpOffset; math.Abs(above-far) > tolerance*far {
 		unit.Limit = decimal(above)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -53,7 +54,7 @@ func normalisesInstances(n *onnx.Node) bool {
 // Norms finds norms among the nodes that are not taken, and what comes near to one.
 func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
 	f := newFinder(g, "RMSNorm", taken, activations...)
-	known := readings[Norm]{}
+	known := probe.Readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		if n := g.Graph.Nodes[i]; f.seedsNorm(n) {
@@ -84,21 +85,21 @@ func (f *finder) seedsNorm(n *onnx.Node) bool {
 }
 
 // normAt finds the greatest norm that a seed belongs to; nil where there is none.
-func (f *finder) normAt(seed *onnx.Node, known readings[Norm]) *Norm {
+func (f *finder) normAt(seed *onnx.Node, known probe.Readings[Norm]) *Norm {
 	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
 		if f.budget.Spent() {
 			return nil
 		}
 		for r := range f.regions(y, 1) {
-			if len(r.operands) == 0 {
+			if len(r.Operands) == 0 {
 				continue // what weights and sizes alone are made to
 			}
-			x := r.operands[0]
-			if !r.has(seed) || x.Producer != nil && r.has(x.Producer) || !f.g.Facts.SameShape(x, y) {
+			x := r.Operands[0]
+			if !r.Has(seed) || x.Producer != nil && r.Has(x.Producer) || !f.g.Facts.SameShape(x, y) {
 				continue
 			}
-			n, why := known.of(f, r, f.readNorm, func(of *Norm, stands func(*onnx.Value) *onnx.Value) *Norm {
+			n, why := reading(f, known, r, f.readNorm, func(of *Norm, stands func(*onnx.Value) *onnx.Value) *Norm {
 				return of.with(r, stands)
 			})
 			if n != nil {
@@ -117,10 +118,10 @@ func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
 	if len(n.Scale.Numbers) > 1 || n.Bias != nil && len(n.Bias.Numbers) > 1 {
 		return nil
 	}
-	m.Nodes, m.X, m.Y, m.Scale.Value = r.nodes, stands(n.X), r.result, stands(n.Scale.Value)
+	m.Nodes, m.X, m.Y, m.Scale.Value = r.Nodes, stands(n.X), r.Result, stands(n.Scale.Value)
 	if m.X == nil { // it was the one before the cast
-		m.X = r.operands[0].Producer.Inputs[0]
-		m.Nodes = append(slices.Clone(r.nodes), r.operands[0].Producer)
+		m.X = r.Operands[0].Producer.Inputs[0]
+		m.Nodes = append(slices.Clone(r.Nodes), r.Operands[0].Producer)
 	}
 	if n.Bias != nil {
 		bias := *n.Bias
@@ -143,12 +144,12 @@ type normReader struct {
 
 // readNorm returns the norm that a region is. There is no reason where it does not even look like one.
 func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
-	x := r.operands[0]
-	if !f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.result).IsFloat() {
+	x := r.Operands[0]
+	if !f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.Result).IsFloat() {
 		return nil, nil
 	}
-	n := &normReader{finder: f, region: r, x: x, norm: &Norm{X: x, Y: r.result, Nodes: r.nodes}}
-	if !n.readRows() || slices.ContainsFunc(r.nodes, normalisesInstances) && len(n.vectors()) == 0 {
+	n := &normReader{finder: f, region: r, x: x, norm: &Norm{X: x, Y: r.Result, Nodes: r.Nodes}}
+	if !n.readRows() || slices.ContainsFunc(r.Nodes, normalisesInstances) && len(n.vectors()) == 0 {
 		return nil, nil
 	}
 	if len(n.norm.Axes) > 1 && n.scaledByFewer() {
@@ -189,7 +190,7 @@ func (n *normReader) answer(x []float64, with values) []float64 {
 	for v, t := range with {
 		env[v] = t
 	}
-	out, err := n.compute(n.result, env)
+	out, err := n.compute(n.Result, env)
 	if err != nil || len(out) != len(x) {
 		return nil
 	}
@@ -403,7 +404,7 @@ func (n *normReader) weighted(v *onnx.Value) bool {
 // scaledByFewer reports whether the weights that the region reads are fewer than the channels: to scale by them, the op
 // would need each of them many times.
 func (n *normReader) scaledByFewer() bool {
-	return len(n.vectors()) == 0 && slices.ContainsFunc(n.region.sides, n.isWeights)
+	return len(n.vectors()) == 0 && slices.ContainsFunc(n.region.Sides, n.isWeights)
 }
 
 func greatest(list []float64) float64 {

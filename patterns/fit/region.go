@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -16,16 +17,9 @@ const (
 	maxAhead = 24
 )
 
-// region is what lies between operands and a result that all of it is computed for.
-type region struct {
-	operands []*onnx.Value // data that everything comes from, in the graph's order
-	result   *onnx.Value
-	nodes    []*onnx.Node  // on the way, the last first
-	sides    []*onnx.Value // what the nodes read besides: weights, numbers, shapes
-}
-
-// has reports whether the node is one of the region's.
-func (r *region) has(n *onnx.Node) bool { return slices.Contains(r.nodes, n) }
+// region is what lies between operands and a result that all of it is computed for. Its operands are in the order of the
+// graph, and the last of its nodes is the first in the list.
+type region = probe.Region
 
 // openValue is a value that a region reads and that is not its own yet.
 type openValue struct {
@@ -73,10 +67,10 @@ func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value)
 				slices.ContainsFunc(open, func(v openValue) bool { return v.behind }) {
 				continue
 			}
-			r := &region{operands: slices.Clip(reached), result: result, nodes: slices.Clip(nodes),
-				sides: slices.Clip(sides)}
+			r := &region{Operands: slices.Clip(reached), Result: result, Nodes: slices.Clip(nodes),
+				Sides: slices.Clip(sides)}
 			for _, v := range open {
-				r.operands = append(r.operands, v.Value)
+				r.Operands = append(r.Operands, v.Value)
 			}
 			if !yield(r) {
 				return
@@ -101,7 +95,7 @@ func lastOf(open []openValue) openValue {
 	return last
 }
 
-// joinsNear reports whether a region that ends in v may have two operands: whether a node that reads two values is
+// joinsNear reports whether a region that ends in v may have two Operands: whether a node that reads two values is
 // among the last ones before v.
 func (f *finder) joinsNear(v *onnx.Value) bool {
 	if f.joins == nil {
@@ -264,7 +258,7 @@ func (f *finder) varies(v *onnx.Value) bool {
 // followsSizes reports whether numbers or conditions that a region reads follow from sizes that the model leaves open,
 // such as positions do.
 func (f *finder) followsSizes(r *region) bool {
-	return slices.ContainsFunc(r.sides, func(v *onnx.Value) bool {
+	return slices.ContainsFunc(r.Sides, func(v *onnx.Value) bool {
 		t := f.g.Facts.DataType(v)
 		return (t.IsFloat() || t == onnx.Bool) && f.varies(v) || f.g.Facts.Loose(v)
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -28,7 +29,7 @@ const maxRotated = 512
 // Rotations finds rotary embeddings among the nodes that are not taken.
 func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss) {
 	f := newFinder(g, "RotaryEmbedding", taken, activations...)
-	known := readings[Rotation]{}
+	known := probe.Readings[Rotation]{}
 	tried := map[*onnx.Value]bool{}
 	var found []*Rotation
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
@@ -122,7 +123,7 @@ func (f *finder) plain(v *onnx.Value) bool {
 }
 
 // rotationAt finds the greatest rotation that a seed is of.
-func (f *finder) rotationAt(seed *onnx.Node, known readings[Rotation], tried map[*onnx.Value]bool) *Rotation {
+func (f *finder) rotationAt(seed *onnx.Node, known probe.Readings[Rotation], tried map[*onnx.Value]bool) *Rotation {
 	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
 		if tried[y] || f.taken(y.Producer) {
@@ -136,14 +137,14 @@ func (f *finder) rotationAt(seed *onnx.Node, known readings[Rotation], tried map
 			for _, r := range f.rotated(x, y) {
 				own := func(of *Rotation, stands func(*onnx.Value) *onnx.Value) *Rotation {
 					n := *of
-					n.X, n.Y, n.Nodes = stands(n.X), r.result, r.nodes
+					n.X, n.Y, n.Nodes = stands(n.X), r.Result, r.Nodes
 					n.Cos.Value, n.Sin.Value = stands(n.Cos.Value), stands(n.Sin.Value)
 					if !f.ofOneAngle(&n.Cos, &n.Sin) {
 						return nil
 					}
 					return &n
 				}
-				if n, _ := known.of(f, r, f.readRotation, own); n != nil {
+				if n, _ := reading(f, known, r, f.readRotation, own); n != nil {
 					f.take(r)
 					return n
 				}
@@ -218,18 +219,18 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 			}
 		}
 		if k := len(open) + len(tables); k == 1 || k == 2 {
-			r := &region{operands: slices.Concat([]*onnx.Value{x}, tables), result: y,
-				nodes: slices.Clip(nodes), sides: slices.Clip(sides)}
+			r := &region{Operands: slices.Concat([]*onnx.Value{x}, tables), Result: y,
+				Nodes: slices.Clip(nodes), Sides: slices.Clip(sides)}
 			for _, v := range open {
-				r.operands = append(r.operands, v.Value)
+				r.Operands = append(r.Operands, v.Value)
 			}
 			list = append(list, r)
 		}
 	}
 	slices.Reverse(list)
 	return slices.DeleteFunc(list, func(r *region) bool {
-		return !slices.ContainsFunc(r.nodes, func(n *onnx.Node) bool { return slices.Contains(n.Inputs, x) }) ||
-			slices.ContainsFunc(r.operands[1:], func(v *onnx.Value) bool {
+		return !slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool { return slices.Contains(n.Inputs, x) }) ||
+			slices.ContainsFunc(r.Operands[1:], func(v *onnx.Value) bool {
 				return !f.g.Facts.DataType(v).IsFloat() || f.g.Facts.SameShape(v, y)
 			})
 	})

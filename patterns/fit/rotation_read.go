@@ -35,10 +35,10 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	if why != nil {
 		return nil, nil
 	}
-	n := &rotationReader{finder: f, region: r, x: r.operands[0], tables: map[int64]place{}, env: values{}}
+	n := &rotationReader{finder: f, region: r, x: r.Operands[0], tables: map[int64]place{}, env: values{}}
 	n.shape, _ = f.lab.Shape(n.x)
 	n.last = n.shape[len(n.shape)-1]
-	for i, v := range r.operands[1:] {
+	for i, v := range r.Operands[1:] {
 		shape, ok := f.lab.Shape(v)
 		if !ok || match.Elements(shape) > maxRunElements {
 			return nil, nil
@@ -52,7 +52,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	if !n.readFactors(around) {
 		return nil, nil
 	}
-	for _, v := range r.operands[1:] {
+	for _, v := range r.Operands[1:] {
 		for k, x := range n.env[v].F {
 			n.tables[key(x)] = place{v, k}
 		}
@@ -66,7 +66,7 @@ func (n *rotationReader) run(x []float64) []float64 {
 	for v, t := range n.env {
 		env[v] = t
 	}
-	out, err := n.compute(n.result, env)
+	out, err := n.compute(n.Result, env)
 	if err != nil || len(out) != len(x) || !finite(out) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (n *rotationReader) term(factor float64) (term, bool) {
 
 // layout reads how the channels are rotated; nil where they are not.
 func (n *rotationReader) layout() *Rotation {
-	rot := &Rotation{X: n.x, Y: n.result, Nodes: n.nodes, RotatedSide: "first"}
+	rot := &Rotation{X: n.x, Y: n.Result, Nodes: n.Nodes, RotatedSide: "first"}
 	first, last := -1, -1
 	of := make([][]int, n.last) // the channels of x in each of y
 	for j, factors := range n.factors[0] {

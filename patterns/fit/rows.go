@@ -124,7 +124,7 @@ func (n *normReader) coupled(shape []int) []int {
 	base := random(match.Elements(shape), 1)
 	steps := onnx.RowMajor(shape)
 	answer := func(list []float64) []float64 {
-		out, err := n.compute(n.result, values{n.x: n.sized(n.x, shape, list)})
+		out, err := n.compute(n.Result, values{n.x: n.sized(n.x, shape, list)})
 		if err != nil || len(out) != len(list) {
 			return nil
 		}

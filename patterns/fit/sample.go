@@ -32,7 +32,7 @@ func atMost(shape []int, n, least int, keep ...int) []int {
 // smallest returns the first of some shapes that a region computes at, if its operands all have it: a result of the
 // same shape. Nil where it computes at none.
 func (f *finder) smallest(r *region, shapes ...[]int) []int {
-	own, _ := f.lab.Shape(r.result)
+	own, _ := f.lab.Shape(r.Result)
 	for i, shape := range shapes {
 		size := match.Elements(shape)
 		if size == 0 || size > maxRunElements || slices.ContainsFunc(shapes[:i], func(was []int) bool {
@@ -44,10 +44,10 @@ func (f *finder) smallest(r *region, shapes ...[]int) []int {
 			return own
 		}
 		env := values{}
-		for k, v := range r.operands {
+		for k, v := range r.Operands {
 			env[v] = f.sized(v, shape, random(size, uint64(k)))
 		}
-		if y, err := f.compute(r.result, env); err == nil && len(y) == size {
+		if y, err := f.compute(r.Result, env); err == nil && len(y) == size {
 			return shape
 		}
 	}

@@ -40,7 +40,7 @@ func (n *normReader) vector(is []float64, which int) Vector {
 // vectors lists the sides that have a number for each channel, as they are before they get the rank of the operand.
 func (n *normReader) vectors() []*onnx.Value {
 	var list []*onnx.Value
-	for _, v := range n.region.sides {
+	for _, v := range n.region.Sides {
 		if w := n.vectorOf(v); w != nil && !slices.Contains(list, w) {
 			list = append(list, w)
 		}
@@ -114,12 +114,12 @@ func (n *normReader) typed() *Norm {
 	s := y
 	if v := norm.Scale.Value; v != nil {
 		s = facts.DataType(v)
-		norm.ScaleAfterCast = slices.ContainsFunc(n.nodes, func(m *onnx.Node) bool {
+		norm.ScaleAfterCast = slices.ContainsFunc(n.Nodes, func(m *onnx.Node) bool {
 			return facts.DataType(m.Outputs[0]) != onnx.Float && m.Outputs[0] != norm.Y &&
 				slices.ContainsFunc(m.Inputs, func(in *onnx.Value) bool {
 					return in != nil && n.isSide(in) && n.vectorOf(in) == v
 				})
-		}) || n.result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
+		}) || n.Result.Producer.OpType != "Cast" && facts.DataType(norm.Y) != onnx.Float
 	}
 	if norm.Scale.roundedTo(s) {
 		if norm.Scale.Wide, s = true, onnx.Float; norm.Centered { // the standard's op takes one type

@@ -35,7 +35,7 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 	w := &writer{set: set, View: view, m: m, terms: map[*onnx.Value]*term{}}
 	w.name()
 	w.attributes()
-	if err := w.region(); err != nil {
+	if err := w.readTerms(); err != nil {
 		return nil, err
 	}
 	call, err := w.target(m.Replacement.Outputs[0])

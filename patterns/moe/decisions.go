@@ -28,7 +28,7 @@ func (p *expertProbe) decides() (found *onnx.Node) {
 func (p *expertProbe) isResult(v *onnx.Value) bool {
 	made := p.reg.Routing.MadeOf()
 	for w := range onnx.Upstream(func(w *onnx.Value) bool {
-		return made[w] || w == p.reg.X || w.Constant() != nil
+		return made[w] || w == p.reg.X() || w.Constant() != nil
 	}, v) {
 		if w.Producer.IsProduct() && !made[w] {
 			return true

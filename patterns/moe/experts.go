@@ -58,7 +58,7 @@ func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	}
 	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
 	for range maxEnds {
-		if regions, _ = Regions(g, r, regions[0].Y.Producer); len(regions) == 0 {
+		if regions, _ = Regions(g, r, regions[0].Result.Producer); len(regions) == 0 {
 			break
 		}
 		if e, _ := expertsAmong(g, regions); e != nil {
@@ -86,7 +86,7 @@ func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Rea
 			break
 		}
 	}
-	why.Node = regions[0].Y.Producer
+	why.Node = regions[0].Result.Producer
 	return nil, why
 }
 
@@ -99,22 +99,22 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 		return reason.New(reason.Unknown, nil,
 			"the gates of the experts are not known to be zero for those that a token does not go to")
 	}
-	rank, _ := g.Facts.Rank(e.Y)
-	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X, e.Y) {
+	rank, _ := g.Facts.Rank(e.Result)
+	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X(), e.Result) {
 		return nil
 	}
 	e.Shape = make([]int64, rank)
 	open := 0
 	for i := range e.Shape {
-		d, ok := g.Facts.Dim(e.Y, i)
+		d, ok := g.Facts.Dim(e.Result, i)
 		if e.Shape[i] = d; !ok {
 			e.Shape[i] = -1
 			open++
 		}
 	}
 	if open > 1 || rank == 0 {
-		return reason.New(reason.Experts, nil, "the tokens %q and the result %q have different shapes", e.X.Name,
-			e.Y.Name)
+		return reason.New(reason.Experts, nil, "the tokens %q and the result %q have different shapes", e.X().Name,
+			e.Result.Name)
 	}
 	return nil
 }

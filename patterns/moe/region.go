@@ -2,10 +2,10 @@ package moe
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -14,16 +14,20 @@ import (
 // Region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever
 // form: it begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No
 // form is listed here: y is where everything that depends on the choice comes together again, and x is the one
-// value besides the choice that y is computed from, but for a base that the experts may be added to.
+// value besides the choice that y is computed from, but for a base that the experts may be added to. These have as many
+// elements as y; leading axes and types may differ.
 type Region struct {
+	probe.Region
 	Routing *router.Routing
-	X, Y    *onnx.Value // x [..., hidden], y of as many elements; their leading axes and their types may differ
-	Base    *onnx.Value // y is the sum for each token and this, of as many elements; nil where the sum begins at zero
 	Hidden  int64
-	Nodes   []*onnx.Node // of this graph, in its order; those that compute numbers from shapes are among them
-	inside  map[*onnx.Node]bool
 	sure    bool // a reader has run the region, and knows that it is no mixture of all experts
 }
+
+// X returns the tokens [..., hidden].
+func (r *Region) X() *onnx.Value { return r.Operands[0] }
+
+// Base returns the value that the sum for each token is added to, nil if the sum begins at zero.
+func (r *Region) Base() *onnx.Value { return r.Operands[1] }
 
 const (
 	// maxBetween bounds the products with weights on one way between y and x: a region with more is none.
@@ -46,8 +50,7 @@ func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Regio
 	}
 	for _, reg := range list {
 		k.extend(reg)
-		k.fill(reg, reg.Y)
-		slices.SortFunc(reg.Nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.Position(a), g.Position(b)) })
+		k.fill(reg)
 	}
 	return list, nil
 }
@@ -123,8 +126,8 @@ func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 			for _, base := range append(k.bases(v, h), nil) {
 				var x *onnx.Value
 				if x, none = k.begin(v, base, h); x != nil {
-					list = append(list, &Region{Routing: r, X: x, Y: v, Base: base, Hidden: h,
-						inside: map[*onnx.Node]bool{}})
+					list = append(list, &Region{Routing: r, Hidden: h,
+						Region: probe.Region{Operands: []*onnx.Value{x, base}, Result: v}})
 				}
 			}
 			if len(list) > 0 {

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,18 +110,18 @@ func list(values []*onnx.Value) string {
 // shape if there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
 func (k *regionSeeker) extend(reg *Region) {
 	facts := k.g.Facts
-	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.X) }
-	onto := reg.Base == reg.X  // the tokens are the base
-	xs := []*onnx.Value{reg.X} // the earliest first
-	for x, n := reg.X, reg.X.Producer; n != nil && (onto || x != reg.Base); n = x.Producer {
+	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.X()) }
+	onto := reg.Base() == reg.X() // the tokens are the base
+	xs := []*onnx.Value{reg.X()}  // the earliest first
+	for x, n := reg.X(), reg.X().Producer; n != nil && (onto || x != reg.Base()); n = x.Producer {
 		x = k.g.HandsOn(n, x)
 		if x == nil || k.rows(x) != reg.Hidden || !typed(x) || n.Is("Transpose") {
 			break
 		}
 		xs = append([]*onnx.Value{x}, xs...)
 	}
-	best := reg.Y
-	for v := reg.Y; v != nil; v = k.next(v, reg.Base == nil && !typed(v)) { // to a base they are added in its type
+	best := reg.Result
+	for v := reg.Result; v != nil; v = k.next(v, reg.Base() == nil && !typed(v)) { // to a base they are added in its type
 		if !typed(v) {
 			continue
 		}
@@ -128,18 +129,18 @@ func (k *regionSeeker) extend(reg *Region) {
 			best = v
 		}
 		if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return facts.SameShape(x, v) }); i >= 0 {
-			if reg.X, best = xs[i], v; !k.hasUnit(v) {
+			if reg.Operands[0], best = xs[i], v; !k.hasUnit(v) {
 				break // an axis of one place, as a product with a row of weights leaves, goes away behind it
 			}
 		}
 	}
-	reg.Y = best
-	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.X) &&
+	reg.Result = best
+	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.X()) &&
 		!k.hasUnit(best) {
-		reg.X = xs[i]
+		reg.Operands[0] = xs[i]
 	}
 	if onto {
-		reg.Base = reg.X
+		reg.Operands[1] = reg.X()
 	}
 }
 
@@ -168,22 +169,26 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 	return n.OutputValue(0)
 }
 
-// fill gathers the nodes that make v from x, from the choice and from the base.
-func (k *regionSeeker) fill(reg *Region, v *onnx.Value) {
-	n := match.Producer(v)
-	if v == reg.X || v == reg.Base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) ||
-		v.Constant() != nil {
-		return
-	}
-	if !k.budget.Spend(lookSteps) {
-		return
-	}
-	reg.inside[n] = true
-	reg.Nodes = append(reg.Nodes, n)
-	data := k.g.IsData(v)
-	for _, in := range k.g.Operands(n) {
-		if data || !k.g.IsData(in) { // a Shape is of the region, what it is taken of need not be
-			k.fill(reg, in)
+// fill gathers the nodes that make the result from the operands and the choice, in the graph's order. Nodes that
+// compute numbers from shapes are among them.
+func (k *regionSeeker) fill(reg *Region) {
+	inside := map[*onnx.Node]bool{}
+	var visit func(v *onnx.Value)
+	visit = func(v *onnx.Value) {
+		n := match.Producer(v)
+		if v == reg.X() || v == reg.Base() || n == nil || n.Graph != k.g.Graph || inside[n] || k.isChoice(v) ||
+			v.Constant() != nil || !k.budget.Spend(lookSteps) {
+			return
+		}
+		inside[n] = true
+		reg.Nodes = append(reg.Nodes, n)
+		data := k.g.IsData(v)
+		for _, in := range k.g.Operands(n) {
+			if data || !k.g.IsData(in) { // a Shape is of the region, what it is taken of need not be
+				visit(in)
+			}
 		}
 	}
+	visit(reg.Result)
+	slices.SortFunc(reg.Nodes, func(a, b *onnx.Node) int { return cmp.Compare(k.g.Position(a), k.g.Position(b)) })
 }

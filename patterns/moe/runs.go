@@ -145,7 +145,7 @@ func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 		if v := n.Input(1); v != nil {
 			sizes, _ = g.Ints(v)
 		}
-		if sizes != nil && reg.inside[match.Producer(n.Input(0))] {
+		if sizes != nil && reg.Has(match.Producer(n.Input(0))) {
 			return reason.New(reason.FixedCounts, nil,
 				"%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got "+
 					"when this was exported, "+
@@ -280,23 +280,23 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		}
 		env[v] = t
 	}
-	set(p.reg.X, &reference.Tensor{})
-	set(p.reg.Base, &reference.Tensor{})
+	set(p.reg.X(), &reference.Tensor{})
+	set(p.reg.Base(), &reference.Tensor{})
 	set(r.IDs, &reference.Tensor{I: ids})
 	set(r.Weights, &reference.Tensor{F: weights})
 	set(r.Dense, &reference.Tensor{F: dense})
 	if err != nil {
 		return nil, err
 	}
-	y, err := p.Run(p.reg.Y, r.MadeOf(), env)
+	y, err := p.Run(p.reg.Result, r.MadeOf(), env)
 	if err != nil {
 		return nil, err
 	}
-	if match.Elements(y.Shape) != match.Elements(env[p.reg.X].Shape)/int(p.reg.Hidden)*int(p.reg.Hidden) ||
+	if match.Elements(y.Shape) != match.Elements(env[p.reg.X()].Shape)/int(p.reg.Hidden)*int(p.reg.Hidden) ||
 		slices.Contains(y.Shape, 0) {
 		return nil, probe.NoExperts("the result has the shape %v", y.Shape)
 	}
-	if p.reg.Base != nil { // of ones, which are added once, or the digits show it
+	if p.reg.Base() != nil { // of ones, which are added once, or the digits show it
 		for i := range y.F {
 			y.F[i]--
 		}

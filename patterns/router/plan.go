@@ -16,7 +16,7 @@ const maxElements = 1 << 27
 
 // plan lists the nodes that make the wanted values from the logits, and from constants.
 func (p *reader) plan(logits *onnx.Value, want ...*onnx.Value) (*probe.Plan, error) {
-	way, err := p.lab.Plan(probe.Values{logits: nil}, p.known, want...)
+	way, err := p.lab.Plan(probe.Values{logits: nil}, p.computed, want...)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func (p *reader) plan(logits *onnx.Value, want ...*onnx.Value) (*probe.Plan, err
 	return way, nil
 }
 
-// known returns the integers that follow from shapes. Its error says that a value does not belong to a router.
-func (p *reader) known(v *onnx.Value) (*reference.Tensor, error) {
+// computed returns the integers that follow from shapes. Its error says that a value does not belong to a router.
+func (p *reader) computed(v *onnx.Value) (*reference.Tensor, error) {
 	n, inside := v.Producer, p.r.cone[v]
 	if p.g.Facts.Loose(v) && !inside {
 		return nil, errLoose(v)

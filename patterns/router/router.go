@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -18,7 +19,8 @@ type Router struct {
 	renormalize  bool
 	epsilon      float64
 	scale        float64
-	Sharpness    float64 // factor of the logits, which stands before the op
+	Gives        *onnx.Value // computed by the op: the weights, the gates of all experts, or a value before these
+	Sharpness    float64     // factor of the logits, which stands before the op
 }
 
 // scoreFirst is the order in which groups may be chosen.
@@ -30,33 +32,33 @@ func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r
 // maxExperts bounds the experts of a routing that is read.
 const maxExperts = 1 << 11
 
-// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and v, which are the weights, or the
-// gates of all experts. Where it is none, why says what the op cannot say.
+// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and found.Gives. Where it is
+// none, why says what the op cannot say.
 //
 // The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of
 // the chosen experts alone, such as a factor of each expert, stays in the graph.
-func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.Reason) {
+func Read(g *match.View, r *Routing) (found *Router, why *reason.Reason) {
 	switch {
 	case r.listed():
-		return nil, nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
+		return nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
 	case r.Weights == nil && r.Dense == nil:
-		return nil, nil, noRouter(r.TopK, "a choice of experts without weights")
+		return nil, noRouter(r.TopK, "a choice of experts without weights")
 	case r.inAnyOrder(g) != nil:
-		return nil, nil, noRouter(r.TopK,
+		return nil, noRouter(r.TopK,
 			"experts in no order, by sorted=0, which the model gives as %q: the op sorts them", r.inAnyOrder(g).Name)
 	case r.Experts > maxExperts:
-		return nil, nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
+		return nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
 	}
 	r.budget.Begin(r.TopK)
 	defer r.budget.End()
-	found, v, why = match.Memo[readings](g).read(newReader(g, r))
+	found, why = newReader(g, r).known(match.Memo[probe.Readings[Router]](g))
 	if r.budget.Spent() { // what was not run to the end says nothing
-		return nil, nil, reason.New(reason.Limit, r.TopK, "the search was given up")
+		return nil, reason.New(reason.Limit, r.TopK, "the search was given up")
 	}
 	if found != nil {
 		r.budget.Found()
 	}
-	return found, v, why
+	return found, why
 }
 
 // inAnyOrder returns an output of the model that has a number for each of the experts that a TopK lists in no order;
@@ -76,7 +78,7 @@ func (r *Routing) inAnyOrder(g *match.View) *onnx.Value {
 }
 
 // last reads the last value that the op can say.
-func (p *reader) last() (found *Router, v *onnx.Value, why *reason.Reason) {
+func (p *reader) last() (*Router, *reason.Reason) {
 	last, what := p.r.Dense, "gates"
 	if last == nil {
 		last, what = p.r.Weights, "weights"
@@ -85,7 +87,8 @@ func (p *reader) last() (found *Router, v *onnx.Value, why *reason.Reason) {
 	for v := last; v != nil; v = p.earlier(v) {
 		found, unsaid := p.read(v)
 		if found != nil {
-			return found, v, nil
+			found.Gives = v
+			return found, nil
 		}
 		first = cmp.Or(first, unsaid)
 	}
@@ -94,7 +97,7 @@ func (p *reader) last() (found *Router, v *onnx.Value, why *reason.Reason) {
 			first.why = noRouter(n, "%s on the way to the %s", n.OpType, what)
 		}
 	}
-	return nil, nil, first.why
+	return nil, first.why
 }
 
 // noRouter says what mojo.TopKRouter cannot say, at a node.
@@ -123,12 +126,12 @@ func (r *Router) Attributes() []*onnx.Attribute {
 }
 
 // Nodes are those between the op's inputs and the values that it gives.
-func (r *Router) Nodes(g *match.View, v *onnx.Value) []*onnx.Node {
+func (r *Router) Nodes(g *match.View) []*onnx.Node {
 	var nodes []*onnx.Node
 	for v := range onnx.Upstream(func(v *onnx.Value) bool {
 		return v == r.Logits || v == r.Bias || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil ||
 			!r.cone[v] && isShape(g, v)
-	}, v, r.IDs) {
+	}, r.Gives, r.IDs) {
 		nodes = append(nodes, v.Producer)
 	}
 	return nodes

@@ -26,8 +26,8 @@ type term struct {
 	key  string // the same for terms that are written alike
 }
 
-// region reads what lies between the operands and the results of the match.
-func (w *writer) region() error {
+// readTerms reads what lies between the operands and the results of the match.
+func (w *writer) readTerms() error {
 	for _, v := range w.m.Outputs {
 		t, err := w.read(v)
 		if err != nil {
