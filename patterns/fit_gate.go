@@ -17,8 +17,7 @@ func findFittedGates(f *finder, d *goForm) []*Match {
 		}
 		r := f.newReplacement(d, n.Y.Producer)
 		out := r.fused([]*onnx.Value{r.input(NoRole, "gate", n.Gate), r.input(NoRole, "up", n.Up)}, []string{"y"},
-			onnx.StringAttr("activation", n.Activation), onnx.FloatAttr("alpha", float32(n.Alpha)),
-			onnx.FloatAttr("limit", float32(n.Limit)), onnx.FloatAttr("up_offset", float32(n.UpOffset)))
+			n.Attributes()...)
 		r.output(n.Y, out[0])
 		found = append(found, r.match(n.Nodes))
 	}

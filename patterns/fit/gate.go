@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // Gate is a gated unit: an activation of Gate, times Up.
@@ -298,12 +299,12 @@ func (n *gateReader) agrees(unit *Gate) bool {
 	for _, x := range append(n.around, beyond, -beyond) {
 		points = append(points, point{x, 0.3}, point{x, -1}, point{0.7, x}, point{-2, x}, point{x, x}, point{x, -x})
 	}
-	y := n.at(points...)
+	y, op := n.at(points...), unit.of(points)
+	if y == nil || op == nil {
+		return false
+	}
 	for i, p := range points {
-		if y == nil {
-			return false
-		}
-		want := unit.of(p)
+		want := op[i]
 		if overflows := math.Abs(p.gate) > 700; overflows && y[i]-y[i] != 0 {
 			continue // of an exponential
 		}
@@ -315,19 +316,27 @@ func (n *gateReader) agrees(unit *Gate) bool {
 	return true
 }
 
-// of is the op's formula.
-func (unit *Gate) of(p point) float64 {
-	g, u := p.gate, p.up
-	if unit.Limit > 0 {
-		g, u = min(g, unit.Limit), max(-unit.Limit, min(u, unit.Limit))
+// Attributes are those of mojo.GLU.
+func (unit *Gate) Attributes() []*onnx.Attribute {
+	return []*onnx.Attribute{
+		onnx.StringAttr("activation", unit.Activation),
+		onnx.FloatAttr("alpha", float32(unit.Alpha)),
+		onnx.FloatAttr("limit", float32(unit.Limit)),
+		onnx.FloatAttr("up_offset", float32(unit.UpOffset)),
 	}
-	switch unit.Activation {
-	case "silu":
-		g /= 1 + math.Exp(-unit.Alpha*g)
-	case "gelu":
-		g *= 0.5 * math.Erfc(-g/math.Sqrt2)
-	case "gelu_tanh":
-		g *= 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
+}
+
+// of returns the results of the op at points; nil if it has none for such attributes.
+func (unit *Gate) of(points []point) []float64 {
+	gate, up := make([]float64, len(points)), make([]float64, len(points))
+	for i, p := range points {
+		gate[i], up[i] = p.gate, p.up
 	}
-	return g * (u + unit.UpOffset)
+	shape := []int{len(points)}
+	out, err := probe.Op("GLU", unit.Attributes(), nil, reference.NewFloats(onnx.Float, shape, gate),
+		reference.NewFloats(onnx.Float, shape, up))
+	if err != nil {
+		return nil
+	}
+	return out[0].F
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // Norm is a root-mean-square norm, or with its mean taken away first a layer norm.
@@ -225,9 +226,8 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	default:
 		return nil, nil, nil
 	}
-	for _, centered := range []bool{false, true} {
-		if scale = n.scaleOf(n.rows.of(x), n.rows.of(y), bias, centered); scale != nil {
-			n.norm.Centered = centered
+	for _, n.norm.Centered = range []bool{false, true} {
+		if scale = n.scaleOf(n.rows.of(x), n.rows.of(y), bias); scale != nil {
 			break
 		}
 	}
@@ -243,12 +243,11 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 }
 
 // scaleOf returns the factors of the channels of normalised rows; nil where they differ from row to row.
-func (n *normReader) scaleOf(x, y [][]float64, bias []float64, centered bool) []float64 {
+func (n *normReader) scaleOf(x, y [][]float64, bias []float64) []float64 {
 	var scale []float64
 	most := 0.0
-	for i, row := range x {
-		normed, _ := normalised(row, 0, centered)
-		of := make([]float64, len(row))
+	for i, normed := range n.normalised(x...) {
+		of := make([]float64, len(normed))
 		for c, v := range normed {
 			of[c] = (y[i][c] - bias[c]) / v
 		}
@@ -267,22 +266,45 @@ func (n *normReader) scaleOf(x, y [][]float64, bias []float64, centered bool) []
 	return scale
 }
 
-// normalised returns a row divided by the root of its mean square, and that mean.
-func normalised(row []float64, epsilon float64, centered bool) (normed []float64, meanSquare float64) {
-	normed = slices.Clone(row)
-	if centered {
-		mean := 0.0
-		for _, x := range row {
-			mean += x / float64(len(row))
-		}
-		for c := range normed {
-			normed[c] -= mean
+// apply returns rows as the op, or for a centered norm the standard's LayerNormalization, makes them.
+func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []float64) [][]float64 {
+	tensor := func(list []float64, shape ...int) *reference.Tensor {
+		return reference.NewFloats(onnx.Float, shape, list)
+	}
+	channels := n.rows.channels
+	op, inputs := "RMSNorm", []*reference.Tensor{tensor(slices.Concat(rows...), len(rows), channels),
+		tensor(scale, channels)}
+	attributes := []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", float32(epsilon))}
+	if n.norm.Centered {
+		op, inputs = "LayerNormalization", append(inputs, tensor(bias, channels))
+	} else {
+		attributes = append(attributes, onnx.IntAttr("scale_after_cast", 0))
+	}
+	out, err := probe.Op(op, attributes, nil, inputs...)
+	if err != nil {
+		panic(err) // a mistake of the build, caught by any test
+	}
+	return slices.Collect(slices.Chunk(out[0].F, channels))
+}
+
+// normalised returns rows as they are without an epsilon, a scale and a bias.
+func (n *normReader) normalised(rows ...[]float64) [][]float64 {
+	channels := n.rows.channels
+	return n.apply(rows, 0, slices.Repeat([]float64{1}, channels), make([]float64, channels))
+}
+
+// meanSquare returns what the epsilon is added to.
+func (n *normReader) meanSquare(row []float64) (square float64) {
+	mean, count := 0.0, float64(len(row))
+	for _, x := range row {
+		if n.norm.Centered {
+			mean += x / count
 		}
 	}
-	for _, x := range normed {
-		meanSquare += x * x / float64(len(row))
+	for _, x := range row {
+		square += (x - mean) * (x - mean) / count
 	}
-	return times(normed, 1/math.Sqrt(meanSquare+epsilon)), meanSquare
+	return square
 }
 
 // readEpsilon solves for the epsilon by rows that are so small that it counts, and beside a bias just so small.
@@ -301,7 +323,7 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 			break
 		}
 		row, result := n.rows.of(x)[0], n.rows.of(y)[0]
-		normed, meanSquare := normalised(row, 0, n.norm.Centered)
+		normed, meanSquare := n.normalised(row)[0], n.meanSquare(row)
 		at := 0
 		for c := range scale {
 			if math.Abs(scale[c]*normed[c]) > math.Abs(scale[at]*normed[at]) {
@@ -352,12 +374,9 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 		if y == nil {
 			return reason.New(reason.Other, nil, "a norm that cannot be computed")
 		}
-		results := n.rows.of(y)
-		for i, row := range n.rows.of(sample) {
-			want, meanSquare := normalised(row, n.norm.Epsilon, n.norm.Centered)
-			for c := range want {
-				want[c] = want[c]*scale[c] + bias[c]
-			}
+		rows, results := n.rows.of(sample), n.rows.of(y)
+		for i, want := range n.apply(rows, n.norm.Epsilon, scale, bias) {
+			row, meanSquare := rows[i], n.meanSquare(rows[i])
 			magnitude := greatest(want)
 			if n.norm.Centered { // of equal channels only the roundings of their mean are left
 				magnitude = max(magnitude, greatest(row)*greatest(scale)/math.Sqrt(meanSquare+n.norm.Epsilon))
@@ -378,7 +397,7 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 
 // otherwise says what a region does that normalises great rows, but not this one as the op does.
 func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
-	normed, meanSquare := normalised(row, 0, n.norm.Centered)
+	normed, meanSquare := n.normalised(row)[0], n.meanSquare(row)
 	least, rms := math.Sqrt(n.norm.Epsilon), math.Sqrt(meanSquare)
 	is := func(divisor float64) bool {
 		want := times(normed, rms/divisor)
