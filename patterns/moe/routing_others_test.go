@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -58,7 +59,7 @@ func TestThresholds(t *testing.T) {
 			y = b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.column(y, e), b.expert(b.rows)) })
 		}
 		b.Model.Graph.AddOutput(y)
-		_, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+		_, notes := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 		said := slices.ContainsFunc(notes, func(m *match.Miss) bool {
 			return m.Reason != nil && strings.Contains(m.Reason.Error(), "chosen by a threshold")
 		})

@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/moe"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
@@ -31,24 +32,31 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	return env
 }
 
+// find finds what one pattern matches.
+func (b *mixture) find(pattern string) ([]*patterns.Match, []*match.Miss) {
+	only := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == pattern })
+	return only.Find(b.Model.Graph, infer.Analyze(b.Model))
+}
+
 // read finds the experts behind the one router of the model, in which y is given out.
-func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
+func (b *mixture) read(t *testing.T, y *onnx.Value) (m *patterns.Match, why string) {
 	t.Helper()
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
-	f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
-	list := router.All(f.view)
+	g := patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))
+	list := router.All(g)
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	e, reason := moe.Behind(f.view, list[0])
+	e, reason := moe.Behind(g, list[0])
 	if e == nil {
 		return nil, reason.Error()
 	}
-	return f.expertsMatch(moeForm, e), ""
+	matches, _ := b.find("MoE")
+	return matches[0], ""
 }
 
 // agrees holds the op of a match against the model, on the same tokens.
-func (b *mixture) agrees(t *testing.T, m *Match) {
+func (b *mixture) agrees(t *testing.T, m *patterns.Match) {
 	t.Helper()
 	env := b.evaluated(t)
 	want := env[m.Outputs[0]]
@@ -60,7 +68,7 @@ func (b *mixture) agrees(t *testing.T, m *Match) {
 }
 
 // apply computes the replacement of a match by the catalogue's definition of the op.
-func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.Tensor) []float64 {
+func (b *mixture) apply(t *testing.T, m *patterns.Match, env map[*onnx.Value]*reference.Tensor) []float64 {
 	t.Helper()
 	g := m.Replacement
 	values := map[*onnx.Value]*reference.Tensor{}
@@ -247,8 +255,8 @@ func TestCapacity(t *testing.T) {
 			return b.Op("Mul", gate, b.expert(b.rows))
 		})
 		b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
-		matches, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
-		found := slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" })
+		matches, notes := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+		found := slices.ContainsFunc(matches, func(m *patterns.Match) bool { return m.Pattern == "MoE" })
 		told := slices.ContainsFunc(notes, func(m *match.Miss) bool {
 			return m.Pattern == "MoE" && strings.Contains(m.Reason.Error(), "over a capacity")
 		})
@@ -295,8 +303,8 @@ func TestAbsentIsFinal(t *testing.T) {
 		return b.Op("Mul", b.Op("MatMul", b.unit(b.halves(h)), b.Op("Gather", down, e)), b.gate(e))
 	})
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
-	matches, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
-	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
+	matches, notes := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+	if slices.ContainsFunc(matches, func(m *patterns.Match) bool { return m.Pattern == "MoE" }) ||
 		!slices.ContainsFunc(notes, func(m *match.Miss) bool {
 			return strings.Contains(m.Reason.Error(), "the graph holds 6: 4 is absent")
 		}) {
@@ -331,6 +339,6 @@ func TestMutatedMixtures(t *testing.T) {
 				n.SetInput(1, first)
 			}
 		}
-		Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+		patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 	}
 }

@@ -1,18 +1,21 @@
-package patterns
+package fit_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // BenchmarkFits finds the blocks of graphs with the ops that are fitted and without them: SmolLM2, where patterns match
 // all blocks, and 20,000 nodes of blocks that none matches.
 func BenchmarkFits(b *testing.B) {
-	smol, err := onnx.Read(filepath.Join("..", "models", "smollm2", "graph.onnx"), onnx.AllowMissingData())
+	smol, err := onnx.Read(filepath.Join("..", "..", "models", "smollm2", "graph.onnx"), onnx.AllowMissingData())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -24,8 +27,8 @@ func BenchmarkFits(b *testing.B) {
 		facts := infer.Analyze(m.model)
 		for _, set := range []struct {
 			name string
-			*Set
-		}{{"with", Builtin()}, {"without", withoutFits()}} {
+			*patterns.Set
+		}{{"with", patterns.Builtin()}, {"without", withoutFits()}} {
 			b.Run(m.name+"/"+set.name, func(b *testing.B) {
 				for b.Loop() {
 					matches, _ := set.Find(m.model.Graph, facts)
@@ -36,14 +39,25 @@ func BenchmarkFits(b *testing.B) {
 	}
 }
 
-func withoutFits() *Set {
-	return Builtin().Select(func(p *Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
+func withoutFits() *patterns.Set {
+	return patterns.Builtin().Select(func(p *patterns.Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
+}
+
+// graph builds small graphs by hand.
+type graph struct{ *onnxtest.Builder }
+
+func (g *graph) weight(n int) *onnx.Value {
+	w := make([]float32, n)
+	for i := range w {
+		w[i] = 1 + float32(i)/8
+	}
+	return g.Floats([]int64{int64(n)}, w...)
 }
 
 // unlisted is layers of norms and gated units that no pattern lists.
 func unlisted(nodes int) *graph {
-	g := newGraph()
-	stack(g, g.input("x", "batch", "sequence", 32), nodes/16)
+	g := &graph{onnxtest.New(20)}
+	stack(g, g.Input("x", onnx.Float, "batch", "sequence", 32), nodes/16)
 	return g
 }
 
@@ -62,14 +76,14 @@ func stack(g *graph, x *onnx.Value, layers int) {
 
 // TestNormsOfOneRoot has two norms whose rows are divided by the same root, as tf2onnx keeps what is computed twice.
 func TestNormsOfOneRoot(t *testing.T) {
-	g := newGraph()
-	x := g.input("x", "batch", "sequence", 32)
+	g := &graph{onnxtest.New(20)}
+	x := g.Input("x", onnx.Float, "batch", "sequence", 32)
 	mean := g.Op("Div", g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs")), 32.0)
 	root := g.Op("Unsqueeze", g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", mean, 1e-6))), []int64{-1})
 	for range 2 {
 		g.Output(g.Op("Mul", x, g.Op("Mul", root, g.weight(32))))
 	}
-	matches, _ := Builtin().Find(g.Model.Graph, infer.Analyze(g.Model))
+	matches, _ := patterns.Builtin().Find(g.Model.Graph, infer.Analyze(g.Model))
 	if len(matches) != 2 || matches[0].Op != "RMSNorm" || matches[1].Op != "RMSNorm" ||
 		matches[0].Outputs[0] == matches[1].Outputs[0] {
 		t.Errorf("%d matches: %+v", len(matches), matches)
@@ -80,7 +94,7 @@ func TestNormsOfOneRoot(t *testing.T) {
 // float16 would round it.
 func TestFactorOfHalfScale(t *testing.T) {
 	for divisor, want := range map[float64]string{32: "RMSNorm float16", 32.0 / 9: "RMSNorm float32"} {
-		g := newGraph()
+		g := &graph{onnxtest.New(20)}
 		cast := func(v *onnx.Value, to onnx.DataType) *onnx.Value {
 			return g.Op("Cast", v, onnx.IntAttr("to", int64(to)))
 		}
@@ -91,9 +105,9 @@ func TestFactorOfHalfScale(t *testing.T) {
 		g.Output(cast(g.Op("Mul", g.Op("Div", x, g.Op("Unsqueeze", root, []int64{-1})), scale), onnx.Float16))
 		facts := infer.Analyze(g.Model)
 		got := ""
-		matches, _ := Builtin().Find(g.Model.Graph, facts)
+		matches, _ := patterns.Builtin().Find(g.Model.Graph, facts)
 		for _, m := range matches {
-			n := mainNode(m)
+			n := m.Replacement.Nodes[slices.IndexFunc(m.Replacement.Nodes, func(n *onnx.Node) bool { return n.OpType == m.Op })]
 			within := facts.Within(m.Replacement, m.Inputs)
 			got += m.Op + " " + within.DataType(n.Inputs[1]).String()
 		}

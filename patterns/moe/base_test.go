@@ -1,12 +1,12 @@
-package patterns
+package moe_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // baseForms are the forms of mixtureForms that add to something.
@@ -14,10 +14,9 @@ var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop ove
 	"grouped", "weights in the branches"}
 
 // matches finds the experts of the model, in which y is given out.
-func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
+func (b *mixture) matches(y *onnx.Value) (list []*patterns.Match, notes []*match.Miss) {
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
-	f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
-	return findExperts(f, moeForm), f.notes
+	return b.find("MoE")
 }
 
 // normed has the router and the experts read the norm of the tokens, and returns the tokens.
@@ -98,7 +97,7 @@ func TestExpertsOntoNoBase(t *testing.T) {
 					sum = test.make(b, sum)
 				}
 			}
-			if list, _ := b.matches(sum); slices.ContainsFunc(list, func(m *Match) bool {
+			if list, _ := b.matches(sum); slices.ContainsFunc(list, func(m *patterns.Match) bool {
 				return slices.Contains(m.Nodes, sum.Producer)
 			}) {
 				t.Errorf("a match: %s", list[0].Replacement.Text())

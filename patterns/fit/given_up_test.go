@@ -1,9 +1,11 @@
-package patterns
+package fit_test
 
 import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -12,13 +14,13 @@ import (
 // and reports it. It still finds the norms and gated units behind the chain, which no pattern lists, and all layers of
 // a model with such blocks.
 func TestGivenUp(t *testing.T) {
-	g := newGraph()
-	x := g.matMul(g.input("x", "batch", "sequence", 32), 32)
+	g := &graph{onnxtest.New(20)}
+	x := g.matMul(g.Input("x", onnx.Float, "batch", "sequence", 32), 32)
 	for range 200 {
 		x = g.Op("Mul", x, g.Op("Exp", x))
 	}
 	stack(g, g.matMul(x, 32), 3)
-	matches, misses := Builtin().Find(g.Graph, infer.Analyze(g.Model))
+	matches, misses := patterns.Builtin().Find(g.Graph, infer.Analyze(g.Model))
 	if len(matches) != 6 {
 		t.Errorf("%d matches behind a chain, want 3 norms and 3 gated units", len(matches))
 	}
@@ -35,9 +37,9 @@ func TestGivenUp(t *testing.T) {
 		t.Errorf("the search is given up at %d places", said)
 	}
 
-	g = newGraph()
-	stack(g, g.input("x", "batch", "sequence", 32), 1000)
-	if matches, _ := Builtin().Find(g.Graph, infer.Analyze(g.Model)); len(matches) != 2000 {
+	g = &graph{onnxtest.New(20)}
+	stack(g, g.Input("x", onnx.Float, "batch", "sequence", 32), 1000)
+	if matches, _ := patterns.Builtin().Find(g.Graph, infer.Analyze(g.Model)); len(matches) != 2000 {
 		t.Errorf("%d matches in 1,000 layers, want 2,000", len(matches))
 	}
 }

@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 

@@ -1,11 +1,11 @@
-package patterns
+package moe_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -78,8 +78,8 @@ func TestRowsOfTable(t *testing.T) {
 	b = newMixture(7, 2) // words that follow, say
 	b.Model.Graph.AddOutput(b.Op("MatMul", b.Op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
 	b.Model.Graph.AddOutput(b.scores)
-	if r := router.All(match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)); len(r) > 0 {
-		t.Errorf("a routing: %s", describe(r[0]))
+	if r := router.All(patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))); len(r) > 0 {
+		t.Errorf("a routing: %d of %d", r[0].K, r[0].Experts)
 	}
 }
 

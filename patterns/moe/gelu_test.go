@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/moe"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -14,7 +14,7 @@ import (
 
 // regions finds the regions behind the routings of a model.
 func (b *mixture) regions() (list []*moe.Region, whys []string) {
-	g := match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)
+	g := patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))
 	for _, r := range router.All(g) {
 		if found, why := moe.Regions(g, r, nil); len(found) > 0 {
 			list = append(list, found[0])
@@ -149,8 +149,8 @@ func TestExpertsInBranch(t *testing.T) {
 	b.Graph = outer
 	cond := b.Op("Equal", b.Op("Shape", rows, attr("start", 0), attr("end", 1)), []int64{1})
 	outer.AddOutput(b.Op("If", cond, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other)))
-	matches, _ := Builtin().Find(then, infer.Analyze(b.Model))
-	found := slices.IndexFunc(matches, func(m *Match) bool { return m.Op == "MoE" })
+	matches, _ := patterns.Builtin().Find(then, infer.Analyze(b.Model))
+	found := slices.IndexFunc(matches, func(m *patterns.Match) bool { return m.Op == "MoE" })
 	if found < 0 {
 		t.Fatalf("no experts among %d matches", len(matches))
 	}

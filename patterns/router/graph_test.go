@@ -1,4 +1,4 @@
-package patterns_test
+package router_test
 
 import (
 	"fmt"

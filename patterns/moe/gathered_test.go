@@ -1,4 +1,4 @@
-package patterns
+package moe_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
 // gathered sends every token through the weights of its experts, which are picked from stacked ones.
@@ -197,7 +198,7 @@ func style(st expertStyle, nd, inOut bool) func(b *mixture) *onnx.Value {
 }
 
 // summary says in short what a match has the op do.
-func summary(m *Match) string {
+func summary(m *patterns.Match) string {
 	var s []string
 	for _, n := range m.Replacement.Nodes {
 		if n.OpType == "Mul" {

@@ -1,11 +1,10 @@
-package patterns
+package moe_test
 
 import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
 // leadingForms take the first two of experts that are chosen, or sorted, in more places.
@@ -35,8 +34,7 @@ func TestLeadingOfMore(t *testing.T) {
 				}
 				b.ids, b.scores, b.k = form.take(b, b.ids, of), form.take(b, values, of), 2
 				experts, notes := b.matches(b.equalAndMul())
-				f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
-				routers := findRouters(f, routerForm)
+				routers, _ := b.find("TopKRouter")
 				if form.name == "the last" {
 					if len(experts) > 0 || topK(routers) == 2 {
 						t.Errorf("%s of %d: %d mixtures, %d routers", form.name, of, len(experts), len(routers))
@@ -57,7 +55,7 @@ func TestLeadingOfMore(t *testing.T) {
 }
 
 // topK is the attribute of the only router; 0 where there is none.
-func topK(routers []*Match) int64 {
+func topK(routers []*patterns.Match) int64 {
 	if len(routers) != 1 {
 		return 0
 	}
