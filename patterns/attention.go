@@ -168,12 +168,9 @@ func (f *finder) attentionMatch(d *goForm, s *attention.Site, matches map[*onnx.
 	if read(s.PresentKey) || read(s.PresentValue) {
 		outputs[1], outputs[2] = "present_key", "present_value"
 	}
-	out := r.fused(inputs, outputs, onnx.FloatAttr("scale", float32(s.Scale)),
-		onnx.IntAttr("causal", boolToInt(s.Causal)), onnx.IntAttr("window", s.Window),
-		onnx.FloatAttr("softcap", float32(s.Softcap)), onnx.StringAttr("empty", s.Empty),
-		onnx.StringAttr("head_order", s.HeadOrder), onnx.StringAttr("q_layout", axesForms[s.QAxes].layout),
+	out := r.fused(inputs, outputs, append(s.Attributes(), onnx.StringAttr("q_layout", axesForms[s.QAxes].layout),
 		onnx.StringAttr("k_layout", axesForms[s.KAxes].layout), onnx.StringAttr("v_layout", axesForms[s.VAxes].layout),
-		onnx.StringAttr("y_layout", axesForms[s.YAxes].layout))
+		onnx.StringAttr("y_layout", axesForms[s.YAxes].layout))...)
 	out[0] = arranger{r, "y", s.Heads, s.ValueWidth}.to(out[0], s.YAxes)
 	r.output(s.Y, out[0])
 	for i, v := range []*onnx.Value{s.PresentKey, s.PresentValue} {

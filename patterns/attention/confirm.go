@@ -6,8 +6,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -68,12 +70,11 @@ func (b *block) agrees(n lengths) bool {
 	if err != nil {
 		return true
 	}
-	p := b.formula(n, dots(q, k, s.HeadOrder), made)
-	y := weighted(p, v, b.heads, int(n.queries), s.HeadOrder)
-	if len(out[0].F) != len(y.data) {
+	y, ok := b.evaluate(n, q, k, v, made)
+	if !ok || len(out[0].F) != len(y) {
 		return true
 	}
-	f, ok := factorOf(arranged(y.data, byHeads, s.YAxes, y.sizes()), out[0].F)
+	f, ok := factorOf(arranged(y, byHeads, s.YAxes, sizes{'b': q.batch, 'n': b.heads, 's': q.rows, 'h': v.width}), out[0].F)
 	return ok && math.Abs(f-1) < 1e-6
 }
 
@@ -97,52 +98,52 @@ func (b *block) sampled(n lengths, env values) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// formula returns the weights that the op gives keys whose rows and those of queries have these products.
-func (b *block) formula(n lengths, products []float64, made values) []float64 {
+// evaluate returns the result of the op, by heads, with the tensors that made has of its biases; ok is false if it has none.
+func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, ok bool) {
 	s := b.site
-	keys, queries := int(n.keys()), int(n.queries)
-	h, at := hypothesis{causal: s.Causal, window: s.Window}, example{lengths: n}
-	places := b.places(n)
-	for row := range b.rowsOf(n) {
-		head := row / queries % b.heads
-		greatest, sum := math.Inf(-1), 0.0
-		p := products[row*keys:][:keys]
-		for j := range p {
-			x := p[j] * s.Scale
-			if b.headScale != nil {
-				x *= b.headScale[head]
-			}
-			if s.Softcap > 0 {
-				x = s.Softcap * math.Tanh(x/s.Softcap)
-			}
-			for v, t := range made {
-				at := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[row*keys+j])
-				switch {
-				case v != s.Choice:
-					x += t.F[at] * cmp.Or(s.BiasScale, 1)
-				case (t.I[at] != 0) == s.Hides:
-					x = math.Inf(-1)
-				}
-			}
-			if !h.sees(at, 0, int64(row%queries), int64(j)) {
-				x = math.Inf(-1)
-			}
-			p[j], greatest = x, max(greatest, x)
-		}
-		if b.sinks != nil {
-			greatest = max(greatest, b.sinks[head])
-			sum = math.Exp(b.sinks[head] - greatest)
-		}
-		for j, x := range p {
-			if p[j] = math.Exp(x - greatest); math.IsInf(greatest, -1) { // no key is seen
-				p[j] = float64(boolToInt(s.Empty == mean))
-			}
-			sum += p[j]
-		}
-		sum = cmp.Or(sum, 1)
-		for j := range p {
-			p[j] /= sum
+	inputs := make([]*reference.Tensor, fused.AttentionSink+1)
+	for i, t := range []*tensor{q, k, v} {
+		inputs[i] = t.as(byHeads, onnx.Float)
+	}
+	if b.headScale != nil {
+		heads := int(n.queries) * q.width
+		for i := range inputs[fused.AttentionQ].F {
+			inputs[fused.AttentionQ].F[i] *= b.headScale[i/heads%b.heads]
 		}
 	}
-	return products
+	if b.sinks != nil {
+		inputs[fused.AttentionSink] = reference.NewFloats(onnx.Float, []int{b.heads}, b.sinks)
+	}
+	if len(made) > 0 {
+		bias := make([]float64, b.rowsOf(n)*int(n.keys()))
+		for i, place := range b.places(n) {
+			for v, t := range made {
+				at := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), place)
+				switch {
+				case v != s.Choice:
+					bias[i] += t.F[at] * cmp.Or(s.BiasScale, 1)
+				case (t.I[at] != 0) == s.Hides:
+					bias[i] = math.Inf(-1)
+				}
+			}
+		}
+		inputs[fused.AttentionBias] = reference.NewFloats(onnx.Float,
+			[]int{int(n.batch), b.heads, int(n.queries), int(n.keys())}, bias)
+	}
+	attributes := s.Attributes()
+	for _, layout := range []string{"q_layout", "k_layout", "v_layout", "y_layout"} {
+		attributes = append(attributes, onnx.StringAttr(layout, "bnsh"))
+	}
+	out, err := probe.Op("Attention", attributes, nil, inputs...)
+	if err != nil {
+		return nil, false
+	}
+	return out[0].F, true
+}
+
+// Attributes are those of mojo.Attention but for the layouts.
+func (s *Site) Attributes() []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.FloatAttr("scale", float32(s.Scale)), onnx.IntAttr("causal", boolToInt(s.Causal)),
+		onnx.IntAttr("window", s.Window), onnx.FloatAttr("softcap", float32(s.Softcap)),
+		onnx.StringAttr("empty", cmp.Or(s.Empty, zero)), onnx.StringAttr("head_order", cmp.Or(s.HeadOrder, blocked))}
 }

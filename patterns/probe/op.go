@@ -12,7 +12,7 @@ import (
 const opOpset = 18
 
 // Op computes a fused op by its definition in the catalogue, or an op of the standard with one output. It does so without
-// roundings, from tensors of the first inputs. spend is told the steps of the evaluation, and may be nil.
+// roundings, from tensors of the first inputs, nil for absent ones. spend is told the steps of the evaluation, and may be nil.
 func Op(name string, attributes []*onnx.Attribute, spend func(steps int) error, inputs ...*reference.Tensor,
 ) ([]*reference.Tensor, error) {
 	g := onnx.NewFunction("", "", "", opOpset).Body
@@ -20,6 +20,10 @@ func Op(name string, attributes []*onnx.Attribute, spend func(steps int) error, 
 	env := Values{}
 	var in []*onnx.Value
 	for _, t := range inputs {
+		if t == nil {
+			in, site.Types, site.Dims = append(in, nil), append(site.Types, onnx.Undefined), append(site.Dims, nil)
+			continue
+		}
 		v := g.AddInput("", onnx.Type{})
 		in, env[v] = append(in, v), t
 		site.Types, site.Dims = append(site.Types, t.DataType), append(site.Dims, t.Dims())
