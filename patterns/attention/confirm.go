@@ -74,7 +74,8 @@ func (b *block) agrees(n lengths) bool {
 	if !ok || len(out[0].F) != len(y) {
 		return true
 	}
-	f, ok := factorOf(arranged(y, byHeads, s.YAxes, sizes{'b': q.batch, 'n': b.heads, 's': q.rows, 'h': v.width}), out[0].F)
+	of := sizes{'b': q.batch, 'n': b.heads, 's': q.rows, 'h': v.width}
+	f, ok := factorOf(arranged(y, byHeads, s.YAxes, of), out[0].F)
 	return ok && math.Abs(f-1) < 1e-6
 }
 
@@ -98,7 +99,8 @@ func (b *block) sampled(n lengths, env values) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// evaluate returns the result of the op, by heads, with the tensors that made has of its biases; ok is false if it has none.
+// evaluate returns the result of the op, by heads. made has the tensors of its biases. ok is false if the op does not
+// take its inputs.
 func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, ok bool) {
 	s := b.site
 	inputs := make([]*reference.Tensor, fused.AttentionSink+1)

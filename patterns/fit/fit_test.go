@@ -107,7 +107,8 @@ func TestFactorOfHalfScale(t *testing.T) {
 		got := ""
 		matches, _ := patterns.Builtin().Find(g.Model.Graph, facts)
 		for _, m := range matches {
-			n := m.Replacement.Nodes[slices.IndexFunc(m.Replacement.Nodes, func(n *onnx.Node) bool { return n.OpType == m.Op })]
+			n := m.Replacement.Nodes[slices.IndexFunc(m.Replacement.Nodes,
+				func(n *onnx.Node) bool { return n.OpType == m.Op })]
 			within := facts.Within(m.Replacement, m.Inputs)
 			got += m.Op + " " + within.DataType(n.Inputs[1]).String()
 		}

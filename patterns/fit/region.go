@@ -17,8 +17,8 @@ const (
 	maxAhead = 24
 )
 
-// region is what lies between operands and a result that all of it is computed for. Its operands are in the order of the
-// graph, and the last of its nodes is the first in the list.
+// region is what lies between operands and a result that all of it is computed for. Its operands are in the graph's
+// order, and the last of its nodes is the first in the list.
 type region = probe.Region
 
 // openValue is a value that a region reads and that is not its own yet.

@@ -121,7 +121,8 @@ func (k *regionSeeker) extend(reg *Region) {
 		xs = append([]*onnx.Value{x}, xs...)
 	}
 	best := reg.Result
-	for v := reg.Result; v != nil; v = k.next(v, reg.Base() == nil && !typed(v)) { // to a base they are added in its type
+	// To a base they are added in its type.
+	for v := reg.Result; v != nil; v = k.next(v, reg.Base() == nil && !typed(v)) {
 		if !typed(v) {
 			continue
 		}

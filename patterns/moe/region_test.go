@@ -120,8 +120,8 @@ func TestRegions(t *testing.T) {
 			}
 			for i, reg := range list {
 				if reg.X() != x[i] || reg.Result != y[i] {
-					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X().Name, reg.Result.Name, x[i].Name,
-						y[i].Name)
+					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X().Name, reg.Result.Name,
+						x[i].Name, y[i].Name)
 				}
 				for _, n := range reg.Nodes {
 					if n.Is("Softmax") || n.Is("TopK") || n == reg.X().Producer {

@@ -23,8 +23,8 @@ type Form struct {
 	places map[*onnx.Value]int
 }
 
-// NewForm returns an empty form of at most so many values. leaf writes a value that the form does not follow to the node
-// that computes it, and reports whether the value is one.
+// NewForm returns an empty form of at most so many values. leaf reports whether the form leaves out the node that
+// computes a value, and writes what is to be said of the value.
 func NewForm(g *match.View, most int, leaf func(v *onnx.Value) bool) *Form {
 	return &Form{g: g, most: most, leaf: leaf, places: map[*onnx.Value]int{}}
 }

@@ -33,10 +33,11 @@ func TestReadings(t *testing.T) {
 			return v.Producer == nil
 		})
 		f.Value(y)
+		type values = func(*onnx.Value) *onnx.Value
 		found, _ := known.Of(f, budget, func() (*onnx.Value, *reason.Reason) {
 			reads++
 			return w, nil
-		}, func(of *onnx.Value, _ *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*onnx.Value, *reason.Reason, bool) {
+		}, func(of *onnx.Value, _ *reason.Reason, stands values) (*onnx.Value, *reason.Reason, bool) {
 			return stands(of), nil, true
 		})
 		return found

@@ -57,8 +57,8 @@ func TestLab(t *testing.T) {
 		t.Error("a value that was left out was computed")
 	}
 	refused := errors.New("refused")
-	if _, err := lab.Plan(nil, func(*onnx.Value) (*reference.Tensor, error) { return nil, refused },
-		half); err != refused {
+	refuse := func(*onnx.Value) (*reference.Tensor, error) { return nil, refused }
+	if _, err := lab.Plan(nil, refuse, half); err != refused {
 		t.Errorf("refused: %v", err)
 	}
 	if _, err := NewLab(g, 1, budget).Plan(Values{x: nil, y: nil}, nothing, z); err == nil ||

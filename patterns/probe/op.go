@@ -11,8 +11,9 @@ import (
 // opOpset is the opset of the definitions that regions are compared with.
 const opOpset = 18
 
-// Op computes a fused op by its definition in the catalogue, or an op of the standard with one output. It does so without
-// roundings, from tensors of the first inputs, nil for absent ones. spend is told the steps of the evaluation, and may be nil.
+// Op computes a fused op by its definition in the catalogue, or an op of the standard with one output, without
+// roundings. inputs are the first ones of the op, nil for absent ones. spend is told the steps of the evaluation, and
+// may be nil.
 func Op(name string, attributes []*onnx.Attribute, spend func(steps int) error, inputs ...*reference.Tensor,
 ) ([]*reference.Tensor, error) {
 	g := onnx.NewFunction("", "", "", opOpset).Body

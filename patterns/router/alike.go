@@ -46,7 +46,7 @@ func (p *reader) own(found *Router, why *reason.Reason, stands func(*onnx.Value)
 	return nil, own, true
 }
 
-// form writes what lies between a routing's logits and weights. The numbers of the constants in bias are not part of it.
+// form writes what lies between a routing's logits and weights, without the numbers of the constants in bias.
 func (p *reader) form(way *probe.Plan, bias []*onnx.Value) *probe.Form {
 	var f *probe.Form
 	f = probe.NewForm(p.g, 4*MaxRouter, func(v *onnx.Value) bool {
