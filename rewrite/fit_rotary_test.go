@@ -71,13 +71,26 @@ func oppositeHalves(b *onnxtest.Builder, x, cos, sin *onnx.Value, half int64) *o
 
 // conjugate multiplies pairs with the conjugate of complex numbers.
 func conjugate(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
-	pairs := b.Op("Reshape", x, []int64{0, 0, channels / 2, 2})
+	y := conjugatePairs(b, b.Op("Reshape", x, []int64{0, 0, channels / 2, 2}), cos, sin)
+	return b.Op("Reshape", y, []int64{0, 0, channels})
+}
+
+// packedHeads is the same for three heads, whose channels no tensor has as its last axis before they are rotated.
+func packedHeads(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	const heads = 3
+	table := func(v *onnx.Value) *onnx.Value {
+		return b.Op("Unsqueeze", lastOf(b, v, 0, channels/heads/2), []int64{1})
+	}
+	y := conjugatePairs(b, b.Op("Reshape", x, []int64{0, 0, heads, -1, 2}), table(cos), table(sin))
+	return b.Op("Reshape", y, []int64{0, 0, heads, channels / heads})
+}
+
+func conjugatePairs(b *onnxtest.Builder, pairs, cos, sin *onnx.Value) *onnx.Value {
 	re, im := b.Op("Gather", pairs, 0, onnx.IntAttr("axis", -1)), b.Op("Gather", pairs, 1, onnx.IntAttr("axis", -1))
 	re, im = b.Op("Add", b.Op("Mul", re, cos), b.Op("Mul", im, sin)),
 		b.Op("Sub", b.Op("Mul", im, cos), b.Op("Mul", re, sin))
 	re, im = b.Op("Unsqueeze", re, []int64{-1}), b.Op("Unsqueeze", im, []int64{-1})
-	y := b.Op("Concat", re, im, onnx.IntAttr("axis", -1))
-	return b.Op("Reshape", y, []int64{0, 0, channels})
+	return b.Op("Concat", re, im, onnx.IntAttr("axis", -1))
 }
 
 var fittedRotations = []fitted{
@@ -123,6 +136,21 @@ var fittedRotations = []fitted{
 	})},
 	{"opposite angle, given tables", "RotaryEmbedding", givenTables(opposite)},
 	{"opposite angle, given tables of pairs", "RotaryEmbedding", givenTables(conjugate)},
+	{"opposite angle, packed heads", "RotaryEmbedding", rotated(packedHeads)},
+	{"opposite angle, packed heads, given tables", "RotaryEmbedding", givenTables(packedHeads)},
+	{"opposite angle, packed heads, constant tables", "RotaryEmbedding", func(b *onnxtest.Builder,
+		x *onnx.Value) *onnx.Value {
+		cos := b.Floats([]int64{1, channels / 2}, 0.8, 0.28, 0, 1, 1, 1)
+		return packedHeads(b, x, cos, b.Floats([]int64{1, channels / 2}, 0.6, 0.96, 1, 0, 0, 0))
+	}},
+	{"reflected, packed heads, given tables", "", givenTables(func(b *onnxtest.Builder,
+		x, cos, sin *onnx.Value) *onnx.Value {
+		pairs := b.Op("Reshape", x, []int64{0, 0, 3, 2, 2})
+		turned := b.Op("Gather", pairs, []int64{1, 0}, onnx.IntAttr("axis", -1))
+		table := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", lastOf(b, v, 0, 2), []int64{1, -1}) }
+		y := b.Op("Sub", b.Op("Mul", pairs, table(cos)), b.Op("Mul", turned, table(sin)))
+		return b.Op("Reshape", y, []int64{0, 0, 3, 4})
+	})},
 	{"opposite angle, given tables of all channels", "RotaryEmbedding", givenTables(func(b *onnxtest.Builder,
 		x, cos, sin *onnx.Value) *onnx.Value {
 		turned := b.Op("Concat", lastOf(b, x, 6, 12), b.Op("Neg", lastOf(b, x, 0, 6)), onnx.IntAttr("axis", -1))

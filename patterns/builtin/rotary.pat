@@ -5,6 +5,13 @@ pattern RotaryEmbedding(x, cos, sin) -> y {
   y = Rotation<interleaved=$interleaved, rotary_dim=$rotary_dim, rotated_side=$rotated_side, output_layout=$output_layout>(x, cos, sin)
 } => mojo.RotaryEmbedding(x, cos, sin; interleaved=interleaved, rotary_dim=rotary_dim, rotated_side=rotated_side, output_layout=output_layout)
 
+# By the opposite angle, as an inverse rotation or a product with conjugates.
+
+pattern RotaryEmbedding(x, cos, sin) -> y {
+  anchor Neg, Sub
+  y = OppositeRotation<interleaved=$interleaved, rotary_dim=$rotary_dim, rotated_side=$rotated_side, output_layout=$output_layout>(x, cos, sin)
+} => mojo.RotaryEmbedding(x, cos, Neg(sin); interleaved=interleaved, rotary_dim=rotary_dim, rotated_side=rotated_side, output_layout=output_layout)
+
 # The standard's op (opset 23): its tables have no axis for the heads. With position_ids they hold a row for each position that may be
 # named, without them one for each position of each sequence; exporters write those for a batch of one, which onnxruntime
 # refuses for any other batch, and which broadcast here. Packed heads (x of rank 3) stay as they are.

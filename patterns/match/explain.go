@@ -359,9 +359,10 @@ func Format(x any) string {
 
 // viewWords are the built-in views in words.
 var viewWords = map[string]string{
-	"Mean":     "the mean over the last axis",
-	"Rotation": "a rotation of pairs of channels",
-	"Row":      "one number for each channel",
+	"Mean":             "the mean over the last axis",
+	"OppositeRotation": "a rotation of pairs of channels by the opposite angle",
+	"Rotation":         "a rotation of pairs of channels",
+	"Row":              "one number for each channel",
 }
 
 // foundAttribute says which value an attribute has that the pattern wants to be another.

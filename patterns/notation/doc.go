@@ -39,7 +39,8 @@
 // reshapes and transpositions that are undone, slices of everything, x * 1 (match.View.Resolve). Built-in views match
 // what text cannot say (match.BuiltinView): Mean(x); Row(w), a weight for each channel; Channels<from=m, size=n,
 // step=k>(x), a part of the last axis; Filled<value=n>(), a constant of which all elements are n; HalfTurn<layout=text,
-// sign=n>(), a matrix that turns pairs of channels; Rotation(x, cos, sin), a rotary position embedding.
+// sign=n>(), a matrix that turns pairs of channels; Rotation(x, cos, sin), a rotary position embedding;
+// OppositeRotation(x, cos, sin), one by the negatives of the angles.
 //
 // A view is a sub-pattern: its uses are replaced by its expression.
 //

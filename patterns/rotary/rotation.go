@@ -17,6 +17,7 @@ type rotation struct {
 	rotaryDim    int    // number of rotated channels
 	rotatedSide  string // "first" or "last" channels of x
 	outputLayout string // "halves" or "interleaved"
+	opposite     bool   // the angles are the negatives of those that the tables are of
 }
 
 // rotationRoots are the ops that may write a rotated tensor.
@@ -25,13 +26,13 @@ var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence"
 var noInput = reason.New(reason.RotationInput, nil,
 	"a sum of products of which no tensor as wide as the result has one factor each")
 
-// rotationOf finds the rotation that y is the result of. On failure why says what stands in the way, and at which
+// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On failure why says what stands in the way, and at which
 // value; it is nil where nothing looks like a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
 // holds one factor of each product, and the other factors must be the tables of some layout of pairs.
-func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *tracer, at *onnx.Value, why *reason.Reason) {
+func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tracer, at *onnx.Value, why *reason.Reason) {
 	t = newTracer(g)
 	if !mayRotate(g, y.Producer) {
 		return nil, t, y, nil
@@ -45,7 +46,7 @@ func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *tracer, at *onnx.
 		if x.Axes > 2 || x.Value == y || len(t.blocks[x]) != len(outputs) || !t.fits(x, y) {
 			continue
 		}
-		r, other := t.rotationFrom(x, y, outputs)
+		r, other := t.rotationFrom(x, y, outputs, opposite)
 		if r != nil {
 			return r, t, nil, nil
 		}
@@ -84,7 +85,7 @@ func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
 }
 
 // rotationFrom reads the outputs as a rotation of x. why is nil where x has no part in the products.
-func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, why *reason.Reason) {
+func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, opposite bool) (r *rotation, why *reason.Reason) {
 	read := t.reader(x)
 	if read == nil {
 		return nil, nil
@@ -120,7 +121,7 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 	case first > 0 && last < len(outs)-1:
 		return nil, reason.New("", nil, "a rotation of channels in the middle")
 	}
-	r = &rotation{x: x, rotaryDim: dim, rotatedSide: "first"}
+	r = &rotation{x: x, rotaryDim: dim, rotatedSide: "first", opposite: opposite}
 	if first > 0 {
 		r.rotatedSide = "last"
 	}

@@ -16,7 +16,8 @@ type weighted struct {
 	table channel
 }
 
-// layout finds the order of the pairs for which the factors are a rotation, and the tables.
+// layout finds the order of the pairs for which the factors are a rotation, and the tables. A rotation by the opposite
+// angle has the minus sign in the other half.
 func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, *reason.Reason) {
 	half := r.rotaryDim / 2
 	place := func(interleaved bool, i int) (int, int) {
@@ -39,7 +40,11 @@ func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 			cos[q], found[2] = factors[q].of(b)
 			sin[q], found[3] = factors[q].of(a)
 			paired = paired && !slices.Contains(found[:], false)
-			sin[p].sign = -sin[p].sign
+			minus := &sin[p]
+			if r.opposite {
+				minus = &sin[q]
+			}
+			minus.sign = -minus.sign
 		}
 		if !paired {
 			continue

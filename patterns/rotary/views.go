@@ -9,10 +9,20 @@ import (
 
 // Views are the built-in views that follow channels, so that the spelling does not matter. Rotation(x, cos, sin) is a
 // rotary position embedding of x, in any layout of pairs, with the attributes of mojo.RotaryEmbedding.
-var Views = map[string]*match.BuiltinView{"Rotation": {Args: 3, Roots: rotationRoots, Find: rotationView}}
+// OppositeRotation is the same by the negatives of the angles: mojo.RotaryEmbedding then reads the negative of sin.
+var Views = map[string]*match.BuiltinView{
+	"Rotation": {Args: 3, Roots: rotationRoots, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
+		*match.ViewMiss) {
+		return rotationView(g, v, false)
+	}},
+	"OppositeRotation": {Args: 3, Roots: rotationRoots, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
+		*match.ViewMiss) {
+		return rotationView(g, v, true)
+	}},
+}
 
-func rotationView(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) {
-	r, t, at, why := rotationOf(g, v)
+func rotationView(g *match.View, v *onnx.Value, opposite bool) (*match.ViewMatch, *match.ViewMiss) {
+	r, t, at, why := rotationOf(g, v, opposite)
 	if r == nil {
 		return nil, &match.ViewMiss{At: at, Why: why, Nodes: t.nodesFrom(v, nil)}
 	}
