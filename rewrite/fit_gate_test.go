@@ -69,3 +69,49 @@ func TestFittedGates(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) { test.run(t) })
 	}
 }
+
+// silu is a gate's SiLU, times up.
+func silu(b *onnxtest.Builder, gate, up *onnx.Value) *onnx.Value {
+	return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
+}
+
+// sequenceGates are units whose gate and up are elements of a sequence.
+var sequenceGates = []fitted{
+	{"parts of given sizes", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		list := b.Op("SplitToSequence", x, []int64{channels / 2, channels / 2}, onnx.IntAttr("axis", -1))
+		return silu(b, b.Op("SequenceAt", list, 0), b.Op("SequenceAt", list, 1))
+	}},
+	{"parts of one size, from the end", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		list := b.Op("SplitToSequence", x, channels/2, onnx.IntAttr("axis", 2))
+		return silu(b, b.Op("SequenceAt", list, -1), b.Op("SequenceAt", list, -2))
+	}},
+	{"slices without their axis", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		pairs := b.Op("Reshape", x, []int64{0, 0, 2, channels / 2})
+		list := b.Op("SplitToSequence", pairs, onnx.IntAttr("axis", -2), onnx.IntAttr("keepdims", 0))
+		return silu(b, b.Op("SequenceAt", list, 0), b.Op("SequenceAt", list, 1))
+	}},
+	{"slices with their axis", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		pairs := b.Op("Reshape", x, []int64{0, 0, 2, channels / 2})
+		list := b.Op("SplitToSequence", pairs, onnx.IntAttr("axis", 2))
+		return silu(b, b.Op("SequenceAt", list, -2), b.Op("SequenceAt", list, -1))
+	}},
+	{"two products", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		list := b.Op("SequenceConstruct", b.Op("MatMul", x, signs(b, half)), x)
+		return silu(b, b.Op("SequenceAt", list, 1), b.Op("SequenceAt", list, -2))
+	}},
+	{"a spelling that is fitted", "GLU", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		list := b.Op("SplitToSequence", x, []int64{channels / 2, channels / 2}, onnx.IntAttr("axis", -1))
+		gate, up := b.Op("SequenceAt", list, 0), b.Op("SequenceAt", list, 1)
+		return b.Op("Div", b.Op("Mul", gate, up), b.Op("Add", b.Op("Exp", b.Op("Neg", gate)), 1.0))
+	}},
+	{"parts of unequal sizes", "", func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		list := b.Op("SplitToSequence", x, []int64{1, channels - 1}, onnx.IntAttr("axis", -1))
+		return silu(b, b.Op("SequenceAt", list, 0), b.Op("SequenceAt", list, 1))
+	}},
+}
+
+func TestGatesOfSequences(t *testing.T) {
+	for _, test := range sequenceGates {
+		t.Run(test.name, func(t *testing.T) { test.run(t) })
+	}
+}

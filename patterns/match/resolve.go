@@ -95,7 +95,7 @@ func compose(moved, perm []int64) []int64 {
 var handsOn = map[string]bool{"Identity": true, "Cast": true, "CastLike": true, "Reshape": true, "Flatten": true,
 	"Squeeze": true, "Unsqueeze": true, "Transpose": true, "Expand": true, "Slice": true, "Concat": true, "Sum": true,
 	"Max": true, "Min": true, "Mean": true, "Split": true, "Clip": true, "Dropout": true, "Mul": true, "Div": true,
-	"Add": true, "Sub": true}
+	"Add": true, "Sub": true, "SequenceAt": true}
 
 // HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or
 // order of axes; nil when it does something else.
@@ -117,6 +117,19 @@ func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 		keeps = len(n.Inputs) == 1
 	case "Split":
 		keeps = len(n.Outputs) == 1
+	case "SequenceAt": // of tensors put together on the spot
+		at, ok := g.Ints(n.Input(1))
+		if !ok || len(at) != 1 || !Producer(in).Is("SequenceConstruct") {
+			return nil
+		}
+		list := in.Producer.Inputs
+		if at[0] < 0 {
+			at = []int64{at[0] + int64(len(list))}
+		}
+		if at[0] < 0 || at[0] >= int64(len(list)) {
+			return nil
+		}
+		return list[at[0]]
 	case "Clip": // of nothing
 		keeps = g.isBound(n, 1, math.Inf(-1)) && g.isBound(n, 2, math.Inf(1))
 	case "Dropout": // without training_mode it is the identity

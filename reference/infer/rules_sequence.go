@@ -19,19 +19,90 @@ func window(c *call) {
 	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{c.intOr(0, -1)})
 }
 
-// joined returns a node and its rule in place of one that joins a sequence made on the spot, as older exporters write a
-// concatenation: the node reads the tensors themselves. It is nil for other nodes.
+// joined returns a node that reads the tensors of a sequence that is made on the spot, and its rule, in place of one that
+// joins the sequence, as older exporters write a concatenation, or takes an element. It is nil for other nodes.
 func joined(n *onnx.Node) (*onnx.Node, rule) {
-	if !n.Is("ConcatFromSequence") || n.Input(0) == nil || !n.Input(0).Producer.Is("SequenceConstruct") {
+	if !n.Is("ConcatFromSequence") && !n.Is("SequenceAt") || n.Input(0) == nil {
 		return nil, nil
 	}
+	made := n.Input(0).Producer
 	m := *n
-	m.Inputs, m.OpType = n.Input(0).Producer.Inputs, "Concat"
+	switch {
+	case n.Is("SequenceAt") && made.Is("SequenceConstruct"):
+		m.Inputs, m.OpType = append(slices.Clone(made.Inputs), n.Input(1)), "Element"
+		return &m, element
+	case n.Is("SequenceAt") && made.Is("SplitToSequence"):
+		m.Inputs, m.Attributes = []*onnx.Value{made.Input(0), made.Input(1), n.Input(1)}, made.Attributes
+		m.OpType = "Part"
+		return &m, part
+	case n.Is("ConcatFromSequence") && made.Is("SequenceConstruct"):
+	default:
+		return nil, nil
+	}
+	m.Inputs, m.OpType = made.Inputs, "Concat"
 	if n.AttrInt("new_axis", 0) == 0 {
 		return &m, rules[ruleKey{"", "Concat"}]
 	}
 	m.OpType = "Stack" // no op of the standard, so that nothing evaluates it
 	return &m, shaped(firstOf(0), stack)
+}
+
+// element is the operand that the last one counts, from the end if it is negative.
+func element(c *call) {
+	n := len(c.in) - 1
+	at, ok := c.int(n)
+	i, within := axis(at, n)
+	if !ok || !within {
+		c.set(0, c.firstType(0), nil)
+		return
+	}
+	c.set(0, c.dtype(i), c.shape(i))
+	if v := c.val(i); v != nil {
+		c.setValue(0, v)
+	}
+}
+
+// part is one of the parts that input 0 is split into: of sizes that are given, of one size, or single slices.
+func part(c *call) {
+	s := c.shape(0)
+	a, ok := axis(c.attrInt("axis", 0), len(s))
+	switch {
+	case s == nil || !ok:
+		c.set(0, c.dtype(0), nil)
+	case c.has(1):
+		c.set(0, c.dtype(0), with(s, a, c.partSize(s[a])))
+	case c.attrInt("keepdims", 1) == 0:
+		c.set(0, c.dtype(0), slices.Delete(slices.Clone(s), a, a+1))
+	default:
+		c.set(0, c.dtype(0), with(s, a, 1))
+	}
+}
+
+// partSize returns the size of a part of an axis of d elements; -1 when it is not known.
+func (c *call) partSize(d int64) int64 {
+	sizes, ok1 := c.ints(1)
+	i, ok2 := c.int(2)
+	rank := c.shape(1)
+	switch {
+	case !ok1 || !ok2 || rank == nil:
+	case len(rank) > 0:
+		if k, ok := axis(i, len(sizes)); ok {
+			return sizes[k]
+		}
+	case len(sizes) != 1 || sizes[0] < 1 || d < 0:
+	case c.w == proof && (c.table().Open(d) || c.table().Open(sizes[0])):
+		if t := c.table(); i >= 0 && !t.Open(i) {
+			return t.Least(sizes[0], t.Sub(d, t.Mul(i, sizes[0])))
+		}
+	default:
+		if i < 0 {
+			i += (d + sizes[0] - 1) / sizes[0]
+		}
+		if left := d - i*sizes[0]; i >= 0 && left > 0 {
+			return min(sizes[0], left)
+		}
+	}
+	return -1
 }
 
 // stack puts tensors of one shape together along a new axis.

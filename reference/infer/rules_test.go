@@ -62,6 +62,26 @@ func TestRules(t *testing.T) {
 				b.Ops(2, "Split", x, i("axis", 2), i("num_outputs", 2))...)
 		}, []string{"float16[2 3 16][5 11 16]", "float16[2 3 48][5 11 48]", "float16[2 3 32][5 11 32]",
 			"float16[2 3 32][5 11 32]"}},
+		{"elements of a split", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			at := func(n int64, split ...any) *onnx.Value {
+				list := b.Op("SplitToSequence", append(append([]any{x}, split...), i("axis", 2))...)
+				return b.Op("SequenceAt", list, b.scalar(n))
+			}
+			single := b.Op("SplitToSequence", x, i("axis", -1), i("keepdims", 0))
+			open := b.input("i", onnx.Int64, "")
+			return values(at(0, b.Ints(16, 48)), at(-1, b.Ints(16, 48)), at(2, b.Ints(16, 48)), at(0, b.scalar(40)),
+				at(1, b.scalar(40)), at(-1, b.scalar(40)), at(2, b.scalar(40)), at(-2), at(1, i("keepdims", 0)),
+				b.Op("SequenceAt", single, open), b.Op("SequenceAt", b.Op("SplitToSequence", x, b.Ints(32, 32),
+					i("axis", 2)), open))
+		}, []string{"float16[2 3 16][5 11 16]", "float16[2 3 48][5 11 48]", "float16[2 3 -1][5 11 -1]",
+			"float16[2 3 40][5 11 40]", "float16[2 3 24][5 11 24]", "float16[2 3 24][5 11 24]",
+			"float16[2 3 -1][5 11 -1]", "float16[2 3 1][5 11 1]", "float16[2 3][5 11]", "float16[2 3][5 11]",
+			"float16[2 3 -1][5 11 -1]"}},
+		{"elements put together", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			list := b.Op("SequenceConstruct", x, b.Op("Transpose", x, s("perm", []int64{0, 2, 1})))
+			at := func(n any) *onnx.Value { return b.Op("SequenceAt", list, n) }
+			return values(at(b.scalar(1)), at(b.scalar(-2)), at(b.scalar(2)), at(b.input("i", onnx.Int64, "")))
+		}, []string{"float16[2 64 3][5 64 11]", "float16[2 3 64][5 11 64]", "float16 ?", "float16 ?"}},
 		{"Concat", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Concat", x, x, i("axis", 1)))
 		}, []string{"float16[2 6 64][5 22 64]"}},
