@@ -188,7 +188,9 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 		}
 	}
 	if s.has(AttentionKeyValid) {
-		used := a.first("key_valid_used", a.in[AttentionKeyValid], a.longest, 1)
+		// A mask of one key would be broadcast to all of them, and the kernels refuse it. So does this Reshape.
+		used := a.call("key_valid_used", "Reshape", a.first("key_valid_first", a.in[AttentionKeyValid], a.longest, 1),
+			a.joined("key_valid_dims", 0, a.integers("copied", 0), a.longest))
 		valid := a.op("key_valid_bool", "Cast", []*onnx.Value{used}, onnx.IntAttr("to", int64(onnx.Bool)))
 		seen = and("seen_valid", seen, a.call("valid", "Unsqueeze", valid, a.integers("heads_and_queries", 1, 2)))
 	}
