@@ -63,15 +63,19 @@ func (c *candidate) overflows(inputs string, want, got []*reference.Tensor, r *C
 	r.NumbersForNone(inputs, want, got)
 }
 
-// writeOverflow says at how many fused sites results differ where the nodes overflow.
+// writeOverflow says at how many fused sites results differ where the nodes overflow, and at how many because the model
+// has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
+// hide the other inputs.
 func (r *Report) writeOverflow(b *strings.Builder) {
-	sites, inputs := 0, []string{}
+	sites, guarded, inputs := 0, 0, []string{}
 	for _, s := range r.Sites {
 		if s.Status != Fused || s.Check == nil {
 			continue
 		}
-		// torch.onnx guards every softmax against NaN. A line for each of its models would hide the others.
 		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow), func(name string) bool { return name == nanQueries })
+		if len(names) < len(s.Check.Overflow) {
+			guarded++
+		}
 		if len(names) == 0 {
 			continue
 		}
@@ -85,5 +89,9 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 	if sites > 0 {
 		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
 			"these inputs: %s\n", "overflow", english.Counted(sites, "site"), strings.Join(inputs, ", "))
+	}
+	if guarded > 0 {
+		fmt.Fprintf(b, "%-18s %s: the model replaces NaN after the softmax, and the op returns NaN for queries that "+
+			"are NaN or infinite\n", "NaN guard", english.Counted(guarded, "site"))
 	}
 }

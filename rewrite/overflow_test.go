@@ -82,6 +82,9 @@ func TestOverflow(t *testing.T) {
 			if c.want == "" && len(named) > 0 || c.want != "" && !slices.Contains(named, c.want) {
 				t.Errorf("the report names %q, want %q", named, c.want)
 			}
+			if guarded := strings.Contains(text.String(), "NaN guard"); guarded != (c.want == nanQueries) {
+				t.Errorf("a guard against NaN: %v in\n%s", guarded, &text)
+			}
 			said := strings.Contains(text.String(), "results differ where numbers overflow")
 			if said != (c.want != "" && c.want != nanQueries) {
 				t.Errorf("want %q in\n%s", c.want, &text)

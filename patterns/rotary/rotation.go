@@ -26,13 +26,14 @@ var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence"
 var noInput = reason.New(reason.RotationInput, nil,
 	"a sum of products of which no tensor as wide as the result has one factor each")
 
-// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On failure why says what stands in the way, and at which
-// value; it is nil where nothing looks like a rotation.
+// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On failure
+// why says what stands in the way, and at which value; it is nil where nothing looks like a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
 // holds one factor of each product, and the other factors must be the tables of some layout of pairs.
-func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tracer, at *onnx.Value, why *reason.Reason) {
+func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tracer, at *onnx.Value,
+	why *reason.Reason) {
 	t = newTracer(g)
 	if !mayRotate(g, y.Producer) {
 		return nil, t, y, nil
@@ -85,7 +86,8 @@ func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
 }
 
 // rotationFrom reads the outputs as a rotation of x. why is nil where x has no part in the products.
-func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, opposite bool) (r *rotation, why *reason.Reason) {
+func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, opposite bool) (r *rotation,
+	why *reason.Reason) {
 	read := t.reader(x)
 	if read == nil {
 		return nil, nil

@@ -19,8 +19,8 @@ func window(c *call) {
 	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{c.intOr(0, -1)})
 }
 
-// joined returns a node that reads the tensors of a sequence that is made on the spot, and its rule, in place of one that
-// joins the sequence, as older exporters write a concatenation, or takes an element. It is nil for other nodes.
+// joined returns a node that reads the tensors of a sequence that is made on the spot, and its rule, in place of one
+// that joins the sequence, as older exporters write a concatenation, or takes an element. It is nil for other nodes.
 func joined(n *onnx.Node) (*onnx.Node, rule) {
 	if !n.Is("ConcatFromSequence") && !n.Is("SequenceAt") || n.Input(0) == nil {
 		return nil, nil
