@@ -26,8 +26,8 @@ var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence"
 var noInput = reason.New(reason.RotationInput, nil,
 	"a sum of products of which no tensor as wide as the result has one factor each")
 
-// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On failure
-// why says what stands in the way, and at which value; it is nil where nothing looks like a rotation.
+// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On
+// failure why says what stands in the way, and at which value; it is nil where nothing looks like a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
