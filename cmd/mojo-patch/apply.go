@@ -50,7 +50,8 @@ same hard inputs, rewrites those that agree, and writes a new model. A site whos
 whose types the kernel lacks, stays as it was and is reported. Where onnxruntime is found, the
 kernel itself, or what the target ort or onnx has in its place, also runs on each distinct site, and
 onnxruntime opens the patched model before it is written. If it opens the given model and not the
-patched one, nothing is written and the exit code is 1. --check-kernels off skips both.
+patched one, nothing is written and the exit code is 1. A model of more than 30,000 nodes is not
+opened. --check-kernels off skips both.
 
 Some exporters spread a block over functions that call functions, or a mixture of experts over
 functions and the graph. apply inlines those first (--inline), and takes the branches of If nodes

@@ -31,10 +31,23 @@ func newOpener(lib ort.Library, kernels string, fusedOps bool) *opener {
 	return o
 }
 
-// check opens a model that was made of the one at path. Where neither opens, that is said in the report and no error:
-// the model is for another runtime, or for one with more ops.
+// mostOpened is the number of nodes up to which a patched model is opened. The time that onnxruntime needs grows faster
+// than the model, to half a minute for 100,000 nodes.
+const mostOpened = 30000
+
+// check opens a model that was made of the one at path. Where neither opens, or the model has too many nodes, that is
+// said in the report and no error: the model is for another runtime, or for one with more ops.
 func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadOption) (*rewrite.RuntimeReport, error) {
 	r := &rewrite.RuntimeReport{Name: "onnxruntime", Version: o.lib.Version}
+	nodes := 0
+	for _, g := range m.Graphs() {
+		nodes += len(g.Nodes)
+	}
+	if nodes > mostOpened {
+		r.Reason = fmt.Sprintf("the patched model has %d nodes; up to %d are opened", nodes, mostOpened)
+		a.say("not opened in onnxruntime: %s", r.Reason)
+		return r, nil
+	}
 	err := o.open(m)
 	if r.Opened = err == nil; r.Opened {
 		a.detail("opened in onnxruntime %s", o.lib.Version)

@@ -43,6 +43,23 @@ func weighted(t *testing.T) *onnx.Model {
 	return m
 }
 
+// TestLargeModelsAreNotOpened: onnxruntime needs minutes for some models of 100,000 nodes.
+func TestLargeModelsAreNotOpened(t *testing.T) {
+	m := gated(24)
+	y := m.Graph.Outputs[0]
+	for range mostOpened {
+		out := m.Graph.NewValue("y")
+		m.Graph.AddNode("Relu", []*onnx.Value{y}, []*onnx.Value{out})
+		y = out
+	}
+	var said strings.Builder
+	r, err := newOpener(ort.Library{}, "", true).check(&app{out: io.Discard, err: &said}, m, "")
+	if err != nil || r.Opened || !strings.Contains(r.Reason, "up to 30000 are opened") ||
+		!strings.Contains(said.String(), "not opened in onnxruntime") {
+		t.Errorf("%+v, %v, said %q", r, err, &said)
+	}
+}
+
 // TestOpened: a patched model that onnxruntime does not open is an error with an exit code, unless it does not open the
 // model that was given either.
 func TestOpened(t *testing.T) {

@@ -17,15 +17,23 @@ func (g *View) Resolve(v *onnx.Value) *onnx.Value {
 	if v == nil || v.Producer == nil || !handsOn[v.Producer.OpType] {
 		return v
 	}
-	if w, ok := g.through[v]; ok {
-		return w
+	var path []*onnx.Value // of which each is the next one: a chain is followed once, wherever it is entered
+	for {
+		if w, ok := g.through[v]; ok {
+			v = w
+			break
+		}
+		path = append(path, v)
+		next := g.origin(v)
+		if next == nil {
+			break
+		}
+		v = next
 	}
-	w := v
-	for next := g.origin(w); next != nil; next = g.origin(w) {
-		w = next
+	for _, w := range path {
+		g.through[w] = v
 	}
-	g.through[v] = w
-	return w
+	return v
 }
 
 // origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is

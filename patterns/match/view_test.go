@@ -144,3 +144,21 @@ func TestMemo(t *testing.T) {
 		t.Errorf("%d, %d", Memo[counted](g).n, Memo[counted](h).n)
 	}
 }
+
+// TestResolveFollowsChainsOnce goes back over a chain of reshapes, and remembers where every value on the way leads.
+func TestResolveFollowsChainsOnce(t *testing.T) {
+	const pairs = 100
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, "batch", 8)
+	y := x
+	for range pairs {
+		y = b.Op("Reshape", b.Op("Reshape", y, []int64{0, 4, 2}), []int64{0, 8})
+	}
+	g := viewOf(b, y)
+	if g.Resolve(y) != x {
+		t.Errorf("the chain leads to %s", g.Resolve(y).Name)
+	}
+	if n := len(g.through); n < pairs {
+		t.Errorf("%d of %d values remembered: the others are followed to the end again", n, pairs)
+	}
+}
