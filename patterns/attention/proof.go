@@ -41,6 +41,7 @@ func (b *block) prover() *prover {
 	p := &prover{Reader: formula.NewReader(b.g), b: b, valid: map[string]*formula.Var{},
 		others: map[[infer.Worlds]int64]*formula.Var{}}
 	b.proof = p
+	p.Budget = b.world.Budget
 	p.Size, p.Leaf, p.Limits = p.size, p.leaf, &p.limits
 	batch, queries, past := b.world.open()
 	one := formula.Number(1)

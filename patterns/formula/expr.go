@@ -48,6 +48,9 @@ func (c *Case) Value(e *Expr) (Value, error) {
 	if c.prover.steps++; c.prover.steps > maxSteps {
 		return Value{}, &UnknownError{What: "it takes too many steps"}
 	}
+	if !c.prover.spend(valueSteps) {
+		return Value{}, &UnknownError{What: spent}
+	}
 	v, err := c.evaluate(e)
 	if err != nil {
 		if u, ok := err.(*UnknownError); ok && u.Node == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // UnknownError says that a formula cannot be evaluated.
@@ -28,13 +29,28 @@ const (
 	maxSteps = 1 << 16
 )
 
+// What things cost in steps of a budget: an element or a formula that is read or evaluated, a condition on sums that
+// others are held against.
+const (
+	valueSteps = 32
+	rowSteps   = 16
+)
+
+// spent is the reason where the budget has no steps left.
+const spent = "the search has no steps left for it"
+
 // Prover evaluates formulas in all cases that the conditions on their variables allow.
 type Prover struct {
+	Budget *match.Budget // nil: only the bounds of this package hold
+
 	rows      []row
 	vars      int
 	quotients map[string]*Var // by what is divided
 	steps     int
 }
+
+// spend takes steps of the budget. It reports whether the search may go on.
+func (p *Prover) spend(steps int) bool { return p.Budget == nil || p.Budget.Spend(steps) }
 
 func (p *Prover) newVar(name string) *Var {
 	p.vars++
@@ -209,7 +225,7 @@ func (c *Case) holds(s *Sum) bool {
 
 // excludes reports whether a condition cannot hold in this case.
 func (c *Case) excludes(r row) bool {
-	return contradictory(append(slices.Concat(c.prover.rows, c.rows), r))
+	return c.prover.spend(rowSteps*(1+len(c.prover.rows)+len(c.rows))) && contradictory(append(slices.Concat(c.prover.rows, c.rows), r))
 }
 
 // assume adds what holds of the variables of a sum by themselves.

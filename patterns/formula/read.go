@@ -110,6 +110,9 @@ func (r *Reader) Element(v *onnx.Value, at ...*Expr) *Expr {
 	if r.depth > maxDepth {
 		return r.unknown(v.Producer, "it is computed by too many nodes")
 	}
+	if !r.spend(valueSteps) {
+		return r.unknown(v.Producer, spent)
+	}
 	r.depth++
 	e := r.element(v, at)
 	r.depth--
