@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
@@ -180,6 +181,10 @@ func (r *GivenUpReport) Text() string {
 	more := ""
 	if r.Places > 1 {
 		more = " and at " + english.Counted(r.Places-1, "other place")
+	}
+	if r.Pattern == match.NearMissSearch {
+		return fmt.Sprintf("gave up the search for near misses at %q%s: it takes too many steps, and what nearly is a "+
+			"block may not be explained", r.Node, more)
 	}
 	return fmt.Sprintf("gave up the search for %s at %q%s: it takes too many steps there, and a block may be missed",
 		r.Pattern, r.Node, more)

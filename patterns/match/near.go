@@ -2,6 +2,7 @@ package match
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -113,7 +114,12 @@ type seeker struct {
 	lenient int
 	steps   int // of the graph
 	known   *knownExprs
+
+	gaveUp map[*onnx.Node]bool // anchors at which attempts were not made
 }
+
+// NearMissSearch names the search for near misses where it was given up.
+const NearMissSearch = "near misses"
 
 // spent reports whether no lenient attempt may begin.
 func (k *seeker) spent() bool { return k.steps > lenientSteps || k.known.steps > modelSteps }
@@ -139,6 +145,10 @@ func (k *seeker) around(anchor *onnx.Node) {
 	looked := 0
 	for n := range onnx.Near(nearHops, readers, anchor) {
 		if !k.tried[n] && !k.claimed(n) {
+			if k.spent() && len(k.index.At(n)) > 0 {
+				k.gaveUp[anchor] = true
+				break
+			}
 			k.tried[n] = true
 			k.at(n)
 		}
@@ -274,7 +284,7 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 		}
 	}
 	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{},
-		known: g.knownExprs()}
+		known: g.knownExprs(), gaveUp: map[*onnx.Node]bool{}}
 	for k.lenient = 1; k.lenient <= 2; k.lenient++ {
 		k.tried = map[*onnx.Node]bool{}
 		for _, n := range g.Graph.Nodes {
@@ -287,6 +297,14 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 	for _, n := range g.Graph.Nodes {
 		if m := k.near[n]; m != nil {
 			misses = append(misses, m.miss(n))
+		}
+	}
+	maps.DeleteFunc(k.gaveUp, func(n *onnx.Node, _ bool) bool { return k.near[n] != nil })
+	for _, n := range g.Graph.Nodes {
+		if k.gaveUp[n] {
+			return append(misses, &Miss{Pattern: NearMissSearch, Anchor: n, Reason: reason.New(reason.Limit, n,
+				"the search for near misses was given up here: it took more steps than a graph is given, and what "+
+					"nearly is a block may not be explained").With("places", len(k.gaveUp))})
 		}
 	}
 	return misses

@@ -1,0 +1,27 @@
+package rewrite
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/internal/hostile"
+)
+
+// TestNearMissesGivenUp: the report says that not everything that comes near to a block was looked at.
+func TestNearMissesGivenUp(t *testing.T) {
+	shape, ok := hostile.Find("misses-norm-axis")
+	if !ok {
+		t.Fatal("no such shape")
+	}
+	for nodes, want := range map[int]bool{100: false, 40000: true} {
+		r := apply(t, shape.Model(nodes))
+		var text bytes.Buffer
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(text.String(), "gave up the search for near misses at "); said != want {
+			t.Errorf("%d nodes: said %v\n%.2000s", nodes, said, &text)
+		}
+	}
+}
