@@ -176,7 +176,8 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 		exists = a.call("exists", "Less", key, length)
 		seen = exists
 	}
-	if causal, window := s.Attr("causal").Int == 1, s.Attr("window").Int > 0; causal || window {
+	causal, window := s.Attr("causal").Int == 1, s.Attr("window").Int > 0
+	if causal || window {
 		query := a.call("query", "Unsqueeze", a.numbers("query_number", a.queries), a.integers("last", -1))
 		at := a.call("query_key", "Add", query, a.call("query_offset", "Sub", length, a.queries))
 		if causal {
@@ -188,9 +189,13 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 		}
 	}
 	if s.has(AttentionKeyValid) {
-		// A mask of one key would be broadcast to all of them, and the kernels refuse it. So does this Reshape.
-		used := a.call("key_valid_used", "Reshape", a.first("key_valid_first", a.in[AttentionKeyValid], a.longest, 1),
-			a.joined("key_valid_dims", 0, a.integers("copied", 0), a.longest))
+		used := a.first("key_valid_used", a.in[AttentionKeyValid], a.longest, 1)
+		if causal || window {
+			// A mask of one key would be broadcast to all of them. The kernels refuse it, and nodes that count
+			// positions by its length mean something else. So this Reshape fails.
+			used = a.call("key_valid_of_all", "Reshape", used, a.joined("key_valid_dims", 0, a.integers("copied", 0),
+				a.longest))
+		}
 		valid := a.op("key_valid_bool", "Cast", []*onnx.Value{used}, onnx.IntAttr("to", int64(onnx.Bool)))
 		seen = and("seen_valid", seen, a.call("valid", "Unsqueeze", valid, a.integers("heads_and_queries", 1, 2)))
 	}

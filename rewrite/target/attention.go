@@ -80,9 +80,10 @@ func (c *Call) attentionMask(causal bool) *onnx.Value {
 	var seen *onnx.Value // by queries
 	queries, keys := false, true
 	if valid := c.Input(fused.AttentionKeyValid); valid != nil {
-		// A mask of one key would be broadcast to all of them, which the fused op refuses.
-		dims := c.Op1("Concat", []*onnx.Value{c.Integers(0), c.keyCount()}, onnx.IntAttr("axis", 0))
-		valid = c.Op1("Reshape", []*onnx.Value{valid, dims})
+		if c.Int("causal") != 0 { // a mask of one key would be broadcast to all of them, which the fused op refuses
+			dims := c.Op1("Concat", []*onnx.Value{c.Integers(0), c.keyCount()}, onnx.IntAttr("axis", 0))
+			valid = c.Op1("Reshape", []*onnx.Value{valid, dims})
+		}
 		exists := c.Op1("Cast", []*onnx.Value{valid}, onnx.IntAttr("to", int64(onnx.Bool)))
 		seen = c.Op1("Unsqueeze", []*onnx.Value{exists, c.Integers(1, 2)})
 	}
