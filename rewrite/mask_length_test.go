@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // masked is attention over a cache, whose padding mask has a length of a name of its own. Positions are counted by the
@@ -94,7 +95,7 @@ func TestMaskLengths(t *testing.T) {
 			}
 			plain, patched := masked(c.byMask, c.padded, c.window), masked(c.byMask, c.padded, c.window)
 			r := apply(t, patched)
-			if n := countOps(patched)["Attention"]; n != c.fused {
+			if n := rewritetest.CountOps(patched)["Attention"]; n != c.fused {
 				t.Fatalf("%d Attention: %v", n, r.Sites)
 			}
 			right := 0
