@@ -225,7 +225,8 @@ func (c *Case) holds(s *Sum) bool {
 
 // excludes reports whether a condition cannot hold in this case.
 func (c *Case) excludes(r row) bool {
-	return c.prover.spend(rowSteps*(1+len(c.prover.rows)+len(c.rows))) && contradictory(append(slices.Concat(c.prover.rows, c.rows), r))
+	return c.prover.spend(rowSteps*(1+len(c.prover.rows)+len(c.rows))) &&
+		contradictory(append(slices.Concat(c.prover.rows, c.rows), r))
 }
 
 // assume adds what holds of the variables of a sum by themselves.
