@@ -11,8 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// matched are spellings that built-in patterns match.
-var matched = []string{"sigmoid by an exponential", "roll"}
+// isMatched reports whether built-in patterns match a spelling, so that no fit is needed.
+func isMatched(name string) bool {
+	return name == "sigmoid by an exponential" || name == "roll" || strings.HasPrefix(name, "opposite angle")
+}
 
 // learnFrom returns what is learnt from a model, and the set of that and the built-in patterns without fits.
 func learnFrom(t *testing.T, m *onnx.Model) (*LearnReport, *patterns.Set) {
@@ -28,7 +30,7 @@ func learnFrom(t *testing.T, m *onnx.Model) (*LearnReport, *patterns.Set) {
 // Each spelling that is fitted is learnt, and found without a fit by what was.
 func TestLearnt(t *testing.T) {
 	for _, test := range slices.Concat(fittedNorms, fittedGates, fittedRotations) {
-		if test.op == "" || slices.Contains(matched, test.name) {
+		if test.op == "" || isMatched(test.name) {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {

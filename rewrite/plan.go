@@ -14,13 +14,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
-	"github.com/mojo-patch/mojo-patch/rewrite/heads"
-	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
-	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
-	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
-	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
 // Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was
@@ -95,9 +90,11 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		}
 	}
 	plan := &Plan{Report: &r, applier: a}
-	if err := plan.prepare(); err != nil {
+	start := time.Now()
+	if err := plan.run(preparing); err != nil {
 		return nil, err
 	}
+	r.TimeMS.Prepare = lap(&start)
 	if len(p.chosen) > 0 {
 		undo := convert.PlainInitializers(m)
 		if err := a.view(); err != nil {
@@ -185,19 +182,8 @@ func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
 	read := readInitializers(p.applier.Model)
-	if err := p.replaceSites(); err != nil {
+	if err := p.run(rewriting); err != nil {
 		return err
-	}
-	if f := p.applier.floats; f != nil {
-		if err := f.undo(); err != nil {
-			return err
-		}
-	}
-	for _, step := range []func() error{p.keepLatents, p.keepCaches, p.ownProducts, p.mergeProducts, p.lowerProducts,
-		p.findForeign} {
-		if err := step(); err != nil {
-			return err
-		}
 	}
 	p.Report.Assumed = append(p.Report.Assumed, p.applier.Assumed()...)
 	if p.Report.Changed {
@@ -227,20 +213,7 @@ func (p *Plan) replaceSites() error {
 	if err := a.replace(p.accepted); err != nil {
 		return err
 	}
-	unproven, err := heads.Apply(a.Run, a.prover)
-	if err != nil {
-		return err
-	}
-	a.report.Unproven = append(a.report.Unproven, unproven...)
 	p.Report.Changed = true
-	if slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)),
-		func(k *registry.Kernel) bool { return k.Device == "npu" }) {
-		var graphs []*onnx.Graph
-		for _, s := range a.Scopes() {
-			graphs = append(graphs, s.Graph)
-		}
-		p.Report.CANN = target.AvoidCANN(graphs, a.Facts)
-	}
 	return nil
 }
 
@@ -321,43 +294,4 @@ func lap(start *time.Time) float64 {
 	ms := float64(now.Sub(*start).Microseconds()) / 1000
 	*start = now
 	return ms
-}
-
-// keepCaches makes buffers of the model's caches, if the options say so.
-func (p *Plan) keepCaches() (err error) {
-	a := p.applier
-	if !a.config.staticCache {
-		return nil
-	}
-	if a.report.Cache, err = staticcache.Apply(a.Run, a.config.static, a.merged); err == nil {
-		a.report.Changed = true
-	}
-	return err
-}
-
-// keepLatents makes caches of latents, if the options say so.
-func (p *Plan) keepLatents() (err error) {
-	a := p.applier
-	if !a.config.latentCache {
-		return nil
-	}
-	if a.report.Latent, err = latentcache.Apply(a.Run); err == nil {
-		a.report.Changed = true
-	}
-	return err
-}
-
-// mergeProducts merges products, if the options say so.
-func (p *Plan) mergeProducts() error {
-	a := p.applier
-	if !a.config.mergeProducts && !a.config.mergeQuantised {
-		return nil
-	}
-	r, unproven, err := products.Apply(a.Run, a.prover, !a.config.mergeProducts)
-	if err != nil {
-		return err
-	}
-	a.report.Merged, a.report.Changed = r, a.report.Changed || r.Merged > 0
-	a.report.Unproven = append(a.report.Unproven, unproven...)
-	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
-	"github.com/mojo-patch/mojo-patch/rewrite/precision"
-	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -25,50 +23,6 @@ func WithDType(t onnx.DataType) Option { return func(c *config) { c.dtype = t } 
 
 // WithShapes fixes shapes of the model's inputs for the target.
 func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s } }
-
-// prepare brings the model to the form that was asked for.
-func (p *Plan) prepare() error {
-	a, start := p.applier, time.Now()
-	c, m := a.config, a.Model
-	var err error
-	if c.dtype != onnx.Undefined {
-		var providers []string
-		if d := c.backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
-			providers = []string{"cuda"}
-		}
-		if p.Report.DType, err = precision.Apply(a.Run, c.dtype, providers...); err != nil {
-			return fmt.Errorf("in %s: %w", c.dtype, err)
-		}
-		p.Report.Changed = true
-	}
-	p.raise()
-	infer.DeclareFixed(m)
-	if c.lastLogits {
-		p.Report.Logits = LogitsLast
-		if err := convert.LastLogits(m); errors.Is(err, convert.ErrLastOnly) {
-			p.Report.Logits = LogitsWereLast
-		} else if err != nil {
-			return fmt.Errorf("last-logits: %w", err)
-		}
-	}
-	if c.target != nil {
-		from := m.Opset("")
-		limit, err := target.Prepare(m, c.target, c.shapes)
-		if err != nil {
-			return err
-		}
-		if limit != nil {
-			p.Report.Opset = &OpsetReport{Before: from, After: m.Opset(""), Limit: limit.Error()}
-		}
-	}
-	if c.staticCache {
-		if a.merged, err = staticcache.TakeMerged(a.Run); err != nil {
-			return err
-		}
-	}
-	p.Report.TimeMS.Prepare = lap(&start)
-	return nil
-}
 
 // OpsetReport says that a model was raised to another opset, or why it was not: one that is older than fused ops need,
 // or functions that import another opset than the model and could not be inlined otherwise.
@@ -96,11 +50,11 @@ func (r *OpsetReport) Text() string {
 
 // raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
 // another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
-func (p *Plan) raise() {
+func (p *Plan) raise() error {
 	c, m := p.applier.config, p.applier.Model
 	from := m.Opset("")
 	if from < convert.Oldest || c.target != nil { // which has an opset of its own
-		return
+		return nil
 	}
 	to, needed := max(from, fused.MinOpset), from < fused.MinOpset
 	if c.inline != InlineNone && c.inline != "" {
@@ -111,11 +65,12 @@ func (p *Plan) raise() {
 		}
 	}
 	if !needed {
-		return
+		return nil
 	}
 	if err := p.raiseTo(to); err != nil && from < fused.MinOpset {
 		p.Report.Opset = &OpsetReport{Before: from, After: to, Reason: err.Error()}
 	}
+	return nil
 }
 
 // newestRaised is the newest opset that a model is raised to unasked: that of onnxruntime 1.15, the oldest one which

@@ -57,7 +57,9 @@ type Report struct {
 	// absent where a target was given no products with quantised weights
 	Products *ProductsReport `json:"products,omitempty"`
 	// nodes that are no ops of the standard, by their op, in a model for runtimes of the standard
-	Foreign  map[string]int  `json:"foreign,omitempty"`
+	Foreign map[string]int `json:"foreign,omitempty"`
+	// Passes are the steps of the run but the search for sites and their checks, in order.
+	Passes   []PassReport    `json:"-"`
 	Patterns []PatternReport `json:"patterns"`
 	Sites    []SiteReport    `json:"sites"`
 	Repairs  []RepairReport  `json:"repairs,omitempty"`

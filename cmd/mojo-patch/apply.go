@@ -306,7 +306,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 	var err error
 	if a.verbose {
 		writeSites(w, r, true)
-		err = r.WriteCounts(w, true)
+		err = errors.Join(r.WritePasses(w), r.WriteCounts(w, true))
 	} else {
 		err = r.WriteText(w)
 	}

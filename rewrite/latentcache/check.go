@@ -29,7 +29,7 @@ var latentTrials = []latentTrial{{2, 3, 1, prove.NoPadding}, {3, 0, 4, prove.Lef
 func (c *latentChange) checkSites() error {
 	p := c.NewProver()
 	p.Unverified = c.Unverified
-	absorbs := &prove.Prover{Off: p.Off, Every: p.Every, Unverified: p.Unverified} // of the same claims
+	absorbs := p.Other() // of the same claims
 	for _, s := range c.sites {
 		claim, err := c.claim(s, &p.Report)
 		if err != nil {
@@ -42,13 +42,12 @@ func (c *latentChange) checkSites() error {
 			return fmt.Errorf("node %q: %w", s.node.Label(), err)
 		}
 	}
-	if p.Off {
+	r := p.Checked()
+	if r == nil {
 		return nil
 	}
-	r := &p.Report
 	c.checked = &prove.CheckReport{MaxRel: r.MaxRel, Structural: max(r.Structural, absorbs.Report.Structural),
-		Cases:  r.Cases,
-		Kernel: r.Kernel, KernelTold: r.KernelTold}
+		Cases: r.Cases, Kernel: r.Kernel, KernelTold: r.KernelTold}
 	return nil
 }
 

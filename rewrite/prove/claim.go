@@ -112,6 +112,19 @@ func (p *Prover) Settled(what, key string) (settled bool, err error) {
 	return settled, err
 }
 
+// Checked returns the figures of the comparisons, nil if there were none because claims were assumed.
+func (p *Prover) Checked() *CheckReport {
+	if p.Off {
+		return nil
+	}
+	return &p.Report
+}
+
+// Other returns a prover that does what this one was told, of claims whose keys mean something else.
+func (p *Prover) Other() *Prover {
+	return &Prover{Off: p.Off, Every: p.Every, Unverified: p.Unverified}
+}
+
 // Assume lists a claim that cannot be evaluated.
 func (p *Prover) Assume(what string) { p.Assumed = append(p.Assumed, what) }
 

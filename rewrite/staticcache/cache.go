@@ -97,7 +97,7 @@ func Apply(run *pass.Run, o Options, merged string) (*CacheReport, error) {
 
 func newChange(run *pass.Run, o Options, merged string) *cacheChange {
 	o.PastLength = o.PastLength || o.RowLengths
-	c := &cacheChange{Run: run, options: o, merged: merged, facts: run.Facts, patched: infer.Analyze(run.Model)}
+	c := &cacheChange{Run: run, prover: run.NewProver(), options: o, merged: merged, facts: run.Facts, patched: infer.Analyze(run.Model)}
 	if c.facts == nil {
 		c.facts = c.patched
 	}
@@ -131,6 +131,7 @@ func (c *cacheChange) report() *CacheReport {
 // cacheChange makes buffers of the caches of one model.
 type cacheChange struct {
 	*pass.Run
+	prover  *prove.Prover
 	options Options
 	merged  string
 	facts   *infer.Facts // of the model before its blocks were fused, whose masks tell which lengths are equal

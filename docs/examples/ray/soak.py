@@ -245,7 +245,7 @@ def soak(options, folder):
     return clients, rate
 
 
-def wait(what, condition, seconds=180):
+def wait(what, condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,0 +1,208 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/heads"
+	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
+	"github.com/mojo-patch/mojo-patch/rewrite/products"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// A step of a run is one pass over the whole model. It does nothing unless it was asked for.
+type step struct {
+	name string
+	run  func(*Plan) error
+}
+
+// preparing are the passes that bring a model to the form that was asked for. Then functions are inlined, and sites are
+// found and checked.
+var preparing = []step{
+	{"precision", (*Plan).convertType},
+	{"oldest opset", (*Plan).raise},
+	{"fixed dimensions", func(p *Plan) error { infer.DeclareFixed(p.applier.Model); return nil }},
+	{"last logits", (*Plan).lastLogits},
+	{"target's opset and shapes", (*Plan).prepareTarget},
+	{"merged decoder", (*Plan).takeMerged},
+}
+
+// rewriting are the passes that change a model after that.
+var rewriting = []step{
+	{"sites", (*Plan).replaceSites},
+	{"heads in place", (*Plan).leaveHeads},
+	{"ops for CANN", (*Plan).avoidCANN},
+	{"weights of other tools as they were", (*Plan).restoreFloats},
+	{"latent caches", (*Plan).keepLatents},
+	{"static caches", (*Plan).keepCaches},
+	{"own products", (*Plan).ownProducts},
+	{"merged products", (*Plan).mergeProducts},
+	{"target's products", (*Plan).lowerProducts},
+	{"ops outside the standard", (*Plan).findForeign},
+}
+
+// PassReport reports one pass: how long it took, and how many nodes the model had before and after, those of functions
+// left out.
+type PassReport struct {
+	Name          string
+	Took          time.Duration
+	Before, After int
+}
+
+// run runs passes in order, and reports each.
+func (p *Plan) run(passes []step) error {
+	before := countNodes(p.applier.Model)
+	for _, x := range passes {
+		start := time.Now()
+		if err := x.run(p); err != nil {
+			return err
+		}
+		r := PassReport{Name: x.name, Took: time.Since(start), Before: before, After: countNodes(p.applier.Model)}
+		p.Report.Passes, before = append(p.Report.Passes, r), r.After
+	}
+	return nil
+}
+
+func countNodes(m *onnx.Model) (n int) {
+	m.Graph.Walk(func(g *onnx.Graph) { n += len(g.Nodes) })
+	return n
+}
+
+// WritePasses writes the passes in the order in which they ran, how long each took, and what became of the nodes.
+func (r *Report) WritePasses(w io.Writer) error {
+	for _, x := range r.Passes {
+		change := ""
+		if x.Before != x.After {
+			change = fmt.Sprintf(", %d nodes, before %d", x.After, x.Before)
+		}
+		if _, err := fmt.Fprintf(w, "pass %-36s %.1f ms%s\n", x.Name, float64(x.Took.Microseconds())/1000,
+			change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Plan) convertType() (err error) {
+	c := p.applier.config
+	if c.dtype == onnx.Undefined {
+		return nil
+	}
+	var providers []string
+	if d := c.backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
+		providers = []string{"cuda"}
+	}
+	if p.Report.DType, err = precision.Apply(p.applier.Run, c.dtype, providers...); err != nil {
+		return fmt.Errorf("in %s: %w", c.dtype, err)
+	}
+	p.Report.Changed = true
+	return nil
+}
+
+func (p *Plan) lastLogits() error {
+	if !p.applier.config.lastLogits {
+		return nil
+	}
+	p.Report.Logits = LogitsLast
+	if err := convert.LastLogits(p.applier.Model); errors.Is(err, convert.ErrLastOnly) {
+		p.Report.Logits = LogitsWereLast
+	} else if err != nil {
+		return fmt.Errorf("last-logits: %w", err)
+	}
+	return nil
+}
+
+func (p *Plan) prepareTarget() error {
+	c, m := p.applier.config, p.applier.Model
+	if c.target == nil {
+		return nil
+	}
+	from := m.Opset("")
+	limit, err := target.Prepare(m, c.target, c.shapes)
+	if limit != nil {
+		p.Report.Opset = &OpsetReport{Before: from, After: m.Opset(""), Limit: limit.Error()}
+	}
+	return err
+}
+
+func (p *Plan) takeMerged() (err error) {
+	if p.applier.config.staticCache {
+		p.applier.merged, err = staticcache.TakeMerged(p.applier.Run)
+	}
+	return err
+}
+
+func (p *Plan) leaveHeads() error {
+	if len(p.accepted) == 0 {
+		return nil
+	}
+	unproven, err := heads.Apply(p.applier.Run, p.applier.prover)
+	p.Report.Unproven = append(p.Report.Unproven, unproven...)
+	return err
+}
+
+func (p *Plan) avoidCANN() error {
+	a := p.applier
+	if len(p.accepted) == 0 || !slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)),
+		func(k *registry.Kernel) bool { return k.Device == "npu" }) {
+		return nil
+	}
+	var graphs []*onnx.Graph
+	for _, s := range a.Scopes() {
+		graphs = append(graphs, s.Graph)
+	}
+	p.Report.CANN = target.AvoidCANN(graphs, a.Facts)
+	return nil
+}
+
+func (p *Plan) restoreFloats() error {
+	if f := p.applier.floats; f != nil {
+		return f.undo()
+	}
+	return nil
+}
+
+func (p *Plan) keepLatents() (err error) {
+	if !p.applier.config.latentCache {
+		return nil
+	}
+	if p.Report.Latent, err = latentcache.Apply(p.applier.Run); err == nil {
+		p.Report.Changed = true
+	}
+	return err
+}
+
+func (p *Plan) keepCaches() (err error) {
+	a := p.applier
+	if !a.config.staticCache {
+		return nil
+	}
+	if p.Report.Cache, err = staticcache.Apply(a.Run, a.config.static, a.merged); err == nil {
+		p.Report.Changed = true
+	}
+	return err
+}
+
+func (p *Plan) mergeProducts() error {
+	a := p.applier
+	if !a.config.mergeProducts && !a.config.mergeQuantised {
+		return nil
+	}
+	r, unproven, err := products.Apply(a.Run, a.prover, !a.config.mergeProducts)
+	if err != nil {
+		return err
+	}
+	p.Report.Merged, p.Report.Changed = r, p.Report.Changed || r.Merged > 0
+	p.Report.Unproven = append(p.Report.Unproven, unproven...)
+	return nil
+}
