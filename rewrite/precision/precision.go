@@ -19,8 +19,8 @@ const mostElements = 1 << 26
 
 // DTypeReport says what became of a model's type.
 type DTypeReport struct {
-	From    string `json:"from"`
-	To      string `json:"to"`
+	Before  string `json:"before"`
+	After   string `json:"after"`
 	Casts   int    `json:"casts"`   // nodes that were added
 	Float32 int    `json:"float32"` // nodes that compute in float32 in a model of a half type
 	// OutOfRange lists constants with elements beyond the greatest number of the type, which they became.
@@ -30,8 +30,8 @@ type DTypeReport struct {
 
 // Text is the report in a line.
 func (r *DTypeReport) Text() string {
-	return fmt.Sprintf("converted from %s to %s: %d casts added, %d nodes compute in float32", r.From, r.To, r.Casts,
-		r.Float32)
+	return fmt.Sprintf("converted from %s to %s: %d casts added, %d nodes compute in float32", r.Before, r.After,
+		r.Casts, r.Float32)
 }
 
 // Apply converts the model to float32, float16 or bfloat16, as convert.Precision describes. The providers are those of
@@ -60,7 +60,7 @@ func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, 
 			fmt.Errorf("%s without its elements: its data file would hold another type than the model; put the "+
 				"file beside the model first: %w", english.Counted(n, "constant"), onnx.ErrMissingData)
 	}
-	r := &DTypeReport{From: converted.From.String(), To: to.String(), Casts: converted.Casts}
+	r := &DTypeReport{Before: converted.From.String(), After: to.String(), Casts: converted.Casts}
 	for _, n := range converted.Float32 {
 		r.Float32 += n
 	}

@@ -97,7 +97,8 @@ func Apply(run *pass.Run, o Options, merged string) (*CacheReport, error) {
 
 func newChange(run *pass.Run, o Options, merged string) *cacheChange {
 	o.PastLength = o.PastLength || o.RowLengths
-	c := &cacheChange{Run: run, prover: run.NewProver(), options: o, merged: merged, facts: run.Facts, patched: infer.Analyze(run.Model)}
+	c := &cacheChange{Run: run, prover: run.NewProver(), options: o, merged: merged, facts: run.Facts,
+		patched: infer.Analyze(run.Model)}
 	if c.facts == nil {
 		c.facts = c.patched
 	}

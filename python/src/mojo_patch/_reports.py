@@ -186,6 +186,18 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class DType:
+    """A model that was converted to another floating-point type."""
+
+    before: str
+    after: str
+    casts: int
+    float32: int
+    out_of_range: List[str] = field(default_factory=list)
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class Opset:
     """A model's opset that was raised, or the reason why it was not."""
 
@@ -344,6 +356,7 @@ class Report(Printed):
     target: str = ""
     backend: str = ""
     passed_over: List[str] = field(default_factory=list)
+    dtype: Optional[DType] = None
     opset: Optional[Opset] = None
     inlined: Optional[Inlined] = None
     logits: str = ""
