@@ -42,7 +42,7 @@ func AttributesKey(attrs []*Attribute) string {
 	return "<" + strings.Join(parts, ";") + ">"
 }
 
-// TensorKey stands for a constant's type, shape and elements.
+// TensorKey returns a text that is the same for tensors of equal type, shape and elements.
 func TensorKey(t *Tensor) string {
 	if t == nil {
 		return "none"

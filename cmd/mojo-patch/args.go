@@ -45,7 +45,7 @@ func modelArgs(least, most int) cobra.PositionalArgs {
 // keyed are the flags that take NAME=VALUE or NAME:VALUE and are repeated for more.
 var keyed = []string{"dim", "shape", "provider-option"}
 
-// strayOption errs if an argument reads like one more value of a flag that takes NAME=VALUE, and is no file.
+// strayOption returns an error if an argument is not a file but reads like one more NAME=VALUE of a flag.
 func strayOption(c *cobra.Command, arg string) error {
 	if _, err := os.Stat(arg); err == nil || !optionArgument.MatchString(arg) {
 		return nil

@@ -136,7 +136,7 @@ func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.T
 	}
 	v := make([]float64, n)
 	k.Fill(rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), t, v, row)
-	roundAll(t, v)
+	RoundAll(t, v)
 	return reference.NewFloats(t, dims, v), nil
 }
 
@@ -157,8 +157,8 @@ func (f *FloatType) round(x float64) float64 {
 	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
 }
 
-// roundAll rounds all numbers as RoundTo does.
-func roundAll(t onnx.DataType, v []float64) {
+// RoundAll rounds all numbers as RoundTo does.
+func RoundAll(t onnx.DataType, v []float64) {
 	f := FloatTypes[t]
 	for i, x := range v {
 		switch {

@@ -25,7 +25,7 @@ func TestSpacing(t *testing.T) {
 			}
 		}
 		v := slices.Clone(list)
-		roundAll(typ, v)
+		RoundAll(typ, v)
 		for i, x := range list {
 			if want := RoundTo(typ, x); v[i] != want && !(math.IsNaN(v[i]) && math.IsNaN(want)) {
 				t.Fatalf("%s: %g rounds to %g, among others to %g", onnx.DataType(typ), x, want, v[i])
