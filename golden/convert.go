@@ -7,8 +7,8 @@ import (
 )
 
 // Convert returns the tensor with elements of another float type, rounded to nearest, ties to even (from float64 by way
-// of float32). Both types must be one of float16, bfloat16, float32 and float64. Comparing outputs that were recorded
-// in another precision needs it, since Compare refuses a pair of different types.
+// of float32). Both types must be one of float16, bfloat16, float32 and float64. Compare takes tensors of different
+// float types as they are.
 func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 	if t.DataType == to {
 		return t, nil

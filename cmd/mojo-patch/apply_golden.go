@@ -84,11 +84,6 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 			return failed(err)
 		}
 		given[i].Outputs = got
-		if f.dtype != "" {
-			if got, want, err = narrower(got, want); err != nil {
-				return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
-			}
-		}
 		if f.lastLogits {
 			if want, err = lastPositions(got, want); err != nil {
 				return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
@@ -124,28 +119,6 @@ func asDeclared(inputs []*onnx.Value, given []*onnx.Tensor) ([]*onnx.Tensor, err
 		}
 	}
 	return given, nil
-}
-
-// narrower converts each pair of outputs of one name to the one of their types that has fewer digits.
-func narrower(got, want []*onnx.Tensor) ([]*onnx.Tensor, []*onnx.Tensor, error) {
-	got, want = slices.Clone(got), slices.Clone(want)
-	for i, w := range want {
-		at := slices.IndexFunc(got, func(g *onnx.Tensor) bool { return g.Name == w.Name })
-		if at < 0 || !w.DataType.IsFloat() || got[at].DataType == w.DataType {
-			continue
-		}
-		to := w.DataType
-		if got[at].DataType.Bits() < to.Bits() {
-			to = got[at].DataType
-		}
-		var err, other error
-		want[i], err = golden.Convert(w, to)
-		got[at], other = golden.Convert(got[at], to)
-		if err = errors.Join(err, other); err != nil {
-			return nil, nil, err
-		}
-	}
-	return got, want, nil
 }
 
 // lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the
