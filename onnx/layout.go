@@ -23,13 +23,14 @@ type layout struct {
 	sources        map[*externalFiles]bool // where the model's tensors come from
 	walk           *wireWalk               // the encoded model without its weights
 	inline         []inlineEntry           // the weights that stay in the model file
-	data           []dataEntry             // what the data file holds, by offset
+	data           []dataEntry             // what the data file holds, by offset once it is placed
 	dataEnd        int64
-	moved          []*onnxpb.TensorProto // those that refer to the data file
+	moved          []movedTensor // those that refer to the data file
+	weights        DataWritten   // how the data file got its bytes, once it is written
 
 	owners map[*onnxpb.TensorProto]*Tensor
 	whole  map[*deferral]bool // deferred tensors of the model: where these lie, so do views of their beginning
-	offset map[dataKey]int64
+	entry  map[dataKey]int    // places in data
 	undo   []func()
 }
 
@@ -63,6 +64,14 @@ type dataEntry struct {
 	source       *externalFile // in place of bytes, with its owner
 	sourceFiles  *externalFiles
 	sourceOffset int64
+}
+
+// movedTensor is a tensor whose elements are in the data file.
+type movedTensor struct {
+	proto  *onnxpb.TensorProto
+	entry  int   // its place in data
+	inside int64 // its offset in that entry
+	size   int64
 }
 
 // dataKey tells tensors that share their elements: tied weights, stored once.
@@ -121,7 +130,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 
 // arrange puts placeholders and references into the messages, encodes them, and returns the length of the model file.
 func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, error) {
-	l.inline, l.data, l.dataEnd, l.moved, l.offset = nil, nil, 0, nil, map[dataKey]int64{}
+	l.inline, l.data, l.dataEnd, l.moved, l.entry = nil, nil, 0, nil, map[dataKey]int{}
 	folder, err := os.Stat(filepath.Dir(l.path))
 	if err != nil {
 		return 0, err
@@ -172,18 +181,16 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 		return 0, err
 	}
 	l.message = p
+	l.placeData()
 	return l.encode(filepath.Base(l.dataPath))
 }
 
 // encode encodes the arranged messages with references to a data file of this name, and returns the length of the model
 // file.
 func (l *layout) encode(dataName string) (int64, error) {
-	for _, tp := range l.moved {
-		for _, kv := range tp.ExternalData {
-			if kv.GetKey() == "location" {
-				kv.Value = &dataName
-			}
-		}
+	for _, t := range l.moved {
+		t.proto.ExternalData = externalEntries(&External{Location: dataName,
+			Offset: l.data[t.entry].offset + t.inside, Length: t.size})
 	}
 	rest, err := proto.MarshalOptions{Deterministic: true}.Marshal(l.message)
 	if err != nil {
@@ -260,7 +267,7 @@ func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 	l.inline = append(l.inline, inlineEntry{made: t})
 }
 
-// move returns the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
+// move puts the tensor into the data file. Its bytes are fetched now if they are mapped (which costs nothing),
 // and when they are written if they have to be converted.
 func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
@@ -306,13 +313,11 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		e.bytes = func() ([]byte, error) { return b, nil }
 		key = dataKey{first: unsafe.SliceData(b), size: int64(len(b))}
 	}
-	at, tied := l.offset[key]
+	at, tied := l.entry[key]
 	if !tied || key.size == 0 {
-		at = (l.dataEnd + pageSize - 1) / pageSize * pageSize
-		e.offset = at
+		at = len(l.data)
 		l.data = append(l.data, e)
-		l.dataEnd = at + e.size
-		l.offset[key] = at
+		l.entry[key] = at
 	}
 	l.undo = append(l.undo, func() {
 		tp.RawData, tp.ExternalData, tp.DataLocation = saved.RawData, saved.ExternalData, saved.DataLocation
@@ -321,8 +326,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	})
 	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
 	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-	tp.ExternalData = externalEntries(&External{Location: filepath.Base(l.dataPath), Offset: at, Length: t.Size()})
-	l.moved = append(l.moved, tp)
+	l.moved = append(l.moved, movedTensor{proto: tp, entry: at, size: t.Size()})
 	return nil
 }
 
@@ -338,38 +342,4 @@ func (l *layout) writeModel(w *fileWriter) error {
 	return l.walk.writeTo(w.Writer, func(out io.Writer, k int) error {
 		return l.inline[placeholderIndex(l.walk.raws[k])].writeTo(out)
 	})
-}
-
-func (l *layout) writeData(w *fileWriter) error {
-	zeros := make([]byte, pageSize)
-	at := int64(0)
-	for _, e := range l.data {
-		if _, err := w.Write(zeros[:e.offset-at]); err != nil {
-			return err
-		}
-		if err := e.writeTo(w); err != nil {
-			return err
-		}
-		at = e.offset + e.size
-	}
-	return nil
-}
-
-func (e *dataEntry) writeTo(w *fileWriter) error {
-	if e.source != nil {
-		file, err := e.sourceFiles.open(e.source)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		return w.copyFrom(file, e.sourceOffset, e.size)
-	}
-	if e.made != nil {
-		return e.made.WriteElements(w)
-	}
-	b, err := e.bytes()
-	if err == nil {
-		_, err = w.Write(b)
-	}
-	return err
 }

@@ -26,6 +26,7 @@ type Staged struct {
 	first     string   // the model file that refers to data under the temporary name
 	drop      bool     // dataPath is of the model that stands at path, which alone uses it, and will be of no use
 	external  []string // see DataFiles
+	weights   DataWritten
 	leftovers []string // of dead runs, to be removed after the commit: the model at path may use them until then
 }
 
@@ -76,9 +77,10 @@ func stage(path string, m *Model, o writeOptions) (_ *Staged, err error) {
 		return nil, err
 	}
 	if len(l.data) > 0 {
-		if s.data, err = writeAside(path, "data", l.writeData); err != nil {
+		if s.data, err = l.writeDataAside(o.link); err != nil {
 			return nil, err
 		}
+		s.weights = l.weights
 		if _, err = l.encode(filepath.Base(s.data)); err != nil {
 			return nil, err
 		}
@@ -106,6 +108,9 @@ func (s *Staged) Path() string {
 
 // DataFiles lists the files with external data that the model refers to once it is committed, sorted.
 func (s *Staged) DataFiles() []string { return s.external }
+
+// Data says where the bytes of the data file came from.
+func (s *Staged) Data() DataWritten { return s.weights }
 
 // Close removes what was not committed and lets other runs write the output.
 func (s *Staged) Close() error {
@@ -213,6 +218,9 @@ func (s *Staged) renameOver() error {
 			return errors.Join(err, os.Rename(old, s.path))
 		}
 		return s.keepAside(err)
+	}
+	if twin != s.data {
+		os.Remove(twin) // there still where both names were of one file (LinkData), since nothing is renamed then
 	}
 	s.sync()
 	if err := os.Rename(s.model, s.path); err != nil {

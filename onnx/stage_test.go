@@ -63,15 +63,23 @@ func TestDeathInCommit(t *testing.T) {
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
 		}
-		option := WriteOption(oneFile)
-		if os.Getenv("PAIR") != "" {
+		option, m := WriteOption(oneFile), versionOf(t, 20)
+		switch os.Getenv("KIND") {
+		case "pair":
 			option = pair
+		case "link":
+			var err error
+			m, err = Read(os.Getenv("SOURCE"))
+			must(t, err)
+			option = LinkData()
 		}
-		must(t, Write(os.Getenv("OUT"), versionOf(t, 20), option))
+		must(t, Write(os.Getenv("OUT"), m, option))
 		return
 	}
+	source := filepath.Join(t.TempDir(), "source.onnx")
+	must(t, Write(source, versionOf(t, 20), pair))
 	for name, old := range map[string]WriteOption{"nothing": nil, "one file": oneFile, "pair": pair} {
-		for kind, option := range map[string]WriteOption{"one file": oneFile, "pair": pair} {
+		for kind, option := range map[string]WriteOption{"one file": oneFile, "pair": pair, "link": pair} {
 			for step := 1; ; step++ {
 				out := filepath.Join(t.TempDir(), "out.onnx")
 				before := byte(0)
@@ -80,10 +88,8 @@ func TestDeathInCommit(t *testing.T) {
 					must(t, Write(out, versionOf(t, before), old))
 				}
 				c := exec.Command(os.Args[0], "-test.run", "^TestDeathInCommit$")
-				c.Env = append(os.Environ(), "DIE_AFTER="+strconv.Itoa(step), "OUT="+out)
-				if kind == "pair" {
-					c.Env = append(c.Env, "PAIR=1")
-				}
+				c.Env = append(os.Environ(), "DIE_AFTER="+strconv.Itoa(step), "OUT="+out, "KIND="+kind,
+					"SOURCE="+source)
 				said, err := c.CombinedOutput()
 				if err == nil {
 					if step == 1 {
@@ -105,6 +111,9 @@ func TestDeathInCommit(t *testing.T) {
 				}
 				if left, _ := os.ReadDir(filepath.Dir(out)); len(left) != 1 {
 					t.Errorf("%s over %s, dead after step %d: left %v", kind, name, step, left)
+				}
+				if v := version(t, source); v != 20 {
+					t.Errorf("%s over %s, dead after step %d: the source is version %d", kind, name, step, v)
 				}
 			}
 		}

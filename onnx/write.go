@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
@@ -18,6 +19,7 @@ type WriteOption func(*writeOptions)
 type writeOptions struct {
 	externalOver int64 // initializers of more bytes go to the data file; -1: only if the model would be too large
 	limit        int64 // the largest model file
+	link         bool
 }
 
 // maxModelFile is the largest message that other protobuf implementations read.
@@ -32,9 +34,17 @@ func ExternalDataOver(n int64) WriteOption {
 	return func(o *writeOptions) { o.externalOver = max(n, 0) }
 }
 
+// LinkData makes the data file a hard link of a file with external data of the model that was read, if it would have
+// the same bytes. Both names then stand for one file: a program that writes to it in place, instead of replacing it,
+// changes both models. This package replaces files. If the data file needs other bytes as well, it is written as
+// without the option; see Staged.Data. A file system that cannot make the link is an error.
+func LinkData() WriteOption { return func(o *writeOptions) { o.link = true } }
+
 // Write writes the model to path, and to path + ".data" when it is over 2 GB or refers to external data in another
-// folder than path's; references to external data in the same folder stay references. Weights are copied from the
-// mapped files and never decoded. The same model gives the same bytes.
+// folder than path's; references to external data in the same folder stay references. Weights are copied from file to
+// file and never decoded, or shared with the file that they come from where the file system does that (reflinks on
+// Linux): each file then still has its own bytes. An external file of which nearly all is used is carried over as it
+// is. The same model gives the same bytes.
 //
 // The files are written under temporary names in the same folder and renamed when they are whole; whenever the process
 // dies, path is a model that loads, the one before or the new one (see Staged). After an error nothing is left. Writing
@@ -93,7 +103,7 @@ func checkTargets(m *Model, l *layout) error {
 				return fmt.Errorf("%s is the file the model was read from: choose another name", target)
 			}
 		}
-		if l.reads(info) {
+		if l.reads(info) && !l.isLinkElsewhere(target) {
 			return fmt.Errorf("%s holds external data of the model that was read: choose another name", target)
 		}
 	}
@@ -112,6 +122,32 @@ func (l *layout) reads(file os.FileInfo) bool {
 	return false
 }
 
+// isLinkElsewhere reports whether a file, which holds external data of the model that is written, is a hard link in
+// another folder than the data. To replace that name leaves the data as they are.
+func (l *layout) isLinkElsewhere(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	folder, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	for files := range l.sources {
+		for _, x := range files.used() {
+			real, err := filepath.EvalSymlinks(x.path)
+			if err != nil {
+				continue // it is not the file
+			}
+			in, err := os.Stat(filepath.Dir(real))
+			if err != nil || os.SameFile(in, folder) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to the disk.
 func writeAside(path, kind string, contents func(*fileWriter) error) (temporary string, err error) {
 	f, err := atomicfile.CreateKind(path, kind)
@@ -124,7 +160,7 @@ func writeAside(path, kind string, contents func(*fileWriter) error) (temporary 
 			atomicfile.Remove(f.Name())
 		}
 	}()
-	w := &fileWriter{bufio.NewWriterSize(f, 1<<16), f}
+	w := &fileWriter{Writer: bufio.NewWriterSize(f, 1<<16), file: f}
 	if err = contents(w); err != nil {
 		return "", err
 	}
@@ -140,14 +176,32 @@ func writeAside(path, kind string, contents func(*fileWriter) error) (temporary 
 // fileWriter is a buffered file that can be copied to by the system.
 type fileWriter struct {
 	*bufio.Writer
-	file *os.File
+	file           *os.File
+	copied, shared int64 // bytes of copyFrom
 }
 
-// copyFrom appends n bytes of src, which on Linux never pass through this process (copy_file_range), and on some file
-// systems are not copied at all.
+// shareOver is the number of bytes from which on it is tried to share them.
+const shareOver = 1 << 16
+
+// copyFrom appends n bytes of src. Whole pages of both files are shared if the file system does that; the rest is
+// copied, which on Linux never passes through this process (copy_file_range).
 func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	at, err := w.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if n >= shareOver && offset%pageSize == 0 && at%pageSize == 0 {
+		pages := n / pageSize * pageSize
+		if shareRange(w.file, at, src, offset, pages) == nil { // else it is copied
+			if _, err := w.file.Seek(at+pages, io.SeekStart); err != nil {
+				return err
+			}
+			w.shared += pages
+			offset, n = offset+pages, n-pages
+		}
 	}
 	if _, err := src.Seek(offset, io.SeekStart); err != nil {
 		return err
@@ -155,6 +209,7 @@ func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	if _, err := io.CopyN(w.file, src, n); err != nil {
 		return fmt.Errorf("cannot copy %d bytes of %s: %w", n, src.Name(), err)
 	}
+	w.copied += n
 	return nil
 }
 

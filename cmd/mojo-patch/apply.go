@@ -24,8 +24,10 @@ type applyFlags struct {
 	dryRun       bool
 	keepFailed   bool
 	externalOver int64
+	linkWeights  bool
 
-	data []string // the files with the output's external data, once it is written
+	data        []string         // the files with the output's external data, once it is written
+	dataWritten onnx.DataWritten // how OUT.data got its bytes
 }
 
 // The values of --quantized.
@@ -96,7 +98,13 @@ apply never writes to its input. A model over 2 GB gets its weights in OUT.data.
 with external data, unless OUT lies in the same folder: then OUT needs the same data files, and
 OUT.data holds stacked weights only. OUT appears when it is whole, and replaces an older OUT and its
 data at once. An OUT.data that is no longer needed is removed, unless another model in the folder
-refers to it.`,
+refers to it.
+
+On file systems with reflinks (Btrfs, XFS and others, on Linux), OUT.data shares the weights with the
+input's data file until one of the files is changed. Elsewhere they are copied: apply reports how many
+bytes. With --link-weights, OUT.data is a hard link of the input's data file, if it would have the same
+bytes. Use it only for a data file that no program writes to again: a program that writes to it in
+place, as onnx.save_model and torch.onnx.export do, changes the patched model, too.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
@@ -150,6 +158,8 @@ refers to it.`,
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,
 		"put weights of more than this many bytes into OUT.data (0: only where needed)")
+	fl.BoolVar(&f.linkWeights, "link-weights", false,
+		"make OUT.data a hard link of the input's data file, if it would have the same bytes, instead of a copy")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
 	a.jsonFlag(c, "report")
@@ -171,6 +181,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.cache != "" && f.dryRun {
 		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
+	}
+	if f.linkWeights && f.dryRun {
+		return errors.New("--link-weights cannot be combined with --dry-run, which writes no model")
 	}
 	if f.quantised == quantisedMojo && f.dryRun {
 		return fmt.Errorf("--quantized %s is about the patched model, and --dry-run makes none", quantisedMojo)
@@ -322,6 +335,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 			}
 		}
 		a.say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
+		f.sayData(a)
 		// bench gives all models the inputs of the first, which a new cache does not fit.
 		if !a.json && r.Target == "" && r.Cache == nil && r.Latent == nil && r.Blocks() > 0 {
 			a.say("compare their times with: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)

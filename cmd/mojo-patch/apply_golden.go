@@ -26,11 +26,14 @@ func (f *applyFlags) stage(a *app, m *onnx.Model, out string, cases []golden.Cas
 	if f.externalOver > 0 {
 		options = append(options, onnx.ExternalDataOver(f.externalOver))
 	}
+	if f.linkWeights {
+		options = append(options, onnx.LinkData())
+	}
 	staged, err := onnx.Stage(out, m, options...)
 	if err != nil {
 		return nil, err
 	}
-	f.data = staged.DataFiles()
+	f.data, f.dataWritten = staged.DataFiles(), staged.Data()
 	failure = f.readAgain(a, staged.Path(), m)
 	if failure == nil && f.golden != "" {
 		failure = f.reproduce(a, staged.Path(), cases)

@@ -26,6 +26,7 @@ type quantizeFlags struct {
 	evaluator            bool
 	merge                bool
 	externalOver         int64
+	dataWritten          onnx.DataWritten // how the output got its data file
 	onnxruntime, library string
 	limitFlags
 	options quantize.Options
@@ -199,6 +200,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 	sayWidened(a, m, f.library)
 	if failure == nil {
 		a.say("wrote %s: its weights take %s, before %s", f.out, bytesText(r.After), bytesText(r.Before))
+		sayCarried(a, f.dataWritten)
 	}
 	return failure
 }
@@ -224,7 +226,7 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 			return failure, err
 		}
 	}
-	r.Output, r.Written = f.out, true
+	r.Output, r.Written, f.dataWritten = f.out, true, staged.Data()
 	return nil, staged.Commit()
 }
 

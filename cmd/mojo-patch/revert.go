@@ -78,7 +78,11 @@ func (f *revertFlags) revert(a *app, path string) error {
 		return fmt.Errorf("%s has %s, and --only and --node fit none of them", path,
 			counted(len(r.Left), "fused op"))
 	}
-	if err := onnx.Write(f.out, m); err != nil {
+	staged, err := onnx.Stage(f.out, m)
+	if err != nil {
+		return err
+	}
+	if err := staged.Commit(); err != nil {
 		return err
 	}
 	r.Input, r.Output = before, rewrite.DescribeModel(m, f.out)
@@ -96,5 +100,6 @@ func (f *revertFlags) revert(a *app, path string) error {
 	}
 	a.say("wrote %s: %s reverted, %d left; %d nodes, before %d", f.out, counted(len(r.Reverted), "fused op"),
 		len(r.Left), r.Output.Nodes, before.Nodes)
+	sayCarried(a, staged.Data())
 	return nil
 }

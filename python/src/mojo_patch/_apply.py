@@ -57,6 +57,7 @@ class ApplyOptions(TypedDict, total=False):
         backend: devices whose kernels are taken, such as "+CUDA,CPU"
         html: file for the report as a page
         external_data_over: put weights of more than this many bytes into a data file
+        link_weights: make the data file a hard link of the input's data file where it has the same bytes
         crosscheck: read the output with another ONNX reader and compare
     Decoders:
         dtype: convert the model first: "float32", "float16" or "bfloat16"
@@ -97,6 +98,7 @@ class ApplyOptions(TypedDict, total=False):
     backend: str
     html: Path
     external_data_over: int
+    link_weights: bool
     crosscheck: bool
     dtype: Literal["float32", "float16", "bfloat16"]
     last_logits: bool

@@ -1,0 +1,37 @@
+package main
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// worthSaying is the number of bytes from which on a copy is mentioned.
+const worthSaying = 1 << 20
+
+// sayData says how the output got its data file: weights of gigabytes are not copied without a word.
+func (f *applyFlags) sayData(a *app) {
+	d := f.dataWritten
+	if f.linkWeights && d.Linked == 0 {
+		if d.File == "" {
+			a.say("--link-weights made no link: no weights were carried over to another folder")
+		} else {
+			a.say("--link-weights made no link: %s is not the same, byte for byte, as one data file of the input",
+				d.File)
+		}
+	}
+	sayCarried(a, d)
+	if d.Copied >= worthSaying && !f.linkWeights {
+		a.say("to avoid the copy, write to the folder of the input, or see --link-weights")
+	}
+}
+
+// sayCarried says how many bytes of a data file were copied, shared or linked.
+func sayCarried(a *app, d onnx.DataWritten) {
+	switch {
+	case d.Linked > 0:
+		a.say("%s is a hard link of %s (%s): a program that writes to one of them in place changes both", d.File,
+			d.Source, bytesText(d.Linked))
+	case d.Shared > 0:
+		a.say("%s shares %s with %s until one of them is changed; %s were copied", d.File, bytesText(d.Shared),
+			d.Source, bytesText(d.Copied))
+	case d.Copied >= worthSaying || d.Copied > 0 && a.verbose:
+		a.say("copied %s of weights from %s to %s", bytesText(d.Copied), d.Source, d.File)
+	}
+}
