@@ -80,6 +80,9 @@ func (n *Node) Walk(visit func(*Node)) {
 	}
 }
 
+// Microsoft is the domain of the ops that onnxruntime has besides the standard.
+const Microsoft = "com.microsoft"
+
 // IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 

@@ -8,9 +8,6 @@ import (
 // skipNormForm finds onnxruntime's op for a sum and its norm, whose fourth output is the sum.
 var skipNormForm = &goForm{name: "AddRMSNorm", op: "AddRMSNorm", find: findSkipNorms}
 
-// microsoft is the domain of the ops that onnxruntime has beside the standard.
-const microsoft = "com.microsoft"
-
 // The outputs of SkipSimplifiedLayerNormalization and of SkipLayerNormalization.
 const (
 	skipNormed = iota
@@ -22,7 +19,7 @@ const (
 func findSkipNorms(f *finder, d *goForm) []*Match {
 	var found []*Match
 	for _, n := range f.view.Graph.Nodes {
-		if n.Domain != microsoft {
+		if n.Domain != onnx.Microsoft {
 			continue
 		}
 		switch n.OpType {

@@ -33,7 +33,7 @@ func (p *Plan) findForeign() error {
 		}
 	}
 	m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool {
-		return o.Domain == microsoft && !used[microsoft]
+		return o.Domain == onnx.Microsoft && !used[onnx.Microsoft]
 	})
 	return nil
 }

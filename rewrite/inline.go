@@ -172,7 +172,7 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 // stays reports whether a function is none to inline.
 func (a *applier) stays(f *onnx.Function) bool {
 	return f.Domain == fused.Domain || a.config.defines(f) ||
-		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" ||
+		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == onnx.Microsoft ||
 			!agrees(a.Model, f))
 }
 

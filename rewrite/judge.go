@@ -86,7 +86,7 @@ func (a *applier) kernelOf(m *patterns.Match) (k *registry.Kernel, ok bool) {
 	switch {
 	case onnx.IsStandardDomain(m.Domain):
 		return &registry.Kernel{ID: byStandard}, true
-	case m.Domain == microsoft:
+	case m.Domain == onnx.Microsoft:
 		return &registry.Kernel{ID: byOnnxruntime}, true
 	}
 	return &registry.Kernel{ID: byFunction}, true
@@ -253,7 +253,7 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 		switch {
 		case n.Domain == fused.Domain:
 			f, err = a.fused(c, n)
-		case onnx.IsStandardDomain(n.Domain) || n.Domain == microsoft:
+		case onnx.IsStandardDomain(n.Domain) || n.Domain == onnx.Microsoft:
 			continue
 		default:
 			if f = known[n.Domain+"."+n.OpType+"."+n.Overload]; f == nil {

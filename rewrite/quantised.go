@@ -146,12 +146,12 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		case isFusedMatMul(n) && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
 			one.addition(w.Matrix.N)
 		case n.Is("Gather") && u.Index == 0 && !inOut && n.AttrInt("axis", 0) == 0:
-		case n.Domain == microsoft && n.OpType == "MatMulNBits" && u.Index == 1:
+		case n.Domain == onnx.Microsoft && n.OpType == "MatMulNBits" && u.Index == 1:
 			one.typ, one.bias = n.Input(2).Constant().DataType, n.Input(5)
 			if one.bias != nil && one.bias.Constant() == nil {
 				return fmt.Errorf("node %q (MatMulNBits) adds a bias that is computed", n.Label())
 			}
-		case n.Domain == microsoft && n.OpType == "GatherBlockQuantized" && u.Index == 0:
+		case n.Domain == onnx.Microsoft && n.OpType == "GatherBlockQuantized" && u.Index == 0:
 			one.typ = n.Input(2).Constant().DataType
 		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast") || n.Is("Transpose") && isSwap(n) ||
 			n.Is("DequantizeLinear")):
@@ -224,7 +224,7 @@ func (s *quantisedNode) gemm(columns int64) error {
 // isFusedMatMul reports whether a node is onnxruntime's op where it does no more than a MatMul, whose second input may
 // be transposed.
 func isFusedMatMul(n *onnx.Node) bool {
-	return n.Domain == "com.microsoft" && n.OpType == "FusedMatMul" && n.AttrFloat("alpha", 1) == 1 &&
+	return n.Domain == onnx.Microsoft && n.OpType == "FusedMatMul" && n.AttrFloat("alpha", 1) == 1 &&
 		n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
 }
 
@@ -409,6 +409,6 @@ func (q *quantiser) finish() error {
 		}
 	}
 	q.model.ImportOpset(fused.Domain, fused.Version)
-	convert.RaiseIR(q.model, minIRVersion)
+	convert.RaiseIR(q.model, edit.MinIRVersion)
 	return nil
 }

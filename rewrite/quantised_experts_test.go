@@ -24,7 +24,7 @@ func nBitsProducts(bits, block int, zeros bool) expertProducts {
 		y := m.Model.Graph.NewValue("y")
 		m.Model.Graph.AddNode("MatMulNBits", inputs, []*onnx.Value{y}, onnx.IntAttr("N", int64(n)),
 			onnx.IntAttr("K", int64(k)), onnx.IntAttr("bits", int64(bits)), onnx.IntAttr("block_size", int64(block)),
-			onnx.IntAttr("accuracy_level", 0)).Domain = microsoft
+			onnx.IntAttr("accuracy_level", 0)).Domain = onnx.Microsoft
 		return y
 	}
 }

@@ -44,7 +44,7 @@ var quantisedKinds = []func(t *testing.T) *onnx.Model{
 	},
 	func(t *testing.T) *onnx.Model {
 		m := newOther(t, onnx.Float)
-		m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
+		m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
 			m.random(onnx.Float, 21, 3), m.random(onnx.Uint8, 21, 2)}, 96, onnx.IntAttr("bits", 4),
 			onnx.IntAttr("block_size", 32))
 		return m.Model
@@ -58,7 +58,7 @@ var quantisedKinds = []func(t *testing.T) *onnx.Model{
 	func(t *testing.T) *onnx.Model {
 		m := newOther(t, onnx.Float)
 		x := m.Input("x", 5, 64)
-		m.add(microsoft, "QMoE", []*onnx.Value{x, m.Op("MatMul", x, m.random(onnx.Float, 64, 3)),
+		m.add(onnx.Microsoft, "QMoE", []*onnx.Value{x, m.Op("MatMul", x, m.random(onnx.Float, 64, 3)),
 			m.random(onnx.Uint8, 3, 64, 32), m.random(onnx.Float, 3, 64, 2), nil, m.random(onnx.Uint8, 3, 64, 16),
 			m.random(onnx.Float, 3, 64, 1)}, 64, onnx.IntAttr("k", 2), onnx.IntAttr("normalize_routing_weights", 1),
 			onnx.IntAttr("expert_weight_bits", 4), onnx.IntAttr("weights_prepacked", 0), onnx.IntAttr("block_size", 32),

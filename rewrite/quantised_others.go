@@ -122,9 +122,9 @@ func (a *applier) checkOptions() []Option {
 func storedCodes(n *onnx.Node) *onnx.Value {
 	v := (*onnx.Value)(nil)
 	switch {
-	case n.Domain == microsoft && n.OpType == "MatMulNBits":
+	case n.Domain == onnx.Microsoft && n.OpType == "MatMulNBits":
 		v = n.Input(1)
-	case n.Domain == microsoft && n.OpType == "GatherBlockQuantized", n.Is("DequantizeLinear"):
+	case n.Domain == onnx.Microsoft && n.OpType == "GatherBlockQuantized", n.Is("DequantizeLinear"):
 		v = n.Input(0)
 	}
 	if v == nil || !v.IsConstant() || v.Producer != nil {

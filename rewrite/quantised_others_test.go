@@ -21,7 +21,7 @@ type otherModel struct {
 
 func newOther(t *testing.T, typ onnx.DataType) *otherModel {
 	m := &otherModel{rewritetest.New(t, 21, typ), rand.New(rand.NewPCG(1, 2))}
-	m.Model.ImportOpset(microsoft, 1)
+	m.Model.ImportOpset(onnx.Microsoft, 1)
 	return m
 }
 
@@ -80,7 +80,7 @@ func (m *otherModel) nBits(bits, block, k int, zeros *onnx.Value, more ...*onnx.
 	x := m.In("x", "tokens", k)
 	inputs := append([]*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.Type, n, count), zeros},
 		more...)
-	m.add(microsoft, "MatMulNBits", inputs, n, onnx.IntAttr("N", n), onnx.IntAttr("K", int64(k)),
+	m.add(onnx.Microsoft, "MatMulNBits", inputs, n, onnx.IntAttr("N", n), onnx.IntAttr("K", int64(k)),
 		onnx.IntAttr("bits", int64(bits)), onnx.IntAttr("block_size", int64(block)), onnx.IntAttr("accuracy_level", 0))
 }
 
@@ -124,19 +124,19 @@ func TestOwnProducts(t *testing.T) {
 		}, "", "g_idx"},
 		{"half a block", onnx.Float, func(m *otherModel) { m.nBits(4, 16, 48, nil) }, "", "no whole blocks of 32"},
 		{"rows of bytes", onnx.Float, func(m *otherModel) {
-			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
+			m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
 				m.random(onnx.Float, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
 		}, "Embedding", ""},
 		{"rows of bytes, float16", onnx.Float16, func(m *otherModel) {
-			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
+			m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
 				m.random(onnx.Float16, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
 		}, "Embedding", ""},
 		{"rows of 4 bits in bytes, zero points", onnx.Float, func(m *otherModel) {
-			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
+			m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
 				m.random(onnx.Float, 21, 3), m.random(onnx.Uint8, 21, 2)}, 96, onnx.IntAttr("bits", 4), block(32))
 		}, "Embedding", ""},
 		{"rows of int4", onnx.Float, func(m *otherModel) {
-			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Int4, 21, 96), m.ids(),
+			m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Int4, 21, 96), m.ids(),
 				m.random(onnx.Float, 21, 3), m.random(onnx.Int4, 21, 3)}, 96, block(32))
 		}, "Embedding", ""},
 		{"columns in blocks", onnx.Float, func(m *otherModel) {

@@ -33,7 +33,7 @@ type microsoftMixture struct {
 	typ          onnx.DataType     // of the tokens
 }
 
-func isMicrosoftMixture(n *onnx.Node) bool { return n.Domain == microsoft && n.OpType == "QMoE" }
+func isMicrosoftMixture(n *onnx.Node) bool { return n.Domain == onnx.Microsoft && n.OpType == "QMoE" }
 
 // microsoftMixtureOf reads a QMoE; errors say why it is none that mojo.TopKRouter and mojo.QMoE compute.
 func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, error) {
@@ -329,7 +329,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	const tokens = 5
 	small := func() (*onnx.Model, *microsoftMixture, error) {
 		m := onnx.New(a.Model.IRVersion, a.Model.Opset(""))
-		m.ImportOpset(microsoft, 1)
+		m.ImportOpset(onnx.Microsoft, 1)
 		n, err := x.cut(m, tokens)
 		if err != nil {
 			return nil, nil, err
@@ -444,7 +444,7 @@ func (x *microsoftMixture) cut(m *onnx.Model, tokens int64) (*onnx.Node, error) 
 	}
 	y := m.Graph.NewValue("y")
 	n := m.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, slices.Clone(x.node.Attributes)...)
-	n.Domain = microsoft
+	n.Domain = onnx.Microsoft
 	n.SetAttr(onnx.IntAttr("k", min(x.node.AttrInt("k", 1), experts)))
 	m.Graph.AddOutput(y)
 	return n, nil

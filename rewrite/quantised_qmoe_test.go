@@ -99,7 +99,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 			for inputs[len(inputs)-1] == nil {
 				inputs = inputs[:len(inputs)-1]
 			}
-			m.Model.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, attrs...).Domain = microsoft
+			m.Model.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, attrs...).Domain = onnx.Microsoft
 			m.Out(y, "batch", "tokens", hidden)
 			if c.reason != "" {
 				r := apply(t, m.Model, WithOwnProducts("float"))

@@ -119,8 +119,8 @@ func (w *productWriter) importDomains() {
 			has[n.Domain] = true
 		}
 	}
-	if has[microsoft] {
-		m.ImportOpset(microsoft, 1)
+	if has[onnx.Microsoft] {
+		m.ImportOpset(onnx.Microsoft, 1)
 	}
 	if !has[fused.Domain] {
 		m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool { return o.Domain == fused.Domain })

@@ -42,7 +42,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	model := func() (*onnx.Model, *onnx.Node, fused.Site, error) {
 		m := onnx.New(w.Model.IRVersion, w.Model.Opset(""))
 		m.ImportOpset(fused.Domain, fused.Version)
-		m.ImportOpset(microsoft, 1)
+		m.ImportOpset(onnx.Microsoft, 1)
 		s := fused.Site{Opset: m.Opset("")}
 		var inputs []*onnx.Value
 		for i, of := range n.Inputs {

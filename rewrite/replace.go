@@ -10,9 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// minIRVersion is the first with function overloads and metadata on nodes.
-const minIRVersion = 10
-
 // replace puts the replacement of every candidate at its site.
 func (a *applier) replace(list []*candidate) error {
 	names := a.nodeNames()
@@ -43,7 +40,7 @@ func (a *applier) replace(list []*candidate) error {
 			}
 		}
 	}
-	convert.RaiseIR(a.Model, minIRVersion)
+	convert.RaiseIR(a.Model, edit.MinIRVersion)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -118,12 +119,12 @@ type standalone struct {
 // else, or have subgraphs.
 func (s *standalone) build(nodes []*onnx.Node, inputs []*onnx.Value, given []*reference.Tensor,
 	outputs []*onnx.Value) (*onnx.Model, []*onnx.Tensor, error) {
-	s.made = onnx.New(max(s.model.IRVersion, minIRVersion), s.model.Opset(""))
+	s.made = onnx.New(max(s.model.IRVersion, edit.MinIRVersion), s.model.Opset(""))
 	for _, o := range s.model.Opsets {
 		s.made.ImportOpset(o.Domain, o.Version)
 	}
 	s.made.ImportOpset(fused.Domain, fused.Version)
-	s.made.ImportOpset(microsoft, 1)
+	s.made.ImportOpset(onnx.Microsoft, 1)
 	s.made.Graph.Name, s.made.Functions = "site", s.functions
 	s.stand = map[*onnx.Value]*onnx.Value{}
 	for i, v := range inputs {

@@ -17,7 +17,7 @@ import (
 // skipModel is a block as onnxruntime writes it: a sum with its norm, the sum read again, and a second norm.
 func skipModel(t *testing.T, op string, bias bool, spoil func(b *rewritetest.Builder, n *onnx.Node)) *onnx.Model {
 	b := rewritetest.New(t, 17, onnx.Float)
-	b.Model.ImportOpset(microsoft, 1)
+	b.Model.ImportOpset(onnx.Microsoft, 1)
 	x, skip := b.In("x", "batch", "seq", 16), b.In("skip", "batch", "seq", 16)
 	inputs := []any{x, skip, b.Weight("gamma", 16), onnx.FloatAttr("epsilon", 1e-6)}
 	if bias {
@@ -29,7 +29,7 @@ func skipModel(t *testing.T, op string, bias bool, spoil func(b *rewritetest.Bui
 	}
 	out := b.Ops(4, op, inputs...)
 	n := out[0].Producer
-	n.Domain, n.Name = microsoft, "the sum"
+	n.Domain, n.Name = onnx.Microsoft, "the sum"
 	n.Outputs[1], n.Outputs[2] = nil, nil
 	b.Out(out[0], "batch", "seq", 16)
 	second := b.Op("SimplifiedLayerNormalization", out[3], b.Weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
@@ -106,7 +106,7 @@ func TestSkipNorms(t *testing.T) {
 				if !maps.Equal(r.Foreign, foreign) {
 					t.Errorf("not of the standard: %v, want %v", r.Foreign, foreign)
 				}
-				if has := m.Opset(microsoft) != 0; has != (name != "onnx" || c.left != "") {
+				if has := m.Opset(onnx.Microsoft) != 0; has != (name != "onnx" || c.left != "") {
 					t.Errorf("imports %v", m.Opsets)
 				}
 				if inputs != nil {

@@ -229,9 +229,6 @@ var withoutKernel = []struct{ id, what string }{
 	{byOnnxruntime, "ops that onnxruntime alone has (com.microsoft)"},
 }
 
-// microsoft is the domain of the ops that only onnxruntime has.
-const microsoft = "com.microsoft"
-
 // writeTargets writes how many sites became something that is no kernel of this toolkit.
 func (r *Report) writeTargets(b *strings.Builder) {
 	for _, k := range withoutKernel {

@@ -151,7 +151,7 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 			if n := r.Fused(); n != 0 && n != 2 || len(r.Sites) != 2 {
 				t.Errorf("%d of %d fused", n, len(r.Sites))
 			}
-			if tt.kernel == byOnnxruntime && m.Opset(microsoft) != 1 ||
+			if tt.kernel == byOnnxruntime && m.Opset(onnx.Microsoft) != 1 ||
 				tt.kernel == byFunction && (m.Opset("my") != 1 || len(m.Functions) != 1) {
 				t.Errorf("opsets %v, %d functions", m.Opsets, len(m.Functions))
 			}

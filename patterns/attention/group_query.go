@@ -31,7 +31,7 @@ const (
 )
 
 func isGroupQuery(n *onnx.Node) bool {
-	return n.OpType == "GroupQueryAttention" && n.Domain == "com.microsoft"
+	return n.OpType == "GroupQueryAttention" && n.Domain == onnx.Microsoft
 }
 
 // readGroupQuery reads a node; nil without a reason where it is not whole.

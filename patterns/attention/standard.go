@@ -32,7 +32,7 @@ type unreadInput struct {
 
 var wholeOps = []*wholeOp{
 	{"", "Attention", "q_num_heads", "kv_num_heads", 3, 4, []unreadInput{{6, "the lengths of its keys"}}, 3},
-	{"com.microsoft", "MultiHeadAttention", "num_heads", "num_heads", 5, 6, []unreadInput{{3, "biases of its inputs"},
+	{onnx.Microsoft, "MultiHeadAttention", "num_heads", "num_heads", 5, 6, []unreadInput{{3, "biases of its inputs"},
 		{4, "a key_padding_mask"}, {8, "the length of its past"}, {9, "a cache_indirection"}}, 3},
 }
 

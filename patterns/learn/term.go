@@ -175,7 +175,7 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 		return nil, fmt.Errorf("it reads %q, which is no operand of the op", v.Name)
 	case len(n.Subgraphs()) > 0:
 		return nil, fmt.Errorf("its node %q (%s) holds a graph", n.Name, n.OpType)
-	case !onnx.IsStandardDomain(n.Domain) && n.Domain != "com.microsoft":
+	case !onnx.IsStandardDomain(n.Domain) && n.Domain != onnx.Microsoft:
 		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
 	case len(n.Outputs) > 1:
 		return nil, fmt.Errorf("its node %q (%s) has several outputs", n.Name, n.OpType)

@@ -24,7 +24,7 @@ type DefinitionStatement struct {
 }
 
 // ownDomains are those that functions of pattern files cannot be of.
-var ownDomains = []string{"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "mojo"}
+var ownDomains = []string{"", "ai.onnx", "ai.onnx.ml", onnx.Microsoft, "mojo"}
 
 // definition parses a function.
 func (p *parser) definition() {

@@ -31,7 +31,7 @@ func DeclareFixed(m *onnx.Model) {
 
 // widthIsNamed reports whether a node reads a cache whose last dimension is no number.
 func widthIsNamed(n *onnx.Node) bool {
-	if n.OpType != "GroupQueryAttention" || n.Domain != "com.microsoft" {
+	if n.OpType != "GroupQueryAttention" || n.Domain != onnx.Microsoft {
 		return false
 	}
 	past := n.Input(3)

@@ -14,10 +14,7 @@ type rule func(c *call)
 // ruleKey is an operator; the standard's domain is "".
 type ruleKey struct{ domain, op string }
 
-const (
-	microsoftDomain = "com.microsoft"
-	mojoDomain      = fused.Domain
-)
+const mojoDomain = fused.Domain
 
 // rules is the table of operators. Ops with graphs inside are in flows.
 var rules = map[ruleKey]rule{}
@@ -26,8 +23,8 @@ func init() {
 	for domain, parts := range map[string][]map[string]rule{
 		"": {elementwiseRules, shapeRules, joinRules, indexRules, spaceRules, reduceRules, productRules, neuralRules,
 			sequenceRules},
-		microsoftDomain: {microsoftRules},
-		mojoDomain:      {mojoRules},
+		onnx.Microsoft: {microsoftRules},
+		mojoDomain:     {mojoRules},
 	} {
 		for _, part := range parts {
 			for op, r := range part {
@@ -40,7 +37,7 @@ func init() {
 		rules[ruleKey{"", op}] = microsoftRules[op]
 	}
 	for _, op := range []string{"QuantizeLinear", "DequantizeLinear", "Trilu", "Range", "Pad", "Unique"} {
-		rules[ruleKey{microsoftDomain, op}] = rules[ruleKey{"", op}]
+		rules[ruleKey{onnx.Microsoft, op}] = rules[ruleKey{"", op}]
 	}
 }
 

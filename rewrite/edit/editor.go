@@ -7,6 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
+// MinIRVersion is the first IR version with function overloads and metadata on nodes. Models with fused ops need it.
+const MinIRVersion = 10
+
 // Editor adds nodes and definitions of fused ops to a model, and names where they come from.
 type Editor struct {
 	Model *onnx.Model

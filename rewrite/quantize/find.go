@@ -134,7 +134,7 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 			list = append(list, readers(n.Outputs[0], !turned)...)
 		case u.Index == 1 && n.Is("MatMul"):
 			list = append(list, reader{n, !turned})
-		case u.Index == 1 && (n.Is("Gemm") || n.Domain == "com.microsoft" && n.OpType == "FusedMatMul"):
+		case u.Index == 1 && (n.Is("Gemm") || n.Domain == onnx.Microsoft && n.OpType == "FusedMatMul"):
 			list = append(list, reader{n, turned != (n.AttrInt("transB", 0) == 0)})
 		case u.Index == 0 && n.Is("Gather"):
 			list = append(list, reader{n, turned})
@@ -152,7 +152,7 @@ func alreadyQuantized(v *onnx.Value) bool {
 	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u onnx.Use) bool {
 		n := u.Node
 		ours := n.Domain == fused.Domain && (n.OpType == "Linear" || n.OpType == "Embedding")
-		microsofts := n.Domain == "com.microsoft" && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized")
+		microsofts := n.Domain == onnx.Microsoft && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized")
 		return !ours && !microsofts && !n.Is("DequantizeLinear")
 	})
 }
@@ -294,7 +294,7 @@ func gates(m *onnx.Model) map[*onnx.Node]bool {
 			switch {
 			case n.Is("TopK"), n.Is("ArgMax"), n.Domain == fused.Domain && n.OpType == "TopKRouter":
 				back(n.Input(0))
-			case n.Domain == "com.microsoft" && (n.OpType == "MoE" || n.OpType == "QMoE"):
+			case n.Domain == onnx.Microsoft && (n.OpType == "MoE" || n.OpType == "QMoE"):
 				back(n.Input(1))
 			}
 		}

@@ -87,7 +87,7 @@ func ortLinear(c *Call) error {
 	if within {
 		inputs = append(inputs, nil, nil, bias)
 	}
-	y := c.Add(microsoft, "MatMulNBits", 1, inputs, onnx.IntAttr("K", p.k), onnx.IntAttr("N", p.n),
+	y := c.Add(onnx.Microsoft, "MatMulNBits", 1, inputs, onnx.IntAttr("K", p.k), onnx.IntAttr("N", p.n),
 		onnx.IntAttr("bits", p.bits), onnx.IntAttr("block_size", p.block),
 		onnx.IntAttr("accuracy_level", c.accuracyLevel()))[0]
 	switch y = p.offset(y); {
@@ -106,7 +106,7 @@ func ortWideLinear(c *Call) error {
 		return err
 	}
 	w := c.byRow(p.coded, "floats", (*coded).floats)
-	p.finish(c.Add(microsoft, "FusedMatMul", 1, []*onnx.Value{p.x(), w}, onnx.IntAttr("transB", 1))[0])
+	p.finish(c.Add(onnx.Microsoft, "FusedMatMul", 1, []*onnx.Value{p.x(), w}, onnx.IntAttr("transB", 1))[0])
 	return nil
 }
 
@@ -169,7 +169,7 @@ func ortEmbedding(c *Call) error {
 	if err != nil {
 		return err
 	}
-	y := c.Add(microsoft, "GatherBlockQuantized", 1, []*onnx.Value{c.byRow(w, "packed", (*coded).packed),
+	y := c.Add(onnx.Microsoft, "GatherBlockQuantized", 1, []*onnx.Value{c.byRow(w, "packed", (*coded).packed),
 		c.Input(fused.EmbeddingIDs), c.byRow(w, "scales", (*coded).scales)},
 		onnx.IntAttr("bits", w.bits), onnx.IntAttr("block_size", w.block), onnx.IntAttr("gather_axis", 0),
 		onnx.IntAttr("quantize_axis", 1))[0]

@@ -92,7 +92,7 @@ func openvinoMoE(c *Call) error {
 	tiled := c.Op1("Tile", []*onnx.Value{rows, c.Integers(experts, 1)})
 	tiled = c.Op1("Reshape", []*onnx.Value{tiled, c.Integers(experts, -1, hidden)})
 	product := func(x, w *onnx.Value) *onnx.Value {
-		return c.Add(microsoft, "FusedMatMul", 1, []*onnx.Value{x, w}, onnx.IntAttr("transB", 1))[0]
+		return c.Add(onnx.Microsoft, "FusedMatMul", 1, []*onnx.Value{x, w}, onnx.IntAttr("transB", 1))[0]
 	}
 	gate, up := c.gateAndUp(inner)
 	g := product(tiled, gate)

@@ -65,7 +65,7 @@ func ortSkipRMSNorm(c *Call) error {
 		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)),
 			c.Int("axis"))
 	}
-	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},
+	y := c.Add(onnx.Microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},
 		onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
 	sum := c.output(y.Producer, 3) // between them are the mean and the deviation
 	if c.Int("scale_after_cast") != 0 {
@@ -92,7 +92,9 @@ func (c *Call) ortGLU(op, activation string, attrs ...*onnx.Attribute) error {
 	if err := halfOr32(op, c.Type(0)); err != nil {
 		return err
 	}
-	c.writeGLU(func(gate *onnx.Value) *onnx.Value { return c.Add(microsoft, op, 1, []*onnx.Value{gate}, attrs...)[0] })
+	c.writeGLU(func(gate *onnx.Value) *onnx.Value {
+		return c.Add(onnx.Microsoft, op, 1, []*onnx.Value{gate}, attrs...)[0]
+	})
 	return nil
 }
 
@@ -118,7 +120,7 @@ func ortRotary(c *Call) error {
 	if r.partial != 0 {
 		attrs = append(attrs, onnx.IntAttr("num_heads", r.heads), onnx.IntAttr("rotary_embedding_dim", r.partial))
 	}
-	r.finish(c.Add(microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin},
+	r.finish(c.Add(onnx.Microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin},
 		attrs...)[0])
 	return nil
 }

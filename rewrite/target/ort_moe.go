@@ -59,7 +59,7 @@ func ortMoE(c *Call) error {
 		inputs = inputs[:5]
 	}
 	attrs = append(attrs, onnx.IntAttr("k", r.Int("top_k")), onnx.IntAttr("normalize_routing_weights", normalized))
-	y := c.notInPlace(c.Add(microsoft, "MoE", 1, inputs, attrs...)[0], c.Input(fused.MoEX))
+	y := c.notInPlace(c.Add(onnx.Microsoft, "MoE", 1, inputs, attrs...)[0], c.Input(fused.MoEX))
 	if scale := r.Float("scale"); scale != 1 {
 		y = c.Op1("Mul", []*onnx.Value{y, c.Number(scale, c.Type(0))})
 	}

@@ -72,7 +72,7 @@ func ortQMoE(c *Call) error {
 		onnx.IntAttr("expert_weight_bits", up.bits), onnx.IntAttr("block_size", up.block),
 		onnx.StringAttr("quant_type", "int"), onnx.IntAttr("weights_prepacked", 0),
 		onnx.IntAttr("accuracy_level", c.accuracyLevel()))
-	y := c.notInPlace(c.Add(microsoft, "QMoE", 1, inputs, attrs...)[0], x)
+	y := c.notInPlace(c.Add(onnx.Microsoft, "QMoE", 1, inputs, attrs...)[0], x)
 	y = c.Op1("Reshape", []*onnx.Value{y, c.Op1("Shape", []*onnx.Value{c.Input(fused.QMoEX)})})
 	c.Output(0, c.Cast(y, onnx.Float, c.Type(fused.QMoEX)))
 	return nil

@@ -116,9 +116,6 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 // errOther is the error of a rule that is for other attributes: why it does not take a fused op explains nothing.
 var errOther = errors.New("another rule's")
 
-// microsoft is the domain of the ops that onnxruntime has beside the standard.
-const microsoft = "com.microsoft"
-
 func halfOr32(op string, types ...onnx.DataType) error {
 	return onlyFloats(op+" takes float32 and float16 on the CPU", types)
 }

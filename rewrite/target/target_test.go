@@ -235,9 +235,9 @@ func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.
 	t.Helper()
 	m := onnx.New(10, opset)
 	m.ImportOpset("test", 1)
-	m.ImportOpset(microsoft, 1)
+	m.ImportOpset(onnx.Microsoft, 1)
 	f := onnx.NewFunction("test", "Site", "", opset)
-	f.Opsets = append(f.Opsets, onnx.Opset{Domain: microsoft, Version: 1})
+	f.Opsets = append(f.Opsets, onnx.Opset{Domain: onnx.Microsoft, Version: 1})
 	f.Body, m.Functions = body, []*onnx.Function{f}
 	var in, out []*onnx.Value
 	var feeds []*onnx.Tensor
