@@ -9,6 +9,42 @@ import (
 	"strings"
 )
 
+// GraphKey returns a text that is the same for graphs of the same nodes between the same names.
+func GraphKey(g *Graph) string {
+	var b strings.Builder
+	for _, n := range g.Nodes {
+		var plain []*Attribute
+		for _, a := range n.Attributes {
+			if a.Type == AttrGraph { // AttributesKey takes each for another one
+				fmt.Fprintf(&b, "%s {%s} of ", a.Name, GraphKey(a.Graph))
+			} else {
+				plain = append(plain, a)
+			}
+		}
+		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, Names(n.Inputs), Names(n.Outputs),
+			AttributesKey(plain))
+	}
+	fmt.Fprintf(&b, "%v %v\n", Names(g.Inputs), Names(g.Outputs))
+	return b.String()
+}
+
+// Names returns the names of values, "" for nil.
+func Names(values []*Value) []string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		if v != nil {
+			names[i] = v.Name
+		}
+	}
+	return names
+}
+
+// SameBody reports whether two functions hold the same nodes between the same names, with the same attributes and
+// opset of the standard.
+func (f *Function) SameBody(g *Function) bool {
+	return f.Opset("") == g.Opset("") && slices.Equal(f.Attributes, g.Attributes) && GraphKey(f.Body) == GraphKey(g.Body)
+}
+
 // AttributesKey is a text that is the same for equal attributes in any order. One that holds a graph equals itself
 // alone.
 func AttributesKey(attrs []*Attribute) string {

@@ -86,6 +86,14 @@ const Microsoft = "com.microsoft"
 // IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 
+// OpName is the name of an op with its domain, which the standard's lack.
+func OpName(domain, opType string) string {
+	if IsStandardDomain(domain) {
+		return opType
+	}
+	return domain + "." + opType
+}
+
 // Input returns input i, nil when it is omitted or the node has fewer.
 func (n *Node) Input(i int) *Value {
 	if i < 0 || i >= len(n.Inputs) {

@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -20,9 +22,15 @@ import (
 // Two passes: in the structural one nothing is rounded, so that only a different function differs; in the typed one
 // everything is rounded to the graph's types, so that a loss of precision shows.
 type checker struct {
-	config    *config
-	facts     *infer.Facts
-	model     *onnx.Model
+	run *pass.Run
+	// target and runtime are those of the nodes that replace matches, nil for fused ops.
+	target  *target.Target
+	runtime Runtime
+	// drawn has random numbers stand for weights that are not there.
+	drawn bool
+	// routedOnly leaves out all sites except experts when the run checks none.
+	routedOnly bool
+
 	outcomes  map[string]*outcome // of distinct sites
 	originals map[bool]*reference.Evaluator
 	// sized are the facts for certain numbers of tokens, by the greatest of these.
@@ -44,25 +52,26 @@ type outcome struct {
 	err    error // the reason to refuse
 }
 
-func newChecker(m *onnx.Model, facts *infer.Facts, c *config) *checker {
-	return &checker{config: c, facts: facts, model: m, outcomes: map[string]*outcome{},
+func newChecker(r *pass.Run, c *config) *checker {
+	return &checker{run: r, target: c.target, runtime: c.runtime, drawn: c.drawn,
+		routedOnly: c.verify == VerifyRouted, outcomes: map[string]*outcome{},
 		originals: map[bool]*reference.Evaluator{}, sized: map[int64]*infer.Facts{}}
 }
 
 // check returns the figures of a candidate, and an error when it must be refused.
-func (k *checker) check(c *candidate) (*CheckReport, error) {
-	if k.config.verify == VerifyOff || k.config.verify == VerifyRouted && c.match.Op != experts {
+func (k *checker) check(c *place) (*CheckReport, error) {
+	if k.run.Off || k.routedOnly && c.match.Op != experts {
 		return nil, nil
 	}
 	worlds := []int{0}
 	if c.slice.varying { // what depends on the dimensions must hold for other dimensions too
 		worlds = append(worlds, 1)
 	}
-	if k.config.verify == VerifyAll {
+	if k.run.Every {
 		o := k.outcome(c, worlds)
 		return &o.report, o.err
 	}
-	key := c.match.Pattern + "\n" + graphKey(c.match.Replacement) + c.slice.key(k.facts, worlds)
+	key := c.match.Pattern + "\n" + onnx.GraphKey(c.match.Replacement) + c.slice.key(k.run.Facts, worlds)
 	o, done := k.outcomes[key]
 	switch {
 	case done:
@@ -78,9 +87,9 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 	return &r, o.err
 }
 
-func (k *checker) outcome(c *candidate, worlds []int) *outcome {
-	c.narrowest = coarsest(c, k.facts)
-	o := k.run(c, worlds)
+func (k *checker) outcome(c *place, worlds []int) *outcome {
+	c.narrowest = coarsest(c, k.run.Facts)
+	o := k.evaluate(c, worlds)
 	if o.err == nil && o.report.Kernel != nil && !o.report.KernelTold {
 		o.err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
 			"computes on all inputs that were tried", c.match.Op)
@@ -88,7 +97,7 @@ func (k *checker) outcome(c *candidate, worlds []int) *outcome {
 	return o
 }
 
-func (k *checker) run(c *candidate, worlds []int) *outcome {
+func (k *checker) evaluate(c *place, worlds []int) *outcome {
 	if r := c.routing; r != nil {
 		return k.runRouted(c, r)
 	}
@@ -98,7 +107,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 		return o
 	}
 	for _, n := range worlds {
-		w := world{k.facts, n}
+		w := world{k.run.Facts, n}
 		shapes, err := k.shapes(c, w)
 		if err != nil {
 			o.err = err
@@ -135,7 +144,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 }
 
 // compare evaluates both sides on every kind of inputs and gathers the figures.
-func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []prove.Kind, r *CheckReport) error {
+func (k *checker) compare(c *place, w world, shapes [][]int64, tried []prove.Kind, r *CheckReport) error {
 	typedCases := 0
 	for _, exact := range []bool{true, false} {
 		for _, kd := range tried {
@@ -164,7 +173,7 @@ func overflown(typedCases int) error {
 }
 
 // try evaluates both sides on the same inputs and compares them; counted says that this was a case.
-func (k *checker) try(c *candidate, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *CheckReport) (
+func (k *checker) try(c *place, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *CheckReport) (
 	counted bool, err error) {
 	want, finite, err := k.original(c, w, inputs, exact)
 	if err != nil {
@@ -181,7 +190,7 @@ func (k *checker) try(c *candidate, w world, kd prove.Kind, inputs []*reference.
 		return false, &prove.EvalError{Err: err}
 	}
 	r.Cases++
-	names := valueNames(c.match.Outputs)
+	names := onnx.Names(c.match.Outputs)
 	figures := *r
 	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
 		if !exact && kd.Name == prove.Tiny.Name && c.withoutEpsilon() { // without roundings both are the same function
@@ -209,7 +218,7 @@ func (k *checker) try(c *candidate, w world, kd prove.Kind, inputs []*reference.
 
 // inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
 // the typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
-func (k *checker) inputs(c *candidate, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
+func (k *checker) inputs(c *place, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
 	ts := make([]*reference.Tensor, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
 		var err error
@@ -217,7 +226,7 @@ func (k *checker) inputs(c *candidate, kd prove.Kind, shapes [][]int64, exact bo
 		switch {
 		case constant == nil:
 			ts[i], err = prove.MakeInput(kd.Of(shapes, i), i, c.types[i], shapes[i])
-		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.config.draws(constant):
+		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.draws(constant):
 			ts[i], err = reference.FromONNX(constant)
 		default:
 			ts[i], err = prove.MakeInput(prove.Normal, i, c.types[i], shapes[i])
@@ -231,16 +240,16 @@ func (k *checker) inputs(c *candidate, kd prove.Kind, shapes [][]int64, exact bo
 }
 
 // draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
-func (c *config) draws(t *onnx.Tensor) bool {
-	return c.drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !isReadable(t)
+func (k *checker) draws(t *onnx.Tensor) bool {
+	return k.drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !isReadable(t)
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.
-func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+func (k *checker) original(c *place, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	finite bool, err error) {
 	e := k.originals[exact]
 	if e == nil {
-		e = reference.NewForOpset(k.model.Opset(""), k.model.Functions, reference.Options{Exact: exact})
+		e = reference.NewForOpset(k.run.Model.Opset(""), k.run.Model.Functions, reference.Options{Exact: exact})
 		k.originals[exact] = e
 	}
 	env := make(map[*onnx.Value]*reference.Tensor, len(c.slice.nodes)+len(inputs))
@@ -273,10 +282,10 @@ func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, ex
 }
 
 // replacement evaluates the nodes that would stand in place of the match. values holds what each of them computes.
-func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+func (k *checker) replacement(c *place, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	values map[*onnx.Value]*reference.Tensor, err error) {
 	g := c.match.Replacement
-	e := reference.NewForOpset(k.model.Opset(""), c.functions, reference.Options{Exact: exact})
+	e := reference.NewForOpset(k.run.Model.Opset(""), c.functions, reference.Options{Exact: exact})
 	values = make(map[*onnx.Value]*reference.Tensor, len(inputs)+len(g.Nodes))
 	for i, v := range g.Inputs {
 		values[v] = inputs[i]
@@ -298,9 +307,9 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 
 // kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way
 // to run it. settle, unless it is nil, takes out what the op leaves open before the results are compared.
-func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
+func (k *checker) kernel(c *place, call *fusedCall, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
 	r *CheckReport, settle func(want, got []*reference.Tensor)) error {
-	if k.config.kernelCheck == nil || k.config.target != nil || registry.IsDefinition(call.kernel) {
+	if k.run.Kernel == nil || k.target != nil || registry.IsDefinition(call.kernel) {
 		return nil
 	}
 	var want []*reference.Tensor
@@ -317,7 +326,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values ma
 			in[i] = values[v]
 		}
 	}
-	got, err := k.config.kernelCheck.Run(call.op, call.node.Attributes, in)
+	got, err := k.run.Kernel.Run(call.op, call.node.Attributes, in)
 	switch {
 	case errors.As(err, new(*prove.EvalError)):
 		return err
@@ -326,7 +335,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values ma
 			err).With("kernel", call.kernel.ID)
 	}
 	run := &prove.KernelRun{Op: call.op, Site: call.site, In: in, Want: want, Settle: settle}
-	figures, err := run.Compare(valueNames(call.node.Outputs), got)
+	figures, err := run.Compare(onnx.Names(call.node.Outputs), got)
 	r.KernelRan(figures)
 	switch {
 	case errors.As(err, new(*prove.EvalError)):
@@ -337,4 +346,19 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd prove.Kind, values ma
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
+}
+
+// differs says on which inputs the replacement computes something else; exact is without roundings.
+func differs(inputs string, exact bool, err error) error {
+	mode := ""
+	if exact {
+		mode = " (in float64, without roundings)"
+	}
+	return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", inputs, mode, err).
+		With("inputs", inputs).With("rounded", !exact)
+}
+
+// unknownElsewhere says that a value is known for some sizes of the symbolic dimensions alone.
+func unknownElsewhere(v *onnx.Value) error {
+	return reason.New(reason.Unknown, v.Producer, "the value of %q is not known for other dimensions", v.Name)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // attention is the call of the op itself; others may rotate what it reads.
-func (c *candidate) attention() *fusedCall {
+func (c *place) attention() *fusedCall {
 	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == fused.AttentionName })]
 }
 
@@ -82,10 +82,10 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 }
 
 // runAttention compares a block of attention with the op.
-func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error {
-	c.coarse = coarsest(c, k.facts)
+func (k *checker) runAttention(c *place, worlds []int, r *CheckReport) error {
+	c.coarse = coarsest(c, k.run.Facts)
 	before := *r
-	if c.shortens(k.facts) {
+	if c.shortens(k.run.Facts) {
 		if err := k.tryAttention(c, worlds, true, r); !errors.As(err, new(*prove.EvalError)) {
 			return err
 		}
@@ -95,11 +95,11 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 }
 
 // tryAttention is runAttention with the lengths that the model has, or with shorter ones.
-func (k *checker) tryAttention(c *candidate, worlds []int, short bool, r *CheckReport) error {
+func (k *checker) tryAttention(c *place, worlds []int, short bool, r *CheckReport) error {
 	defer func() { c.short = nil }()
 	typedCases := 0
 	for _, n := range worlds {
-		w := world{k.facts, n}
+		w := world{k.run.Facts, n}
 		shapes, err := k.shapes(c, w)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ const nanQueries = "NaN queries"
 
 // tryNaN notes that the matched nodes return numbers for queries of NaN, because they guard against NaN between the
 // softmax and the values, and the op returns NaN.
-func (k *checker) tryNaN(c *candidate, w world, shapes [][]int64, r *CheckReport) {
+func (k *checker) tryNaN(c *place, w world, shapes [][]int64, r *CheckReport) {
 	inputs, err := k.attentionInputs(c, attentionTrials(c.attention().site, c.coarse, 0, false)[0], shapes, false)
 	if err != nil {
 		return
@@ -161,7 +161,7 @@ func (k *checker) tryNaN(c *candidate, w world, shapes [][]int64, r *CheckReport
 }
 
 // attentionInputs makes the inputs of a trial.
-func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
+func (k *checker) attentionInputs(c *place, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
 	error) {
 	inputs, err := k.inputs(c, prove.Normal, shapes, exact)
 	for i, v := range c.match.Inputs {

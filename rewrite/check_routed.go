@@ -32,7 +32,7 @@ const (
 // experts the traced tokens went to. The others must agree, and reach every expert.
 type routed struct {
 	*checker
-	c         *candidate
+	c         *place
 	r         *routing
 	sizes     []size // by the number of tokens
 	matrices  int64  // elements of all experts' matrices
@@ -59,7 +59,7 @@ type trial struct {
 	ids     []int64 // of the experts; nil for tokens that go to each in turn
 }
 
-func (k *checker) runRouted(c *candidate, r *routing) *outcome {
+func (k *checker) runRouted(c *place, r *routing) *outcome {
 	o := &outcome{}
 	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{},
 		random: map[int]*reference.Tensor{}, out: &o.report}
@@ -71,7 +71,7 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 			x.matrices += prove.Elements(x.sizes[0].shapes[i : i+1])
 		}
 	}
-	c.coarse = coarsest(c, k.facts)
+	c.coarse = coarsest(c, k.run.Facts)
 	x.big = x.matrices >= bigMatrices
 	if r.call.op.Name == router {
 		o.err = x.router()
@@ -82,7 +82,7 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 }
 
 // coarsest finds the type with the fewest digits among the values of a site.
-func coarsest(c *candidate, facts *infer.Facts) onnx.DataType {
+func coarsest(c *place, facts *infer.Facts) onnx.DataType {
 	var types []onnx.DataType
 	for i, t := range c.types {
 		if c.match.Inputs[i].Constant() == nil {
@@ -300,7 +300,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 		return true, &prove.EvalError{Err: err}
 	}
 	x.out.Cases++
-	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+	if err := compareOutputs(x.c, onnx.Names(x.c.match.Outputs), want, got, exact, x.out); err != nil {
 		return true, differs(t.name(x.r), exact, err)
 	}
 	x.out.NumbersForNone(t.kind.Name, want, got)

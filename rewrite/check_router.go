@@ -65,7 +65,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 	}
 	settle(want, got, open, unsettled(t.kind))
 	x.out.Cases++
-	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+	if err := compareOutputs(x.c, onnx.Names(x.c.match.Outputs), want, got, exact, x.out); err != nil {
 		return differs(t.name(x.r), exact, err)
 	}
 	if !exact {

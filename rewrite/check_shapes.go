@@ -17,7 +17,7 @@ var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
 // shapes returns the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
 // equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
-func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
+func (k *checker) shapes(c *place, w world) ([][]int64, error) {
 	shapes := make([][]int64, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
 		if s, ok := w.facts.Shape(v, w.n); ok {

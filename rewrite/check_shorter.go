@@ -28,7 +28,7 @@ type shorter struct {
 }
 
 // shortens reports whether a block has fixed lengths that are worth shortening, and none that follows from a cache.
-func (c *candidate) shortens(facts *infer.Facts) bool {
+func (c *place) shortens(facts *infer.Facts) bool {
 	s := c.match.Attention
 	if s == nil || s.Packed || s.Rotary != nil || s.PastKey != nil || s.Causal || s.Window != 0 {
 		return false
@@ -42,7 +42,7 @@ func (c *candidate) shortens(facts *infer.Facts) bool {
 }
 
 // shorten finds out how the slice is evaluated with fewer tokens. An error says why it cannot be.
-func (c *candidate) shorten(w world, shapes [][]int64) (*shorter, error) {
+func (c *place) shorten(w world, shapes [][]int64) (*shorter, error) {
 	s := c.match.Attention
 	shapeOf := func(v *onnx.Value) ([]int64, error) {
 		if i := slices.Index(c.match.Inputs, v); i >= 0 {

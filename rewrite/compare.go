@@ -35,7 +35,7 @@ func (s *slice) structuralBound() float64 {
 }
 
 // compareOutputs compares all outputs of a site and adds to the figures; its error says what differs.
-func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor, exact bool, r *CheckReport) error {
+func compareOutputs(c *place, names []string, want, got []*reference.Tensor, exact bool, r *CheckReport) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
 	}
@@ -70,7 +70,7 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 
 // allowed returns the difference that is allowed in an output of type t with this greatest magnitude, where results are
 // rounded.
-func (c *candidate) allowed(t onnx.DataType, magnitude float64) float64 {
+func (c *place) allowed(t onnx.DataType, magnitude float64) float64 {
 	if f, ok := prove.FloatTypes[c.coarse]; ok && f.Bits < prove.FloatTypes[t].Bits {
 		t = c.coarse
 	}

@@ -64,7 +64,7 @@ func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
 	if old := a.functions[name]; old != nil {
 		return old, nil
 	}
-	if old := a.Model.Function(f.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
+	if old := a.Model.Function(f.Domain, f.Name, f.Overload); old != nil && !old.SameBody(f) {
 		return nil, reason.New(reason.Conflict, nil, "the model has another function %s.%s (overload %q)", f.Domain,
 			f.Name, f.Overload)
 	}
@@ -79,7 +79,7 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 	if f.Overload == "" {
 		return f, nil
 	}
-	op := opName(f.Domain, f.Name)
+	op := onnx.OpName(f.Domain, f.Name)
 	if have, taken := a.bodies[op]; taken && have != f.Overload {
 		return nil, reason.New(reason.InFunction, nil,
 			"it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and "+
@@ -95,7 +95,7 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 	if a.functions[key] == nil {
 		plain := *f
 		plain.Overload = ""
-		if old := a.Model.Function(f.Domain, f.Name, ""); old != nil && !sameFunction(old, &plain) {
+		if old := a.Model.Function(f.Domain, f.Name, ""); old != nil && !old.SameBody(&plain) {
 			return nil, reason.New(reason.Conflict, nil,
 				"the model has another function %s without an overload, the only one that the body of a function can "+
 					"call", op)

@@ -55,7 +55,7 @@ func CheckDomain(m *onnx.Model) error {
 
 func shadowed(f *onnx.Function, n *onnx.Node) error {
 	return fmt.Errorf("node %q calls the function %s of the model, which is not the fused op of this name: kernels "+
-		"would run in its place. Rename the function or its domain", n.Label(), opName(f.Domain, f.Name))
+		"would run in its place. Rename the function or its domain", n.Label(), onnx.OpName(f.Domain, f.Name))
 }
 
 // isDefined reports whether a function is the definition of the fused op with its name for a call, or looks like it if
@@ -72,7 +72,7 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 	for _, a := range op.Attributes {
 		attributes = append(attributes, a.Name)
 	}
-	if !slices.Equal(valueNames(f.Body.Inputs), inputs) || !slices.Equal(f.Attributes, attributes) {
+	if !slices.Equal(onnx.Names(f.Body.Inputs), inputs) || !slices.Equal(f.Attributes, attributes) {
 		return false, true
 	}
 	for i, v := range n.Inputs {
@@ -82,7 +82,7 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 	}
 	s.Opset = f.Opset("")
 	want, err := op.Function(s)
-	return err == nil && sameFunction(f, want), err == nil
+	return err == nil && f.SameBody(want), err == nil
 }
 
 // isWritten reports whether this tool, in this or another version, wrote a node.

@@ -29,7 +29,7 @@ func (p *Plan) findForeign() error {
 			if a.report.Foreign == nil {
 				a.report.Foreign = map[string]int{}
 			}
-			a.report.Foreign[opName(n.Domain, n.OpType)]++
+			a.report.Foreign[onnx.OpName(n.Domain, n.OpType)]++
 		}
 	}
 	m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool {

@@ -11,56 +11,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // candidate is a match that may be replaced.
 type candidate struct {
-	match *patterns.Match
-	scope *pass.Scope
-	slice *slice
-	types []onnx.DataType // of the match's inputs
-	facts *infer.Facts    // of the values of the replacement
-	calls []*fusedCall
+	*place
 	// emits are the ops of a target that stand in place of the calls.
-	emits []string
-	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbours or
-	// by halves.
-	twice     map[int]bool
-	routing   *routing                  // of what sends tokens to experts; nil otherwise
+	emits     []string
 	constants map[*onnx.Value]*constant // of the replacement
-	functions []*onnx.Function          // the definitions that the replacement calls
-	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out
-	// may have been cast to another one.
-	coarse onnx.DataType
-	// narrowest is the type with the fewest digits, always set.
-	narrowest onnx.DataType
-	// terms is how many numbers an output adds up, where the model fixes it.
-	terms int64
-	// short is the slice with fewer tokens while it is checked so, nil otherwise.
-	short *shorter
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
-}
-
-// fusedCall is a fused op in a replacement.
-type fusedCall struct {
-	node   *onnx.Node
-	op     *fused.Op
-	kernel *registry.Kernel
-	site   fused.Site
-}
-
-// target names the main op of the replacement.
-func (c *candidate) target() string { return opName(c.match.Domain, c.match.Op) }
-
-func opName(domain, op string) string {
-	if onnx.IsStandardDomain(domain) {
-		return op
-	}
-	return domain + "." + op
 }
 
 // kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not
@@ -171,7 +133,7 @@ func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *checker) *candi
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++
 		if site.Check != nil && slices.ContainsFunc(m.Inputs, func(v *onnx.Value) bool {
-			return a.config.draws(v.Constant())
+			return check.draws(v.Constant())
 		}) {
 			a.report.Drawn++
 		}
@@ -203,7 +165,7 @@ func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *checker) (*ca
 	}
 	if err == nil {
 		if err = a.checkRouter(s, m, check); err == nil {
-			site.Check, err = check.check(c)
+			site.Check, err = check.check(c.place)
 		}
 	}
 	if err == nil {
@@ -225,7 +187,7 @@ func (a *applier) examine(s *pass.Scope, m *patterns.Match) (*candidate, error) 
 		err = a.lower(c)
 	}
 	if err == nil {
-		err = a.checkOrder(c)
+		err = c.checkOrder()
 	}
 	return c, err
 }
@@ -235,7 +197,8 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 	if m.Problem != nil {
 		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.Model.Opset(""))
 	}
-	c := &candidate{match: m, scope: s, facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}
+	c := &candidate{place: &place{match: m, scope: s,
+		facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}}
 	for _, v := range m.Inputs {
 		t := a.Facts.DataType(v)
 		if t == onnx.Undefined {
@@ -258,7 +221,7 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 		default:
 			if f = known[n.Domain+"."+n.OpType+"."+n.Overload]; f == nil {
 				return nil, reason.New(reason.Undefined, nil,
-					"the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
+					"the pattern rewrites to %s, which no pattern file defines", onnx.OpName(n.Domain, n.OpType))
 			}
 			f, err = a.define(f)
 		}
@@ -284,89 +247,6 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 	if c.slice, err = cut(m, s.Graph, a.Facts); err != nil {
 		return nil, err
 	}
-	c.routing = routingOf(c)
+	c.routing = routingOf(c.place)
 	return c, nil
-}
-
-// describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.
-func (c *candidate) describe(call *fusedCall) error {
-	op, inputs := call.op, call.node.Inputs
-	call.site.Types = make([]onnx.DataType, len(inputs))
-	call.site.Dims = make([][]int64, len(inputs))
-	for i, v := range inputs {
-		if v == nil { // left out; whether it may be, op.Supports knows
-			continue
-		}
-		if call.site.Types[i] = c.facts.DataType(v); call.site.Types[i] == onnx.Undefined {
-			return reason.New(reason.Unknown, nil, "the type of %q is unknown", c.nameOf(v))
-		}
-		call.site.Dims[i] = pass.Dims(c.facts, v)
-	}
-	if err := op.Supports(call.site); err != nil {
-		return err
-	}
-	for i := 1; i < len(op.SameShape); i++ {
-		v, w := inputs[op.SameShape[0]], inputs[op.SameShape[i]]
-		if v != w && !c.facts.SameShape(v, w) {
-			return reason.New(reason.Unknown, nil,
-				"%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w),
-				op.Name)
-		}
-	}
-	for _, i := range op.Spread {
-		if v := inputs[i]; !c.spreads(v, inputs[0]) {
-			return reason.New(reason.Unknown, nil, "%q is not known to broadcast to %q", c.nameOf(v),
-				c.nameOf(inputs[0]))
-		}
-	}
-	for world := range infer.Worlds {
-		concrete := call.site
-		concrete.Dims = make([][]int64, len(inputs))
-		for i, v := range inputs {
-			if v == nil {
-				continue
-			}
-			concrete.Dims[i] = call.site.Dims[i]
-			if s, ok := c.facts.Shape(v, world); ok {
-				concrete.Dims[i] = s
-			}
-		}
-		if err := op.Supports(concrete); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// spreads reports whether the dimensions of v, except the last, are proven to be 1 or those of x.
-func (c *candidate) spreads(v, x *onnx.Value) bool {
-	rank, ok1 := c.facts.Rank(v)
-	of, ok2 := c.facts.Rank(x)
-	if !ok1 || !ok2 || rank > of {
-		return false
-	}
-	for axis := 2; axis <= rank; axis++ {
-		if d, fixed := c.facts.Dim(v, -axis); !(fixed && d == 1) && !c.facts.SameDim(v, -axis, x, -axis) {
-			return false
-		}
-	}
-	return true
-}
-
-// nameOf names a value of the replacement as the model does, if it is one of the match's inputs.
-func (c *candidate) nameOf(v *onnx.Value) string {
-	if i := slices.Index(c.match.Replacement.Inputs, v); i >= 0 {
-		return c.match.Inputs[i].Name
-	}
-	return v.Name
-}
-
-// typeOf returns the type of a value of the replacement; that of a fused op's output is what its definition says.
-func (c *candidate) typeOf(v *onnx.Value) onnx.DataType {
-	for _, call := range c.calls {
-		if call.node == v.Producer {
-			return call.op.OutputTypes(call.site)[v.Output]
-		}
-	}
-	return c.facts.DataType(v)
 }

@@ -294,7 +294,7 @@ func (l *learner) measure(learnt *patterns.Set) {
 
 func (l *learner) finish() {
 	for _, p := range l.patterns {
-		q := LearntPattern{Name: p.Name, Op: opName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
+		q := LearntPattern{Name: p.Name, Op: onnx.OpName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
 			Numbers: p.Generalised(), Text: p.String()}
 		for _, s := range p.sites {
 			q.Sites = append(q.Sites, s.scope.ID(s.match))

@@ -201,3 +201,8 @@ func WithMergedProducts() Option {
 
 // WithMergedQuantised is WithMergedProducts for mojo.Linear alone.
 func WithMergedQuantised() Option { return func(c *config) { c.mergeQuantised = true } }
+
+// WithRuntime has the target's nodes opened and run at each distinct site. A site whose nodes do not run, or return
+// something else, stays open, unless the nodes that they replace do not run there either: then the model is for another
+// runtime.
+func WithRuntime(r Runtime) Option { return func(c *config) { c.runtime = r } }

@@ -1,9 +1,6 @@
 package rewrite
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
@@ -13,7 +10,7 @@ const maxOrderNodes = 1 << 14
 
 // checkOrder refuses a match one of whose inputs depends on one of its outputs: as one node it would depend on itself.
 // That can only be with several outputs.
-func (a *applier) checkOrder(c *candidate) error {
+func (c *place) checkOrder() error {
 	if len(c.match.Outputs) < 2 {
 		return nil
 	}
@@ -59,40 +56,4 @@ func (a *applier) checkOrder(c *candidate) error {
 		}
 	}
 	return nil
-}
-
-// sameFunction reports whether two definitions hold the same nodes between the same names.
-func sameFunction(a, b *onnx.Function) bool { return functionKey(a) == functionKey(b) }
-
-func functionKey(f *onnx.Function) string {
-	key := fmt.Sprintf("%d %q\n", f.Opset(""), f.Attributes)
-	return key + graphKey(f.Body)
-}
-
-func graphKey(g *onnx.Graph) string {
-	var b strings.Builder
-	for _, n := range g.Nodes {
-		var plain []*onnx.Attribute
-		for _, a := range n.Attributes {
-			if a.Type == onnx.AttrGraph { // attributesKey takes each for another one
-				fmt.Fprintf(&b, "%s {%s} of ", a.Name, graphKey(a.Graph))
-			} else {
-				plain = append(plain, a)
-			}
-		}
-		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs),
-			valueNames(n.Outputs), onnx.AttributesKey(plain))
-	}
-	fmt.Fprintf(&b, "%v %v\n", valueNames(g.Inputs), valueNames(g.Outputs))
-	return b.String()
-}
-
-func valueNames(vs []*onnx.Value) []string {
-	names := make([]string, len(vs))
-	for i, v := range vs {
-		if v != nil {
-			names[i] = v.Name
-		}
-	}
-	return names
 }

@@ -1,13 +1,10 @@
 package rewrite
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -24,7 +21,7 @@ var outlier = prove.Kind{Name: "outlier", Fill: func(r *rand.Rand, t onnx.DataTy
 
 // kinds returns the kinds of a list. A site that computes in float16 is tried on outliers too, because activations of
 // real models reach 256, and the square of 256 overflows float16. A norm without an epsilon is tried on slight rows.
-func (c *candidate) kinds(list []prove.Kind) []prove.Kind {
+func (c *place) kinds(list []prove.Kind) []prove.Kind {
 	if c.withoutEpsilon() {
 		list = append(slices.Clip(list), prove.Slight)
 	}
@@ -37,7 +34,7 @@ func (c *candidate) kinds(list []prove.Kind) []prove.Kind {
 // withoutEpsilon reports whether the op of a site is a norm that adds nothing to the mean of the squares. If that
 // mean is subnormal, its roundings decide the result. They differ if the nodes add squares up and the op takes
 // their mean, or if the nodes round a length only.
-func (c *candidate) withoutEpsilon() bool {
+func (c *place) withoutEpsilon() bool {
 	return slices.ContainsFunc(c.calls, func(call *fusedCall) bool {
 		a := call.site.Attr("epsilon")
 		return a.Name != "" && a.Float == 0
@@ -46,7 +43,7 @@ func (c *candidate) withoutEpsilon() bool {
 
 // overflows notes inputs that make the matched nodes overflow and for which the op returns other numbers, if the nodes
 // compute in a half type: numbers of real models do not overflow float32.
-func (c *candidate) overflows(inputs string, want, got []*reference.Tensor, r *CheckReport) {
+func (c *place) overflows(inputs string, want, got []*reference.Tensor, r *CheckReport) {
 	if len(want) != len(got) || !c.narrowest.IsHalf() {
 		return
 	}
@@ -61,37 +58,4 @@ func (c *candidate) overflows(inputs string, want, got []*reference.Tensor, r *C
 		}
 	}
 	r.NumbersForNone(inputs, want, got)
-}
-
-// writeOverflow says at how many fused sites results differ where the nodes overflow, and at how many because the model
-// has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
-// hide the other inputs.
-func (r *Report) writeOverflow(b *strings.Builder) {
-	sites, guarded, inputs := 0, 0, []string{}
-	for _, s := range r.Sites {
-		if s.Status != Fused || s.Check == nil {
-			continue
-		}
-		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow), func(name string) bool { return name == nanQueries })
-		if len(names) < len(s.Check.Overflow) {
-			guarded++
-		}
-		if len(names) == 0 {
-			continue
-		}
-		sites++
-		for _, name := range names {
-			if !slices.Contains(inputs, name) {
-				inputs = append(inputs, name)
-			}
-		}
-	}
-	if sites > 0 {
-		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
-			"these inputs: %s\n", "overflow", english.Counted(sites, "site"), strings.Join(inputs, ", "))
-	}
-	if guarded > 0 {
-		fmt.Fprintf(b, "%-18s %s: the model replaces NaN after the softmax, and the op returns NaN for queries that "+
-			"are NaN or infinite\n", "NaN guard", english.Counted(guarded, "site"))
-	}
 }

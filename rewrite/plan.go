@@ -139,7 +139,7 @@ func (p *Plan) find() {
 
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
-	check := newChecker(a.Model, a.Facts, a.config)
+	check := newChecker(a.Run, a.config)
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {

@@ -136,7 +136,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 				return err
 			}
 		case w.Matrix.Experts > 0:
-			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", n.Label(), opName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", n.Label(), onnx.OpName(n.Domain, n.OpType))
 		case n.Is("MatMul") && u.Index == 1 && inOut:
 			one.addition(w.Matrix.N)
 		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
@@ -168,7 +168,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 			}
 			continue
 		default:
-			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(), opName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(), onnx.OpName(n.Domain, n.OpType))
 		}
 		w.nodes = append(w.nodes, one)
 	}

@@ -41,7 +41,7 @@ func (a *applier) keepExperts(c *candidate) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	from := opName(nodes[0].was.Domain, nodes[0].was.OpType)
+	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
 	if a.config.ownProducts == "" || c.experts() == nil || c.scope.Function != nil {
 		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
 	}
@@ -64,7 +64,7 @@ func (a *applier) takeExperts(c *candidate) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	from := opName(nodes[0].was.Domain, nodes[0].was.OpType)
+	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
 	refuse := func(format string, args ...any) error {
 		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), "+format,
 			append([]any{from}, args...)...)

@@ -26,7 +26,7 @@ func (v *floatView) decodes(f *floatNode) error {
 	if !done {
 		if err = f.compare(); err != nil {
 			err = reason.New(reason.Differs, f.node, "the elements of %q are read in another way than %s has them: %w",
-				storedCodes(&f.was).Name, opName(f.was.Domain, f.was.OpType), err)
+				storedCodes(&f.was).Name, onnx.OpName(f.was.Domain, f.was.OpType), err)
 		}
 		v.decoded[key] = err
 	}

@@ -33,7 +33,7 @@ func (p *Plan) ownProducts() error {
 				continue
 			}
 			seen[codes] = true
-			name := opName(n.Domain, n.OpType)
+			name := onnx.OpName(n.Domain, n.OpType)
 			w, err := otherWeight(n, codes)
 			if err == nil {
 				err = readAlike(n, codes)
@@ -141,7 +141,7 @@ func readAlike(n *onnx.Node, codes *onnx.Value) error {
 			n.OpType == "MatMulNBits" && o.Input(3) != n.Input(3) ||
 			onnx.AttributesKey(o.Attributes) != onnx.AttributesKey(n.Attributes) {
 			return fmt.Errorf("node %q (%s) reads the same elements in another way", o.Label(),
-				opName(o.Domain, o.OpType))
+				onnx.OpName(o.Domain, o.OpType))
 		}
 	}
 	return nil

@@ -292,18 +292,3 @@ func (s *SiteReport) explain(err error) {
 		s.Status = Open
 	}
 }
-
-// differs says on which inputs the replacement computes something else; exact is without roundings.
-func differs(inputs string, exact bool, err error) error {
-	mode := ""
-	if exact {
-		mode = " (in float64, without roundings)"
-	}
-	return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", inputs, mode, err).
-		With("inputs", inputs).With("rounded", !exact)
-}
-
-// unknownElsewhere says that a value is known for some sizes of the symbolic dimensions alone.
-func unknownElsewhere(v *onnx.Value) error {
-	return reason.New(reason.Unknown, v.Producer, "the value of %q is not known for other dimensions", v.Name)
-}

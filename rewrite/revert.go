@@ -111,10 +111,7 @@ func dropImport(m *onnx.Model) {
 }
 
 func patchedNode(n *onnx.Node) PatchedNode {
-	p := PatchedNode{Node: n.Label(), Op: n.OpType, Sources: edit.SourceNodes(n)}
-	if !onnx.IsStandardDomain(n.Domain) {
-		p.Op = n.Domain + "." + n.OpType
-	}
+	p := PatchedNode{Node: n.Label(), Op: onnx.OpName(n.Domain, n.OpType), Sources: edit.SourceNodes(n)}
 	for _, e := range n.Metadata {
 		if e.Key == edit.MetaRule {
 			p.Pattern = e.Value

@@ -142,7 +142,7 @@ func (x *routed) limit(v *onnx.Value) int64 {
 	if v == nil {
 		return 0
 	}
-	t, ok := x.facts.Constant(v)
+	t, ok := x.run.Facts.Constant(v)
 	if !ok || t.Len() > 16 {
 		return 0
 	}
@@ -174,7 +174,7 @@ const (
 // great to be handed over: on few experts of the same types and attributes, whose matrices are small, or as wide as the
 // site's in one direction.
 func (x *routed) smallKernels() error {
-	if x.config.kernelCheck == nil || registry.IsDefinition(x.r.call.kernel) {
+	if x.run.Kernel == nil || registry.IsDefinition(x.r.call.kernel) {
 		return nil
 	}
 	axis := -1
@@ -198,7 +198,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	small := *x.r
 	small.experts = x.r.chosen + 3
 	t := &trial{size: size{tokens: smallTokens}, kind: prove.Normal, hits: small.chosen + 1}
-	g := onnx.NewFunction("", "", "", x.model.Opset("")).Body
+	g := onnx.NewFunction("", "", "", x.run.Model.Opset("")).Body
 	values := map[*onnx.Value]*reference.Tensor{}
 	inputs := slices.Clone(call.node.Inputs)
 	for i, v := range inputs {
@@ -231,7 +231,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	n := g.AddNode(call.node.OpType, inputs, []*onnx.Value{out}, call.node.Attributes...)
 	n.Domain, n.Overload = call.node.Domain, call.node.Overload
 	call.node = n
-	e := reference.NewForOpset(x.model.Opset(""), x.c.functions, reference.Options{})
+	e := reference.NewForOpset(x.run.Model.Opset(""), x.c.functions, reference.Options{})
 	if err := e.Eval(g.Nodes, values); err != nil {
 		return &prove.EvalError{Err: err}
 	}

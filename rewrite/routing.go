@@ -27,7 +27,7 @@ type routing struct {
 
 // routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its
 // sizes are unknown.
-func routingOf(c *candidate) *routing {
+func routingOf(c *place) *routing {
 	for _, call := range slices.Backward(c.calls) {
 		r := &routing{call: call}
 		switch call.op.Name {

@@ -16,11 +16,6 @@ import (
 // model's.
 type Runtime func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
 
-// WithRuntime has the target's nodes opened and run at each distinct site. A site whose nodes do not run, or return
-// something else, stays open, unless the nodes that they replace do not run there either: then the model is for another
-// runtime.
-func WithRuntime(r Runtime) Option { return func(c *config) { c.runtime = r } }
-
 // runtimeTolerance is how far a runtime's results may be off, as a part of the greatest magnitude: enough for any order
 // of sums and for approximations of activations. It is there to tell an op that means something else.
 var runtimeTolerance = map[onnx.DataType]float64{onnx.Float: 1e-3, onnx.Double: 1e-3, onnx.Float16: 2e-2,
@@ -30,19 +25,19 @@ var runtimeTolerance = map[onnx.DataType]float64{onnx.Float: 1e-3, onnx.Double: 
 const maxRuntimeElements = 1 << 22
 
 // inRuntime runs what the target writes on inputs for which the matched nodes gave these results.
-func (k *checker) inRuntime(c *candidate, w world, inputs string, given, want []*reference.Tensor) error {
-	t, g := k.config.target, c.match.Replacement
-	if k.config.runtime == nil || t == nil ||
+func (k *checker) inRuntime(c *place, w world, inputs string, given, want []*reference.Tensor) error {
+	t, g := k.target, c.match.Replacement
+	if k.runtime == nil || t == nil ||
 		slices.ContainsFunc(given, func(x *reference.Tensor) bool { return x.Len() > maxRuntimeElements }) ||
 		slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain }) {
 		return nil
 	}
-	s := &standalone{model: k.model, functions: c.functions}
+	s := &standalone{model: k.run.Model, functions: c.functions}
 	m, feeds, err := s.build(g.Nodes, g.Inputs, given, g.Outputs)
 	if err != nil {
 		return nil // it cannot stand alone
 	}
-	got, err := k.config.runtime(m, feeds)
+	got, err := k.runtime(m, feeds)
 	what := "what is written does not run"
 	if err == nil {
 		err, what = c.nearEnough(want, got), "what is written returns something else there"
@@ -56,9 +51,9 @@ func (k *checker) inRuntime(c *candidate, w world, inputs string, given, want []
 
 // holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes
 // that cannot be asked alone are taken to.
-func (k *checker) holdsAsExported(c *candidate, w world, given, want []*reference.Tensor) bool {
+func (k *checker) holdsAsExported(c *place, w world, given, want []*reference.Tensor) bool {
 	inputs, values := slices.Clone(c.match.Inputs), slices.Clone(given)
-	s := &standalone{model: k.model, functions: k.model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}
+	s := &standalone{model: k.run.Model, functions: k.run.Model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}
 	for _, v := range c.slice.known {
 		x, ok := w.facts.Known(v, w.n)
 		if !ok {
@@ -73,12 +68,12 @@ func (k *checker) holdsAsExported(c *candidate, w world, given, want []*referenc
 	if err != nil {
 		return true
 	}
-	got, err := k.config.runtime(m, feeds)
+	got, err := k.runtime(m, feeds)
 	return err == nil && c.nearEnough(want, got) == nil
 }
 
 // nearEnough compares a runtime's results with those of the matched nodes.
-func (c *candidate) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) error {
+func (c *place) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) error {
 	for i, w := range want {
 		name := c.match.Outputs[i].Name
 		g, err := reference.FromONNX(got[i])

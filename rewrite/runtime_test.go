@@ -295,7 +295,7 @@ func TestListedConstants(t *testing.T) {
 			if s := sitesOf(r, "RMSNorm"); len(s) != 1 || s[0].Status != Fused {
 				t.Errorf("%s, opset %d: sites %+v", name, opset, s)
 			}
-			if names := valueNames(b.Graph.Inputs); len(names) != 1 {
+			if names := onnx.Names(b.Graph.Inputs); len(names) != 1 {
 				t.Errorf("%s, opset %d: inputs %v", name, opset, names)
 			}
 			runsThere(t, b.Model, inputs, want, 1e-6)

@@ -12,7 +12,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -122,68 +121,11 @@ func opNames(nodes []*onnx.Node) []string {
 	var names []string
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return v != nil && v.Constant() == nil }) {
-			names = append(names, opName(n.Domain, n.OpType))
+			names = append(names, onnx.OpName(n.Domain, n.OpType))
 		}
 	}
 	slices.Sort(names)
 	return names
-}
-
-// isConstant reports whether a value of the replacement follows from constants that are folded.
-func (c *candidate) isConstant(v *onnx.Value) bool {
-	if v == nil || c.scope.Function != nil { // whose body can hold no initializers
-		return false
-	}
-	if i := slices.Index(c.match.Replacement.Inputs, v); i >= 0 {
-		return c.match.Inputs[i].Constant() != nil
-	}
-	if v.Constant() != nil {
-		return true
-	}
-	n := v.Producer
-	return n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Inputs) > 0 &&
-		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.isConstant(in) })
-}
-
-// sameSize reports whether dimensions of two values of the replacement have one size in all worlds.
-func (c *candidate) sameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
-	for world := range infer.Worlds {
-		if n := c.facts.Size(v, world, axis); n < 0 || n != c.facts.Size(w, world, other) {
-			return false
-		}
-	}
-	return true
-}
-
-// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:
-// the check has to hold to it.
-func (c *candidate) repeats(v *onnx.Value, neighbours bool) bool {
-	i := slices.Index(c.match.Replacement.Inputs, v)
-	if i < 0 || c.match.Repeats == nil || !c.match.Repeats(c.match.Inputs[i], neighbours) {
-		return false
-	}
-	if c.twice == nil {
-		c.twice = map[int]bool{}
-	}
-	c.twice[i] = neighbours
-	return true
-}
-
-// repeatInput makes an input of the check hold everything twice along its last axis, as the one of the model does.
-func (c *candidate) repeatInput(i int, t *reference.Tensor) {
-	neighbours, twice := c.twice[i]
-	if !twice || t.Rank() == 0 {
-		return
-	}
-	n := t.Shape[t.Rank()-1]
-	for k := range t.F {
-		row, at := k/n*n, k%n
-		if neighbours {
-			t.F[k] = t.F[row+at/2*2]
-		} else {
-			t.F[k] = t.F[row+at%(n/2)]
-		}
-	}
 }
 
 // CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others
@@ -230,7 +172,7 @@ func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *checker) 
 		}
 		c, err := a.candidate(s, p)
 		if err == nil {
-			_, err = check.check(c)
+			_, err = check.check(c.place)
 		}
 		if err != nil {
 			return fmt.Errorf("the router: %w", err)

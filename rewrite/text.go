@@ -259,7 +259,7 @@ func variants(m *onnx.Model) []string {
 	var names []string
 	for name, n := range count {
 		if n > 1 {
-			names = append(names, opName(fused.Domain, name))
+			names = append(names, onnx.OpName(fused.Domain, name))
 		}
 	}
 	slices.Sort(names)
@@ -273,4 +273,37 @@ func (r *Report) variantsText() string {
 	}
 	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s "+
 		"or newer: older ones mix the definitions up\n", r.Variants, overloadsSince)
+}
+
+// writeOverflow says at how many fused sites results differ where the nodes overflow, and at how many because the model
+// has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
+// hide the other inputs.
+func (r *Report) writeOverflow(b *strings.Builder) {
+	sites, guarded, inputs := 0, 0, []string{}
+	for _, s := range r.Sites {
+		if s.Status != Fused || s.Check == nil {
+			continue
+		}
+		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow), func(name string) bool { return name == nanQueries })
+		if len(names) < len(s.Check.Overflow) {
+			guarded++
+		}
+		if len(names) == 0 {
+			continue
+		}
+		sites++
+		for _, name := range names {
+			if !slices.Contains(inputs, name) {
+				inputs = append(inputs, name)
+			}
+		}
+	}
+	if sites > 0 {
+		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
+			"these inputs: %s\n", "overflow", english.Counted(sites, "site"), strings.Join(inputs, ", "))
+	}
+	if guarded > 0 {
+		fmt.Fprintf(b, "%-18s %s: the model replaces NaN after the softmax, and the op returns NaN for queries that "+
+			"are NaN or infinite\n", "NaN guard", english.Counted(guarded, "site"))
+	}
 }

@@ -113,8 +113,8 @@ func TestFold(t *testing.T) {
 		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
 		facts := infer.Analyze(b.Model)
 		a := &applier{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}}}
-		c := &candidate{match: match, scope: &pass.Scope{Graph: b.Graph},
-			facts: facts.Within(match.Replacement, match.Inputs)}
+		c := &candidate{place: &place{match: match, scope: &pass.Scope{Graph: b.Graph},
+			facts: facts.Within(match.Replacement, match.Inputs)}}
 		constants := a.fold(c)
 		env := map[*onnx.Value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)

@@ -109,7 +109,7 @@ func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 }
 
 func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
-	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), onnx.AttributesKey(n.Attributes))
+	return fmt.Sprintf("%s %q %d %s", n.OpType, onnx.Names(inputs), len(n.Outputs), onnx.AttributesKey(n.Attributes))
 }
 
 // declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes

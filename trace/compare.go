@@ -333,8 +333,5 @@ func opOf(v *onnx.Value) string {
 	if n == nil {
 		return "input"
 	}
-	if onnx.IsStandardDomain(n.Domain) {
-		return n.OpType
-	}
-	return n.Domain + "." + n.OpType
+	return onnx.OpName(n.Domain, n.OpType)
 }

@@ -120,10 +120,7 @@ func (s *Attempt) attribute(n *onnx.Node, name string) any {
 		}
 		return nil
 	}
-	key := n.OpType
-	if !onnx.IsStandardDomain(n.Domain) {
-		key = n.Domain + "." + n.OpType
-	}
+	key := onnx.OpName(n.Domain, n.OpType)
 	if i, ok := AttributeInputs[key][name]; ok && n.Input(i) != nil {
 		if c, ok := s.g.Facts.Constant(n.Input(i)); ok {
 			switch {
