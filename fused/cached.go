@@ -2,10 +2,12 @@ package fused
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// The names of the ops that attend.
+// The names of ops that others ask for by name.
 const (
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
+	MoEName             = "MoE"
+	TopKRouterName      = "TopKRouter"
 )
 
 // CachedOp is a fused op with caches. It says which inputs they are; the presents are the outputs after the first, in

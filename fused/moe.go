@@ -43,7 +43,7 @@ var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
 
 // moe is the experts of a mixture, each token sent through those that the router chose.
 var moe = &Op{
-	Name: "MoE",
+	Name: MoEName,
 	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are " +
 		"added up with weights.",
 	Formula: []string{
@@ -170,7 +170,7 @@ func moeOverload(s Site) string {
 }
 
 func moeSupports(s Site) error {
-	if err := gatesSupport("MoE", s); err != nil {
+	if err := gatesSupport(MoEName, s); err != nil {
 		return err
 	}
 	return moeShapes(s)
@@ -213,7 +213,7 @@ func moeShapes(s Site) error {
 		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
 			s.dims(MoEX), s.dims(MoEGateUp), s.dims(MoEDown), moeInputs[i].Name, s.dims(i))
 	}
-	if err := choicesSupport("MoE", s); err != nil {
+	if err := choicesSupport(MoEName, s); err != nil {
 		return err
 	}
 	hidden, experts, inner, packed := s.lastDim(MoEX), int64(-1), int64(-1), int64(-1)

@@ -20,7 +20,7 @@ const (
 )
 
 var topKRouter = &Op{
-	Name:    "TopKRouter",
+	Name:    TopKRouterName,
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
 	Formula: []string{
 		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = " +

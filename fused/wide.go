@@ -46,11 +46,11 @@ func (o *Op) wideForms() []Form {
 		list = append(list, form([][]int64{rotated, {3, 64}, {3, 64}}, attr("rotary_dim", 128)))
 	case "NormRotary":
 		list = append(list, form([][]int64{rotated, {128}, {3, 64}, {3, 64}}, attr("rotary_dim", 128)))
-	case "TopKRouter":
+	case TopKRouterName:
 		list = append(list, form([][]int64{{3, wideExperts}}, attr("top_k", 8)),
 			form([][]int64{{3, wideExperts}, {wideExperts}}, attr("top_k", 8), name("score", "sigmoid"),
 				attr("groups", 8), attr("group_top_k", 4), name("group_score", "top2_sum"), attr("renormalize", 1)))
-	case "MoE":
+	case MoEName:
 		expert := func(hidden, inner int64) [][]int64 {
 			return [][]int64{{3, hidden}, {3, 2}, {3, 2}, {4, 2 * inner, hidden}, {4, hidden, inner}}
 		}

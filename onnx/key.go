@@ -42,7 +42,8 @@ func Names(values []*Value) []string {
 // SameBody reports whether two functions hold the same nodes between the same names, with the same attributes and
 // opset of the standard.
 func (f *Function) SameBody(g *Function) bool {
-	return f.Opset("") == g.Opset("") && slices.Equal(f.Attributes, g.Attributes) && GraphKey(f.Body) == GraphKey(g.Body)
+	return f.Opset("") == g.Opset("") && slices.Equal(f.Attributes, g.Attributes) &&
+		GraphKey(f.Body) == GraphKey(g.Body)
 }
 
 // AttributesKey is a text that is the same for equal attributes in any order. One that holds a graph equals itself

@@ -104,6 +104,15 @@ func (t *Tensor) Strings() []string {
 	return s
 }
 
+// IsReadable reports whether the elements are there: a model can be read without the files that hold some.
+func (t *Tensor) IsReadable() bool {
+	if t.External == nil {
+		return true
+	}
+	_, err := t.Bytes()
+	return err == nil
+}
+
 // Bytes returns the elements as little-endian packed bytes: from the mapped file, from an external file (opened on
 // first use), converted from the message's typed fields, or put together out of those of other tensors (which takes
 // their size in memory each time). The caller must not write to them.

@@ -26,11 +26,6 @@ func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
 		onnx.IntAttr("scale_after_cast", after)}
 }
 
-func gluAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
-}
-
 // oneNode gives a match whose inputs are those of its op, in order, the replacement of that one node.
 func oneNode(match *patterns.Match, opset int64) {
 	g := onnx.NewFunction("", "", "", opset).Body
@@ -163,12 +158,13 @@ func TestGLUSites(t *testing.T) {
 		up     []any
 		reason string
 	}{
-		{"silu", gluAttributes("silu", 1, 0, 0), []any{"batch", 16}, ""},
-		{"alpha", gluAttributes("silu", 1.702, 0, 0), []any{"batch", 16}, "differs"},
-		{"gelu", gluAttributes("gelu", 1, 0, 0), []any{"batch", 16}, "differs"},
-		{"limit beyond normal inputs", gluAttributes("silu", 1, 1e4, 0), []any{"batch", 16}, "large inputs"},
-		{"offset", gluAttributes("silu", 1, 0, 1), []any{"batch", 16}, "differs"},
-		{"broadcasting", gluAttributes("silu", 1, 0, 0), []any{1, 16}, "one shape"},
+		{"silu", rewritetest.GLUAttributes("silu", 1, 0, 0), []any{"batch", 16}, ""},
+		{"alpha", rewritetest.GLUAttributes("silu", 1.702, 0, 0), []any{"batch", 16}, "differs"},
+		{"gelu", rewritetest.GLUAttributes("gelu", 1, 0, 0), []any{"batch", 16}, "differs"},
+		{"limit beyond normal inputs", rewritetest.GLUAttributes("silu", 1, 1e4, 0), []any{"batch", 16},
+			"large inputs"},
+		{"offset", rewritetest.GLUAttributes("silu", 1, 0, 1), []any{"batch", 16}, "differs"},
+		{"broadcasting", rewritetest.GLUAttributes("silu", 1, 0, 0), []any{1, 16}, "one shape"},
 		{"unknown op", nil, []any{"batch", 16}, "catalogue"},
 	}
 	for _, c := range tests {
@@ -201,7 +197,7 @@ func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 	b.Out(y, "batch", 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x},
 		Outputs:    []*onnx.Value{y},
-		Attributes: gluAttributes("silu", 1, 0, 0)})
+		Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, "differs") {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}
@@ -217,7 +213,7 @@ func TestWhatOthersReadStays(t *testing.T) {
 	want := rewritetest.Evaluate(t, b.Model)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
-		Attributes: gluAttributes("silu", 1, 0, 0)})
+		Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
 	if ops := rewritetest.CountOps(b.Model); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
@@ -239,7 +235,7 @@ func TestInputsComputedTwice(t *testing.T) {
 	b.Out(y, 2, 16)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
-		Attributes: gluAttributes("silu", 1, 0, 0)})
+		Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
 	if ops := rewritetest.CountOps(b.Model); s.Status != Fused || ops["Mul"] != 1 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
@@ -355,35 +351,8 @@ func TestLargeStaticShapes(t *testing.T) {
 	b.Out(y, 1, 512, 4096)
 	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
 		Outputs:    []*onnx.Value{y},
-		Attributes: gluAttributes("silu", 1, 0, 0)})
+		Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
 	if s.Status != Fused {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}
-}
-
-func TestShrink(t *testing.T) {
-	got := shrink([][]int64{{4, 32, 2048, 64}, {1, 1, 2048, 64}})
-	if want := [][]int64{{2, 3, 5, 64}, {1, 1, 5, 64}}; !equalShapes(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := shrink([][]int64{{64, 64}, {64}}); !equalShapes(got, [][]int64{{64, 64}, {64}}) {
-		t.Errorf("got %v", got)
-	}
-}
-
-func equalShapes(a, b [][]int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if len(a[i]) != len(b[i]) {
-			return false
-		}
-		for j := range a[i] {
-			if a[i][j] != b[i][j] {
-				return false
-			}
-		}
-	}
-	return true
 }

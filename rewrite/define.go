@@ -3,6 +3,8 @@ package rewrite
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -16,8 +18,8 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 		return nil, reason.New(reason.Undefined, nil,
 			"the pattern rewrites to %s.%s, which is not in the catalogue of fused ops", n.Domain, n.OpType)
 	}
-	call := &fusedCall{node: n, op: op, kernel: a.byOp[op.Name]}
-	if call.kernel == nil {
+	call := &sites.Call{Node: n, Op: op, Kernel: a.byOp[op.Name]}
+	if call.Kernel == nil {
 		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for",
 			op.Name).With("op", op.Name)
 	}
@@ -28,16 +30,16 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}
 	typed(op, n)
-	call.site = fused.Site{Attributes: n.Attributes, Opset: a.Model.Opset("")}
-	if err := c.describe(call); err != nil {
+	call.Site = fused.Site{Attributes: n.Attributes, Opset: a.Model.Opset("")}
+	if err := c.Describe(call); err != nil {
 		return nil, err
 	}
-	c.calls = append(c.calls, call)
-	name := fused.Domain + "." + op.Name + "." + op.Overload(call.site)
+	c.Calls = append(c.Calls, call)
+	name := fused.Domain + "." + op.Name + "." + op.Overload(call.Site)
 	if f := a.functions[name]; f != nil {
 		return f, nil
 	}
-	f, err := op.Function(call.site)
+	f, err := op.Function(call.Site)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,7 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 		return nil, reason.New(reason.InFunction, nil,
 			"it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and "+
 				"not %q: "+
-				"inline the functions (--inline all)", c.scope.Function.Domain, c.scope.Function.Name, op, have,
+				"inline the functions (--inline all)", c.Scope.Function.Domain, c.Scope.Function.Name, op, have,
 			f.Overload)
 	}
 	if c.variants == nil {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -17,7 +19,7 @@ import (
 
 // candidate is a match that may be replaced.
 type candidate struct {
-	*place
+	*sites.Site
 	// emits are the ops of a target that stand in place of the calls.
 	emits     []string
 	constants map[*onnx.Value]*constant // of the replacement
@@ -55,7 +57,7 @@ func (a *applier) kernelOf(m *patterns.Match) (k *registry.Kernel, ok bool) {
 }
 
 // judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
-func (a *applier) judgeWhole(s *pass.Scope, m *patterns.Match, check *checker) []*candidate {
+func (a *applier) judgeWhole(s *pass.Scope, m *patterns.Match, check *sites.Checker) []*candidate {
 	whole := len(m.Parts) == 0 || a.takesWhole(s, m)
 	if whole {
 		if c := a.judge(s, m, check); c != nil {
@@ -93,7 +95,7 @@ func (a *applier) keeps(s *pass.Scope, m *patterns.Match) bool {
 
 // judge examines one match and, where it is refused, its smaller readings in turn. It writes one line of the report,
 // and returns the candidate to replace, nil when there is none.
-func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *checker) *candidate {
+func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *sites.Checker) *candidate {
 	count := a.report.pattern(m.Pattern)
 	count.Found++
 	kernel, asked := a.kernelOf(m)
@@ -133,7 +135,7 @@ func (a *applier) judge(s *pass.Scope, m *patterns.Match, check *checker) *candi
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++
 		if site.Check != nil && slices.ContainsFunc(m.Inputs, func(v *onnx.Value) bool {
-			return check.draws(v.Constant())
+			return check.Draws(v.Constant())
 		}) {
 			a.report.Drawn++
 		}
@@ -152,7 +154,7 @@ func codeOf(err error) reason.Code {
 }
 
 // attempt examines and checks one reading of a site. The error is the reason to refuse it.
-func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *checker) (*candidate, SiteReport, error) {
+func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *sites.Checker) (*candidate, SiteReport, error) {
 	site := SiteReport{ID: s.ID(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
 		Node: m.Root.Label(), Status: Fused}
 	delete(a.asked, site.ID)
@@ -165,7 +167,7 @@ func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *checker) (*ca
 	}
 	if err == nil {
 		if err = a.checkRouter(s, m, check); err == nil {
-			site.Check, err = check.check(c.place)
+			site.Check, err = check.Check(c.Site)
 		}
 	}
 	if err == nil {
@@ -187,7 +189,7 @@ func (a *applier) examine(s *pass.Scope, m *patterns.Match) (*candidate, error) 
 		err = a.lower(c)
 	}
 	if err == nil {
-		err = c.checkOrder()
+		err = c.CheckOrder()
 	}
 	return c, err
 }
@@ -197,14 +199,14 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 	if m.Problem != nil {
 		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.Model.Opset(""))
 	}
-	c := &candidate{place: &place{match: m, scope: s,
-		facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}}
+	c := &candidate{Site: &sites.Site{Match: m, Scope: s,
+		Facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}}
 	for _, v := range m.Inputs {
 		t := a.Facts.DataType(v)
 		if t == onnx.Undefined {
 			return nil, reason.New(reason.Unknown, v.Producer, "the type of %q is unknown", v.Name)
 		}
-		c.types = append(c.types, t)
+		c.Types = append(c.Types, t)
 	}
 	known := map[string]*onnx.Function{}
 	for _, f := range m.Functions {
@@ -234,19 +236,14 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 			}
 		}
 		n.Overload = f.Overload
-		c.functions = append(c.functions, f)
+		c.Functions = append(c.Functions, f)
 	}
 	for i, v := range m.Replacement.Outputs {
-		have, made := a.Facts.DataType(m.Outputs[i]), c.typeOf(v)
+		have, made := a.Facts.DataType(m.Outputs[i]), c.TypeOf(v)
 		if have != made && made != onnx.Undefined {
 			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s",
-				m.Outputs[i].Name, have, c.target(), made)
+				m.Outputs[i].Name, have, c.OpName(), made)
 		}
 	}
-	var err error
-	if c.slice, err = cut(m, s.Graph, a.Facts); err != nil {
-		return nil, err
-	}
-	c.routing = routingOf(c.place)
-	return c, nil
+	return c, c.Cut(a.Facts)
 }

@@ -45,7 +45,7 @@ func (p *Plan) learn() error {
 	l := &learner{plan: p, views: map[*onnx.Graph]*match.View{}, report: &LearnReport{Patterns: []LearntPattern{}}}
 	p.Report.Learnt = l.report
 	for _, c := range p.accepted {
-		l.collect(c.scope, c.match)
+		l.collect(c.Scope, c.Match)
 	}
 	if p.applier.config.target != nil { // which has put other ops into the replacements
 		l.asFound()
@@ -178,7 +178,7 @@ func (l *learner) dropFailing(other *Plan) bool {
 		}
 	}
 	for _, c := range other.accepted {
-		note(c.scope, c.match)
+		note(c.Scope, c.Match)
 	}
 	at := func(s *pass.Scope, m *patterns.Match) *patterns.Match {
 		return found[l.view(s.Graph).Resolve(m.Outputs[0])]
@@ -193,9 +193,9 @@ func (l *learner) dropFailing(other *Plan) bool {
 		}
 	}
 	for _, c := range l.plan.accepted {
-		if m := at(c.scope, c.match); m == nil || m.Op != c.match.Op && m.Op != withSum(c.match.Op) {
-			if p := l.inTheWay(other, c.match); p != nil && why[p] == "" {
-				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.match.Op, c.match.Root.Label())
+		if m := at(c.Scope, c.Match); m == nil || m.Op != c.Match.Op && m.Op != withSum(c.Match.Op) {
+			if p := l.inTheWay(other, c.Match); p != nil && why[p] == "" {
+				why[p] = fmt.Sprintf("it takes nodes of the %s at %q", c.Match.Op, c.Match.Root.Label())
 			}
 		}
 	}
@@ -294,7 +294,8 @@ func (l *learner) measure(learnt *patterns.Set) {
 
 func (l *learner) finish() {
 	for _, p := range l.patterns {
-		q := LearntPattern{Name: p.Name, Op: onnx.OpName(p.sites[0].match.Domain, p.sites[0].match.Op), Sites: []string{},
+		q := LearntPattern{Name: p.Name, Op: onnx.OpName(p.sites[0].match.Domain, p.sites[0].match.Op),
+			Sites:   []string{},
 			Numbers: p.Generalised(), Text: p.String()}
 		for _, s := range p.sites {
 			q.Sites = append(q.Sites, s.scope.ID(s.match))

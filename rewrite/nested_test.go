@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -54,7 +55,7 @@ func TestSecondLook(t *testing.T) {
 	for _, c := range []struct {
 		options        []Option
 		experts, units int
-	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != experts })}, 0, 1}} {
+	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != fused.MoEName })}, 0, 1}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
 		w, ids := m.TopK(m.Op("Softmax", m.Op("MatMul", m.x, m.Weight("gate", m.hidden, m.experts)),

@@ -3,6 +3,8 @@ package rewrite
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -58,7 +60,7 @@ type config struct {
 	assume         bool
 	verify         Verify
 	kernelCheck    KernelCheck
-	runtime        Runtime // of the target
+	runtime        sites.Runtime // of the target
 	keepPattern    func(name string) bool
 	keepNode       func(*onnx.Node) bool
 	sites          map[string]bool // by id, nil for all
@@ -205,4 +207,4 @@ func WithMergedQuantised() Option { return func(c *config) { c.mergeQuantised = 
 // WithRuntime has the target's nodes opened and run at each distinct site. A site whose nodes do not run, or return
 // something else, stays open, unless the nodes that they replace do not run there either: then the model is for another
 // runtime.
-func WithRuntime(r Runtime) Option { return func(c *config) { c.runtime = r } }
+func WithRuntime(r sites.Runtime) Option { return func(c *config) { c.runtime = r } }

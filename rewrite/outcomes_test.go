@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/internal/hostile"
 )
 
@@ -13,8 +15,8 @@ func TestDistinctSitesAreBounded(t *testing.T) {
 	if !ok {
 		t.Fatal("no such shape")
 	}
-	const sites = maxOutcomes + 20
-	r, err := ApplyDefaultKernels(shape.Model(6*sites+2), Auto)
+	const norms = sites.MaxSites + 20
+	r, err := ApplyDefaultKernels(shape.Model(6*norms+2), Auto)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func TestDistinctSitesAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if fused != maxOutcomes || refused != sites-maxOutcomes {
-		t.Errorf("%d sites fused and %d refused, not %d and %d", fused, refused, maxOutcomes, sites-maxOutcomes)
+	if fused != sites.MaxSites || refused != norms-sites.MaxSites {
+		t.Errorf("%d sites fused and %d refused, not %d and %d", fused, refused, sites.MaxSites, norms-sites.MaxSites)
 	}
 }

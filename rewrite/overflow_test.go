@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
@@ -59,7 +61,7 @@ func TestOverflow(t *testing.T) {
 			return b.Op("Mul", b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1})), math.Sqrt(channels))
 		}, "tiny"},
 		{"padding of -inf", "Attention", attention(float32(math.Inf(-1)), false), "nothing but padding"},
-		{"a guard against NaN", "Attention", attention(float32(math.Inf(-1)), true), nanQueries},
+		{"a guard against NaN", "Attention", attention(float32(math.Inf(-1)), true), sites.NaNQueries},
 		{"padding of -10000", "Attention", attention(-1e4, false), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,11 +84,11 @@ func TestOverflow(t *testing.T) {
 			if c.want == "" && len(named) > 0 || c.want != "" && !slices.Contains(named, c.want) {
 				t.Errorf("the report names %q, want %q", named, c.want)
 			}
-			if guarded := strings.Contains(text.String(), "NaN guard"); guarded != (c.want == nanQueries) {
+			if guarded := strings.Contains(text.String(), "NaN guard"); guarded != (c.want == sites.NaNQueries) {
 				t.Errorf("a guard against NaN: %v in\n%s", guarded, &text)
 			}
 			said := strings.Contains(text.String(), "results differ where numbers overflow")
-			if said != (c.want != "" && c.want != nanQueries) {
+			if said != (c.want != "" && c.want != sites.NaNQueries) {
 				t.Errorf("want %q in\n%s", c.want, &text)
 			}
 		})

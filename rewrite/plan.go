@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -139,7 +141,9 @@ func (p *Plan) find() {
 
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
-	check := newChecker(a.Run, a.config)
+	check := sites.New(a.Run)
+	check.Target, check.Runtime, check.Drawn = a.config.target, a.config.runtime, a.config.drawn
+	check.RoutedOnly = a.config.verify == VerifyRouted
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {
@@ -153,7 +157,7 @@ func (p *Plan) check() {
 			}
 			for _, c := range a.judgeWhole(f.scope, m, check) {
 				p.accepted = append(p.accepted, c)
-				c.slice.eachSubgraph(func(g *onnx.Graph) { within[g] = true })
+				c.EachSubgraph(func(g *onnx.Graph) { within[g] = true })
 			}
 		}
 		if within[f.Graph] {
@@ -220,7 +224,7 @@ func (p *Plan) replaceSites() error {
 // holdsOthers reports whether patterns of other ops may match inside m, and m does not hold those matches already.
 func holdsOthers(m *patterns.Match) bool {
 	op := fused.Lookup(m.Op)
-	return m.Op == experts || op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
+	return m.Op == fused.MoEName || op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
 }
 
 // secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the
@@ -234,7 +238,7 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 	}
 	taken := map[*onnx.Node]bool{}
 	for _, c := range accepted {
-		for _, n := range c.slice.nodes {
+		for _, n := range c.Nodes() {
 			taken[n] = true
 		}
 	}

@@ -168,7 +168,8 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 			}
 			continue
 		default:
-			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(), onnx.OpName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(),
+				onnx.OpName(n.Domain, n.OpType))
 		}
 		w.nodes = append(w.nodes, one)
 	}

@@ -16,6 +16,9 @@ import (
 // sampleRows is the number of rows of a matrix that the check of a site multiplies with: a panel, and part of another.
 const sampleRows = 21
 
+// sampleBytes bounds those rows as float32.
+const sampleBytes = 1 << 20
+
 // check evaluates each kind of node that reads the weight, with its first rows: the definition of the op against the
 // product with floats, and the kernel against the definition.
 //
@@ -48,7 +51,7 @@ func (q *quantiser) check(w *QuantisedWeight) error {
 }
 
 func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
-	rows := min(w.Matrix.N, sampleRows, maxConstantBytes/(4*w.Matrix.K))
+	rows := min(w.Matrix.N, sampleRows, sampleBytes/(4*w.Matrix.K))
 	if rows == 0 {
 		return reason.New(reason.Unchecked, nil, "cannot be checked: a row has %d elements", w.Matrix.K)
 	}

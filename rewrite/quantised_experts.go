@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,7 +15,7 @@ import (
 // expertsSite is a mixture whose experts another tool quantised: it becomes a mojo.MoE of floats, and that a mojo.QMoE
 // before anything is written.
 type expertsSite struct {
-	call       *fusedCall
+	call       *sites.Call
 	from       string // the ops of its products
 	gateUp     *constant
 	down       *constant
@@ -26,7 +28,7 @@ func (a *applier) viewed(c *candidate) (list []*floatNode) {
 	if a.floats == nil {
 		return nil
 	}
-	for _, v := range c.match.Inputs {
+	for _, v := range c.Match.Inputs {
 		if f := a.floats.of[v.Constant()]; f != nil {
 			list = append(list, f)
 		}
@@ -42,19 +44,19 @@ func (a *applier) keepExperts(c *candidate) error {
 		return nil
 	}
 	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
-	if a.config.ownProducts == "" || c.experts() == nil || c.scope.Function != nil {
+	if a.config.ownProducts == "" || c.experts() == nil || c.Scope.Function != nil {
 		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
 	}
 	return nil
 }
 
 // experts is the call of mojo.MoE, nil where there is none.
-func (c *candidate) experts() *fusedCall {
-	i := slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == experts })
+func (c *candidate) experts() *sites.Call {
+	i := slices.IndexFunc(c.Calls, func(call *sites.Call) bool { return call.Op.Name == fused.MoEName })
 	if i < 0 {
 		return nil
 	}
-	return c.calls[i]
+	return c.Calls[i]
 }
 
 // takeExperts sees whether experts that another tool quantised can stay so in mojo.QMoE; other sites are none of its
@@ -75,14 +77,14 @@ func (a *applier) takeExperts(c *candidate) error {
 		constant **constant
 		rows     **QuantisedWeight
 	}{{fused.MoEGateUp, &s.gateUp, &s.gateUpRows}, {fused.MoEDown, &s.down, &s.downRows}} {
-		k := c.constants[call.node.Input(m.input)]
+		k := c.constants[call.Node.Input(m.input)]
 		layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[m.input]
 		name := []string{"gate_up", "down"}[m.input-fused.MoEGateUp]
 		if k == nil {
 			return refuse("and %s is no constant of the main graph", name)
 		}
-		inOut := call.site.Attr(layout).String == "in_out"
-		w, err := a.floats.experts(c.match.Outputs[0].Name+"_"+name, k.tensor, inOut)
+		inOut := call.Site.Attr(layout).String == "in_out"
+		w, err := a.floats.experts(c.Match.Outputs[0].Name+"_"+name, k.tensor, inOut)
 		if err != nil {
 			return refuse("and %s cannot be read by mojo.QMoE: %w", name, err)
 		}
@@ -94,7 +96,7 @@ func (a *applier) takeExperts(c *candidate) error {
 		}
 	}
 	q := newQuantiser(a.Model, a.Facts, a.config.ownProducts, a.checkOptions())
-	site := quantisedNode{node: call.node, typ: call.site.Types[fused.MoEX]}
+	site := quantisedNode{node: call.Node, typ: call.Site.Types[fused.MoEX]}
 	for _, w := range []*QuantisedWeight{s.gateUpRows, s.downRows} {
 		if w.Matrix.K%32 != 0 || w.Matrix.K == 0 {
 			return refuse("in rows of %d, which are no whole blocks of 32", w.Matrix.K)

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == experts }
+func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == fused.MoEName }
 
 // readsExperts errs unless a MoE reads a weight of a layout as one of its matrices.
 func (q *quantiser) readsExperts(n *onnx.Node, input int, inOut bool) error {
@@ -156,7 +156,7 @@ func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
 // in turn adds up as many terms as those of the site.
 func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error {
 	width := max(sampleWidth(up.Matrix), sampleWidth(down.Matrix))
-	sizes := []expertSizes{{width, width}, {up.Matrix.K, width}, {width, down.Matrix.K}}
+	sizes := []expertWidths{{width, width}, {up.Matrix.K, width}, {width, down.Matrix.K}}
 	for _, size := range slices.Compact(sizes) {
 		if up.Matrix.K < size.hidden || down.Matrix.K < size.inner {
 			return fmt.Errorf("cannot be checked: experts of [%d, %d] and [%d, %d] are smaller than a sample",
@@ -193,7 +193,10 @@ func sampleMatrix(w *QuantisedWeight, experts, rows, n, columns int64) (*fused.Q
 	return matrix, kept, nil
 }
 
-func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, size expertSizes, few int64) error {
+// expertWidths are those of tokens and of what experts multiply.
+type expertWidths struct{ hidden, inner int64 }
+
+func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, size expertWidths, few int64) error {
 	packed, fewPacked := 2*size.inner, 2*few
 	if s.node.AttrString("packing", "") == "none" {
 		packed, fewPacked = size.inner, few
@@ -270,7 +273,7 @@ func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, siz
 			}
 			attrs = append(attrs, a)
 		}
-		n := g.AddNode(experts, inputs, []*onnx.Value{g.NewValue("y")}, attrs...)
+		n := g.AddNode(fused.MoEName, inputs, []*onnx.Value{g.NewValue("y")}, attrs...)
 		n.Domain = fused.Domain
 		return n, nil
 	}, false)

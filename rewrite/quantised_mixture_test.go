@@ -13,7 +13,7 @@ import (
 
 // codedExperts is a weight of so many matrices of n rows.
 func codedExperts(name string, experts, n, k int64) (*fused.Quantised, []float32) {
-	q, floats := codedMatrix(name, experts*n, k)
+	q, floats := rewritetest.Quantized(name, experts*n, k)
 	for _, t := range []*onnx.Tensor{q.Codes, q.Scale} {
 		t.Dims = append([]int64{experts, n / 16}, t.Dims[1:]...)
 	}
@@ -54,7 +54,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 			v := m.Graph.AddInitializer(onnx.NewFloat32s([]string{"gate_up", "down"}[i], shape, stored))
 			list = append(list, &QuantisedWeight{Value: v, InOut: layout == "in_out", Matrix: matrix,
 				Sample: func(rows int64) (*fused.Quantised, []float32, error) {
-					sample, floats := codedMatrix("sample", rows, k)
+					sample, floats := rewritetest.Quantized("sample", rows, k)
 					return sample, floats, nil
 				}})
 			inputs = append(inputs, v)
@@ -121,7 +121,7 @@ func TestQuantiseMixture(t *testing.T) {
 func TestQuantiseMixtureRefuses(t *testing.T) {
 	m, list := mixtures(t, onnx.Float, 2, "out_in")
 	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
-		sample, floats := codedMatrix("sample", rows, 64)
+		sample, floats := rewritetest.Quantized("sample", rows, 64)
 		floats[64+3] += 0.25
 		return sample, floats, nil
 	}

@@ -222,7 +222,7 @@ func (x *microsoftMixture) place(m *onnx.Model, config *config) (moe *onnx.Node,
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
-	moe = g.NewNode(experts, inputs, x.attributes...)
+	moe = g.NewNode(fused.MoEName, inputs, x.attributes...)
 	moe.Domain = fused.Domain
 	add(moe, "", n.Outputs[0])
 	moe.Name = n.Label()
@@ -350,7 +350,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 		return err
 	}
 	site := quantisedSite(moe, x.typ, after.Opset(""))
-	f, err := fused.Lookup(experts).Function(site)
+	f, err := fused.Lookup(fused.MoEName).Function(site)
 	if err != nil {
 		return err
 	}

@@ -13,29 +13,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// codedMatrix is n rows of k elements of int8 codes about 128, of one scale, and their floats.
-func codedMatrix(name string, n, k int64) (*fused.Quantised, []float32) {
-	panels := (n + 15) / 16
-	codes, scale := make([]byte, panels*k*16), make([]float32, panels*k/32*16)
-	floats := make([]float32, n*k)
-	for i := range scale {
-		scale[i] = 0.25
-	}
-	for r := range n {
-		for c := range k {
-			code := byte(100 + (r*31+c*7)%57)
-			codes[(r/16*(k/32)+c/32)*512+c%32/4*64+r%16*4+c%4] = code
-			floats[r*k+c] = 0.25 * (float32(code) - 128)
-		}
-	}
-	t, err := onnx.NewTensor(name+"_codes", onnx.Uint8, []int64{panels, k / 32, 8, 64}, codes)
-	if err != nil {
-		panic(err)
-	}
-	return &fused.Quantised{Format: "test", Code: "int8", Zero: 128, Block: 32, N: n, K: k, Codes: t,
-		Scale: onnx.NewFloat32s(name+"_scale", []int64{panels, k / 32, 16}, scale)}, floats
-}
-
 // projections is a graph that multiplies one value with weights of so many columns.
 func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 	const k = 64
@@ -44,7 +21,7 @@ func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 3}, {Value: k}}})
 	var list []*QuantisedWeight
 	for _, n := range columns {
-		matrix, floats := codedMatrix("w", n, k)
+		matrix, floats := rewritetest.Quantized("w", n, k)
 		turned := make([]float32, len(floats))
 		for i := range n {
 			for j := range int64(k) {
@@ -58,7 +35,7 @@ func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 		m.Graph.AddOutput(y)
 		list = append(list, &QuantisedWeight{Value: w, InOut: true, Matrix: matrix,
 			Sample: func(rows int64) (*fused.Quantised, []float32, error) {
-				sample, floats := codedMatrix("sample", min(rows, n), k)
+				sample, floats := rewritetest.Quantized("sample", min(rows, n), k)
 				return sample, floats, nil
 			}})
 	}
@@ -69,7 +46,7 @@ func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 func TestQuantiseRefuses(t *testing.T) {
 	m, list := projections(40, 48, 16)
 	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
-		sample, floats := codedMatrix("sample", rows, 64)
+		sample, floats := rewritetest.Quantized("sample", rows, 64)
 		floats[20*64+63] += 0.25
 		return sample, floats, nil
 	}

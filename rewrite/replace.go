@@ -16,10 +16,10 @@ func (a *applier) replace(list []*candidate) error {
 	byScope := map[*pass.Scope][]*candidate{}
 	var scopes []*pass.Scope
 	for _, c := range list {
-		if byScope[c.scope] == nil {
-			scopes = append(scopes, c.scope)
+		if byScope[c.Scope] == nil {
+			scopes = append(scopes, c.Scope)
 		}
-		byScope[c.scope] = append(byScope[c.scope], c)
+		byScope[c.Scope] = append(byScope[c.Scope], c)
 	}
 	for _, s := range scopes {
 		if err := a.replaceIn(s, byScope[s], names); err != nil {
@@ -27,15 +27,15 @@ func (a *applier) replace(list []*candidate) error {
 		}
 	}
 	for _, c := range list {
-		for _, f := range c.functions {
+		for _, f := range c.Functions {
 			a.AddFunction(f)
 		}
-		for _, n := range c.match.Replacement.Nodes {
+		for _, n := range c.Match.Replacement.Nodes {
 			if onnx.IsStandardDomain(n.Domain) {
 				continue
 			}
 			a.Model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
-			if f := c.scope.Function; f != nil && f.Opset(n.Domain) == 0 {
+			if f := c.Scope.Function; f != nil && f.Opset(n.Domain) == 0 {
 				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: a.Model.Opset(n.Domain)})
 			}
 		}
@@ -89,8 +89,8 @@ func (a *applier) replaceIn(s *pass.Scope, list []*candidate, names map[string]b
 	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{},
 		constants: map[string]*onnx.Value{}}
 	for _, c := range list {
-		at := c.match.Outputs[0].Producer
-		for _, v := range c.match.Outputs {
+		at := c.Match.Outputs[0].Producer
+		for _, v := range c.Match.Outputs {
 			if order[v.Producer] < order[at] {
 				at = v.Producer
 			}
@@ -110,7 +110,7 @@ func (a *applier) replaceIn(s *pass.Scope, list []*candidate, names map[string]b
 			order[n] = order[at]
 		}
 		before[at] = append(before[at], nodes...)
-		old = append(old, c.slice.nodes...)
+		old = append(old, c.Nodes()...)
 	}
 	g.InsertAt(before)
 	dead, constants := convert.Unread(old)
@@ -148,11 +148,11 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 			}
 		}
 	}
-	add(c.match.Root)
-	for i := len(c.slice.nodes) - 1; i >= 0; i-- {
-		add(c.slice.nodes[i])
+	add(c.Match.Root)
+	for i := len(c.Nodes()) - 1; i >= 0; i-- {
+		add(c.Nodes()[i])
 	}
-	return append(entries, a.Origin(c.match.Pattern, c.slice.nodes...)...)
+	return append(entries, a.Origin(c.Match.Pattern, c.Nodes()...)...)
 }
 
 func (a *applier) nodeNames() map[string]bool {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
@@ -265,14 +267,14 @@ func TestTracedExperts(t *testing.T) {
 // TestGreatExperts: a site of great matrices is tried on few tokens, all its experts are reached none the less, and its
 // kernel is run on small matrices, and on those that are wide in one direction.
 func TestGreatExperts(t *testing.T) {
-	before := bigMatrices
-	t.Cleanup(func() { bigMatrices = before })
-	bigMatrices = 1
+	before := sites.BigMatrices
+	t.Cleanup(func() { sites.BigMatrices = before })
+	sites.BigMatrices = 1
 	for _, spoil := range []string{"", "last expert", "kernel"} {
 		m := newMoE(t, onnx.Float16, 11, 2, 8, 6)
-		var sizes []expertSizes
+		var sizes [][2]int64
 		check := func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
-			sizes = append(sizes, expertSizes{in[3].Dims[2], in[4].Dims[2]})
+			sizes = append(sizes, [2]int64{in[3].Dims[2], in[4].Dims[2]})
 			if len(in) != 5 || in[3].Dims[0] != 5 || in[0].DataType != onnx.Float16 {
 				return nil, fmt.Errorf("kernel check of %v", in)
 			}
@@ -312,8 +314,8 @@ func TestGreatExperts(t *testing.T) {
 		s := m.judge(y, "silu", WithKernelCheck(check))
 		want := map[string]string{"last expert": "differs from the matched nodes",
 			"kernel": "kernel cpu_fused_moe differs"}[spoil]
-		run := map[string][]expertSizes{"": {{smallHidden, smallInner}, {8, smallInner}, {smallHidden, 6}},
-			"kernel": {{smallHidden, smallInner}}}[spoil] // as wide as the site in one direction
+		run := map[string][][2]int64{"": {{52, 36}, {8, 36}, {52, 6}},
+			"kernel": {{52, 36}}}[spoil] // as wide as the site in one direction
 		if (s.Status == Fused) != (want == "") || !strings.Contains(s.Reason, want) || !slices.Equal(sizes, run) {
 			t.Errorf("%q: %s: %s after runs of the kernel at %v", spoil, s.Status, s.Reason, sizes)
 		}

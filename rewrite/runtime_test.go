@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
@@ -20,7 +22,7 @@ import (
 )
 
 // inONNXRuntime is a Runtime: onnxruntime as it is by default.
-func inONNXRuntime(t *testing.T) Runtime {
+func inONNXRuntime(t *testing.T) sites.Runtime {
 	lib := orttest.Library(t)
 	return func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 		b, err := onnx.Marshal(m)

@@ -129,7 +129,7 @@ func TestFunctionAttributesAreRefused(t *testing.T) {
 	m.Function("local", "Outer0", "").Body.Nodes[0].Attributes = []*onnx.Attribute{onnx.FloatAttr("alpha", 0.5)}
 	s := judgeOne(t, m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU",
 		Inputs:  []*onnx.Value{f.Body.Inputs[0], f.Body.Inputs[1]},
-		Outputs: f.Body.Outputs, Attributes: gluAttributes("silu", 1, 0, 0)})
+		Outputs: f.Body.Outputs, Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, `attribute "alpha" of the function`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -48,7 +50,7 @@ func (a *applier) lower(c *candidate) error {
 	if t == nil {
 		return nil
 	}
-	if len(c.calls) > 0 {
+	if len(c.Calls) > 0 {
 		if err := a.writeTarget(t, c); err != nil {
 			return err
 		}
@@ -56,23 +58,23 @@ func (a *applier) lower(c *candidate) error {
 	if !t.OnCPU {
 		return nil
 	}
-	if err := target.Lacks(c.match.Replacement.Nodes, c.facts, c.slice.nodes, a.Facts); err != nil {
+	if err := target.Lacks(c.Match.Replacement.Nodes, c.Facts, c.Nodes(), a.Facts); err != nil {
 		return reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
 	}
 	return nil
 }
 
 func (a *applier) writeTarget(t *target.Target, c *candidate) error {
-	calls := make([]*target.Call, len(c.calls))
-	for i, call := range c.calls {
-		calls[i] = target.NewCall(call.node, call.site)
-		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.repeats, c.isConstant, calls[:i]
-		calls[i].SameSize = c.sameSize
+	calls := make([]*target.Call, len(c.Calls))
+	for i, call := range c.Calls {
+		calls[i] = target.NewCall(call.Node, call.Site)
+		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.Repeats, c.IsConstant, calls[:i]
+		calls[i].SameSize = c.SameSize
 		calls[i].Products = &target.Products{AccuracyLevel: a.config.accuracy}
 	}
-	g := c.match.Replacement
+	g := c.Match.Replacement
 	for i, call := range slices.Backward(calls) {
-		if !slices.Contains(g.Nodes, c.calls[i].node) {
+		if !slices.Contains(g.Nodes, c.Calls[i].Node) {
 			continue // the one behind it took it in
 		}
 		emits, err := t.Write(call)
@@ -87,20 +89,20 @@ func (a *applier) writeTarget(t *target.Target, c *candidate) error {
 		}
 	}
 	same := slices.Equal[[]string]
-	switch c.match.Op {
+	switch c.Match.Op {
 	case "Attention", "AddRMSNorm": // the mask, or a bias of the residual, would be one more node
 		same = isPart
 	}
-	if have := opNames(c.match.Nodes); same(have, opNames(g.Nodes)) {
+	if have := opNames(c.Match.Nodes); same(have, opNames(g.Nodes)) {
 		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name,
 			strings.Join(have, ", ")).With("target", t.Name)
 	}
-	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
-		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool {
+	c.Functions = slices.DeleteFunc(c.Functions, func(f *onnx.Function) bool {
+		return !slices.ContainsFunc(c.Match.Replacement.Nodes, func(n *onnx.Node) bool {
 			return n.Domain == f.Domain && n.OpType == f.Name
 		})
 	})
-	c.facts = a.Facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
+	c.Facts = a.Facts.Within(c.Match.Replacement, c.Match.Inputs, c.Match.Functions...)
 	return nil
 }
 
@@ -165,14 +167,14 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 
 // checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the
 // check of both knows the experts that are to be chosen.
-func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *checker) error {
+func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checker) error {
 	for _, p := range m.Parts {
-		if a.config.target == nil || p.Op != router {
+		if a.config.target == nil || p.Op != fused.TopKRouterName {
 			continue
 		}
 		c, err := a.candidate(s, p)
 		if err == nil {
-			_, err = check.check(c.place)
+			_, err = check.Check(c.Site)
 		}
 		if err != nil {
 			return fmt.Errorf("the router: %w", err)

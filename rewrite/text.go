@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
@@ -279,28 +280,29 @@ func (r *Report) variantsText() string {
 // has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
 // hide the other inputs.
 func (r *Report) writeOverflow(b *strings.Builder) {
-	sites, guarded, inputs := 0, 0, []string{}
+	over, guarded, inputs := 0, 0, []string{}
 	for _, s := range r.Sites {
 		if s.Status != Fused || s.Check == nil {
 			continue
 		}
-		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow), func(name string) bool { return name == nanQueries })
+		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow),
+			func(name string) bool { return name == sites.NaNQueries })
 		if len(names) < len(s.Check.Overflow) {
 			guarded++
 		}
 		if len(names) == 0 {
 			continue
 		}
-		sites++
+		over++
 		for _, name := range names {
 			if !slices.Contains(inputs, name) {
 				inputs = append(inputs, name)
 			}
 		}
 	}
-	if sites > 0 {
+	if over > 0 {
 		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
-			"these inputs: %s\n", "overflow", english.Counted(sites, "site"), strings.Join(inputs, ", "))
+			"these inputs: %s\n", "overflow", english.Counted(over, "site"), strings.Join(inputs, ", "))
 	}
 	if guarded > 0 {
 		fmt.Fprintf(b, "%-18s %s: the model replaces NaN after the softmax, and the op returns NaN for queries that "+

@@ -27,14 +27,14 @@ type constant struct {
 // fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
 // is folded.
 func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
-	if c.scope.Function != nil {
+	if c.Scope.Function != nil {
 		return nil
 	}
 	constants := map[*onnx.Value]*constant{}
-	replacement := c.match.Replacement
+	replacement := c.Match.Replacement
 	for i, v := range replacement.Inputs {
-		in := c.match.Inputs[i]
-		if t := in.Constant(); t != nil && isReadable(t) {
+		in := c.Match.Inputs[i]
+		if t := in.Constant(); t != nil && t.IsReadable() {
 			constants[v] = &constant{tensor: t, value: in, key: fmt.Sprintf("%p", in), sources: []*onnx.Tensor{t}}
 		}
 	}
@@ -50,7 +50,7 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 			}
 			continue
 		}
-		f := &folder{n: n, facts: c.facts, opset: a.Model.Opset("")}
+		f := &folder{n: n, facts: c.Facts, opset: a.Model.Opset("")}
 		if !f.read(constants) {
 			continue
 		}
@@ -64,15 +64,6 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 		}
 	}
 	return constants
-}
-
-// isReadable says that the elements are there: a model can be read without the files that hold some.
-func isReadable(t *onnx.Tensor) bool {
-	if t.External == nil {
-		return true
-	}
-	_, err := t.Bytes()
-	return err == nil
 }
 
 // read gathers the inputs; false when one of them is no constant.
@@ -123,7 +114,7 @@ func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.V
 	}
 	made, g, name := w.constants, w.scope.Graph, v.Name
 	if k.folded {
-		made, g, name = w.packed, w.Model.Graph, c.match.Outputs[0].Name+"_"+v.Name
+		made, g, name = w.packed, w.Model.Graph, c.Match.Outputs[0].Name+"_"+v.Name
 	}
 	if k.value = made[k.key]; k.value == nil {
 		k.tensor.Name = name

@@ -44,7 +44,7 @@ func TestDrawnWeights(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer whole.Close()
-		want := sites(t, whole)
+		want := fusedOnCPU(t, whole)
 		m := withoutWeights(t, name)
 		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t), DrawMissingWeights())
 		if err != nil {
@@ -81,7 +81,7 @@ func backendOf(t *testing.T, devices string) registry.Backend {
 	return b
 }
 
-func sites(t *testing.T, m *onnx.Model) []string {
+func fusedOnCPU(t *testing.T, m *onnx.Model) []string {
 	t.Helper()
 	r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t))
 	if err != nil {

@@ -66,18 +66,18 @@ func (c *candidate) weights() *WeightsReport {
 	var r *WeightsReport
 	packed := map[*onnx.Tensor]bool{}
 	widths := map[int64]bool{1: false} // of rows and vectors of weights
-	for _, call := range c.calls {
-		if call.op.Name != "MoE" || call.node.Graph == nil {
+	for _, call := range c.Calls {
+		if call.Op.Name != "MoE" || call.Node.Graph == nil {
 			continue // a target's op has weights of its own
 		}
 		if r == nil {
 			r = &WeightsReport{}
 		}
-		for i, v := range call.node.Inputs {
-			if each := expertWeights[call.op.Inputs[i].Name]; each != nil && v != nil {
-				stored := slices.Contains(c.match.Replacement.Inputs, v) && c.isConstant(v) // though perhaps not there
-				r.count(call.site.Dims[i], each(call.site), c.constants[v], stored, packed)
-				for _, d := range call.site.Dims[i][min(1, len(call.site.Dims[i])):] {
+		for i, v := range call.Node.Inputs {
+			if each := expertWeights[call.Op.Inputs[i].Name]; each != nil && v != nil {
+				stored := slices.Contains(c.Match.Replacement.Inputs, v) && c.IsConstant(v) // though perhaps not there
+				r.count(call.Site.Dims[i], each(call.Site), c.constants[v], stored, packed)
+				for _, d := range call.Site.Dims[i][min(1, len(call.Site.Dims[i])):] {
 					widths[d] = d > 1
 				}
 			}
@@ -86,7 +86,7 @@ func (c *candidate) weights() *WeightsReport {
 	if r == nil {
 		return nil
 	}
-	for _, v := range c.slice.consts {
+	for _, v := range c.ConstantsRead() {
 		if t := v.Constant(); t.DataType.IsFloat() && len(t.Dims) > 0 && widths[t.Dims[len(t.Dims)-1]] && !packed[t] {
 			r.Unexpected++
 			r.Names = append(r.Names, v.Name)

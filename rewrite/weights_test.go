@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -113,8 +115,8 @@ func TestFold(t *testing.T) {
 		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
 		facts := infer.Analyze(b.Model)
 		a := &applier{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}}}
-		c := &candidate{place: &place{match: match, scope: &pass.Scope{Graph: b.Graph},
-			facts: facts.Within(match.Replacement, match.Inputs)}}
+		c := &candidate{Site: &sites.Site{Match: match, Scope: &pass.Scope{Graph: b.Graph},
+			Facts: facts.Within(match.Replacement, match.Inputs)}}
 		constants := a.fold(c)
 		env := map[*onnx.Value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)

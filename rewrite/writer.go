@@ -40,14 +40,14 @@ func (w *writer) fill(dead map[*onnx.Node]bool) {
 // write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
 // list of nodes yet.
 func (w *writer) write(c *candidate) []*onnx.Node {
-	replacement := c.match.Replacement
+	replacement := c.Match.Replacement
 	stands := map[*onnx.Value]*onnx.Value{}
 	for i, v := range replacement.Inputs {
-		stands[v] = c.match.Inputs[i]
+		stands[v] = c.Match.Inputs[i]
 	}
 	results := map[*onnx.Value]*onnx.Value{}
 	for i, v := range replacement.Outputs {
-		results[v] = c.match.Outputs[i]
+		results[v] = c.Match.Outputs[i]
 	}
 	metadata := w.provenance(c)
 	var nodes []*onnx.Node
@@ -85,8 +85,8 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 			if out != nil {
 				w.declare(out, w.Facts, out)
 			} else {
-				out = w.scope.Graph.NewValue(c.match.Outputs[0].Name + "_" + v.Name)
-				w.declare(out, c.facts, v)
+				out = w.scope.Graph.NewValue(c.Match.Outputs[0].Name + "_" + v.Name)
+				w.declare(out, c.Facts, v)
 			}
 			if out.Producer != nil {
 				w.taken = append(w.taken, taken{out.Producer, out.Output, out})
@@ -126,7 +126,7 @@ func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
 
 // nodeName names a new node after the last node that it replaces, so that it stays findable.
 func (w *writer) nodeName(c *candidate, n *onnx.Node) string {
-	base := c.match.Root.Label() + "_" + n.OpType
+	base := c.Match.Root.Label() + "_" + n.OpType
 	name := base
 	for i := 1; w.names[name]; i++ {
 		name = fmt.Sprintf("%s_%d", base, i)

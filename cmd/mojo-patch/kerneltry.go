@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -51,7 +52,7 @@ type inputKind struct {
 func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 	var list []inputKind
 	if !op.Family.Stored {
-		for _, h := range rewrite.HardInputsOf(op, s) {
+		for _, h := range sites.HardInputsOf(op, s) {
 			list = append(list, inputKind{h.Name, func(s fused.Site, input int) (*reference.Tensor, error) {
 				return h.Tensor(op, s, input)
 			}, func(s fused.Site, input int) string { return h.Numbers(op, s, input) }})

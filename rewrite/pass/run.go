@@ -86,7 +86,7 @@ func (r *Run) CompareKernel(run *prove.KernelRun, report *prove.CheckReport) ([]
 	if err != nil {
 		return nil, err
 	}
-	figures, err := run.Compare(run.Op.OutputNames(), got)
+	figures, err := run.Compare(got)
 	report.KernelRan(figures)
 	return got, err
 }

@@ -42,8 +42,8 @@ type KernelFigures struct {
 }
 
 // Compare compares what the kernel gives with the definition.
-func (r *KernelRun) Compare(names []string, got []*reference.Tensor) (KernelFigures, error) {
-	f := KernelFigures{}
+func (r *KernelRun) Compare(got []*reference.Tensor) (KernelFigures, error) {
+	f, names := KernelFigures{}, r.Op.OutputNames()
 	if len(got) != len(r.Want) {
 		return f, fmt.Errorf("%d outputs instead of %d", len(got), len(r.Want))
 	}
@@ -157,7 +157,7 @@ func (r *KernelRun) definition() (Computation, error) {
 // left out, as the check of a site does. maxRel is the greatest difference as a part of the greatest magnitude.
 func CompareKernel(op *fused.Op, s fused.Site, in, want, got []*reference.Tensor) (maxRel float64, err error) {
 	run := &KernelRun{Op: op, Site: s, In: in, Want: want, Settle: SettleRounded(op, s)}
-	figures, err := run.Compare(op.OutputNames(), got)
+	figures, err := run.Compare(got)
 	return figures.MaxRel, err
 }
 

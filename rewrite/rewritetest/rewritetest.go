@@ -281,3 +281,9 @@ func RunPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 	}
 	return Run(t, m, DecoderInputs(t, m, 2, 5, past, past))
 }
+
+// GLUAttributes are those of a GLU.
+func GLUAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
+}

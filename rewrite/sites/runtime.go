@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"fmt"
@@ -25,19 +25,19 @@ var runtimeTolerance = map[onnx.DataType]float64{onnx.Float: 1e-3, onnx.Double: 
 const maxRuntimeElements = 1 << 22
 
 // inRuntime runs what the target writes on inputs for which the matched nodes gave these results.
-func (k *checker) inRuntime(c *place, w world, inputs string, given, want []*reference.Tensor) error {
-	t, g := k.target, c.match.Replacement
-	if k.runtime == nil || t == nil ||
+func (k *Checker) inRuntime(c *Site, w world, inputs string, given, want []*reference.Tensor) error {
+	t, g := k.Target, c.Match.Replacement
+	if k.Runtime == nil || t == nil ||
 		slices.ContainsFunc(given, func(x *reference.Tensor) bool { return x.Len() > maxRuntimeElements }) ||
 		slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain }) {
 		return nil
 	}
-	s := &standalone{model: k.run.Model, functions: c.functions}
+	s := &standalone{model: k.run.Model, functions: c.Functions}
 	m, feeds, err := s.build(g.Nodes, g.Inputs, given, g.Outputs)
 	if err != nil {
 		return nil // it cannot stand alone
 	}
-	got, err := k.runtime(m, feeds)
+	got, err := k.Runtime(m, feeds)
 	what := "what is written does not run"
 	if err == nil {
 		err, what = c.nearEnough(want, got), "what is written returns something else there"
@@ -51,8 +51,8 @@ func (k *checker) inRuntime(c *place, w world, inputs string, given, want []*ref
 
 // holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes
 // that cannot be asked alone are taken to.
-func (k *checker) holdsAsExported(c *place, w world, given, want []*reference.Tensor) bool {
-	inputs, values := slices.Clone(c.match.Inputs), slices.Clone(given)
+func (k *Checker) holdsAsExported(c *Site, w world, given, want []*reference.Tensor) bool {
+	inputs, values := slices.Clone(c.Match.Inputs), slices.Clone(given)
 	s := &standalone{model: k.run.Model, functions: k.run.Model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}
 	for _, v := range c.slice.known {
 		x, ok := w.facts.Known(v, w.n)
@@ -62,20 +62,20 @@ func (k *checker) holdsAsExported(c *place, w world, given, want []*reference.Te
 		s.fixed[v] = x
 	}
 	for v, in := range c.slice.equal {
-		inputs, values = append(inputs, v), append(values, given[slices.Index(c.match.Inputs, in)])
+		inputs, values = append(inputs, v), append(values, given[slices.Index(c.Match.Inputs, in)])
 	}
-	m, feeds, err := s.build(c.slice.nodes, inputs, values, c.match.Outputs)
+	m, feeds, err := s.build(c.slice.nodes, inputs, values, c.Match.Outputs)
 	if err != nil {
 		return true
 	}
-	got, err := k.runtime(m, feeds)
+	got, err := k.Runtime(m, feeds)
 	return err == nil && c.nearEnough(want, got) == nil
 }
 
 // nearEnough compares a runtime's results with those of the matched nodes.
-func (c *place) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) error {
+func (c *Site) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) error {
 	for i, w := range want {
-		name := c.match.Outputs[i].Name
+		name := c.Match.Outputs[i].Name
 		g, err := reference.FromONNX(got[i])
 		if err != nil {
 			return nil // a type that the evaluator has not

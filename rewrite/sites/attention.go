@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 )
 
 // attention is the call of the op itself; others may rotate what it reads.
-func (c *place) attention() *fusedCall {
-	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == fused.AttentionName })]
+func (c *Site) attention() *Call {
+	return c.Calls[slices.IndexFunc(c.Calls, func(call *Call) bool { return call.Op.Name == fused.AttentionName })]
 }
 
 // keysOf is how many keys a block has, -1 where the model leaves it open.
@@ -82,7 +82,7 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 }
 
 // runAttention compares a block of attention with the op.
-func (k *checker) runAttention(c *place, worlds []int, r *CheckReport) error {
+func (k *Checker) runAttention(c *Site, worlds []int, r *prove.CheckReport) error {
 	c.coarse = coarsest(c, k.run.Facts)
 	before := *r
 	if c.shortens(k.run.Facts) {
@@ -95,7 +95,7 @@ func (k *checker) runAttention(c *place, worlds []int, r *CheckReport) error {
 }
 
 // tryAttention is runAttention with the lengths that the model has, or with shorter ones.
-func (k *checker) tryAttention(c *place, worlds []int, short bool, r *CheckReport) error {
+func (k *Checker) tryAttention(c *Site, worlds []int, short bool, r *prove.CheckReport) error {
 	defer func() { c.short = nil }()
 	typedCases := 0
 	for _, n := range worlds {
@@ -104,7 +104,7 @@ func (k *checker) tryAttention(c *place, worlds []int, short bool, r *CheckRepor
 		if err != nil {
 			return err
 		}
-		c.terms = keysOf(c.attention().site)
+		c.terms = keysOf(c.attention().Site)
 		if short {
 			if c.short, err = c.shorten(w, shapes); err != nil {
 				return &prove.EvalError{Err: err}
@@ -112,7 +112,7 @@ func (k *checker) tryAttention(c *place, worlds []int, short bool, r *CheckRepor
 			shapes, c.terms = c.short.inputs, c.short.keys
 		}
 		for _, exact := range []bool{true, false} {
-			for _, t := range attentionTrials(c.attention().site, c.coarse, n, exact) {
+			for _, t := range attentionTrials(c.attention().Site, c.coarse, n, exact) {
 				if exact && c.coarse == onnx.Float16 && t.padding.Empty {
 					continue // scores vanish beside the least number of float16 by rounding alone
 				}
@@ -136,18 +136,18 @@ func (k *checker) tryAttention(c *place, worlds []int, short bool, r *CheckRepor
 	return overflown(typedCases)
 }
 
-// nanQueries names the input of tryNaN in reports.
-const nanQueries = "NaN queries"
+// NaNQueries names the input of tryNaN in reports.
+const NaNQueries = "NaN queries"
 
 // tryNaN notes that the matched nodes return numbers for queries of NaN, because they guard against NaN between the
 // softmax and the values, and the op returns NaN.
-func (k *checker) tryNaN(c *place, w world, shapes [][]int64, r *CheckReport) {
-	inputs, err := k.attentionInputs(c, attentionTrials(c.attention().site, c.coarse, 0, false)[0], shapes, false)
+func (k *Checker) tryNaN(c *Site, w world, shapes [][]int64, r *prove.CheckReport) {
+	inputs, err := k.attentionInputs(c, attentionTrials(c.attention().Site, c.coarse, 0, false)[0], shapes, false)
 	if err != nil {
 		return
 	}
-	for i, v := range c.match.Inputs {
-		if c.match.Roles[v] == patterns.Queries && len(inputs[i].F) > 0 {
+	for i, v := range c.Match.Inputs {
+		if c.Match.Roles[v] == patterns.Queries && len(inputs[i].F) > 0 {
 			inputs[i].F[0] = math.NaN()
 		}
 	}
@@ -156,41 +156,41 @@ func (k *checker) tryNaN(c *place, w world, shapes [][]int64, r *CheckReport) {
 		return
 	}
 	if got, _, err := k.replacement(c, inputs, false); err == nil && len(got) == len(want) {
-		r.NumbersForNone(nanQueries, got, want)
+		r.NumbersForNone(NaNQueries, got, want)
 	}
 }
 
 // attentionInputs makes the inputs of a trial.
-func (k *checker) attentionInputs(c *place, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
+func (k *Checker) attentionInputs(c *Site, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
 	error) {
 	inputs, err := k.inputs(c, prove.Normal, shapes, exact)
-	for i, v := range c.match.Inputs {
+	for i, v := range c.Match.Inputs {
 		if err != nil {
 			break
 		}
 		if x := v.Constant(); x != nil && c.short != nil && !slices.Equal(x.Dims, shapes[i]) {
-			inputs[i], err = prove.MakeInput(prove.Normal, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(prove.Normal, i, c.Types[i], shapes[i])
 		}
-		switch c.match.Roles[v] {
+		switch c.Match.Roles[v] {
 		case patterns.Queries, patterns.Keys:
-			inputs[i], err = prove.MakeInput(t.scores, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(t.scores, i, c.Types[i], shapes[i])
 		case patterns.Values:
-			inputs[i], err = prove.MakeInput(t.values, i, c.types[i], shapes[i])
+			inputs[i], err = prove.MakeInput(t.values, i, c.Types[i], shapes[i])
 		case patterns.ScoreBias:
-			if t.padding.Empty && !hasMask(c.attention().site) {
-				inputs[i], err = prove.MakeInput(masking, i, c.types[i], shapes[i])
+			if t.padding.Empty && !hasMask(c.attention().Site) {
+				inputs[i], err = prove.MakeInput(masking, i, c.Types[i], shapes[i])
 			}
 		case patterns.KeyExists:
-			inputs[i] = t.padding.Tensor(c.types[i], shapes[i])
+			inputs[i] = t.padding.Tensor(c.Types[i], shapes[i])
 		case patterns.KeyHidden:
 			hidden := prove.Padding{Exists: func(b, j, n int) bool { return !t.padding.Exists(b, j, n) }}
-			inputs[i] = hidden.Tensor(c.types[i], shapes[i])
+			inputs[i] = hidden.Tensor(c.Types[i], shapes[i])
 		case patterns.KeyLengths:
 			p := t.padding
-			if !p.Right || c.attention().node.Input(fused.AttentionPastKey) != nil {
+			if !p.Right || c.attention().Node.Input(fused.AttentionPastKey) != nil {
 				p = prove.NoPadding
 			}
-			inputs[i] = p.Tensor(c.types[i], shapes[i])
+			inputs[i] = p.Tensor(c.Types[i], shapes[i])
 		}
 	}
 	return inputs, err

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"math"
@@ -21,7 +21,7 @@ var outlier = prove.Kind{Name: "outlier", Fill: func(r *rand.Rand, t onnx.DataTy
 
 // kinds returns the kinds of a list. A site that computes in float16 is tried on outliers too, because activations of
 // real models reach 256, and the square of 256 overflows float16. A norm without an epsilon is tried on slight rows.
-func (c *place) kinds(list []prove.Kind) []prove.Kind {
+func (c *Site) kinds(list []prove.Kind) []prove.Kind {
 	if c.withoutEpsilon() {
 		list = append(slices.Clip(list), prove.Slight)
 	}
@@ -34,16 +34,16 @@ func (c *place) kinds(list []prove.Kind) []prove.Kind {
 // withoutEpsilon reports whether the op of a site is a norm that adds nothing to the mean of the squares. If that
 // mean is subnormal, its roundings decide the result. They differ if the nodes add squares up and the op takes
 // their mean, or if the nodes round a length only.
-func (c *place) withoutEpsilon() bool {
-	return slices.ContainsFunc(c.calls, func(call *fusedCall) bool {
-		a := call.site.Attr("epsilon")
+func (c *Site) withoutEpsilon() bool {
+	return slices.ContainsFunc(c.Calls, func(call *Call) bool {
+		a := call.Site.Attr("epsilon")
 		return a.Name != "" && a.Float == 0
 	})
 }
 
 // overflows notes inputs that make the matched nodes overflow and for which the op returns other numbers, if the nodes
 // compute in a half type: numbers of real models do not overflow float32.
-func (c *place) overflows(inputs string, want, got []*reference.Tensor, r *CheckReport) {
+func (c *Site) overflows(inputs string, want, got []*reference.Tensor, r *prove.CheckReport) {
 	if len(want) != len(got) || !c.narrowest.IsHalf() {
 		return
 	}

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -8,16 +8,16 @@ import (
 // maxOrderNodes bounds the search for a cycle.
 const maxOrderNodes = 1 << 14
 
-// checkOrder refuses a match one of whose inputs depends on one of its outputs: as one node it would depend on itself.
+// CheckOrder refuses a match one of whose inputs depends on one of its outputs: as one node it would depend on itself.
 // That can only be with several outputs.
-func (c *place) checkOrder() error {
-	if len(c.match.Outputs) < 2 {
+func (c *Site) CheckOrder() error {
+	if len(c.Match.Outputs) < 2 {
 		return nil
 	}
-	order := c.scope.Positions()
+	order := c.Scope.Positions()
 	outputs := map[*onnx.Value]bool{}
 	first := len(order)
-	for _, v := range c.match.Outputs {
+	for _, v := range c.Match.Outputs {
 		outputs[v] = true
 		first = min(first, order[v.Producer])
 	}
@@ -31,7 +31,7 @@ func (c *place) checkOrder() error {
 			return true, nil
 		}
 		n := v.Producer
-		if n == nil || n.Graph != c.scope.Graph || order[n] <= first || seen[n] {
+		if n == nil || n.Graph != c.Scope.Graph || order[n] <= first || seen[n] {
 			return false, nil
 		}
 		seen[n] = true
@@ -46,7 +46,7 @@ func (c *place) checkOrder() error {
 		}
 		return false, nil
 	}
-	for _, v := range c.match.Inputs {
+	for _, v := range c.Match.Inputs {
 		r, err := reaches(v)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"fmt"
@@ -28,8 +28,8 @@ type shorter struct {
 }
 
 // shortens reports whether a block has fixed lengths that are worth shortening, and none that follows from a cache.
-func (c *place) shortens(facts *infer.Facts) bool {
-	s := c.match.Attention
+func (c *Site) shortens(facts *infer.Facts) bool {
+	s := c.Match.Attention
 	if s == nil || s.Packed || s.Rotary != nil || s.PastKey != nil || s.Causal || s.Window != 0 {
 		return false
 	}
@@ -42,10 +42,10 @@ func (c *place) shortens(facts *infer.Facts) bool {
 }
 
 // shorten finds out how the slice is evaluated with fewer tokens. An error says why it cannot be.
-func (c *place) shorten(w world, shapes [][]int64) (*shorter, error) {
-	s := c.match.Attention
+func (c *Site) shorten(w world, shapes [][]int64) (*shorter, error) {
+	s := c.Match.Attention
 	shapeOf := func(v *onnx.Value) ([]int64, error) {
-		if i := slices.Index(c.match.Inputs, v); i >= 0 {
+		if i := slices.Index(c.Match.Inputs, v); i >= 0 {
 			return shapes[i], nil
 		}
 		if shape, ok := w.facts.Shape(v, w.n); ok {
@@ -100,7 +100,7 @@ func (c *place) shorten(w world, shapes [][]int64) (*shorter, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range c.match.Outputs {
+	for _, v := range c.Match.Outputs {
 		if _, thin := region.Thin(v); thin {
 			return nil, fmt.Errorf("%q does not depend on the tokens", v.Name)
 		}
@@ -116,7 +116,7 @@ func (c *place) shorten(w world, shapes [][]int64) (*shorter, error) {
 	if keys == queries {
 		out.keys = length('s')
 	}
-	for i, v := range c.match.Inputs {
+	for i, v := range c.Match.Inputs {
 		if dims, ok := given[v]; ok {
 			out.inputs[i] = nil
 			for _, d := range dims {

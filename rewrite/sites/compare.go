@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"fmt"
@@ -35,13 +35,13 @@ func (s *slice) structuralBound() float64 {
 }
 
 // compareOutputs compares all outputs of a site and adds to the figures; its error says what differs.
-func compareOutputs(c *place, names []string, want, got []*reference.Tensor, exact bool, r *CheckReport) error {
+func compareOutputs(c *Site, names []string, want, got []*reference.Tensor, exact bool, r *prove.CheckReport) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
 	}
 	for i := range want {
 		name := names[i]
-		if err := prove.Mismatch(name, c.target(), want[i], got[i], exact); err != nil {
+		if err := prove.Mismatch(name, c.OpName(), want[i], got[i], exact); err != nil {
 			return err
 		}
 		if !want[i].IsFloat() {
@@ -70,7 +70,7 @@ func compareOutputs(c *place, names []string, want, got []*reference.Tensor, exa
 
 // allowed returns the difference that is allowed in an output of type t with this greatest magnitude, where results are
 // rounded.
-func (c *place) allowed(t onnx.DataType, magnitude float64) float64 {
+func (c *Site) allowed(t onnx.DataType, magnitude float64) float64 {
 	if f, ok := prove.FloatTypes[c.coarse]; ok && f.Bits < prove.FloatTypes[t].Bits {
 		t = c.coarse
 	}

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -17,9 +17,9 @@ var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
 // shapes returns the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
 // equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
-func (k *checker) shapes(c *place, w world) ([][]int64, error) {
-	shapes := make([][]int64, len(c.match.Inputs))
-	for i, v := range c.match.Inputs {
+func (k *Checker) shapes(c *Site, w world) ([][]int64, error) {
+	shapes := make([][]int64, len(c.Match.Inputs))
+	for i, v := range c.Match.Inputs {
 		if s, ok := w.facts.Shape(v, w.n); ok {
 			shapes[i] = s
 			continue

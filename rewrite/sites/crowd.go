@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"cmp"
@@ -174,14 +174,14 @@ const (
 // great to be handed over: on few experts of the same types and attributes, whose matrices are small, or as wide as the
 // site's in one direction.
 func (x *routed) smallKernels() error {
-	if x.run.Kernel == nil || registry.IsDefinition(x.r.call.kernel) {
+	if x.run.Kernel == nil || registry.IsDefinition(x.r.call.Kernel) {
 		return nil
 	}
 	axis := -1
-	if x.r.call.site.Attr("down_layout").String == "in_out" {
+	if x.r.call.Site.Attr("down_layout").String == "in_out" {
 		axis = 1
 	}
-	inner := dimOf(x.r.call.site, fused.MoEDown, axis)
+	inner := dimOf(x.r.call.Site, fused.MoEDown, axis)
 	for _, s := range []expertSizes{{smallHidden, smallInner}, {x.r.hidden, smallInner}, {smallHidden, inner}} {
 		if s.inner < 1 {
 			continue
@@ -200,15 +200,15 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	t := &trial{size: size{tokens: smallTokens}, kind: prove.Normal, hits: small.chosen + 1}
 	g := onnx.NewFunction("", "", "", x.run.Model.Opset("")).Body
 	values := map[*onnx.Value]*reference.Tensor{}
-	inputs := slices.Clone(call.node.Inputs)
+	inputs := slices.Clone(call.Node.Inputs)
 	for i, v := range inputs {
 		if v == nil {
 			continue
 		}
 		var err error
-		shape, typ := small.shape(i, sizes), call.site.Types[i]
-		in := g.AddInput(call.op.Inputs[i].Name, onnx.Type{})
-		switch patterns.RolesOf(experts)[i] {
+		shape, typ := small.shape(i, sizes), call.Site.Types[i]
+		in := g.AddInput(call.Op.Inputs[i].Name, onnx.Type{})
+		switch patterns.RolesOf(fused.MoEName)[i] {
 		case patterns.IDs:
 			values[in] = reference.NewInts(typ, ints(shape), small.route(t.tokens, t.hits, 0))
 		case patterns.Weights:
@@ -227,11 +227,11 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 		}
 		inputs[i] = in
 	}
-	out := g.NewValue(call.op.Outputs[0].Name)
-	n := g.AddNode(call.node.OpType, inputs, []*onnx.Value{out}, call.node.Attributes...)
-	n.Domain, n.Overload = call.node.Domain, call.node.Overload
-	call.node = n
-	e := reference.NewForOpset(x.run.Model.Opset(""), x.c.functions, reference.Options{})
+	out := g.NewValue(call.Op.Outputs[0].Name)
+	n := g.AddNode(call.Node.OpType, inputs, []*onnx.Value{out}, call.Node.Attributes...)
+	n.Domain, n.Overload = call.Node.Domain, call.Node.Overload
+	call.Node = n
+	e := reference.NewForOpset(x.run.Model.Opset(""), x.c.Functions, reference.Options{})
 	if err := e.Eval(g.Nodes, values); err != nil {
 		return &prove.EvalError{Err: err}
 	}
@@ -241,11 +241,11 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 // shape returns the shape of an input of MoE at such sizes.
 func (r *routing) shape(input int, s expertSizes) []int64 {
 	wide := 2 * s.inner
-	if r.call.site.Attr("packing").String == "none" {
+	if r.call.Site.Attr("packing").String == "none" {
 		wide = s.inner
 	}
 	matrix := func(layout string, out, in int64) []int64 {
-		if r.call.site.Attr(layout).String == "in_out" {
+		if r.call.Site.Attr(layout).String == "in_out" {
 			out, in = in, out
 		}
 		return []int64{r.experts, out, in}

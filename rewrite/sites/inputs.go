@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"math"
@@ -25,7 +25,7 @@ type size struct {
 const mostTokens = 64
 
 // sizes returns the numbers of tokens that a site can be tried on, in ascending order.
-func (k *checker) sizes(c *place, r *routing) ([]size, error) {
+func (k *Checker) sizes(c *Site, r *routing) ([]size, error) {
 	var list []size
 	add := func(s size, err error) error {
 		if err == nil && !slices.ContainsFunc(list, func(o size) bool { return o.tokens == s.tokens }) {
@@ -52,7 +52,7 @@ func (k *checker) sizes(c *place, r *routing) ([]size, error) {
 }
 
 // sizeOf returns the size of so many tokens; an error where the site is made for another number.
-func (k *checker) sizeOf(c *place, r *routing, tokens int64) (size, error) {
+func (k *Checker) sizeOf(c *Site, r *routing, tokens int64) (size, error) {
 	if c.slice.varying {
 		return k.sizeIn(c, r, world{k.tokenFacts(tokens), infer.Worlds - 1})
 	}
@@ -60,7 +60,7 @@ func (k *checker) sizeOf(c *place, r *routing, tokens int64) (size, error) {
 }
 
 // sizeIn returns the size that the site has in a world.
-func (k *checker) sizeIn(c *place, r *routing, w world) (size, error) {
+func (k *Checker) sizeIn(c *Site, r *routing, w world) (size, error) {
 	for _, v := range c.slice.known {
 		if _, ok := w.facts.Known(v, w.n); !ok {
 			return size{}, &prove.EvalError{Err: unknownElsewhere(v)}
@@ -84,7 +84,7 @@ func (r *routing) sized(w world, shapes [][]int64) (size, error) {
 }
 
 // tokenFacts are the facts for one sequence of 1, 2, or as many tokens as asked for.
-func (k *checker) tokenFacts(most int64) *infer.Facts {
+func (k *Checker) tokenFacts(most int64) *infer.Facts {
 	f := k.sized[most]
 	if f == nil {
 		f = infer.AnalyzeTokens(k.run.Model, [infer.Worlds]int64{1, 2, most})
@@ -97,7 +97,7 @@ func (k *checker) tokenFacts(most int64) *infer.Facts {
 var errFixed = reason.New(reason.Unchecked, nil, "cannot be checked: the number of tokens is fixed")
 
 // resized returns the size of so many tokens where no number in the graph says how many there are.
-func (k *checker) resized(c *place, r *routing, tokens int64) (size, error) {
+func (k *Checker) resized(c *Site, r *routing, tokens int64) (size, error) {
 	w := world{k.run.Facts, 0}
 	shapes, err := k.shapes(c, w)
 	if err != nil {
@@ -120,7 +120,7 @@ func (k *checker) resized(c *place, r *routing, tokens int64) (size, error) {
 		}
 		at := max(axes-1, 0) // of the tokens: the last axis that may have more than one place
 		for axis := range max(axes, 1) {
-			_, fixed := k.run.Facts.Dim(c.match.Inputs[i], axis)
+			_, fixed := k.run.Facts.Dim(c.Match.Inputs[i], axis)
 			if fixed && s[axis] != 1 {
 				return size{}, errFixed
 			}
@@ -167,9 +167,9 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	if ids = t.ids; ids == nil {
 		ids = x.r.route(t.tokens, t.hits, t.start)
 	}
-	ts = make([]*reference.Tensor, len(x.c.match.Inputs))
-	for i, v := range x.c.match.Inputs {
-		typ, shape := x.c.types[i], t.shapes[i]
+	ts = make([]*reference.Tensor, len(x.c.Match.Inputs))
+	for i, v := range x.c.Match.Inputs {
+		typ, shape := x.c.Types[i], t.shapes[i]
 		what := x.r.roles[i]
 		if what == patterns.Logits && !x.r.logits {
 			what = patterns.NoRole
@@ -191,7 +191,7 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
 			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) &&
-				!x.draws(c) {
+				!x.Draws(c) {
 				ts[i], err = reference.FromONNX(c)
 			} else {
 				ts[i], err = prove.MakeInput(t.kind, i, typ, shape)
@@ -249,7 +249,7 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 // as they are used.
 func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64,
 	exact bool) (*reference.Tensor, error) {
-	drawn := x.draws(stored)
+	drawn := x.Draws(stored)
 	if stored != nil && !exact && !drawn {
 		return reference.LazyFromONNX(stored)
 	}

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"cmp"
@@ -65,7 +65,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 	}
 	settle(want, got, open, unsettled(t.kind))
 	x.out.Cases++
-	if err := compareOutputs(x.c, onnx.Names(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+	if err := compareOutputs(x.c, onnx.Names(x.c.Match.Outputs), want, got, exact, x.out); err != nil {
 		return differs(t.name(x.r), exact, err)
 	}
 	if !exact {
@@ -116,7 +116,7 @@ const nudges = 4
 func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Value]*reference.Tensor,
 	exact bool) ([]bool, error) {
 	open := make([]bool, t.tokens)
-	ids := x.r.call.node.Outputs[1]
+	ids := x.r.call.Node.Outputs[1]
 	for try := range nudges {
 		if exact {
 			break // nothing is rounded
@@ -194,7 +194,7 @@ const greatPeak, smallPeak, noPeak = 2, -4, 1.5
 
 // groups checks a router of groups on peaks in each group, of one and of two experts.
 func (x *routed) groups(exact bool) error {
-	groups := x.r.call.site.Attr("groups").Int
+	groups := x.r.call.Site.Attr("groups").Int
 	s := x.sizes[len(x.sizes)/2]
 	for n := int64(1); groups > 1 && n <= 2; n++ {
 		for first := int64(0); first < groups; first += s.tokens {
@@ -209,7 +209,7 @@ func (x *routed) groups(exact bool) error {
 
 // peaked puts the peaks of a trial into the logits: for each token in the next group.
 func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
-	groups := x.r.call.site.Attr("groups").Int
+	groups := x.r.call.Site.Attr("groups").Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
 		if what == patterns.Correction { // which would move the peaks

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"math/rand/v2"
@@ -36,13 +36,13 @@ func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 		for _, p := range prove.Paddings {
 			list = append(list, HardInputs{p.Name, always(prove.Normal), p})
 		}
-	case router:
+	case fused.TopKRouterName:
 		for _, k := range append(slices.Clone(prove.Kinds), wide) {
 			if !unsettled(k) {
 				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
 			}
 		}
-	case experts:
+	case fused.MoEName:
 		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
 			if holdsKind(k, coarse) {
 				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"bytes"
@@ -42,7 +42,8 @@ type slice struct {
 // cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	c := &cutter{g: g, facts: facts, match: m, most: maxSliceNodes + 2*len(m.Nodes),
-		routed: m.Domain == fused.Domain && (m.Op == experts || m.Op == router), dependent: map[*onnx.Value]bool{},
+		routed:    m.Domain == fused.Domain && (m.Op == fused.MoEName || m.Op == fused.TopKRouterName),
+		dependent: map[*onnx.Value]bool{},
 		s: &slice{inputs: m.Inputs, outputs: m.Outputs, isInput: map[*onnx.Value]bool{},
 			equal: map[*onnx.Value]*onnx.Value{}},
 		seen: map[*onnx.Value]bool{}, made: map[*onnx.Node]bool{}, reached: map[*onnx.Value]bool{}}
@@ -356,13 +357,4 @@ func congruent(a, b *onnx.Value, depth int) bool {
 		return false
 	}
 	return slices.EqualFunc(m.Inputs, n.Inputs, func(a, b *onnx.Value) bool { return congruent(a, b, depth-1) })
-}
-
-// eachSubgraph calls f for all graphs nested in the nodes of the slice.
-func (s *slice) eachSubgraph(f func(*onnx.Graph)) {
-	for _, n := range s.nodes {
-		for _, g := range n.Subgraphs() {
-			g.Walk(f)
-		}
-	}
 }

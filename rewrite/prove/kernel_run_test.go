@@ -1,4 +1,4 @@
-package rewrite
+package prove_test
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // runOf is a run of an op's kernel on these inputs, nil ones left out, with what the definition gives.
@@ -42,7 +43,7 @@ func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*refer
 func judgeRun(r *prove.KernelRun, y []float64) (prove.KernelFigures, error) {
 	got := slices.Clone(r.Want)
 	got[0] = reference.NewFloats(got[0].DataType, got[0].Shape, y)
-	return r.Compare([]string{"Y", "second", "third"}, got)
+	return r.Compare(got)
 }
 
 func tensorOf(k prove.Kind, seed int, shape ...int64) *reference.Tensor {
@@ -56,7 +57,7 @@ func tensorOf(k prove.Kind, seed int, shape ...int64) *reference.Tensor {
 // wideLinear is a product with n rows of k quantised elements, and the same in float32, one term after the other.
 func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun, rows []float32,
 	y func(rows []float32) []float64) {
-	matrix, rows := codedMatrix("w", n, k)
+	matrix, rows := rewritetest.Quantized("w", n, k)
 	in := []*reference.Tensor{tensorOf(tokens, 1, 3, k)}
 	for _, x := range matrix.Tensors()[:2] {
 		made, err := reference.FromONNX(x)
@@ -217,7 +218,7 @@ func TestFewRoundings(t *testing.T) {
 	for i := range x {
 		x[i] = float64(i%5) + 1
 	}
-	r := runOf(t, "GLU", gluAttributes("silu", 1, 0, 0), reference.NewFloats(onnx.Float, []int{32}, x),
+	r := runOf(t, "GLU", rewritetest.GLUAttributes("silu", 1, 0, 0), reference.NewFloats(onnx.Float, []int{32}, x),
 		reference.NewFloats(onnx.Float, []int{32}, x))
 	greatest := slices.Max(r.Want[0].F)
 	for units, want := range map[float64]bool{0: true, 16: true, 40: false, 1e4: false} {
@@ -237,22 +238,21 @@ func TestFewRoundings(t *testing.T) {
 
 // TestRouterRuns demands the same experts.
 func TestRouterRuns(t *testing.T) {
-	r := runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
+	r := runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
 		onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
 		onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
 		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, tensorOf(prove.Normal, 0, 3, 128))
-	names := []string{"weights", "ids"}
-	if f, err := r.Compare(names, r.Want); err != nil || f.MaxRel != 0 {
+	if f, err := r.Compare(r.Want); err != nil || f.MaxRel != 0 {
 		t.Errorf("as it is: %+v, %v", f, err)
 	}
 	other := prove.Clone(r.Want[1])
 	other.I[0], other.I[1] = other.I[1], other.I[0]
-	if _, err := r.Compare(names, []*reference.Tensor{r.Want[0], other}); err == nil {
+	if _, err := r.Compare([]*reference.Tensor{r.Want[0], other}); err == nil {
 		t.Error("another order of the experts was taken")
 	}
 	heavier := prove.Clone(r.Want[0])
 	heavier.F[3] *= 1.001
-	if _, err := r.Compare(names, []*reference.Tensor{heavier, r.Want[1]}); err == nil {
+	if _, err := r.Compare([]*reference.Tensor{heavier, r.Want[1]}); err == nil {
 		t.Error("other weights were taken")
 	}
 }
@@ -260,14 +260,14 @@ func TestRouterRuns(t *testing.T) {
 // TestSaturatedScores accepts either expert where sigmoids are equal or a unit from it, and no other expert.
 func TestSaturatedScores(t *testing.T) {
 	run := func(logits ...float64) *prove.KernelRun {
-		return runOf(t, router, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "sigmoid"),
+		return runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2),
+			onnx.StringAttr("score", "sigmoid"),
 			onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
 			onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
 			onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)},
 			reference.NewFloats(onnx.Float, []int{len(logits) / 4, 4}, logits))
 	}
 	r := run(1, 2, 4, 3, 16.4, 47, 2, 36, 5, 16.4, 47, 18)
-	names := []string{"weights", "ids"}
 	for _, c := range []struct {
 		name  string
 		ids   []int64
@@ -280,19 +280,19 @@ func TestSaturatedScores(t *testing.T) {
 	} {
 		ids := prove.Clone(r.Want[1])
 		ids.I = c.ids
-		if f, err := r.Compare(names, []*reference.Tensor{r.Want[0], ids}); (err == nil) != c.right || !f.Tells {
+		if f, err := r.Compare([]*reference.Tensor{r.Want[0], ids}); (err == nil) != c.right || !f.Tells {
 			t.Errorf("%s: %v, %v", c.name, f.Tells, err)
 		}
 	}
 	r = run(20, 30, 40, 50)
-	if f, err := r.Compare(names, r.Want); err != nil || f.Tells {
+	if f, err := r.Compare(r.Want); err != nil || f.Tells {
 		t.Errorf("a run of saturated scores alone tells of a kernel: %v, %v", f.Tells, err)
 	}
 }
 
 // TestVagueRuns refuses a site of which no run tells anything.
 func TestVagueRuns(t *testing.T) {
-	r := &CheckReport{}
+	r := &prove.CheckReport{}
 	r.KernelRan(prove.KernelFigures{MaxRel: 0.5})
 	if r.KernelTold || *r.Kernel != 0.5 {
 		t.Errorf("%+v", r)

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"fmt"

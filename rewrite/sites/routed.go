@@ -1,10 +1,11 @@
-package rewrite
+package sites
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -14,9 +15,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// bigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a
+// BigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a
 // variable for the tests.
-var bigMatrices int64 = 1 << 23
+var BigMatrices int64 = 1 << 23
 
 const (
 	// bigTokens is the greatest number of tokens for such a site, if it can be had.
@@ -31,8 +32,8 @@ const (
 // A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many
 // experts the traced tokens went to. The others must agree, and reach every expert.
 type routed struct {
-	*checker
-	c         *place
+	*Checker
+	c         *Site
 	r         *routing
 	sizes     []size // by the number of tokens
 	matrices  int64  // elements of all experts' matrices
@@ -45,7 +46,7 @@ type routed struct {
 	failure   error                     // of the matched nodes, for those
 	typed     int                       // cases
 	random    map[int]*reference.Tensor // parameters, by input
-	out       *CheckReport
+	out       *prove.CheckReport
 }
 
 // trial is one set of inputs.
@@ -59,9 +60,9 @@ type trial struct {
 	ids     []int64 // of the experts; nil for tokens that go to each in turn
 }
 
-func (k *checker) runRouted(c *place, r *routing) *outcome {
+func (k *Checker) runRouted(c *Site, r *routing) *outcome {
 	o := &outcome{}
-	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{},
+	x := &routed{Checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{},
 		random: map[int]*reference.Tensor{}, out: &o.report}
 	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
 		return o
@@ -72,8 +73,8 @@ func (k *checker) runRouted(c *place, r *routing) *outcome {
 		}
 	}
 	c.coarse = coarsest(c, k.run.Facts)
-	x.big = x.matrices >= bigMatrices
-	if r.call.op.Name == router {
+	x.big = x.matrices >= BigMatrices
+	if r.call.Op.Name == fused.TopKRouterName {
 		o.err = x.router()
 	} else if o.err = x.experts(); o.err == nil {
 		o.report.Repairs = x.repairs()
@@ -82,10 +83,10 @@ func (k *checker) runRouted(c *place, r *routing) *outcome {
 }
 
 // coarsest finds the type with the fewest digits among the values of a site.
-func coarsest(c *place, facts *infer.Facts) onnx.DataType {
+func coarsest(c *Site, facts *infer.Facts) onnx.DataType {
 	var types []onnx.DataType
-	for i, t := range c.types {
-		if c.match.Inputs[i].Constant() == nil {
+	for i, t := range c.Types {
+		if c.Match.Inputs[i].Constant() == nil {
 			types = append(types, t)
 		}
 	}
@@ -300,7 +301,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 		return true, &prove.EvalError{Err: err}
 	}
 	x.out.Cases++
-	if err := compareOutputs(x.c, onnx.Names(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+	if err := compareOutputs(x.c, onnx.Names(x.c.Match.Outputs), want, got, exact, x.out); err != nil {
 		return true, differs(t.name(x.r), exact, err)
 	}
 	x.out.NumbersForNone(t.kind.Name, want, got)
@@ -319,7 +320,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 // name says what is tried.
 func (t *trial) name(r *routing) string {
 	s := fmt.Sprintf("%s inputs of %s", t.kind.Name, english.Counted(int(t.tokens), "token"))
-	if r.call.op.Name == experts {
+	if r.call.Op.Name == fused.MoEName {
 		s += fmt.Sprintf(" on %d of %d experts", t.hits, r.experts)
 	}
 	return s

@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"slices"
@@ -9,15 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// The fused ops that send tokens to experts.
-const (
-	experts = "MoE"
-	router  = "TopKRouter"
-)
-
 // routing describes the one op of a candidate that sends tokens to experts.
 type routing struct {
-	call    *fusedCall
+	call    *Call
 	roles   []patterns.Role // of the match's inputs
 	hidden  int64           // elements of a token
 	experts int64
@@ -27,29 +21,29 @@ type routing struct {
 
 // routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its
 // sizes are unknown.
-func routingOf(c *place) *routing {
-	for _, call := range slices.Backward(c.calls) {
+func routingOf(c *Site) *routing {
+	for _, call := range slices.Backward(c.Calls) {
 		r := &routing{call: call}
-		switch call.op.Name {
-		case experts:
-			r.hidden, r.experts, r.chosen = dimOf(call.site, 0, -1), dimOf(call.site, 3, 0), dimOf(call.site, 2, -1)
-		case router:
-			r.hidden, r.experts, r.chosen = 1, dimOf(call.site, 0, -1), call.site.Attr("top_k").Int
+		switch call.Op.Name {
+		case fused.MoEName:
+			r.hidden, r.experts, r.chosen = dimOf(call.Site, 0, -1), dimOf(call.Site, 3, 0), dimOf(call.Site, 2, -1)
+		case fused.TopKRouterName:
+			r.hidden, r.experts, r.chosen = 1, dimOf(call.Site, 0, -1), call.Site.Attr("top_k").Int
 		default:
 			continue
 		}
 		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
 			return nil
 		}
-		r.logits = slices.ContainsFunc(c.calls, func(other *fusedCall) bool {
-			return other != call && other.op.Name == router
+		r.logits = slices.ContainsFunc(c.Calls, func(other *Call) bool {
+			return other != call && other.Op.Name == fused.TopKRouterName
 		})
-		for _, v := range c.match.Inputs {
-			r.roles = append(r.roles, c.match.Roles[v])
+		for _, v := range c.Match.Inputs {
+			r.roles = append(r.roles, c.Match.Roles[v])
 		}
-		for i, v := range c.match.Replacement.Inputs { // the op may be given a token for each choice
+		for i, v := range c.Match.Replacement.Inputs { // the op may be given a token for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
-			if d, ok := c.facts.Dim(v, -1); ok && reshaped && r.roles[i] == patterns.IDs {
+			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == patterns.IDs {
 				r.chosen = d
 			}
 		}

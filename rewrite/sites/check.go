@@ -1,4 +1,4 @@
-package rewrite
+package sites
 
 import (
 	"errors"
@@ -17,19 +17,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// checker compares the slices of matches with the definitions of their ops, both by reference evaluation.
+// Checker compares the nodes of matches with the definitions of their ops, both by reference evaluation.
 //
 // Two passes: in the structural one nothing is rounded, so that only a different function differs; in the typed one
 // everything is rounded to the graph's types, so that a loss of precision shows.
-type checker struct {
+type Checker struct {
 	run *pass.Run
-	// target and runtime are those of the nodes that replace matches, nil for fused ops.
-	target  *target.Target
-	runtime Runtime
-	// drawn has random numbers stand for weights that are not there.
-	drawn bool
-	// routedOnly leaves out all sites except experts when the run checks none.
-	routedOnly bool
+	// Target and Runtime are those of the nodes that replace matches, nil for fused ops.
+	Target  *target.Target
+	Runtime Runtime
+	// Drawn has random numbers stand for weights that are not there.
+	Drawn bool
+	// RoutedOnly leaves out all sites except experts.
+	RoutedOnly bool
 
 	outcomes  map[string]*outcome // of distinct sites
 	originals map[bool]*reference.Evaluator
@@ -43,24 +43,24 @@ type world struct {
 	n     int
 }
 
-// maxOutcomes bounds the distinct sites of a model. Real models have a few tens. Opening a kernel alone takes some
+// MaxSites bounds the distinct sites of a model. Real models have a few tens. Opening a kernel alone takes some
 // milliseconds, and a hostile graph has a site for every few nodes.
-const maxOutcomes = 400
+const MaxSites = 400
 
 type outcome struct {
 	report prove.CheckReport
 	err    error // the reason to refuse
 }
 
-func newChecker(r *pass.Run, c *config) *checker {
-	return &checker{run: r, target: c.target, runtime: c.runtime, drawn: c.drawn,
-		routedOnly: c.verify == VerifyRouted, outcomes: map[string]*outcome{},
-		originals: map[bool]*reference.Evaluator{}, sized: map[int64]*infer.Facts{}}
+// New returns a checker of the sites of a run, for fused ops.
+func New(r *pass.Run) *Checker {
+	return &Checker{run: r, outcomes: map[string]*outcome{}, originals: map[bool]*reference.Evaluator{},
+		sized: map[int64]*infer.Facts{}}
 }
 
-// check returns the figures of a candidate, and an error when it must be refused.
-func (k *checker) check(c *place) (*CheckReport, error) {
-	if k.run.Off || k.routedOnly && c.match.Op != experts {
+// Check returns the figures of a site, and an error if it must be refused.
+func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
+	if k.run.Off || k.RoutedOnly && c.Match.Op != fused.MoEName {
 		return nil, nil
 	}
 	worlds := []int{0}
@@ -71,13 +71,13 @@ func (k *checker) check(c *place) (*CheckReport, error) {
 		o := k.outcome(c, worlds)
 		return &o.report, o.err
 	}
-	key := c.match.Pattern + "\n" + onnx.GraphKey(c.match.Replacement) + c.slice.key(k.run.Facts, worlds)
+	key := c.Match.Pattern + "\n" + onnx.GraphKey(c.Match.Replacement) + c.slice.key(k.run.Facts, worlds)
 	o, done := k.outcomes[key]
 	switch {
 	case done:
-	case len(k.outcomes) == maxOutcomes:
+	case len(k.outcomes) == MaxSites:
 		return nil, reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
-			"more than their weights, and the check ends there; --verify all checks each", maxOutcomes)
+			"more than their weights, and the check ends there; --verify all checks each", MaxSites)
 	default:
 		o = k.outcome(c, worlds)
 		k.outcomes[key] = o
@@ -87,22 +87,22 @@ func (k *checker) check(c *place) (*CheckReport, error) {
 	return &r, o.err
 }
 
-func (k *checker) outcome(c *place, worlds []int) *outcome {
+func (k *Checker) outcome(c *Site, worlds []int) *outcome {
 	c.narrowest = coarsest(c, k.run.Facts)
 	o := k.evaluate(c, worlds)
 	if o.err == nil && o.report.Kernel != nil && !o.report.KernelTold {
 		o.err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
-			"computes on all inputs that were tried", c.match.Op)
+			"computes on all inputs that were tried", c.Match.Op)
 	}
 	return o
 }
 
-func (k *checker) evaluate(c *place, worlds []int) *outcome {
+func (k *Checker) evaluate(c *Site, worlds []int) *outcome {
 	if r := c.routing; r != nil {
 		return k.runRouted(c, r)
 	}
 	o := &outcome{}
-	if c.match.Domain == fused.Domain && c.match.Op == fused.AttentionName {
+	if c.Match.Domain == fused.Domain && c.Match.Op == fused.AttentionName {
 		o.err = k.runAttention(c, worlds, &o.report)
 		return o
 	}
@@ -144,7 +144,7 @@ func (k *checker) evaluate(c *place, worlds []int) *outcome {
 }
 
 // compare evaluates both sides on every kind of inputs and gathers the figures.
-func (k *checker) compare(c *place, w world, shapes [][]int64, tried []prove.Kind, r *CheckReport) error {
+func (k *Checker) compare(c *Site, w world, shapes [][]int64, tried []prove.Kind, r *prove.CheckReport) error {
 	typedCases := 0
 	for _, exact := range []bool{true, false} {
 		for _, kd := range tried {
@@ -173,7 +173,7 @@ func overflown(typedCases int) error {
 }
 
 // try evaluates both sides on the same inputs and compares them; counted says that this was a case.
-func (k *checker) try(c *place, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *CheckReport) (
+func (k *Checker) try(c *Site, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *prove.CheckReport) (
 	counted bool, err error) {
 	want, finite, err := k.original(c, w, inputs, exact)
 	if err != nil {
@@ -190,7 +190,7 @@ func (k *checker) try(c *place, w world, kd prove.Kind, inputs []*reference.Tens
 		return false, &prove.EvalError{Err: err}
 	}
 	r.Cases++
-	names := onnx.Names(c.match.Outputs)
+	names := onnx.Names(c.Match.Outputs)
 	figures := *r
 	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
 		if !exact && kd.Name == prove.Tiny.Name && c.withoutEpsilon() { // without roundings both are the same function
@@ -208,8 +208,8 @@ func (k *checker) try(c *place, w world, kd prove.Kind, inputs []*reference.Tens
 	if err := k.inRuntime(c, w, kd.Name, inputs, want); err != nil {
 		return false, err
 	}
-	for _, call := range c.calls {
-		if err := k.kernel(c, call, kd, values, r, prove.SettleRounded(call.op, call.site)); err != nil {
+	for _, call := range c.Calls {
+		if err := k.kernel(c, call, kd, values, r, prove.SettleRounded(call.Op, call.Site)); err != nil {
 			return false, err
 		}
 	}
@@ -218,18 +218,18 @@ func (k *checker) try(c *place, w world, kd prove.Kind, inputs []*reference.Tens
 
 // inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
 // the typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
-func (k *checker) inputs(c *place, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
-	ts := make([]*reference.Tensor, len(c.match.Inputs))
-	for i, v := range c.match.Inputs {
+func (k *Checker) inputs(c *Site, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
+	ts := make([]*reference.Tensor, len(c.Match.Inputs))
+	for i, v := range c.Match.Inputs {
 		var err error
 		constant := v.Constant()
 		switch {
 		case constant == nil:
-			ts[i], err = prove.MakeInput(kd.Of(shapes, i), i, c.types[i], shapes[i])
-		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.draws(constant):
+			ts[i], err = prove.MakeInput(kd.Of(shapes, i), i, c.Types[i], shapes[i])
+		case (!exact || !c.Types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.Draws(constant):
 			ts[i], err = reference.FromONNX(constant)
 		default:
-			ts[i], err = prove.MakeInput(prove.Normal, i, c.types[i], shapes[i])
+			ts[i], err = prove.MakeInput(prove.Normal, i, c.Types[i], shapes[i])
 		}
 		if err != nil {
 			return nil, err
@@ -239,13 +239,13 @@ func (k *checker) inputs(c *place, kd prove.Kind, shapes [][]int64, exact bool) 
 	return ts, nil
 }
 
-// draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
-func (k *checker) draws(t *onnx.Tensor) bool {
-	return k.drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !isReadable(t)
+// Draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
+func (k *Checker) Draws(t *onnx.Tensor) bool {
+	return k.Drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !t.IsReadable()
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.
-func (k *checker) original(c *place, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	finite bool, err error) {
 	e := k.originals[exact]
 	if e == nil {
@@ -253,7 +253,7 @@ func (k *checker) original(c *place, w world, inputs []*reference.Tensor, exact 
 		k.originals[exact] = e
 	}
 	env := make(map[*onnx.Value]*reference.Tensor, len(c.slice.nodes)+len(inputs))
-	for i, v := range c.match.Inputs {
+	for i, v := range c.Match.Inputs {
 		env[v] = inputs[i]
 	}
 	for v, in := range c.slice.equal {
@@ -271,29 +271,29 @@ func (k *checker) original(c *place, w world, inputs []*reference.Tensor, exact 
 		nodes = c.short.region.Nodes
 		maps.Copy(env, c.short.shapes)
 	}
-	overflow, err := e.EvalFor(nodes, env, c.match.Outputs)
+	overflow, err := e.EvalFor(nodes, env, c.Match.Outputs)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, v := range c.match.Outputs {
+	for _, v := range c.Match.Outputs {
 		out = append(out, env[v])
 	}
 	return out, !overflow, nil
 }
 
 // replacement evaluates the nodes that would stand in place of the match. values holds what each of them computes.
-func (k *checker) replacement(c *place, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+func (k *Checker) replacement(c *Site, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	values map[*onnx.Value]*reference.Tensor, err error) {
-	g := c.match.Replacement
-	e := reference.NewForOpset(k.run.Model.Opset(""), c.functions, reference.Options{Exact: exact})
+	g := c.Match.Replacement
+	e := reference.NewForOpset(k.run.Model.Opset(""), c.Functions, reference.Options{Exact: exact})
 	values = make(map[*onnx.Value]*reference.Tensor, len(inputs)+len(g.Nodes))
 	for i, v := range g.Inputs {
 		values[v] = inputs[i]
 	}
 	keep := slices.Clone(g.Outputs)
-	for _, call := range c.calls {
-		if call.node.Graph != nil { // no target has written it
-			keep = append(append(keep, call.node.Inputs...), call.node.Outputs...)
+	for _, call := range c.Calls {
+		if call.Node.Graph != nil { // no target has written it
+			keep = append(append(keep, call.Node.Inputs...), call.Node.Outputs...)
 		}
 	}
 	if _, err := e.EvalFor(g.Nodes, values, keep); err != nil {
@@ -307,45 +307,36 @@ func (k *checker) replacement(c *place, inputs []*reference.Tensor, exact bool) 
 
 // kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way
 // to run it. settle, unless it is nil, takes out what the op leaves open before the results are compared.
-func (k *checker) kernel(c *place, call *fusedCall, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
-	r *CheckReport, settle func(want, got []*reference.Tensor)) error {
-	if k.run.Kernel == nil || k.target != nil || registry.IsDefinition(call.kernel) {
+func (k *Checker) kernel(c *Site, call *Call, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
+	r *prove.CheckReport, settle func(want, got []*reference.Tensor)) error {
+	if k.run.Kernel == nil || k.Target != nil || registry.IsDefinition(call.Kernel) {
 		return nil
 	}
 	var want []*reference.Tensor
-	for _, v := range call.node.Outputs {
+	for _, v := range call.Node.Outputs {
 		t := values[v]
 		if v != nil && (t == nil || !prove.AllFinite(t.F)) {
 			return nil
 		}
 		want = append(want, t)
 	}
-	in := make([]*reference.Tensor, len(call.node.Inputs))
-	for i, v := range call.node.Inputs {
+	in := make([]*reference.Tensor, len(call.Node.Inputs))
+	for i, v := range call.Node.Inputs {
 		if v != nil {
 			in[i] = values[v]
 		}
 	}
-	got, err := k.run.Kernel.Run(call.op, call.node.Attributes, in)
+	run := &prove.KernelRun{Op: call.Op, Site: call.Site, In: in, Want: want, Settle: settle}
+	got, err := k.run.CompareKernel(run, r)
 	switch {
-	case errors.As(err, new(*prove.EvalError)):
+	case err == nil || errors.As(err, new(*prove.EvalError)):
 		return err
-	case err != nil:
-		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.Name,
-			err).With("kernel", call.kernel.ID)
+	case got == nil:
+		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.Kernel.ID, kd.Name, err).
+			With("kernel", call.Kernel.ID)
 	}
-	run := &prove.KernelRun{Op: call.op, Site: call.site, In: in, Want: want, Settle: settle}
-	figures, err := run.Compare(onnx.Names(call.node.Outputs), got)
-	r.KernelRan(figures)
-	switch {
-	case errors.As(err, new(*prove.EvalError)):
-		return err
-	case err != nil:
-		return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w",
-			call.kernel.ID, kd.Name, err).
-			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
-	}
-	return nil
+	return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w", call.Kernel.ID,
+		kd.Name, err).With("kernel", call.Kernel.ID).With("max_rel", *r.Kernel)
 }
 
 // differs says on which inputs the replacement computes something else; exact is without roundings.

@@ -1,0 +1,17 @@
+package sites
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestShrink(t *testing.T) {
+	for _, c := range []struct{ from, want [][]int64 }{
+		{[][]int64{{4, 32, 2048, 64}, {1, 1, 2048, 64}}, [][]int64{{2, 3, 5, 64}, {1, 1, 5, 64}}},
+		{[][]int64{{64, 64}, {64}}, [][]int64{{64, 64}, {64}}},
+	} {
+		if got := shrink(c.from); !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("%v: got %v, want %v", c.from, got, c.want)
+		}
+	}
+}
