@@ -109,6 +109,20 @@ func (s *Staged) Path() string {
 // DataFiles lists the files with external data that the model refers to once it is committed, sorted.
 func (s *Staged) DataFiles() []string { return s.external }
 
+// Size returns the number of bytes of the model file and of the files with its external data together.
+func (s *Staged) Size() int64 {
+	total := int64(0)
+	for _, name := range append([]string{s.model}, s.external...) {
+		if name == s.dataPath && s.data != "" {
+			name = s.data // until it is committed
+		}
+		if info, err := os.Stat(name); err == nil {
+			total += info.Size()
+		}
+	}
+	return total
+}
+
 // Data says where the bytes of the data file came from.
 func (s *Staged) Data() DataWritten { return s.weights }
 

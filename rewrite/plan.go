@@ -73,6 +73,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	r := p.begin
 	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
 	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), CountRounded(m), RoundedByRuntime(m)
+	r.opsBefore = countOps(m)
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}

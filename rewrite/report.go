@@ -42,6 +42,8 @@ type Report struct {
 	Schema int         `json:"schema"`
 	Input  *FileReport `json:"input,omitempty"`  // its digest is filled by the caller
 	Output *FileReport `json:"output,omitempty"` // filled by the caller
+	// every op of the model before or after the patch; absent if nothing was written (CountOps)
+	Ops []OpCount `json:"ops,omitempty"`
 	// what the model was patched for, where that is not fused ops
 	Target string `json:"target,omitempty"`
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
@@ -92,6 +94,8 @@ type Report struct {
 	Crosscheck   string       `json:"crosscheck,omitempty"`     // filled by the caller
 	// whether the runtime opens what was written; absent where it was not asked, filled by the caller
 	Runtime *RuntimeReport `json:"runtime,omitempty"`
+
+	opsBefore map[string]int
 }
 
 // RuntimeReport says whether a runtime opened the patched model.
@@ -112,6 +116,8 @@ type FileReport struct {
 	Exporter string `json:"exporter,omitempty"`
 	// nodes that are fused ops: a file that has some was patched before
 	Fused int `json:"fused_ops,omitempty"`
+	// bytes of the file and of the files of its external data; filled by the caller
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // DescribeModel fills a FileReport, but for the digest, from a model in memory.

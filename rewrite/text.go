@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
@@ -26,8 +27,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks. With zeros
-// it lists patterns and kernels without sites as well, and devices without kernels.
+// WriteCounts writes how many sites each pattern has, how many nodes of each op there were before and are after the
+// patch (see CountOps), or else how many sites each kernel has, and the worst figures of the checks. With zeros it
+// lists patterns without sites, all ops that changed, all kernels, and devices without kernels as well.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
 	if r.DType != nil {
@@ -64,6 +66,10 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
 			english.Counted(len(r.Patterns), "pattern"))
 	}
+	if moved := r.count(Fused); moved > 0 && r.Blocks() == 0 {
+		fmt.Fprintf(&b, "nothing fused: no block becomes one op, only transpositions are moved at %s\n",
+			english.Counted(moved, "site"))
+	}
 	for _, g := range r.GivenUp {
 		b.WriteString(g.Text() + "\n")
 	}
@@ -73,9 +79,12 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if n := len(r.Assumed); n > 0 {
 		fmt.Fprintf(&b, "assumed without a check: %s (%s)\n", english.Counted(n, "edit"), english.Some(r.Assumed))
 	}
+	ops := r.opsText(zeros)
+	b.WriteString(ops)
 	for _, k := range r.Kernels {
-		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
-			!zeros && k.Sites == 0 && (!k.Met || k.Available && k.Selected) {
+		usual := k.Available && k.Selected && (k.Sites == 0 || ops != "" && r.Target == "" &&
+			(k.Device == "cpu" || k.Device == registry.DeviceAny)) // the patterns and ops say the same
+		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) || !zeros && (usual || k.Sites == 0 && !k.Met) {
 			continue
 		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, english.Counted(k.Sites, "site"))

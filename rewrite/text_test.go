@@ -1,10 +1,13 @@
 package rewrite
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 func TestSome(t *testing.T) {
@@ -69,6 +72,57 @@ func TestNothingFound(t *testing.T) {
 		r := &Report{Input: input, Patterns: []PatternReport{{Name: "GLU"}, {Name: "RMSNorm"}}}
 		if err := r.WriteText(&b); err != nil || b.String() != want {
 			t.Errorf("%q, %v, want %q", b.String(), err, want)
+		}
+	}
+}
+
+// TestOpsText lists new ops first, then those that changed most, and no more than the short text has room for.
+func TestOpsText(t *testing.T) {
+	b := onnxtest.New(21)
+	x := b.Input("x", onnx.Float, 4)
+	for _, op := range []string{"mojo:RMSNorm", "Relu", "Neg", "Neg"} {
+		x = b.Op(op, x)
+	}
+	b.Output(x)
+	r := &Report{Input: &FileReport{Nodes: 45, Bytes: 2_500_000}, Output: &FileReport{Nodes: 4, Bytes: 1_500_000},
+		opsBefore: map[string]int{"Neg": 2, "Relu": 10}}
+	for i := range 13 {
+		r.opsBefore[fmt.Sprintf("Op%c", 'A'+i)] = 2
+	}
+	r.opsBefore["OpM"] = 9
+	r.CountOps(b.Model)
+	text := r.opsText(false)
+	for _, want := range []string{
+		"  mojo.RMSNorm               0     1    OpM                        9     0\n  Relu  ",
+		"  3 other ops changed in number as well: -v lists them\n",
+		"  all                       45     4    2.5 MB before, 1.5 MB after\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if all := r.opsText(true); strings.Contains(all, "other op") || strings.Contains(all, "Neg") ||
+		!strings.Contains(all, "OpL") {
+		t.Errorf("with -v:\n%s", all)
+	}
+	r.opsBefore = map[string]int{"mojo.RMSNorm": 1, "Relu": 1, "Neg": 2}
+	if r.CountOps(b.Model); r.opsText(true) != "" {
+		t.Errorf("nothing changed:\n%s", r.opsText(true))
+	}
+}
+
+// TestNothingFusedText names a patch that only moves transpositions for what it is.
+func TestNothingFusedText(t *testing.T) {
+	moved := SiteReport{Pattern: "KeyTranspose", Op: "Transpose", Status: Fused}
+	for want, sites := range map[string][]SiteReport{
+		"nothing fused: no block becomes one op, only transpositions are moved at 2 sites\n": {moved, moved},
+		"": {moved, {Pattern: "RMSNorm", Op: "mojo.RMSNorm", Status: Fused}},
+	} {
+		r := &Report{Sites: sites, Patterns: []PatternReport{{Name: "KeyTranspose", Found: 2, Fused: 2}}}
+		var b strings.Builder
+		if err := r.WriteCounts(&b, false); err != nil || !strings.Contains(b.String(), want) ||
+			strings.Contains(b.String(), "nothing fused") != (want != "") {
+			t.Errorf("%v: %v, %q", sites, err, b.String())
 		}
 	}
 }

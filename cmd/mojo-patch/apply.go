@@ -262,6 +262,9 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 		written = failure == nil || f.keepFailed
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
+			r.CountOps(m)
+			r.Input.Bytes, _ = m.Size()
+			r.Output.Bytes = staged.Size()
 			if p.digests() {
 				r.Output.SHA256, _ = onnx.SHA256(staged.File())
 			}

@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -241,18 +241,8 @@ func keysAre(n int) string {
 	return fmt.Sprintf("%d keys are", n)
 }
 
-// bytesText writes a size for a person.
-func bytesText(n int64) string {
-	units := []string{"bytes", "KB", "MB", "GB", "TB"}
-	x, i := float64(n), 0
-	for x >= 1000 && i < len(units)-1 {
-		x, i = x/1000, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d %s", n, units[0])
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") + " " + units[i]
-}
+// bytesText returns a size for a person.
+func bytesText(n int64) string { return english.Bytes(n) }
 
 func newWeights(a *app) *cobra.Command {
 	c := &cobra.Command{

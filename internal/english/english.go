@@ -25,3 +25,16 @@ func Some(names []string) string {
 	}
 	return text
 }
+
+// Bytes returns a number of bytes in the unit that suits it, such as 151.6 MB.
+func Bytes(n int64) string {
+	units := []string{"bytes", "KB", "MB", "GB", "TB"}
+	x, i := float64(n), 0
+	for x >= 1000 && i < len(units)-1 {
+		x, i = x/1000, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d %s", n, units[0])
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") + " " + units[i]
+}

@@ -88,7 +88,7 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 @dataclass(frozen=True)
 class ModelFile:
     """A model file. exporter is the producer that the file names, with its version; fused_ops counts the nodes that are
-    fused ops."""
+    fused ops. bytes is the size of the file and of its external data."""
 
     path: str
     nodes: int
@@ -96,6 +96,16 @@ class ModelFile:
     exporter: str = ""
     sha256: str = ""
     fused_ops: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class OpCount:
+    """How many nodes of an op a model had before it was patched, and has after it."""
+
+    op: str
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)
@@ -340,7 +350,8 @@ class Report(Printed):
 
     fused counts the sites that became one op; a transposition that was moved (KeyTranspose) is not one of them.
     refused counts those that failed a check and stayed as they were. assumed lists changes besides the sites that were
-    made without a proof, unproven changes that were not made because no proof succeeded.
+    made without a proof, unproven changes that were not made because no proof succeeded. ops has the nodes before and
+    after, by op, if a model was written.
     """
 
     schema: int
@@ -353,6 +364,7 @@ class Report(Printed):
     fused: int = 0
     refused: int = 0
     output: Optional[ModelFile] = None
+    ops: List[OpCount] = field(default_factory=list)
     target: str = ""
     backend: str = ""
     passed_over: List[str] = field(default_factory=list)
