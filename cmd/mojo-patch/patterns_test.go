@@ -14,7 +14,14 @@ import (
 // TestPatternsDocument writes the files of docs/patterns.md, runs its commands, and compares what they print. A line …
 // there stands for any lines.
 func TestPatternsDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/patterns.md")
+	if commands, files := runDocument(t, "../../docs/patterns.md"); commands < 4 || files < 6 {
+		t.Fatalf("%d commands and %d files in the document", commands, files)
+	}
+}
+
+// runDocument runs the console blocks of a document, and returns the number of its commands and files.
+func runDocument(t *testing.T, path string) (commands, count int) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,9 +30,6 @@ func TestPatternsDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	script, files, commands := scriptOf(string(text))
-	if commands < 4 || len(files) < 6 {
-		t.Fatalf("%d commands and %d files in the document", commands, len(files))
-	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "patterns.txt"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
@@ -42,6 +46,7 @@ func TestPatternsDocument(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"prints": prints},
 	})
+	return commands, len(files)
 }
 
 // TestPatternsDocumentExamples reads the definitions that docs/patterns.md shows without running them.
