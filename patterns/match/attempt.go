@@ -177,7 +177,7 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 
 // isView reports whether a call is of a built-in view.
 func (s *Attempt) isView(e *notation.Call) bool {
-	if h := s.g.index.heads[e]; h != nil {
+	if h := s.g.index.headOf(e); h != nil {
 		return h.view != nil
 	}
 	return s.g.index.language.views[e.Op] != nil
@@ -217,7 +217,7 @@ func (s *Attempt) matchArgs(e *notation.Call, n *onnx.Node, k func() bool) bool 
 
 func (s *Attempt) matchPair(a, b notation.Expr, v, w *onnx.Value, k func() bool) bool {
 	return s.may(a, v) && s.may(b, w) && s.match(a, v, func() bool { return s.match(b, w, k) }) ||
-		s.may(a, w) && s.may(b, v) && s.match(a, w, func() bool { return s.match(b, v, k) })
+		v != w && s.may(a, w) && s.may(b, v) && s.match(a, w, func() bool { return s.match(b, v, k) })
 }
 
 func (s *Attempt) matchRest(args []notation.Expr, n *onnx.Node, i int, k func() bool) bool {
@@ -244,6 +244,9 @@ func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args argSet, k fun
 			return false
 		}
 		right := args &^ left
+		if n.Inputs[0] == n.Inputs[1] && right < left {
+			continue // tried with left and right exchanged
+		}
 		if s.mayOperand(e, left, n.Inputs[0]) && s.mayOperand(e, right, n.Inputs[1]) &&
 			s.matchOperand(e, left, n.Inputs[0], func() bool { return s.matchOperand(e, right, n.Inputs[1], k) }) {
 			return true

@@ -40,7 +40,7 @@ func (l *Language) Scope() *notation.Scope {
 type Index struct {
 	language *Language
 	byRoot   map[string][]*notation.Pattern
-	heads    map[notation.Expr]*head // of the calls and alternatives in the patterns
+	heads    []*head // of the names, calls and alternatives in the patterns, by notation.ID
 }
 
 // head says which ops can stand at the root of an expression.
@@ -52,7 +52,7 @@ type head struct {
 
 // NewIndex returns an empty index of patterns in a language.
 func NewIndex(l *Language) *Index {
-	return &Index{l, map[string][]*notation.Pattern{}, map[notation.Expr]*head{}}
+	return &Index{l, map[string][]*notation.Pattern{}, nil}
 }
 
 // Add appends a pattern, whose first result some op must make.
@@ -66,7 +66,6 @@ func (x *Index) Add(p *notation.Pattern) error {
 	for op := range ops {
 		x.byRoot[op] = append(x.byRoot[op], p)
 	}
-	x.head(p.Root())
 	for _, st := range p.Body {
 		x.head(st.Expr)
 	}
@@ -75,11 +74,16 @@ func (x *Index) Add(p *notation.Pattern) error {
 
 // head finds the ops at the root of an expression, and at those of all that it holds.
 func (x *Index) head(e notation.Expr) *head {
-	if h := x.heads[e]; h != nil {
+	if h := x.headOf(e); h != nil {
 		return h
 	}
 	h := &head{}
-	x.heads[e] = h
+	if id := notation.ID(e); id > 0 {
+		if more := id + 1 - len(x.heads); more > 0 {
+			x.heads = append(x.heads, make([]*head, more)...)
+		}
+		x.heads[id] = h
+	}
 	add := func(o *head) {
 		h.any = h.any || o.any
 		h.ops = append(h.ops, o.ops...)
@@ -111,9 +115,17 @@ func (x *Index) head(e notation.Expr) *head {
 	return h
 }
 
+// headOf returns the ops at the root of an expression in a pattern, nil for other expressions.
+func (x *Index) headOf(e notation.Expr) *head {
+	if id := notation.ID(e); id < len(x.heads) {
+		return x.heads[id] // nil for 0
+	}
+	return nil
+}
+
 // may reports whether an op at the root of an expression makes a value: a look that saves most attempts.
 func (s *Attempt) may(e notation.Expr, v *onnx.Value) bool {
-	h := s.g.index.heads[e]
+	h := s.g.index.headOf(e)
 	if h == nil || h.any || s.lenient > 0 || v == nil {
 		return true
 	}

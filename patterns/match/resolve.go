@@ -14,7 +14,7 @@ const MaxDetour = 8
 // Resolve goes back over nodes that hand their input on unchanged: one that changes nothing, or several of which the
 // last undo what the first did, such as Unsqueeze and Squeeze, or a cast to a wider type and back.
 func (g *View) Resolve(v *onnx.Value) *onnx.Value {
-	if v == nil || v.Producer == nil || !handsOn[v.Producer.OpType] {
+	if v == nil || v.Producer == nil || !mayHandOn(v.Producer.OpType) {
 		return v
 	}
 	var path []*onnx.Value // of which each is the next one: a chain is followed once, wherever it is entered
@@ -99,11 +99,15 @@ func compose(moved, perm []int64) []int64 {
 	return out
 }
 
-// handsOn lists the ops that may hand their input on: see HandsOn.
-var handsOn = map[string]bool{"Identity": true, "Cast": true, "CastLike": true, "Reshape": true, "Flatten": true,
-	"Squeeze": true, "Unsqueeze": true, "Transpose": true, "Expand": true, "Slice": true, "Concat": true, "Sum": true,
-	"Max": true, "Min": true, "Mean": true, "Split": true, "Clip": true, "Dropout": true, "Mul": true, "Div": true,
-	"Add": true, "Sub": true, "SequenceAt": true}
+// mayHandOn reports whether an op may hand its input on: see HandsOn. It is asked too often for a map.
+func mayHandOn(op string) bool {
+	switch op {
+	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice",
+		"Concat", "Sum", "Max", "Min", "Mean", "Split", "Clip", "Dropout", "Mul", "Div", "Add", "Sub", "SequenceAt":
+		return true
+	}
+	return false
+}
 
 // HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or
 // order of axes; nil when it does something else.

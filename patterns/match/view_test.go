@@ -162,3 +162,32 @@ func TestResolveFollowsChainsOnce(t *testing.T) {
 		t.Errorf("%d of %d values remembered: the others are followed to the end again", n, pairs)
 	}
 }
+
+// TestEqualOperands multiplies squares of squares: what is tried with the operands of a node exchanged is the same
+// again where both are one value, at every level.
+func TestEqualOperands(t *testing.T) {
+	language := NewLanguage(nil)
+	list, err := language.Scope().Parse("factors.pat",
+		"pattern Factors(a, b, c, d, e) -> y {\n y = Mul(a, b, c, d, Neg(e))\n} => mojo.A(a)\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := NewIndex(language)
+	if err := index.Add(list[0]); err != nil {
+		t.Fatal(err)
+	}
+	b := onnxtest.New(20)
+	y := b.Input("x", onnx.Float, "n")
+	for range 5 {
+		y = b.Op("Mul", y, y)
+	}
+	b.Output(y)
+	s := NewAttempt(New(b.Graph, infer.Analyze(b.Model), index), list[0])
+	if s.At(y, nil) {
+		t.Error("it matches")
+	}
+	const most = 600
+	if s.Steps() > most {
+		t.Errorf("it takes %d steps, more than %d", s.Steps(), most)
+	}
+}

@@ -1,5 +1,7 @@
 package notation
 
+import "sync/atomic"
+
 // Pattern is one parsed pattern.
 type Pattern struct {
 	Name    string
@@ -67,6 +69,8 @@ type (
 		Slot   int        // in Pattern.Slots
 		Def    *Statement // of a defined value
 		Output int        // its place among the names of Def, -1 where it is the only one
+
+		id int
 	}
 	// Call is a node, or a built-in view.
 	Call struct {
@@ -76,6 +80,7 @@ type (
 		Args       []Expr
 
 		pos Pos
+		id  int
 	}
 	// Number is a constant of one element that holds Value.
 	Number struct{ Value float64 } // rounded to the constant's type
@@ -89,8 +94,31 @@ type (
 	// Wildcard is any value.
 	Wildcard struct{}
 	// Alternatives are expressions of which one must match.
-	Alternatives struct{ Branches []Branch } // in the order that they are tried
+	Alternatives struct {
+		Branches []Branch // in the order that they are tried
+
+		id int
+	}
 )
+
+var expressions atomic.Int64
+
+// identify gives an expression a number.
+func identify(id *int) { *id = int(expressions.Add(1)) }
+
+// ID returns a number that tells a name, a call or alternatives in a pattern from all others. It is small, so that
+// tables can be indexed by it, and 0 for other expressions.
+func ID(e Expr) int {
+	switch e := e.(type) {
+	case *Call:
+		return e.id
+	case *Name:
+		return e.id
+	case *Alternatives:
+		return e.id
+	}
+	return 0
+}
 
 // Branch is one of several alternatives.
 type Branch struct {

@@ -243,6 +243,7 @@ func (p *parser) finish() {
 		}
 		switch e := e.(type) {
 		case *Name:
+			identify(&e.id)
 			e.Slot = pat.slot(e.Name)
 			if s := pat.stmts[e.Name]; s != nil {
 				e.Def, e.Output = s, -1
@@ -255,10 +256,12 @@ func (p *parser) finish() {
 				define(s)
 			}
 		case *Call:
+			identify(&e.id)
 			for _, a := range e.Args {
 				resolve(a)
 			}
 		case *Alternatives:
+			identify(&e.id)
 			for _, b := range e.Branches {
 				resolve(b.Expr)
 			}
