@@ -12,16 +12,17 @@ import (
 // Budget bounds the work of one search in all graphs of a model, so that it grows with the number of places that are
 // searched, and not with what stands around them. Work is counted in steps of about 15 nanoseconds.
 //
-// Every place has a few steps of its own, and more if something was found at a place of its kind. It may take more from
-// a reserve, which all places share: no kind of place gets more than a share of the reserve, and no place more than
-// a share of what remains of it. So a graph full of places that lead nowhere costs little, and a block among them is
-// still found. Places are of one kind if the ops around them are the same.
+// Every place has a few steps of its own, and more if something was found at a place of its kind, until many
+// places of the kind are given up one after the other. It may take more from a reserve, which all places share: no
+// kind of place gets more than a share of the reserve, and no place more than a share of what remains of it. So a
+// graph full of places that lead nowhere costs little, and a block among them is still found. Places are of one
+// kind if the ops around them are the same.
 type Budget struct {
 	search string
 	Limits
-	reserve  int             // steps that are left of it
-	drawn    map[uint64]int  // from the reserve, by kind of place
-	fruitful map[uint64]bool // kinds of places where something was found
+	reserve  int            // steps that are left of it
+	drawn    map[uint64]int // from the reserve, by kind of place
+	fruitful map[uint64]int // how many more places may be given up, of the kinds where something was found
 
 	view  *View
 	place *onnx.Node
@@ -37,6 +38,9 @@ type Budget struct {
 
 // afterFound is how many times as many steps a place has of its own where others of its kind have led to something.
 const afterFound = 16
+
+// patience is how many places of a kind may be given up, one after the other, before they have few steps again.
+const patience = 64
 
 // budgetKey names a budget: of a search in a model for the patterns of an index.
 type budgetKey struct {
@@ -55,7 +59,7 @@ type Limits struct {
 func (g *View) Budget(search string, l Limits) *Budget {
 	b := g.Facts.Memo(budgetKey{g.index, search}, func() any {
 		return &Budget{search: search, Limits: l, reserve: l.Reserve, drawn: map[uint64]int{},
-			fruitful: map[uint64]bool{}, taken: stepsOf(g.Facts)}
+			fruitful: map[uint64]int{}, taken: stepsOf(g.Facts)}
 	}).(*Budget)
 	if b.view != g {
 		b.view, b.gaveUp = g, nil
@@ -75,7 +79,7 @@ func StepsTaken(f *infer.Facts) int { return *stepsOf(f) }
 func (b *Budget) Begin(n *onnx.Node) {
 	b.End()
 	b.place, b.kind = n, kindOf(n)
-	if b.own = b.Each; b.fruitful[b.kind] {
+	if b.own = b.Each; b.fruitful[b.kind] > 0 {
 		b.own *= afterFound
 	}
 	b.given = b.own + max(0, min(b.Reserve/b.Shares-b.drawn[b.kind], b.reserve/b.Shares))
@@ -87,6 +91,9 @@ func (b *Budget) End() {
 	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 {
 		b.reserve -= more
 		b.drawn[b.kind] += more
+	}
+	if b.Spent() && b.fruitful[b.kind] > 0 {
+		b.fruitful[b.kind]--
 	}
 	b.place = nil
 }
@@ -117,7 +124,7 @@ func (b *Budget) SpendOrFail(steps int) error {
 var errSpent = errors.New("the search has no steps left for this place")
 
 // Found says that the search has found something at the place.
-func (b *Budget) Found() { b.fruitful[b.kind] = true }
+func (b *Budget) Found() { b.fruitful[b.kind] = patience }
 
 // Spent reports whether the place has no steps left.
 func (b *Budget) Spent() bool { return b.place != nil && b.left <= 0 }

@@ -45,6 +45,15 @@ func TestBudget(t *testing.T) {
 	if len(gaveUp) != 1 || gaveUp[0].Search != "test" || len(gaveUp[0].Places) != 7 || gaveUp[0].Places[0] != first[0] {
 		t.Errorf("given up: %+v", gaveUp)
 	}
+	budget.Found()
+	for range patience - 1 { // the place that is searched now is one more
+		if got := spend(first[4]); got != 10*afterFound {
+			t.Errorf("it gets %d steps where few were given up in a row", got)
+		}
+	}
+	if got := spend(first[4]); got != 10 {
+		t.Errorf("it gets %d steps where many were given up in a row", got)
+	}
 	if again := g.Budget("test", Limits{}); again != budget {
 		t.Error("another budget of the same search")
 	}
