@@ -17,9 +17,8 @@ import (
 func (f *finder) of(r *region, w way) (*Site, *reason.Reason) {
 	form := newForm(f.g, r)
 	fmt.Fprint(form, w)
-	gaveUp := reason.New(reason.Limit, r.anchor, "the search was given up")
 	if !f.budget.Spend(writeSteps * len(form.Values)) {
-		return nil, gaveUp
+		return nil, givenUp(r)
 	}
 	found, why := f.read.Of(form.Form, f.budget, func() (*Site, *reason.Reason) { return read(f.g, r, w) },
 		func(of *Site, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*Site, *reason.Reason, bool) {
@@ -29,7 +28,7 @@ func (f *finder) of(r *region, w way) (*Site, *reason.Reason) {
 			return of.with(r, stands), nil, true
 		})
 	if f.budget.Spent() {
-		return nil, gaveUp
+		return nil, givenUp(r)
 	}
 	return found, why
 }

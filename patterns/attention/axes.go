@@ -1,6 +1,9 @@
 package attention
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Axes names the dimensions of a tensor: b is the batch, n are heads, s rows of queries, keys or values, h the channels
 // of a row, and l the keys of scores. Letters that stand together are one dimension, such as "b s nh"; without a b
@@ -47,29 +50,54 @@ func (a Axes) shape(n sizes) []int {
 	return shape
 }
 
+// long returns the letters of all dimensions but those of one element.
+func (a Axes) long(n sizes) string {
+	return strings.Map(func(letter rune) rune {
+		if letter == ' ' || n[letter] == 1 {
+			return -1
+		}
+		return letter
+	}, string(a))
+}
+
 // arranged returns elements with their axes in another order. Those that one of the two has not are of one.
 func arranged(data []float64, from, to Axes, n sizes) []float64 {
-	order := to.letters()
-	if from.letters() == order {
+	order, letters := to.long(n), from.long(n)
+	if letters == order {
 		return data
 	}
-	strides, stride := map[rune]int{}, 1
-	letters := []rune(from.letters())
+	stride := 1
+	var strides [utf8.RuneSelf]int
 	for i := len(letters) - 1; i >= 0; i-- {
 		strides[letters[i]] = stride
-		stride *= n[letters[i]]
+		stride *= n[rune(letters[i])]
 	}
 	out := make([]float64, 0, len(data))
-	var walk func(at int, rest []rune)
-	walk = func(at int, rest []rune) {
+	var walk func(at int, rest []axis)
+	walk = func(at int, rest []axis) {
 		if len(rest) == 0 {
 			out = append(out, data[at])
 			return
 		}
-		for i := range n[rest[0]] {
-			walk(at+i*strides[rest[0]], rest[1:])
+		if len(rest) == 1 { // which costs no call for each element
+			for range rest[0].size {
+				out = append(out, data[at])
+				at += rest[0].stride
+			}
+			return
+		}
+		for range rest[0].size {
+			walk(at, rest[1:])
+			at += rest[0].stride
 		}
 	}
-	walk(0, []rune(order))
+	axes := make([]axis, len(order))
+	for i, letter := range order {
+		axes[i] = axis{n[letter], strides[letter]}
+	}
+	walk(0, axes)
 	return out
 }
+
+// axis says how many elements are along a dimension, and how far apart they are.
+type axis struct{ size, stride int }

@@ -100,6 +100,9 @@ func read(g *match.View, r *region, w way) (*Site, *reason.Reason) {
 	}
 	var first *reason.Reason
 	for _, a := range list {
+		if budgetOf(g).Spent() {
+			break
+		}
 		site, weighs, why := readAs(g, r, a, w)
 		if why == nil {
 			return site, nil
@@ -158,6 +161,9 @@ func (b *block) read() *reason.Reason {
 		b.readMask} {
 		if why := step(); why != nil {
 			return why
+		}
+		if b.world.Budget.Spent() {
+			return givenUp(b.region)
 		}
 	}
 	if !b.confirm() { // perhaps its masks alone are other ones than lengths show that are tried
@@ -226,6 +232,11 @@ func (b *block) other(at *onnx.Node, format string, args ...any) *reason.Reason 
 	return reason.New(reason.AttentionOther, at, format, args...)
 }
 
+// givenUp is the reason where the budget has no steps left: nothing is found from there on.
+func givenUp(r *region) *reason.Reason {
+	return reason.New(reason.Limit, r.anchor, "the search was given up")
+}
+
 // few are lengths at which operands are told apart.
 func (b *block) few() lengths { return b.world.at(lengths{2, 3, 2}) }
 
@@ -235,6 +246,9 @@ func (b *block) readProduct() *reason.Reason {
 	queries, keys := b.operandsOf(0), b.operandsOf(1)
 	for _, k := range keys {
 		for _, q := range queries {
+			if b.world.Budget.Spent() {
+				return givenUp(b.region)
+			}
 			if b.repeated && k.heads != b.heads || q.heads != b.heads || q.width != k.width || q.heads%k.heads != 0 ||
 				!b.castable(k, b.g.Facts.DataType(q.value)) &&
 					!(b.castable(k, b.g.Facts.DataType(k.value)) && b.castable(q, b.g.Facts.DataType(k.value))) {
@@ -350,6 +364,9 @@ func (b *block) readSum() *reason.Reason {
 			continue
 		}
 		for _, axes := range b.weightAxes {
+			if b.world.Budget.Spent() {
+				return givenUp(b.region)
+			}
 			env := values{}
 			b.world.name(b.weights(), axes, true, b.heads, 0)
 			x := b.sample(v, n, b.rows(v, n), 5, env)
@@ -381,6 +398,9 @@ func (b *block) readSum() *reason.Reason {
 func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results []operand) *operand {
 	s := b.site
 	for _, y := range results {
+		if b.world.Budget.Spent() {
+			return nil
+		}
 		made := b.g.Facts.DataType(y.value)
 		if y.width != v.width || y.heads != b.heads || !b.castable(v, made) || !b.castable(operand{value: s.Q}, made) ||
 			!b.castable(operand{value: s.K, cache: v.cache}, made) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/formula"
@@ -227,6 +228,18 @@ func (t *tensor) from(a Axes, data []float64) *tensor {
 
 // random returns numbers like those of a normal distribution, the same for the same seed.
 func random(n int, seed uint64) []float64 {
+	if n > maxDrawn {
+		return draw(n, seed)
+	}
+	v, ok := drawn.Load(seed)
+	if !ok || n > len(v.([]float64)) {
+		v = draw(min(2*n, maxDrawn), seed)
+		drawn.Store(seed, v)
+	}
+	return slices.Clone(v.([]float64)[:n])
+}
+
+func draw(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 0x6d6f6a6f))
 	v := make([]float64, n)
 	for i := range v {
@@ -234,6 +247,11 @@ func random(n int, seed uint64) []float64 {
 	}
 	return v
 }
+
+// drawn holds the first numbers of each seed, up to maxDrawn: the blocks of a model are run on the same ones.
+var drawn sync.Map
+
+const maxDrawn = 1 << 14
 
 // sample puts random elements in the place of the operand, and of the cache before it; it returns the rows of both.
 func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values) (whole *tensor) {
