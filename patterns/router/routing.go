@@ -49,6 +49,7 @@ type knownRoutings struct {
 	list       []*Routing
 	logits     map[*onnx.Value]bool
 	thresholds []*onnx.Node
+	cones      map[*onnx.Value]cone
 }
 
 // IsLogits reports whether v is what a router of the graph gives for each expert.
@@ -368,14 +369,28 @@ func hasMore(g *match.View, v *onnx.Value, than int64) bool {
 	return ok && d > than && g.Facts.DataType(v).IsFloat()
 }
 
+// soleUse returns the only use of a value besides that of its shape; ok is false where there are more, or none.
+func soleUse(v *onnx.Value) (sole onnx.Use, ok bool) {
+	for _, u := range v.Uses() {
+		switch {
+		case u.Node.Is("Shape"):
+		case ok:
+			return onnx.Use{}, false
+		default:
+			sole, ok = u, true
+		}
+	}
+	return sole, ok
+}
+
 // withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the
 // product.
 func withBias(g *match.View, product *onnx.Value) *onnx.Value {
-	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
-	if len(uses) != 1 || product.IsOutput() {
+	u, ok := soleUse(product)
+	if !ok || product.IsOutput() {
 		return product
 	}
-	n := uses[0].Node
+	n := u.Node
 	// it hands the product on
 	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) {
 		if sum := withBias(g, v); sum != v {
@@ -383,7 +398,7 @@ func withBias(g *match.View, product *onnx.Value) *onnx.Value {
 		}
 		return product
 	}
-	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-uses[0].Index]) &&
+	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-u.Index]) &&
 		g.Facts.SameShape(n.Outputs[0], product) {
 		return n.Outputs[0]
 	}

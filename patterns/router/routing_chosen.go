@@ -92,17 +92,17 @@ func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
 	w := v
 	for range match.MaxDetour {
-		uses := slices.DeleteFunc(slices.Clone(w.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
-		if w.IsOutput() || len(uses) != 1 {
+		u, ok := soleUse(w)
+		if w.IsOutput() || !ok {
 			break
 		}
-		out := uses[0].Node.OutputValue(0)
-		if uses[0].Index == 0 && takesLeading(g, uses[0].Node) {
+		out := u.Node.OutputValue(0)
+		if u.Index == 0 && takesLeading(g, u.Node) {
 			if size, ok := g.Facts.Dim(out, -1); ok && size > 0 {
 				return out, size
 			}
 		}
-		if !numbers(g, uses[0]) {
+		if !numbers(g, u) {
 			break
 		}
 		w = out
@@ -253,16 +253,16 @@ func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Va
 // experts read come through; nil where there is none. What is computed from the logits alone, such as a loss,
 // counts for nothing unless it is all that is read.
 func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
-	var exits []*onnx.Value
+	open := map[*onnx.Value]bool{} // exits, and what they and the later ones of these are computed from
 	for _, v := range r.chosen {
 		if leavesCone(v, r, chosen) {
-			exits = append(exits, v)
+			open[v] = true
 		}
 	}
-	if len(exits) == 0 {
+	if len(open) == 0 {
 		for _, v := range r.chosen {
 			if v.IsOutput() {
-				exits = append(exits, v)
+				open[v] = true
 			}
 		}
 	}
@@ -273,26 +273,21 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 		}
 		return list
 	}
-	for i := len(r.chosen) - 1; i >= 0 && len(exits) > 0; i-- {
-		last := r.chosen[i]
-		if !oneEach(g, last, r) {
+	for i := len(r.chosen) - 1; i >= 0; i-- { // the last first: whatever reads a value was looked at before
+		v := r.chosen[i]
+		if !open[v] {
 			continue
 		}
-		before := func(v *onnx.Value) []*onnx.Value {
-			if v == last {
-				return nil
-			}
-			return inputs(v)
+		if len(open) == 1 && oneEach(g, v, r) {
+			return v
 		}
-		around := false // whether there is a way from the choice to an exit that passes last by
-		for v := range onnx.Reach(before, exits...) {
-			if !r.budget.Spend(lookSteps) {
-				return nil
-			}
-			around = around || v != last && len(inputs(v)) == 0
+		before := inputs(v)
+		if len(before) == 0 || !r.budget.Spend(lookSteps) { // a way from the choice that passes all earlier ones by
+			return nil
 		}
-		if !around {
-			return last
+		delete(open, v)
+		for _, in := range before {
+			open[in] = true
 		}
 	}
 	return nil

@@ -8,21 +8,43 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
+// cone is what coneOf knows of logits, and how many steps it took to find out.
+type cone struct {
+	values map[*onnx.Value]bool
+	steps  int
+}
+
 // coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'),
-// constants and shapes alone, up to products and experts' weights.
+// constants and shapes alone, up to products and experts' weights. Choices from the same logits share it, and each
+// spends its steps. The map must not be changed.
 func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
-	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
-	for _, v := range from {
-		cone[v] = true
+	known, budget := match.Memo[knownRoutings](g), budgetOf(g)
+	if c, ok := known.cones[from[0]]; ok && len(from) == 1 {
+		if !budget.Spend(c.steps) {
+			return nil
+		}
+		return c.values
 	}
-	budget := budgetOf(g)
+	values, looked := followLogits(g, budget, from)
+	if len(from) == 1 && !budget.Spent() {
+		if known.cones == nil {
+			known.cones = map[*onnx.Value]cone{}
+		}
+		known.cones[from[0]] = cone{values, looked * lookSteps}
+	}
+	return values
+}
+
+// followLogits is coneOf without its memory; looked is how many uses of values it looked at.
+func followLogits(g *match.View, budget *match.Budget, from []*onnx.Value) (cone map[*onnx.Value]bool, looked int) {
+	cone, queue := onnx.SetOf(slices.Values(from)), slices.Clone(from)
 	for len(queue) > 0 {
 		v := queue[0]
 		queue = queue[1:]
 		for _, u := range v.Uses() {
 			n := u.Node
-			if !budget.Spend(lookSteps) {
-				return cone
+			if looked++; !budget.Spend(lookSteps) {
+				return cone, looked
 			}
 			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || projects(g, n) ||
 				len(n.Subgraphs()) > 0 ||
@@ -37,7 +59,7 @@ func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 			}
 		}
 	}
-	return cone
+	return cone, looked
 }
 
 // computedFrom reports whether every input of the node is among the values, constant, or follows from shapes.
