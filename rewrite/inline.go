@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -159,6 +160,9 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 		return chosen
 	}
 	functions := functionsOf(a.Model)
+	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool {
+		return !holds(f.Body, (*onnx.Node).IsProduct)
+	})
 	for _, g := range a.Model.Graphs() {
 		for _, f := range calledForExperts(g, functions) {
 			if !a.stays(f) {

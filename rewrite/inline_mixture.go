@@ -1,7 +1,6 @@
 package rewrite
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -19,15 +18,11 @@ func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 	return found
 }
 
-// calledForExperts lists the functions that multiply and that a graph calls on the way from a choice to the value where
-// all that depends on the choice has come together.
+// calledForExperts lists the functions, of some that multiply, that a graph calls on the way from a choice to the value
+// where all that depends on the choice has come together.
 func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
-	functions = maps.Clone(functions)
-	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool {
-		return !holds(f.Body, (*onnx.Node).IsProduct)
-	})
-	if len(functions) == 0 {
+	if len(functions) == 0 || !slices.ContainsFunc(g.Nodes, isChoice) {
 		return nil
 	}
 	reads, last := readsOf(g)
