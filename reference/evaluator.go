@@ -75,6 +75,13 @@ func (e *Evaluator) ForOpset(opset int64) *Evaluator {
 		consts: map[*onnx.Value]*Tensor{}}
 }
 
+// WithOptions returns an evaluator of the same functions and version of the opset with other options, for Op and Eval.
+func (e *Evaluator) WithOptions(o Options) *Evaluator {
+	other := e.ForOpset(e.opset)
+	other.options = o
+	return other
+}
+
 func canonicalDomain(d string) string {
 	if onnx.IsStandardDomain(d) {
 		return ""

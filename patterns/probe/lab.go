@@ -32,15 +32,23 @@ func NewLab(g *match.View, maxNodes int, budget *match.Budget) *Lab {
 func newLab(g *match.View, maxNodes int, budget *match.Budget,
 	override func(*onnx.Node, *reference.Scope) ([]*reference.Tensor, error)) *Lab {
 	exact := reference.Options{Exact: true, Spend: budget.SpendOrFail, Override: override}
-	return &Lab{View: g, Budget: budget, maxNodes: maxNodes,
-		eval: reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), exact)}
+	return &Lab{View: g, Budget: budget, maxNodes: maxNodes, eval: evaluatorOf(g).WithOptions(exact)}
+}
+
+type evaluatorKey struct{}
+
+// evaluatorOf returns an evaluator of the model's functions. The labs of its graphs share what it knows of them: models
+// may have tens of thousands.
+func evaluatorOf(g *match.View) *reference.Evaluator {
+	return g.Facts.Memo(evaluatorKey{}, func() any {
+		return reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{})
+	}).(*reference.Evaluator)
 }
 
 // Rounded returns the same lab with the roundings that the graph's types make.
 func (l *Lab) Rounded() *Lab {
 	r := *l
-	r.eval = reference.NewForOpset(l.View.Facts.Opset(), l.View.Facts.Functions(),
-		reference.Options{Spend: l.Budget.SpendOrFail})
+	r.eval = l.eval.WithOptions(reference.Options{Spend: l.Budget.SpendOrFail})
 	return &r
 }
 

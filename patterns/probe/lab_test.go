@@ -2,6 +2,8 @@ package probe
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +72,25 @@ func TestLab(t *testing.T) {
 	}
 	if _, err := p.Run(Values{x: floats(0, 0)}); err == nil {
 		t.Error("a run without steps")
+	}
+}
+
+// TestLabsShareFunctions makes a second lab of a model with many functions, which takes no memory for each of them.
+func TestLabsShareFunctions(t *testing.T) {
+	b := onnxtest.New(20)
+	b.Output(b.Op("Exp", b.Input("x", onnx.Float, 2)))
+	const functions = 10_000
+	for i := range functions {
+		b.Model.Functions = append(b.Model.Functions, onnx.NewFunction("local", fmt.Sprint("f", i), "", 20))
+	}
+	g := match.New(b.Graph, infer.Analyze(b.Model), match.NewIndex(match.NewLanguage(nil)))
+	budget := g.Budget("test", match.Limits{Each: 1, Shares: 1})
+	NewLab(g, 1, budget)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	NewLab(g, 1, budget).Rounded()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 10*functions {
+		t.Errorf("a second lab takes %d bytes", n)
 	}
 }
