@@ -104,7 +104,7 @@ On file systems with reflinks (Btrfs, XFS and others, on Linux), OUT.data shares
 input's data file until one of the files is changed. Elsewhere they are copied: apply reports how many
 bytes. With --link-weights, OUT.data is a hard link of the input's data file, if it would have the same
 bytes. Use it only for a data file that no program writes to again: a program that writes to it in
-place, as onnx.save_model and torch.onnx.export do, changes the patched model, too.`,
+place, as cp does when it copies over it, changes the patched model, too.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
