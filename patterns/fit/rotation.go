@@ -134,6 +134,9 @@ func (f *finder) rotationAt(seed *onnx.Node, known probe.Readings[Rotation], tri
 			return nil
 		}
 		for _, x := range f.alikeBefore(y) {
+			if f.budget.Spent() {
+				return nil
+			}
 			for _, r := range f.rotated(x, y) {
 				own := func(of *Rotation, stands func(*onnx.Value) *onnx.Value) *Rotation {
 					n := *of
@@ -157,18 +160,25 @@ func (f *finder) rotationAt(seed *onnx.Node, known probe.Readings[Rotation], tri
 // alikeBefore lists the values of the shape and type of y that it is computed from, the nearest first.
 func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 	var list []*onnx.Value
-	left := 2 * maxNodes
+	left, kind := 2*maxNodes, f.g.Facts.DataType(y)
+	var before []*onnx.Value // of the value that is looked at
 	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
 		n := v.Producer
 		if n == nil || v.Graph != f.g.Graph || !f.mayStandInside(n) || v != y && n.IsProduct() && !f.g.IsData(v) {
 			return nil
 		}
-		return slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil || f.isSide(v) })
+		before = before[:0]
+		for _, v := range n.Inputs {
+			if v != nil && !f.isSide(v) {
+				before = append(before, v)
+			}
+		}
+		return before
 	}, y) {
 		if left--; left < 0 || !f.budget.Spend(lookSteps*(1+len(v.MadeFrom()))) {
 			break
 		}
-		if v != y && f.g.Facts.SameShape(v, y) && f.g.Facts.DataType(v) == f.g.Facts.DataType(y) {
+		if v != y && f.g.Facts.DataType(v) == kind && f.g.Facts.SameShape(v, y) {
 			list = append(list, v)
 		}
 	}

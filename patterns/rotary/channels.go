@@ -2,6 +2,7 @@ package rotary
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -43,6 +44,12 @@ type tracer struct {
 func newTracer(g *match.View) *tracer {
 	return &tracer{g: g, blocks: map[match.Block][]channel{}, products: map[int][2][]channel{},
 		computed: map[int]bool{}}
+}
+
+// clone returns a tracer that goes on from what t has traced.
+func (t *tracer) clone() *tracer {
+	return &tracer{g: t.g, origins: slices.Clone(t.origins), blocks: maps.Clone(t.blocks), order: slices.Clone(t.order),
+		products: maps.Clone(t.products), computed: maps.Clone(t.computed)}
 }
 
 // dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or

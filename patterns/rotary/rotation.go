@@ -34,11 +34,17 @@ var noInput = reason.New(reason.RotationInput, nil,
 // holds one factor of each product, and the other factors must be the tables of some layout of pairs.
 func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tracer, at *onnx.Value,
 	why *reason.Reason) {
-	t = newTracer(g)
 	if !mayRotate(g, y.Producer) {
-		return nil, t, y, nil
+		return nil, newTracer(g), y, nil
 	}
-	outputs, at, why := t.outputs(y)
+	last := match.Memo[lastTraced](g)
+	if last.y != y {
+		first := newTracer(g)
+		outputs, at, why := first.outputs(y)
+		*last = lastTraced{y, first, outputs, at, why}
+	}
+	t = last.tracer.clone() // which follows more channels below
+	outputs, at, why := last.outputs, last.at, last.why
 	if outputs == nil {
 		return nil, t, at, why
 	}
@@ -54,6 +60,15 @@ func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tr
 		why = cmp.Or(other, why)
 	}
 	return nil, t, y, why
+}
+
+// lastTraced is what the tracer of a graph found out last: both views look at one value, one after the other.
+type lastTraced struct {
+	y       *onnx.Value
+	tracer  *tracer
+	outputs []output
+	at      *onnx.Value
+	why     *reason.Reason
 }
 
 // mayRotate is a cheap look at the root: most additions add two matrix products, and most concatenations are of shapes.
