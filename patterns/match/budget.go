@@ -37,7 +37,7 @@ type Budget struct {
 }
 
 // afterFound is how many times as many steps a place has of its own where others of its kind have led to something.
-const afterFound = 16
+const afterFound = 8
 
 // patience is how many places of a kind may be given up, one after the other, before they have few steps again.
 const patience = 64
