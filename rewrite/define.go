@@ -1,10 +1,6 @@
 package rewrite
 
 import (
-	"slices"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -18,23 +14,15 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 		return nil, reason.New(reason.Undefined, nil,
 			"the pattern rewrites to %s.%s, which is not in the catalogue of fused ops", n.Domain, n.OpType)
 	}
-	call := &sites.Call{Node: n, Op: op, Kernel: a.byOp[op.Name]}
-	if call.Kernel == nil {
+	kernel := a.byOp[op.Name]
+	if kernel == nil {
 		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for",
 			op.Name).With("op", op.Name)
 	}
-	required := func(p fused.Param) bool { return !p.Optional }
-	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) > len(op.Outputs) ||
-		slices.ContainsFunc(op.Outputs[len(n.Outputs):], required) { // what Supports says of inputs holds for outputs
-		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
-			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
-	}
-	typed(op, n)
-	call.Site = fused.Site{Attributes: n.Attributes, Opset: a.Model.Opset("")}
-	if err := c.Describe(call); err != nil {
+	call, err := c.AddCall(n, kernel, a.Model.Opset(""))
+	if err != nil {
 		return nil, err
 	}
-	c.Calls = append(c.Calls, call)
 	name := fused.Domain + "." + op.Name + "." + op.Overload(call.Site)
 	if f := a.functions[name]; f != nil {
 		return f, nil
@@ -44,20 +32,6 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 		return nil, err
 	}
 	return a.define(f)
-}
-
-// typed gives numbers that a pattern captured the types of the op's attributes: a pattern has one kind of number.
-func typed(op *fused.Op, n *onnx.Node) {
-	for _, spec := range op.Attributes {
-		a := n.Attr(spec.Name)
-		switch {
-		case a == nil || a.RefName != "":
-		case spec.Type == onnx.AttrInt && a.Type == onnx.AttrFloat && a.Float == float32(int64(a.Float)):
-			a.Type, a.Int, a.Float = onnx.AttrInt, int64(a.Float), 0
-		case spec.Type == onnx.AttrFloat && a.Type == onnx.AttrInt:
-			a.Type, a.Float, a.Int = onnx.AttrFloat, float32(a.Int), 0
-		}
-	}
 }
 
 // define returns the one definition for all sites that need an equal one.

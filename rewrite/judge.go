@@ -196,18 +196,11 @@ func (a *applier) examine(s *pass.Scope, m *patterns.Match) (*candidate, error) 
 
 // candidate is examine without a target.
 func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error) {
-	if m.Problem != nil {
-		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.Model.Opset(""))
+	site, err := sites.NewSite(m, s, a.Facts)
+	if err != nil {
+		return nil, err
 	}
-	c := &candidate{Site: &sites.Site{Match: m, Scope: s,
-		Facts: a.Facts.Within(m.Replacement, m.Inputs, m.Functions...)}}
-	for _, v := range m.Inputs {
-		t := a.Facts.DataType(v)
-		if t == onnx.Undefined {
-			return nil, reason.New(reason.Unknown, v.Producer, "the type of %q is unknown", v.Name)
-		}
-		c.Types = append(c.Types, t)
-	}
+	c := &candidate{Site: site}
 	known := map[string]*onnx.Function{}
 	for _, f := range m.Functions {
 		known[edit.FunctionName(f)] = f
@@ -237,13 +230,6 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 		}
 		n.Overload = f.Overload
 		c.Functions = append(c.Functions, f)
-	}
-	for i, v := range m.Replacement.Outputs {
-		have, made := a.Facts.DataType(m.Outputs[i]), c.TypeOf(v)
-		if have != made && made != onnx.Undefined {
-			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s",
-				m.Outputs[i].Name, have, c.OpName(), made)
-		}
 	}
 	return c, c.Cut(a.Facts)
 }

@@ -142,7 +142,7 @@ func (p *Plan) find() {
 
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
-	check := sites.New(a.Run)
+	check := sites.NewChecker(a.Run)
 	check.Target, check.Runtime, check.Drawn = a.config.target, a.config.runtime, a.config.drawn
 	check.RoutedOnly = a.config.verify == VerifyRouted
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole

@@ -61,7 +61,7 @@ func runsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.T
 // TestRuntimeRefuses: what a target's runtime does not run, or computes otherwise, stays as it is, unless the runtime
 // does no better with the nodes that are there.
 func TestRuntimeRefuses(t *testing.T) {
-	has := func(m *onnx.Model, op string) bool { return slices.Contains(opNames(m.Graph.Nodes), op) }
+	has := func(m *onnx.Model, op string) bool { return slices.Contains(sites.OpNames(m.Graph.Nodes), op) }
 	const gate = "com.microsoft.QuickGelu"
 	for _, c := range []struct {
 		name    string

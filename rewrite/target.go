@@ -3,7 +3,6 @@ package rewrite
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -15,7 +14,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -44,90 +42,12 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 	return chosen, reports
 }
 
-// lower puts what the target takes in the place of the fused ops of a candidate, whose definitions are not called then.
-func (a *applier) lower(c *candidate) error {
-	t := a.config.target
-	if t == nil {
-		return nil
+// lower puts what the target takes in the place of the fused ops of a candidate.
+func (a *applier) lower(c *candidate) (err error) {
+	if t := a.config.target; t != nil {
+		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: a.config.accuracy}, a.Facts)
 	}
-	if len(c.Calls) > 0 {
-		if err := a.writeTarget(t, c); err != nil {
-			return err
-		}
-	}
-	if !t.OnCPU {
-		return nil
-	}
-	if err := target.Lacks(c.Match.Replacement.Nodes, c.Facts, c.Nodes(), a.Facts); err != nil {
-		return reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
-	}
-	return nil
-}
-
-func (a *applier) writeTarget(t *target.Target, c *candidate) error {
-	calls := make([]*target.Call, len(c.Calls))
-	for i, call := range c.Calls {
-		calls[i] = target.NewCall(call.Node, call.Site)
-		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.Repeats, c.IsConstant, calls[:i]
-		calls[i].SameSize = c.SameSize
-		calls[i].Products = &target.Products{AccuracyLevel: a.config.accuracy}
-	}
-	g := c.Match.Replacement
-	for i, call := range slices.Backward(calls) {
-		if !slices.Contains(g.Nodes, c.Calls[i].Node) {
-			continue // the one behind it took it in
-		}
-		emits, err := t.Write(call)
-		if err != nil {
-			return reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
-		}
-		c.emits = append(c.emits, emits)
-		if dead, _ := convert.Unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
-			if err := g.RemoveNodes(dead); err != nil {
-				return err
-			}
-		}
-	}
-	same := slices.Equal[[]string]
-	switch c.Match.Op {
-	case "Attention", "AddRMSNorm": // the mask, or a bias of the residual, would be one more node
-		same = isPart
-	}
-	if have := opNames(c.Match.Nodes); same(have, opNames(g.Nodes)) {
-		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name,
-			strings.Join(have, ", ")).With("target", t.Name)
-	}
-	c.Functions = slices.DeleteFunc(c.Functions, func(f *onnx.Function) bool {
-		return !slices.ContainsFunc(c.Match.Replacement.Nodes, func(n *onnx.Node) bool {
-			return n.Domain == f.Domain && n.OpType == f.Name
-		})
-	})
-	c.Facts = a.Facts.Within(c.Match.Replacement, c.Match.Inputs, c.Match.Functions...)
-	return nil
-}
-
-// isPart reports whether a sorted list has nothing that another one lacks, as often as it stands there.
-func isPart(list, of []string) bool {
-	for _, x := range list {
-		i, found := slices.BinarySearch(of, x)
-		if !found {
-			return false
-		}
-		of = of[i+1:]
-	}
-	return true
-}
-
-// opNames returns the ops of the nodes, sorted; those of constants alone are left out.
-func opNames(nodes []*onnx.Node) []string {
-	var names []string
-	for _, n := range nodes {
-		if slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return v != nil && v.Constant() == nil }) {
-			names = append(names, onnx.OpName(n.Domain, n.OpType))
-		}
-	}
-	slices.Sort(names)
-	return names
+	return err
 }
 
 // CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -26,7 +27,7 @@ func sitesOf(r *Report, pattern string) []SiteReport {
 }
 
 // opsOf lists the ops of a graph but for constants, sorted, each once.
-func opsOf(g *onnx.Graph) []string { return slices.Compact(opNames(g.Nodes)) }
+func opsOf(g *onnx.Graph) []string { return slices.Compact(sites.OpNames(g.Nodes)) }
 
 // TestMixturesForTargets: onnxruntime's MoE takes experts together with their router, where the router is one by
 // softmax and nothing lies between them.
@@ -127,7 +128,7 @@ func TestTargetsOfWideTables(t *testing.T) {
 				if sites := sitesOf(r, "RotaryEmbedding"); len(sites) != 1 || sites[0].Status != c.status {
 					t.Errorf("sites %+v, want one %s", sites, c.status)
 				}
-				if have := slices.Contains(opNames(b.Graph.Nodes), "Neg"); have != (c.status == Open) {
+				if have := slices.Contains(sites.OpNames(b.Graph.Nodes), "Neg"); have != (c.status == Open) {
 					t.Errorf("the graph holds %v", opsOf(b.Graph))
 				}
 				for _, n := range b.Graph.Nodes {

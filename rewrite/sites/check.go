@@ -52,8 +52,8 @@ type outcome struct {
 	err    error // the reason to refuse
 }
 
-// New returns a checker of the sites of a run, for fused ops.
-func New(r *pass.Run) *Checker {
+// NewChecker returns a checker of the sites of a run, for fused ops.
+func NewChecker(r *pass.Run) *Checker {
 	return &Checker{run: r, outcomes: map[string]*outcome{}, originals: map[bool]*reference.Evaluator{},
 		sized: map[int64]*infer.Facts{}}
 }

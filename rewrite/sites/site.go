@@ -7,7 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -45,9 +44,65 @@ type Call struct {
 	Site   fused.Site
 }
 
-// Cut finds the nodes that compute the match's outputs from its inputs, among those whose facts are given. Its errors
-// say what the match depends on besides its inputs.
+// NewSite begins a site: the ops of its replacement are to be added (AddCall), and its nodes to be found (Cut). facts
+// are of the graph that the match is in.
+func NewSite(m *patterns.Match, s *pass.Scope, facts *infer.Facts) (*Site, error) {
+	if m.Problem != nil {
+		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", facts.Opset())
+	}
+	c := &Site{Match: m, Scope: s, Facts: facts.Within(m.Replacement, m.Inputs, m.Functions...)}
+	for _, v := range m.Inputs {
+		t := facts.DataType(v)
+		if t == onnx.Undefined {
+			return nil, reason.New(reason.Unknown, v.Producer, "the type of %q is unknown", v.Name)
+		}
+		c.Types = append(c.Types, t)
+	}
+	return c, nil
+}
+
+// AddCall adds a fused op of the replacement, which a kernel runs. It errs if the op does not take such inputs.
+func (c *Site) AddCall(n *onnx.Node, kernel *registry.Kernel, opset int64) (*Call, error) {
+	op := fused.Lookup(n.OpType)
+	required := func(p fused.Param) bool { return !p.Optional }
+	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) > len(op.Outputs) ||
+		slices.ContainsFunc(op.Outputs[len(n.Outputs):], required) { // what Supports says of inputs holds for outputs
+		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
+			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
+	}
+	typed(op, n)
+	call := &Call{Node: n, Op: op, Kernel: kernel, Site: fused.Site{Attributes: n.Attributes, Opset: opset}}
+	if err := c.describe(call); err != nil {
+		return nil, err
+	}
+	c.Calls = append(c.Calls, call)
+	return call, nil
+}
+
+// typed gives numbers that a pattern captured the types of the op's attributes: a pattern has one kind of number.
+func typed(op *fused.Op, n *onnx.Node) {
+	for _, spec := range op.Attributes {
+		a := n.Attr(spec.Name)
+		switch {
+		case a == nil || a.RefName != "":
+		case spec.Type == onnx.AttrInt && a.Type == onnx.AttrFloat && a.Float == float32(int64(a.Float)):
+			a.Type, a.Int, a.Float = onnx.AttrInt, int64(a.Float), 0
+		case spec.Type == onnx.AttrFloat && a.Type == onnx.AttrInt:
+			a.Type, a.Float, a.Int = onnx.AttrFloat, float32(a.Int), 0
+		}
+	}
+}
+
+// Cut finds the nodes that compute the match's outputs from its inputs, once all calls are added. Its errors say what
+// the match depends on besides its inputs, and which output has another type than the replacement gives.
 func (c *Site) Cut(facts *infer.Facts) (err error) {
+	for i, v := range c.Match.Replacement.Outputs {
+		have, made := facts.DataType(c.Match.Outputs[i]), c.typeOf(v)
+		if have != made && made != onnx.Undefined {
+			return reason.New(reason.Types, c.Match.Outputs[i].Producer, "output %q is %s, %s gives %s",
+				c.Match.Outputs[i].Name, have, c.OpName(), made)
+		}
+	}
 	if c.slice, err = cut(c.Match, c.Scope.Graph, facts); err == nil {
 		c.routing = routingOf(c)
 	}
@@ -72,8 +127,8 @@ func (c *Site) EachSubgraph(f func(*onnx.Graph)) {
 // OpName names the main op of the replacement.
 func (c *Site) OpName() string { return onnx.OpName(c.Match.Domain, c.Match.Op) }
 
-// Describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.
-func (c *Site) Describe(call *Call) error {
+// describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.
+func (c *Site) describe(call *Call) error {
 	op, inputs := call.Op, call.Node.Inputs
 	call.Site.Types = make([]onnx.DataType, len(inputs))
 	call.Site.Dims = make([][]int64, len(inputs))
@@ -145,69 +200,12 @@ func (c *Site) nameOf(v *onnx.Value) string {
 	return v.Name
 }
 
-// TypeOf returns the type of a value of the replacement; that of a fused op's output is what its definition says.
-func (c *Site) TypeOf(v *onnx.Value) onnx.DataType {
+// typeOf returns the type of a value of the replacement; that of a fused op's output is what its definition says.
+func (c *Site) typeOf(v *onnx.Value) onnx.DataType {
 	for _, call := range c.Calls {
 		if call.Node == v.Producer {
 			return call.Op.OutputTypes(call.Site)[v.Output]
 		}
 	}
 	return c.Facts.DataType(v)
-}
-
-// IsConstant reports whether a value of the replacement follows from constants that are folded.
-func (c *Site) IsConstant(v *onnx.Value) bool {
-	if v == nil || c.Scope.Function != nil { // whose body can hold no initializers
-		return false
-	}
-	if i := slices.Index(c.Match.Replacement.Inputs, v); i >= 0 {
-		return c.Match.Inputs[i].Constant() != nil
-	}
-	if v.Constant() != nil {
-		return true
-	}
-	n := v.Producer
-	return n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Inputs) > 0 &&
-		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.IsConstant(in) })
-}
-
-// SameSize reports whether dimensions of two values of the replacement have one size in all worlds.
-func (c *Site) SameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
-	for world := range infer.Worlds {
-		if n := c.Facts.Size(v, world, axis); n < 0 || n != c.Facts.Size(w, world, other) {
-			return false
-		}
-	}
-	return true
-}
-
-// Repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:
-// the check has to hold to it.
-func (c *Site) Repeats(v *onnx.Value, neighbors bool) bool {
-	i := slices.Index(c.Match.Replacement.Inputs, v)
-	if i < 0 || c.Match.Repeats == nil || !c.Match.Repeats(c.Match.Inputs[i], neighbors) {
-		return false
-	}
-	if c.twice == nil {
-		c.twice = map[int]bool{}
-	}
-	c.twice[i] = neighbors
-	return true
-}
-
-// repeatInput makes an input of the check hold everything twice along its last axis, as the one of the model does.
-func (c *Site) repeatInput(i int, t *reference.Tensor) {
-	neighbors, twice := c.twice[i]
-	if !twice || t.Rank() == 0 {
-		return
-	}
-	n := t.Shape[t.Rank()-1]
-	for k := range t.F {
-		row, at := k/n*n, k%n
-		if neighbors {
-			t.F[k] = t.F[row+at/2*2]
-		} else {
-			t.F[k] = t.F[row+at%(n/2)]
-		}
-	}
 }

@@ -1,0 +1,154 @@
+package sites
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// Lower puts what a target takes in the place of the fused ops of the replacement, whose definitions are not called
+// then, and returns the names of what it wrote. products are those of the model; facts are of the graph of the match.
+// The error has the code reason.Target: the target has nothing for the site.
+func (c *Site) Lower(t *target.Target, products *target.Products, facts *infer.Facts) (emits []string, err error) {
+	if len(c.Calls) > 0 {
+		if emits, err = c.write(t, products, facts); err != nil {
+			return nil, err
+		}
+	}
+	if !t.OnCPU {
+		return emits, nil
+	}
+	if err := target.Lacks(c.Match.Replacement.Nodes, c.Facts, c.Nodes(), facts); err != nil {
+		return nil, reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
+	}
+	return emits, nil
+}
+
+func (c *Site) write(t *target.Target, products *target.Products, facts *infer.Facts) (emits []string, err error) {
+	calls := make([]*target.Call, len(c.Calls))
+	for i, call := range c.Calls {
+		calls[i] = target.NewCall(call.Node, call.Site)
+		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.repeats, c.IsConstant, calls[:i]
+		calls[i].SameSize, calls[i].Products = c.sameSize, products
+	}
+	g := c.Match.Replacement
+	for i, call := range slices.Backward(calls) {
+		if !slices.Contains(g.Nodes, c.Calls[i].Node) {
+			continue // the one behind it took it in
+		}
+		wrote, err := t.Write(call)
+		if err != nil {
+			return nil, reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
+		}
+		emits = append(emits, wrote)
+		if dead, _ := convert.Unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
+			if err := g.RemoveNodes(dead); err != nil {
+				return nil, err
+			}
+		}
+	}
+	same := slices.Equal[[]string]
+	switch c.Match.Op {
+	case fused.AttentionName, "AddRMSNorm": // the mask, or a bias of the residual, would be one more node
+		same = isPart
+	}
+	if have := OpNames(c.Match.Nodes); same(have, OpNames(g.Nodes)) {
+		return nil, reason.New(reason.Target, nil, "target %s: it is %s already", t.Name,
+			strings.Join(have, ", ")).With("target", t.Name)
+	}
+	c.Functions = slices.DeleteFunc(c.Functions, func(f *onnx.Function) bool {
+		return !slices.ContainsFunc(c.Match.Replacement.Nodes, func(n *onnx.Node) bool {
+			return n.Domain == f.Domain && n.OpType == f.Name
+		})
+	})
+	c.Facts = facts.Within(c.Match.Replacement, c.Match.Inputs, c.Match.Functions...)
+	return emits, nil
+}
+
+// isPart reports whether a sorted list has nothing that another one lacks, as often as it stands there.
+func isPart(list, of []string) bool {
+	for _, x := range list {
+		i, found := slices.BinarySearch(of, x)
+		if !found {
+			return false
+		}
+		of = of[i+1:]
+	}
+	return true
+}
+
+// OpNames returns the ops of the nodes, sorted; those of constants alone are left out.
+func OpNames(nodes []*onnx.Node) []string {
+	var names []string
+	for _, n := range nodes {
+		if slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return v != nil && v.Constant() == nil }) {
+			names = append(names, onnx.OpName(n.Domain, n.OpType))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// IsConstant reports whether a value of the replacement follows from constants that are folded.
+func (c *Site) IsConstant(v *onnx.Value) bool {
+	if v == nil || c.Scope.Function != nil { // whose body can hold no initializers
+		return false
+	}
+	if i := slices.Index(c.Match.Replacement.Inputs, v); i >= 0 {
+		return c.Match.Inputs[i].Constant() != nil
+	}
+	if v.Constant() != nil {
+		return true
+	}
+	n := v.Producer
+	return n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Inputs) > 0 &&
+		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.IsConstant(in) })
+}
+
+// sameSize reports whether dimensions of two values of the replacement have one size in all worlds.
+func (c *Site) sameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
+	for world := range infer.Worlds {
+		if n := c.Facts.Size(v, world, axis); n < 0 || n != c.Facts.Size(w, world, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:
+// the check has to hold to it.
+func (c *Site) repeats(v *onnx.Value, neighbors bool) bool {
+	i := slices.Index(c.Match.Replacement.Inputs, v)
+	if i < 0 || c.Match.Repeats == nil || !c.Match.Repeats(c.Match.Inputs[i], neighbors) {
+		return false
+	}
+	if c.twice == nil {
+		c.twice = map[int]bool{}
+	}
+	c.twice[i] = neighbors
+	return true
+}
+
+// repeatInput makes an input of the check hold everything twice along its last axis, as the one of the model does.
+func (c *Site) repeatInput(i int, t *reference.Tensor) {
+	neighbors, twice := c.twice[i]
+	if !twice || t.Rank() == 0 {
+		return
+	}
+	n := t.Shape[t.Rank()-1]
+	for k := range t.F {
+		row, at := k/n*n, k%n
+		if neighbors {
+			t.F[k] = t.F[row+at/2*2]
+		} else {
+			t.F[k] = t.F[row+at%(n/2)]
+		}
+	}
+}
