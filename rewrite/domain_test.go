@@ -55,7 +55,7 @@ func TestOwnFunctions(t *testing.T) {
 			err != nil && !strings.Contains(err.Error(), "calls the function mojo.RMSNorm") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Quantise(c.m, nil, ""); (err != nil) != c.refused {
+		if _, err := Quantize(c.m, nil, ""); (err != nil) != c.refused {
 			t.Errorf("quantize, %s: %v", name, err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -163,7 +165,7 @@ func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *sites.Checker
 		site.Types = append(site.Types, a.Facts.DataType(v).String())
 	}
 	if err == nil {
-		err = a.keepExperts(c)
+		err = a.floats.Keep(c.Site)
 	}
 	if err == nil {
 		if err = a.checkRouter(s, m, check); err == nil {
@@ -172,7 +174,12 @@ func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *sites.Checker
 	}
 	if err == nil {
 		c.constants = a.fold(c)
-		err = a.takeExperts(c)
+		err = a.floats.Take(c.Site, func(v *onnx.Value) quantized.Constant {
+			if k := c.constants[v]; k != nil {
+				return k
+			}
+			return nil
+		})
 	}
 	if a.config.unverified && errors.Is(err, onnx.ErrMissingData) {
 		site.Check, err = nil, nil

@@ -3,6 +3,8 @@ package rewrite
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -208,3 +210,21 @@ func WithMergedQuantised() Option { return func(c *config) { c.mergeQuantised = 
 // something else, stays open, unless the nodes that they replace do not run there either: then the model is for another
 // runtime.
 func WithRuntime(r sites.Runtime) Option { return func(c *config) { c.runtime = r } }
+
+// WithOwnProducts makes mojo.Linear and mojo.Embedding of the products and tables that other tools quantised:
+// MatMulNBits, GatherBlockQuantized, and DequantizeLinear before a product or a Gather. activations is Linear's
+// attribute.
+func WithOwnProducts(activations string) Option {
+	return func(c *config) { c.ownProducts = activations }
+}
+
+// WithAccuracyLevel is what a target's products with quantised weights say of their activations: 0 that they are not
+// rounded, 4 that they may be rounded to 8 bits.
+func WithAccuracyLevel(level int64) Option { return func(c *config) { c.accuracy = level } }
+
+// Quantize has nodes read weights in their quantized forms (quantized.Apply), with the checks that the options ask for.
+func Quantize(m *onnx.Model, weights []*quantized.Weight, activations string, options ...Option) (*quantized.Report,
+	error) {
+	run := newConfig(options).run(m, func(string) bool { return true })
+	return quantized.Apply(run, weights, activations)
+}

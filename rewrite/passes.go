@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -165,11 +167,27 @@ func (p *Plan) avoidCANN() error {
 	return nil
 }
 
-func (p *Plan) restoreFloats() error {
-	if f := p.applier.floats; f != nil {
-		return f.undo()
+func (p *Plan) restoreFloats() error { return p.applier.floats.Undo() }
+
+func (p *Plan) ownProducts() error {
+	if p.applier.config.ownProducts == "" {
+		return nil
 	}
-	return nil
+	r, kept, err := p.applier.floats.Own()
+	p.Report.Products, p.Report.Changed = r, p.Report.Changed || kept > 0
+	return err
+}
+
+func (p *Plan) lowerProducts() error {
+	c := p.applier.config
+	if c.target == nil || !c.target.Takes("Linear") {
+		return nil
+	}
+	r, err := quantized.Lower(p.applier.Run, c.target, c.accuracy)
+	if r != nil {
+		p.Report.Products, p.Report.Changed = r, p.Report.Changed || len(r.Emits) > 0
+	}
+	return err
 }
 
 func (p *Plan) keepLatents() (err error) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -58,21 +60,19 @@ type applier struct {
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call
 	packed    map[string]*onnx.Value // initializers made of others, by what they are made of
-	// floats are the weights that other tools quantised, nil where none are looked for; quantisedExperts are sites of
-	// theirs.
-	floats           *floatView
-	quantisedExperts []*expertsSite
-	prover           *prove.Prover // of moved heads and merged products
+	floats    *quantized.View        // of the weights that other tools quantized
+	prover    *prove.Prover          // of moved heads and merged products
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
-	if err := CheckDomain(m); err != nil {
+	if err := pass.CheckDomain(m); err != nil {
 		return nil, err
 	}
 	r := p.begin
 	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
-	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), CountRounded(m), RoundedByRuntime(m)
+	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), quantized.CountRounded(m),
+		quantized.RoundedByRuntime(m)
 	r.opsBefore = countOps(m)
 	for _, name := range p.config.names {
 		r.pattern(name)
@@ -82,6 +82,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		asked:  maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
 		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
 	a.Run = p.config.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !registry.IsDefinition(k) })
+	a.floats = quantized.NewView(a.Run, p.config.ownProducts)
 	a.prover = a.NewProver()
 	a.prover.Unverified = p.config.unverified
 	for _, k := range p.chosen {
@@ -100,7 +101,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	r.TimeMS.Prepare = lap(&start)
 	if len(p.chosen) > 0 {
 		undo := convert.PlainInitializers(m)
-		if err := a.view(); err != nil {
+		if err := a.floats.Begin(); err != nil {
 			return nil, err
 		}
 		if err := plan.inline(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -57,7 +59,7 @@ type Report struct {
 	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were
 	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent where products were not to be merged
 	// absent where a target was given no products with quantised weights
-	Products *ProductsReport `json:"products,omitempty"`
+	Products *quantized.ProductsReport `json:"products,omitempty"`
 	// nodes that are no ops of the standard, by their op, in a model for runtimes of the standard
 	Foreign map[string]int `json:"foreign,omitempty"`
 	// Passes are the steps of the run but the search for sites and their checks, in order.

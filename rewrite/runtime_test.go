@@ -47,17 +47,6 @@ func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return e.RunTensors(inputs)
 }
 
-// runsThere compares what a patched model gives in onnxruntime with what the model gave before.
-func runsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.Tensor, tolerance float64) {
-	t.Helper()
-	for name, got := range inOnnxruntime(t, m, inputs) {
-		w := want[name]
-		if d, scale := prove.Distance(w.F, got.F); d > tolerance*scale || !slices.Equal(w.Shape, got.Shape) {
-			t.Errorf("%s is %v, off by %g of %g, want the shape %v", name, got.Shape, d, scale, w.Shape)
-		}
-	}
-}
-
 // TestRuntimeRefuses: what a target's runtime does not run, or computes otherwise, stays as it is, unless the runtime
 // does no better with the nodes that are there.
 func TestRuntimeRefuses(t *testing.T) {
@@ -187,7 +176,7 @@ func TestMasksForTargets(t *testing.T) {
 				if s := sitesOf(r, "Attention"); len(s) != 1 || s[0].Status != Fused {
 					t.Fatalf("sites %+v", s)
 				}
-				runsThere(t, b.Model, inputs, want, 1e-5)
+				rewritetest.RunsThere(t, b.Model, inputs, want, 1e-5)
 			})
 		}
 	}
@@ -246,7 +235,7 @@ func TestRaisedForTargets(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want := inOnnxruntime(t, b.Model, inputs)
+				want := rewritetest.InOnnxruntime(t, b.Model, inputs)
 				r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
 				fused := name == "ort" || c.opset > 18
 				if s := sitesOf(r, "RMSNorm"); len(s) != 1 || (s[0].Status == Fused) != fused {
@@ -255,7 +244,7 @@ func TestRaisedForTargets(t *testing.T) {
 				if limited := r.Opset != nil && r.Opset.Limit != ""; limited != (c.opset < 18) {
 					t.Errorf("opset %+v", r.Opset)
 				}
-				runsThere(t, b.Model, inputs, want, 1e-6)
+				rewritetest.RunsThere(t, b.Model, inputs, want, 1e-6)
 			})
 		}
 	}
@@ -300,7 +289,7 @@ func TestListedConstants(t *testing.T) {
 			if names := onnx.Names(b.Graph.Inputs); len(names) != 1 {
 				t.Errorf("%s, opset %d: inputs %v", name, opset, names)
 			}
-			runsThere(t, b.Model, inputs, want, 1e-6)
+			rewritetest.RunsThere(t, b.Model, inputs, want, 1e-6)
 		}
 	}
 }

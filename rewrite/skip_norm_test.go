@@ -85,7 +85,7 @@ func TestSkipNorms(t *testing.T) {
 				}
 				var want map[string]*reference.Tensor
 				if inputs != nil {
-					want = inOnnxruntime(t, m, inputs)
+					want = rewritetest.InOnnxruntime(t, m, inputs)
 				}
 				r := apply(t, m, WithTarget(targetNamed(t, name)))
 				i := slices.IndexFunc(r.Sites, func(s SiteReport) bool { return s.Node == "the sum" })
@@ -110,7 +110,7 @@ func TestSkipNorms(t *testing.T) {
 					t.Errorf("imports %v", m.Opsets)
 				}
 				if inputs != nil {
-					runsThere(t, m, inputs, want, 2e-6)
+					rewritetest.RunsThere(t, m, inputs, want, 2e-6)
 				}
 			})
 		}

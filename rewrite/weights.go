@@ -24,6 +24,12 @@ type constant struct {
 	folded  bool // made of others
 }
 
+// Tensor is the constant itself.
+func (k *constant) Tensor() *onnx.Tensor { return k.tensor }
+
+// Initializer is the initializer that holds it, nil as long as there is none.
+func (k *constant) Initializer() *onnx.Value { return k.value }
+
 // fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
 // is folded.
 func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {

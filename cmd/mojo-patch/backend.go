@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
@@ -218,7 +218,7 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
-	if err := rewrite.CheckDomain(m); err != nil {
+	if err := pass.CheckDomain(m); err != nil {
 		return "", failed(fmt.Errorf("%s: %w, or use --kernels off to run the function", m.Path, err))
 	}
 	device, known := kernelDevices[b.provider]

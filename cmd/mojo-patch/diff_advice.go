@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // advise says after a failure what to try next, as far as the first model and a second run of it tell. The model is
 // alone if it is compared with recorded outputs only.
 func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone bool) {
-	if n := rewrite.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
+	if n := quantized.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
 		a.say("%s has %s that round activations to 8 bits, so that a last digit may move a whole step: try "+
 			"--sensitivity", first.Path, counted(n, "node"))
 	}
@@ -45,7 +45,7 @@ func (f *diffFlags) sayWhy(a *app, paths []string) {
 		if err != nil {
 			continue
 		}
-		if n := rewrite.RoundedByRuntime(m); n > 0 {
+		if n := quantized.RoundedByRuntime(m); n > 0 {
 			a.say("onnxruntime rounds activations of %s in %s to 8 bits unless the session's configuration has "+
 				"session.qdq_matmulnbits_accuracy_level=0", counted(n, "product"), path)
 		}

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 )
@@ -51,7 +52,7 @@ type quantizeCheck struct {
 }
 
 // fill says what became of the weights.
-func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *rewrite.QuantisedReport) {
+func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *quantized.Report) {
 	r.Schema = jsonSchema
 	r.Weights, r.Skipped = append([]*quantize.Weight{}, p.Weights...), append([]quantize.Skipped{}, p.Skipped...)
 	r.Formats = []quantizedFormat{}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -31,7 +33,7 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"
 	}
-	x := &keeper{matrices: map[string]*matrixRows{}, of: map[*rewrite.QuantisedWeight]*assignment{}}
+	x := &keeper{matrices: map[string]*matrixRows{}, of: map[*quantized.Weight]*assignment{}}
 	for _, a := range p.assignments {
 		if a.present || o.Keep != nil && !o.Keep(a.value.Name, a.tensors[0].Name) {
 			continue
@@ -40,7 +42,7 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 			a.why = err
 		}
 	}
-	r, err := rewrite.Quantise(m, x.weights, o.Activations, o.Rewrite...)
+	r, err := rewrite.Quantize(m, x.weights, o.Activations, o.Rewrite...)
 	if err != nil {
 		return err
 	}
@@ -57,8 +59,8 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 
 // keeper gathers the weights that may stay quantised.
 type keeper struct {
-	weights  []*rewrite.QuantisedWeight
-	of       map[*rewrite.QuantisedWeight]*assignment
+	weights  []*quantized.Weight
+	of       map[*quantized.Weight]*assignment
 	matrices map[string]*matrixRows // by what they are made of
 }
 
@@ -107,7 +109,7 @@ func (x *keeper) add(a *assignment) error {
 		x.matrices[source] = made
 	}
 	made := x.matrices[source]
-	w := &rewrite.QuantisedWeight{Value: a.value, InOut: block.transposed, Matrix: made.matrix, Sample: made.sample}
+	w := &quantized.Weight{Value: a.value, InOut: block.transposed, Matrix: made.matrix, Sample: made.sample}
 	x.weights, x.of[w] = append(x.weights, w), a
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -30,7 +31,7 @@ func TestHeadsInPlace(t *testing.T) {
 					}
 				}
 			}
-			apply(t, m)
+			applytest.Apply(t, m)
 			for _, n := range m.Graph.Nodes {
 				if n.Domain != fused.Domain || n.OpType != "RotaryEmbedding" && n.OpType != "NormRotary" {
 					continue
@@ -63,7 +64,7 @@ func TestHeadsOfConstantTables(t *testing.T) {
 		return b.Model
 	}
 	m := build()
-	apply(t, m)
+	applytest.Apply(t, m)
 	if ops := rewritetest.CountOps(m); ops["Attention"] != 1 || ops["RotaryEmbedding"] != 2 || ops["Transpose"] != 0 {
 		t.Errorf("%v is left", ops)
 	}
@@ -73,16 +74,6 @@ func TestHeadsOfConstantTables(t *testing.T) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
-}
-
-func apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
-	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
-		options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func planned(t *testing.T, m *onnx.Model) *rewrite.Plan {

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -67,7 +68,7 @@ func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
 // TestLatentCache has a decoder keep latents, and compares what it says with what it said before.
 func TestLatentCache(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, naiveLatent), rewritetest.ReadModel(t, naiveLatent)
-	r := apply(t, m, rewrite.WithLatentCache()).Latent
+	r := applytest.Apply(t, m, rewrite.WithLatentCache()).Latent
 	if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
 		!slices.Equal(r.Dropped, []string{"past_v0", "past_v1"}) || r.BytesBefore != 2*4*(12+6)*4 ||
 		r.Check.Cases != 2*len(latentcache.Trials) || !strings.Contains(r.Text(),
@@ -101,7 +102,7 @@ func TestLatentBuffers(t *testing.T) {
 		"rows":  {rewrite.WithStaticCache(0), rewrite.WithRowLengths()}} {
 		t.Run(name, func(t *testing.T) {
 			m, original := rewritetest.ReadModel(t, naiveLatent), rewritetest.ReadModel(t, naiveLatent)
-			r := apply(t, m, append(options, rewrite.WithLatentCache())...).Cache
+			r := applytest.Apply(t, m, append(options, rewrite.WithLatentCache())...).Cache
 			if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
 				r.Check.Cases < 8 {
 				t.Errorf("reported %+v", r)
@@ -182,7 +183,7 @@ func TestLatentCacheSpelled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			apply(t, m, rewrite.WithLatentCache())
+			applytest.Apply(t, m, rewrite.WithLatentCache())
 			converse(t, original, m)
 			want := rewritetest.Run(t, original, rewritetest.DecoderInputs(t, original, 2, 3, 4, 4))
 			for name, got := range rewritetest.Run(t, m, rewritetest.DecoderInputs(t, m, 2, 3, 4, 4)) {
@@ -227,7 +228,7 @@ func latentCached(t *testing.T, turned bool) *onnx.Model {
 func TestLatentCacheOfLatents(t *testing.T) {
 	for _, turned := range []bool{false, true} {
 		m, original := latentCached(t, turned), latentCached(t, turned)
-		r := apply(t, m, rewrite.WithLatentCache()).Latent
+		r := applytest.Apply(t, m, rewrite.WithLatentCache()).Latent
 		if r.BytesPerToken != 20*4 || r.BytesBefore != 20*4 || len(m.Graph.Inputs) != 4 || len(m.Graph.Outputs) != 2 {
 			t.Errorf("reported %+v, %d inputs, %d outputs", r, len(m.Graph.Inputs), len(m.Graph.Outputs))
 		}
@@ -345,23 +346,13 @@ func TestLatentCacheIsRefused(t *testing.T) {
 	}
 }
 
-func apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
-	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
-		options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // TestLatentCacheIsChecked has sites that are not what they are taken for, and a kernel that errs.
 func TestLatentCacheIsChecked(t *testing.T) {
 	for name, want := range map[string]string{"": "", "weights of the other layer": `"Y" differs`,
 		"another latent": "cannot be checked", "a wrong kernel": "its kernel: output"} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, naiveLatent)
-			apply(t, m)
+			applytest.Apply(t, m)
 			run := &pass.Run{Editor: edit.Editor{Model: m}, Skips: func(f *onnx.Function) bool {
 				return f.Domain == fused.Domain
 			}}

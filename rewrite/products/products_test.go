@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -16,7 +17,7 @@ func TestMergedProducts(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	want := rewritetest.RunPadded(t, m)
 	before := count(m, "MatMul")
-	r := apply(t, m, rewrite.WithMergedProducts(), rewrite.WithStaticCache(0)).Merged
+	r := applytest.Apply(t, m, rewrite.WithMergedProducts(), rewrite.WithStaticCache(0)).Merged
 	if r == nil || r.Products != 10 || r.Merged != 4 {
 		t.Fatalf("reported %+v", r)
 	}
@@ -71,14 +72,4 @@ func count(m *onnx.Model, op string) int {
 		}
 	}
 	return n
-}
-
-func apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
-	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
-		options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }

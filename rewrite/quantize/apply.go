@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -84,23 +86,23 @@ func (p *Plan) leave(f func(*Weight) error) {
 	})
 }
 
-// Apply has the graph read the weights as they are rounded: see rewrite.Quantise. Their bytes are made when the model
+// Apply has the graph read the weights as they are rounded: see rewrite.Quantize. Their bytes are made when the model
 // is written.
-func (p *Plan) Apply(options ...rewrite.Option) (*rewrite.QuantisedReport, error) {
+func (p *Plan) Apply(options ...rewrite.Option) (*quantized.Report, error) {
 	p.types()
-	var list []*rewrite.QuantisedWeight
-	of := map[*Weight]*rewrite.QuantisedWeight{}
+	var list []*quantized.Weight
+	of := map[*Weight]*quantized.Weight{}
 	for _, w := range p.Weights {
 		if w.matrix.quantised == nil {
 			if err := w.matrix.describe(w.Name); err != nil {
 				return nil, err
 			}
 		}
-		of[w] = &rewrite.QuantisedWeight{Value: w.value, InOut: w.turned, Matrix: w.matrix.quantised,
+		of[w] = &quantized.Weight{Value: w.value, InOut: w.turned, Matrix: w.matrix.quantised,
 			Sample: w.matrix.sampled}
 		list = append(list, of[w])
 	}
-	r, err := rewrite.Quantise(p.model, list, p.options.Activations, options...)
+	r, err := rewrite.Quantize(p.model, list, p.options.Activations, options...)
 	if err != nil {
 		return nil, err
 	}

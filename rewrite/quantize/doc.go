@@ -1,5 +1,5 @@
 // Package quantize rounds the weights of a model to blocks of 4 or 8 bits and has the graph read these: what
-// rewrite.Quantise does with weights that a file has in blocks already.
+// rewrite.Quantize does with weights that a file has in blocks already.
 //
 // It rounds to the nearest, as ggml does (internal/blocks), with nothing learnt from data: the same model gives the
 // same bytes. Weights are read and written by tiles of a few megabytes, so that memory does not grow with them.

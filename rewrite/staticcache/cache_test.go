@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -25,7 +26,7 @@ func TestStaticCache(t *testing.T) {
 	for _, length := range []int64{0, 12} {
 		m, original := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
 			rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
-		r := apply(t, m, rewrite.WithStaticCache(length)).Cache
+		r := applytest.Apply(t, m, rewrite.WithStaticCache(length)).Cache
 		if r == nil || r.Length != length || len(r.Inputs) != 4 || r.BytesPerToken != 4*2*16*4 ||
 			r.LengthFrom != "attention_mask" || len(r.Readers) == 0 || r.Check.Cases < 8 {
 			t.Errorf("reported %+v", r)
@@ -81,7 +82,7 @@ func TestStaticCacheOfAnExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	r := apply(t, m, rewrite.WithStaticCache(0), rewrite.AllowUnverified()).Cache
+	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.AllowUnverified()).Cache
 	if len(r.Inputs) != 60 || r.BytesPerToken != 60*3*64*4 {
 		t.Errorf("reported %+v", r)
 	}
@@ -121,7 +122,7 @@ func TestLengthsAreGiven(t *testing.T) {
 		}
 		models = append(models, m)
 	}
-	r := apply(t, models[1], rewrite.WithStaticCache(0)).Cache
+	r := applytest.Apply(t, models[1], rewrite.WithStaticCache(0)).Cache
 	if len(r.Readers) < 5 {
 		t.Errorf("readers are %q", r.Readers)
 	}
@@ -169,7 +170,7 @@ func TestStaticCacheWithBias(t *testing.T) {
 		models = append(models, m)
 	}
 	m := models[1]
-	apply(t, m, rewrite.WithStaticCache(0))
+	applytest.Apply(t, m, rewrite.WithStaticCache(0))
 	for _, n := range m.Graph.Nodes {
 		if n.OpType == fused.AttentionName && n.Input(fused.AttentionBias) == nil {
 			t.Error("attention has no bias: the test shows nothing")
@@ -197,7 +198,7 @@ func TestPastLength(t *testing.T) {
 			m.Graph.AddOutput(out)
 		}
 	}
-	r := apply(t, m, rewrite.WithStaticCache(0), rewrite.WithPastLength()).Cache
+	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.WithPastLength()).Cache
 	if r.LengthFrom != "past_length" {
 		t.Errorf("reported %+v", r)
 	}
@@ -283,7 +284,7 @@ func TestStaticCacheIsRefused(t *testing.T) {
 		})
 	}
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
-	apply(t, m, rewrite.WithStaticCache(0))
+	applytest.Apply(t, m, rewrite.WithStaticCache(0))
 	if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
 		rewrite.WithStaticCache(0)); err == nil ||
 		!strings.Contains(err.Error(), "writes into buffers already") {
@@ -342,20 +343,10 @@ func TestStaticCacheIsChecked(t *testing.T) {
 func patched(t *testing.T, m *onnx.Model) *pass.Run {
 	t.Helper()
 	facts := infer.Analyze(m)
-	apply(t, m)
+	applytest.Apply(t, m)
 	return &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(f *onnx.Function) bool {
 		return f.Domain == fused.Domain
 	}}
-}
-
-func apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
-	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto,
-		append([]rewrite.Option{rewrite.AssumeAvailable()}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func TestParse(t *testing.T) {

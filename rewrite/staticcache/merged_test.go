@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
@@ -17,7 +18,7 @@ import (
 // TestMergedDecoder makes buffers of the caches of a decoder whose branches are for a past and for none.
 func TestMergedDecoder(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, "llama-merged-ts-fp32"), rewritetest.ReadModel(t, "llama-merged-ts-fp32")
-	r := apply(t, m, rewrite.WithStaticCache(0)).Cache
+	r := applytest.Apply(t, m, rewrite.WithStaticCache(0)).Cache
 	if r == nil || r.Merged == "" || len(r.Inputs) != 4 ||
 		!strings.Contains(r.Text(), "its branch with a past is left") {
 		t.Fatalf("reported %+v", r)

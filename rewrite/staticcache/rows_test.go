@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
@@ -50,7 +51,7 @@ func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
 			t.Fatal(err)
 		}
 	}
-	r := apply(t, m, rewrite.WithStaticCache(0), rewrite.WithRowLengths()).Cache
+	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.WithRowLengths()).Cache
 	if !r.Rows || r.LengthFrom != "past_length" || len(r.Positions) != 1 ||
 		!strings.Contains(r.Text(), "of each sequence, padding is on the right") {
 		t.Errorf("reported %+v", r)

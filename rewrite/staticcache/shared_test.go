@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -99,7 +100,7 @@ func TestSharedKeys(t *testing.T) {
 		original := sharedModel(t, 3, each, nil)
 		for _, options := range [][]rewrite.Option{nil, {rewrite.WithStaticCache(0)}} {
 			m := sharedModel(t, 3, each, nil)
-			r := apply(t, m, options...)
+			r := applytest.Apply(t, m, options...)
 			if p := patternOf(r, fused.AttentionName); p.Found != 3 || p.Fused != 3 {
 				t.Errorf("%d found, %d fused: %+v", p.Found, p.Fused, r.Sites)
 			}
@@ -155,7 +156,7 @@ func TestSmallerReading(t *testing.T) {
 		return b.Op("Add", q, b.Op("ReduceMean", keys, []int64{2}, onnx.IntAttr("keepdims", 1)))
 	}
 	m, original := sharedModel(t, 1, false, change), sharedModel(t, 1, false, change)
-	r := apply(t, m)
+	r := applytest.Apply(t, m)
 	if p := patternOf(r, fused.AttentionName); p.Found != 1 || p.Fused != 1 || p.Refused != 0 || len(r.Sites) != 1 {
 		t.Errorf("%d found, %d fused, %d refused: %+v", p.Found, p.Fused, p.Refused, r.Sites)
 	}

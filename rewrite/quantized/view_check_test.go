@@ -1,7 +1,10 @@
-package rewrite
+package quantized_test
 
 import (
+	"slices"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -27,10 +30,10 @@ func TestSameFloats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sameFloats([]float64{c.want, c.want}, tensor, 1, 2); (err == nil) != c.same {
+		if err := quantized.SameFloats([]float64{c.want, c.want}, tensor, 1, 2); (err == nil) != c.same {
 			t.Errorf("%s %v for %v: %v", c.typ, c.got, c.want, err)
 		}
-		if sameFloats([]float64{c.want}, tensor, 0, 1) == nil {
+		if quantized.SameFloats([]float64{c.want}, tensor, 0, 1) == nil {
 			t.Errorf("9 passes for %v", c.want)
 		}
 	}
@@ -59,27 +62,22 @@ func TestFloatsAreCompared(t *testing.T) {
 	} {
 		m := newOther(t, c.typ)
 		c.product(m, m.In("x", "tokens", 96), 0, 8, 96)
-		v := &floatView{of: map[*onnx.Tensor]*floatNode{}}
-		for _, n := range m.Model.Graph.Nodes {
-			if storedCodes(n) != nil {
-				if err := v.add(m.Model.Graph, n); err != nil {
-					t.Fatal(err)
-				}
-				break
+		i := slices.IndexFunc(m.Model.Graph.Nodes, func(n *onnx.Node) bool { return quantized.StoredCodes(n) != nil })
+		err := quantized.CompareChanged(m.Model.Graph, m.Model.Graph.Nodes[i], func(floats *onnx.Tensor) *onnx.Tensor {
+			x, err := reference.FromONNX(floats)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		f := v.nodes[0]
-		x, err := reference.FromONNX(f.floats.Const)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(x.F); i += c.every {
-			x.F[i] *= c.factor
-		}
-		if f.floats.Const, err = x.ToONNX("changed"); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.compare(); (err == nil) != c.same {
+			for i := 0; i < len(x.F); i += c.every {
+				x.F[i] *= c.factor
+			}
+			changed, err := x.ToONNX("changed")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return changed
+		})
+		if (err == nil) != c.same {
 			t.Errorf("%s of %s, every %d times %g: %v", c.name, c.typ, c.every, c.factor, err)
 		}
 	}

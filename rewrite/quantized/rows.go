@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"encoding/binary"
@@ -95,7 +95,7 @@ func (o *opened) value(row, column int64) float32 {
 	return (float32(o.code(row, column)) - o.zero(row, column)) * o.scale(row, column)
 }
 
-// otherRows are rows of matrices that another tool quantised in one way: those of one, or of experts below each other.
+// otherRows are rows of matrices that another tool quantized in one way: those of one, or of experts below each other.
 type otherRows struct {
 	name    string
 	experts int64 // 0 where there is no dimension for them
@@ -153,7 +153,7 @@ func (o *openedRows) oneZero() (zero int64, ok bool) {
 	return zero, float32(zero) == first && zero >= 0 && zero < 1<<max(o.matrices[0].bits, 4)
 }
 
-// quantised is the first rows in mojo's layout, as so many experts or as one matrix: made when the model is written, or
+// quantized is the first rows in mojo's layout, as so many experts or as one matrix: made when the model is written, or
 // at once where made is given.
 func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantised,
 	error) {

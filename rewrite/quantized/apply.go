@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
@@ -10,29 +10,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// ruleQuantised is what the metadata of nodes with a quantised matrix have for a pattern (MetaRule).
-const ruleQuantised = "Quantised"
+// rule is what the metadata of nodes with a quantized matrix have for a pattern (MetaRule).
+const rule = "Quantised"
 
-// QuantisedWeight is a weight that has a quantised form.
-type QuantisedWeight struct {
+// QuantizedWeight is a weight that has a quantized form.
+type Weight struct {
 	// Value is the initializer of floats that nodes read.
 	Value *onnx.Value
 	// InOut says that it is [K, N], as MatMul reads it, and not [N, K]; experts have a dimension before these.
 	InOut  bool
 	Matrix *fused.Quantised
-	// Sample returns the first rows of the matrix, in the quantised form and as floats: the check of each site
+	// Sample returns the first rows of the matrix, in the quantized form and as floats: the check of each site
 	// multiplies with both. The rows of an expert follow on those of the one before it.
 	Sample func(rows int64) (*fused.Quantised, []float32, error)
 
-	nodes []quantisedNode
+	nodes []reader
 }
 
-// QuantisedReport says what became of weights: those that nodes read in their quantised form, and why others stay.
-type QuantisedReport struct {
-	Kept   []*QuantisedWeight
-	Refuse map[*QuantisedWeight]error
+// QuantizedReport says what became of weights: those that nodes read in their quantized form, and why others stay.
+type Report struct {
+	Kept   []*Weight
+	Refuse map[*Weight]error
 	// Activations are what the products round their other operand to, each kind once.
 	Activations []string
 	// Checked counts the kinds of sites that were evaluated, Kernels those of them whose kernel was run.
@@ -42,31 +43,30 @@ type QuantisedReport struct {
 	Structural, Definition, Kernel float64
 }
 
-// Quantise has the nodes that multiply with the weights, and those that gather rows of them, read their quantised
-// forms: it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather, and mojo.QMoE in that of
-// mojo.MoE if both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go
-// with that (fused.Activations). Each kind of site is checked first as every site is (package documentation). A weight
-// that another node reads as well stays, as does one whose site fails the check.
+// Apply has the nodes that multiply with the weights, and those that gather rows of them, read their quantized forms:
+// it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather, and mojo.QMoE in that of mojo.MoE if
+// both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go with that
+// (fused.Activations). Each kind of site is checked first as every site is. A weight that another node reads as well
+// stays, as does one whose site fails the check.
 //
 // Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
-func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
-	error) {
-	if err := CheckDomain(m); err != nil {
+func Apply(run *pass.Run, weights []*Weight, activations string) (*Report, error) {
+	if err := pass.CheckDomain(run.Model); err != nil {
 		return nil, err
 	}
-	return newQuantiser(m, nil, activations, options).run(weights)
+	return newQuantizer(run, nil, activations).apply(weights)
 }
 
-func newQuantiser(m *onnx.Model, facts *infer.Facts, activations string, options []Option) *quantiser {
-	return &quantiser{model: m, facts: facts, activations: activations, options: options,
-		report:   &QuantisedReport{Refuse: map[*QuantisedWeight]error{}},
+func newQuantizer(run *pass.Run, facts *infer.Facts, activations string) *quantizer {
+	return &quantizer{run: run, facts: facts, activations: activations,
+		report:   &Report{Refuse: map[*Weight]error{}},
 		outcomes: map[string]error{}, stored: map[*fused.Quantised][]*onnx.Value{},
 		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
-		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*QuantisedWeight{}}
+		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*Weight{}}
 }
 
-func (q *quantiser) run(weights []*QuantisedWeight) (*QuantisedReport, error) {
-	for _, step := range []func(*QuantisedWeight) error{q.read, q.pair, q.pair, q.check, q.pair, q.pair} {
+func (q *quantizer) apply(weights []*Weight) (*Report, error) {
+	for _, step := range []func(*Weight) error{q.read, q.pair, q.pair, q.check, q.pair, q.pair} {
 		for _, w := range weights {
 			if q.report.Refuse[w] != nil {
 				continue
@@ -89,23 +89,22 @@ func (q *quantiser) run(weights []*QuantisedWeight) (*QuantisedReport, error) {
 	return q.report, q.finish()
 }
 
-type quantiser struct {
-	model       *onnx.Model
+type quantizer struct {
+	run         *pass.Run
 	facts       *infer.Facts // nil until a type is asked for that the model does not declare
 	activations string
-	options     []Option
-	report      *QuantisedReport
+	report      *Report
 	outcomes    map[string]error // of kinds of sites
 	// stored are the initializers of a matrix, in the order of the ops' inputs.
 	stored    map[*fused.Quantised][]*onnx.Value
 	functions map[string]*onnx.Function
 	before    map[*onnx.Graph]map[*onnx.Node][]*onnx.Node
 	dead      map[*onnx.Graph]map[*onnx.Node]bool
-	weights   map[*onnx.Value]*QuantisedWeight
+	weights   map[*onnx.Value]*Weight
 }
 
-// quantisedNode is a node that reads a weight, and what lies between it and the initializer.
-type quantisedNode struct {
+// reader is a node that reads a weight, and what lies between it and the initializer.
+type reader struct {
 	node  *onnx.Node
 	views []*onnx.Node // Transpose, Cast, Identity
 	bias  *onnx.Value  // of a Gemm, or of added
@@ -113,13 +112,13 @@ type quantisedNode struct {
 	typ   onnx.DataType
 }
 
-// read finds the nodes that read a weight; its errors say which of them cannot read it quantised.
-func (q *quantiser) read(w *QuantisedWeight) error {
+// read finds the nodes that read a weight; its errors say which of them cannot read it quantized.
+func (q *quantizer) read(w *Weight) error {
 	q.weights[w.Value] = w
 	return q.readers(w, w.Value, w.InOut, w.Value.Const.DataType, nil)
 }
 
-func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ onnx.DataType,
+func (q *quantizer) readers(w *Weight, v *onnx.Value, inOut bool, typ onnx.DataType,
 	views []*onnx.Node) error {
 	if v.IsOutput() {
 		return fmt.Errorf("%q is an output of the graph", v.Name)
@@ -129,7 +128,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 	}
 	for _, u := range v.Uses() {
 		n := u.Node
-		one := quantisedNode{node: n, views: views, typ: typ}
+		one := reader{node: n, views: views, typ: typ}
 		switch {
 		case isMixture(n) && len(views) == 0 && w.Matrix.Experts > 0:
 			if err := q.readsExperts(n, u.Index, inOut); err != nil {
@@ -177,7 +176,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 }
 
 // typeOf is the type of a value as it is known, or as the model declares it.
-func (q *quantiser) typeOf(v *onnx.Value) onnx.DataType {
+func (q *quantizer) typeOf(v *onnx.Value) onnx.DataType {
 	if q.facts != nil {
 		if t := q.facts.DataType(v); t != onnx.Undefined {
 			return t
@@ -185,7 +184,7 @@ func (q *quantiser) typeOf(v *onnx.Value) onnx.DataType {
 	}
 	t := declared(v)
 	if t == onnx.Undefined && q.facts == nil {
-		q.facts = infer.Analyze(q.model)
+		q.facts = infer.Analyze(q.run.Model)
 		t = q.facts.DataType(v)
 	}
 	return t
@@ -197,7 +196,7 @@ func declared(v *onnx.Value) onnx.DataType {
 }
 
 // gathers reports whether the node takes rows of the weight.
-func (s *quantisedNode) gathers() bool {
+func (s *reader) gathers() bool {
 	return s.node.OpType == "Gather" || s.node.OpType == "GatherBlockQuantized"
 }
 
@@ -208,7 +207,7 @@ func isSwap(n *onnx.Node) bool {
 }
 
 // gemm looks at what a Gemm does besides the product.
-func (s *quantisedNode) gemm(columns int64) error {
+func (s *reader) gemm(columns int64) error {
 	n := s.node
 	switch c := n.Input(2); {
 	case n.AttrFloat("alpha", 1) != 1 || n.AttrInt("transA", 0) != 0:
@@ -230,7 +229,7 @@ func isFusedMatMul(n *onnx.Node) bool {
 }
 
 // addition has the op add what alone is added to the product, if that is a vector of constants.
-func (s *quantisedNode) addition(columns int64) {
+func (s *reader) addition(columns int64) {
 	out := s.node.Outputs[0]
 	if out.IsOutput() || len(out.Uses()) != 1 || !out.Uses()[0].Node.Is("Add") {
 		return
@@ -243,8 +242,8 @@ func (s *quantisedNode) addition(columns int64) {
 	}
 }
 
-// place puts the nodes that read the quantised form beside those that read floats.
-func (q *quantiser) place(w *QuantisedWeight) error {
+// place puts the nodes that read the quantized form beside those that read floats.
+func (q *quantizer) place(w *Weight) error {
 	for _, s := range w.nodes {
 		if isMixture(s.node) {
 			if err := q.placeMixture(w, s); err != nil {
@@ -270,8 +269,7 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		var made []*onnx.Node
 		add := func(node *onnx.Node, name string, outputs ...*onnx.Value) {
 			node.Name = name
-			node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(newConfig(q.options).version, ruleQuantised,
-				n)...)
+			node.Metadata = append(slices.Clone(n.Metadata), q.run.Origin(rule, n)...)
 			for i, v := range outputs {
 				node.TakeOutput(i, v)
 			}
@@ -307,7 +305,7 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 }
 
 // activationsOf is what an op with the matrices rounds activations to, which the report has.
-func (q *quantiser) activationsOf(matrices ...*fused.Quantised) string {
+func (q *quantizer) activationsOf(matrices ...*fused.Quantised) string {
 	kind := fused.Activations(q.activations, matrices...)
 	if !slices.Contains(q.report.Activations, kind) {
 		q.report.Activations = append(q.report.Activations, kind)
@@ -316,7 +314,7 @@ func (q *quantiser) activationsOf(matrices ...*fused.Quantised) string {
 }
 
 // replace notes that nodes were made for one, and for what lies between it and the initializer.
-func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
+func (q *quantizer) replace(s reader, made []*onnx.Node) {
 	old := append(slices.Clone(s.views), s.node)
 	if s.added != nil {
 		old = append(old, s.added)
@@ -331,7 +329,7 @@ func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
 }
 
 // ids gives an Embedding ids of int64 where the Gather took int32.
-func (q *quantiser) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, string, ...*onnx.Value)) error {
+func (q *quantizer) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, string, ...*onnx.Value)) error {
 	ids := node.Input(0)
 	if q.typeOf(ids) != onnx.Int32 {
 		return nil
@@ -345,12 +343,12 @@ func (q *quantiser) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, str
 }
 
 // declare adds the op's definition to the model.
-func (q *quantiser) declare(op *fused.Op, n *onnx.Node, s quantisedNode) error {
+func (q *quantizer) declare(op *fused.Op, n *onnx.Node, s reader) error {
 	typ := s.typ
 	if op.Name == "Embedding" {
 		typ = onnx.Int64
 	}
-	f, err := op.Function(typedSite(n, q.typeOf, typ, q.model.Opset("")))
+	f, err := op.Function(typedSite(n, q.typeOf, typ, q.run.Model.Opset("")))
 	if err != nil {
 		return fmt.Errorf("node %q: %w", s.node.Label(), err)
 	}
@@ -360,7 +358,7 @@ func (q *quantiser) declare(op *fused.Op, n *onnx.Node, s quantisedNode) error {
 }
 
 // initializers returns the values that hold a matrix, made once for all weights that share it.
-func (q *quantiser) initializers(w *QuantisedWeight) []*onnx.Value {
+func (q *quantizer) initializers(w *Weight) []*onnx.Value {
 	list, done := q.stored[w.Matrix]
 	if done {
 		return slices.Clone(list)
@@ -368,7 +366,7 @@ func (q *quantiser) initializers(w *QuantisedWeight) []*onnx.Value {
 	for _, t := range w.Matrix.Tensors() {
 		var v *onnx.Value
 		if t != nil {
-			v = q.model.Graph.AddInitializer(t)
+			v = q.run.Model.Graph.AddInitializer(t)
 		}
 		list = append(list, v)
 	}
@@ -377,7 +375,7 @@ func (q *quantiser) initializers(w *QuantisedWeight) []*onnx.Value {
 }
 
 // finish puts the new nodes in the place of the old ones and drops the floats.
-func (q *quantiser) finish() error {
+func (q *quantizer) finish() error {
 	if len(q.report.Kept) == 0 {
 		return nil
 	}
@@ -401,15 +399,15 @@ func (q *quantiser) finish() error {
 		g.RemoveUnusedInitializers(values)
 	}
 	have := map[string]bool{}
-	for _, f := range q.model.Functions {
+	for _, f := range q.run.Model.Functions {
 		have[edit.FunctionName(f)] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.functions)) {
 		if !have[name] {
-			q.model.Functions = append(q.model.Functions, q.functions[name])
+			q.run.Model.Functions = append(q.run.Model.Functions, q.functions[name])
 		}
 	}
-	q.model.ImportOpset(fused.Domain, fused.Version)
-	convert.RaiseIR(q.model, edit.MinIRVersion)
+	q.run.Model.ImportOpset(fused.Domain, fused.Version)
+	convert.RaiseIR(q.run.Model, edit.MinIRVersion)
 	return nil
 }

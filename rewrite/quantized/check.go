@@ -1,10 +1,14 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -24,7 +28,7 @@ const sampleBytes = 1 << 20
 //
 // activations=int16 and int8 round the activations, which the product with floats does not. So the definition is
 // compared with exact activations, and the kernel with those that were asked for.
-func (q *quantiser) check(w *QuantisedWeight) error {
+func (q *quantizer) check(w *Weight) error {
 	if w.Matrix.K%32 != 0 || w.Matrix.K == 0 || w.Matrix.N == 0 {
 		return fmt.Errorf("its rows of %d are no whole blocks of 32", w.Matrix.K)
 	}
@@ -50,7 +54,7 @@ func (q *quantiser) check(w *QuantisedWeight) error {
 	return nil
 }
 
-func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
+func (q *quantizer) checkKind(w *Weight, s reader) error {
 	rows := min(w.Matrix.N, sampleRows, sampleBytes/(4*w.Matrix.K))
 	if rows == 0 {
 		return reason.New(reason.Unchecked, nil, "cannot be checked: a row has %d elements", w.Matrix.K)
@@ -67,14 +71,14 @@ func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
 }
 
 // linearBench is that of a node that multiplies with a matrix, or takes rows of it.
-func (q *quantiser) linearBench(matrix *fused.Quantised, s quantisedNode) (*quantisedBench, error) {
+func (q *quantizer) linearBench(matrix *fused.Quantised, s reader) (*bench, error) {
 	typ, dims := s.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
 	if s.gathers() {
 		typ = onnx.Int64
 	} else {
 		dims = append(dims, onnx.Dim{Value: matrix.K})
 	}
-	b := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
+	b := &bench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
 	b.op, b.activations = b.node, fused.Activations(q.activations, matrix)
 	if s.bias != nil {
 		var err error
@@ -87,12 +91,15 @@ func (q *quantiser) linearBench(matrix *fused.Quantised, s quantisedNode) (*quan
 
 // run compares the op with the floats, and the kernel with the op's definition. again has it be run where activations
 // are float, too.
-func (b *quantisedBench) run(floats original, again bool) error {
+func (b *bench) run(floats original, again bool) error {
 	r, err := b.judge(floats, "float")
 	if err != nil {
 		return err
 	}
 	report := b.q.report
+	if r == nil { // nothing is checked
+		return nil
+	}
 	report.Structural = max(report.Structural, r.Structural)
 	report.Definition = max(report.Definition, r.MaxRel)
 	if again || b.activations != "float" {
@@ -107,19 +114,22 @@ func (b *quantisedBench) run(floats original, again bool) error {
 	return nil
 }
 
-// quantisedKernel takes the sites: it is not registered, since no pattern finds them.
-var quantisedKernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
+// kernel takes the sites: it is not registered, since no pattern finds them.
+var kernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
 	Ops: []string{"Linear", "Embedding", "QMoE"}}
 
-// quantisedBench makes small models of one site of a few rows.
-type quantisedBench struct {
-	q      *quantiser
+// bench makes small models of one site of a few rows.
+type bench struct {
+	q      *quantizer
 	matrix *fused.Quantised
 	bias   *onnx.Tensor // nil where there is none
-	site   quantisedNode
+	site   reader
 	x      onnx.Type // of the input
 	// activations is the op's attribute.
 	activations string
+	// target, unless it is nil, writes other ops for the op.
+	target   *target.Target
+	products *target.Products
 	// op adds the op, with its weights in Constant nodes.
 	op func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node
 }
@@ -128,15 +138,15 @@ type quantisedBench struct {
 type original func(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error)
 
 // constant adds a Constant node.
-func (b *quantisedBench) constant(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
+func (b *bench) constant(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
 	v := g.NewValue(t.Name)
 	g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
 	return v
 }
 
 // floats returns what computes the site as it was, from its first input. Products are in float32, whatever the types
-// of the graph: a matrix of quantised elements is not rounded to them.
-func (b *quantisedBench) floats(rows []float32) original {
+// of the graph: a matrix of quantized elements is not rounded to them.
+func (b *bench) floats(rows []float32) original {
 	return func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
 		n, k := b.matrix.N, b.matrix.K
 		y := g.NewValue("y")
@@ -176,12 +186,12 @@ func (b *quantisedBench) floats(rows []float32) original {
 }
 
 // itself computes the site by the op, so that its kernel alone is what is compared.
-func (b *quantisedBench) itself(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error) {
+func (b *bench) itself(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error) {
 	return b.op(g, x, activations), nil
 }
 
 // node adds the op, with the matrix in Constant nodes.
-func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node {
+func (b *bench) node(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node {
 	inputs := []*onnx.Value{x}
 	for _, t := range b.matrix.Tensors() {
 		var v *onnx.Value
@@ -206,8 +216,8 @@ func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) 
 }
 
 // judge has the checker of every site compare the op with what original makes.
-func (b *quantisedBench) judge(original original, activations string) (*CheckReport, error) {
-	m := onnx.New(b.q.model.IRVersion, b.q.model.Opset(""))
+func (b *bench) judge(original original, activations string) (*prove.CheckReport, error) {
+	m := onnx.New(edit.MinIRVersion, b.q.run.Model.Opset(""))
 	m.ImportOpset(fused.Domain, fused.Version)
 	x := m.Graph.AddInput("x", b.x)
 	root, err := original(m.Graph, x, activations)
@@ -215,55 +225,52 @@ func (b *quantisedBench) judge(original original, activations string) (*CheckRep
 		return nil, err
 	}
 	m.Graph.AddOutput(root.Outputs[0])
-	match := &patterns.Match{Pattern: ruleQuantised, Domain: fused.Domain, Root: root, Nodes: m.Graph.Nodes,
+	match := &patterns.Match{Pattern: rule, Domain: fused.Domain, Root: root, Nodes: m.Graph.Nodes,
 		Inputs: []*onnx.Value{x}, Outputs: root.Outputs[:1]}
 	match.Replacement = onnx.NewFunction("", "", "", m.Opset("")).Body
 	made := b.op(match.Replacement, match.Replacement.AddInput("x", onnx.Type{}), activations)
 	match.Op, match.Attributes = made.OpType, made.Attributes
 	match.Replacement.AddOutput(made.Outputs[0])
 	if root.Domain == fused.Domain {
-		f, err := fused.Lookup(root.OpType).Function(quantisedSite(root, b.x.DataType, m.Opset("")))
+		f, err := fused.Lookup(root.OpType).Function(siteOf(root, b.x.DataType, m.Opset("")))
 		if err != nil {
 			return nil, err
 		}
 		m.Functions, root.Overload = append(m.Functions, f), f.Overload
 	}
-	p := &Patcher{config: newConfig(append([]Option{withFinder(match)}, b.q.options...)),
-		chosen: []*registry.Kernel{quantisedKernel}}
-	plan, err := p.Plan(m)
+	run := *b.q.run
+	run.Model, run.Facts, run.HasKernel = m, infer.Analyze(m), func(string) bool { return true }
+	site, err := sites.NewSite(match, &pass.Scope{Graph: m.Graph}, run.Facts)
 	if err != nil {
 		return nil, err
 	}
-	site := plan.Report.Sites[0]
-	if site.Status != Fused {
-		return nil, &siteError{strings.TrimSpace(site.Reason)}
+	call, err := site.AddCall(made, kernel, m.Opset(""))
+	if err != nil {
+		return nil, err
 	}
-	return site.Check, nil
-}
-
-// siteError is why a site was refused.
-type siteError struct{ reason string }
-
-func (e *siteError) Error() string { return e.reason }
-
-// withFinder has one match judged in the place of what patterns find.
-func withFinder(match *patterns.Match) Option {
-	return func(c *config) {
-		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
-			if g != match.Root.Graph {
-				return nil, nil
-			}
-			return []*patterns.Match{match}, nil
+	f, err := call.Op.Function(call.Site)
+	if err != nil {
+		return nil, err
+	}
+	made.Overload, site.Functions = f.Overload, []*onnx.Function{f}
+	if err := site.Cut(run.Facts); err != nil {
+		return nil, err
+	}
+	check := sites.NewChecker(&run)
+	if check.Target = b.target; b.target != nil {
+		if _, err := site.Lower(b.target, b.products, run.Facts); err != nil {
+			return nil, err
 		}
 	}
+	return check.Check(site)
 }
 
-// quantisedSite describes a node with a quantised matrix, whose first input is of a type; the others' are declared.
-func quantisedSite(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
+// quantizedSite describes a node with a quantized matrix, whose first input is of a type; the others' are declared.
+func siteOf(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
 	return typedSite(n, declared, typ, opset)
 }
 
-// typedSite is quantisedSite with other types.
+// typedSite is quantizedSite with other types.
 func typedSite(n *onnx.Node, typeOf func(*onnx.Value) onnx.DataType, typ onnx.DataType, opset int64) fused.Site {
 	site := fused.Site{Attributes: n.Attributes, Opset: opset}
 	for i, v := range n.Inputs {

@@ -1,9 +1,6 @@
-package rewrite
+package quantized
 
 import (
-	"fmt"
-
-	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -30,21 +27,6 @@ func CountRounded(m *onnx.Model) (count int) {
 		}
 	}
 	return count
-}
-
-// roundedText says what it means for comparisons that activations are rounded; empty where none are.
-func (r *Report) roundedText() string {
-	text := ""
-	if r.RoundedByRuntime > 0 {
-		text = fmt.Sprintf("activations        rounded to 8 bits by onnxruntime in %s of the model as it was: the "+
-			"session's configuration session.qdq_matmulnbits_accuracy_level=0 prevents it\n",
-			english.Counted(r.RoundedByRuntime, "product"))
-	}
-	if r.Rounded == 0 {
-		return text
-	}
-	return text + fmt.Sprintf("activations        rounded to 8 bits by %s: outputs move when a last digit does, "+
-		"compare with diff --sensitivity\n", english.Counted(r.Rounded, "node"))
 }
 
 // RoundedByRuntime counts the products with constant weights behind DequantizeLinear for which onnxruntime rounds

@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 const comparedElements = 1 << 20
 
 // decodes errs unless the evaluator makes the same floats of a node's first elements: each kind of node is tried once.
-func (v *floatView) decodes(f *floatNode) error {
+func (v *View) decodes(f *floatNode) error {
 	key := f.was.OpType + onnx.AttributesKey(f.was.Attributes)
 	for _, in := range f.was.Inputs[1:] {
 		if t := in.Constant(); t != nil {

@@ -1,10 +1,11 @@
-package rewrite
+package quantized_test
 
 import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // TestRoundsActivations tells the ops that round what a model computes from those that hold rounded weights alone.
@@ -26,7 +27,7 @@ func TestRoundsActivations(t *testing.T) {
 	} {
 		b := onnxtest.New(20)
 		n := b.Op(c.op, b.Input("x", onnx.Float, 4), c.attrs).Producer
-		if got := roundsActivations(n); got != c.rounds {
+		if got := quantized.RoundsActivations(n); got != c.rounds {
 			t.Errorf("%s %v: %v", c.op, c.attrs, got)
 		}
 	}
@@ -63,7 +64,7 @@ func TestRoundedByRuntime(t *testing.T) {
 			k = c.dims[1]
 		}
 		m.Output(m.Op(c.op, m.In("x", "tokens", k), w, c.own))
-		if got := RoundedByRuntime(m.Model); got != c.want {
+		if got := quantized.RoundedByRuntime(m.Model); got != c.want {
 			t.Errorf("%s: %d", c.name, got)
 		}
 	}

@@ -1,30 +1,18 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// WithOwnProducts makes mojo.Linear and mojo.Embedding of the products and tables that other tools quantised:
-// MatMulNBits, GatherBlockQuantized, and DequantizeLinear before a product or a Gather. activations is Linear's
-// attribute.
-func WithOwnProducts(activations string) Option {
-	return func(c *config) { c.ownProducts = activations }
-}
-
-// ownProducts puts mojo's ops in the place of other tools' quantised products, if the options say so.
-func (p *Plan) ownProducts() error {
-	a := p.applier
-	c := a.config
-	if c.ownProducts == "" {
-		return nil
-	}
-	r := &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
-	a.report.Products = r
-	var weights []*QuantisedWeight
-	from, of := map[*QuantisedWeight]string{}, map[*QuantisedWeight]*onnx.Node{}
+// own puts mojo's ops in the place of other tools' quantized products. kept is how many weights they read.
+func (a *View) Own() (r *ProductsReport, kept int, err error) {
+	r = &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
+	var weights []*Weight
+	from, of := map[*Weight]string{}, map[*Weight]*onnx.Node{}
 	seen := map[*onnx.Value]bool{}
 	for _, s := range a.Scopes() {
 		for _, n := range s.Graph.Nodes {
@@ -48,18 +36,18 @@ func (p *Plan) ownProducts() error {
 	unread := map[*onnx.Value]bool{}
 	mine, err := a.takeMixtures(r, unread)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	var facts *infer.Facts
 	if len(mine) > 0 {
 		facts = a.Facts
 	}
-	mixtures := map[*QuantisedWeight]*expertsSite{}
+	mixtures := map[*Weight]*expertsSite{}
 	for _, w := range mine {
 		weights, mixtures[w] = append(weights, w), nil
 	}
 	known := map[*onnx.Value]bool{}
-	for _, e := range a.quantisedExperts {
+	for _, e := range a.experts {
 		facts = a.Facts
 		for _, w := range e.weights() {
 			if !known[w.Value] { // two sites may have one initializer
@@ -69,7 +57,7 @@ func (p *Plan) ownProducts() error {
 		}
 	}
 	if len(weights) == 0 {
-		return nil
+		return r, 0, nil
 	}
 	for _, n := range of {
 		for _, v := range n.Inputs[1:] {
@@ -78,13 +66,13 @@ func (p *Plan) ownProducts() error {
 			}
 		}
 	}
-	q, err := newQuantiser(a.Model, facts, c.ownProducts, a.checkOptions()).run(weights)
+	q, err := newQuantizer(a.Run, facts, a.activations).apply(weights)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	for w, err := range q.Refuse {
 		if _, is := mixtures[w]; is { // they held before
-			return fmt.Errorf("the experts of %q cannot stay quantised: %w", w.Value.Name, err)
+			return nil, 0, fmt.Errorf("the experts of %q cannot stay quantised: %w", w.Value.Name, err)
 		}
 		r.Open[from[w]+": "+err.Error()]++
 	}
@@ -104,21 +92,14 @@ func (p *Plan) ownProducts() error {
 		}
 	}
 	a.Model.Graph.RemoveUnusedInitializers(unread)
-	r.Check = &CheckReport{MaxRel: q.Definition, Structural: q.Structural}
+	r.Check = &prove.CheckReport{MaxRel: q.Definition, Structural: q.Structural}
 	if q.Kernels > 0 {
 		r.Check.Kernel = &q.Kernel
 	}
-	a.report.Changed = a.report.Changed || len(q.Kept) > 0
-	return nil
+	return r, len(q.Kept), nil
 }
 
-// checkOptions are those of the checks of sites with quantised weights.
-func (a *applier) checkOptions() []Option {
-	c := a.config
-	return []Option{WithVerify(c.verify), WithKernelCheck(c.kernelCheck), WithToolVersion(c.version)}
-}
-
-// storedCodes returns the initializer with a node's quantised elements, nil for other nodes.
+// storedCodes returns the initializer with a node's quantized elements, nil for other nodes.
 func storedCodes(n *onnx.Node) *onnx.Value {
 	v := (*onnx.Value)(nil)
 	switch {

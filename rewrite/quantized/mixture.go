@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == fused.MoEName }
 
 // readsExperts errs unless a MoE reads a weight of a layout as one of its matrices.
-func (q *quantiser) readsExperts(n *onnx.Node, input int, inOut bool) error {
+func (q *quantizer) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
 		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", n.Label())
@@ -26,14 +26,14 @@ func (q *quantiser) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	return nil
 }
 
-// pair errs unless each MoE that reads a weight can have the quantised forms of both its matrices.
-func (q *quantiser) pair(w *QuantisedWeight) error {
+// pair errs unless each MoE that reads a weight can have the quantized forms of both its matrices.
+func (q *quantizer) pair(w *Weight) error {
 	for _, s := range w.nodes {
 		if !isMixture(s.node) {
 			continue
 		}
 		up, down := q.matrices(s.node)
-		for i, x := range []*QuantisedWeight{up, down} {
+		for i, x := range []*Weight{up, down} {
 			v := s.node.Input([]int{fused.MoEGateUp, fused.MoEDown}[i])
 			if x == nil {
 				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which has no quantised form", s.node.Label(),
@@ -53,7 +53,7 @@ func (q *quantiser) pair(w *QuantisedWeight) error {
 }
 
 // matrices are the weights that a MoE reads.
-func (q *quantiser) matrices(n *onnx.Node) (up, down *QuantisedWeight) {
+func (q *quantizer) matrices(n *onnx.Node) (up, down *Weight) {
 	return q.weights[n.Input(fused.MoEGateUp)], q.weights[n.Input(fused.MoEDown)]
 }
 
@@ -77,17 +77,16 @@ func mixtureInputs(first []*onnx.Value, up, down []*onnx.Value) []*onnx.Value {
 var biasNames = [2]string{"gate_up_bias", "down_bias"}
 
 // placeMixture puts a QMoE beside a MoE. It is called for both weights, and does it for the first.
-func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
+func (q *quantizer) placeMixture(w *Weight, s reader) error {
 	n, g := s.node, s.node.Graph
 	up, down := q.matrices(n)
 	if w != up {
 		return nil
 	}
-	config := newConfig(q.options)
 	var made []*onnx.Node
 	add := func(node *onnx.Node, name string) {
 		node.Name = name
-		node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(config.version, ruleQuantised, n)...)
+		node.Metadata = append(slices.Clone(n.Metadata), q.run.Origin(rule, n)...)
 		made = append(made, node)
 	}
 	arrays := [2][]*onnx.Value{q.initializers(up), q.initializers(down)}
@@ -116,7 +115,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 		format += " " + down.Matrix.Format
 	}
 	node.Metadata = append(node.Metadata, onnx.Entry{Key: edit.MetaFormat, Value: format})
-	f, err := op.Function(typedSite(node, q.typeOf, q.typeOf(node.Input(0)), q.model.Opset("")))
+	f, err := op.Function(typedSite(node, q.typeOf, q.typeOf(node.Input(0)), q.run.Model.Opset("")))
 	if err != nil {
 		return fmt.Errorf("node %q: %w", n.Label(), err)
 	}
@@ -138,7 +137,7 @@ func sampleWidth(q *fused.Quantised) int64 {
 }
 
 // checkMixture evaluates each kind of MoE that reads the weight, with two experts made of its first rows.
-func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
+func (q *quantizer) checkMixture(w *Weight, s reader) error {
 	up, down := q.matrices(s.node)
 	s.typ = q.typeOf(s.node.Input(0))
 	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload, up.Matrix.K, down.Matrix.K)
@@ -154,7 +153,7 @@ func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
 
 // tryMixture tries two experts whose matrices are as narrow as a sample may be, then such that each of the two products
 // in turn adds up as many terms as those of the site.
-func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error {
+func (q *quantizer) tryMixture(up, down *Weight, s reader) error {
 	width := max(sampleWidth(up.Matrix), sampleWidth(down.Matrix))
 	sizes := []expertWidths{{width, width}, {up.Matrix.K, width}, {width, down.Matrix.K}}
 	for _, size := range slices.Compact(sizes) {
@@ -171,7 +170,7 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 
 // sampleMatrix returns experts of n rows of the first columns of a weight, also as floats. Of each there are so many
 // rows, which come again until there are n.
-func sampleMatrix(w *QuantisedWeight, experts, rows, n, columns int64) (*fused.Quantised, []float32, error) {
+func sampleMatrix(w *Weight, experts, rows, n, columns int64) (*fused.Quantised, []float32, error) {
 	if rows = min(rows, n); w.Matrix.Experts*w.Matrix.N < experts*rows {
 		return nil, nil, fmt.Errorf("cannot be checked: %d experts of [%d, %d] are smaller than a sample",
 			w.Matrix.Experts, w.Matrix.N, w.Matrix.K)
@@ -196,7 +195,7 @@ func sampleMatrix(w *QuantisedWeight, experts, rows, n, columns int64) (*fused.Q
 // expertWidths are those of tokens and of what experts multiply.
 type expertWidths struct{ hidden, inner int64 }
 
-func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, size expertWidths, few int64) error {
+func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, few int64) error {
 	packed, fewPacked := 2*size.inner, 2*few
 	if s.node.AttrString("packing", "") == "none" {
 		packed, fewPacked = size.inner, few
@@ -205,7 +204,7 @@ func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, siz
 	var matrices [2]*fused.Quantised
 	var rows [2]*onnx.Tensor
 	for i, m := range []struct {
-		w                *QuantisedWeight
+		w                *Weight
 		name             string
 		rows, n, columns int64
 	}{{up, "gate_up", fewPacked, packed, size.hidden}, {down, "down", few, size.hidden, size.inner}} {
@@ -215,7 +214,7 @@ func (q *quantiser) tryMixtureOf(up, down *QuantisedWeight, s quantisedNode, siz
 		}
 		matrices[i], rows[i] = matrix, onnx.NewFloat32s(m.name, []int64{count, m.n, m.columns}, floats)
 	}
-	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: s.typ, HasShape: true,
+	b := &bench{q: q, site: s, x: onnx.Type{DataType: s.typ, HasShape: true,
 		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: size.hidden}}}, activations: fused.Activations(q.activations,
 		matrices[:]...)}
 	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {

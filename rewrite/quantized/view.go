@@ -1,20 +1,25 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // floatView has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
 // becomes MatMul, and what DequantizeLinear makes of constants a constant. Its elements are computed as they are asked
 // for. So experts are found, evaluated and stacked as in any model, and the places of a stack's elements say what it is
 // made of (expertRows).
-type floatView struct {
-	nodes   []*floatNode
-	of      map[*onnx.Tensor]*floatNode
-	decoded map[string]error // of kinds of nodes: whether their floats are what the evaluator makes of them
+type View struct {
+	*pass.Run
+	// activations is what mojo's ops round activations to; "" if weights of other tools stay.
+	activations string
+	experts     []*expertsSite
+	nodes       []*floatNode
+	of          map[*onnx.Tensor]*floatNode
+	decoded     map[string]error // of kinds of nodes: whether their floats are what the evaluator makes of them
 }
 
 // floatNode is a node whose weight is a constant of floats in the view.
@@ -28,12 +33,17 @@ type floatNode struct {
 	matrix func(expert int64, inOut bool) (*others, error)
 }
 
-// view makes the view of the graphs that are no functions' bodies, if one of them may route tokens.
-func (a *applier) view() error {
-	v := &floatView{of: map[*onnx.Tensor]*floatNode{}, decoded: map[string]error{}}
+// newView returns the view of a model, which Begin makes.
+func NewView(run *pass.Run, activations string) *View {
+	return &View{Run: run, activations: activations, of: map[*onnx.Tensor]*floatNode{},
+		decoded: map[string]error{}}
+}
+
+// begin makes the view of the graphs that are no functions' bodies, if one of them may route tokens.
+func (v *View) Begin() error {
 	var nodes []*onnx.Node
 	routes := false
-	for _, s := range a.Scopes() {
+	for _, s := range v.Scopes() {
 		for _, n := range s.Graph.Nodes {
 			routes = routes || n.Is("TopK") || n.Is("ArgMax")
 			if codes := storedCodes(n); s.Function == nil && codes != nil && n.OpType != "GatherBlockQuantized" {
@@ -41,11 +51,11 @@ func (a *applier) view() error {
 			}
 		}
 	}
-	if a.floats = v; !routes {
+	if !routes {
 		return nil
 	}
 	for _, n := range nodes {
-		if err := v.add(a.Model.Graph, n); err != nil {
+		if err := v.add(v.Model.Graph, n); err != nil {
 			return err
 		}
 	}
@@ -53,7 +63,7 @@ func (a *applier) view() error {
 }
 
 // add has a node's weight be floats; nodes that cannot be read so stay.
-func (v *floatView) add(g *onnx.Graph, n *onnx.Node) error {
+func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 	f := &floatNode{node: n, was: *n}
 	f.was.Inputs = slices.Clone(n.Inputs)
 	codes := storedCodes(n)
@@ -115,7 +125,7 @@ func (v *floatView) add(g *onnx.Graph, n *onnx.Node) error {
 }
 
 // constant makes the floats of a node. Rows of the matrices are read as they are asked for.
-func (v *floatView) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataType, dims []int64,
+func (v *View) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataType, dims []int64,
 	inOut bool) error {
 	inner := dims[len(dims)-1]
 	size := inner * dims[len(dims)-2]
@@ -167,7 +177,7 @@ func (f *floatNode) restore(n *onnx.Node, data *onnx.Value, inputs int) {
 }
 
 // undo puts back the nodes that are still there.
-func (v *floatView) undo() error {
+func (v *View) Undo() error {
 	unread, dead := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
 	inputs := func(n *onnx.Node) {
 		for _, in := range n.Inputs {

@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"fmt"
@@ -12,46 +12,50 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// expertsSite is a mixture whose experts another tool quantised: it becomes a mojo.MoE of floats, and that a mojo.QMoE
+// expertsSite is a mixture whose experts another tool quantized: it becomes a mojo.MoE of floats, and that a mojo.QMoE
 // before anything is written.
 type expertsSite struct {
 	call       *sites.Call
 	from       string // the ops of its products
-	gateUp     *constant
-	down       *constant
-	gateUpRows *QuantisedWeight
-	downRows   *QuantisedWeight
+	gateUp     Constant
+	down       Constant
+	gateUpRows *Weight
+	downRows   *Weight
+}
+
+// Constant is a constant of a replacement.
+type Constant interface {
+	Tensor() *onnx.Tensor
+	// Initializer is what holds it once sites are replaced.
+	Initializer() *onnx.Value
 }
 
 // viewed lists the nodes whose floats a match reads.
-func (a *applier) viewed(c *candidate) (list []*floatNode) {
-	if a.floats == nil {
-		return nil
-	}
-	for _, v := range c.Match.Inputs {
-		if f := a.floats.of[v.Constant()]; f != nil {
+func (v *View) viewed(c *sites.Site) (list []*floatNode) {
+	for _, in := range c.Match.Inputs {
+		if f := v.of[in.Constant()]; f != nil {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-// keepExperts errs for a site whose weights another tool quantised, unless they are experts that may become a
+// keep errs for a site whose weights another tool quantized, unless they are experts that may become a
 // mojo.QMoE.
-func (a *applier) keepExperts(c *candidate) error {
-	nodes := a.viewed(c)
+func (v *View) Keep(c *sites.Site) error {
+	nodes := v.viewed(c)
 	if len(nodes) == 0 {
 		return nil
 	}
 	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
-	if a.config.ownProducts == "" || c.experts() == nil || c.Scope.Function != nil {
+	if v.activations == "" || expertsOf(c) == nil || c.Scope.Function != nil {
 		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
 	}
 	return nil
 }
 
-// experts is the call of mojo.MoE, nil where there is none.
-func (c *candidate) experts() *sites.Call {
+// expertsOf is the call of mojo.MoE, nil if there is none.
+func expertsOf(c *sites.Site) *sites.Call {
 	i := slices.IndexFunc(c.Calls, func(call *sites.Call) bool { return call.Op.Name == fused.MoEName })
 	if i < 0 {
 		return nil
@@ -59,10 +63,10 @@ func (c *candidate) experts() *sites.Call {
 	return c.Calls[i]
 }
 
-// takeExperts sees whether experts that another tool quantised can stay so in mojo.QMoE; other sites are none of its
+// take sees whether experts that another tool quantized can stay so in mojo.QMoE; other sites are none of its
 // business. It is called for a site whose other checks it passed.
-func (a *applier) takeExperts(c *candidate) error {
-	nodes, call := a.viewed(c), c.experts()
+func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error {
+	nodes, call := v.viewed(c), expertsOf(c)
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -74,30 +78,30 @@ func (a *applier) takeExperts(c *candidate) error {
 	s := &expertsSite{call: call, from: from}
 	for _, m := range []struct {
 		input    int
-		constant **constant
-		rows     **QuantisedWeight
+		constant *Constant
+		rows     **Weight
 	}{{fused.MoEGateUp, &s.gateUp, &s.gateUpRows}, {fused.MoEDown, &s.down, &s.downRows}} {
-		k := c.constants[call.Node.Input(m.input)]
+		k := constantOf(call.Node.Input(m.input))
 		layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[m.input]
 		name := []string{"gate_up", "down"}[m.input-fused.MoEGateUp]
 		if k == nil {
 			return refuse("and %s is no constant of the main graph", name)
 		}
 		inOut := call.Site.Attr(layout).String == "in_out"
-		w, err := a.floats.experts(c.Match.Outputs[0].Name+"_"+name, k.tensor, inOut)
+		w, err := v.rows(c.Match.Outputs[0].Name+"_"+name, k.Tensor(), inOut)
 		if err != nil {
 			return refuse("and %s cannot be read by mojo.QMoE: %w", name, err)
 		}
 		*m.constant, *m.rows = k, w
 	}
 	for _, f := range nodes {
-		if err := a.floats.decodes(f); err != nil {
+		if err := v.decodes(f); err != nil {
 			return err
 		}
 	}
-	q := newQuantiser(a.Model, a.Facts, a.config.ownProducts, a.checkOptions())
-	site := quantisedNode{node: call.Node, typ: call.Site.Types[fused.MoEX]}
-	for _, w := range []*QuantisedWeight{s.gateUpRows, s.downRows} {
+	q := newQuantizer(v.Run, v.Facts, v.activations)
+	site := reader{node: call.Node, typ: call.Site.Types[fused.MoEX]}
+	for _, w := range []*Weight{s.gateUpRows, s.downRows} {
 		if w.Matrix.K%32 != 0 || w.Matrix.K == 0 {
 			return refuse("in rows of %d, which are no whole blocks of 32", w.Matrix.K)
 		}
@@ -105,13 +109,13 @@ func (a *applier) takeExperts(c *candidate) error {
 	if err := q.tryMixture(s.gateUpRows, s.downRows, site); err != nil {
 		return refuse("and mojo.QMoE does not hold: %w", err)
 	}
-	a.quantisedExperts = append(a.quantisedExperts, s)
+	v.experts = append(v.experts, s)
 	return nil
 }
 
-// experts makes the quantised form of the matrices of all experts [E, out, in], or with inOut [E, in, out], whose
+// rows makes the quantized form of the matrices of all experts [E, out, in], or with inOut [E, in, out], whose
 // elements are those of the view's constants.
-func (v *floatView) experts(name string, t *onnx.Tensor, inOut bool) (*QuantisedWeight, error) {
+func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 	if len(t.Dims) != 3 || t.Len() == 0 {
 		return nil, fmt.Errorf("it is %v", t.Dims)
 	}
@@ -182,7 +186,7 @@ func (v *floatView) experts(name string, t *onnx.Tensor, inOut bool) (*Quantised
 	all := &otherRows{name: name, experts: count, n: count * n, list: list, at: func(i int64) (int, int64) {
 		return rows[i].matrix, rows[i].row
 	}}
-	w := &QuantisedWeight{InOut: inOut, Sample: func(count int64) (*fused.Quantised, []float32, error) {
+	w := &Weight{InOut: inOut, Sample: func(count int64) (*fused.Quantised, []float32, error) {
 		q, floats, err := all.sample(count)
 		for row := int64(0); err == nil && row < int64(len(floats))/k; row++ {
 			want := make([]float64, k)
@@ -206,7 +210,7 @@ func (x *others) alike(o *others) bool {
 }
 
 // weights gives the experts' matrices the initializers that mojo.MoE reads.
-func (s *expertsSite) weights() []*QuantisedWeight {
-	s.gateUpRows.Value, s.downRows.Value = s.gateUp.value, s.down.value
-	return []*QuantisedWeight{s.gateUpRows, s.downRows}
+func (s *expertsSite) weights() []*Weight {
+	s.gateUpRows.Value, s.downRows.Value = s.gateUp.Initializer(), s.down.Initializer()
+	return []*Weight{s.gateUpRows, s.downRows}
 }

@@ -1,10 +1,14 @@
-package rewrite
+package quantized_test
 
 import (
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -14,12 +18,12 @@ import (
 )
 
 // projections is a graph that multiplies one value with weights of so many columns.
-func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
+func projections(columns ...int64) (*onnx.Model, []*quantized.Weight) {
 	const k = 64
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x",
 		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 3}, {Value: k}}})
-	var list []*QuantisedWeight
+	var list []*quantized.Weight
 	for _, n := range columns {
 		matrix, floats := rewritetest.Quantized("w", n, k)
 		turned := make([]float32, len(floats))
@@ -33,7 +37,7 @@ func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 		m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
 		y.SetType(onnx.Type{DataType: onnx.Float})
 		m.Graph.AddOutput(y)
-		list = append(list, &QuantisedWeight{Value: w, InOut: true, Matrix: matrix,
+		list = append(list, &quantized.Weight{Value: w, InOut: true, Matrix: matrix,
 			Sample: func(rows int64) (*fused.Quantised, []float32, error) {
 				sample, floats := rewritetest.Quantized("sample", min(rows, n), k)
 				return sample, floats, nil
@@ -42,8 +46,8 @@ func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
 	return m, list
 }
 
-// TestQuantiseRefuses has a matrix that is another one than the floats, and one that cannot be read.
-func TestQuantiseRefuses(t *testing.T) {
+// TestQuantizeRefuses has a matrix that is another one than the floats, and one that cannot be read.
+func TestQuantizeRefuses(t *testing.T) {
 	m, list := projections(40, 48, 16)
 	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
 		sample, floats := rewritetest.Quantized("sample", rows, 64)
@@ -52,7 +56,7 @@ func TestQuantiseRefuses(t *testing.T) {
 	}
 	broken := errors.New("the file is gone")
 	list[2].Sample = func(int64) (*fused.Quantised, []float32, error) { return nil, nil, broken }
-	r, err := Quantise(m, list, "int16")
+	r, err := rewrite.Quantize(m, list, "int16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +70,8 @@ func TestQuantiseRefuses(t *testing.T) {
 	}
 }
 
-// TestMergedQuantised merges products whose panels are whole, and the last one, which need not be.
-func TestMergedQuantised(t *testing.T) {
+// TestMergedQuantized merges products whose panels are whole, and the last one, which need not be.
+func TestMergedQuantized(t *testing.T) {
 	for _, c := range []struct {
 		columns          []int64
 		merged, products int
@@ -83,10 +87,10 @@ func TestMergedQuantised(t *testing.T) {
 		}
 		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{3, 64}, x)}
 		want := rewritetest.Run(t, m, in)
-		if r, err := Quantise(m, list, "float"); err != nil || len(r.Kept) != len(list) {
+		if r, err := rewrite.Quantize(m, list, "float"); err != nil || len(r.Kept) != len(list) {
 			t.Fatalf("%v, refused %v", err, r.Refuse)
 		}
-		r := apply(t, m, WithMergedProducts()).Merged
+		r := applytest.Apply(t, m, rewrite.WithMergedProducts()).Merged
 		if r.Merged != c.merged || r.Products != c.products {
 			t.Errorf("%v: %+v", c.columns, r)
 		}
@@ -104,9 +108,9 @@ func TestMergedQuantised(t *testing.T) {
 	}
 }
 
-// TestQuantisedAddition has a vector added to a product, and to one of onnxruntime's op: the op adds it. What is no
+// TestQuantizedAddition has a vector added to a product, and to one of onnxruntime's op: the op adds it. What is no
 // vector, or where more reads the product, is added as it was.
-func TestQuantisedAddition(t *testing.T) {
+func TestQuantizedAddition(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		columns     int64
@@ -146,7 +150,7 @@ func TestQuantisedAddition(t *testing.T) {
 		if c.fused {
 			product.Domain, product.OpType = "com.microsoft", "FusedMatMul"
 		}
-		r, err := Quantise(m, list, "float")
+		r, err := rewrite.Quantize(m, list, "float")
 		if err != nil || len(r.Kept) != 1 {
 			t.Fatalf("%s: %v, %v", c.name, err, r.Refuse)
 		}
@@ -162,11 +166,11 @@ func TestQuantisedAddition(t *testing.T) {
 	}
 }
 
-// TestQuantiseMixtureRounded has experts whose products round what they read: the body of QMoE, with its loop, is then
+// TestQuantizeMixtureRounded has experts whose products round what they read: the body of QMoE, with its loop, is then
 // the definition on both sides of the check.
-func TestQuantiseMixtureRounded(t *testing.T) {
+func TestQuantizeMixtureRounded(t *testing.T) {
 	m, list := mixtures(t, onnx.Float16, 2, "out_in")
-	r, err := Quantise(m, list, "int16")
+	r, err := rewrite.Quantize(m, list, "int16")
 	if err != nil || len(r.Kept) != len(list) || rewritetest.CountOps(m)["QMoE"] != 2 {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}

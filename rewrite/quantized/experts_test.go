@@ -1,4 +1,4 @@
-package rewrite
+package quantized_test
 
 import (
 	"strings"
@@ -7,6 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -41,8 +43,8 @@ func rowProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 	return m.Op("MatMul", x, m.Op("Transpose", w, onnx.IntsAttr("perm", []int64{1, 0})))
 }
 
-// quantisedMixture is a router and experts that each token passes through, of which those count that were chosen.
-func quantisedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, product expertProducts) *otherModel {
+// quantizedMixture is a router and experts that each token passes through, of which those count that were chosen.
+func quantizedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, product expertProducts) *otherModel {
 	const experts = 4
 	m := newOther(t, typ)
 	x := m.In("x", "tokens", hidden)
@@ -90,36 +92,36 @@ func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *ot
 	return m
 }
 
-// TestQuantisedExperts finds mixtures whose products another tool quantised. They stay as they are, or become mojo.QMoE
+// TestQuantizedExperts finds mixtures whose products another tool quantized. They stay as they are, or become mojo.QMoE
 // with the same results.
-func TestQuantisedExperts(t *testing.T) {
+func TestQuantizedExperts(t *testing.T) {
 	for name, c := range map[string]struct {
 		model  func() *otherModel
 		reason string // why it stays; "" where it becomes mojo.QMoE
 	}{
 		"4 bits": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float, 64, 32, nBitsProducts(4, 32, false))
+			return quantizedMixture(t, onnx.Float, 64, 32, nBitsProducts(4, 32, false))
 		}, ""},
 		"8 bits, blocks of 16, zero points": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float, 32, 96, nBitsProducts(8, 16, true))
+			return quantizedMixture(t, onnx.Float, 32, 96, nBitsProducts(8, 16, true))
 		}, ""},
 		"4 bits, float16": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float16, 64, 32, nBitsProducts(4, 32, false))
+			return quantizedMixture(t, onnx.Float16, 64, 32, nBitsProducts(4, 32, false))
 		}, ""},
-		"blocks":           {func() *otherModel { return quantisedMixture(t, onnx.Float, 64, 32, blockProducts) }, ""},
-		"rows, turned":     {func() *otherModel { return quantisedMixture(t, onnx.Float, 32, 64, rowProducts) }, ""},
+		"blocks":           {func() *otherModel { return quantizedMixture(t, onnx.Float, 64, 32, blockProducts) }, ""},
+		"rows, turned":     {func() *otherModel { return quantizedMixture(t, onnx.Float, 32, 64, rowProducts) }, ""},
 		"stacked":          {func() *otherModel { return stackedMixture(t, onnx.Float, onnx.Int4) }, ""},
 		"stacked, float16": {func() *otherModel { return stackedMixture(t, onnx.Float16, onnx.Uint8) }, ""},
 		"rows of 48": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float, 64, 48, nBitsProducts(4, 32, false))
+			return quantizedMixture(t, onnx.Float, 64, 48, nBitsProducts(4, 32, false))
 		}, "no whole blocks of 32"},
 		"two ways": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float, 64, 32, func(m *otherModel, x *onnx.Value, e, n, k int) *onnx.Value {
+			return quantizedMixture(t, onnx.Float, 64, 32, func(m *otherModel, x *onnx.Value, e, n, k int) *onnx.Value {
 				return nBitsProducts(4+e/3*4, 32, false)(m, x, e, n, k)
 			})
 		}, "in different ways"},
 		"one in floats": {func() *otherModel {
-			return quantisedMixture(t, onnx.Float, 64, 32, func(m *otherModel, x *onnx.Value, e, n, k int) *onnx.Value {
+			return quantizedMixture(t, onnx.Float, 64, 32, func(m *otherModel, x *onnx.Value, e, n, k int) *onnx.Value {
 				if e == 3 {
 					return m.Op("MatMul", x, m.random(onnx.Float, k, n))
 				}
@@ -130,9 +132,10 @@ func TestQuantisedExperts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := c.model()
 			before, want := rewritetest.CountOps(m.Model), rewritetest.Evaluate(t, m.Model)
-			r := apply(t, m.Model)
+			r := applytest.Apply(t, m.Model)
 			site := mixtureSite(r)
-			if n := rewritetest.CountOps(m.Model); n["MoE"]+n["QMoE"] > 0 || site == nil || site.Status != Refused ||
+			if n := rewritetest.CountOps(m.Model); n["MoE"]+n["QMoE"] > 0 || site == nil ||
+				site.Status != rewrite.Refused ||
 				site.Code != reason.ExpertsQuantized || n["MatMulNBits"] != before["MatMulNBits"] ||
 				n["DequantizeLinear"] != before["DequantizeLinear"] || n["MatMul"] != before["MatMul"] ||
 				n["TopKRouter"] != 1 {
@@ -140,7 +143,7 @@ func TestQuantisedExperts(t *testing.T) {
 			}
 			sameOutputs(t, m, want, rewritetest.Evaluate(t, m.Model))
 			m = c.model()
-			r = apply(t, m.Model, WithOwnProducts("float"))
+			r = applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
 			n, site := rewritetest.CountOps(m.Model), mixtureSite(r)
 			if c.reason != "" {
 				if n["MoE"]+n["QMoE"] > 0 || site == nil || !strings.Contains(site.Reason, c.reason) {
@@ -148,7 +151,7 @@ func TestQuantisedExperts(t *testing.T) {
 				}
 			} else if n["QMoE"] != 1 || n["MoE"]+n["MatMulNBits"]+n["DequantizeLinear"] > 0 ||
 				len(r.Products.Open) > 0 || !strings.Contains(r.Products.Text(), "1 mojo.QMoE in place of ") ||
-				site == nil || site.Status != Fused {
+				site == nil || site.Status != rewrite.Fused {
 				t.Errorf("%v, %+v, %+v", n, r.Products, site)
 			}
 			for _, v := range m.Model.Graph.Initializers() {
@@ -161,7 +164,7 @@ func TestQuantisedExperts(t *testing.T) {
 	}
 }
 
-func mixtureSite(r *Report) *SiteReport {
+func mixtureSite(r *rewrite.Report) *rewrite.SiteReport {
 	for i, s := range r.Sites {
 		if s.Pattern == "MoE" {
 			return &r.Sites[i]

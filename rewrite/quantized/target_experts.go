@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"errors"
@@ -103,8 +103,8 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 		return err
 	}
 	call := target.NewCall(node, s)
-	call.Products = &target.Products{AccuracyLevel: w.config.accuracy, Distinct: true}
-	if _, err := w.config.target.Write(call); err != nil {
+	call.Products = &target.Products{AccuracyLevel: w.accuracy, Distinct: true}
+	if _, err := w.target.Write(call); err != nil {
 		return err
 	}
 	if err := after.Graph.Sort(); err != nil {
@@ -131,7 +131,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 		return reason.New(reason.Differs, nil, "%w", err)
 	}
 	if w.report.Check == nil {
-		w.report.Check = &CheckReport{}
+		w.report.Check = &prove.CheckReport{}
 	}
 	w.report.Check.MaxRel = max(w.report.Check.MaxRel, w.experts.Report.Structural)
 	return nil

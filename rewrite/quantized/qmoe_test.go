@@ -1,4 +1,4 @@
-package rewrite
+package quantized_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -102,7 +104,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 			m.Model.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, attrs...).Domain = onnx.Microsoft
 			m.Out(y, "batch", "tokens", hidden)
 			if c.reason != "" {
-				r := apply(t, m.Model, WithOwnProducts("float"))
+				r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
 				if n := rewritetest.CountOps(m.Model); n["QMoE"] != 1 || n["TopKRouter"] > 0 || r.Products == nil ||
 					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
 					t.Errorf("%v, %+v", n, r.Products)
@@ -110,7 +112,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 				return
 			}
 			want := rewritetest.Evaluate(t, m.Model)
-			r := apply(t, m.Model, WithOwnProducts("float"))
+			r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
 			n := rewritetest.CountOps(m.Model)
 			if n["QMoE"] != 1 || n["TopKRouter"] != 1 || n["MoE"] > 0 || len(r.Products.Open) > 0 || !r.Changed ||
 				r.Products.Emits["mojo.QMoE in place of com.microsoft.QMoE"] != 1 ||

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package rewrite
+package quantized_test
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -25,14 +26,14 @@ const (
 	fuzzAlloc = 1 << 30
 )
 
-// quantisedKinds make models of every op with quantised weights.
-var quantisedKinds = []func(t *testing.T) *onnx.Model{
+// quantizedKinds make models of every op with quantized weights.
+var quantizedKinds = []func(t *testing.T) *onnx.Model{
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[0], onnx.Float) },
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[2], onnx.Float16) },
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[len(storedForms)-2], onnx.Float) },
 	func(t *testing.T) *onnx.Model {
 		m, list := mixtures(t, onnx.Float, 1, "out_in")
-		if _, err := Quantise(m, list, "int16"); err != nil {
+		if _, err := rewrite.Quantize(m, list, "int16"); err != nil {
 			t.Fatal(err)
 		}
 		return m
@@ -67,12 +68,12 @@ var quantisedKinds = []func(t *testing.T) *onnx.Model{
 	},
 }
 
-// FuzzQuantised has attributes, inputs and shapes of ops with quantised weights lie. All that reads them must give a
+// FuzzQuantized has attributes, inputs and shapes of ops with quantized weights lie. All that reads them must give a
 // model or an error, soon and within bounds.
 //
-//	go test -fuzz FuzzQuantised ./rewrite
-func FuzzQuantised(f *testing.F) {
-	for kind := range quantisedKinds {
+//	go test -fuzz FuzzQuantized ./rewrite
+func FuzzQuantized(f *testing.F) {
+	for kind := range quantizedKinds {
 		for i := range 5 {
 			edits := make([]byte, 8*(1+i%3))
 			for k := range edits {
@@ -86,7 +87,7 @@ func FuzzQuantised(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, kind byte, edits []byte) {
-		m := quantisedKinds[int(kind)%len(quantisedKinds)](t)
+		m := quantizedKinds[int(kind)%len(quantizedKinds)](t)
 		lie(m, edits)
 		bytes, err := onnx.Marshal(m)
 		if err != nil {
@@ -98,8 +99,9 @@ func FuzzQuantised(f *testing.F) {
 		}
 		for what, run := range map[string]func(m *onnx.Model) error{
 			"own": func(m *onnx.Model) error {
-				_, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithBackend(b), WithOwnProducts("int16"),
-					WithMergedProducts())
+				_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+					rewrite.WithBackend(b), rewrite.WithOwnProducts("int16"),
+					rewrite.WithMergedProducts())
 				return err
 			},
 			"ort":  func(m *onnx.Model) error { return lowered(m, "ort") },
@@ -152,7 +154,7 @@ func someInputs(m *onnx.Model) map[string]*reference.Tensor {
 func lowered(m *onnx.Model, name string) error {
 	to, err := target.Lookup(name)
 	if err == nil {
-		_, err = ApplyDefaultKernels(m, Auto, WithTarget(to), WithAccuracyLevel(4))
+		_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(to), rewrite.WithAccuracyLevel(4))
 	}
 	return err
 }

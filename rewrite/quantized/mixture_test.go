@@ -1,8 +1,11 @@
-package rewrite
+package quantized_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -22,7 +25,7 @@ func codedExperts(name string, experts, n, k int64) (*fused.Quantised, []float32
 }
 
 // mixtures is a graph of so many MoE of experts of 64 by 32, and the weights that they read.
-func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.Model, []*QuantisedWeight) {
+func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.Model, []*quantized.Weight) {
 	t.Helper()
 	const experts, hidden, inner = 3, 64, 32
 	m := onnx.New(10, 20)
@@ -37,7 +40,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 	x := m.Graph.AddInput("x", onnx.Type{DataType: typ, HasShape: true, Dims: dims(5, hidden)})
 	shares := m.Graph.AddInput("shares", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims(5, 2)})
 	ids := m.Graph.AddInput("ids", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims(5, 2)})
-	var list []*QuantisedWeight
+	var list []*quantized.Weight
 	for range count {
 		inputs := []*onnx.Value{x, shares, ids}
 		for i, size := range [][2]int64{{2 * inner, hidden}, {hidden, inner}} {
@@ -52,7 +55,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 				}
 			}
 			v := m.Graph.AddInitializer(onnx.NewFloat32s([]string{"gate_up", "down"}[i], shape, stored))
-			list = append(list, &QuantisedWeight{Value: v, InOut: layout == "in_out", Matrix: matrix,
+			list = append(list, &quantized.Weight{Value: v, InOut: layout == "in_out", Matrix: matrix,
 				Sample: func(rows int64) (*fused.Quantised, []float32, error) {
 					sample, floats := rewritetest.Quantized("sample", rows, k)
 					return sample, floats, nil
@@ -67,7 +70,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 		y := m.Graph.NewValue("y")
 		n := m.Graph.AddNode("MoE", inputs, []*onnx.Value{y}, attrs...)
 		n.Domain = fused.Domain
-		f, err := fused.Lookup("MoE").Function(quantisedSite(n, typ, 20))
+		f, err := fused.Lookup("MoE").Function(quantized.SiteOf(n, typ, 20))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,8 +83,8 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 	return m, list
 }
 
-// TestQuantiseMixture: experts of either layout are read quantised, and give what they gave.
-func TestQuantiseMixture(t *testing.T) {
+// TestQuantizeMixture: experts of either layout are read quantized, and give what they gave.
+func TestQuantizeMixture(t *testing.T) {
 	for _, layout := range []string{"out_in", "in_out"} {
 		m, list := mixtures(t, onnx.Float, 2, layout)
 		x, shares := make([]float64, 5*64), make([]float64, 10)
@@ -96,7 +99,7 @@ func TestQuantiseMixture(t *testing.T) {
 			"shares": reference.NewFloats(onnx.Float, []int{5, 2}, shares),
 			"ids":    reference.NewInts(onnx.Int64, []int{5, 2}, ids)}
 		want := rewritetest.Run(t, m, in)
-		r, err := Quantise(m, list, "float")
+		r, err := rewrite.Quantize(m, list, "float")
 		if err != nil || len(r.Kept) != len(list) || r.Checked != 1 {
 			t.Fatalf("%s: %v, %d kinds, refused %v", layout, err, r.Checked, r.Refuse)
 		}
@@ -117,15 +120,15 @@ func TestQuantiseMixture(t *testing.T) {
 	}
 }
 
-// TestQuantiseMixtureRefuses: where one matrix cannot be read quantised, the other one stays as well.
-func TestQuantiseMixtureRefuses(t *testing.T) {
+// TestQuantizeMixtureRefuses: where one matrix cannot be read quantized, the other one stays as well.
+func TestQuantizeMixtureRefuses(t *testing.T) {
 	m, list := mixtures(t, onnx.Float, 2, "out_in")
 	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
 		sample, floats := rewritetest.Quantized("sample", rows, 64)
 		floats[64+3] += 0.25
 		return sample, floats, nil
 	}
-	r, err := Quantise(m, list[:2], "int16")
+	r, err := rewrite.Quantize(m, list[:2], "int16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestQuantiseMixtureRefuses(t *testing.T) {
 		r.Refuse[list[1]] == nil {
 		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
 	}
-	if r, err = Quantise(m, list[3:], "int16"); err != nil || len(r.Kept) != 0 ||
+	if r, err = rewrite.Quantize(m, list[3:], "int16"); err != nil || len(r.Kept) != 0 ||
 		!strings.Contains(r.Refuse[list[3]].Error(), "no quantised form") {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package rewrite
+package quantized_test
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/ort"
-	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -176,39 +176,6 @@ func storedInputs(typ onnx.DataType) map[string]*reference.Tensor {
 		"ids": reference.NewInts(onnx.Int64, []int{2, 3}, []int64{0, 36, 7, 7, 16, 15})}
 }
 
-// inOnnxruntime runs a model there.
-func inOnnxruntime(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor) map[string]*reference.Tensor {
-	t.Helper()
-	b, err := onnx.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ort.OpenBytes(b, "", ort.WithLibrary(orttest.Library(t)), ort.WithThreads(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var list []*onnx.Tensor
-	for _, v := range m.Graph.Inputs {
-		x, err := in[v.Name].ToONNX(v.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, x)
-	}
-	out, err := s.Run(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]*reference.Tensor{}
-	for i, v := range m.Graph.Outputs {
-		if got[v.Name], err = reference.FromONNX(out[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return got
-}
-
 // branched moves the nodes of a model into both branches of an If.
 func branched(m *onnx.Model) {
 	g := m.Graph
@@ -250,13 +217,13 @@ func TestProductsInBranches(t *testing.T) {
 				inputs := storedInputs(onnx.Float)
 				inputs["taken"] = reference.NewInts(onnx.Bool, []int{}, []int64{1})
 				want := rewritetest.Run(t, m, inputs)
-				r := apply(t, m, WithTarget(targetNamed(t, name)))
+				r := applytest.Apply(t, m, rewrite.WithTarget(applytest.Target(t, name)))
 				if r.Products == nil || len(r.Products.Open) > 0 {
 					t.Fatalf("products %+v", r.Products)
 				}
-				runsThere(t, m, inputs, want, 0.03)
+				rewritetest.RunsThere(t, m, inputs, want, 0.03)
 				one := storedModel(t, f, onnx.Float)
-				apply(t, one, WithTarget(targetNamed(t, name)))
+				applytest.Apply(t, one, rewrite.WithTarget(applytest.Target(t, name)))
 				if have, want := dataSize(t, m), dataSize(t, one); have != want {
 					t.Errorf("%d bytes of weights, %d without branches", have, want)
 				}
@@ -293,8 +260,9 @@ func TestProductsForTargets(t *testing.T) {
 			}{{"ort", 0}, {"ort", 4}, {"onnx", 0}} {
 				t.Run(fmt.Sprint(f.format, typ, c), func(t *testing.T) {
 					m := storedModel(t, f, typ)
-					r, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, c.target)),
-						WithAccuracyLevel(c.level))
+					r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto,
+						rewrite.WithTarget(applytest.Target(t, c.target)),
+						rewrite.WithAccuracyLevel(c.level))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -326,7 +294,7 @@ func TestProductsForTargets(t *testing.T) {
 					if c.level == 4 || c.target == "onnx" { // of which onnxruntime makes MatMulNBits with 8 bits, too
 						exact = 0.03
 					}
-					compare(inOnnxruntime(t, m, storedInputs(typ)), exact)
+					compare(rewritetest.InOnnxruntime(t, m, storedInputs(typ)), exact)
 				})
 			}
 		}
@@ -502,8 +470,8 @@ func TestExpertsForTargets(t *testing.T) {
 				in[v.Name] = reference.NewFloats(onnx.Float, shape, f)
 			}
 			want := rewritetest.Run(t, m, in)
-			report, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort")),
-				WithAccuracyLevel(c.level))
+			report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(applytest.Target(t, "ort")),
+				rewrite.WithAccuracyLevel(c.level))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -529,7 +497,7 @@ func TestExpertsForTargets(t *testing.T) {
 			if c.level == 4 {
 				tolerance = 0.06
 			}
-			compare(inOnnxruntime(t, m, in)["y"], tolerance)
+			compare(rewritetest.InOnnxruntime(t, m, in)["y"], tolerance)
 		})
 	}
 }
@@ -542,7 +510,7 @@ func TestRowsThatAreNotThere(t *testing.T) {
 			n.SetAttr(onnx.IntAttr("n", 1<<40))
 		}
 	}
-	r, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort")))
+	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(applytest.Target(t, "ort")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -558,7 +526,8 @@ func TestRowsThatAreNotThere(t *testing.T) {
 func TestRowsOfOneTable(t *testing.T) {
 	for _, f := range storedForms[:2] {
 		m := storedModel(t, f, onnx.Float)
-		if _, err := ApplyDefaultKernels(m, Auto, WithTarget(targetNamed(t, "ort"))); err != nil {
+		if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto,
+			rewrite.WithTarget(applytest.Target(t, "ort"))); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), "model.onnx")

@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"cmp"
@@ -18,18 +18,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// WithAccuracyLevel is what a target's products with quantised weights say of their activations: 0 that they are not
-// rounded, 4 that they may be rounded to 8 bits.
-func WithAccuracyLevel(level int64) Option { return func(c *config) { c.accuracy = level } }
-
-// ProductsReport says what became of the products and tables with quantised weights of a model.
+// ProductsReport says what became of the products and tables with quantized weights of a model.
 type ProductsReport struct {
 	// Emits counts them by what the target has in their place.
 	Emits map[string]int `json:"emits,omitempty"`
 	// Open counts those that stay as they are, by the reason.
 	Open map[string]int `json:"open,omitempty"`
 	// Check has the worst figures of all kinds of them, of which the first rows were evaluated.
-	Check *CheckReport `json:"check,omitempty"`
+	Check *prove.CheckReport `json:"check,omitempty"`
 	// Notes are for the one who runs the model.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -59,17 +55,12 @@ func (r *ProductsReport) Text() string {
 // lowerProducts puts what the target takes in the place of mojo.Linear and mojo.Embedding: those that the model had,
 // since no pattern makes one. Each kind is checked with the first rows of its matrix, as every site is; activations are
 // not rounded in that, since the targets' ops do not say how they round.
-func (p *Plan) lowerProducts() error {
-	a := p.applier
-	t := a.config.target
-	if t == nil || !t.Takes("Linear") {
-		return nil
-	}
+func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, error) {
 	facts := infer.Analyze(a.Model)
-	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, experts: a.NewProver(),
+	w := &productWriter{Run: a, target: t, facts: facts, outcomes: map[string]error{}, experts: a.NewProver(),
 		unread:   map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
-		products: &target.Products{AccuracyLevel: a.config.accuracy}}
+		products: &target.Products{AccuracyLevel: accuracy}, accuracy: accuracy}
 	var nodes []*onnx.Node
 	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
 		for _, s := range a.Scopes() {
@@ -90,9 +81,8 @@ func (p *Plan) lowerProducts() error {
 		w.write(n)
 	}
 	if len(w.report.Emits)+len(w.report.Open) == 0 {
-		return nil
+		return nil, nil
 	}
-	a.report.Products, a.report.Changed = w.report, a.report.Changed || len(w.report.Emits) > 0
 	if w.report.Emits["DequantizeLinear, MatMul"] > 0 {
 		w.report.Notes = append(w.report.Notes, "onnxruntime makes MatMulNBits of DequantizeLinear and MatMul, and "+
 			"rounds activations to 8 bits there unless the session's configuration has "+
@@ -107,7 +97,7 @@ func (p *Plan) lowerProducts() error {
 	a.DropDefinitions("Embedding")
 	a.DropDefinitions("QMoE")
 	w.importDomains()
-	return a.Model.Graph.Sort()
+	return w.report, a.Model.Graph.Sort()
 }
 
 // importDomains has the model import onnxruntime's domain if there are nodes of it now, and that of fused ops no longer
@@ -128,7 +118,9 @@ func (w *productWriter) importDomains() {
 }
 
 type productWriter struct {
-	*applier
+	*pass.Run
+	target   *target.Target
+	accuracy int64
 	facts    *infer.Facts
 	outcomes map[string]error // of kinds
 	experts  *prove.Prover    // of those that a target writes
@@ -148,7 +140,7 @@ func (w *productWriter) write(n *onnx.Node) {
 		call := target.NewCall(n, site)
 		call.Products = w.products
 		inputs := slices.Clone(n.Inputs)
-		if emits, err = w.config.target.Write(call); err == nil {
+		if emits, err = w.target.Write(call); err == nil {
 			for _, v := range inputs {
 				if v.IsConstant() {
 					w.unread[v] = true
@@ -177,21 +169,21 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	if err, done := w.outcomes[key]; done {
 		return err
 	}
-	q := &quantiser{model: w.Model, options: []Option{WithTarget(w.config.target), WithAccuracyLevel(w.config.accuracy),
-		WithVerify(w.config.verify), WithToolVersion(w.config.version)}}
+	q := &quantizer{run: w.Run}
 	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
 		"Embedding": "Gather"}[n.OpType], nil)
-	bench, err := q.linearBench(matrix, quantisedNode{node: stand, typ: site.Types[0]})
+	bench, err := q.linearBench(matrix, reader{node: stand, typ: site.Types[0]})
 	if err != nil {
 		return err
 	}
+	bench.target, bench.products = w.target, &target.Products{AccuracyLevel: w.accuracy}
 	r, err := bench.judge(bench.itself, "float")
 	w.outcomes[key] = err
 	if err != nil || r == nil {
 		return err
 	}
 	if w.report.Check == nil {
-		w.report.Check = &CheckReport{}
+		w.report.Check = &prove.CheckReport{}
 	}
 	c := w.report.Check
 	c.MaxRel, c.Structural = max(c.MaxRel, r.MaxRel), max(c.Structural, r.Structural)

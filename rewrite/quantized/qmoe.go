@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ const (
 
 var microsoftMatrices = map[string][4]int{"fc1": {2, 3, 4, 11}, "fc2": {5, 6, 7, 12}, "fc3": {8, 9, 10, 13}}
 
-// microsoftMixture is a QMoE of onnxruntime's: a router and experts whose weights are quantised.
+// microsoftMixture is a QMoE of onnxruntime's: a router and experts whose weights are quantized.
 type microsoftMixture struct {
 	node         *onnx.Node
 	gateUp, down *otherRows
@@ -153,12 +153,13 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 
 // place puts a router and mojo.MoE, with floats for weights, before the node, and has it read by none. The definition
 // of the router is added to the model.
-func (x *microsoftMixture) place(m *onnx.Model, config *config) (moe *onnx.Node, err error) {
+func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
+	m := e.Model
 	var made []*onnx.Node
 	n, g := x.node, x.node.Graph
 	add := func(node *onnx.Node, suffix string, outputs ...*onnx.Value) {
 		node.Name = n.Label() + suffix
-		node.Metadata = append(slices.Clone(n.Metadata), edit.Origin(config.version, ruleQuantised, n)...)
+		node.Metadata = append(slices.Clone(n.Metadata), e.Origin(rule, n)...)
 		for i, v := range outputs {
 			node.TakeOutput(i, v)
 		}
@@ -263,16 +264,16 @@ func putFloats(dst []byte, typ onnx.DataType, values []float64) error {
 	return err
 }
 
-// weight is the quantised form of experts that mojo.MoE reads as v.
-func (o *otherRows) weight(v *onnx.Value) (w *QuantisedWeight, err error) {
-	w = &QuantisedWeight{Value: v, Sample: o.sample}
+// weight is the quantized form of experts that mojo.MoE reads as v.
+func (o *otherRows) weight(v *onnx.Value) (w *Weight, err error) {
+	w = &Weight{Value: v, Sample: o.sample}
 	w.Matrix, err = o.quantised(o.n, o.experts, nil)
 	return w, err
 }
 
 // takeMixtures puts mojo's router and experts in the place of onnxruntime's QMoE, which are checked first: the nodes
 // against the op in the evaluator, and mojo.QMoE as that of any other experts. It adds their constants to unread.
-func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (weights []*QuantisedWeight, err error) {
+func (a *View) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (weights []*Weight, err error) {
 	outcomes := map[string]error{}
 	for _, s := range a.Scopes() {
 		for _, n := range slices.Clone(s.Graph.Nodes) {
@@ -302,7 +303,7 @@ func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (
 				open(err)
 				continue
 			}
-			moe, err := x.place(a.Model, a.config)
+			moe, err := x.place(&a.Editor)
 			if err != nil {
 				return nil, fmt.Errorf("node %q (com.microsoft.QMoE): %w", n.Label(), err)
 			}
@@ -325,7 +326,7 @@ func (a *applier) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (
 }
 
 // tryMicrosoftMixture compares a QMoE of the first experts, cut to a few rows and columns, with what takes its place.
-func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
+func (a *View) tryMicrosoftMixture(x *microsoftMixture) error {
 	const tokens = 5
 	small := func() (*onnx.Model, *microsoftMixture, error) {
 		m := onnx.New(a.Model.IRVersion, a.Model.Opset(""))
@@ -345,11 +346,11 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	if err != nil {
 		return err
 	}
-	moe, err := made.place(after, a.config)
+	moe, err := made.place(&edit.Editor{Model: after, Version: a.Version})
 	if err != nil {
 		return err
 	}
-	site := quantisedSite(moe, x.typ, after.Opset(""))
+	site := siteOf(moe, x.typ, after.Opset(""))
 	f, err := fused.Lookup(fused.MoEName).Function(site)
 	if err != nil {
 		return err
@@ -378,7 +379,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	if err != nil {
 		return reason.New(reason.Differs, nil, "%w", err)
 	}
-	q := newQuantiser(a.Model, nil, a.config.ownProducts, a.checkOptions())
+	q := newQuantizer(a.Run, nil, a.activations)
 	up, err := x.gateUp.weight(nil)
 	if err != nil {
 		return err
@@ -387,7 +388,7 @@ func (a *applier) tryMicrosoftMixture(x *microsoftMixture) error {
 	if err != nil {
 		return err
 	}
-	return q.tryMixture(up, down, quantisedNode{node: moe, typ: x.typ})
+	return q.tryMixture(up, down, reader{node: moe, typ: x.typ})
 }
 
 // cut adds a QMoE of the first experts to a model, with so many tokens and a few rows and columns of each matrix.

@@ -1,4 +1,4 @@
-package rewrite
+package quantized
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// others is a matrix [n, k] as another tool quantised it: (code - zero) * scale.
+// others is a matrix [n, k] as another tool quantized it: (code - zero) * scale.
 type others struct {
 	name            string
 	n, k            int64
@@ -30,7 +30,7 @@ type others struct {
 }
 
 // otherWeight reads a node's weights; errors say why they have no form of mojo's.
-func otherWeight(n *onnx.Node, codes *onnx.Value) (*QuantisedWeight, error) {
+func otherWeight(n *onnx.Node, codes *onnx.Value) (*Weight, error) {
 	x := &others{name: codes.Name, codes: codes.Const}
 	var err error
 	inOut := false
@@ -52,7 +52,7 @@ func otherWeight(n *onnx.Node, codes *onnx.Value) (*QuantisedWeight, error) {
 		return nil, err
 	}
 	rows := &otherRows{name: x.name, n: x.n, list: []*others{x}}
-	w := &QuantisedWeight{Value: codes, InOut: inOut, Sample: rows.sample}
+	w := &Weight{Value: codes, InOut: inOut, Sample: rows.sample}
 	w.Matrix, err = rows.quantised(x.n, 0, nil)
 	return w, err
 }

@@ -1,4 +1,4 @@
-package rewrite
+package pass
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
-	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // CheckDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
@@ -64,7 +63,7 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 	if isWritten(n) {
 		return true, true
 	}
-	op, s := fused.Lookup(f.Name), pass.FusedSite(m, facts, n)
+	op, s := fused.Lookup(f.Name), FusedSite(m, facts, n)
 	var inputs, attributes []string
 	for _, p := range op.Inputs {
 		inputs = append(inputs, p.Name)

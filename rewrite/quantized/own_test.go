@@ -1,4 +1,4 @@
-package rewrite
+package quantized_test
 
 import (
 	"fmt"
@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -68,7 +72,7 @@ func TestReadAlike(t *testing.T) {
 			slices.Clone(n.Attributes)...)
 		o.Domain = n.Domain
 		c.change(m, o)
-		if err := readAlike(n, storedCodes(n)); (err == nil) != c.alike {
+		if err := quantized.ReadAlike(n, quantized.StoredCodes(n)); (err == nil) != c.alike {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -179,7 +183,7 @@ func TestOwnProducts(t *testing.T) {
 			if c.reason != "g_idx" { // which the evaluator lacks
 				want = rewritetest.Evaluate(t, m.Model)
 			}
-			r := apply(t, m.Model, WithOwnProducts("float"))
+			r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
 			n := rewritetest.CountOps(m.Model)
 			if c.op == "" {
 				if n["Linear"]+n["Embedding"] > 0 || len(r.Products.Open) != 1 ||
@@ -219,9 +223,9 @@ func (m *otherModel) product(w *onnx.Value) {
 	m.Out(m.Op("MatMul", m.In("x", "tokens", 96), w), "tokens", 21)
 }
 
-// TestBlocksAroundQuantisedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantised: what is found
+// TestBlocksAroundQuantizedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantized: what is found
 // in the floats is found around MatMulNBits and DequantizeLinear, too, and these become mojo.Linear.
-func TestBlocksAroundQuantisedProducts(t *testing.T) {
+func TestBlocksAroundQuantizedProducts(t *testing.T) {
 	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 are no whole blocks of 32
 		"gated-zamba2-ts-fp32.nbitsz":     {1, 1}, // with zero points
 		"gated-qwen3next-dynamo-fp16.qdq": {1, 1}, // DequantizeLinear and MatMul
@@ -236,8 +240,8 @@ func TestBlocksAroundQuantisedProducts(t *testing.T) {
 				return m
 			}
 			float, _, _ := strings.Cut(name, ".")
-			floats, m := apply(t, read("../models/"+float+".onnx")), read("testdata/quantised/"+name+".onnx")
-			got := apply(t, m, WithOwnProducts("int16"))
+			floats, m := applytest.Apply(t, read("../../models/"+float+".onnx")), read("testdata/"+name+".onnx")
+			got := applytest.Apply(t, m, rewrite.WithOwnProducts("int16"))
 			if w, g := fmt.Sprint(floats.Patterns), fmt.Sprint(got.Patterns); w != g || got.Fused() == 0 {
 				t.Errorf("found %s\nin floats %s", g, w)
 			}

@@ -1,0 +1,32 @@
+// Package applytest patches models in the tests of packages that package rewrite imports. (Their tests cannot take the
+// helpers of package rewritetest for that: rewrite's own tests import it.)
+package applytest
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// Apply patches a model with all kernels, whether they are there or not.
+func Apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
+	t.Helper()
+	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
+		options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Target returns a target by its name.
+func Target(t *testing.T, name string) *target.Target {
+	t.Helper()
+	to, err := target.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
