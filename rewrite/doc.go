@@ -5,7 +5,7 @@
 // the kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard
 // inputs. Every other match is left as it was, with the reason in the Report.
 //
-//	patcher, err := rewrite.New(rewrite.Auto, rewrite.WithInline(rewrite.InlineAuto))
+//	patcher, err := rewrite.New(rewrite.Auto, rewrite.WithInline(inline.Auto))
 //	report, err := patcher.Run(model)
 //
 // or in two steps, with a look at the sites in between:

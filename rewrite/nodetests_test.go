@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -30,7 +32,7 @@ func TestNodeTests(t *testing.T) {
 		if err != nil {
 			continue // reliability tries these
 		}
-		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(InlineAuto))
+		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(inline.Auto))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if r.Changed && !blocksInNodeTests.MatchString(name) {

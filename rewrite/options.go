@@ -3,6 +3,8 @@ package rewrite
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -82,7 +84,7 @@ type config struct {
 	latentCache    bool
 	staticCache    bool
 	static         staticcache.Options
-	inline         Inline
+	inline         inline.Mode
 	version        string
 	progress       func(done, total int)
 }
@@ -228,3 +230,7 @@ func Quantize(m *onnx.Model, weights []*quantized.Weight, activations string, op
 	run := newConfig(options).run(m, func(string) bool { return true })
 	return quantized.Apply(run, weights, activations)
 }
+
+// WithInline inlines functions before the search; the default is inline.None. Where nothing is fused then, those that
+// inline.Auto chose go back.
+func WithInline(i inline.Mode) Option { return func(c *config) { c.inline = i } }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -57,8 +59,8 @@ func (p *Plan) raise() error {
 		return nil
 	}
 	to, needed := max(from, fused.MinOpset), from < fused.MinOpset
-	if c.inline != InlineNone && c.inline != "" {
-		for f := range called(m) {
+	if c.inline != inline.None && c.inline != "" {
+		for f := range inline.Called(m) {
 			if o := f.Opset(""); o != 0 && o != from && f.Domain != fused.Domain {
 				to, needed = max(to, o), true
 			}
@@ -111,36 +113,21 @@ func (p *Plan) raiseTo(to int64) error {
 	return nil
 }
 
-// called returns the functions that the model calls, directly or not.
-func called(m *onnx.Model) map[*onnx.Function]bool {
-	byID, list := functionsOf(m), map[*onnx.Function]bool{}
-	var add func(g *onnx.Graph)
-	add = func(g *onnx.Graph) {
-		for _, f := range calledIn(g, byID) {
-			if !list[f] {
-				list[f] = true
-				add(f.Body)
-			}
-		}
-	}
-	add(m.Graph)
-	return list
-}
-
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	a, start := p.applier, time.Now()
-	inlined, err := a.inlineFunctions()
+	in := &inline.Inliner{Model: a.Model, Mode: a.config.inline, Find: a.config.find, Defines: a.config.defines}
+	inlined, err := in.Run()
 	if err != nil {
 		return err
 	}
-	if p.Report.Inlined = inlined.report; inlined.report != nil {
-		if p.restore == nil || inlined.restore == nil {
-			p.restore = inlined.restore
+	if p.Report.Inlined = inlined.Report; inlined.Report != nil {
+		if p.restore == nil || inlined.Restore == nil {
+			p.restore = inlined.Restore
 		}
 		p.Report.TimeMS.Inline = lap(&start)
 	}
-	if a.Facts = inlined.facts; a.Facts == nil {
+	if a.Facts = inlined.Facts; a.Facts == nil {
 		a.Facts = infer.Analyze(a.Model)
 	}
 	p.Report.TimeMS.Infer = lap(&start)

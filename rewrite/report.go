@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -53,7 +55,7 @@ type Report struct {
 	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
 	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
-	Inlined    *InlineReport             `json:"inlined,omitempty"`     // absent when no function was
+	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
 	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents
 	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/cut"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -21,7 +23,7 @@ func TestCores(t *testing.T) {
 		var got []string
 		for _, b := range Cores(m, plan.Report.Sites) {
 			got = append(got, b.String())
-			cut, err := rewrite.NewCutter(m).Block(b.Match)
+			cut, err := cut.New(m).Block(b.Match)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", model, b, err)
 			}

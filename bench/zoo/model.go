@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -54,7 +56,7 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	original := evaluate(m, cases)
 	before := len(m.Graph.Nodes)
 	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels),
-		rewrite.WithInline(rewrite.InlineAuto))
+		rewrite.WithInline(inline.Auto))
 	if err != nil {
 		return fail(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/cut"
+
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/delta"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -60,7 +62,7 @@ func (b *bisection) extractSites(r *bisectReport, set []int, plans outputs) erro
 }
 
 // cut finds the sites again, as the plan's flags say, and cuts them out.
-func (b *bisection) cut(m *onnx.Model, ids []string) (*rewrite.Cut, error) {
+func (b *bisection) cut(m *onnx.Model, ids []string) (*cut.Part, error) {
 	f, c := &planFlags{}, &cobra.Command{}
 	f.flags(c)
 	for name, values := range b.state.Plan.Flags {
@@ -80,7 +82,7 @@ func (b *bisection) cut(m *onnx.Model, ids []string) (*rewrite.Cut, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cutSites(rewrite.NewCutter(m), plan.Report.Sites, ids)
+	return cutSites(cut.New(m), plan.Report.Sites, ids)
 }
 
 // alone makes the plan that of the model in the folder, and tries it.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -29,7 +31,7 @@ type census struct {
 	LocalFunctions []localFunction         `json:"local_functions"`
 	Fused          map[string]int          `json:"fused"`
 	Raised         *rewrite.OpsetReport    `json:"raised,omitempty"`  // for the search
-	Inlined        *rewrite.InlineReport   `json:"inlined,omitempty"` // for the search
+	Inlined        *inline.Report          `json:"inlined,omitempty"` // for the search
 	Patterns       []rewrite.PatternReport `json:"patterns"`
 	Sites          []rewrite.SiteReport    `json:"sites"`
 	Warnings       []warning               `json:"warnings,omitempty"`

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/cut"
+
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -122,9 +124,9 @@ func (f *extractFlags) extract(a *app, c *cobra.Command, path string) error {
 }
 
 // cut finds the part that is asked for. Blocks and sites are looked for as apply does.
-func (f *extractFlags) cut(m *onnx.Model) (*rewrite.Cut, error) {
+func (f *extractFlags) cut(m *onnx.Model) (*cut.Part, error) {
 	if f.block == "" && len(f.sites) == 0 {
-		cutter := rewrite.NewCutter(m)
+		cutter := cut.New(m)
 		if len(f.nodes) > 0 {
 			nodes, err := nodesNamed(m, f.nodes)
 			if err != nil {
@@ -159,7 +161,7 @@ func (f *extractFlags) cut(m *onnx.Model) (*rewrite.Cut, error) {
 	if err != nil {
 		return nil, err
 	}
-	cutter := rewrite.NewCutter(m)
+	cutter := cut.New(m)
 	if f.block == "" {
 		return cutSites(cutter, plan.Report.Sites, f.sites)
 	}
@@ -178,7 +180,7 @@ func (f *extractFlags) cut(m *onnx.Model) (*rewrite.Cut, error) {
 }
 
 // cutSites cuts out the sites of these ids.
-func cutSites(c *rewrite.Cutter, sites []rewrite.SiteReport, ids []string) (*rewrite.Cut, error) {
+func cutSites(c *cut.Cutter, sites []rewrite.SiteReport, ids []string) (*cut.Part, error) {
 	var matches []*patterns.Match
 	for _, id := range ids {
 		i := slices.IndexFunc(sites, func(s rewrite.SiteReport) bool { return s.ID == id && s.Match != nil })
@@ -235,7 +237,7 @@ type extracted struct {
 
 // writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
 // which appears whole. more writes other files to it.
-func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out string, more func(folder string) error,
+func (a *app) writeCut(b *backend, cut *cut.Part, cases []golden.Case, out string, more func(folder string) error,
 	beside ...*atomicfile.Prepared) (*extracted, error) {
 	part, err := cut.Model()
 	if err != nil {
@@ -272,7 +274,7 @@ func (a *app) writeCut(b *backend, cut *rewrite.Cut, cases []golden.Case, out st
 }
 
 // atCut runs what of the whole model leads to the cut, and returns what goes into the part and comes out of it.
-func (a *app) atCut(b *backend, cut *rewrite.Cut, cases []golden.Case) (_ []golden.Case, err error) {
+func (a *app) atCut(b *backend, cut *cut.Part, cases []golden.Case) (_ []golden.Case, err error) {
 	whole, err := cut.Whole()
 	if err != nil {
 		return nil, err

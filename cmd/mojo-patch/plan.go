@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 
 	"github.com/spf13/cobra"
@@ -370,16 +372,16 @@ func patternNames() []string { return namesOf(patterns.Builtin()) }
 type inlineFlag struct{ mode string }
 
 func (f *inlineFlag) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.mode, "inline", string(rewrite.InlineAuto),
+	c.Flags().StringVar(&f.mode, "inline", string(inline.Auto),
 		"functions of the model to replace by their bodies first: auto (those that call or are called by functions, "+
 			"or that are a block or hold a part of one), all, none")
 	completeValues(c, "inline", func() []string {
-		return []string{string(rewrite.InlineAuto), string(rewrite.InlineAll), string(rewrite.InlineNone)}
+		return []string{string(inline.Auto), string(inline.All), string(inline.None)}
 	}, false)
 }
 
 func (f *inlineFlag) option() (rewrite.Option, error) {
-	mode, err := rewrite.ParseInline(f.mode)
+	mode, err := inline.ParseMode(f.mode)
 	if err != nil {
 		return nil, fmt.Errorf("--inline: %w", err)
 	}

@@ -21,6 +21,20 @@ func Apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Repo
 	return r
 }
 
+// Plan is Apply without the replacement.
+func Plan(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Plan {
+	t.Helper()
+	p, err := rewrite.New(rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := p.Plan(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
 // Target returns a target by its name.
 func Target(t *testing.T, name string) *target.Target {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
@@ -20,7 +19,7 @@ func TestHeadsInPlace(t *testing.T) {
 			m := rewritetest.ReadModel(t, name)
 			want := rewritetest.RunPadded(t, m)
 			if more { // the keys that the first block rotates are an output, too
-				plan := planned(t, rewritetest.ReadModel(t, name))
+				plan := applytest.Plan(t, rewritetest.ReadModel(t, name))
 				for _, f := range plan.Found {
 					for _, match := range f.Matches {
 						if match.Op == "RotaryEmbedding" {
@@ -74,17 +73,4 @@ func TestHeadsOfConstantTables(t *testing.T) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
-}
-
-func planned(t *testing.T, m *onnx.Model) *rewrite.Plan {
-	t.Helper()
-	p, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable())
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := p.Plan(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
 }

@@ -1,4 +1,4 @@
-package rewrite
+package cut
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 // Block cuts out the block around a site that a plan found, before any was replaced. It reaches from the value that
 // what the site reads is computed from to where the result is added to something else: the projections are part of it,
 // the norm before it and the residual sum are not.
-func (c *Cutter) Block(site *patterns.Match) (*Cut, error) {
+func (c *Cutter) Block(site *patterns.Match) (*Part, error) {
 	order := map[*onnx.Node]int{}
 	for i, n := range c.model.Graph.Nodes {
 		order[n] = i

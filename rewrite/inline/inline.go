@@ -1,4 +1,5 @@
-package rewrite
+// Package inline replaces calls of a model's functions by their bodies where blocks would else be split between them.
+package inline
 
 import (
 	"fmt"
@@ -9,46 +10,43 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// Inline says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
+// Mode says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
 // write a module as a function that calls a function for each op: no body holds a whole pattern then.
-type Inline string
+type Mode string
 
-// InlineAuto inlines the functions that call others of the model, those that are called by them, those that may hold
+// Auto inlines the functions that call others of the model, those that are called by them, those that may hold
 // parts of a mixture of experts, and those that are a block or hold a part of one. It leaves the others, for a runtime
-// may have a kernel for them; so may it for the domains "" and com.microsoft. InlineAll inlines every function,
-// InlineNone none. Fused ops are never inlined.
+// may have a kernel for them; so may it for the domains "" and com.microsoft. All inlines every function,
+// None none. Fused ops are never inlined.
 const (
-	InlineAuto Inline = "auto"
-	InlineAll  Inline = "all"
-	InlineNone Inline = "none"
+	Auto Mode = "auto"
+	All  Mode = "all"
+	None Mode = "none"
 )
 
-// ParseInline reads the name of a mode.
-func ParseInline(s string) (Inline, error) {
-	switch i := Inline(s); i {
-	case InlineAuto, InlineAll, InlineNone:
+// ParseMode reads the name of a mode.
+func ParseMode(s string) (Mode, error) {
+	switch i := Mode(s); i {
+	case Auto, All, None:
 		return i, nil
 	}
-	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, InlineAuto, InlineAll, InlineNone)
+	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, Auto, All, None)
 }
 
-// WithInline inlines functions before the search; the default is InlineNone. Where nothing is fused then, those that
-// InlineAuto chose go back.
-func WithInline(i Inline) Option { return func(c *config) { c.inline = i } }
-
-// InlineReport counts what was inlined.
-type InlineReport struct {
+// Report counts what was inlined.
+type Report struct {
 	Functions int `json:"functions"`
 	Calls     int `json:"calls"`              // nested ones included
 	Branches  int `json:"branches,omitempty"` // If nodes of known condition
 }
 
 // Text is the report in words.
-func (r *InlineReport) Text() string {
+func (r *Report) Text() string {
 	text := fmt.Sprintf("inlined %s (%s)", english.Counted(r.Functions, "function"), english.Counted(r.Calls, "call"))
 	if r.Branches > 0 {
 		text += fmt.Sprintf(" and the branches of %s", english.Counted(r.Branches, "If node"))
@@ -56,23 +54,34 @@ func (r *InlineReport) Text() string {
 	return text
 }
 
-// inlined is what inlining did to a model.
-type inlined struct {
-	report  *InlineReport // nil when nothing was
-	facts   *infer.Facts  // of the model, where they were inferred on the way and hold still
-	restore func() error  // takes it back, nil where it is to stay
+// Inliner inlines the functions of a model.
+type Inliner struct {
+	Model *onnx.Model
+	Mode  Mode
+	// Find looks for blocks in a graph.
+	Find func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
+	// Defines reports whether a function is what patterns rewrite to: it is never inlined.
+	Defines func(*onnx.Function) bool
 }
 
-func (a *applier) inlineFunctions() (done inlined, err error) {
+// Result is what inlining did to a model.
+type Result struct {
+	Report  *Report      // nil if nothing was inlined
+	Facts   *infer.Facts // of the model; nil unless they were inferred on the way and hold still
+	Restore func() error // takes it back; nil if it is to stay
+}
+
+// Run inlines functions, and then the branches of If nodes whose condition is known.
+func (a *Inliner) Run() (done Result, err error) {
 	m := a.Model
-	r := &InlineReport{}
+	r := &Report{}
 	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts, a.withParts} {
 		inline := choose()
 		if len(inline) == 0 {
 			continue
 		}
-		if done.restore == nil && a.config.inline == InlineAuto {
-			done.restore = m.Snapshot()
+		if done.Restore == nil && a.Mode == Auto {
+			done.Restore = m.Snapshot()
 		}
 		calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
 		if err != nil {
@@ -84,13 +93,13 @@ func (a *applier) inlineFunctions() (done inlined, err error) {
 	if r.Functions == 0 {
 		return done, nil
 	}
-	done.report = r
+	done.Report = r
 	facts := infer.Analyze(m)
 	if r.Branches, err = m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }); err != nil {
 		return done, err
 	}
 	if r.Branches == 0 {
-		done.facts = facts
+		done.Facts = facts
 	}
 	for _, g := range m.Graphs() {
 		if len(g.Nodes) == 0 {
@@ -104,9 +113,9 @@ func (a *applier) inlineFunctions() (done inlined, err error) {
 	return done, nil
 }
 
-func (a *applier) toInline() map[*onnx.Function]bool {
+func (a *Inliner) toInline() map[*onnx.Function]bool {
 	m, chosen := a.Model, map[*onnx.Function]bool{}
-	if a.config.inline == InlineNone || a.config.inline == "" {
+	if a.Mode == None || a.Mode == "" {
 		return nil
 	}
 	byID := functionsOf(m)
@@ -121,7 +130,7 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 			return
 		}
 		kept[f] = true
-		if a.config.inline == InlineAuto {
+		if a.Mode == Auto {
 			for _, c := range calls[f] {
 				keep(c)
 			}
@@ -141,7 +150,7 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 		}
 		reached[f] = true
 		queue = append(queue, calls[f]...)
-		if !kept[f] && (a.config.inline == InlineAll || holds(f.Body, isChoice)) {
+		if !kept[f] && (a.Mode == All || holds(f.Body, isChoice)) {
 			chosen[f] = true
 		}
 		for _, c := range calls[f] {
@@ -154,9 +163,9 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 }
 
 // withExperts chooses the functions that are called between a choice and the sum, once the choices are in the graphs.
-func (a *applier) withExperts() map[*onnx.Function]bool {
+func (a *Inliner) withExperts() map[*onnx.Function]bool {
 	chosen := map[*onnx.Function]bool{}
-	if a.config.inline != InlineAuto {
+	if a.Mode != Auto {
 		return chosen
 	}
 	functions := functionsOf(a.Model)
@@ -174,9 +183,9 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 }
 
 // stays reports whether a function is none to inline.
-func (a *applier) stays(f *onnx.Function) bool {
-	return f.Domain == fused.Domain || a.config.defines(f) ||
-		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == onnx.Microsoft ||
+func (a *Inliner) stays(f *onnx.Function) bool {
+	return f.Domain == fused.Domain || a.Defines(f) ||
+		a.Mode == Auto && (onnx.IsStandardDomain(f.Domain) || f.Domain == onnx.Microsoft ||
 			!agrees(a.Model, f))
 }
 
@@ -209,6 +218,22 @@ func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Fu
 			}
 		}
 	})
+	return list
+}
+
+// Called returns the functions that the model calls, directly or not.
+func Called(m *onnx.Model) map[*onnx.Function]bool {
+	byID, list := functionsOf(m), map[*onnx.Function]bool{}
+	var add func(g *onnx.Graph)
+	add = func(g *onnx.Graph) {
+		for _, f := range calledIn(g, byID) {
+			if !list[f] {
+				list[f] = true
+				add(f.Body)
+			}
+		}
+	}
+	add(m.Graph)
 	return list
 }
 

@@ -1,9 +1,10 @@
-package rewrite
+package inline
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -18,9 +19,9 @@ const metaFunction = "mojo_patch.function"
 // withParts chooses the functions that hold parts of blocks: those of which nodes stand in a match with nodes of other
 // places, those that are one block as a whole, and those in whose bodies, as they stand, fewer blocks are found than in
 // the place of the calls.
-func (a *applier) withParts() map[*onnx.Function]bool {
+func (a *Inliner) withParts() map[*onnx.Function]bool {
 	chosen := map[*onnx.Function]bool{}
-	if a.config.inline != InlineAuto {
+	if a.Mode != Auto {
 		return chosen
 	}
 	m, byID := a.Model, functionsOf(a.Model)
@@ -41,7 +42,7 @@ func (a *applier) withParts() map[*onnx.Function]bool {
 	}
 	facts := infer.Analyze(m)
 	for f, n := range calls {
-		found, _ := a.config.find(f.Body, facts)
+		found, _ := a.Find(f.Body, facts)
 		t := trial[idOf(f.Domain, f.Name, f.Overload)]
 		if t != nil && (t.across || t.whole || t.inside > n*len(found)) {
 			chosen[f] = true
@@ -58,7 +59,7 @@ type shares struct {
 }
 
 // tryInlined inlines the functions into a copy of the model and looks for blocks there.
-func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*shares, error) {
+func (a *Inliner) tryInlined(functions map[*onnx.Function]int) (map[functionID]*shares, error) {
 	m, err := a.Model.Clone()
 	if err != nil {
 		return nil, err
@@ -81,8 +82,8 @@ func (a *applier) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 		return nil, err
 	}
 	facts, found := infer.Analyze(m), map[functionID]*shares{}
-	for _, s := range pass.Scopes(m, a.config.skips) {
-		matches, _ := a.config.find(s.Graph, facts)
+	for _, s := range pass.Scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.Defines(f) }) {
+		matches, _ := a.Find(s.Graph, facts)
 		for _, match := range matches {
 			tags := map[string]int{}
 			for _, n := range match.Nodes {

@@ -1,8 +1,12 @@
-package rewrite
+package inline_test
 
 import (
 	"math"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
@@ -107,7 +111,7 @@ func TestInlineParts(t *testing.T) {
 			return b.Model
 		}
 		before, m := rewritetest.Evaluate(t, build()), build()
-		r := apply(t, m, WithInline(InlineAuto))
+		r := applytest.Apply(t, m, rewrite.WithInline(inline.Auto))
 		left := 0
 		for _, g := range m.Graphs() {
 			for _, n := range g.Nodes {

@@ -1,4 +1,4 @@
-package rewrite
+package inline
 
 import (
 	"slices"

@@ -1,4 +1,5 @@
-package rewrite
+// Package cut takes parts out of a model, so that they can be run and compared alone.
+package cut
 
 import (
 	"errors"
@@ -11,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Cut is a part of a model's main graph that can stand alone.
-type Cut struct {
+// Part is a part of a model's main graph that can stand alone.
+type Part struct {
 	Nodes   []*onnx.Node // in the graph's order
 	Inputs  []onnx.Port  // what they read of the rest; inputs of the model among them
 	Outputs []*onnx.Value
@@ -22,7 +23,7 @@ type Cut struct {
 }
 
 // Model returns the part as a model of its own, which is of use until the whole one is closed or changed.
-func (c *Cut) Model() (*onnx.Model, error) {
+func (c *Part) Model() (*onnx.Model, error) {
 	part, err := c.cutter.model.Part(c.Nodes, c.Inputs, c.Outputs)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (c *Cut) Model() (*onnx.Model, error) {
 }
 
 // Whole returns what the model computes the inputs and outputs of the part by, as a model whose outputs they are.
-func (c *Cut) Whole() (*onnx.Model, error) {
+func (c *Part) Whole() (*onnx.Model, error) {
 	var values []*onnx.Value
 	for _, p := range c.Inputs {
 		if !p.Value.IsInput {
@@ -63,8 +64,8 @@ type Cutter struct {
 	varies map[*onnx.Value]bool // what depends on the inputs of the model
 }
 
-// NewCutter looks through a model, which must not be changed after that.
-func NewCutter(m *onnx.Model) *Cutter {
+// New looks through a model, which must not be changed after that.
+func New(m *onnx.Model) *Cutter {
 	c := &Cutter{m, infer.Analyze(m), map[*onnx.Value]bool{}}
 	for _, v := range m.Graph.Inputs {
 		c.varies[v] = !v.IsConstant()
@@ -88,7 +89,7 @@ func (c *Cutter) isData(v *onnx.Value) bool {
 }
 
 // Around cuts out nodes of the main graph, with those that stand between them.
-func (c *Cutter) Around(nodes ...*onnx.Node) (*Cut, error) {
+func (c *Cutter) Around(nodes ...*onnx.Node) (*Part, error) {
 	var made, read []*onnx.Value
 	for _, n := range nodes {
 		if n.Graph != c.model.Graph {
@@ -105,7 +106,7 @@ func (c *Cutter) Around(nodes ...*onnx.Node) (*Cut, error) {
 }
 
 // Sites cuts out the nodes of matches, with those that stand between them.
-func (c *Cutter) Sites(matches ...*patterns.Match) (*Cut, error) {
+func (c *Cutter) Sites(matches ...*patterns.Match) (*Part, error) {
 	var nodes []*onnx.Node
 	along := map[*onnx.Node]bool{}
 	for _, m := range matches {
@@ -120,7 +121,7 @@ func (c *Cutter) Sites(matches ...*patterns.Match) (*Cut, error) {
 }
 
 // Between cuts out what computes some values of the main graph, from others or else from the model's inputs.
-func (c *Cutter) Between(from, to []*onnx.Value) (*Cut, error) {
+func (c *Cutter) Between(from, to []*onnx.Value) (*Part, error) {
 	take := c.computing(from, to)
 	if len(take) == 0 {
 		return nil, errors.New("there is no node between these values")
@@ -183,8 +184,8 @@ func (c *Cutter) between(from, to []*onnx.Value) map[*onnx.Node]bool {
 
 // cut completes nodes with what their constants and shapes are computed by. Nodes that come along, such as those of a
 // mask that other layers read too, do so where they are needed; they give nothing to the rest of the model.
-func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Cut, error) {
-	cut := &Cut{cutter: c}
+func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Part, error) {
+	cut := &Part{cutter: c}
 	needed := map[*onnx.Value]bool{}
 	part := maps.Clone(take)
 	var read []*onnx.Value

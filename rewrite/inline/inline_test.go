@@ -1,10 +1,14 @@
-package rewrite
+package inline_test
 
 import (
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
@@ -64,18 +68,18 @@ func TestInlineModes(t *testing.T) {
 		return m
 	}
 	for _, test := range []struct {
-		mode Inline
+		mode inline.Mode
 		edit func(*onnx.Model)
 		left string
-		want *InlineReport
+		want *inline.Report
 	}{
-		{InlineNone, nil, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
-		{InlineAuto, nil, "Leaf OverFused Known Fused", &InlineReport{Functions: 2, Calls: 3}},
-		{InlineAll, nil, "Fused", &InlineReport{Functions: 5, Calls: 6}},
+		{inline.None, nil, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
+		{inline.Auto, nil, "Leaf OverFused Known Fused", &inline.Report{Functions: 2, Calls: 3}},
+		{inline.All, nil, "Fused", &inline.Report{Functions: 5, Calls: 6}},
 		// Nothing is inlined into a function that stays, nor out of it.
-		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused",
-			&InlineReport{Functions: 2, Calls: 3}},
-		{InlineAuto, func(m *onnx.Model) {
+		{inline.Auto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused",
+			&inline.Report{Functions: 2, Calls: 3}},
+		{inline.Auto, func(m *onnx.Model) {
 			m.Graph.Nodes[0].OpType = "Leaf"
 		}, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
 	} {
@@ -84,7 +88,7 @@ func TestInlineModes(t *testing.T) {
 			test.edit(m)
 		}
 		before := functionNames(m)
-		plan := planned(t, m, WithInline(test.mode))
+		plan := applytest.Plan(t, m, rewrite.WithInline(test.mode))
 		r := plan.Report
 		if left := functionNames(m); left != test.left {
 			t.Errorf("%s: %s are left, expected %s", test.mode, left, test.left)
@@ -94,11 +98,11 @@ func TestInlineModes(t *testing.T) {
 		}
 		// Nothing is fused: what was inlined for the search alone goes back.
 		want := before
-		if test.mode == InlineAll {
+		if test.mode == inline.All {
 			want = test.left
 		}
 		if err := plan.Replace(); err != nil || functionNames(m) != want ||
-			test.mode == InlineAuto && r.Inlined != nil {
+			test.mode == inline.Auto && r.Inlined != nil {
 			t.Errorf("%s: %v, %s are left in the end, expected %s", test.mode, err, functionNames(m), want)
 		}
 	}
@@ -140,7 +144,7 @@ func TestInlineKnownBranches(t *testing.T) {
 		caller(m, "Outer", "local.Inner")
 		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 4)))
 		m.Graph.AddOutput(y)
-		r := planned(t, m, WithInline(InlineAuto)).Report
+		r := applytest.Plan(t, m, rewrite.WithInline(inline.Auto)).Report
 		var ops []string
 		for _, n := range m.Graph.Nodes {
 			ops = append(ops, n.OpType)

@@ -1,9 +1,13 @@
-package rewrite
+package inline_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
@@ -58,7 +62,7 @@ func TestInlineExperts(t *testing.T) {
 		onnx.GraphAttr("else_branch", then))
 	y := call(g, "local", "Later", 1, branched, w)[0]
 	g.AddOutput(y)
-	planned(t, m, WithInline(InlineAuto))
+	applytest.Plan(t, m, rewrite.WithInline(inline.Auto))
 	var left []string
 	for _, f := range m.Functions {
 		left = append(left, f.Name)
