@@ -85,7 +85,7 @@ var rooms = []room{
 		"fused", "internal/atomicfile", "internal/blocks", "internal/english", "internal/regular", "onnx", "onnx/roles",
 		"patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit",
 		"rewrite/heads", "rewrite/inline", "rewrite/latentcache", "rewrite/pass", "rewrite/precision",
-			"rewrite/products",
+		"rewrite/products",
 		"rewrite/prove",
 		"rewrite/quantized", "rewrite/registry", "rewrite/sites", "rewrite/staticcache", "rewrite/target"}},
 	{"rewrite/applytest", []string{"onnx", "rewrite", "rewrite/target"}},
