@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // room is how many tokens the buffers of these tests have.
@@ -26,7 +27,7 @@ func static(t *testing.T, length int64, options ...ort.Option) *ort.Session {
 	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
 	must(t, err)
 	defer m.Close()
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, StaticCache: &staticcache.Options{Length: length}})
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "static.onnx")
 	must(t, onnx.Write(path, m))
@@ -209,7 +210,7 @@ func TestEmptyPastOfANode(t *testing.T) {
 	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
 	must(t, err)
 	defer m.Close()
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable())
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true})
 	must(t, err)
 	past, made := m.Graph.Value("past_k0"), m.Graph.NewValue("made")
 	for _, use := range slices.Clone(past.Uses()) {

@@ -27,7 +27,7 @@ func written(t *testing.T, model string) string {
 func pageOf(t *testing.T, m *onnx.Model) string {
 	t.Helper()
 	p := page.Begin(m, "test")
-	patcher, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable())
+	patcher, err := rewrite.New(rewrite.Request{AssumeAvailable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func compared(t *testing.T, model string, seed uint64, dims map[string]int64, ch
 		}
 		defer m.Close()
 		if i == 1 {
-			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable()); err != nil {
+			if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true}); err != nil {
 				t.Fatal(err)
 			}
 			change(m)

@@ -18,19 +18,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-func apply(t *testing.T, m *onnx.Model, options ...Option) *Report {
+func apply(t *testing.T, m *onnx.Model, request ...Request) *Report {
 	t.Helper()
-	r, err := ApplyDefaultKernels(m, Auto, append([]Option{AssumeAvailable()}, options...)...)
-	if err != nil {
+	plan := planned(t, m, request...)
+	if err := plan.Replace(); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return plan.Report
 }
 
 // planned is apply without the replacement.
-func planned(t *testing.T, m *onnx.Model, options ...Option) *Plan {
+func planned(t *testing.T, m *onnx.Model, request ...Request) *Plan {
 	t.Helper()
-	p, err := New(Auto, append([]Option{AssumeAvailable()}, options...)...)
+	q := Request{}
+	for _, q = range request {
+	}
+	q.AssumeAvailable = true
+	p, err := New(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,7 @@ func TestDryRunAndNone(t *testing.T) {
 	if r := planned(t, m).Report; r.Changed || r.Fused() != 6 || !r.DryRun {
 		t.Errorf("%+v", r)
 	}
-	r, err := ApplyDefaultKernels(m, None)
+	r, err := Apply(m, Request{Kernels: None})
 	if err != nil || r.Changed || len(r.Sites) != 0 || len(r.Patterns) == 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -140,7 +144,7 @@ func TestDryRunAndNone(t *testing.T) {
 
 func TestOneKernelLeavesTheRest(t *testing.T) {
 	m := rewritetest.Block(t, 20, onnx.Float)
-	r, err := ApplyKernel(m, "cpu_fused_swiglu", AssumeAvailable())
+	r, err := Apply(m, Request{Kernels: "cpu_fused_swiglu", AssumeAvailable: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +164,8 @@ func TestOneKernelLeavesTheRest(t *testing.T) {
 func TestFilters(t *testing.T) {
 	m := rewritetest.Block(t, 20, onnx.Float)
 	seen := 0
-	r := apply(t, m, WithPatternFilter(func(p string) bool { return p == "SwiGLU" }),
-		WithNodeFilter(func(*onnx.Node) bool { seen++; return seen == 1 }))
+	r := apply(t, m, Request{KeepPattern: func(p string) bool { return p == "SwiGLU" },
+		KeepNode: func(*onnx.Node) bool { seen++; return seen == 1 }})
 	if r.Fused() != 1 || rewritetest.CountOps(m)["GLU"] != 1 {
 		t.Errorf("%d fused: %v", r.Fused(), rewritetest.CountOps(m))
 	}
@@ -172,7 +176,7 @@ func TestProvenance(t *testing.T) {
 	for _, n := range m.Graph.Nodes {
 		n.Metadata = []onnx.Entry{{Key: "namespace", Value: n.Name}}
 	}
-	apply(t, m, WithToolVersion("1.2.3"))
+	apply(t, m, Request{Version: "1.2.3"})
 	for _, n := range m.Graph.Nodes {
 		if n.Domain != fused.Domain {
 			continue
@@ -234,13 +238,13 @@ func TestReportJSON(t *testing.T) {
 
 func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
 	m := onnx.New(8, 20)
-	_, err := ApplyKernel(m, "cpu_fused_rmsnorm", WithLibrary(t.TempDir()))
+	_, err := Apply(m, Request{Kernels: "cpu_fused_rmsnorm", Library: t.TempDir()})
 	var unavailable *registry.UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.ID != "cpu_fused_rmsnorm" || !errors.Is(err, fused.ErrNoLibrary) {
 		t.Errorf("got %v", err)
 	}
-	_, err = ApplyKernel(m, "auto")
+	_, err = Apply(m, Request{Kernels: "cpu_fused_rmsnorm,none such"})
 	if unknown := (*registry.UnknownKernelError)(nil); !errors.As(err, &unknown) {
-		t.Errorf("ApplyKernel takes one id; got %v", err)
+		t.Errorf("got %v", err)
 	}
 }

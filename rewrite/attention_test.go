@@ -91,21 +91,19 @@ func TestAttentionIsChecked(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, c.model)
-			changed := func(conf *config) {
-				conf.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
-					found, misses := patterns.Builtin().Find(g, facts)
-					for _, match := range found {
-						match.Smaller = nil // it is right
-						for _, n := range match.Replacement.Nodes {
-							if n.OpType == fused.AttentionName {
-								c.change(n)
-							}
+			changed := func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
+				found, misses := patterns.Builtin().Find(g, facts)
+				for _, match := range found {
+					match.Smaller = nil // it is right
+					for _, n := range match.Replacement.Nodes {
+						if n.OpType == fused.AttentionName {
+							c.change(n)
 						}
 					}
-					return found, misses
 				}
+				return found, misses
 			}
-			r := apply(t, m, changed)
+			r := apply(t, m, Request{find: changed})
 			refused := 0
 			for _, s := range r.Sites {
 				if s.Pattern == fused.AttentionName && s.Status == Refused && (s.Code == reason.Differs ||

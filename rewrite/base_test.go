@@ -61,7 +61,7 @@ func TestExpertsOntoBase(t *testing.T) {
 		{"shared expert, others where it is great", onnx.Float, true, 2, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := ApplyDefaultKernels(ontoBase(t, test.typ, test.shared, test.most), Auto, AssumeAvailable())
+			r, err := Apply(ontoBase(t, test.typ, test.shared, test.most), Request{AssumeAvailable: true})
 			if err != nil {
 				t.Fatal(err)
 			}

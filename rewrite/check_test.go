@@ -9,17 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
-
-// withMatches stands in for patterns, to hand in matches that no pattern would give.
-func withMatches(f func(*onnx.Graph) []*patterns.Match) Option {
-	return func(c *config) {
-		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return f(g), nil }
-	}
-}
 
 func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", epsilon),
@@ -48,7 +40,7 @@ func oneNode(match *patterns.Match, opset int64) {
 }
 
 // judgeOne applies one hand-made match and returns the site.
-func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Option) SiteReport {
+func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, request ...Request) SiteReport {
 	t.Helper()
 	if match.Domain == "" {
 		match.Domain = fused.Domain
@@ -57,12 +49,16 @@ func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Opt
 	match.Root = match.Outputs[0].Producer
 	match.Nodes = []*onnx.Node{match.Root}
 	before := modelBytes(t, m)
-	r := apply(t, m, append(options, withMatches(func(g *onnx.Graph) []*patterns.Match {
+	q := Request{}
+	for _, q = range request {
+	}
+	q.find = foundByHand(func(g *onnx.Graph) []*patterns.Match {
 		if g != match.Root.Graph {
 			return nil
 		}
 		return []*patterns.Match{match}
-	}))...)
+	})
+	r := apply(t, m, q)
 	if len(r.Sites) != 1 {
 		t.Fatalf("%d sites", len(r.Sites))
 	}
@@ -273,8 +269,8 @@ func TestInputsMadeAfterAnOutput(t *testing.T) {
 
 func TestEqualSitesAreCheckedOnce(t *testing.T) {
 	for verify, shared := range map[Verify]int{VerifyDistinct: 1, VerifyAll: 0} {
-		r := apply(t, rewritetest.Block(t, 20, onnx.Float), WithVerify(verify),
-			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+		r := apply(t, rewritetest.Block(t, 20, onnx.Float),
+			Request{Verify: verify, KeepPattern: func(p string) bool { return p == "SwiGLU" }})
 		n := 0
 		for _, s := range r.Sites {
 			if s.Check != nil && s.Check.Shared {
@@ -285,7 +281,7 @@ func TestEqualSitesAreCheckedOnce(t *testing.T) {
 			t.Errorf("%s: %d fused, %d shared a check, want %d", verify, r.Fused(), n, shared)
 		}
 	}
-	for _, s := range apply(t, rewritetest.Block(t, 20, onnx.Float), WithVerify(VerifyOff)).Sites {
+	for _, s := range apply(t, rewritetest.Block(t, 20, onnx.Float), Request{Verify: VerifyOff}).Sites {
 		if s.Check != nil {
 			t.Errorf("verify off, and %s has a check", s.Pattern)
 		}
@@ -331,8 +327,8 @@ func kernelOf(t *testing.T, factor float64) KernelCheck {
 func TestKernelCheck(t *testing.T) {
 	for factor, reason := range map[float64]string{1: "", 1.001: "differs from the op's definition",
 		0: "no such kernel"} {
-		r := apply(t, rewritetest.Block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)),
-			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+		r := apply(t, rewritetest.Block(t, 20, onnx.Float),
+			Request{KernelCheck: kernelOf(t, factor), KeepPattern: func(p string) bool { return p == "SwiGLU" }})
 		for _, s := range r.Sites {
 			if (s.Status == Fused) != (reason == "") || !strings.Contains(s.Reason, reason) {
 				t.Errorf("factor %g: %s %s", factor, s.Status, s.Reason)

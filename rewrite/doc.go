@@ -5,7 +5,7 @@
 // the kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard
 // inputs. Every other match is left as it was, with the reason in the Report.
 //
-//	patcher, err := rewrite.New(rewrite.Auto, rewrite.WithInline(inline.Auto))
+//	patcher, err := rewrite.New(rewrite.Request{Inline: inline.Auto})
 //	report, err := patcher.Run(model)
 //
 // or in two steps, with a look at the sites in between:
@@ -16,7 +16,7 @@
 //	}
 //	err = plan.Replace()
 //
-// ApplyDefaultKernels and ApplyKernel do it all in one call.
+// Apply does it all in one call.
 //
 // Applying twice changes nothing, and the same model gives the same result.
 package rewrite

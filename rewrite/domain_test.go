@@ -50,12 +50,12 @@ func TestOwnFunctions(t *testing.T) {
 		"the op's signature": {negated("RMSNorm", names, []string{"X", "scale"}), true},
 		"no op's name":       {negated("Negative", nil, []string{"a"}), false},
 	} {
-		_, err := ApplyDefaultKernels(c.m, Auto, AssumeAvailable())
+		_, err := Apply(c.m, Request{AssumeAvailable: true})
 		if (err != nil) != c.refused ||
 			err != nil && !strings.Contains(err.Error(), "calls the function mojo.RMSNorm") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Quantize(c.m, nil, ""); (err != nil) != c.refused {
+		if _, err := Quantize(c.m, nil, "", Request{}); (err != nil) != c.refused {
 			t.Errorf("quantize, %s: %v", name, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestOwnFunctions(t *testing.T) {
 	i := slices.IndexFunc(b.Model.Functions, func(f *onnx.Function) bool { return f.Name == "RMSNorm" })
 	n := b.Model.Functions[i].Body.Nodes
 	n[slices.IndexFunc(n, func(n *onnx.Node) bool { return n.OpType == "ReduceMean" })].OpType = "ReduceMax"
-	if _, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable()); err == nil {
+	if _, err := Apply(b.Model, Request{AssumeAvailable: true}); err == nil {
 		t.Error("a function that is no definition of the op is taken")
 	}
 }

@@ -13,7 +13,7 @@ func TestEveryTarget(t *testing.T) {
 	tried := 0
 	for _, to := range target.All() {
 		t.Run(to.Name, func(t *testing.T) {
-			r, err := ApplyDefaultKernels(rewritetest.ReadModel(t, "llama-merged-ts-fp32"), Auto, WithTarget(to))
+			r, err := Apply(rewritetest.ReadModel(t, "llama-merged-ts-fp32"), Request{Target: to})
 			if err != nil && strings.Contains(err.Error(), "takes static shapes") {
 				t.Skip(err)
 			}

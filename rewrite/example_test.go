@@ -11,14 +11,14 @@ import (
 )
 
 // A model is read, patched for another machine, whose kernels are not looked for here, and written.
-func ExampleApplyDefaultKernels() {
+func ExampleApply() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
 	before := len(m.Graph.Nodes)
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable())
+	report, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,13 +46,13 @@ func ExampleApplyDefaultKernels() {
 }
 
 // One kernel is chosen by its id. It may serve several patterns; the report has a line for each site.
-func ExampleApplyKernel() {
+func ExampleRequest() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	report, err := rewrite.ApplyKernel(m, "cpu_fused_rmsnorm", rewrite.AssumeAvailable())
+	report, err := rewrite.Apply(m, rewrite.Request{Kernels: "cpu_fused_rmsnorm", AssumeAvailable: true})
 	if err != nil {
 		log.Fatal(err)
 	}

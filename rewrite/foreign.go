@@ -15,7 +15,7 @@ import (
 // is for runtimes of the standard, and drops the import of onnxruntime's domain where no node is of it any more.
 func (p *Plan) findForeign() error {
 	a := p.applier
-	if t := a.config.target; t == nil || !t.Standard {
+	if t := a.request.Target; t == nil || !t.Standard {
 		return nil
 	}
 	m, used := a.Model, map[string]bool{}

@@ -56,7 +56,7 @@ func TestGates(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := throughAll(t, test.fill, test.spoil, test.before)
 			want := rewritetest.Evaluate(t, m)
-			r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable())
+			r, err := Apply(m, Request{AssumeAvailable: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestCopiedWeights(t *testing.T) {
 			}
 		}
 		b.Out(y, "tokens", hidden)
-		if _, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable()); err != nil {
+		if _, err := Apply(b.Model, Request{AssumeAvailable: true}); err != nil {
 			t.Fatal(err)
 		}
 		if fused := rewritetest.CountOps(b.Model)["MoE"] == 1; fused != same {

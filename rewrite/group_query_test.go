@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // groupQueryModel is one node as onnxruntime-genai's builder writes it: packed, rotated inside, lengths from the mask.
@@ -42,10 +43,10 @@ func groupQueryModel() *onnx.Model {
 // behind a past, in caches that grow and in buffers.
 func TestGroupQueryAttention(t *testing.T) {
 	original := groupQueryModel()
-	for _, options := range [][]Option{nil, {WithStaticCache(0)}} {
+	for _, cache := range []*staticcache.Options{nil, {}} {
 		m := groupQueryModel()
-		if r := apply(t, m,
-			options...); r.Sites[0].Check.Cases < 8 || rewritetest.CountOps(m)["GroupQueryAttention"] > 0 {
+		if r := apply(t, m, Request{StaticCache: cache}); r.Sites[0].Check.Cases < 8 ||
+			rewritetest.CountOps(m)["GroupQueryAttention"] > 0 {
 			t.Fatalf("reported %+v", r.Sites)
 		}
 		for _, at := range []struct{ batch, queries, past, padding int }{{3, 7, 0, 2}, {2, 1, 5, 0}, {1, 4, 6, 0}} {
@@ -71,7 +72,7 @@ func TestGroupQueryAttention(t *testing.T) {
 				return in
 			}
 			room := 0
-			if options != nil {
+			if cache != nil {
 				room = 12
 			}
 			want, got := rewritetest.Run(t, original, inputs(0)), rewritetest.Run(t, m, inputs(room))
@@ -84,7 +85,7 @@ func TestGroupQueryAttention(t *testing.T) {
 				}
 				d, scale := prove.Distance(w.F, g.F)
 				if !slices.Equal(w.Shape, g.Shape) || d > 16*prove.Spacing(onnx.Float, scale) {
-					t.Errorf("%v, %v: %q differs by %g", at, options != nil, v.Name, d)
+					t.Errorf("%v, %v: %q differs by %g", at, cache != nil, v.Name, d)
 				}
 			}
 		}

@@ -80,7 +80,7 @@ func (a *applier) judgeWhole(s *pass.Scope, m *patterns.Match, check *sites.Chec
 // parts, and no part would run on another device. Parts that become ops of the standard do not matter.
 func (a *applier) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
-	if t := a.config.target; t != nil && !t.Takes(m.Op) {
+	if t := a.request.Target; t != nil && !t.Takes(m.Op) {
 		return false
 	}
 	return asked && a.keeps(s, m) && !slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
@@ -91,8 +91,8 @@ func (a *applier) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 
 // keeps reports whether the filters leave a match in.
 func (a *applier) keeps(s *pass.Scope, m *patterns.Match) bool {
-	c := a.config
-	return c.keepPattern(m.Pattern) && c.keepNode(m.Root) && (c.sites == nil || c.sites[s.ID(m)])
+	c := a.request
+	return c.KeepPattern(m.Pattern) && c.KeepNode(m.Root) && (c.ids == nil || c.ids[s.ID(m)])
 }
 
 // judge examines one match and, where it is refused, its smaller readings in turn. It writes one line of the report,
@@ -181,7 +181,7 @@ func (a *applier) attempt(s *pass.Scope, m *patterns.Match, check *sites.Checker
 			return nil
 		})
 	}
-	if a.config.unverified && errors.Is(err, onnx.ErrMissingData) {
+	if a.request.AllowUnverified && errors.Is(err, onnx.ErrMissingData) {
 		site.Check, err = nil, nil
 		a.report.Unverified++
 	}
@@ -230,7 +230,7 @@ func (a *applier) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error
 		if err != nil {
 			return nil, err
 		}
-		if s.Function != nil && a.config.target == nil {
+		if s.Function != nil && a.request.Target == nil {
 			if f, err = a.inBody(c, f); err != nil {
 				return nil, err
 			}

@@ -14,10 +14,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// WithLearning writes patterns for the blocks that were fitted to an op, where no pattern matched, and are fused. They
-// stand in Report.Learnt. Each was tried on the model: its sites are found by it, with an equal op, and hold the check.
-func WithLearning() Option { return func(c *config) { c.learns = true } }
-
 // fittedSite is a block that was fitted, or one of the two that a fused one is made of.
 type fittedSite struct {
 	scope   *pass.Scope
@@ -47,7 +43,7 @@ func (p *Plan) learn() error {
 	for _, c := range p.accepted {
 		l.collect(c.Scope, c.Match)
 	}
-	if p.applier.config.target != nil { // which has put other ops into the replacements
+	if p.applier.request.Target != nil { // which has put other ops into the replacements
 		l.asFound()
 	}
 	l.report.Fitted = len(l.sites)
@@ -57,7 +53,7 @@ func (p *Plan) learn() error {
 	slices.SortStableFunc(l.patterns, func(a, b *learntPattern) int { return b.Nodes - a.Nodes })
 	l.name()
 	for len(l.patterns) > 0 {
-		set, err := p.applier.config.set.With("learnt", l.text())
+		set, err := p.applier.request.Patterns.With("learnt", l.text())
 		if err != nil {
 			return fmt.Errorf("the patterns that were learnt do not parse: %w", err)
 		}
@@ -92,7 +88,7 @@ func (l *learner) asFound() {
 		}
 	}
 	for _, f := range l.plan.Found {
-		matches, _ := l.plan.applier.config.find(f.Graph, l.plan.applier.Facts)
+		matches, _ := l.plan.applier.request.find(f.Graph, l.plan.applier.Facts)
 		for _, m := range matches {
 			note(f.scope, m)
 		}
@@ -106,14 +102,14 @@ func (l *learner) asFound() {
 
 func (l *learner) view(g *onnx.Graph) *match.View {
 	if l.views[g] == nil {
-		l.views[g] = l.plan.applier.config.set.View(g, l.plan.applier.Facts)
+		l.views[g] = l.plan.applier.request.Patterns.View(g, l.plan.applier.Facts)
 	}
 	return l.views[g]
 }
 
 // write writes the pattern of a site, one for all sites that are written alike.
 func (l *learner) write(s *fittedSite) {
-	p, err := learn.Write(l.plan.applier.config.set, l.view(s.scope.Graph), s.match)
+	p, err := learn.Write(l.plan.applier.request.Patterns, l.view(s.scope.Graph), s.match)
 	if err != nil {
 		l.leave(s, err.Error())
 		return
@@ -136,7 +132,7 @@ func (l *learner) leave(s *fittedSite, why string) {
 // name gives the patterns names that no other pattern has.
 func (l *learner) name() {
 	taken := map[string]bool{}
-	for _, p := range l.plan.applier.config.set.Patterns {
+	for _, p := range l.plan.applier.request.Patterns.Patterns {
 		taken[p.Name] = true
 	}
 	for _, p := range l.patterns {
@@ -151,10 +147,11 @@ func (l *learner) name() {
 
 // again plans the same model, as it was prepared, with other patterns.
 func (p *Plan) again(set *patterns.Set) *Plan {
-	a, c, r := *p.applier, *p.applier.config, Report{Kernels: slices.Clone(p.Report.Kernels)}
-	c.set, c.find, c.sites, c.planned = set, set.Find, nil, nil
-	c.keepPattern, c.progress = func(string) bool { return true }, func(int, int) {}
-	a.config, a.report, a.asked = &c, &r, nil
+	a, c, r := *p.applier, *p.applier.request, Report{Kernels: slices.Clone(p.Report.Kernels)}
+	c.Patterns, c.find, c.ids, c.Plan = set, set.Find, nil, nil
+	c.KeepPattern, c.Progress = func(string) bool { return true }, func(int, int) {}
+	floats := *a.floats // which lists the experts that are taken
+	a.request, a.report, a.asked, a.floats = &c, &r, nil, &floats
 	a.functions, a.bodies, a.packed = maps.Clone(a.functions), maps.Clone(a.bodies), maps.Clone(a.packed)
 	other := &Plan{Report: &r, applier: &a}
 	other.find()
@@ -287,7 +284,7 @@ func (l *learner) measure(learnt *patterns.Set) {
 	}
 	fits, patterns := math.Inf(1), math.Inf(1)
 	for i, start := 0, time.Now(); i < 5 && (i < 2 || time.Since(start) < measureFor); i++ {
-		fits, patterns = min(fits, search(a.config.set)), min(patterns, search(learnt))
+		fits, patterns = min(fits, search(a.request.Patterns)), min(patterns, search(learnt))
 	}
 	l.report.FindMS, l.report.FindLearntMS = fits, patterns
 }

@@ -19,7 +19,7 @@ func isMatched(name string) bool {
 // learnFrom returns what is learnt from a model, and the set of that and the built-in patterns without fits.
 func learnFrom(t *testing.T, m *onnx.Model) (*LearnReport, *patterns.Set) {
 	t.Helper()
-	r := planned(t, m, WithLearning()).Report
+	r := planned(t, m, Request{Learn: true}).Report
 	set, err := patterns.Builtin().With("learnt.pat", r.Learnt.Text)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, r.Learnt.Text)
@@ -45,7 +45,7 @@ func TestLearnt(t *testing.T) {
 					t.Errorf("%d of %d learnt, left %+v", learnt.Learnt, learnt.Fitted, learnt.Left)
 				}
 				m := model()
-				apply(t, m, WithPatterns(set))
+				apply(t, m, Request{Patterns: set})
 				if n := rewritetest.CountOps(m)[test.op]; n != 1 {
 					t.Errorf("%d %s with\n%s", n, test.op, learnt.Text)
 				}
@@ -95,7 +95,7 @@ func TestLearntOthers(t *testing.T) {
 		{"commuted", spelledNorm(7, 1e-3, true, false), 1},
 		{"epsilon outside of the root", spelledNorm(12, 1e-5, false, true), 0},
 	} {
-		r := apply(t, test.model, WithPatterns(set))
+		r := apply(t, test.model, Request{Patterns: set})
 		if n := rewritetest.CountOps(test.model)["RMSNorm"]; n != test.fused {
 			t.Errorf("%s: %d fused of %+v with\n%s", test.name, n, r.Sites, learnt.Text)
 		}
@@ -123,7 +123,7 @@ func TestLearntLimits(t *testing.T) {
 		t.Fatalf("learnt %+v", learnt)
 	}
 	other := unit(5, -5, 1.25)
-	r := apply(t, other, WithPatterns(set))
+	r := apply(t, other, Request{Patterns: set})
 	if r.Fused() != 1 {
 		t.Fatalf("%+v with\n%s", r.Sites, learnt.Text)
 	}
@@ -133,7 +133,7 @@ func TestLearntLimits(t *testing.T) {
 			t.Errorf("%s is %v, want %v", a.Name, a.Float, want)
 		}
 	}
-	if r := apply(t, unit(5, -4, 1.25), WithPatterns(set)); len(r.Sites) > 0 && r.Sites[0].Status != Missed {
+	if r := apply(t, unit(5, -4, 1.25), Request{Patterns: set}); len(r.Sites) > 0 && r.Sites[0].Status != Missed {
 		t.Errorf("other limits: %+v", r.Sites)
 	}
 }
@@ -147,7 +147,7 @@ func TestUnlearnt(t *testing.T) {
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", signed, twice(b, sin)))
 	})
 	b.Output(turn(b, b.Input("x", onnx.Float, "batch", "sequence", channels)))
-	r := planned(t, b.Model, WithLearning()).Report
+	r := planned(t, b.Model, Request{Learn: true}).Report
 	if l := r.Learnt; r.Fused() != 1 || l.Fitted != 1 || l.Learnt != 0 || len(l.Patterns) != 0 || len(l.Left) != 1 ||
 		!strings.Contains(l.Left[0].Reason, "which the notation has no words for") {
 		t.Errorf("%+v", l)
@@ -156,7 +156,7 @@ func TestUnlearnt(t *testing.T) {
 
 // Where patterns match all blocks, there is nothing to learn, and the file is one without patterns.
 func TestLearntNothing(t *testing.T) {
-	r := planned(t, rewritetest.Block(t, 20, onnx.Float), WithLearning()).Report
+	r := planned(t, rewritetest.Block(t, 20, onnx.Float), Request{Learn: true}).Report
 	if l := r.Learnt; l.Fitted != 0 || len(l.Patterns) != 0 || len(l.Left) != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -173,7 +173,7 @@ func TestLearntAttributes(t *testing.T) {
 		for _, n := range m.Graph.Nodes {
 			n.Attributes = append(n.Attributes, onnx.StringAttr(name, text))
 		}
-		if l := planned(t, m, WithLearning()).Report.Learnt; l.Learnt > 0 || l.Fitted != 1 {
+		if l := planned(t, m, Request{Learn: true}).Report.Learnt; l.Learnt > 0 || l.Fitted != 1 {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -194,7 +194,7 @@ func TestLearntNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := planned(t, spelledNorm(channels, 1e-5, false, false), WithLearning(), WithPatterns(mine)).Report.Learnt
+	again := planned(t, spelledNorm(channels, 1e-5, false, false), Request{Learn: true, Patterns: mine}).Report.Learnt
 	if want := learnt.Patterns[0].Name + "_2"; len(again.Patterns) != 1 || again.Patterns[0].Name != want {
 		t.Errorf("%+v, want %s", again.Patterns, want)
 	}

@@ -25,15 +25,14 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 		oneNode(whole, 20)
 		whole.Nodes = []*onnx.Node{whole.Root}
 		find := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == "ClampedSwiGLU" }).Find
-		r := apply(t, m.Model, func(c *config) {
-			c.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
-				found, misses := find(g, facts)
-				if g == m.Graph {
-					found = append(found, whole)
-				}
-				return found, misses
+		r := apply(t, m.Model, Request{find: func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match,
+			[]*patterns.Miss) {
+			found, misses := find(g, facts)
+			if g == m.Graph {
+				found = append(found, whole)
 			}
-		})
+			return found, misses
+		}})
 		var units int
 		for _, s := range r.Sites {
 			if s.Pattern == "ClampedSwiGLU" {
@@ -53,16 +52,16 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 // TestSecondLook: the gated units inside experts that are refused are fused one by one.
 func TestSecondLook(t *testing.T) {
 	for _, c := range []struct {
-		options        []Option
+		request        Request
 		experts, units int
-	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != fused.MoEName })}, 0, 1}} {
+	}{{Request{}, 1, 0}, {Request{KeepPattern: func(name string) bool { return name != fused.MoEName }}, 0, 1}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
 		w, ids := m.TopK(m.Op("Softmax", m.Op("MatMul", m.x, m.Weight("gate", m.hidden, m.experts)),
 			onnx.IntAttr("axis", -1)), int64(m.chosen))
 		m.weights, m.ids = w, ids
 		m.Out(m.gathered(""), "tokens", m.hidden)
-		r := apply(t, m.Model, c.options...)
+		r := apply(t, m.Model, c.request)
 		if n := rewritetest.CountOps(m.Model); n["MoE"] != c.experts || n["GLU"] != c.units {
 			t.Errorf("%d and %d wanted: %v, %+v", c.experts, c.units, n, r.Sites)
 		}

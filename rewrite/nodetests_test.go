@@ -32,7 +32,7 @@ func TestNodeTests(t *testing.T) {
 		if err != nil {
 			continue // reliability tries these
 		}
-		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(inline.Auto))
+		r, err := Apply(m, Request{AssumeAvailable: true, Inline: inline.Auto})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if r.Changed && !blocksInNodeTests.MatchString(name) {

@@ -66,51 +66,52 @@ func TestNormRotary(t *testing.T) {
 // is both is refused.
 func TestNormRotaryApart(t *testing.T) {
 	broken := errors.New("it does not work")
-	only := func(names ...string) Option {
-		return WithPatternFilter(func(name string) bool {
+	only := func(names ...string) Request {
+		return Request{KeepPattern: func(name string) bool {
 			for _, n := range names {
 				if n == name {
 					return true
 				}
 			}
 			return false
-		})
+		}}
 	}
 	for name, c := range map[string]struct {
 		include string
-		options []Option
+		request Request
 		want    map[string]int
 		refused int
 	}{
-		"the rotation alone": {"cpu_fused_rope", nil, map[string]int{"RotaryEmbedding": 2}, 0},
-		"the norm alone":     {"cpu_fused_rmsnorm", nil, map[string]int{"RMSNorm": 2}, 0},
-		"both":               {"cpu_fused_rmsnorm,cpu_fused_rope", nil, map[string]int{"NormRotary": 2}, 0},
+		"the rotation alone": {"cpu_fused_rope", Request{}, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the norm alone":     {"cpu_fused_rmsnorm", Request{}, map[string]int{"RMSNorm": 2}, 0},
+		"both":               {"cpu_fused_rmsnorm,cpu_fused_rope", Request{}, map[string]int{"NormRotary": 2}, 0},
 		"on two devices": {"cpu_fused_rmsnorm,cuda_fused_rope",
-			[]Option{WithBackend(backendOf(t, "+CUDA,CPU"))},
+			Request{Backend: backendOf(t, "+CUDA,CPU")},
 			map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
-		"on CUDA": {Auto, []Option{WithBackend(backendOf(t, "+CUDA,CPU"))},
+		"on CUDA": {Auto, Request{Backend: backendOf(t, "+CUDA,CPU")},
 			map[string]int{"NormRotary": 2}, 0},
-		"the definition": {Auto, []Option{WithBackend(backendOf(t, "+REF"))},
+		"the definition": {Auto, Request{Backend: backendOf(t, "+REF")},
 			map[string]int{"NormRotary": 2}, 0},
-		"the pattern of neither": {Auto, []Option{only("NormRotary")}, map[string]int{"NormRotary": 2}, 0},
-		"the patterns of both": {Auto, []Option{only("RMSNorm", "RotaryEmbedding")},
+		"the pattern of neither": {Auto, only("NormRotary"), map[string]int{"NormRotary": 2}, 0},
+		"the patterns of both": {Auto, only("RMSNorm", "RotaryEmbedding"),
 			map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
-		"the pattern of one": {Auto, []Option{only("RotaryEmbedding")}, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the pattern of one": {Auto, only("RotaryEmbedding"), map[string]int{"RotaryEmbedding": 2}, 0},
 		"the last node of the norm alone": {Auto,
-			[]Option{WithNodeFilter(func(n *onnx.Node) bool { return n.Is("Mul") })},
+			Request{KeepNode: func(n *onnx.Node) bool { return n.Is("Mul") }},
 			map[string]int{"RMSNorm": 2}, 0},
 		"a kernel that does not work": {Auto,
-			[]Option{WithKernelCheck(func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor,
+			Request{KernelCheck: func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor,
 				error) {
 				if op == "NormRotary" {
 					return nil, broken
 				}
 				return kernelOf(t, 1)(op, attrs, in)
-			})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
+			}}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := normedHeads(t, 20, onnx.Float)
-			r, err := ApplyDefaultKernels(m, c.include, append([]Option{AssumeAvailable()}, c.options...)...)
+			c.request.Kernels, c.request.AssumeAvailable = c.include, true
+			r, err := Apply(m, c.request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ func TestDistinctSitesAreBounded(t *testing.T) {
 		t.Fatal("no such shape")
 	}
 	const norms = sites.MaxSites + 20
-	r, err := ApplyDefaultKernels(shape.Model(6*norms+2), Auto)
+	r, err := Apply(shape.Model(6*norms+2), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}

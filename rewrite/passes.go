@@ -96,23 +96,23 @@ func (r *Report) WritePasses(w io.Writer) error {
 }
 
 func (p *Plan) convertType() (err error) {
-	c := p.applier.config
-	if c.dtype == onnx.Undefined {
+	c := p.applier.request
+	if c.DType == onnx.Undefined {
 		return nil
 	}
 	var providers []string
-	if d := c.backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
+	if d := c.Backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
 		providers = []string{"cuda"}
 	}
-	if p.Report.DType, err = precision.Apply(p.applier.Run, c.dtype, providers...); err != nil {
-		return fmt.Errorf("in %s: %w", c.dtype, err)
+	if p.Report.DType, err = precision.Apply(p.applier.Run, c.DType, providers...); err != nil {
+		return fmt.Errorf("in %s: %w", c.DType, err)
 	}
 	p.Report.Changed = true
 	return nil
 }
 
 func (p *Plan) lastLogits() error {
-	if !p.applier.config.lastLogits {
+	if !p.applier.request.LastLogits {
 		return nil
 	}
 	p.Report.Logits = LogitsLast
@@ -125,12 +125,12 @@ func (p *Plan) lastLogits() error {
 }
 
 func (p *Plan) prepareTarget() error {
-	c, m := p.applier.config, p.applier.Model
-	if c.target == nil {
+	c, m := p.applier.request, p.applier.Model
+	if c.Target == nil {
 		return nil
 	}
 	from := m.Opset("")
-	limit, err := target.Prepare(m, c.target, c.shapes)
+	limit, err := target.Prepare(m, c.Target, c.Shapes)
 	if limit != nil {
 		p.Report.Opset = &OpsetReport{Before: from, After: m.Opset(""), Limit: limit.Error()}
 	}
@@ -138,7 +138,7 @@ func (p *Plan) prepareTarget() error {
 }
 
 func (p *Plan) takeMerged() (err error) {
-	if p.applier.config.staticCache {
+	if p.applier.request.StaticCache != nil {
 		p.applier.merged, err = staticcache.TakeMerged(p.applier.Run)
 	}
 	return err
@@ -170,7 +170,7 @@ func (p *Plan) avoidCANN() error {
 func (p *Plan) restoreFloats() error { return p.applier.floats.Undo() }
 
 func (p *Plan) ownProducts() error {
-	if p.applier.config.ownProducts == "" {
+	if p.applier.request.OwnProducts == "" {
 		return nil
 	}
 	r, kept, err := p.applier.floats.Own()
@@ -179,11 +179,11 @@ func (p *Plan) ownProducts() error {
 }
 
 func (p *Plan) lowerProducts() error {
-	c := p.applier.config
-	if c.target == nil || !c.target.Takes("Linear") {
+	c := p.applier.request
+	if c.Target == nil || !c.Target.Takes("Linear") {
 		return nil
 	}
-	r, err := quantized.Lower(p.applier.Run, c.target, c.accuracy)
+	r, err := quantized.Lower(p.applier.Run, c.Target, c.AccuracyLevel)
 	if r != nil {
 		p.Report.Products, p.Report.Changed = r, p.Report.Changed || len(r.Emits) > 0
 	}
@@ -191,7 +191,7 @@ func (p *Plan) lowerProducts() error {
 }
 
 func (p *Plan) keepLatents() (err error) {
-	if !p.applier.config.latentCache {
+	if !p.applier.request.LatentCache {
 		return nil
 	}
 	if p.Report.Latent, err = latentcache.Apply(p.applier.Run); err == nil {
@@ -202,10 +202,10 @@ func (p *Plan) keepLatents() (err error) {
 
 func (p *Plan) keepCaches() (err error) {
 	a := p.applier
-	if !a.config.staticCache {
+	if a.request.StaticCache == nil {
 		return nil
 	}
-	if p.Report.Cache, err = staticcache.Apply(a.Run, a.config.static, a.merged); err == nil {
+	if p.Report.Cache, err = staticcache.Apply(a.Run, *a.request.StaticCache, a.merged); err == nil {
 		p.Report.Changed = true
 	}
 	return err
@@ -213,10 +213,10 @@ func (p *Plan) keepCaches() (err error) {
 
 func (p *Plan) mergeProducts() error {
 	a := p.applier
-	if !a.config.mergeProducts && !a.config.mergeQuantised {
+	if a.request.Merge == NoMerge {
 		return nil
 	}
-	r, unproven, err := products.Apply(a.Run, a.prover, !a.config.mergeProducts)
+	r, unproven, err := products.Apply(a.Run, a.prover, a.request.Merge == MergeQuantized)
 	if err != nil {
 		return err
 	}

@@ -14,30 +14,28 @@ import (
 //
 // Run does all of it. Plan stops before anything is replaced, for those who look at the sites first.
 type Patcher struct {
-	config *config
-	chosen []*registry.Kernel // take sites, by priority
-	begin  Report             // what every report begins with
+	request *Request
+	chosen  []*registry.Kernel // take sites, by priority
+	begin   Report             // what every report begins with
 }
 
-// New returns a Patcher for the kernels that include names: Auto stands for all that are available (the others are
-// named in the report), None (or nothing) for none, and a list of ids separated by commas for just those, each of which
-// must be available. The error is an *UnknownKernelError, an *UnavailableError or a *DeviceError. With a target, what
-// it takes stands in for kernels, and include plays no part.
-func New(include string, options ...Option) (*Patcher, error) {
-	p := &Patcher{config: newConfig(options), begin: Report{Schema: Schema}}
-	r := &p.begin
-	if t := p.config.target; t != nil {
-		p.chosen, r.Kernels = chooseTarget(t)
-		r.Target = t.Name
+// New returns a Patcher for a request. Kernels that are asked for by id must be available; with Auto, the report names
+// those that are not. The error is a *registry.UnknownKernelError, a *registry.UnavailableError or a
+// *registry.DeviceError.
+func New(request Request) (*Patcher, error) {
+	p := &Patcher{request: request.filled(), begin: Report{Schema: Schema}}
+	q, r := p.request, &p.begin
+	if q.Target != nil {
+		p.chosen, r.Kernels = chooseTarget(q.Target)
+		r.Target = q.Target.Name
 		return p, nil
 	}
-	b := p.config.backend
-	chosen, kernels, err := registry.Choose(include, registry.NewEnvironment(p.config.library), b, p.config.assume)
+	chosen, kernels, err := registry.Choose(q.Kernels, registry.NewEnvironment(q.Library), q.Backend, q.AssumeAvailable)
 	if err != nil {
 		return nil, err
 	}
 	p.chosen = chosen
-	r.Kernels, r.Backend, r.PassedOver = kernels, b.String(), b.PassedOver(kernels)
+	r.Kernels, r.Backend, r.PassedOver = kernels, q.Backend.String(), q.Backend.PassedOver(kernels)
 	return p, nil
 }
 
@@ -53,20 +51,11 @@ func (p *Patcher) Run(m *onnx.Model) (*Report, error) {
 	return plan.Report, plan.Replace()
 }
 
-// ApplyDefaultKernels patches the model with the kernels that include names, as New and Run do.
-func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Report, error) {
-	p, err := New(include, options...)
+// Apply patches the model, as New and Run do.
+func Apply(m *onnx.Model, r Request) (*Report, error) {
+	p, err := New(r)
 	if err != nil {
 		return nil, err
 	}
 	return p.Run(m)
-}
-
-// ApplyKernel patches the model with one kernel. The error is an *UnknownKernelError or an *UnavailableError when the
-// kernel does not exist or cannot be used here: it is never passed over.
-func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
-	if _, err := registry.Lookup(id); err != nil {
-		return nil, err
-	}
-	return ApplyDefaultKernels(m, id, options...)
 }

@@ -49,13 +49,13 @@ type Found struct {
 // applier is one run over a model.
 type applier struct {
 	*pass.Run
-	config *config
-	report *Report
-	chosen map[*registry.Kernel]bool   // the selected kernels
-	byOp   map[string]*registry.Kernel // the selected kernel that takes a fused op
-	takers map[string]*registry.Kernel // the registered kernel that takes a built-in pattern, selected or not
-	asked  map[string]bool             // the sites asked for by id that were not met yet
-	merged string                      // the If of a merged decoder that the branch with a past took the place of
+	request *Request
+	report  *Report
+	chosen  map[*registry.Kernel]bool   // the selected kernels
+	byOp    map[string]*registry.Kernel // the selected kernel that takes a fused op
+	takers  map[string]*registry.Kernel // the registered kernel that takes a built-in pattern, selected or not
+	asked   map[string]bool             // the sites asked for by id that were not met yet
+	merged  string                      // the If of a merged decoder that the branch with a past took the place of
 	// functions are the definitions in use, by domain, name and overload.
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call
@@ -74,17 +74,17 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	r.Input, r.Rounded, r.RoundedByRuntime = DescribeModel(m, m.Path), quantized.CountRounded(m),
 		quantized.RoundedByRuntime(m)
 	r.opsBefore = countOps(m)
-	for _, name := range p.config.names {
+	for _, name := range p.request.names {
 		r.pattern(name)
 	}
-	a := &applier{config: p.config, report: &r, byOp: map[string]*registry.Kernel{},
+	a := &applier{request: p.request, report: &r, byOp: map[string]*registry.Kernel{},
 		chosen: map[*registry.Kernel]bool{},
-		asked:  maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
+		asked:  maps.Clone(p.request.ids), functions: map[string]*onnx.Function{},
 		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
-	a.Run = p.config.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !registry.IsDefinition(k) })
-	a.floats = quantized.NewView(a.Run, p.config.ownProducts)
+	a.Run = p.request.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !registry.IsDefinition(k) })
+	a.floats = quantized.NewView(a.Run, p.request.OwnProducts)
 	a.prover = a.NewProver()
-	a.prover.Unverified = p.config.unverified
+	a.prover.Unverified = p.request.AllowUnverified
 	for _, k := range p.chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -112,14 +112,14 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 			plan.find()
 		}
 		plan.check()
-		if p.config.learns {
+		if p.request.Learn {
 			if err := plan.learn(); err != nil {
 				return nil, err
 			}
 		}
 		undo()
 	}
-	if a.config.planned != nil {
+	if a.request.Plan != nil {
 		return plan, a.asPlanned()
 	}
 	if len(a.asked) > 0 {
@@ -135,7 +135,7 @@ func (p *Plan) find() {
 	p.Found = nil
 	for _, s := range a.Scopes() {
 		f := &Found{Graph: s.Graph, scope: s}
-		f.Matches, f.Misses = a.config.find(s.Graph, a.Facts)
+		f.Matches, f.Misses = a.request.find(s.Graph, a.Facts)
 		p.Found = append(p.Found, f)
 	}
 	p.Report.TimeMS.Match += lap(&start)
@@ -144,8 +144,8 @@ func (p *Plan) find() {
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
 	check := sites.NewChecker(a.Run)
-	check.Target, check.Runtime, check.Drawn = a.config.target, a.config.runtime, a.config.drawn
-	check.RoutedOnly = a.config.verify == VerifyRouted
+	check.Target, check.Runtime, check.Drawn = a.request.Target, a.request.Runtime, a.request.DrawMissing
+	check.RoutedOnly = a.request.Verify == VerifyRouted
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {
@@ -169,7 +169,7 @@ func (p *Plan) check() {
 		for _, m := range f.Matches {
 			judge(m)
 			done++
-			a.config.progress(done, total)
+			a.request.Progress(done, total)
 		}
 		for _, m := range a.secondLook(f, p.accepted) {
 			judge(m)
@@ -182,8 +182,8 @@ func (p *Plan) check() {
 }
 
 // Replace puts the replacement at every site that the report calls fused, and changes the caches where that was asked
-// for (WithLatentCache, WithStaticCache). Where there is no site, functions that were inlined for the search alone
-// (InlineAuto) are put back. After an error the model is of no use.
+// for. If there is no site, functions that were inlined for the search alone (inline.Auto) are put back. After an error
+// the model is of no use.
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
@@ -235,7 +235,7 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 	wholes := slices.DeleteFunc(slices.Clone(f.Matches), func(m *patterns.Match) bool {
 		return m.Domain != fused.Domain || !holdsOthers(m)
 	})
-	if len(wholes) == 0 || a.config.set == nil {
+	if len(wholes) == 0 || a.request.Patterns == nil {
 		return nil
 	}
 	taken := map[*onnx.Node]bool{}
@@ -263,7 +263,7 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 			known[f.scope.ID(p)] = true
 		}
 	}
-	set := a.config.set.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
+	set := a.request.Patterns.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
 	found, _ := set.Find(f.Graph, a.Facts)
 	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
 		return known[f.scope.ID(m)] || !inside[m.Root] ||
@@ -277,8 +277,9 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 		if at == nil {
 			at = m.Reason.Node
 		}
-		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) ||
-			a.config.sites != nil {
+		if at == nil || matched[at] && m.Expected != "" || !a.request.KeepPattern(m.Pattern) ||
+			!a.request.KeepNode(at) ||
+			a.request.ids != nil {
 			continue
 		}
 		if m.Reason.Code == reason.Limit {

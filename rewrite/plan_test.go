@@ -30,8 +30,8 @@ func TestSiteIDs(t *testing.T) {
 		t.Fatalf("ids %q", all)
 	}
 	for _, id := range all {
-		if got := ids(planned(t, rewritetest.Block(t, 20, onnx.Float), WithSites(id),
-			WithVerify(VerifyOff)).Report.Sites,
+		if got := ids(planned(t, rewritetest.Block(t, 20, onnx.Float),
+			Request{Sites: []string{id}, Verify: VerifyOff}).Report.Sites,
 			Fused); !slices.Equal(got, []string{id}) {
 			t.Errorf("asked for %s, got %q", id, got)
 		}
@@ -40,7 +40,7 @@ func TestSiteIDs(t *testing.T) {
 	whole := rewritetest.Block(t, 20, onnx.Float)
 	apply(t, whole)
 	for _, half := range [][]string{all[:3], all[3:]} {
-		if r := apply(t, m, WithSites(half...)); !slices.Equal(ids(r.Sites, Fused), half) {
+		if r := apply(t, m, Request{Sites: half}); !slices.Equal(ids(r.Sites, Fused), half) {
 			t.Errorf("asked for %q, got %+v", half, r.Sites)
 		}
 	}
@@ -49,7 +49,7 @@ func TestSiteIDs(t *testing.T) {
 		got["RMSNorm"] != want["RMSNorm"] || got["Mul"] != 0 {
 		t.Errorf("%v, in one go %v", got, want)
 	}
-	p, err := New(Auto, AssumeAvailable(), WithSites(all[0], "SwiGLU:nowhere"))
+	p, err := New(Request{AssumeAvailable: true, Sites: []string{all[0], "SwiGLU:nowhere"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestSiteIDsOfNestedGraphs(t *testing.T) {
 
 // A Patcher serves several models, and what it says of one has nothing of another.
 func TestPatcherTwice(t *testing.T) {
-	p, err := New(Auto, AssumeAvailable())
+	p, err := New(Request{AssumeAvailable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

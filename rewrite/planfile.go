@@ -35,10 +35,10 @@ type PlannedSite struct {
 // PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The
 // caller fills Flags, and the digest of the model.
 func (p *Plan) PlanFile() *PlanFile {
-	c := p.applier.config
-	f := &PlanFile{Schema: PlanSchema, Tool: c.version, Model: p.Report.Input, Sites: []PlannedSite{}}
-	if c.set != nil {
-		f.Patterns = c.set.Digest()
+	c := p.applier.request
+	f := &PlanFile{Schema: PlanSchema, Tool: c.Version, Model: p.Report.Input, Sites: []PlannedSite{}}
+	if c.Patterns != nil {
+		f.Patterns = c.Patterns.Digest()
 	}
 	for _, s := range p.Report.Sites {
 		if s.ID != "" {
@@ -168,17 +168,6 @@ func parsePlan(b []byte) (*PlanFile, error) {
 	return f, nil
 }
 
-// WithPlan replaces the sites of a plan that are to be, and no others. Where one of them is no site, is refused, or has
-// other nodes than the plan says, Plan errs and names it.
-func WithPlan(f *PlanFile) Option {
-	return func(c *config) {
-		c.planned, c.sites = f, map[string]bool{}
-		for _, id := range f.Applied() {
-			c.sites[id] = true
-		}
-	}
-}
-
 // asPlanned errs unless the report's sites are those that the plan file asks for.
 func (a *applier) asPlanned() error {
 	var failures []error
@@ -186,7 +175,7 @@ func (a *applier) asPlanned() error {
 	for _, s := range a.report.Sites {
 		found[s.ID] = s
 	}
-	for _, want := range a.config.planned.Sites {
+	for _, want := range a.request.Plan.Sites {
 		if !want.Apply {
 			continue
 		}

@@ -8,23 +8,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
-
-// WithLastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
-// already is taken as it is.
-func WithLastLogits() Option { return func(c *config) { c.lastLogits = true } }
-
-// WithDType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply): for the CUDA
-// provider alone where that is the only device of the backend, else for the CPU's too.
-func WithDType(t onnx.DataType) Option { return func(c *config) { c.dtype = t } }
-
-// WithShapes fixes shapes of the model's inputs for the target.
-func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s } }
 
 // OpsetReport says that a model was raised to another opset, or why it was not: one that is older than fused ops need,
 // or functions that import another opset than the model and could not be inlined otherwise.
@@ -53,13 +41,13 @@ func (r *OpsetReport) Text() string {
 // raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
 // another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
 func (p *Plan) raise() error {
-	c, m := p.applier.config, p.applier.Model
+	c, m := p.applier.request, p.applier.Model
 	from := m.Opset("")
-	if from < convert.Oldest || c.target != nil { // which has an opset of its own
+	if from < convert.Oldest || c.Target != nil { // which has an opset of its own
 		return nil
 	}
 	to, needed := max(from, fused.MinOpset), from < fused.MinOpset
-	if c.inline != inline.None && c.inline != "" {
+	if c.Inline != inline.None && c.Inline != "" {
 		for f := range inline.Called(m) {
 			if o := f.Opset(""); o != 0 && o != from && f.Domain != fused.Domain {
 				to, needed = max(to, o), true
@@ -90,7 +78,7 @@ func (p *Plan) raiseForSites() bool {
 			}
 		}
 	}
-	return to > 0 && p.applier.config.target == nil && p.raiseTo(to) == nil
+	return to > 0 && p.applier.request.Target == nil && p.raiseTo(to) == nil
 }
 
 // raiseTo converts the model to a newer opset, at which onnxruntime runs what it ran.
@@ -107,7 +95,7 @@ func (p *Plan) raiseTo(to int64) error {
 		from = r.Before
 	}
 	p.Report.Opset = &OpsetReport{Before: from, After: to}
-	if !p.applier.config.lastLogits && p.restore == nil {
+	if !p.applier.request.LastLogits && p.restore == nil {
 		p.restore = restore
 	}
 	return nil
@@ -116,7 +104,7 @@ func (p *Plan) raiseTo(to int64) error {
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	a, start := p.applier, time.Now()
-	in := &inline.Inliner{Model: a.Model, Mode: a.config.inline, Find: a.config.find, Defines: a.config.defines}
+	in := &inline.Inliner{Model: a.Model, Mode: a.request.Inline, Find: a.request.find, Defines: a.request.defines}
 	inlined, err := in.Run()
 	if err != nil {
 		return err

@@ -94,10 +94,10 @@ func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
 		Outputs: []*onnx.Value{y}, Attributes: m.attributes(activation)}
 }
 
-func (m *moeBuilder) judge(y *onnx.Value, activation string, options ...Option) SiteReport {
+func (m *moeBuilder) judge(y *onnx.Value, activation string, request ...Request) SiteReport {
 	m.T.Helper()
 	m.Out(y, "tokens", m.hidden)
-	return judgeOne(m.T, m.Model, m.match(y, activation), options...)
+	return judgeOne(m.T, m.Model, m.match(y, activation), request...)
 }
 
 func TestGatheredExperts(t *testing.T) {
@@ -311,7 +311,7 @@ func TestGreatExperts(t *testing.T) {
 		if spoil == "last expert" {
 			m.ids = m.ids.Producer.Input(0)
 		}
-		s := m.judge(y, "silu", WithKernelCheck(check))
+		s := m.judge(y, "silu", Request{KernelCheck: check})
 		want := map[string]string{"last expert": "differs from the matched nodes",
 			"kernel": "kernel cpu_fused_moe differs"}[spoil]
 		run := map[string][][2]int64{"": {{52, 36}, {8, 36}, {52, 6}},

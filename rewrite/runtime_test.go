@@ -75,8 +75,8 @@ func TestRuntimeRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := rewritetest.Block(t, 20, onnx.Float)
-			r := apply(t, m, WithTarget(targetNamed(t, "ort")),
-				WithRuntime(func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			r := apply(t, m, Request{Target: targetNamed(t, "ort"),
+				Runtime: func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 					factor, err := c.runtime(m)
 					if err != nil {
 						return nil, err
@@ -90,7 +90,7 @@ func TestRuntimeRefuses(t *testing.T) {
 						out[i], _ = y.ToONNX(x.Name)
 					}
 					return out, err
-				}))
+				}})
 			for _, s := range sitesOf(r, "SwiGLU") {
 				if c.reason == "" && s.Status != Fused || c.reason != "" && (s.Status != Open ||
 					s.Code != reason.Target || !strings.Contains(s.Reason, c.reason)) {
@@ -172,7 +172,7 @@ func TestMasksForTargets(t *testing.T) {
 					}
 				}
 				want := rewritetest.Run(t, b.Model, inputs)
-				r := apply(t, b.Model, WithTarget(targetNamed(t, name)), WithRuntime(inONNXRuntime(t)))
+				r := apply(t, b.Model, Request{Target: targetNamed(t, name), Runtime: inONNXRuntime(t)})
 				if s := sitesOf(r, "Attention"); len(s) != 1 || s[0].Status != Fused {
 					t.Fatalf("sites %+v", s)
 				}
@@ -236,7 +236,7 @@ func TestRaisedForTargets(t *testing.T) {
 					}
 				}
 				want := rewritetest.InOnnxruntime(t, b.Model, inputs)
-				r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
+				r := apply(t, b.Model, Request{Target: targetNamed(t, name)})
 				fused := name == "ort" || c.opset > 18
 				if s := sitesOf(r, "RMSNorm"); len(s) != 1 || (s[0].Status == Fused) != fused {
 					t.Errorf("sites %+v", s)
@@ -282,7 +282,7 @@ func TestListedConstants(t *testing.T) {
 			}
 			inputs := map[string]*reference.Tensor{"x": given}
 			want := rewritetest.Run(t, b.Model, inputs)
-			r := apply(t, b.Model, WithTarget(targetNamed(t, name)))
+			r := apply(t, b.Model, Request{Target: targetNamed(t, name)})
 			if s := sitesOf(r, "RMSNorm"); len(s) != 1 || s[0].Status != Fused {
 				t.Errorf("%s, opset %d: sites %+v", name, opset, s)
 			}

@@ -87,7 +87,7 @@ func TestSkipNorms(t *testing.T) {
 				if inputs != nil {
 					want = rewritetest.InOnnxruntime(t, m, inputs)
 				}
-				r := apply(t, m, WithTarget(targetNamed(t, name)))
+				r := apply(t, m, Request{Target: targetNamed(t, name)})
 				i := slices.IndexFunc(r.Sites, func(s SiteReport) bool { return s.Node == "the sum" })
 				if i < 0 {
 					t.Fatalf("nothing is said of the sum: %+v", r.Sites)

@@ -18,10 +18,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model is
-// brought to the target's opset before. Kernels and backends are those of fused ops, and play no part.
-func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t } }
-
 // chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it
 // has as others do.
 func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport) {
@@ -44,8 +40,8 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 
 // lower puts what the target takes in the place of the fused ops of a candidate.
 func (a *applier) lower(c *candidate) (err error) {
-	if t := a.config.target; t != nil {
-		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: a.config.accuracy}, a.Facts)
+	if t := a.request.Target; t != nil {
+		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: a.request.AccuracyLevel}, a.Facts)
 	}
 	return err
 }
@@ -89,7 +85,7 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 // check of both knows the experts that are to be chosen.
 func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checker) error {
 	for _, p := range m.Parts {
-		if a.config.target == nil || p.Op != fused.TopKRouterName {
+		if a.request.Target == nil || p.Op != fused.TopKRouterName {
 			continue
 		}
 		c, err := a.candidate(s, p)

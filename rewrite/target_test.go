@@ -74,7 +74,7 @@ func TestMixturesForTargets(t *testing.T) {
 			}
 			m.weights, m.ids = c.router(m, logits)
 			m.Out(m.gathered(c.spoil), "tokens", m.hidden)
-			r, err := ApplyDefaultKernels(m.Model, Auto, WithTarget(targetNamed(t, "ort")))
+			r, err := Apply(m.Model, Request{Target: targetNamed(t, "ort")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestTargetsOfWideTables(t *testing.T) {
 				wide := b.Op("Concat", angles, c.second(b, angles), onnx.IntAttr("axis", -1))
 				table := func(op string) *onnx.Value { return b.Op("Unsqueeze", b.Op(op, wide), b.Ints(1)) }
 				b.Out(b.Rope(x, table("Cos"), table("Sin"), 8), "batch", 2, "positions", 8)
-				r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, name)))
+				r, err := Apply(b.Model, Request{Target: targetNamed(t, name)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -147,7 +147,7 @@ func TestOldOpsetForTarget(t *testing.T) {
 	x := b.In("x", "tokens", 8)
 	b.Out(b.Norm(x, b.Weight("scale", 8), 1e-6), "tokens", 8)
 	same(t, b.Model, func() {
-		r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, "onnx")))
+		r, err := Apply(b.Model, Request{Target: targetNamed(t, "onnx")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func TestDrawnWeights(t *testing.T) {
 		defer whole.Close()
 		want := fusedOnCPU(t, whole)
 		m := withoutWeights(t, name)
-		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t), DrawMissingWeights())
+		r, err := Apply(m, Request{AssumeAvailable: true, Backend: onCPU(t), DrawMissing: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestDrawnWeights(t *testing.T) {
 				t.Errorf("%s: %s at %s was not checked", name, s.Pattern, s.Node)
 			}
 		}
-		if r, err = ApplyDefaultKernels(withoutWeights(t, name), Auto, AssumeAvailable(), onCPU(t)); err != nil {
+		if r, err = Apply(withoutWeights(t, name), Request{AssumeAvailable: true, Backend: onCPU(t)}); err != nil {
 			t.Fatal(err)
 		}
 		if got := fusedSites(r); drawn > 0 && len(got) >= len(want) {
@@ -67,9 +67,9 @@ func TestDrawnWeights(t *testing.T) {
 	}
 }
 
-func onCPU(t *testing.T) Option {
+func onCPU(t *testing.T) registry.Backend {
 	t.Helper()
-	return WithBackend(backendOf(t, "+CPU"))
+	return backendOf(t, "+CPU")
 }
 
 func backendOf(t *testing.T, devices string) registry.Backend {
@@ -83,7 +83,7 @@ func backendOf(t *testing.T, devices string) registry.Backend {
 
 func fusedOnCPU(t *testing.T, m *onnx.Model) []string {
 	t.Helper()
-	r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t))
+	r, err := Apply(m, Request{AssumeAvailable: true, Backend: onCPU(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestDrawnNumbers(t *testing.T) {
 			v.Const = reference
 		}
 	}
-	r, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable(), onCPU(t), DrawMissingWeights())
+	r, err := Apply(b.Model, Request{AssumeAvailable: true, Backend: onCPU(t), DrawMissing: true})
 	if err != nil || r.Fused() != 0 {
 		t.Fatalf("%d fused (%v)", r.Fused(), err)
 	}

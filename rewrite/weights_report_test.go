@@ -95,9 +95,10 @@ func TestExpertsArePacked(t *testing.T) {
 	for _, outIn := range []bool{false, true} {
 		s := newMixture(t, outIn)
 		want := rewritetest.Evaluate(t, s.m)[s.y.Name]
-		r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), foundByHand(func(*onnx.Graph) []*patterns.Match {
-			return []*patterns.Match{s.match(t, outIn, func(e int) int { return e })}
-		}))
+		r, err := Apply(s.m, Request{Kernels: "cpu_fused_moe", AssumeAvailable: true, find: foundByHand(
+			func(*onnx.Graph) []*patterns.Match {
+				return []*patterns.Match{s.match(t, outIn, func(e int) int { return e })}
+			})})
 		if err != nil || r.Fused() != 1 {
 			t.Fatalf("%v %+v", err, r.Sites)
 		}
@@ -143,10 +144,10 @@ func TestExpertsArePacked(t *testing.T) {
 // TestMissingExperts packs one expert twice, unchecked: the report tells.
 func TestMissingExperts(t *testing.T) {
 	s := newMixture(t, true)
-	r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), WithVerify(VerifyOff),
-		foundByHand(func(*onnx.Graph) []*patterns.Match {
+	r, err := Apply(s.m, Request{Kernels: "cpu_fused_moe", AssumeAvailable: true, Verify: VerifyOff,
+		find: foundByHand(func(*onnx.Graph) []*patterns.Match {
 			return []*patterns.Match{s.match(t, true, func(e int) int { return max(e, 1) })}
-		}))
+		})})
 	if err != nil || r.Fused() != 1 {
 		t.Fatalf("%v %+v", err, r.Sites)
 	}

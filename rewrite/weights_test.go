@@ -21,11 +21,12 @@ import (
 )
 
 // foundByHand has matches made by hand found in every graph.
-func foundByHand(make func(g *onnx.Graph) []*patterns.Match) Option {
-	return func(c *config) {
-		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return make(g), nil }
-	}
+func foundByHand(make func(g *onnx.Graph) []*patterns.Match) finder {
+	return func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return make(g), nil }
 }
+
+// finder is what finds matches in place of patterns.
+type finder = func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
 
 // hand writes replacements by hand.
 type hand struct {
@@ -154,7 +155,7 @@ func TestFold(t *testing.T) {
 
 // productsOf is a model that multiplies x by three weights and concatenates the results, at two places; one weight is
 // read elsewhere, too. The matches multiply by the weights side by side.
-func productsOf(t *testing.T) (*onnx.Model, Option) {
+func productsOf(t *testing.T) (*onnx.Model, finder) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	x := b.In("x", "batch", 16)
 	var weights []*onnx.Value
@@ -211,8 +212,8 @@ func TestBranchesShareWeights(t *testing.T) {
 	b.Out(b.Op("If", flag, attrs[0], attrs[1]), "batch")
 	m := b.Model
 	want := rewritetest.Evaluate(t, m)
-	r, err := ApplyDefaultKernels(m, "onnx_layernorm",
-		foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
+	r, err := Apply(m, Request{Kernels: "onnx_layernorm",
+		find: foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) })})
 	if err != nil || r.Fused() != 2 {
 		t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
 	}
@@ -256,10 +257,10 @@ func TestWeightsArePacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if _, err := ApplyDefaultKernels(m, None, found); err != nil {
+		if _, err := Apply(m, Request{Kernels: None, find: found}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := ApplyDefaultKernels(m, "onnx_layernorm", found)
+		r, err := Apply(m, Request{Kernels: "onnx_layernorm", find: found})
 		if err != nil || r.Fused() != 2 {
 			t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
 		}
@@ -308,7 +309,7 @@ func TestWeightsWithoutData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	r, err := ApplyDefaultKernels(m, "onnx_layernorm", found, WithVerify(VerifyOff))
+	r, err := Apply(m, Request{Kernels: "onnx_layernorm", find: found, Verify: VerifyOff})
 	if err != nil || r.Fused() != 2 {
 		t.Fatalf("fused %d: %v", r.Fused(), err)
 	}

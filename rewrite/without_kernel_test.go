@@ -18,14 +18,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// withText looks for the patterns of a text alone.
-func withText(t *testing.T, text string) Option {
+// onlyText is the patterns of a text alone.
+func onlyText(t *testing.T, text string) *patterns.Set {
 	t.Helper()
 	s := patterns.NewSet()
 	if err := s.Add("f.pat", text); err != nil {
 		t.Fatal(err)
 	}
-	return WithPatterns(s)
+	return s
 }
 
 // gates is a model of two gated activations over x and what is between them.
@@ -70,11 +70,11 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 			}
 			return []*onnx.Tensor{in[0]}, nil
 		}
-		r := apply(t, gates(t, opset, onnx.Float16), withText(t, target), WithKernelCheck(check))
+		r := apply(t, gates(t, opset, onnx.Float16), Request{Patterns: onlyText(t, target), KernelCheck: check})
 		if kernels == 0 || r.Fused() != 0 || !strings.Contains(r.Sites[0].Reason, "kernel cpu_fused_swiglu differs") {
 			t.Errorf("%d runs of a wrong kernel, %+v", kernels, r.Sites)
 		}
-		same(t, m, func() { r = apply(t, m, withText(t, target)) })
+		same(t, m, func() { r = apply(t, m, Request{Patterns: onlyText(t, target)}) })
 		ops := rewritetest.CountOps(m)
 		if r.Fused() != 2 || ops["GLU"] != 2 || ops["Unsqueeze"] != 2 || ops["Constant"] != 0 || ops["Sigmoid"] != 0 {
 			t.Fatalf("%v %+v", ops, r.Sites)
@@ -109,7 +109,7 @@ func TestSharedNodes(t *testing.T) {
 	b.Out(b.Op("Mul", b.Op("Mul", first, b.Op("Sigmoid", first)), relu), 2, 16)
 	const text = "pattern Gate(x, u) -> y {\n y = Mul(x, Sigmoid(x), Relu(u))\n} => " +
 		`mojo.GLU(x, Max(u, 0); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)`
-	same(t, b.Model, func() { apply(t, b.Model, withText(t, text)) })
+	same(t, b.Model, func() { apply(t, b.Model, Request{Patterns: onlyText(t, text)}) })
 	if ops := rewritetest.CountOps(b.Model); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.Graph.Nodes) != 3 {
 		t.Errorf("%v", ops)
 	}
@@ -141,7 +141,7 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := gates(t, tt.opset, onnx.BFloat16)
 			var r *Report
-			same(t, m, func() { r = apply(t, m, withText(t, tt.text)) })
+			same(t, m, func() { r = apply(t, m, Request{Patterns: onlyText(t, tt.text)}) })
 			for _, s := range r.Sites {
 				if s.Status == Fused && s.Kernel != tt.kernel ||
 					s.Status == Refused && !strings.Contains(s.Reason, tt.kernel) {
@@ -160,7 +160,7 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 				r.Fused() > 0 && !strings.Contains(text.String(), tt.kernel+" ") {
 				t.Errorf("%v\n%s", err, &text)
 			}
-			if again := apply(t, m, withText(t, tt.text)); again.Fused() > 0 {
+			if again := apply(t, m, Request{Patterns: onlyText(t, tt.text)}); again.Fused() > 0 {
 				t.Errorf("a second pass fused %+v", again.Sites)
 			}
 		})
@@ -169,10 +169,10 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 
 // A pattern of one's own needs no kernel, and is left out with all the others.
 func TestOwnPatternsAndInclude(t *testing.T) {
-	own := withText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+
+	own := onlyText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+
 		"my.Gate(x)")
 	for include, want := range map[string]int{Auto: 2, "onnx_layernorm": 2, None: 0} {
-		r, err := ApplyDefaultKernels(gates(t, 20, onnx.Float), include, own, AssumeAvailable())
+		r, err := Apply(gates(t, 20, onnx.Float), Request{Kernels: include, Patterns: own, AssumeAvailable: true})
 		if err != nil || r.Fused() != want {
 			t.Errorf("%s: %v, %+v", include, err, r)
 		}
@@ -258,8 +258,8 @@ func TestIntegerSites(t *testing.T) {
 		at := b.Input("at", onnx.Int64, "n")
 		next := b.Op("Add", at, b.Ints(1))
 		b.Out(b.Op("Relu", b.Op("Gather", b.Weight("cos", 3, 8), next)), "n", 8)
-		r := apply(t, b.Model, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+
-			target+")"))
+		r := apply(t, b.Model, Request{Patterns: onlyText(t,
+			"pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+target+")")})
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
 			t.Errorf("%s: %+v", target, r.Sites)
 		}
@@ -270,7 +270,7 @@ func TestIntegerSites(t *testing.T) {
 		y := b.Op("Mul", at, b.Ints(2))
 		y.SetType(onnxtest.Type(onnx.Int64, "n"))
 		b.Graph.AddOutput(y)
-		r := apply(t, b.Model, withText(t, "pattern P(at) -> y {\n y = Mul(at, 2)\n} => "+target))
+		r := apply(t, b.Model, Request{Patterns: onlyText(t, "pattern P(at) -> y {\n y = Mul(at, 2)\n} => "+target)})
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
 			t.Errorf("%s: %+v", target, r.Sites)
 		}

@@ -35,7 +35,7 @@ func TestCores(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", model, b, err)
 			}
-			p, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff))
+			p, err := rewrite.New(rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func planOf(t *testing.T, path string) (*onnx.Model, *rewrite.Plan) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	p, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff))
+	p, err := rewrite.New(rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff})
 	if err != nil {
 		t.Fatal(err)
 	}

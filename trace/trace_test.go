@@ -41,8 +41,7 @@ func read(t *testing.T, name string) *onnx.Model {
 func patched(t *testing.T, name string) *onnx.Model {
 	t.Helper()
 	m := read(t, name)
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithVerify(rewrite.VerifyOff))
+	r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,13 +82,14 @@ func ofKinds(n int) []*group {
 }
 
 // plan returns what would become of a model.
-func (m *model) plan(options ...rewrite.Option) (*rewrite.Report, error) {
+func (m *model) plan(r rewrite.Request) (*rewrite.Report, error) {
 	opened, err := m.open()
 	if err != nil {
 		return nil, err
 	}
 	defer opened.Close()
-	p, err := rewrite.New(rewrite.Auto, append(options, rewrite.AssumeAvailable())...)
+	r.AssumeAvailable = true
+	p, err := rewrite.New(r)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (g *group) measure(verbose bool) error {
 	before, after := 0.0, 0.0
 	distinct := map[string]bool{}
 	for _, m := range g.models {
-		r, err := m.plan(rewrite.WithLearning())
+		r, err := m.plan(rewrite.Request{Learn: true})
 		if err != nil {
 			return err
 		}
@@ -133,7 +134,7 @@ func (g *group) measure(verbose bool) error {
 		if err != nil {
 			return err
 		}
-		r, err := m.plan(rewrite.WithPatterns(set))
+		r, err := m.plan(rewrite.Request{Patterns: set})
 		if err != nil {
 			return err
 		}

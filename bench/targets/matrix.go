@@ -86,7 +86,7 @@ func apply(file string, t *target.Target) (*rewrite.Report, error) {
 			shapes.Inputs[in.Name] = in.Dims
 		}
 	}
-	return rewrite.ApplyDefaultKernels(model, rewrite.Auto, rewrite.WithTarget(t), rewrite.WithShapes(shapes))
+	return rewrite.Apply(model, rewrite.Request{Target: t, Shapes: shapes})
 }
 
 // add counts the sites of a report that a target decided on.

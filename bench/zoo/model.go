@@ -55,8 +55,7 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	}
 	original := evaluate(m, cases)
 	before := len(m.Graph.Nodes)
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels),
-		rewrite.WithInline(inline.Auto))
+	report, err := rewrite.Apply(m, rewrite.Request{Library: r.kernels, Inline: inline.Auto})
 	if err != nil {
 		return fail(err)
 	}

@@ -26,15 +26,15 @@ func patchingSaves(a *app, path, provider string) ([]savedOp, error) {
 	defer m.Close()
 	list := make([]savedOp, len(movers)+1)
 	countMovers(m, list, func(s *savedOp) *int { return &s.Before })
-	options := []rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithToolVersion(toolVersion())}
+	request := rewrite.Request{AssumeAvailable: true, Version: toolVersion()}
 	if device, ok := kernelDevices[provider]; ok && provider != providerCPU {
 		b, err := registry.ParseBackend("+" + string(device) + ",CPU")
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, rewrite.WithBackend(b))
+		request.Backend = b
 	}
-	p, err := rewrite.New(rewrite.Auto, options...)
+	p, err := rewrite.New(request)
 	if err != nil {
 		return nil, err
 	}

@@ -148,12 +148,12 @@ func (f *extractFlags) cut(m *onnx.Model) (*cut.Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--patterns: %w", err)
 	}
-	inline, err := f.inline.option()
+	functions, err := f.inline.value()
 	if err != nil {
 		return nil, err
 	}
-	p, err := rewrite.New(rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff), inline,
-		rewrite.WithPatterns(set))
+	p, err := rewrite.New(rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff, Inline: functions,
+		Patterns: set})
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	if err != nil {
 		return fmt.Errorf("--patterns: %w", err)
 	}
-	inline, err := f.inline.option()
+	functions, err := f.inline.value()
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,11 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	}
 	defer m.Close()
 	r := takeCensus(m)
+	request := rewrite.Request{Patterns: set, Verify: rewrite.VerifyRouted, Inline: functions}
 	if f.why.why {
-		return f.why.inspect(a, m, set, r, inline)
+		return f.why.inspect(a, m, r, request)
 	}
-	if _, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyRouted), inline); err != nil {
+	if _, err := r.search(m, request); err != nil {
 		return err
 	}
 	if r.unverified > 0 {
@@ -86,9 +87,9 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 
 // search looks for blocks: for those that apply would fuse if every kernel were here, and if checks passed that need
 // missing weights.
-func (r *census) search(m *onnx.Model, options ...rewrite.Option) (*rewrite.Plan, error) {
-	p, err := rewrite.New(rewrite.Auto, append(options, rewrite.AssumeAvailable(), rewrite.AllowUnverified(),
-		rewrite.WithToolVersion(toolVersion()))...)
+func (r *census) search(m *onnx.Model, q rewrite.Request) (*rewrite.Plan, error) {
+	q.AssumeAvailable, q.AllowUnverified, q.Version = true, true, toolVersion()
+	p, err := rewrite.New(q)
 	if err != nil {
 		return nil, err
 	}

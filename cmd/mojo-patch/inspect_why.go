@@ -101,15 +101,16 @@ func (f *whyFlags) check() error {
 
 // inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are
 // among them.
-func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, inline rewrite.Option) error {
-	plan, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyDistinct), inline)
+func (f *whyFlags) inspect(a *app, m *onnx.Model, r *census, q rewrite.Request) error {
+	q.Verify = rewrite.VerifyDistinct
+	plan, err := r.search(m, q)
 	if err != nil {
 		return err
 	}
 	if r.unverified > 0 {
 		a.say("%s: weights are missing, so sites are recognised and not verified", m.Path)
 	}
-	w := f.explain(m, set, plan)
+	w := f.explain(m, q.Patterns, plan)
 	if a.json {
 		return a.printJSON(w)
 	}

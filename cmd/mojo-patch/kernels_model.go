@@ -32,8 +32,7 @@ func (a *app) neededKernels(path string, inputs *inputFlags) ([]*neededKernel, e
 	}
 	defer m.Close()
 	if !hasFused(m) {
-		_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-			rewrite.WithVerify(rewrite.VerifyOff), rewrite.DrawMissingWeights())
+		_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff, DrawMissing: true})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

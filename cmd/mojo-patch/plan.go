@@ -123,7 +123,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if err := knownPatterns(set, append(slices.Clone(f.only), f.skip...)); err != nil {
 		return nil, err
 	}
-	inline, err := f.inline.option()
+	functions, err := f.inline.value()
 	if err != nil {
 		return nil, err
 	}
@@ -140,31 +140,18 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		return nil, fmt.Errorf("--node: %w", err)
 	}
 	step, end := a.progress("checking site")
-	options := []rewrite.Option{inline, rewrite.WithTarget(t), rewrite.WithShapes(shapes),
-		rewrite.WithAccuracyLevel(f.target.accuracy), rewrite.WithPatterns(set),
-		rewrite.WithPatternFilter(func(name string) bool {
+	request := rewrite.Request{Kernels: f.include, Library: f.kernelsLib, AssumeAvailable: f.assume, Backend: backend,
+		Target: t, Shapes: shapes, AccuracyLevel: f.target.accuracy, Patterns: set, Sites: f.sites,
+		Plan: f.planned.file, Learn: f.learn.path != "", Verify: verify, DrawMissing: f.allowMissing,
+		LastLogits: f.lastLogits, LatentCache: f.mlaCache, Inline: functions, Version: toolVersion(), Progress: step,
+		KeepPattern: func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
-		}), rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
-		rewrite.WithSites(f.sites...), rewrite.WithVerify(verify), rewrite.WithBackend(backend),
-		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
-	if f.planned.file != nil {
-		options = append(options, rewrite.WithPlan(f.planned.file))
-	}
+		},
+		KeepNode: func(n *onnx.Node) bool { return node.MatchString(n.Name) }}
 	if f.dtype != "" {
-		dtype, err := dtypeOf(f.dtype)
-		if err != nil {
+		if request.DType, err = dtypeOf(f.dtype); err != nil {
 			return nil, err
 		}
-		options = append(options, rewrite.WithDType(dtype))
-	}
-	if f.lastLogits {
-		options = append(options, rewrite.WithLastLogits())
-	}
-	if f.learn.path != "" {
-		options = append(options, rewrite.WithLearning())
-	}
-	if f.mlaCache {
-		options = append(options, rewrite.WithLatentCache())
 	}
 	switch f.quantised {
 	case "", quantisedKeep:
@@ -175,40 +162,28 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		if t != nil {
 			return nil, fmt.Errorf("--quantized %s makes fused ops, and --target is given", quantisedMojo)
 		}
-		activations := cmp.Or(f.activations, activationKinds[0])
-		if !slices.Contains(activationKinds, activations) {
-			return nil, fmt.Errorf("--activations %q: it is one of %s", activations,
+		request.OwnProducts = cmp.Or(f.activations, activationKinds[0])
+		if !slices.Contains(activationKinds, request.OwnProducts) {
+			return nil, fmt.Errorf("--activations %q: it is one of %s", request.OwnProducts,
 				strings.Join(activationKinds, ", "))
 		}
-		options = append(options, rewrite.WithOwnProducts(activations))
 	default:
 		return nil, fmt.Errorf("--quantized %q: it is %s or %s", f.quantised, quantisedKeep, quantisedMojo)
 	}
 	if f.merge {
-		options = append(options, rewrite.WithMergedProducts())
+		request.Merge = rewrite.MergeAll
 	}
 	if f.cache != "" {
 		length, err := staticcache.Parse(f.cache)
 		if err != nil {
 			return nil, fmt.Errorf("--cache %w", err)
 		}
-		options = append(options, rewrite.WithStaticCache(length))
-		switch f.pastLength {
-		case "":
-		case pastLengthOne:
-			options = append(options, rewrite.WithPastLength())
-		case pastLengthRows:
-			options = append(options, rewrite.WithRowLengths())
-		default:
+		request.StaticCache = &staticcache.Options{Length: length, PastLength: f.pastLength == pastLengthOne,
+			RowLengths: f.pastLength == pastLengthRows}
+		if f.pastLength != "" && !request.StaticCache.PastLength && !request.StaticCache.RowLengths {
 			return nil, fmt.Errorf("--past-length=%s: it is --past-length, or --past-length=%s", f.pastLength,
 				pastLengthRows)
 		}
-	}
-	if f.allowMissing {
-		options = append(options, rewrite.DrawMissingWeights())
-	}
-	if f.assume {
-		options = append(options, rewrite.AssumeAvailable())
 	}
 	var kernels *prober
 	if t == nil {
@@ -223,17 +198,17 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	switch {
 	case kernels != nil:
-		options = append(options, rewrite.WithKernelCheck(kernels.run))
+		request.KernelCheck = kernels.run
 	case t != nil && opens != nil && verify != rewrite.VerifyOff:
 		kernels = &prober{options: []ort.Option{ort.WithLibrary(opens.lib.Path), ort.WithThreads(1)},
 			sessions: map[string]*ort.Session{}}
-		options = append(options, rewrite.WithRuntime(kernels.runSite))
+		request.Runtime = kernels.runSite
 	}
 	if kernels != nil {
 		clear := end
 		end = func() { clear(); kernels.close() }
 	}
-	patcher, err := rewrite.New(f.include, options...)
+	patcher, err := rewrite.New(request)
 	if err == nil && t == nil && f.include == rewrite.Auto && len(f.patterns.paths) == 0 { // those may need no kernel
 		err = available(patcher.Kernels())
 	}
@@ -380,12 +355,12 @@ func (f *inlineFlag) flags(c *cobra.Command) {
 	}, false)
 }
 
-func (f *inlineFlag) option() (rewrite.Option, error) {
+func (f *inlineFlag) value() (inline.Mode, error) {
 	mode, err := inline.ParseMode(f.mode)
 	if err != nil {
-		return nil, fmt.Errorf("--inline: %w", err)
+		return "", fmt.Errorf("--inline: %w", err)
 	}
-	return rewrite.WithInline(mode), nil
+	return mode, nil
 }
 
 // patternFlag is --patterns: pattern files of the user's, for every command that looks for patterns.

@@ -177,12 +177,12 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 	p.Measure(before.samples(), step)
 	end()
 	p.KeepAbove(f.keepAbove)
-	options, done, err := kernelChecks(a, f.onnxruntime, f.library)
+	checks, done, err := kernelChecks(a, f.onnxruntime, f.library)
 	if err != nil {
 		return err
 	}
 	defer done()
-	checked, err := p.Apply(options...)
+	checked, err := p.Apply(checks)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 
 // mergeProducts makes one product of quantised ones of one value. What is put together is read as the model is written.
 func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
-	p, err := rewrite.New(rewrite.None, rewrite.WithMergedQuantised(), rewrite.WithToolVersion(toolVersion()))
+	p, err := rewrite.New(rewrite.Request{Kernels: rewrite.None, Merge: rewrite.MergeQuantized, Version: toolVersion()})
 	if err != nil {
 		return nil, err
 	}
@@ -243,18 +243,19 @@ func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
 	return r.Merged, nil
 }
 
-// kernelChecks are the options by which sites are checked: with the kernels where they and onnxruntime are found.
-func kernelChecks(a *app, onnxruntime, library string) (options []rewrite.Option, done func(), err error) {
-	options = []rewrite.Option{rewrite.WithToolVersion(toolVersion()), rewrite.WithLibrary(library)}
+// kernelChecks says how sites are checked: with the kernels if they and onnxruntime are found.
+func kernelChecks(a *app, onnxruntime, library string) (r rewrite.Request, done func(), err error) {
+	r = rewrite.Request{Version: toolVersion(), Library: library}
 	kernels, err := newProber(onnxruntime, library, providerCPU)
 	switch {
 	case errors.Is(err, errBrokenKernels):
-		return nil, nil, environment(err)
+		return r, nil, environment(err)
 	case err != nil:
 		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
-		return options, func() {}, nil
+		return r, func() {}, nil
 	}
-	return append(options, rewrite.WithKernelCheck(kernels.run)), func() { kernels.close() }, nil
+	r.KernelCheck = kernels.run
+	return r, func() { kernels.close() }, nil
 }
 
 // recordedCases are the inputs of --golden: cases of the model, or what was generated behind prompts.

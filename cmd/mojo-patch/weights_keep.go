@@ -65,7 +65,7 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 		return nil
 	}
 	names := regexp.MustCompile(f.pattern)
-	options := []rewrite.Option{rewrite.WithToolVersion(toolVersion()), rewrite.WithLibrary(f.kernelsLib)}
+	checks := rewrite.Request{Version: toolVersion(), Library: f.kernelsLib}
 	kernels, err := newProber(f.onnxruntime, f.kernelsLib, providerCPU)
 	switch {
 	case errors.Is(err, errBrokenKernels):
@@ -74,9 +74,9 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
 	default:
 		defer kernels.close()
-		options = append(options, rewrite.WithKernelCheck(kernels.run))
+		checks.KernelCheck = kernels.run
 	}
-	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: options,
+	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks,
 		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
 }
 

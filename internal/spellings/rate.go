@@ -57,11 +57,7 @@ func Measure(k Kind, first uint64, n int) *Rate {
 
 // apply patches the model and compares it with another copy of it.
 func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
-	options := []rewrite.Option{rewrite.AssumeAvailable()}
-	if s.Kind.Name == latents {
-		options = append(options, rewrite.WithLatentCache())
-	}
-	report, err := rewrite.ApplyDefaultKernels(s.Model, rewrite.Auto, options...)
+	report, err := rewrite.Apply(s.Model, rewrite.Request{AssumeAvailable: true, LatentCache: s.Kind.Name == latents})
 	switch {
 	case errors.Is(err, latentcache.ErrLatentCache):
 		return 0, 0, "; " + err.Error()

@@ -11,16 +11,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// withBuffers patches a model so that it has buffers of so many tokens, 0 for any, and returns its path.
-func withBuffers(t *testing.T, name string, length int64, options ...rewrite.Option) string {
+// withBuffers patches a model so that it has buffers, and returns its path.
+func withBuffers(t *testing.T, name string, cache staticcache.Options) string {
 	t.Helper()
 	m, err := onnx.Read(modelPath(name))
 	must(t, err)
 	defer m.Close()
-	options = append(options, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, StaticCache: &cache})
 	must(t, err)
 	path := filepath.Join(t.TempDir(), name+".onnx")
 	must(t, onnx.Write(path, m))
@@ -55,10 +55,11 @@ func TestBuffers(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s has no recording", name)
 		}
-		path := withBuffers(t, name, 0)
+		path := withBuffers(t, name, staticcache.Options{})
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
-			"definitions":               open(t, path),
-			"kernels, with past_length": openWithKernels(t, withBuffers(t, name, 40, rewrite.WithPastLength()))} {
+			"definitions": open(t, path),
+			"kernels, with past_length": openWithKernels(t, withBuffers(t, name,
+				staticcache.Options{Length: 40, PastLength: true}))} {
 			o := generate.Options{MaxTokens: len(want.Greedy[0])}
 			for i, p := range want.Prompts {
 				if got := tokens(t, g, o, p)[0]; !slices.Equal(got.IDs, want.Greedy[i]) {
@@ -90,7 +91,7 @@ func TestRowLengths(t *testing.T) {
 		for _, p := range prompts {
 			want = append(want, tokens(t, g, o, p)[0])
 		}
-		path := withBuffers(t, name, 0, rewrite.WithRowLengths())
+		path := withBuffers(t, name, staticcache.Options{RowLengths: true})
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
 			"definitions": open(t, path)} {
 			for _, size := range []int{0, 1, 3} {
@@ -115,7 +116,8 @@ func TestRowLengths(t *testing.T) {
 	}
 	o.MaxTokens = 300
 	want := tokens(t, open(t, modelPath("llama-kv-dynamo-fp32")), o, prompts[2])[0]
-	got := tokens(t, openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", 0, rewrite.WithRowLengths())), o,
+	got := tokens(t, openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", staticcache.Options{RowLengths: true})),
+		o,
 		prompts...)[2]
 	if !slices.Equal(got.IDs, want.IDs) {
 		t.Errorf("grown: %v, alone %v", got.IDs, want.IDs)
@@ -128,7 +130,7 @@ func TestBuffersGrow(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
 	o := generate.Options{MaxTokens: count}
 	want := tokens(t, open(t, modelPath(name)), o, prompts...)
-	r, err := openWithKernels(t, withBuffers(t, name, 0)).Start(o, prompts...)
+	r, err := openWithKernels(t, withBuffers(t, name, staticcache.Options{})).Start(o, prompts...)
 	must(t, err)
 	for _, err := range r.Tokens(t.Context()) {
 		must(t, err)
@@ -146,7 +148,7 @@ func TestBuffersGrow(t *testing.T) {
 
 // TestFullBuffers has a model with buffers of 12 tokens, where generation ends.
 func TestFullBuffers(t *testing.T) {
-	g := openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", 12))
+	g := openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", staticcache.Options{Length: 12}))
 	got := tokens(t, g, generate.Options{}, []int64{5, 17, 42})[0]
 	want := tokens(t, open(t, modelPath("llama-kv-dynamo-fp32")), generate.Options{MaxTokens: 9}, []int64{5, 17, 42})[0]
 	if !slices.Equal(got.IDs, want.IDs) || got.Stop != generate.StopContext {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
-	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // ways are those in which steps are run: the host chooses tokens, or the model does; and, on a GPU, either as CUDA
@@ -56,7 +56,7 @@ func openAs(t *testing.T, path string, provider ort.Option, chooses bool) *gener
 func TestSteps(t *testing.T) {
 	for _, name := range cachedModels {
 		want := recordings(t)[name]
-		path := withBuffers(t, name, 0, rewrite.WithPastLength())
+		path := withBuffers(t, name, staticcache.Options{PastLength: true})
 		ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
 			count := len(want.Greedy[0])
 			o := generate.Options{MaxTokens: count}
@@ -93,7 +93,7 @@ func TestStepsGrow(t *testing.T) {
 	const name, count = "llama-kv-dynamo-fp32", 600
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
 	want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: count}, prompts...)
-	ways(t, withBuffers(t, name, 0, rewrite.WithPastLength()),
+	ways(t, withBuffers(t, name, staticcache.Options{PastLength: true}),
 		func(t *testing.T, g *generate.Generator, chooses bool) {
 			for most, grown := range map[int]int{0: 2, count: 0} {
 				r, err := g.Start(generate.Options{MaxTokens: most}, prompts...)
@@ -127,7 +127,7 @@ func TestStepsByRows(t *testing.T) {
 		for _, p := range prompts {
 			want = append(want, tokens(t, g, o, p)[0])
 		}
-		path := withBuffers(t, name, 0, rewrite.WithRowLengths())
+		path := withBuffers(t, name, staticcache.Options{RowLengths: true})
 		paths := []string{path}
 		if name == "llama-kv-dynamo-fp32" {
 			paths = append(paths, lastOnly(t, path, false), lastOnly(t, path, true))
@@ -163,7 +163,7 @@ func TestStepsStop(t *testing.T) {
 		}
 		return ids
 	}
-	ways(t, withBuffers(t, name, 0, rewrite.WithPastLength()),
+	ways(t, withBuffers(t, name, staticcache.Options{PastLength: true}),
 		func(t *testing.T, g *generate.Generator, chooses bool) {
 			for n := range full[0].IDs {
 				stop := full[0].IDs[n]
@@ -186,7 +186,7 @@ func TestStepsFill(t *testing.T) {
 	const name, room = "llama-kv-dynamo-fp32", 37
 	prompt := []int64{5, 17, 42}
 	want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: room - len(prompt)}, prompt)[0].IDs
-	ways(t, withBuffers(t, name, room, rewrite.WithPastLength()),
+	ways(t, withBuffers(t, name, staticcache.Options{Length: room, PastLength: true}),
 		func(t *testing.T, g *generate.Generator, chooses bool) {
 			got := tokens(t, g, generate.Options{}, prompt)[0]
 			if !slices.Equal(got.IDs, want) || got.Stop != generate.StopContext {
@@ -198,7 +198,7 @@ func TestStepsFill(t *testing.T) {
 // TestStepsTies has many equal logits, of each type: the lowest id is chosen.
 func TestStepsTies(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
-	buffers := withBuffers(t, name, 0, rewrite.WithPastLength())
+	buffers := withBuffers(t, name, staticcache.Options{PastLength: true})
 	dims := []onnx.Dim{{Value: -1, Param: "rows"}, {Value: -1, Param: "tokens"}, {Value: 160}}
 	for _, dt := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
 		path := behind(t, buffers, dt, dims, func(g *onnx.Graph, raw *onnx.Value) *onnx.Node {
@@ -222,7 +222,7 @@ func TestStepsTies(t *testing.T) {
 
 // TestChooserNames refuses a model that has the name of what is added.
 func TestChooserNames(t *testing.T) {
-	m, err := onnx.Read(withBuffers(t, "llama-kv-dynamo-fp32", 0, rewrite.WithPastLength()))
+	m, err := onnx.Read(withBuffers(t, "llama-kv-dynamo-fp32", staticcache.Options{PastLength: true}))
 	must(t, err)
 	defer m.Close()
 	m.Graph.NewValue("generate.next_ids")
@@ -235,7 +235,7 @@ func TestChooserNames(t *testing.T) {
 func TestNoNumbers(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
 	dims := []onnx.Dim{{Value: -1, Param: "rows"}, {Value: -1, Param: "tokens"}, {Value: 160}}
-	path := behind(t, withBuffers(t, name, 0, rewrite.WithPastLength()), onnx.Float, dims,
+	path := behind(t, withBuffers(t, name, staticcache.Options{PastLength: true}), onnx.Float, dims,
 		func(g *onnx.Graph, raw *onnx.Value) *onnx.Node {
 			node := func(op string, inputs ...*onnx.Value) *onnx.Value {
 				v := g.NewValue(op)

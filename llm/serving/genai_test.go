@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 var models = filepath.Join("..", "..", "models")
@@ -23,9 +24,8 @@ func TestBatchWithPadding(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	const room = 12
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithVerify(rewrite.VerifyOff), rewrite.WithStaticCache(room), rewrite.WithRowLengths(),
-		rewrite.WithLastLogits())
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff, LastLogits: true,
+		StaticCache: &staticcache.Options{Length: room, RowLengths: true}})
 	must(t, err)
 	d, err := readDecoder(m)
 	must(t, err)

@@ -21,8 +21,8 @@ type KeepOptions struct {
 	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16. FP8 weights are multiplied
 	// with floats; fp8 rounds their activations to floats of 8 bits, and those of other weights to int16.
 	Activations string
-	// Rewrite are the options of the check of each kind of site.
-	Rewrite []rewrite.Option
+	// Rewrite says how each kind of site is checked.
+	Rewrite rewrite.Request
 }
 
 // KeepQuantised has the graph read weights that the checkpoint has in blocks as they are: mojo.Linear takes the place
@@ -42,7 +42,7 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 			a.why = err
 		}
 	}
-	r, err := rewrite.Quantize(m, x.weights, o.Activations, o.Rewrite...)
+	r, err := rewrite.Quantize(m, x.weights, o.Activations, o.Rewrite)
 	if err != nil {
 		return err
 	}

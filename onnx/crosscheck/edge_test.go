@@ -102,8 +102,8 @@ func TestFunctionBodies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(t, "../../models/llama-dynamo-fp32.onnx")
-			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-				rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
+			if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
+				Verify: rewrite.VerifyOff}); err != nil {
 				t.Fatal(err)
 			}
 			path := write(t, m)

@@ -31,8 +31,8 @@ func TestModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := read(t, path)
 			r := demand(t, path, m)
-			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-				rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
+			if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
+				Verify: rewrite.VerifyOff}); err != nil {
 				t.Fatal(err)
 			}
 			out := filepath.Join(t.TempDir(), "patched.onnx")

@@ -185,8 +185,7 @@ func checkRouter(t *testing.T, b *routerGraph, want string) {
 	}
 	inputs["x"] = reference.NewFloats(b.typ, append(shape, hidden), v)
 	before := b.run(t, inputs)
-	report, err := rewrite.ApplyDefaultKernels(b.Model, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithVerify(rewrite.VerifyAll))
+	report, err := rewrite.Apply(b.Model, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyAll})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,21 +10,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Apply patches a model with all kernels, whether they are there or not.
-func Apply(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Report {
+// Apply patches a model with all kernels, whether they are there or not, as at most one request says.
+func Apply(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Report {
 	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()},
-		options...)...)
-	if err != nil {
+	plan := Plan(t, m, request...)
+	if err := plan.Replace(); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return plan.Report
 }
 
 // Plan is Apply without the replacement.
-func Plan(t *testing.T, m *onnx.Model, options ...rewrite.Option) *rewrite.Plan {
+func Plan(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Plan {
 	t.Helper()
-	p, err := rewrite.New(rewrite.Auto, append([]rewrite.Option{rewrite.AssumeAvailable()}, options...)...)
+	q := rewrite.Request{}
+	for _, q = range request {
+	}
+	q.AssumeAvailable = true
+	p, err := rewrite.New(q)
 	if err != nil {
 		t.Fatal(err)
 	}

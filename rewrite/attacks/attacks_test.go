@@ -167,7 +167,7 @@ func (a *attack) model(twisted bool) *onnx.Model {
 // patch reports whether anything was fused.
 func patch(t *testing.T, m *onnx.Model) bool {
 	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable())
+	r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ func TestPatchedModels(t *testing.T) {
 		for _, in := range inputs {
 			shapes[in.Name] = in.Dims
 		}
-		options := []rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff)}
-		before, err := rewrite.ApplyDefaultKernels(patched, rewrite.Auto, options...)
+		request := rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff}
+		before, err := rewrite.Apply(patched, request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestPatchedModels(t *testing.T) {
 		if err := convert.Opset(m, 24); err != nil {
 			t.Fatal(err)
 		}
-		after, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
+		after, err := rewrite.Apply(m, request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,8 +27,7 @@ func TestPrecisionThenPatch(t *testing.T) {
 			if _, err := convert.Precision(m, to); err != nil {
 				t.Fatal(err)
 			}
-			r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-				rewrite.WithVerify(rewrite.VerifyOff))
+			r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff})
 			if err != nil || r.Fused() == 0 {
 				t.Fatalf("%s: %v, %d sites", name, err, r.Fused())
 			}

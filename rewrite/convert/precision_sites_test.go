@@ -42,8 +42,7 @@ func TestPrecisionKeepsSites(t *testing.T) {
 // sites counts the sites of a model by pattern.
 func sites(t *testing.T, m *onnx.Model) string {
 	t.Helper()
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithVerify(rewrite.VerifyOff))
+	r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestInlineModes(t *testing.T) {
 			test.edit(m)
 		}
 		before := functionNames(m)
-		plan := applytest.Plan(t, m, rewrite.WithInline(test.mode))
+		plan := applytest.Plan(t, m, rewrite.Request{Inline: test.mode})
 		r := plan.Report
 		if left := functionNames(m); left != test.left {
 			t.Errorf("%s: %s are left, expected %s", test.mode, left, test.left)
@@ -144,7 +144,7 @@ func TestInlineKnownBranches(t *testing.T) {
 		caller(m, "Outer", "local.Inner")
 		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 4)))
 		m.Graph.AddOutput(y)
-		r := applytest.Plan(t, m, rewrite.WithInline(inline.Auto)).Report
+		r := applytest.Plan(t, m, rewrite.Request{Inline: inline.Auto}).Report
 		var ops []string
 		for _, n := range m.Graph.Nodes {
 			ops = append(ops, n.OpType)

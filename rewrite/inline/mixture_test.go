@@ -62,7 +62,7 @@ func TestInlineExperts(t *testing.T) {
 		onnx.GraphAttr("else_branch", then))
 	y := call(g, "local", "Later", 1, branched, w)[0]
 	g.AddOutput(y)
-	applytest.Plan(t, m, rewrite.WithInline(inline.Auto))
+	applytest.Plan(t, m, rewrite.Request{Inline: inline.Auto})
 	var left []string
 	for _, f := range m.Functions {
 		left = append(left, f.Name)

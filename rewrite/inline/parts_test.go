@@ -111,7 +111,7 @@ func TestInlineParts(t *testing.T) {
 			return b.Model
 		}
 		before, m := rewritetest.Evaluate(t, build()), build()
-		r := applytest.Apply(t, m, rewrite.WithInline(inline.Auto))
+		r := applytest.Apply(t, m, rewrite.Request{Inline: inline.Auto})
 		left := 0
 		for _, g := range m.Graphs() {
 			for _, n := range g.Nodes {

@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // naiveLatent is an export of latent attention that caches the keys and values of all heads.
@@ -68,7 +69,7 @@ func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
 // TestLatentCache has a decoder keep latents, and compares what it says with what it said before.
 func TestLatentCache(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, naiveLatent), rewritetest.ReadModel(t, naiveLatent)
-	r := applytest.Apply(t, m, rewrite.WithLatentCache()).Latent
+	r := applytest.Apply(t, m, rewrite.Request{LatentCache: true}).Latent
 	if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
 		!slices.Equal(r.Dropped, []string{"past_v0", "past_v1"}) || r.BytesBefore != 2*4*(12+6)*4 ||
 		r.Check.Cases != 2*len(latentcache.Trials) || !strings.Contains(r.Text(),
@@ -97,12 +98,12 @@ func TestLatentCache(t *testing.T) {
 // by the mask or for each sequence.
 func TestLatentBuffers(t *testing.T) {
 	const room = 12
-	for name, options := range map[string][]rewrite.Option{"any": {rewrite.WithStaticCache(0)},
-		"fixed": {rewrite.WithStaticCache(room)},
-		"rows":  {rewrite.WithStaticCache(0), rewrite.WithRowLengths()}} {
+	for name, cache := range map[string]staticcache.Options{"any": {},
+		"fixed": {Length: room},
+		"rows":  {RowLengths: true}} {
 		t.Run(name, func(t *testing.T) {
 			m, original := rewritetest.ReadModel(t, naiveLatent), rewritetest.ReadModel(t, naiveLatent)
-			r := applytest.Apply(t, m, append(options, rewrite.WithLatentCache())...).Cache
+			r := applytest.Apply(t, m, rewrite.Request{StaticCache: &cache, LatentCache: true}).Cache
 			if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
 				r.Check.Cases < 8 {
 				t.Errorf("reported %+v", r)
@@ -183,7 +184,7 @@ func TestLatentCacheSpelled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			applytest.Apply(t, m, rewrite.WithLatentCache())
+			applytest.Apply(t, m, rewrite.Request{LatentCache: true})
 			converse(t, original, m)
 			want := rewritetest.Run(t, original, rewritetest.DecoderInputs(t, original, 2, 3, 4, 4))
 			for name, got := range rewritetest.Run(t, m, rewritetest.DecoderInputs(t, m, 2, 3, 4, 4)) {
@@ -228,7 +229,7 @@ func latentCached(t *testing.T, turned bool) *onnx.Model {
 func TestLatentCacheOfLatents(t *testing.T) {
 	for _, turned := range []bool{false, true} {
 		m, original := latentCached(t, turned), latentCached(t, turned)
-		r := applytest.Apply(t, m, rewrite.WithLatentCache()).Latent
+		r := applytest.Apply(t, m, rewrite.Request{LatentCache: true}).Latent
 		if r.BytesPerToken != 20*4 || r.BytesBefore != 20*4 || len(m.Graph.Inputs) != 4 || len(m.Graph.Outputs) != 2 {
 			t.Errorf("reported %+v, %d inputs, %d outputs", r, len(m.Graph.Inputs), len(m.Graph.Outputs))
 		}
@@ -270,7 +271,7 @@ func TestLatentCacheOfLatents(t *testing.T) {
 	joined := m.Graph.NewValue("joined")
 	m.Graph.AddNode("Concat", []*onnx.Value{other, m.Graph.Value("pe")}, []*onnx.Value{joined}, onnx.IntAttr("axis", 2))
 	m.Graph.AddOutput(joined)
-	_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithLatentCache())
+	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, LatentCache: true})
 	if err == nil || !strings.Contains(err.Error(), `input "past_w" is a cache of no latent attention`) {
 		t.Errorf("another cache: %v", err)
 	}
@@ -329,7 +330,7 @@ func TestLatentCacheIsRefused(t *testing.T) {
 			if err := m.Graph.Sort(); err != nil {
 				t.Fatal(err)
 			}
-			_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithLatentCache())
+			_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, LatentCache: true})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -338,8 +339,8 @@ func TestLatentCacheIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"llama-kv-dynamo-fp32": "it is no latent attention",
 		"llama-hf-fp32": "it is no latent attention", "cohere-dynamo-fp32": "it is no latent attention",
 		"moe-put-ts-fp32": "there is no attention"} {
-		if _, err := rewrite.ApplyDefaultKernels(rewritetest.ReadModel(t, name), rewrite.Auto,
-			rewrite.AssumeAvailable(), rewrite.WithLatentCache()); err == nil ||
+		if _, err := rewrite.Apply(rewritetest.ReadModel(t, name),
+			rewrite.Request{AssumeAvailable: true, LatentCache: true}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // TestMergedProducts has one product for queries, keys and values, and one for gate and up, in each block, which give
@@ -17,7 +18,7 @@ func TestMergedProducts(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	want := rewritetest.RunPadded(t, m)
 	before := count(m, "MatMul")
-	r := applytest.Apply(t, m, rewrite.WithMergedProducts(), rewrite.WithStaticCache(0)).Merged
+	r := applytest.Apply(t, m, rewrite.Request{Merge: rewrite.MergeAll, StaticCache: &staticcache.Options{}}).Merged
 	if r == nil || r.Products != 10 || r.Merged != 4 {
 		t.Fatalf("reported %+v", r)
 	}
@@ -54,8 +55,7 @@ func TestProductsThatStay(t *testing.T) {
 	product(x, shared)
 	product(product(x, weight("alone", 2, 2)), shared)
 	product(x, weight("stacked", 5, 2, 4))
-	if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithMergedProducts()); err != nil {
+	if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Merge: rewrite.MergeAll}); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(m, "MatMul"); n != 4 {

@@ -87,8 +87,8 @@ func (p *Plan) leave(f func(*Weight) error) {
 }
 
 // Apply has the graph read the weights as they are rounded: see rewrite.Quantize. Their bytes are made when the model
-// is written.
-func (p *Plan) Apply(options ...rewrite.Option) (*quantized.Report, error) {
+// is written. checks says how each kind of site is checked.
+func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 	p.types()
 	var list []*quantized.Weight
 	of := map[*Weight]*quantized.Weight{}
@@ -102,7 +102,7 @@ func (p *Plan) Apply(options ...rewrite.Option) (*quantized.Report, error) {
 			Sample: w.matrix.sampled}
 		list = append(list, of[w])
 	}
-	r, err := rewrite.Quantize(p.model, list, p.options.Activations, options...)
+	r, err := rewrite.Quantize(p.model, list, p.options.Activations, checks)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // TestFP8Block rounds a product's weight, of 200 rows of which the last 72 share scales, and experts of 144 rows, and
@@ -64,7 +65,7 @@ func TestFP8Block(t *testing.T) {
 			}
 		}
 	}
-	r, err := p.Apply()
+	r, err := p.Apply(rewrite.Request{})
 	if err != nil || len(r.Kept) != 1 || r.Refuse[r.Kept[0]] != nil { // the experts' other matrix stays
 		t.Fatalf("%v, %+v", err, r)
 	}

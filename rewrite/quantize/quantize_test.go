@@ -13,6 +13,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // builder makes a graph of a decoder's parts.
@@ -167,7 +168,7 @@ func TestApply(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Measure(map[string][][]float32{}, func(int, int) {})
-		r, err := p.Apply()
+		r, err := p.Apply(rewrite.Request{})
 		if err != nil || len(r.Refuse) != 0 || len(r.Kept) != 4 {
 			t.Fatalf("%s: %v, %+v", format, err, r)
 		}
@@ -280,7 +281,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %s", s.Name, s.Reason)
 		}
 	}
-	if r, err := p.Apply(); err != nil || len(r.Kept) != 0 || len(p.Skipped) != 3 {
+	if r, err := p.Apply(rewrite.Request{}); err != nil || len(r.Kept) != 0 || len(p.Skipped) != 3 {
 		t.Errorf("%v, %+v, %v", err, r, p.Skipped)
 	}
 }
@@ -358,7 +359,7 @@ func TestNodeNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := p.Apply(); err != nil || len(r.Kept) != 2 {
+	if r, err := p.Apply(rewrite.Request{}); err != nil || len(r.Kept) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	names := map[string]bool{}

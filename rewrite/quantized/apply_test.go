@@ -56,7 +56,7 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 	broken := errors.New("the file is gone")
 	list[2].Sample = func(int64) (*fused.Quantised, []float32, error) { return nil, nil, broken }
-	r, err := rewrite.Quantize(m, list, "int16")
+	r, err := rewrite.Quantize(m, list, "int16", rewrite.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +87,10 @@ func TestMergedQuantized(t *testing.T) {
 		}
 		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{3, 64}, x)}
 		want := rewritetest.Run(t, m, in)
-		if r, err := rewrite.Quantize(m, list, "float"); err != nil || len(r.Kept) != len(list) {
+		if r, err := rewrite.Quantize(m, list, "float", rewrite.Request{}); err != nil || len(r.Kept) != len(list) {
 			t.Fatalf("%v, refused %v", err, r.Refuse)
 		}
-		r := applytest.Apply(t, m, rewrite.WithMergedProducts()).Merged
+		r := applytest.Apply(t, m, rewrite.Request{Merge: rewrite.MergeAll}).Merged
 		if r.Merged != c.merged || r.Products != c.products {
 			t.Errorf("%v: %+v", c.columns, r)
 		}
@@ -150,7 +150,7 @@ func TestQuantizedAddition(t *testing.T) {
 		if c.fused {
 			product.Domain, product.OpType = "com.microsoft", "FusedMatMul"
 		}
-		r, err := rewrite.Quantize(m, list, "float")
+		r, err := rewrite.Quantize(m, list, "float", rewrite.Request{})
 		if err != nil || len(r.Kept) != 1 {
 			t.Fatalf("%s: %v, %v", c.name, err, r.Refuse)
 		}
@@ -170,7 +170,7 @@ func TestQuantizedAddition(t *testing.T) {
 // the definition on both sides of the check.
 func TestQuantizeMixtureRounded(t *testing.T) {
 	m, list := mixtures(t, onnx.Float16, 2, "out_in")
-	r, err := rewrite.Quantize(m, list, "int16")
+	r, err := rewrite.Quantize(m, list, "int16", rewrite.Request{})
 	if err != nil || len(r.Kept) != len(list) || rewritetest.CountOps(m)["QMoE"] != 2 {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}

@@ -143,7 +143,7 @@ func TestQuantizedExperts(t *testing.T) {
 			}
 			sameOutputs(t, m, want, rewritetest.Evaluate(t, m.Model))
 			m = c.model()
-			r = applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
+			r = applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
 			n, site := rewritetest.CountOps(m.Model), mixtureSite(r)
 			if c.reason != "" {
 				if n["MoE"]+n["QMoE"] > 0 || site == nil || !strings.Contains(site.Reason, c.reason) {

@@ -33,7 +33,7 @@ var quantizedKinds = []func(t *testing.T) *onnx.Model{
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[len(storedForms)-2], onnx.Float) },
 	func(t *testing.T) *onnx.Model {
 		m, list := mixtures(t, onnx.Float, 1, "out_in")
-		if _, err := rewrite.Quantize(m, list, "int16"); err != nil {
+		if _, err := rewrite.Quantize(m, list, "int16", rewrite.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		return m
@@ -99,9 +99,8 @@ func FuzzQuantized(f *testing.F) {
 		}
 		for what, run := range map[string]func(m *onnx.Model) error{
 			"own": func(m *onnx.Model) error {
-				_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-					rewrite.WithBackend(b), rewrite.WithOwnProducts("int16"),
-					rewrite.WithMergedProducts())
+				_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Backend: b, OwnProducts: "int16",
+					Merge: rewrite.MergeAll})
 				return err
 			},
 			"ort":  func(m *onnx.Model) error { return lowered(m, "ort") },
@@ -154,7 +153,7 @@ func someInputs(m *onnx.Model) map[string]*reference.Tensor {
 func lowered(m *onnx.Model, name string) error {
 	to, err := target.Lookup(name)
 	if err == nil {
-		_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(to), rewrite.WithAccuracyLevel(4))
+		_, err = rewrite.Apply(m, rewrite.Request{Target: to, AccuracyLevel: 4})
 	}
 	return err
 }

@@ -99,7 +99,7 @@ func TestQuantizeMixture(t *testing.T) {
 			"shares": reference.NewFloats(onnx.Float, []int{5, 2}, shares),
 			"ids":    reference.NewInts(onnx.Int64, []int{5, 2}, ids)}
 		want := rewritetest.Run(t, m, in)
-		r, err := rewrite.Quantize(m, list, "float")
+		r, err := rewrite.Quantize(m, list, "float", rewrite.Request{})
 		if err != nil || len(r.Kept) != len(list) || r.Checked != 1 {
 			t.Fatalf("%s: %v, %d kinds, refused %v", layout, err, r.Checked, r.Refuse)
 		}
@@ -128,7 +128,7 @@ func TestQuantizeMixtureRefuses(t *testing.T) {
 		floats[64+3] += 0.25
 		return sample, floats, nil
 	}
-	r, err := rewrite.Quantize(m, list[:2], "int16")
+	r, err := rewrite.Quantize(m, list[:2], "int16", rewrite.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestQuantizeMixtureRefuses(t *testing.T) {
 		r.Refuse[list[1]] == nil {
 		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
 	}
-	if r, err = rewrite.Quantize(m, list[3:], "int16"); err != nil || len(r.Kept) != 0 ||
+	if r, err = rewrite.Quantize(m, list[3:], "int16", rewrite.Request{}); err != nil || len(r.Kept) != 0 ||
 		!strings.Contains(r.Refuse[list[3]].Error(), "no quantised form") {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}

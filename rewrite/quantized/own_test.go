@@ -183,7 +183,7 @@ func TestOwnProducts(t *testing.T) {
 			if c.reason != "g_idx" { // which the evaluator lacks
 				want = rewritetest.Evaluate(t, m.Model)
 			}
-			r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
+			r := applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
 			n := rewritetest.CountOps(m.Model)
 			if c.op == "" {
 				if n["Linear"]+n["Embedding"] > 0 || len(r.Products.Open) != 1 ||
@@ -241,7 +241,7 @@ func TestBlocksAroundQuantizedProducts(t *testing.T) {
 			}
 			float, _, _ := strings.Cut(name, ".")
 			floats, m := applytest.Apply(t, read("../../models/"+float+".onnx")), read("testdata/"+name+".onnx")
-			got := applytest.Apply(t, m, rewrite.WithOwnProducts("int16"))
+			got := applytest.Apply(t, m, rewrite.Request{OwnProducts: "int16"})
 			if w, g := fmt.Sprint(floats.Patterns), fmt.Sprint(got.Patterns); w != g || got.Fused() == 0 {
 				t.Errorf("found %s\nin floats %s", g, w)
 			}

@@ -104,7 +104,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 			m.Model.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, attrs...).Domain = onnx.Microsoft
 			m.Out(y, "batch", "tokens", hidden)
 			if c.reason != "" {
-				r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
+				r := applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
 				if n := rewritetest.CountOps(m.Model); n["QMoE"] != 1 || n["TopKRouter"] > 0 || r.Products == nil ||
 					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
 					t.Errorf("%v, %+v", n, r.Products)
@@ -112,7 +112,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 				return
 			}
 			want := rewritetest.Evaluate(t, m.Model)
-			r := applytest.Apply(t, m.Model, rewrite.WithOwnProducts("float"))
+			r := applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
 			n := rewritetest.CountOps(m.Model)
 			if n["QMoE"] != 1 || n["TopKRouter"] != 1 || n["MoE"] > 0 || len(r.Products.Open) > 0 || !r.Changed ||
 				r.Products.Emits["mojo.QMoE in place of com.microsoft.QMoE"] != 1 ||

@@ -217,13 +217,13 @@ func TestProductsInBranches(t *testing.T) {
 				inputs := storedInputs(onnx.Float)
 				inputs["taken"] = reference.NewInts(onnx.Bool, []int{}, []int64{1})
 				want := rewritetest.Run(t, m, inputs)
-				r := applytest.Apply(t, m, rewrite.WithTarget(applytest.Target(t, name)))
+				r := applytest.Apply(t, m, rewrite.Request{Target: applytest.Target(t, name)})
 				if r.Products == nil || len(r.Products.Open) > 0 {
 					t.Fatalf("products %+v", r.Products)
 				}
 				rewritetest.RunsThere(t, m, inputs, want, 0.03)
 				one := storedModel(t, f, onnx.Float)
-				applytest.Apply(t, one, rewrite.WithTarget(applytest.Target(t, name)))
+				applytest.Apply(t, one, rewrite.Request{Target: applytest.Target(t, name)})
 				if have, want := dataSize(t, m), dataSize(t, one); have != want {
 					t.Errorf("%d bytes of weights, %d without branches", have, want)
 				}
@@ -260,9 +260,8 @@ func TestProductsForTargets(t *testing.T) {
 			}{{"ort", 0}, {"ort", 4}, {"onnx", 0}} {
 				t.Run(fmt.Sprint(f.format, typ, c), func(t *testing.T) {
 					m := storedModel(t, f, typ)
-					r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto,
-						rewrite.WithTarget(applytest.Target(t, c.target)),
-						rewrite.WithAccuracyLevel(c.level))
+					r, err := rewrite.Apply(m, rewrite.Request{Target: applytest.Target(t, c.target),
+						AccuracyLevel: c.level})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -470,8 +469,7 @@ func TestExpertsForTargets(t *testing.T) {
 				in[v.Name] = reference.NewFloats(onnx.Float, shape, f)
 			}
 			want := rewritetest.Run(t, m, in)
-			report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(applytest.Target(t, "ort")),
-				rewrite.WithAccuracyLevel(c.level))
+			report, err := rewrite.Apply(m, rewrite.Request{Target: applytest.Target(t, "ort"), AccuracyLevel: c.level})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -510,7 +508,7 @@ func TestRowsThatAreNotThere(t *testing.T) {
 			n.SetAttr(onnx.IntAttr("n", 1<<40))
 		}
 	}
-	r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithTarget(applytest.Target(t, "ort")))
+	r, err := rewrite.Apply(m, rewrite.Request{Target: applytest.Target(t, "ort")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -526,8 +524,7 @@ func TestRowsThatAreNotThere(t *testing.T) {
 func TestRowsOfOneTable(t *testing.T) {
 	for _, f := range storedForms[:2] {
 		m := storedModel(t, f, onnx.Float)
-		if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto,
-			rewrite.WithTarget(applytest.Target(t, "ort"))); err != nil {
+		if _, err := rewrite.Apply(m, rewrite.Request{Target: applytest.Target(t, "ort")}); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), "model.onnx")

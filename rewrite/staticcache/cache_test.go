@@ -26,7 +26,7 @@ func TestStaticCache(t *testing.T) {
 	for _, length := range []int64{0, 12} {
 		m, original := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
 			rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
-		r := applytest.Apply(t, m, rewrite.WithStaticCache(length)).Cache
+		r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{Length: length}}).Cache
 		if r == nil || r.Length != length || len(r.Inputs) != 4 || r.BytesPerToken != 4*2*16*4 ||
 			r.LengthFrom != "attention_mask" || len(r.Readers) == 0 || r.Check.Cases < 8 {
 			t.Errorf("reported %+v", r)
@@ -82,7 +82,7 @@ func TestStaticCacheOfAnExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.AllowUnverified()).Cache
+	r := applytest.Apply(t, m, rewrite.Request{AllowUnverified: true, StaticCache: &staticcache.Options{}}).Cache
 	if len(r.Inputs) != 60 || r.BytesPerToken != 60*3*64*4 {
 		t.Errorf("reported %+v", r)
 	}
@@ -122,7 +122,7 @@ func TestLengthsAreGiven(t *testing.T) {
 		}
 		models = append(models, m)
 	}
-	r := applytest.Apply(t, models[1], rewrite.WithStaticCache(0)).Cache
+	r := applytest.Apply(t, models[1], rewrite.Request{StaticCache: &staticcache.Options{}}).Cache
 	if len(r.Readers) < 5 {
 		t.Errorf("readers are %q", r.Readers)
 	}
@@ -170,7 +170,7 @@ func TestStaticCacheWithBias(t *testing.T) {
 		models = append(models, m)
 	}
 	m := models[1]
-	applytest.Apply(t, m, rewrite.WithStaticCache(0))
+	applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}})
 	for _, n := range m.Graph.Nodes {
 		if n.OpType == fused.AttentionName && n.Input(fused.AttentionBias) == nil {
 			t.Error("attention has no bias: the test shows nothing")
@@ -198,7 +198,7 @@ func TestPastLength(t *testing.T) {
 			m.Graph.AddOutput(out)
 		}
 	}
-	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.WithPastLength()).Cache
+	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{PastLength: true}}).Cache
 	if r.LengthFrom != "past_length" {
 		t.Errorf("reported %+v", r)
 	}
@@ -232,8 +232,8 @@ func TestPastLength(t *testing.T) {
 	m.Graph.AddNode("CumSum", []*onnx.Value{m.Graph.Value("attention_mask"),
 		m.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{1}))}, []*onnx.Value{out}).Name = "positions"
 	m.Graph.AddOutput(out)
-	_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(0),
-		rewrite.WithPastLength())
+	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
+		StaticCache: &staticcache.Options{PastLength: true}})
 	if err == nil || !strings.Contains(err.Error(), `node "positions" (CumSum) reads "attention_mask"`) {
 		t.Errorf("another reader of the mask: %v", err)
 	}
@@ -252,20 +252,20 @@ func TestStaticCacheIsRefused(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*onnx.Model)
-		option rewrite.Option
+		asked  rewrite.Request
 		want   string
 	}{
-		"past":      {reads("past_k0"), nil, `node "reader" (Relu) reads "past_k0"`},
-		"present":   {reads("present_v1"), nil, `node "reader" (Relu) reads "present_v1"`},
-		"one stays": {nil, rewrite.WithSites("Attention:transpose_3"), "all caches have to be"},
+		"past":      {reads("past_k0"), rewrite.Request{}, `node "reader" (Relu) reads "past_k0"`},
+		"present":   {reads("present_v1"), rewrite.Request{}, `node "reader" (Relu) reads "present_v1"`},
+		"one stays": {nil, rewrite.Request{Sites: []string{"Attention:transpose_3"}}, "all caches have to be"},
 		"fixed": {func(m *onnx.Model) {
 			for _, v := range m.Graph.Inputs[2:] {
 				typ, _ := v.Type()
 				typ.Dims[prove.CacheAxis] = onnx.Dim{Value: 7}
 				v.SetType(typ)
 			}
-		}, nil, `input "past_k0" holds 7 tokens`},
-		"none": {nil, rewrite.WithPatternFilter(func(name string) bool { return name != "Attention" }),
+		}, rewrite.Request{}, `input "past_k0" holds 7 tokens`},
+		"none": {nil, rewrite.Request{KeepPattern: func(name string) bool { return name != "Attention" }},
 			"there is no mojo.Attention"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,20 +273,17 @@ func TestStaticCacheIsRefused(t *testing.T) {
 			if test.change != nil {
 				test.change(m)
 			}
-			options := []rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithStaticCache(0)}
-			if test.option != nil {
-				options = append(options, test.option)
-			}
-			_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
+			test.asked.AssumeAvailable, test.asked.StaticCache = true, &staticcache.Options{}
+			_, err := rewrite.Apply(m, test.asked)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
-	applytest.Apply(t, m, rewrite.WithStaticCache(0))
-	if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-		rewrite.WithStaticCache(0)); err == nil ||
+	applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}})
+	if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
+		StaticCache: &staticcache.Options{}}); err == nil ||
 		!strings.Contains(err.Error(), "writes into buffers already") {
 		t.Errorf("a second time: %v", err)
 	}
@@ -325,9 +322,9 @@ func TestStaticCacheIsChecked(t *testing.T) {
 		return out, nil
 	}
 	for _, verify := range []rewrite.Verify{rewrite.VerifyDistinct, rewrite.VerifyRouted} {
-		_, err := rewrite.ApplyDefaultKernels(rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), rewrite.Auto,
-			rewrite.AssumeAvailable(), rewrite.WithStaticCache(0),
-			rewrite.WithKernelCheck(broken), rewrite.WithVerify(verify))
+		_, err := rewrite.Apply(rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
+			rewrite.Request{AssumeAvailable: true, KernelCheck: broken, Verify: verify,
+				StaticCache: &staticcache.Options{}})
 		if err == nil || !strings.Contains(err.Error(), `"present_key" differs by 1,`) {
 			t.Errorf("%s: a kernel that writes another row: %v", verify, err)
 		}

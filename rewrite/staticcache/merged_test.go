@@ -18,7 +18,7 @@ import (
 // TestMergedDecoder makes buffers of the caches of a decoder whose branches are for a past and for none.
 func TestMergedDecoder(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, "llama-merged-ts-fp32"), rewritetest.ReadModel(t, "llama-merged-ts-fp32")
-	r := applytest.Apply(t, m, rewrite.WithStaticCache(0)).Cache
+	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}}).Cache
 	if r == nil || r.Merged == "" || len(r.Inputs) != 4 ||
 		!strings.Contains(r.Text(), "its branch with a past is left") {
 		t.Fatalf("reported %+v", r)
@@ -94,8 +94,7 @@ func TestMergedDecoderIsRefused(t *testing.T) {
 				t.Fatalf("found %q, which %q chooses", node.Label(), flag.Name)
 			}
 			test.change(m, node, with)
-			_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-				rewrite.WithStaticCache(0))
+			_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, StaticCache: &staticcache.Options{}})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}

@@ -51,7 +51,7 @@ func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
 			t.Fatal(err)
 		}
 	}
-	r := applytest.Apply(t, m, rewrite.WithStaticCache(0), rewrite.WithRowLengths()).Cache
+	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{RowLengths: true}}).Cache
 	if !r.Rows || r.LengthFrom != "past_length" || len(r.Positions) != 1 ||
 		!strings.Contains(r.Text(), "of each sequence, padding is on the right") {
 		t.Errorf("reported %+v", r)
@@ -174,8 +174,8 @@ func TestRowLengthsAreRefused(t *testing.T) {
 			if err := m.Graph.Sort(); err != nil {
 				t.Fatal(err)
 			}
-			r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
-				rewrite.WithStaticCache(0), rewrite.WithRowLengths())
+			r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
+				StaticCache: &staticcache.Options{RowLengths: true}})
 			switch {
 			case test.want == "" && err != nil:
 				t.Error(err)

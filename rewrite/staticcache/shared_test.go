@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // sharedModel is a decoder whose layers all attend to the keys and values of the first one, as those of Gemma 3n do:
@@ -98,14 +99,14 @@ func sharedInputs(t *testing.T, batch, queries, past, room int) map[string]*refe
 func TestSharedKeys(t *testing.T) {
 	for _, each := range []bool{false, true} {
 		original := sharedModel(t, 3, each, nil)
-		for _, options := range [][]rewrite.Option{nil, {rewrite.WithStaticCache(0)}} {
+		for _, cache := range []*staticcache.Options{nil, {}} {
 			m := sharedModel(t, 3, each, nil)
-			r := applytest.Apply(t, m, options...)
+			r := applytest.Apply(t, m, rewrite.Request{StaticCache: cache})
 			if p := patternOf(r, fused.AttentionName); p.Found != 3 || p.Fused != 3 {
 				t.Errorf("%d found, %d fused: %+v", p.Found, p.Fused, r.Sites)
 			}
 			room := 0
-			if options != nil {
+			if cache != nil {
 				if room = 12; len(r.Cache.Inputs) != 2 || r.Cache.BytesPerToken != 2*2*8*4 {
 					t.Errorf("reported %+v", r.Cache)
 				}
@@ -127,7 +128,7 @@ func TestSharedKeys(t *testing.T) {
 					}
 					d, scale := prove.Distance(w.F, g.F)
 					if d > 16*prove.Spacing(onnx.Float, scale) {
-						t.Errorf("%v, %v: %q differs by %g", at, options != nil, v.Name, d)
+						t.Errorf("%v, %v: %q differs by %g", at, cache != nil, v.Name, d)
 					}
 				}
 			}
@@ -143,7 +144,7 @@ func TestSharedKeysOfOthers(t *testing.T) {
 		}
 		return b.Op("Add", q, b.Op("ReduceMean", keys, []int64{2}, onnx.IntAttr("keepdims", 1)))
 	})
-	_, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithStaticCache(0))
+	_, err := rewrite.Apply(m, rewrite.Request{StaticCache: &staticcache.Options{}})
 	if err == nil || !strings.Contains(err.Error(), "and would read rows of the buffer that hold nothing") {
 		t.Errorf("error is %v", err)
 	}
@@ -215,7 +216,7 @@ func TestWhyNoBuffer(t *testing.T) {
 		{build(3, false, true), "new rows along axis 3 of 4"},
 		{build(2, false, false), "no fused attention reads the cache \"past_key\""},
 	} {
-		_, err := rewrite.ApplyDefaultKernels(c.m, rewrite.Auto, rewrite.WithStaticCache(0))
+		_, err := rewrite.Apply(c.m, rewrite.Request{StaticCache: &staticcache.Options{}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error is %v, want %s", err, c.want)
 		}
