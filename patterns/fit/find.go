@@ -43,9 +43,11 @@ type finder struct {
 // of 128 channels 20 million. Models of images have many large regions, and no blocks.
 var limits = match.Limits{Each: 1 << 9, Reserve: 1 << 26, Shares: 2}
 
-// What things cost in steps: a node or value that is looked at, a value whose form is written.
+// What things cost in steps: a node or value that is looked at, one whose shape is compared as well, a value whose form
+// is written.
 const (
 	lookSteps  = 4
+	shapeSteps = 16
 	writeSteps = 64
 )
 

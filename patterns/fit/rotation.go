@@ -175,7 +175,7 @@ func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 		}
 		return before
 	}, y) {
-		if left--; left < 0 || !f.budget.Spend(lookSteps*(1+len(v.MadeFrom()))) {
+		if left--; left < 0 || !f.budget.Spend(shapeSteps*(1+len(v.MadeFrom()))) {
 			break
 		}
 		if v != y && f.g.Facts.DataType(v) == kind && f.g.Facts.SameShape(v, y) {

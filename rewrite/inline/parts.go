@@ -40,12 +40,21 @@ func (a *Inliner) withParts() map[*onnx.Function]bool {
 	if err != nil {
 		return chosen // what cannot be inlined stays
 	}
-	facts := infer.Analyze(m)
+	var facts *infer.Facts
 	for f, n := range calls {
-		found, _ := a.Find(f.Body, facts)
 		t := trial[idOf(f.Domain, f.Name, f.Overload)]
-		if t != nil && (t.across || t.whole || t.inside > n*len(found)) {
-			chosen[f] = true
+		if t == nil {
+			continue
+		}
+		if chosen[f] = t.across || t.whole; chosen[f] {
+			continue
+		}
+		if facts == nil {
+			facts = infer.Analyze(m)
+		}
+		found, _ := a.Find(f.Body, facts) // takes long where there are many functions
+		if chosen[f] = t.inside > n*len(found); !chosen[f] {
+			delete(chosen, f)
 		}
 	}
 	return chosen
