@@ -3,8 +3,8 @@ package moe
 import "github.com/mojo-patch/mojo-patch/patterns/match"
 
 // budgetOf returns the budget of the search for experts. To tell 256 experts apart that stand one by one in the graph
-// takes as many steps as their weights have elements; what the search may take besides grows with the graph. (Models that
-// were exported take some hundred steps a node.)
+// takes as many steps as their weights have elements; what the search may take besides grows with the graph. (Models
+// that were exported take some hundred steps a node.)
 func budgetOf(g *match.View) *match.Budget {
 	size := match.Memo[weightSize](g)
 	if *size == 0 {
