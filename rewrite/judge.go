@@ -5,18 +5,15 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // candidate is a match that may be replaced.

@@ -6,11 +6,10 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/inline"
-
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
 // blocksInNodeTests are the standard's node tests that have a block of ours: its ops for them, or what these are as

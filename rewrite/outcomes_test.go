@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/internal/hostile"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // TestDistinctSitesAreBounded patches a graph of norms that each have an epsilon of their own.

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // TestOverflow demands that reports name inputs on which fused nodes overflow or return NaN, and no others.

@@ -3,9 +3,8 @@ package rewrite
 import (
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
 // Patcher patches models, always in this order: prepare the model (logits of the last position, shapes and opset for a

@@ -6,12 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -20,6 +14,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was

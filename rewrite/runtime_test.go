@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
@@ -19,6 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // inONNXRuntime is a Runtime: onnxruntime as it is by default.

@@ -7,18 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/english"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 

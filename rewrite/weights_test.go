@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -18,6 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // foundByHand has matches made by hand found in every graph.

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/cut"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/cut"
 )
 
 // TestCores names the blocks of exports, and cuts each out: apply finds in it what stands in its middle.

@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/inline"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
 // census is what inspect finds, and its JSON form.

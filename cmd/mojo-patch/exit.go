@@ -11,11 +11,10 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
 // The exit codes, the same for every command.

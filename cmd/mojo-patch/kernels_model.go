@@ -5,12 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
 // mostElements is how many elements the inputs of a node may have that is tried: the definition is evaluated on them.

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // tryForms runs the kernel at all sites on hard inputs, of the wide ones on few kinds, and compares it with the op's

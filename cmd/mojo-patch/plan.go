@@ -9,10 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/inline"
-
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/spf13/cobra"
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
@@ -21,6 +17,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/inline"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // quantizeReport is what quantize prints as JSON.

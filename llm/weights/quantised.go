@@ -6,12 +6,11 @@ import (
 	"math"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // KeepOptions say which weights stay as the checkpoint has them.

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // caller adds a function of domain local to the model that calls the given ones, DOMAIN.NAME, one after the other.

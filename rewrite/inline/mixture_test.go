@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // TestInlineExperts: of the functions that call none, those are inlined that choose, or that multiply between a choice

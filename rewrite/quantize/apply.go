@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // Inputs lists the values that the products of the weights multiply, each once: those of the model's graph.

@@ -6,14 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite"
-	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/sites"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
 // expertsSite is a mixture whose experts another tool quantized: it becomes a mojo.MoE of floats, and that a mojo.QMoE

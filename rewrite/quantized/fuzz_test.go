@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/rewrite"
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
 // TestSameFloats compares elements of a tensor with what its type may make of them.

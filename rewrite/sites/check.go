@@ -5,16 +5,15 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/rewrite/pass"
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
-	"github.com/mojo-patch/mojo-patch/rewrite/target"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
 // Checker compares the nodes of matches with the definitions of their ops, both by reference evaluation.
