@@ -1,6 +1,9 @@
 package main
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // worthSaying is the number of bytes from which on a copy is mentioned.
 const worthSaying = 1 << 20
@@ -27,11 +30,11 @@ func sayCarried(a *app, d onnx.DataWritten) {
 	switch {
 	case d.Linked > 0:
 		a.say("%s is a hard link of %s (%s): a program that writes to one of them in place changes both", d.File,
-			d.Source, bytesText(d.Linked))
+			d.Source, english.Bytes(d.Linked))
 	case d.Shared > 0:
-		a.say("%s shares %s with %s until one of them is changed; %s were copied", d.File, bytesText(d.Shared),
-			d.Source, bytesText(d.Copied))
+		a.say("%s shares %s with %s until one of them is changed; %s were copied", d.File, english.Bytes(d.Shared),
+			d.Source, english.Bytes(d.Copied))
 	case d.Copied >= worthSaying || d.Copied > 0 && a.verbose:
-		a.say("copied %s of weights from %s to %s", bytesText(d.Copied), d.Source, d.File)
+		a.say("copied %s of weights from %s to %s", english.Bytes(d.Copied), d.Source, d.File)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/trace"
@@ -160,8 +161,8 @@ func (b *backend) pieces(a *app, what *string) trace.Open {
 // write writes the report for a person.
 func (r *layersReport) write(a *app) {
 	v := r.Values
-	a.say("%s inside, %s moved in %s, at most %s held at once", counted(len(v.Rows), "value"), bytesText(v.Bytes),
-		counted(v.Pieces, "piece"), bytesText(v.Peak))
+	a.say("%s inside, %s moved in %s, at most %s held at once", counted(len(v.Rows), "value"), english.Bytes(v.Bytes),
+		counted(v.Pieces, "piece"), english.Bytes(v.Peak))
 	t := newTable("block", ">values", ">out of tolerance", ">error", "worst value")
 	for _, b := range r.Blocks {
 		t.add(b.Block, b.Values, b.Failed, fmt.Sprintf("%.3g", b.Error), b.Worst)

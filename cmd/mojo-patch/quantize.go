@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
@@ -199,7 +200,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 	r.write(a)
 	sayWidened(a, m, f.library)
 	if failure == nil {
-		a.say("wrote %s: its weights take %s, before %s", f.out, bytesText(r.After), bytesText(r.Before))
+		a.say("wrote %s: its weights take %s, before %s", f.out, english.Bytes(r.After), english.Bytes(r.Before))
 		sayCarried(a, f.dataWritten)
 	}
 	return failure

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
@@ -86,7 +87,7 @@ func (r *quantizeReport) write(a *app) {
 	if len(r.Formats) > 0 {
 		t := newTable("format", ">weights", ">bits a weight", ">before", ">after")
 		for _, f := range r.Formats {
-			t.add(f.Format, f.Weights, fmt.Sprintf("%.2f", f.Bits), bytesText(f.Before), bytesText(f.After))
+			t.add(f.Format, f.Weights, fmt.Sprintf("%.2f", f.Bits), english.Bytes(f.Before), english.Bytes(f.After))
 		}
 		t.write(w)
 		r.worst(a)
@@ -109,7 +110,7 @@ func (r *quantizeReport) write(a *app) {
 		if a.verbose {
 			text = strings.Join(names, ", ")
 		}
-		fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, counted(len(names), "weight"), text, bytesText(size))
+		fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, counted(len(names), "weight"), text, english.Bytes(size))
 	}
 	if len(r.Formats) == 0 {
 		return

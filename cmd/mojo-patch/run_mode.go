@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/trace"
 	"github.com/spf13/cobra"
@@ -197,11 +198,12 @@ func (f *runFlags) reportOps(a *app, path, what string, list []opResult) error {
 		t = newTable(">case", "block", "op", "node", ">read", ">written", ">FLOPs", ">FLOPs a byte")
 		var sum trace.Cost
 		for _, r := range list {
-			t.add(r.Case, r.Block, r.Op, r.Node, bytesText(r.Cost.Read), bytesText(r.Cost.Written), r.Cost.FLOPs,
+			t.add(r.Case, r.Block, r.Op, r.Node, english.Bytes(r.Cost.Read), english.Bytes(r.Cost.Written),
+				r.Cost.FLOPs,
 				perByte(*r.Cost))
 			sum.Read, sum.Written, sum.FLOPs = sum.Read+r.Cost.Read, sum.Written+r.Cost.Written, sum.FLOPs+r.Cost.FLOPs
 		}
-		t.add("", "all", "", "", bytesText(sum.Read), bytesText(sum.Written), sum.FLOPs, perByte(sum))
+		t.add("", "all", "", "", english.Bytes(sum.Read), english.Bytes(sum.Written), sum.FLOPs, perByte(sum))
 	}
 	t.write(a.human())
 	err := a.result(runModeResult{jsonSchema, path, what, f.mode, passed, list})

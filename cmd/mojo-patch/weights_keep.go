@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -88,8 +89,8 @@ func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string)
 	w := a.human()
 	t := newTable("quantised", ">matrices", ">bits a weight", ">in the file", ">in the model", ">as float32")
 	for _, q := range r.Quantised {
-		t.add(q.Format, q.Matrices, fmt.Sprintf("%.2f", q.Bits), bytesText(q.File), bytesText(q.Bytes),
-			bytesText(q.Float))
+		t.add(q.Format, q.Matrices, fmt.Sprintf("%.2f", q.Bits), english.Bytes(q.File), english.Bytes(q.Bytes),
+			english.Bytes(q.Float))
 	}
 	if len(r.Quantised) > 0 {
 		t.write(w)
@@ -120,7 +121,7 @@ func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string)
 			text = strings.Join(names, ", ")
 		}
 		fmt.Fprintf(w, "%s%s: %s (%s), %s\n", cmp.Or(refused, "stays float, "), why, counted(len(names), "key"), text,
-			bytesText(size))
+			english.Bytes(size))
 	}
 	sayWidened(a, m, kernelsLib)
 }

@@ -195,7 +195,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 	}
 	if failure == nil {
-		a.say("wrote %s: %s, %s", f.out, counted(len(r.Keys), "tensor"), bytesText(r.Bytes))
+		a.say("wrote %s: %s, %s", f.out, counted(len(r.Keys), "tensor"), english.Bytes(r.Bytes))
 	}
 	return failure
 }
@@ -240,9 +240,6 @@ func keysAre(n int) string {
 	}
 	return fmt.Sprintf("%d keys are", n)
 }
-
-// bytesText returns a size for a person.
-func bytesText(n int64) string { return english.Bytes(n) }
 
 func newWeights(a *app) *cobra.Command {
 	c := &cobra.Command{

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
@@ -163,7 +164,7 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool, agai
 		kinds = append(kinds, fmt.Sprintf("%d %s", k.Tensors, k.Type))
 	}
 	fmt.Fprintf(a.out, "%s (%s), %d elements, %s\n", counted(total.Tensors, "tensor"), strings.Join(kinds, ", "),
-		total.Elements, bytesText(total.Bytes))
+		total.Elements, english.Bytes(total.Bytes))
 	return nil
 }
 

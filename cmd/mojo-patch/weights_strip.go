@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/spf13/cobra"
@@ -98,8 +99,8 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 		a.say("kept %s %s%v, %d bytes: no parameter of a module (--all takes it out)", k.Name, k.DataType, k.Shape,
 			k.Length)
 	}
-	a.say("wrote %s: %s, before %s; took out %s, %s", out, bytesText(r.After), bytesText(r.Before),
-		counted(len(r.Stripped), "tensor"), bytesText(r.Bytes))
+	a.say("wrote %s: %s, before %s; took out %s, %s", out, english.Bytes(r.After), english.Bytes(r.Before),
+		counted(len(r.Stripped), "tensor"), english.Bytes(r.Bytes))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -32,7 +33,8 @@ func widenedBytes(m *onnx.Model) (bytes int64) {
 // widening says in a message that definitions run, and what that takes.
 func widening(m *onnx.Model) string {
 	if bytes := widenedBytes(m); bytes > 0 {
-		return fmt.Sprintf(", and onnxruntime makes %s of float32 of quantised weights as it loads", bytesText(bytes))
+		return fmt.Sprintf(", and onnxruntime makes %s of float32 of quantised weights as it loads",
+			english.Bytes(bytes))
 	}
 	return ""
 }
@@ -48,5 +50,5 @@ func sayWidened(a *app, m *onnx.Model, kernelsLib string) {
 		warning, where = "warning: the kernel library is not found here: ", "it is not registered"
 	}
 	a.say("%swhere %s, onnxruntime makes %s of float32 of quantised weights as the model loads", warning, where,
-		bytesText(bytes))
+		english.Bytes(bytes))
 }
