@@ -103,7 +103,7 @@ func (p *Plan) raiseTo(to int64) error {
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	a, start := p.applier, time.Now()
-	in := &inline.Inliner{Model: a.Model, Mode: a.request.Inline, Find: a.request.find, Defines: a.request.defines}
+	in := &inline.Inliner{Model: a.Model, Mode: a.request.Inline, Find: a.request.find, Skips: a.Skips}
 	inlined, err := in.Run()
 	if err != nil {
 		return err

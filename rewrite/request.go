@@ -27,8 +27,8 @@ const (
 type Verify string
 
 // VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the
-// dependencies, types and shapes of a match are looked at. VerifyRouted is VerifyOff but for the experts of mixtures,
-// whose nodes may fail for most inputs: only evaluation tells.
+// dependencies, types and shapes of a match are looked at. VerifyRouted is VerifyOff except for the experts of
+// mixtures, whose nodes may fail for most inputs: only evaluation tells.
 const (
 	VerifyDistinct Verify = "distinct"
 	VerifyAll      Verify = "all"
@@ -95,7 +95,7 @@ type Request struct {
 	// Sites are the ids (SiteReport.ID) of the sites to replace; none stands for all. One that is not there is an
 	// error.
 	Sites []string
-	// Plan, unless it is nil, says which sites to replace. If one of them is no site, is refused, or has other nodes
+	// Plan, unless it is nil, says which sites to replace. If one of them is not a site, is refused, or has other nodes
 	// than the plan says, Patcher.Plan returns an error that names it.
 	Plan *PlanFile
 	// Learn writes patterns for the blocks that were fitted to an op, where no pattern matched, and are fused. They are
@@ -196,13 +196,11 @@ func (r Request) filled() *Request {
 	return &r
 }
 
-// defines reports whether a pattern file defines the function.
-func (r *Request) defines(f *onnx.Function) bool {
-	return r.Patterns != nil && r.Patterns.Defines(f.Domain, f.Name)
+// skips reports whether a function is what patterns rewrite to: a fused op, or one that a pattern file defines. No
+// blocks are looked for in its body.
+func (r *Request) skips(f *onnx.Function) bool {
+	return f.Domain == fused.Domain || r.Patterns != nil && r.Patterns.Defines(f.Domain, f.Name)
 }
-
-// skips reports whether the body of a function is what patterns rewrite to, in which none are looked for.
-func (r *Request) skips(f *onnx.Function) bool { return f.Domain == fused.Domain || r.defines(f) }
 
 // run begins a run over a model, in which these ops have kernels.
 func (r *Request) run(m *onnx.Model, hasKernel func(op string) bool) *pass.Run {

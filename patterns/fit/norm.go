@@ -41,7 +41,7 @@ func isNorm(n *onnx.Node) bool {
 	switch n.OpType {
 	case "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
 		"LpNormalization", "RMSNormalization":
-		return n.Domain == "" || n.Domain == "ai.onnx" || n.Domain == onnx.Microsoft
+		return onnx.IsStandardDomain(n.Domain) || n.Domain == onnx.Microsoft
 	}
 	return false
 }

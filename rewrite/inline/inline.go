@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -60,8 +59,8 @@ type Inliner struct {
 	Mode  Mode
 	// Find looks for blocks in a graph.
 	Find func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
-	// Defines reports whether a function is what patterns rewrite to: it is never inlined.
-	Defines func(*onnx.Function) bool
+	// Skips reports whether a function is what patterns rewrite to: it is never inlined, and never searched.
+	Skips func(*onnx.Function) bool
 }
 
 // Result is what inlining did to a model.
@@ -184,7 +183,7 @@ func (a *Inliner) withExperts() map[*onnx.Function]bool {
 
 // stays reports whether a function is none to inline.
 func (a *Inliner) stays(f *onnx.Function) bool {
-	return f.Domain == fused.Domain || a.Defines(f) ||
+	return a.Skips(f) ||
 		a.Mode == Auto && (onnx.IsStandardDomain(f.Domain) || f.Domain == onnx.Microsoft ||
 			!agrees(a.Model, f))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -46,15 +45,16 @@ func (a *Inliner) withParts() map[*onnx.Function]bool {
 		if t == nil {
 			continue
 		}
-		if chosen[f] = t.across || t.whole; chosen[f] {
-			continue
+		holds := t.across || t.whole
+		if !holds { // asked last: it takes long if there are many functions
+			if facts == nil {
+				facts = infer.Analyze(m)
+			}
+			found, _ := a.Find(f.Body, facts)
+			holds = t.inside > n*len(found)
 		}
-		if facts == nil {
-			facts = infer.Analyze(m)
-		}
-		found, _ := a.Find(f.Body, facts) // takes long where there are many functions
-		if chosen[f] = t.inside > n*len(found); !chosen[f] {
-			delete(chosen, f)
+		if holds {
+			chosen[f] = true
 		}
 	}
 	return chosen
@@ -91,7 +91,7 @@ func (a *Inliner) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 		return nil, err
 	}
 	facts, found := infer.Analyze(m), map[functionID]*shares{}
-	for _, s := range pass.Scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.Defines(f) }) {
+	for _, s := range pass.Scopes(m, a.Skips) {
 		matches, _ := a.Find(s.Graph, facts)
 		for _, match := range matches {
 			tags := map[string]int{}

@@ -217,11 +217,6 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 	b := &bench{q: q, site: s, x: onnx.Type{DataType: s.typ, HasShape: true,
 		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: size.hidden}}}, activations: fused.Activations(q.activations,
 		matrices[:]...)}
-	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
-		v := g.NewValue(t.Name)
-		g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
-		return v
-	}
 	bias := func(g *onnx.Graph, input int, name string, n int64) *onnx.Value {
 		if s.node.Input(input) == nil {
 			return nil
@@ -230,7 +225,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		for i := range values {
 			values[i] = float32(i%7)/4 - 0.5
 		}
-		return constant(g, onnx.NewFloat32s(name, []int64{count, n}, values))
+		return b.constant(g, onnx.NewFloat32s(name, []int64{count, n}, values))
 	}
 	choices := func(g *onnx.Graph, x *onnx.Value) []*onnx.Value {
 		shares, ids := make([]float32, 12), make([]int64, 12)
@@ -239,7 +234,8 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		}
 		chosen := onnx.NewInt64s("ids", ids)
 		chosen.Dims = []int64{2, 3, 2}
-		return []*onnx.Value{x, constant(g, onnx.NewFloat32s("shares", []int64{2, 3, 2}, shares)), constant(g, chosen)}
+		return []*onnx.Value{x, b.constant(g, onnx.NewFloat32s("shares", []int64{2, 3, 2}, shares)),
+			b.constant(g, chosen)}
 	}
 	b.op = func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node {
 		var arrays [2][]*onnx.Value
@@ -247,7 +243,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 			for _, t := range m.Tensors() {
 				var v *onnx.Value
 				if t != nil {
-					v = constant(g, t)
+					v = b.constant(g, t)
 				}
 				arrays[i] = append(arrays[i], v)
 			}
@@ -260,7 +256,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		return n
 	}
 	return b.run(func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
-		inputs := append(choices(g, x), constant(g, rows[0]), constant(g, rows[1]),
+		inputs := append(choices(g, x), b.constant(g, rows[0]), b.constant(g, rows[1]),
 			bias(g, fused.MoEGateUpBias, "gate_up_bias", packed), bias(g, fused.MoEDownBias, "down_bias", size.hidden))
 		for inputs[len(inputs)-1] == nil {
 			inputs = inputs[:len(inputs)-1]
