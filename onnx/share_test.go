@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// carriedModel writes a model whose three weights take up a file of 300,007 bytes but for the first 7, and reads it.
+// carriedModel writes a model whose three weights take up a file of 300,007 bytes except the first 7, and reads it.
 func carriedModel(t *testing.T) (m *Model, weights string) {
 	t.Helper()
 	const size = 100_000
@@ -64,7 +64,7 @@ func fileSystems(t *testing.T, test func(t *testing.T, shares bool)) {
 	t.Run("shares", func(t *testing.T) {
 		shareRange = func(dst *os.File, to int64, src *os.File, from, n int64) error {
 			if from%pageSize != 0 || to%pageSize != 0 || n%pageSize != 0 {
-				t.Errorf("%d bytes at %d shared with those at %d: they are no whole pages", n, to, from)
+				t.Errorf("%d bytes at %d shared with those at %d: they are not whole pages", n, to, from)
 			}
 			b := make([]byte, n)
 			if _, err := src.ReadAt(b, from); err != nil {

@@ -31,7 +31,8 @@ func apply(t *testing.T, m *onnx.Model, request ...Request) *Report {
 func planned(t *testing.T, m *onnx.Model, request ...Request) *Plan {
 	t.Helper()
 	q := Request{}
-	for _, q = range request {
+	if len(request) > 0 {
+		q = request[0]
 	}
 	q.AssumeAvailable = true
 	p, err := New(q)

@@ -40,7 +40,7 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 	return chosen, reports
 }
 
-// lower puts what the target takes in the place of the fused ops of a candidate.
+// lower puts what the target takes in place of the fused ops of a candidate.
 func (a *applier) lower(c *candidate) (err error) {
 	if t := a.request.Target; t != nil {
 		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: a.request.AccuracyLevel}, a.Facts)

@@ -24,7 +24,8 @@ func Apply(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Rep
 func Plan(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Plan {
 	t.Helper()
 	q := rewrite.Request{}
-	for _, q = range request {
+	if len(request) > 0 {
+		q = request[0]
 	}
 	q.AssumeAvailable = true
 	p, err := rewrite.New(q)

@@ -16,7 +16,7 @@ import (
 // rule is what the metadata of nodes with a quantized matrix have for a pattern (MetaRule).
 const rule = "Quantised"
 
-// QuantizedWeight is a weight that has a quantized form.
+// Weight is a weight that has a quantized form.
 type Weight struct {
 	// Value is the initializer of floats that nodes read.
 	Value *onnx.Value
@@ -30,7 +30,7 @@ type Weight struct {
 	nodes []reader
 }
 
-// QuantizedReport says what became of weights: those that nodes read in their quantized form, and why others stay.
+// Report says what became of weights: those that nodes read in their quantized form, and why others stay.
 type Report struct {
 	Kept   []*Weight
 	Refuse map[*Weight]error
@@ -44,7 +44,7 @@ type Report struct {
 }
 
 // Apply has the nodes that multiply with the weights, and those that gather rows of them, read their quantized forms:
-// it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather, and mojo.QMoE in that of mojo.MoE if
+// it puts mojo.Linear and mojo.Embedding in place of MatMul, Gemm and Gather, and mojo.QMoE in that of mojo.MoE if
 // both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go with that
 // (fused.Activations). Each kind of site is checked first as every site is. A weight that another node reads as well
 // stays, as does one whose site fails the check.

@@ -39,7 +39,7 @@ func (v *View) viewed(c *sites.Site) (list []*floatNode) {
 	return list
 }
 
-// keep errs for a site whose weights another tool quantized, unless they are experts that may become a
+// Keep returns an error for a site whose weights another tool quantized, unless they are experts that may become a
 // mojo.QMoE.
 func (v *View) Keep(c *sites.Site) error {
 	nodes := v.viewed(c)
@@ -62,7 +62,7 @@ func expertsOf(c *sites.Site) *sites.Call {
 	return c.Calls[i]
 }
 
-// take sees whether experts that another tool quantized can stay so in mojo.QMoE; other sites are none of its
+// Take sees whether experts that another tool quantized can stay so in mojo.QMoE; other sites are none of its
 // business. It is called for a site whose other checks it passed.
 func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error {
 	nodes, call := v.viewed(c), expertsOf(c)

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// own puts mojo's ops in the place of other tools' quantized products. kept is how many weights they read.
+// Own puts mojo's ops in place of other tools' quantized products. kept is the number of weights that they read.
 func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	r = &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
 	var weights []*Weight

@@ -52,7 +52,7 @@ func (r *ProductsReport) Text() string {
 	return cmp.Or(strings.TrimPrefix(text, "\n  "), "none has quantised weights: mojo-patch quantize rounds them")
 }
 
-// lowerProducts puts what the target takes in the place of mojo.Linear and mojo.Embedding: those that the model had,
+// Lower puts what the target takes in place of mojo.Linear and mojo.Embedding: those that the model had,
 // since no pattern makes one. Each kind is checked with the first rows of its matrix, as every site is; activations are
 // not rounded in that, since the targets' ops do not say how they round.
 func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// floatView has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
+// View has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
 // becomes MatMul, and what DequantizeLinear makes of constants a constant. Its elements are computed as they are asked
 // for. So experts are found, evaluated and stacked as in any model, and the places of a stack's elements say what it is
 // made of (expertRows).
@@ -33,13 +33,13 @@ type floatNode struct {
 	matrix func(expert int64, inOut bool) (*others, error)
 }
 
-// newView returns the view of a model, which Begin makes.
+// NewView returns the view of a model, which Begin makes.
 func NewView(run *pass.Run, activations string) *View {
 	return &View{Run: run, activations: activations, of: map[*onnx.Tensor]*floatNode{},
 		decoded: map[string]error{}}
 }
 
-// begin makes the view of the graphs that are no functions' bodies, if one of them may route tokens.
+// Begin makes the view of all graphs except the bodies of functions, if one of them may route tokens.
 func (v *View) Begin() error {
 	var nodes []*onnx.Node
 	routes := false
@@ -176,7 +176,7 @@ func (f *floatNode) restore(n *onnx.Node, data *onnx.Value, inputs int) {
 	}
 }
 
-// undo puts back the nodes that are still there.
+// Undo puts back the nodes that are still there.
 func (v *View) Undo() error {
 	unread, dead := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
 	inputs := func(n *onnx.Node) {

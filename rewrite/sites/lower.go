@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Lower puts what a target takes in the place of the fused ops of the replacement, whose definitions are not called
+// Lower puts what a target takes in place of the fused ops of the replacement, whose definitions are not called
 // then, and returns the names of what it wrote. products are those of the model; facts are of the graph of the match.
 // The error has the code reason.Target: the target has nothing for the site.
 func (c *Site) Lower(t *target.Target, products *target.Products, facts *infer.Facts) (emits []string, err error) {

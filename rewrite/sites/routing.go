@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// routing describes the one op of a candidate that sends tokens to experts.
+// routing describes the one op of a site that sends tokens to experts.
 type routing struct {
 	call    *Call
 	roles   []patterns.Role // of the match's inputs
@@ -19,7 +19,7 @@ type routing struct {
 	logits  bool  // of a router choose the experts, at the same site
 }
 
-// routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its
+// routingOf finds the op among the calls of a site, experts before their router; nil where there is none, or its
 // sizes are unknown.
 func routingOf(c *Site) *routing {
 	for _, call := range slices.Backward(c.Calls) {

@@ -15,7 +15,7 @@ const (
 // smallDims stand in for dimensions that are unknown, or too great to be tried.
 var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
-// shapes returns the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
+// shapes returns the shapes of a site's inputs in a world. Where only the rank is known, small numbers are put in:
 // equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
 func (k *Checker) shapes(c *Site, w world) ([][]int64, error) {
 	shapes := make([][]int64, len(c.Match.Inputs))

@@ -112,7 +112,7 @@ func (c *Site) Cut(facts *infer.Facts) (err error) {
 // Nodes are those that compute the match's outputs from its inputs, producers first.
 func (c *Site) Nodes() []*onnx.Node { return c.slice.nodes }
 
-// ConstantsRead are the constants that the nodes read and that are no inputs of the match.
+// ConstantsRead are the constants that the nodes read and that are not inputs of the match.
 func (c *Site) ConstantsRead() []*onnx.Value { return c.slice.consts }
 
 // EachSubgraph calls f for all graphs nested in the nodes.
