@@ -27,10 +27,7 @@ func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 	}
 	from = b.rows
 	mean := b.Op("ReduceMean", b.Op("Mul", from, from), []int64{-1})
-	b.rows = b.Op("Mul", b.Op("Div", from, b.Op("Sqrt", b.Op("Add", mean, 1e-6))), b.weight(b.hidden))
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
-		[]int64{int64(b.k)})
-	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	b.route(b.Op("Mul", b.Op("Div", from, b.Op("Sqrt", b.Op("Add", mean, 1e-6))), b.weight(b.hidden)))
 	return from
 }
 

@@ -74,7 +74,7 @@ func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Rea
 		if why := countsTokens(g, reg); why != nil {
 			return nil, why
 		}
-		e, unread := readExperts(g, reg)
+		e, unread := readAlike(g, reg)
 		if e != nil {
 			unread = e.unsaid(g)
 		}

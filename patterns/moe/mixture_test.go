@@ -23,7 +23,7 @@ type mixture struct {
 // expertStyle is how one expert is written.
 type expertStyle struct {
 	weights    string // "in_out" (the default), "gemm", "transposed", "left"
-	activation string // "silu" (the default), "gelu" without a gate, "clamped"
+	activation string // "silu" (the default), "gelu" and "sine" without a gate, "clamped"
 	packed     string // "", "halves", "interleaved", "up first"
 	bias       bool
 }
@@ -32,11 +32,16 @@ func newMixture(experts, k int) *mixture {
 	b := &mixture{Builder: onnxtest.New(20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16,
 		inner: 6}
 	b.x = b.Input("x", onnx.Float, "batch", "seq", b.hidden)
-	b.rows = b.Op("Reshape", b.x, []int64{-1, int64(b.hidden)})
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, experts)),
-		onnx.IntAttr("axis", -1)), []int64{int64(k)})
-	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	b.route(b.Op("Reshape", b.x, []int64{-1, int64(b.hidden)}))
 	return b
+}
+
+// route has the next experts read rows, and routes them.
+func (b *mixture) route(rows *onnx.Value) {
+	b.rows = rows
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
+		[]int64{int64(b.k)})
+	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 }
 
 func (b *mixture) weight(dims ...int) *onnx.Value {
@@ -86,6 +91,8 @@ func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 	switch b.style.activation {
 	case "gelu":
 		return b.Op("Gelu", gate)
+	case "sine": // which no unit of mojo.MoE has
+		return b.Op("Sin", gate)
 	case "clamped":
 		gate, up = b.Op("Clip", gate, nil, 0.75), b.Op("Clip", up, -0.75, 0.75)
 		return b.Op("Mul", b.Op("Add", up, 1.0), b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, 1.702))))

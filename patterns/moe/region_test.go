@@ -27,10 +27,7 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 
 // layer makes a mixture of rows and returns its result for each token, in the shape of rows.
 func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
-	b.rows = rows
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
-		[]int64{int64(b.k)})
-	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	b.route(rows)
 	return gathered{b: b}.all()
 }
 
