@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -43,7 +42,7 @@ func (p *Plan) learn() error {
 	for _, c := range p.accepted {
 		l.collect(c.Scope, c.Match)
 	}
-	if p.applier.request.Target != nil { // which has put other ops into the replacements
+	if p.request.Target != nil { // which has put other ops into the replacements
 		l.asFound()
 	}
 	l.report.Fitted = len(l.sites)
@@ -53,7 +52,7 @@ func (p *Plan) learn() error {
 	slices.SortStableFunc(l.patterns, func(a, b *learntPattern) int { return b.Nodes - a.Nodes })
 	l.name()
 	for len(l.patterns) > 0 {
-		set, err := p.applier.request.Patterns.With("learnt", l.text())
+		set, err := p.request.Patterns.With("learnt", l.text())
 		if err != nil {
 			return fmt.Errorf("the patterns that were learnt do not parse: %w", err)
 		}
@@ -88,7 +87,7 @@ func (l *learner) asFound() {
 		}
 	}
 	for _, f := range l.plan.Found {
-		matches, _ := l.plan.applier.request.find(f.Graph, l.plan.applier.Facts)
+		matches, _ := l.plan.request.find(f.Graph, l.plan.run.Facts)
 		for _, m := range matches {
 			note(f.scope, m)
 		}
@@ -102,14 +101,14 @@ func (l *learner) asFound() {
 
 func (l *learner) view(g *onnx.Graph) *match.View {
 	if l.views[g] == nil {
-		l.views[g] = l.plan.applier.request.Patterns.View(g, l.plan.applier.Facts)
+		l.views[g] = l.plan.request.Patterns.View(g, l.plan.run.Facts)
 	}
 	return l.views[g]
 }
 
 // write writes the pattern of a site, one for all sites that are written alike.
 func (l *learner) write(s *fittedSite) {
-	p, err := learn.Write(l.plan.applier.request.Patterns, l.view(s.scope.Graph), s.match)
+	p, err := learn.Write(l.plan.request.Patterns, l.view(s.scope.Graph), s.match)
 	if err != nil {
 		l.leave(s, err.Error())
 		return
@@ -132,7 +131,7 @@ func (l *learner) leave(s *fittedSite, why string) {
 // name gives the patterns names that no other pattern has.
 func (l *learner) name() {
 	taken := map[string]bool{}
-	for _, p := range l.plan.applier.request.Patterns.Patterns {
+	for _, p := range l.plan.request.Patterns.Patterns {
 		taken[p.Name] = true
 	}
 	for _, p := range l.patterns {
@@ -147,16 +146,15 @@ func (l *learner) name() {
 
 // again plans the same model, as it was prepared, with other patterns.
 func (p *Plan) again(set *patterns.Set) *Plan {
-	a, c, r := *p.applier, *p.applier.request, Report{Kernels: slices.Clone(p.Report.Kernels)}
+	other, c, r := *p, *p.request, Report{Kernels: slices.Clone(p.Report.Kernels)}
 	c.Patterns, c.find, c.ids, c.Plan = set, set.Find, nil, nil
 	c.KeepPattern, c.Progress = func(string) bool { return true }, func(int, int) {}
-	floats := *a.floats // which lists the experts that are taken
-	a.request, a.report, a.asked, a.floats = &c, &r, nil, &floats
-	a.functions, a.bodies, a.packed = maps.Clone(a.functions), maps.Clone(a.bodies), maps.Clone(a.packed)
-	other := &Plan{Report: &r, applier: &a}
+	floats := *p.floats // which lists the experts that are taken
+	other.request, other.Report, other.accepted, other.asked, other.floats = &c, &r, nil, nil, &floats
+	other.definitions = p.definitions.clone()
 	other.find()
 	other.check()
-	return other
+	return &other
 }
 
 // dropFailing leaves out the patterns that do not find what they were learnt from, with an equal op, or that are in the
@@ -274,17 +272,17 @@ const measureFor = 2 * time.Second
 
 // measure times the search for blocks with the patterns that the plan has and with those learnt, one after the other.
 func (l *learner) measure(learnt *patterns.Set) {
-	a := l.plan.applier
+	p := l.plan
 	search := func(set *patterns.Set) float64 {
 		start := time.Now()
-		for _, s := range a.Scopes() {
-			set.Find(s.Graph, a.Facts)
+		for _, s := range p.run.Scopes() {
+			set.Find(s.Graph, p.run.Facts)
 		}
 		return lap(&start)
 	}
 	fits, patterns := math.Inf(1), math.Inf(1)
 	for i, start := 0, time.Now(); i < 5 && (i < 2 || time.Since(start) < measureFor); i++ {
-		fits, patterns = min(fits, search(a.request.Patterns)), min(patterns, search(learnt))
+		fits, patterns = min(fits, search(p.request.Patterns)), min(patterns, search(learnt))
 	}
 	l.report.FindMS, l.report.FindLearntMS = fits, patterns
 }
@@ -305,7 +303,7 @@ func (l *learner) finish() {
 
 // text is the file of the patterns.
 func (l *learner) text() string {
-	f := learn.File{Model: l.plan.applier.Model.Path}
+	f := learn.File{Model: l.plan.run.Model.Path}
 	for _, p := range l.patterns {
 		f.Add(p.Pattern, p.sites[0].match.Root.Label(), len(p.sites))
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -16,7 +14,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -32,7 +29,7 @@ type step struct {
 var preparing = []step{
 	{"precision", (*Plan).convertType},
 	{"oldest opset", (*Plan).raise},
-	{"fixed dimensions", func(p *Plan) error { infer.DeclareFixed(p.applier.Model); return nil }},
+	{"fixed dimensions", func(p *Plan) error { infer.DeclareFixed(p.run.Model); return nil }},
 	{"last logits", (*Plan).lastLogits},
 	{"target's opset and shapes", (*Plan).prepareTarget},
 	{"merged decoder", (*Plan).takeMerged},
@@ -60,15 +57,15 @@ type PassReport struct {
 	Before, After int
 }
 
-// run runs passes in order, and reports each.
-func (p *Plan) run(passes []step) error {
-	before := countNodes(p.applier.Model)
+// inOrder runs passes in order, and reports each.
+func (p *Plan) inOrder(passes []step) error {
+	before := countNodes(p.run.Model)
 	for _, x := range passes {
 		start := time.Now()
 		if err := x.run(p); err != nil {
 			return err
 		}
-		r := PassReport{Name: x.name, Took: time.Since(start), Before: before, After: countNodes(p.applier.Model)}
+		r := PassReport{Name: x.name, Took: time.Since(start), Before: before, After: countNodes(p.run.Model)}
 		p.Report.Passes, before = append(p.Report.Passes, r), r.After
 	}
 	return nil
@@ -95,7 +92,7 @@ func (r *Report) WritePasses(w io.Writer) error {
 }
 
 func (p *Plan) convertType() (err error) {
-	c := p.applier.request
+	c := p.request
 	if c.DType == onnx.Undefined {
 		return nil
 	}
@@ -103,7 +100,7 @@ func (p *Plan) convertType() (err error) {
 	if d := c.Backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
 		providers = []string{"cuda"}
 	}
-	if p.Report.DType, err = precision.Apply(p.applier.Run, c.DType, providers...); err != nil {
+	if p.Report.DType, err = precision.Apply(p.run, c.DType, providers...); err != nil {
 		return fmt.Errorf("in %s: %w", c.DType, err)
 	}
 	p.Report.Changed = true
@@ -111,11 +108,11 @@ func (p *Plan) convertType() (err error) {
 }
 
 func (p *Plan) lastLogits() error {
-	if !p.applier.request.LastLogits {
+	if !p.request.LastLogits {
 		return nil
 	}
 	p.Report.Logits = LogitsLast
-	if err := convert.LastLogits(p.applier.Model); errors.Is(err, convert.ErrLastOnly) {
+	if err := convert.LastLogits(p.run.Model); errors.Is(err, convert.ErrLastOnly) {
 		p.Report.Logits = LogitsWereLast
 	} else if err != nil {
 		return fmt.Errorf("last-logits: %w", err)
@@ -124,7 +121,7 @@ func (p *Plan) lastLogits() error {
 }
 
 func (p *Plan) prepareTarget() error {
-	c, m := p.applier.request, p.applier.Model
+	c, m := p.request, p.run.Model
 	if c.Target == nil {
 		return nil
 	}
@@ -137,8 +134,8 @@ func (p *Plan) prepareTarget() error {
 }
 
 func (p *Plan) takeMerged() (err error) {
-	if p.applier.request.StaticCache != nil {
-		p.applier.merged, err = staticcache.TakeMerged(p.applier.Run)
+	if p.request.StaticCache != nil {
+		p.merged, err = staticcache.TakeMerged(p.run)
 	}
 	return err
 }
@@ -147,42 +144,40 @@ func (p *Plan) leaveHeads() error {
 	if len(p.accepted) == 0 {
 		return nil
 	}
-	unproven, err := heads.Apply(p.applier.Run, p.applier.prover)
+	unproven, err := heads.Apply(p.run)
 	p.Report.Unproven = append(p.Report.Unproven, unproven...)
 	return err
 }
 
 func (p *Plan) avoidCANN() error {
-	a := p.applier
-	if len(p.accepted) == 0 || !slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)),
-		func(k *registry.Kernel) bool { return k.Device == "npu" }) {
+	if len(p.accepted) == 0 || !p.kernels.Uses("npu") {
 		return nil
 	}
 	var graphs []*onnx.Graph
-	for _, s := range a.Scopes() {
+	for _, s := range p.run.Scopes() {
 		graphs = append(graphs, s.Graph)
 	}
-	p.Report.CANN = target.AvoidCANN(graphs, a.Facts)
+	p.Report.CANN = target.AvoidCANN(graphs, p.run.Facts)
 	return nil
 }
 
-func (p *Plan) restoreFloats() error { return p.applier.floats.Undo() }
+func (p *Plan) restoreFloats() error { return p.floats.Undo() }
 
 func (p *Plan) ownProducts() error {
-	if p.applier.request.OwnProducts == "" {
+	if p.request.OwnProducts == "" {
 		return nil
 	}
-	r, kept, err := p.applier.floats.Own()
+	r, kept, err := p.floats.Own()
 	p.Report.Products, p.Report.Changed = r, p.Report.Changed || kept > 0
 	return err
 }
 
 func (p *Plan) lowerProducts() error {
-	c := p.applier.request
+	c := p.request
 	if c.Target == nil || !c.Target.Takes("Linear") {
 		return nil
 	}
-	r, err := quantized.Lower(p.applier.Run, c.Target, c.AccuracyLevel)
+	r, err := quantized.Lower(p.run, c.Target, c.AccuracyLevel)
 	if r != nil {
 		p.Report.Products, p.Report.Changed = r, p.Report.Changed || len(r.Emits) > 0
 	}
@@ -190,32 +185,30 @@ func (p *Plan) lowerProducts() error {
 }
 
 func (p *Plan) keepLatents() (err error) {
-	if !p.applier.request.LatentCache {
+	if !p.request.LatentCache {
 		return nil
 	}
-	if p.Report.Latent, err = latentcache.Apply(p.applier.Run); err == nil {
+	if p.Report.Latent, err = latentcache.Apply(p.run); err == nil {
 		p.Report.Changed = true
 	}
 	return err
 }
 
 func (p *Plan) keepCaches() (err error) {
-	a := p.applier
-	if a.request.StaticCache == nil {
+	if p.request.StaticCache == nil {
 		return nil
 	}
-	if p.Report.Cache, err = staticcache.Apply(a.Run, *a.request.StaticCache, a.merged); err == nil {
+	if p.Report.Cache, err = staticcache.Apply(p.run, *p.request.StaticCache, p.merged); err == nil {
 		p.Report.Changed = true
 	}
 	return err
 }
 
 func (p *Plan) mergeProducts() error {
-	a := p.applier
-	if a.request.Merge == NoMerge {
+	if p.request.Merge == NoMerge {
 		return nil
 	}
-	r, unproven, err := products.Apply(a.Run, a.prover, a.request.Merge == MergeQuantized)
+	r, unproven, err := products.Apply(p.run, p.request.Merge == MergeQuantized)
 	if err != nil {
 		return err
 	}

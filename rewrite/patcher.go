@@ -14,8 +14,8 @@ import (
 // Run does all of it. Plan stops before anything is replaced, for those who look at the sites first.
 type Patcher struct {
 	request *Request
-	chosen  []*registry.Kernel // take sites, by priority
-	begin   Report             // what every report begins with
+	kernels *registry.Selection
+	begin   Report // what every report begins with
 }
 
 // New returns a Patcher for a request. Kernels that are asked for by id must be available; with Auto, the report names
@@ -25,15 +25,15 @@ func New(request Request) (*Patcher, error) {
 	p := &Patcher{request: request.filled(), begin: Report{Schema: Schema}}
 	q, r := p.request, &p.begin
 	if q.Target != nil {
-		p.chosen, r.Kernels = chooseTarget(q.Target)
-		r.Target = q.Target.Name
+		chosen, kernels := chooseTarget(q.Target)
+		p.kernels, r.Kernels, r.Target = registry.Select(chosen), kernels, q.Target.Name
 		return p, nil
 	}
 	chosen, kernels, err := registry.Choose(q.Kernels, registry.NewEnvironment(q.Library), q.Backend, q.AssumeAvailable)
 	if err != nil {
 		return nil, err
 	}
-	p.chosen = chosen
+	p.kernels = registry.Select(chosen)
 	r.Kernels, r.Backend, r.PassedOver = kernels, q.Backend.String(), q.Backend.PassedOver(kernels)
 	return p, nil
 }

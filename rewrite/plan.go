@@ -13,7 +13,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
-	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -27,8 +26,14 @@ type Plan struct {
 	// Found is what the patterns found, graph by graph.
 	Found []*Found
 
-	applier  *applier
-	accepted []*candidate
+	request     *Request
+	run         *pass.Run
+	kernels     *registry.Selection
+	definitions *definitions
+	floats      *quantized.View // of the weights that other tools quantized
+	asked       map[string]bool // the sites asked for by id that were not met yet
+	merged      string          // the If of a merged decoder that the branch with a past took the place of
+	accepted    []*candidate
 	// restore puts functions back in the place of their calls' bodies, and the opset to what it was; nil where they
 	// need not go back.
 	restore func() error
@@ -41,24 +46,6 @@ type Found struct {
 	Misses  []*patterns.Miss
 
 	scope *pass.Scope
-}
-
-// applier is one run over a model.
-type applier struct {
-	*pass.Run
-	request *Request
-	report  *Report
-	chosen  map[*registry.Kernel]bool   // the selected kernels
-	byOp    map[string]*registry.Kernel // the selected kernel that takes a fused op
-	takers  map[string]*registry.Kernel // the registered kernel that takes a built-in pattern, selected or not
-	asked   map[string]bool             // the sites asked for by id that were not met yet
-	merged  string                      // the If of a merged decoder that the branch with a past took the place of
-	// functions are the definitions in use, by domain, name and overload.
-	functions map[string]*onnx.Function
-	bodies    map[string]string      // the variant of an op that functions' bodies call
-	packed    map[string]*onnx.Value // initializers made of others, by what they are made of
-	floats    *quantized.View        // of the weights that other tools quantized
-	prover    *prove.Prover          // of moved heads and merged products
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
@@ -74,38 +61,24 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	for _, name := range p.request.names {
 		r.pattern(name)
 	}
-	a := &applier{request: p.request, report: &r, byOp: map[string]*registry.Kernel{},
-		chosen: map[*registry.Kernel]bool{},
-		asked:  maps.Clone(p.request.ids), functions: map[string]*onnx.Function{},
-		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
-	a.Run = p.request.run(m, func(op string) bool { k := a.byOp[op]; return k != nil && !registry.IsDefinition(k) })
-	a.floats = quantized.NewView(a.Run, p.request.OwnProducts)
-	a.prover = a.NewProver()
-	a.prover.Unverified = p.request.AllowUnverified
-	for _, k := range p.chosen {
-		a.chosen[k] = true
-		for _, op := range k.Ops {
-			if a.byOp[op] == nil {
-				a.byOp[op] = k
-			}
-		}
-	}
-	plan := &Plan{Report: &r, applier: a}
+	plan := &Plan{Report: &r, request: p.request, run: p.request.run(m, p.kernels.HasKernel), kernels: p.kernels,
+		definitions: newDefinitions(m), asked: maps.Clone(p.request.ids)}
+	plan.floats = quantized.NewView(plan.run, p.request.OwnProducts)
 	start := time.Now()
-	if err := plan.run(preparing); err != nil {
+	if err := plan.inOrder(preparing); err != nil {
 		return nil, err
 	}
 	r.TimeMS.Prepare = lap(&start)
-	if len(p.chosen) > 0 {
+	if !p.kernels.IsEmpty() {
 		undo := convert.PlainInitializers(m)
-		if err := a.floats.Begin(); err != nil {
+		if err := plan.floats.Begin(); err != nil {
 			return nil, err
 		}
 		if err := plan.inline(); err != nil {
 			return nil, err
 		}
 		if plan.find(); plan.raiseForSites() {
-			a.Facts = infer.Analyze(m)
+			plan.run.Facts = infer.Analyze(m)
 			plan.find()
 		}
 		plan.check()
@@ -116,33 +89,33 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		}
 		undo()
 	}
-	if a.request.Plan != nil {
-		return plan, a.asPlanned()
+	if p.request.Plan != nil {
+		return plan, plan.asPlanned()
 	}
-	if len(a.asked) > 0 {
+	if len(plan.asked) > 0 {
 		return nil, fmt.Errorf("no kernel that was asked for takes a site of the model with the id %q",
-			slices.Sorted(maps.Keys(a.asked)))
+			slices.Sorted(maps.Keys(plan.asked)))
 	}
 	return plan, nil
 }
 
 // find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
 func (p *Plan) find() {
-	start, a := time.Now(), p.applier
+	start := time.Now()
 	p.Found = nil
-	for _, s := range a.Scopes() {
+	for _, s := range p.run.Scopes() {
 		f := &Found{Graph: s.Graph, scope: s}
-		f.Matches, f.Misses = a.request.find(s.Graph, a.Facts)
+		f.Matches, f.Misses = p.request.find(s.Graph, p.run.Facts)
 		p.Found = append(p.Found, f)
 	}
 	p.Report.TimeMS.Match += lap(&start)
 }
 
 func (p *Plan) check() {
-	start, a := time.Now(), p.applier
-	check := sites.NewChecker(a.Run)
-	check.Target, check.Runtime, check.Drawn = a.request.Target, a.request.Runtime, a.request.DrawMissing
-	check.RoutedOnly = a.request.Verify == VerifyRouted
+	start := time.Now()
+	check := sites.NewChecker(p.run)
+	check.Target, check.Runtime, check.Drawn = p.request.Target, p.request.Runtime, p.request.DrawMissing
+	check.RoutedOnly = p.request.Verify == VerifyRouted
 	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {
@@ -154,7 +127,7 @@ func (p *Plan) check() {
 			for _, n := range m.Nodes {
 				matched[n] = true
 			}
-			for _, c := range a.judgeWhole(f.scope, m, check) {
+			for _, c := range p.judgeWhole(f.scope, m, check) {
 				p.accepted = append(p.accepted, c)
 				c.EachSubgraph(func(g *onnx.Graph) { within[g] = true })
 			}
@@ -166,12 +139,12 @@ func (p *Plan) check() {
 		for _, m := range f.Matches {
 			judge(m)
 			done++
-			a.request.Progress(done, total)
+			p.request.Progress(done, total)
 		}
-		for _, m := range a.secondLook(f, p.accepted) {
+		for _, m := range p.secondLook(f, p.accepted) {
 			judge(m)
 		}
-		a.reportMisses(f.Misses, matched)
+		p.reportMisses(f.Misses, matched)
 	}
 	p.Report.Weights = p.Report.sumWeights()
 	p.Report.Repairs = repaired(p.Report.Sites)
@@ -184,13 +157,13 @@ func (p *Plan) check() {
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
-	read := readInitializers(p.applier.Model)
-	if err := p.run(rewriting); err != nil {
+	read := readInitializers(p.run.Model)
+	if err := p.inOrder(rewriting); err != nil {
 		return err
 	}
-	p.Report.Assumed = append(p.Report.Assumed, p.applier.Assumed()...)
+	p.Report.Assumed = append(p.Report.Assumed, p.run.Assumed()...)
 	if p.Report.Changed {
-		p.Report.Variants = variants(p.applier.Model)
+		p.Report.Variants = variants(p.run.Model)
 		for g, values := range read {
 			g.RemoveUnusedInitializers(values)
 		}
@@ -200,7 +173,6 @@ func (p *Plan) Replace() error {
 }
 
 func (p *Plan) replaceSites() error {
-	a := p.applier
 	if len(p.accepted) == 0 {
 		if p.restore == nil {
 			return nil
@@ -211,9 +183,9 @@ func (p *Plan) replaceSites() error {
 		}
 		return p.restore()
 	}
-	convert.PlainInitializers(a.Model)
-	a.dropFalseShapes()
-	if err := a.replace(p.accepted); err != nil {
+	convert.PlainInitializers(p.run.Model)
+	p.dropFalseShapes()
+	if err := p.replace(p.accepted); err != nil {
 		return err
 	}
 	p.Report.Changed = true
@@ -228,11 +200,11 @@ func holdsOthers(m *patterns.Match) bool {
 
 // secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the
 // experts of a mixture: their parts are not looked for while the whole may be replaced.
-func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
+func (p *Plan) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
 	wholes := slices.DeleteFunc(slices.Clone(f.Matches), func(m *patterns.Match) bool {
 		return m.Domain != fused.Domain || !holdsOthers(m)
 	})
-	if len(wholes) == 0 || a.request.Patterns == nil {
+	if len(wholes) == 0 || p.request.Patterns == nil {
 		return nil
 	}
 	taken := map[*onnx.Node]bool{}
@@ -256,31 +228,31 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 	known := map[string]bool{}
 	for _, m := range f.Matches {
 		known[f.scope.ID(m)] = true
-		for _, p := range m.Parts {
-			known[f.scope.ID(p)] = true
+		for _, part := range m.Parts {
+			known[f.scope.ID(part)] = true
 		}
 	}
-	set := a.request.Patterns.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
-	found, _ := set.Find(f.Graph, a.Facts)
+	set := p.request.Patterns.Select(func(x *patterns.Pattern) bool { return !refused[x.Name] })
+	found, _ := set.Find(f.Graph, p.run.Facts)
 	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
 		return known[f.scope.ID(m)] || !inside[m.Root] ||
 			slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
 	})
 }
 
-func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]bool) {
+func (p *Plan) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]bool) {
 	for _, m := range misses {
 		at := m.Anchor
 		if at == nil {
 			at = m.Reason.Node
 		}
-		if at == nil || matched[at] && m.Expected != "" || !a.request.KeepPattern(m.Pattern) ||
-			!a.request.KeepNode(at) ||
-			a.request.ids != nil {
+		if at == nil || matched[at] && m.Expected != "" || !p.request.KeepPattern(m.Pattern) ||
+			!p.request.KeepNode(at) ||
+			p.request.ids != nil {
 			continue
 		}
 		if m.Reason.Code == reason.Limit {
-			a.report.giveUp(m)
+			p.Report.giveUp(m)
 			continue
 		}
 		site := SiteReport{Pattern: m.Pattern, Nodes: []string{at.Label()}, Node: at.Label()}
@@ -289,7 +261,7 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 		if n := m.Reason.Node; n != nil && n != at {
 			site.Nodes = append(site.Nodes, n.Label())
 		}
-		a.report.Sites = append(a.report.Sites, site)
+		p.Report.Sites = append(p.Report.Sites, site)
 	}
 }
 

@@ -35,7 +35,7 @@ type PlannedSite struct {
 // PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The
 // caller fills Flags, and the digest of the model.
 func (p *Plan) PlanFile() *PlanFile {
-	c := p.applier.request
+	c := p.request
 	f := &PlanFile{Schema: PlanSchema, Tool: c.Version, Model: p.Report.Input, Sites: []PlannedSite{}}
 	if c.Patterns != nil {
 		f.Patterns = c.Patterns.Digest()
@@ -169,13 +169,13 @@ func parsePlan(b []byte) (*PlanFile, error) {
 }
 
 // asPlanned errs unless the report's sites are those that the plan file asks for.
-func (a *applier) asPlanned() error {
+func (p *Plan) asPlanned() error {
 	var failures []error
 	found := map[string]SiteReport{}
-	for _, s := range a.report.Sites {
+	for _, s := range p.Report.Sites {
 		found[s.ID] = s
 	}
-	for _, want := range a.request.Plan.Sites {
+	for _, want := range p.request.Plan.Sites {
 		if !want.Apply {
 			continue
 		}

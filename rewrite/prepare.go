@@ -40,7 +40,7 @@ func (r *OpsetReport) Text() string {
 // raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
 // another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
 func (p *Plan) raise() error {
-	c, m := p.applier.request, p.applier.Model
+	c, m := p.request, p.run.Model
 	from := m.Opset("")
 	if from < convert.Oldest || c.Target != nil { // which has an opset of its own
 		return nil
@@ -77,12 +77,12 @@ func (p *Plan) raiseForSites() bool {
 			}
 		}
 	}
-	return to > 0 && p.applier.request.Target == nil && p.raiseTo(to) == nil
+	return to > 0 && p.request.Target == nil && p.raiseTo(to) == nil
 }
 
 // raiseTo converts the model to a newer opset, at which onnxruntime runs what it ran.
 func (p *Plan) raiseTo(to int64) error {
-	m := p.applier.Model
+	m := p.run.Model
 	if at, limit := target.Raisable(m, infer.Analyze(m), to); at < to {
 		return limit
 	}
@@ -94,7 +94,7 @@ func (p *Plan) raiseTo(to int64) error {
 		from = r.Before
 	}
 	p.Report.Opset = &OpsetReport{Before: from, After: to}
-	if !p.applier.request.LastLogits && p.restore == nil {
+	if !p.request.LastLogits && p.restore == nil {
 		p.restore = restore
 	}
 	return nil
@@ -102,8 +102,8 @@ func (p *Plan) raiseTo(to int64) error {
 
 // inline brings the blocks of functions together, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
-	a, start := p.applier, time.Now()
-	in := &inline.Inliner{Model: a.Model, Mode: a.request.Inline, Find: a.request.find, Skips: a.Skips}
+	start := time.Now()
+	in := &inline.Inliner{Model: p.run.Model, Mode: p.request.Inline, Find: p.request.find, Skips: p.run.Skips}
 	inlined, err := in.Run()
 	if err != nil {
 		return err
@@ -114,8 +114,8 @@ func (p *Plan) inline() error {
 		}
 		p.Report.TimeMS.Inline = lap(&start)
 	}
-	if a.Facts = inlined.Facts; a.Facts == nil {
-		a.Facts = infer.Analyze(a.Model)
+	if p.run.Facts = inlined.Facts; p.run.Facts == nil {
+		p.run.Facts = infer.Analyze(p.run.Model)
 	}
 	p.Report.TimeMS.Infer = lap(&start)
 	return nil

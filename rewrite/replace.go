@@ -2,17 +2,19 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 // replace puts the replacement of every candidate at its site.
-func (a *applier) replace(list []*candidate) error {
-	names := a.nodeNames()
+func (p *Plan) replace(list []*candidate) error {
+	names, packed := p.nodeNames(), map[string]*onnx.Value{}
 	byScope := map[*pass.Scope][]*candidate{}
 	var scopes []*pass.Scope
 	for _, c := range list {
@@ -22,42 +24,43 @@ func (a *applier) replace(list []*candidate) error {
 		byScope[c.Scope] = append(byScope[c.Scope], c)
 	}
 	for _, s := range scopes {
-		if err := a.replaceIn(s, byScope[s], names); err != nil {
+		if err := p.replaceIn(byScope[s], &writer{run: p.run, scope: s, names: names, packed: packed,
+			shared: map[string][]*onnx.Value{}, constants: map[string]*onnx.Value{}}); err != nil {
 			return err
 		}
 	}
 	for _, c := range list {
 		for _, f := range c.Functions {
-			a.AddFunction(f)
+			p.run.AddFunction(f)
 		}
 		for _, n := range c.Match.Replacement.Nodes {
 			if onnx.IsStandardDomain(n.Domain) {
 				continue
 			}
-			a.Model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
+			p.run.Model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
 			if f := c.Scope.Function; f != nil && f.Opset(n.Domain) == 0 {
-				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: a.Model.Opset(n.Domain)})
+				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: p.run.Model.Opset(n.Domain)})
 			}
 		}
 	}
-	convert.RaiseIR(a.Model, edit.MinIRVersion)
+	convert.RaiseIR(p.run.Model, edit.MinIRVersion)
 	return nil
 }
 
 // dropFalseShapes drops declared shapes of inner values that nodes contradict. onnxruntime reuses buffers by declared
 // shapes: it runs a model in which no buffer is reused so, and may not run the patched one.
-func (a *applier) dropFalseShapes() {
+func (p *Plan) dropFalseShapes() {
 	names := map[string]bool{}
-	for _, v := range a.Model.Graph.Inputs {
+	for _, v := range p.run.Model.Graph.Inputs {
 		t, _ := v.Type()
 		for _, d := range t.Dims {
 			names[d.Param] = true
 		}
 	}
-	a.Model.Graph.Walk(func(g *onnx.Graph) {
+	p.run.Model.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
 			for _, v := range n.Outputs {
-				if v != nil && !v.IsOutput() && a.Facts.Contradicts(v, names) {
+				if v != nil && !v.IsOutput() && p.run.Facts.Contradicts(v, names) {
 					t, _ := v.Type()
 					v.SetType(onnx.Type{DataType: t.DataType})
 				}
@@ -80,14 +83,13 @@ func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
 	return read
 }
 
-func (a *applier) replaceIn(s *pass.Scope, list []*candidate, names map[string]bool) error {
-	g := s.Graph
-	order := s.Positions()
+// replaceIn puts the replacement of candidates of one graph at their sites.
+func (p *Plan) replaceIn(list []*candidate, w *writer) error {
+	g := w.scope.Graph
+	order := w.scope.Positions()
 	before := map[*onnx.Node][]*onnx.Node{}
 	sort := false
 	var old []*onnx.Node
-	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{},
-		constants: map[string]*onnx.Value{}}
 	for _, c := range list {
 		at := c.Match.Outputs[0].Producer
 		for _, v := range c.Match.Outputs {
@@ -137,7 +139,7 @@ func (a *applier) replaceIn(s *pass.Scope, list []*candidate, names map[string]b
 }
 
 // provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.
-func (a *applier) provenance(c *candidate) []onnx.Entry {
+func (w *writer) provenance(c *candidate) []onnx.Entry {
 	var entries []onnx.Entry
 	have := map[string]bool{edit.MetaRule: true, edit.MetaSourceNodes: true, edit.MetaVersion: true}
 	add := func(n *onnx.Node) {
@@ -152,15 +154,144 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 	for i := len(c.Nodes()) - 1; i >= 0; i-- {
 		add(c.Nodes()[i])
 	}
-	return append(entries, a.Origin(c.Match.Pattern, c.Nodes()...)...)
+	return append(entries, w.run.Origin(c.Match.Pattern, c.Nodes()...)...)
 }
 
-func (a *applier) nodeNames() map[string]bool {
-	names := make(map[string]bool, len(a.Model.Graph.Nodes))
-	for _, g := range a.Model.Graphs() {
+func (p *Plan) nodeNames() map[string]bool {
+	names := make(map[string]bool, len(p.run.Model.Graph.Nodes))
+	for _, g := range p.run.Model.Graphs() {
 		for _, n := range g.Nodes {
 			names[n.Name] = true
 		}
 	}
 	return names
+}
+
+// writer writes the replacements in one graph.
+type writer struct {
+	run   *pass.Run
+	scope *pass.Scope
+	names map[string]bool // of nodes, in use
+	// packed holds the initializers of the main graph that are made of others, by what they are made of.
+	packed map[string]*onnx.Value
+	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they
+	// compute: sites that need the same have them once.
+	shared    map[string][]*onnx.Value
+	constants map[string]*onnx.Value
+	taken     []taken
+}
+
+// taken is an output of a node that a fused one makes in its place.
+type taken struct {
+	from  *onnx.Node
+	index int
+	value *onnx.Value
+}
+
+// fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each
+// output that was taken: it may be one that the op must have.
+func (w *writer) fill(dead map[*onnx.Node]bool) {
+	for _, t := range w.taken {
+		if !dead[t.from] && t.from.OutputValue(t.index) == nil {
+			t.from.TakeOutput(t.index, w.scope.Graph.NewValue(t.value.Name+"_unread"))
+		}
+	}
+}
+
+// write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
+// list of nodes yet.
+func (w *writer) write(c *candidate) []*onnx.Node {
+	replacement := c.Match.Replacement
+	stands := map[*onnx.Value]*onnx.Value{}
+	for i, v := range replacement.Inputs {
+		stands[v] = c.Match.Inputs[i]
+	}
+	results := map[*onnx.Value]*onnx.Value{}
+	for i, v := range replacement.Outputs {
+		results[v] = c.Match.Outputs[i]
+	}
+	metadata := w.provenance(c)
+	var nodes []*onnx.Node
+	for _, n := range replacement.Nodes {
+		if c.constants[n.Outputs[0]] != nil {
+			continue
+		}
+		inputs := make([]*onnx.Value, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if k := c.constants[v]; k != nil {
+				inputs[i] = w.initializerOf(c, v, k)
+			} else if v != nil {
+				inputs[i] = stands[v]
+			}
+		}
+		key := ""
+		if isShared(n, results) {
+			key = sharedKey(n, inputs)
+			if have := w.shared[key]; have != nil {
+				for i, v := range n.Outputs {
+					stands[v] = have[i]
+				}
+				continue
+			}
+		}
+		made := w.scope.Graph.NewNode(n.OpType, inputs, n.Attributes...)
+		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
+		made.Name = w.nodeName(c, n)
+		made.Outputs = make([]*onnx.Value, len(n.Outputs))
+		for i, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			out := results[v]
+			if out != nil {
+				w.declare(out, w.run.Facts, out)
+			} else {
+				out = w.scope.Graph.NewValue(c.Match.Outputs[0].Name + "_" + v.Name)
+				w.declare(out, c.Facts, v)
+			}
+			if out.Producer != nil {
+				w.taken = append(w.taken, taken{out.Producer, out.Output, out})
+			}
+			made.TakeOutput(i, out)
+			stands[v] = out
+		}
+		if key != "" {
+			w.shared[key] = made.Outputs
+		}
+		nodes = append(nodes, made)
+	}
+	return nodes
+}
+
+// isShared reports whether one node can serve several sites: nodes of the standard that make no result of the match.
+func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
+	return onnx.IsStandardDomain(n.Domain) && !n.IsRandom() &&
+		!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return results[v] != nil })
+}
+
+func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
+	return fmt.Sprintf("%s %q %d %s", n.OpType, onnx.Names(inputs), len(n.Outputs), onnx.AttributesKey(n.Attributes))
+}
+
+// declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes
+// that stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's
+// body has the types of each call.)
+func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
+	if _, declared := v.Type(); declared || w.scope.Function != nil {
+		return
+	}
+	if t, ok := facts.Type(known); ok {
+		v.SetType(t)
+	}
+}
+
+// nodeName names a new node after the last node that it replaces, so that it stays findable.
+func (w *writer) nodeName(c *candidate, n *onnx.Node) string {
+	base := c.Match.Root.Label() + "_" + n.OpType
+	name := base
+	for i := 1; w.names[name]; i++ {
+		name = fmt.Sprintf("%s_%d", base, i)
+	}
+	w.names[name] = true
+	return name
 }

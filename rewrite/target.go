@@ -41,9 +41,9 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 }
 
 // lower puts what the target takes in place of the fused ops of a candidate.
-func (a *applier) lower(c *candidate) (err error) {
-	if t := a.request.Target; t != nil {
-		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: a.request.AccuracyLevel}, a.Facts)
+func (p *Plan) lower(c *candidate) (err error) {
+	if t := p.request.Target; t != nil {
+		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: p.request.AccuracyLevel}, p.run.Facts)
 	}
 	return err
 }
@@ -85,12 +85,12 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 
 // checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the
 // check of both knows the experts that are to be chosen.
-func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checker) error {
-	for _, p := range m.Parts {
-		if a.request.Target == nil || p.Op != fused.TopKRouterName {
+func (p *Plan) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checker) error {
+	for _, part := range m.Parts {
+		if p.request.Target == nil || part.Op != fused.TopKRouterName {
 			continue
 		}
-		c, err := a.candidate(s, p)
+		c, err := p.candidate(s, part)
 		if err == nil {
 			_, err = check.Check(c.Site)
 		}
@@ -104,11 +104,10 @@ func (a *applier) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Che
 // findForeign counts the nodes that are no ops of the standard and have no definition in the model, for a target that
 // is for runtimes of the standard, and drops the import of onnxruntime's domain where no node is of it any more.
 func (p *Plan) findForeign() error {
-	a := p.applier
-	if t := a.request.Target; t == nil || !t.Standard {
+	if t := p.request.Target; t == nil || !t.Standard {
 		return nil
 	}
-	m, used := a.Model, map[string]bool{}
+	m, used := p.run.Model, map[string]bool{}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			used[n.Domain] = true
@@ -116,10 +115,10 @@ func (p *Plan) findForeign() error {
 				onnx.IsStandardDomain(n.Domain) && convert.Since(n.OpType) > 0 {
 				continue
 			}
-			if a.report.Foreign == nil {
-				a.report.Foreign = map[string]int{}
+			if p.Report.Foreign == nil {
+				p.Report.Foreign = map[string]int{}
 			}
-			a.report.Foreign[onnx.OpName(n.Domain, n.OpType)]++
+			p.Report.Foreign[onnx.OpName(n.Domain, n.OpType)]++
 		}
 	}
 	m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool {

@@ -32,7 +32,7 @@ func (k *constant) Initializer() *onnx.Value { return k.value }
 
 // fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
 // is folded.
-func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
+func (c *candidate) fold(opset int64) map[*onnx.Value]*constant {
 	if c.Scope.Function != nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 			}
 			continue
 		}
-		f := &folder{n: n, facts: c.Facts, opset: a.Model.Opset("")}
+		f := &folder{n: n, facts: c.Facts, opset: opset}
 		if !f.read(constants) {
 			continue
 		}
@@ -120,7 +120,7 @@ func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.V
 	}
 	made, g, name := w.constants, w.scope.Graph, v.Name
 	if k.folded {
-		made, g, name = w.packed, w.Model.Graph, c.Match.Outputs[0].Name+"_"+v.Name
+		made, g, name = w.packed, w.run.Model.Graph, c.Match.Outputs[0].Name+"_"+v.Name
 	}
 	if k.value = made[k.key]; k.value == nil {
 		k.tensor.Name = name

@@ -13,7 +13,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -114,10 +113,9 @@ func TestFold(t *testing.T) {
 		}
 		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
 		facts := infer.Analyze(b.Model)
-		a := &applier{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}}}
 		c := &candidate{Site: &sites.Site{Match: match, Scope: &pass.Scope{Graph: b.Graph},
 			Facts: facts.Within(match.Replacement, match.Inputs)}}
-		constants := a.fold(c)
+		constants := c.fold(18)
 		env := map[*onnx.Value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)
 		for _, n := range h.Graph.Nodes[:len(h.Graph.Nodes)-1] {

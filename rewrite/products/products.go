@@ -30,8 +30,9 @@ func (r *MergeReport) Text() string {
 // mojo.Linear alone: where its weights are written in any case, merging costs nothing, and each row of them is
 // multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to give the same
 // stay, and are listed with the reason.
-func Apply(run *pass.Run, prover *prove.Prover, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
-	m := &merger{Run: run, prover: prover}
+func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
+	m := &merger{Run: run, prover: run.NewProver()}
+	m.prover.Unverified = run.Unverified
 	r = &MergeReport{}
 	for _, s := range run.Scopes() {
 		by := map[string][]*onnx.Node{}
