@@ -31,7 +31,7 @@ func (c *latentChange) checkSites() error {
 	p.Unverified = c.Unverified
 	absorbs := p.Other() // of the same claims
 	for _, s := range c.sites {
-		claim, err := c.claim(s, &p.Report)
+		claim, err := c.claim(s)
 		if err != nil {
 			return err
 		}
@@ -62,9 +62,8 @@ func (c *latentChange) absorbed(s *latentSite, claim *prove.Claim) *prove.Claim 
 	return &other
 }
 
-// claim says that attention to latents computes the same as the node at a site, and that its kernel does too. r gets
-// the kernel's figures.
-func (c *latentChange) claim(s *latentSite, r *prove.CheckReport) (*prove.Claim, error) {
+// claim says that attention to latents computes the same as the node at a site, and that its kernel does too.
+func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 	site := c.fusedSite(s)
 	f, err := fused.Lookup(fused.LatentAttentionName).Function(site)
 	if err != nil {
@@ -87,7 +86,7 @@ func (c *latentChange) claim(s *latentSite, r *prove.CheckReport) (*prove.Claim,
 			return []*reference.Tensor{out[0], allLatents(in)}, nil
 		},
 		After: prove.Op(site.Opset, node, f),
-		Also: func(t prove.Trial, _, got []*reference.Tensor) error {
+		Also: func(t prove.Trial, _, got []*reference.Tensor, r *prove.CheckReport) error {
 			return c.latentKernel(site, t.Inputs, got, r)
 		},
 		Trials: func(yield func(prove.Trial, error) bool) {

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
-	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -15,11 +13,24 @@ import (
 // Trial is one set of inputs that a claim is tried on.
 type Trial struct {
 	Name   string // what is special about the inputs, for messages
+	Kind   string // the same for reports, if they name the trial
 	Inputs []*reference.Tensor
+	// Pass is Both unless the inputs are for one of the passes only.
+	Pass Pass
+	// Before, unless it is nil, computes the outputs of this trial instead of the claim's Before: with other sizes, for
+	// example, the same nodes may read other numbers.
+	Before Computation
 }
 
-// Computation computes outputs from the inputs of a trial.
-type Computation func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error)
+// Pass says in which way a trial is evaluated.
+type Pass int
+
+// The passes are evaluated in this order.
+const (
+	Both    Pass = iota
+	Exactly      // without rounding
+	Rounded      // in the graph's own types
+)
 
 // Bound returns the difference that is allowed in an output of type t, given its greatest magnitude.
 type Bound func(output int, t onnx.DataType, magnitude float64) float64
@@ -55,270 +66,202 @@ type Claim struct {
 	// Key is equal for claims that hold or fail together; one of them is proven. "" is equal to no other.
 	Key    string
 	Trials iter.Seq2[Trial, error]
-	// Outputs names the outputs in messages; nil for their numbers.
+	// Outputs names the outputs in messages; nil for their numbers. By names After there; "" for "the change".
 	Outputs []string
-	// Before and After are two ways to compute the same outputs. Before is evaluated when the claim is made, After when
-	// it is to hold: between the two the graph that both read may change.
+	By      string
+	// Before and After are two ways to compute the same outputs.
 	Before, After Computation
 	// Exact and Typed are the bounds without rounding and in the graph's own types. A pass without a bound is left out.
 	Exact, Typed Bound
-	// Also, unless it is nil, looks at what both computed in the graph's own types: the kernel is run, for example.
-	Also func(t Trial, want, got []*reference.Tensor) error
+	// Policy says which trials and differences say nothing.
+	Policy Policy
+	// Also, unless it is nil, looks at what both computed in the graph's own types, and adds to the figures: the kernel
+	// is run, for example.
+	Also func(t Trial, want, got []*reference.Tensor, r *CheckReport) error
+	// Differs, unless it is nil, words that a comparison failed. Errors of Also are left as they are then.
+	Differs func(t Trial, exact bool, err error) error
 }
 
-// Prover proves claims. The zero value proves each kind of claim once.
-type Prover struct {
-	// Off has the prover assume what it is asked to prove.
-	Off bool
-	// Every has the prover prove claims with equal keys each for itself.
-	Every bool
-	// Unverified has the prover assume claims about weights whose elements are missing.
-	Unverified bool
-	// Assumed lists the claims that were assumed.
-	Assumed []string
-	// Report holds the figures of the worst comparison.
-	Report CheckReport
-
-	outcomes map[string]error
+// Policy declares which differences are no fault of what is claimed, and what reports say of them. The zero value
+// excuses nothing.
+type Policy struct {
+	// NotFinite says what is done where Before returns infinities or NaN.
+	NotFinite NotFinite
+	// NoteOverflow has reports name trials on whose way Before overflows and for which After returns other numbers.
+	NoteOverflow bool
+	// Excused are the kinds of trials whose rounded results may differ, which reports then say.
+	Excused []string
+	// Undefined, unless it is nil, reports whether a trial that Before fails for says nothing.
+	Undefined func(err error) bool
+	// Settle, unless it is nil, makes equal in the outputs what the claim leaves open.
+	Settle func(t Trial, exact bool, want, got []*reference.Tensor) error
 }
 
-// Pending is a claim whose Before was evaluated.
-type Pending struct {
-	prover *Prover
-	claim  *Claim
-	runs   []run
-	done   bool // without evaluation
-	err    error
-}
+// NotFinite says what is done with outputs in which Before has infinities or NaN.
+type NotFinite int
+
+const (
+	// SamePlaces wants After to have the same ones in the same places.
+	SamePlaces NotFinite = iota
+	// Noted leaves open what After has there. Reports name the trials for which it has numbers.
+	Noted
+	// LeftOpen leaves open what After has there.
+	LeftOpen
+)
+
+// ErrOverflow is returned by a Computation, beside its outputs, if something overflowed on the way. What it returns
+// with the graph's own types means nothing then and is not compared.
+var ErrOverflow = errors.New("it overflows")
 
 // run is one evaluation of Before.
 type run struct {
-	trial Trial
-	exact bool
-	want  []*reference.Tensor
+	trial      Trial
+	exact      bool
+	want       []*reference.Tensor
+	overflowed bool
 }
 
-// Settled reports whether a claim with this What and Key needs no evaluation, and whether it holds: it is assumed, and
-// listed so, or it was tried before. Callers ask first if a claim takes long to describe.
-func (p *Prover) Settled(what, key string) (settled bool, err error) {
-	if p.Off {
-		p.Assumed = append(p.Assumed, what)
-		return true, nil
-	}
-	if p.Every {
-		return false, nil
-	}
-	err, settled = p.outcomes[key]
-	return settled, err
+// tally counts what a claim was tried on.
+type tally struct {
+	runs  int
+	typed int // compared in the graph's own types
 }
 
-// Checked returns the figures of the comparisons, nil if there were none because claims were assumed.
-func (p *Prover) Checked() *CheckReport {
-	if p.Off {
+// Try evaluates both sides of each trial in turn, and adds to the figures. The next trial may depend on what came of
+// those before it. The error says why the claim does not hold, or, as an *EvalError, why it could not be evaluated.
+func (c *Claim) Try(r *CheckReport) error {
+	var n tally
+	for x, err := range c.runs() {
+		if err == nil {
+			err = c.judge(x, r, &n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.told(n)
+}
+
+// runs evaluates Before on each trial, in each pass.
+func (c *Claim) runs() iter.Seq2[*run, error] {
+	return func(yield func(*run, error) bool) {
+		for trial, err := range c.Trials {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, exact := range []bool{true, false} {
+				if exact && (c.Exact == nil || trial.Pass == Rounded) ||
+					!exact && (c.Typed == nil || trial.Pass == Exactly) {
+					continue
+				}
+				x, err := c.before(trial, exact)
+				if x == nil && err == nil {
+					continue
+				}
+				if !yield(x, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// before returns nil for a trial that says nothing.
+func (c *Claim) before(t Trial, exact bool) (*run, error) {
+	compute := c.Before
+	if t.Before != nil {
+		compute = t.Before
+	}
+	want, err := compute(reference.Options{Exact: exact}, t.Inputs)
+	x := &run{t, exact, want, errors.Is(err, ErrOverflow)}
+	switch {
+	case err == nil || x.overflowed:
+		return x, nil
+	case c.Policy.Undefined != nil && c.Policy.Undefined(err):
+		return nil, nil
+	}
+	return nil, &EvalError{Err: err}
+}
+
+// judge evaluates After on a trial and compares.
+func (c *Claim) judge(x *run, r *CheckReport, n *tally) error {
+	n.runs++
+	got, err := c.After(reference.Options{Exact: x.exact}, x.trial.Inputs)
+	if x.overflowed && !x.exact {
+		if err == nil {
+			c.overflows(x, got, r)
+		}
 		return nil
 	}
-	return &p.Report
-}
-
-// Other returns a prover that does what this one was told, of claims whose keys mean something else.
-func (p *Prover) Other() *Prover {
-	return &Prover{Off: p.Off, Every: p.Every, Unverified: p.Unverified}
-}
-
-// Assume lists a claim that cannot be evaluated.
-func (p *Prover) Assume(what string) { p.Assumed = append(p.Assumed, what) }
-
-// Prove evaluates both sides of a claim. The error says why the claim does not hold, or, as an *EvalError, why it could
-// not be evaluated.
-func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }
-
-// Before evaluates how a claim's outputs are computed before the change.
-func (p *Prover) Before(c *Claim) *Pending {
-	w := &Pending{prover: p, claim: c}
-	if w.done, w.err = p.Settled(c.What, c.Key); w.done {
-		return w
+	if err == nil && c.Policy.Settle != nil {
+		err = c.Policy.Settle(x.trial, x.exact, x.want, got)
 	}
-	for trial, err := range c.Trials {
-		if err != nil {
-			w.err = err
-			return w
-		}
-		for _, exact := range []bool{true, false} {
-			if exact && c.Exact == nil || !exact && c.Typed == nil {
-				continue
-			}
-			want, err := c.Before(reference.Options{Exact: exact}, trial.Inputs)
-			if err != nil {
-				w.err = &EvalError{Err: err}
-				return w
-			}
-			w.runs = append(w.runs, run{trial, exact, want})
-		}
-	}
-	if len(w.runs) == 0 {
-		w.err = &EvalError{Err: errors.New("there is nothing to try")}
-	}
-	return w
-}
-
-// Holds evaluates how the outputs are computed after the change, and compares them.
-func (w *Pending) Holds() error {
-	if w.done {
-		return w.err
-	}
-	p, c := w.prover, w.claim
-	for _, r := range w.runs {
-		if w.err != nil {
-			break
-		}
-		w.err = w.compare(r)
-	}
-	if errors.Is(w.err, onnx.ErrMissingData) && p.Unverified {
-		p.Assumed = append(p.Assumed, c.What)
-		w.err = nil
-	}
-	if p.outcomes == nil {
-		p.outcomes = map[string]error{}
-	}
-	if w.done = true; c.Key != "" {
-		p.outcomes[c.Key] = w.err
-	}
-	return w.err
-}
-
-func (w *Pending) compare(r run) error {
-	c := w.claim
-	got, err := c.After(reference.Options{Exact: r.exact}, r.trial.Inputs)
 	if err != nil {
 		return &EvalError{Err: err}
 	}
-	bound := c.Typed
-	if r.exact {
-		bound = c.Exact
+	figures := *r
+	r.Cases++
+	if err := c.comparison(x.exact, r).Compare(x.want, got); err != nil {
+		if !x.exact && slices.Contains(c.Policy.Excused, x.trial.Kind) {
+			*r = figures
+			r.overflowsOn(x.trial.Kind)
+			return nil
+		}
+		if c.Differs != nil {
+			return c.Differs(x.trial, x.exact, err)
+		}
+		return fmt.Errorf("%s (%s): %w", c.What, x.trial.Name, err)
 	}
-	if err := w.prover.Report.Compare(c.Outputs, r.want, got, bound, r.exact); err != nil {
-		return fmt.Errorf("%s (%s): %w", c.What, r.trial.Name, err)
+	if c.Policy.NotFinite == Noted {
+		r.NumbersForNone(x.trial.Kind, x.want, got)
 	}
-	w.prover.Report.Cases++
-	if c.Also == nil || r.exact {
+	if x.exact {
 		return nil
 	}
-	if err := c.Also(r.trial, r.want, got); err != nil {
-		return fmt.Errorf("%s (%s): %w", c.What, r.trial.Name, err)
+	if n.typed++; c.Also == nil {
+		return nil
+	}
+	if err = c.Also(x.trial, x.want, got, r); err != nil && c.Differs == nil {
+		err = fmt.Errorf("%s (%s): %w", c.What, x.trial.Name, err)
+	}
+	return err
+}
+
+// comparison compares outputs and adds to the figures.
+func (c *Claim) comparison(exact bool, r *CheckReport) *Comparison {
+	how := &Comparison{Names: c.Outputs, By: c.By, Bound: c.Typed, Exact: exact,
+		Strict: c.Policy.NotFinite == SamePlaces, Says: c.Differs == nil, Each: r.rounded}
+	if how.By == "" {
+		how.By = "the change"
+	}
+	if exact {
+		how.Bound, how.Each, how.Terse = c.Exact, r.exact, c.Differs != nil
+	}
+	return how
+}
+
+// overflows notes a trial on whose way Before overflows if After returns other numbers.
+func (c *Claim) overflows(x *run, got []*reference.Tensor, r *CheckReport) {
+	if !c.Policy.NoteOverflow || len(x.want) != len(got) {
+		return
+	}
+	how := &Comparison{Bound: c.Typed, Each: func(d *Difference) {
+		if d.Far > d.Allowed {
+			r.overflowsOn(x.trial.Kind)
+		}
+	}}
+	_ = how.Compare(x.want, got) // Each hears of it
+	r.NumbersForNone(x.trial.Kind, x.want, got)
+}
+
+// told errs if the trials said nothing.
+func (c *Claim) told(n tally) error {
+	switch {
+	case n.runs == 0:
+		return &EvalError{Err: errors.New("there is nothing to try")}
+	case c.Typed != nil && n.typed == 0:
+		return &EvalError{Err: errors.New("the matched nodes overflow on all inputs that were tried")}
 	}
 	return nil
-}
-
-// Compare compares the outputs of two computations, which messages call by these names or by their numbers, and adds to
-// the figures. Infinities and NaN must stand in the same
-// places.
-func (r *CheckReport) Compare(names []string, want, got []*reference.Tensor, bound Bound, exact bool) error {
-	if len(want) != len(got) {
-		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
-	}
-	for i, w := range want {
-		name := strconv.Itoa(i)
-		if names != nil {
-			name = names[i]
-		}
-		if err := Mismatch(name, "the change", w, got[i], exact); err != nil {
-			return err
-		}
-		if !w.IsFloat() {
-			continue
-		}
-		for j, x := range w.F {
-			if y := got[i].F[j]; !IsFinite(x) && x != y && !(math.IsNaN(x) && math.IsNaN(y)) {
-				return fmt.Errorf("output %q has %g instead of %g", name, y, x)
-			}
-		}
-		difference, scale := Distance(w.F, got[i].F)
-		allowed := bound(i, w.DataType, scale)
-		if exact {
-			r.Structural = max(r.Structural, Relative(difference, scale))
-		} else if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the nearest to its bound
-			r.MaxAbs, r.MaxRel = difference, Relative(difference, scale)
-			r.Tolerance, r.ToleranceRel = allowed, Relative(allowed, scale)
-		}
-		if difference > allowed {
-			return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", name,
-				difference, scale, allowed)
-		}
-	}
-	return nil
-}
-
-// Model computes the model's present outputs from its present inputs, even if some are removed later.
-func Model(m *onnx.Model) Computation {
-	inputs, outputs := slices.Clone(m.Graph.Inputs), slices.Clone(m.Graph.Outputs)
-	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-		e, err := reference.New(m, o)
-		if err != nil {
-			return nil, err
-		}
-		given := make(map[string]*reference.Tensor, len(in))
-		for i, v := range inputs {
-			given[v.Name] = in[i]
-		}
-		computed, err := e.Run(given)
-		if err != nil {
-			return nil, err
-		}
-		var out []*reference.Tensor
-		for _, v := range outputs {
-			out = append(out, computed[v.Name])
-		}
-		return out, nil
-	}
-}
-
-// Op computes a node of a fused op by its definition, in an opset of the standard.
-func Op(opset int64, n *onnx.Node, functions ...*onnx.Function) Computation {
-	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-		return reference.NewForOpset(opset, functions, o).Op(n, in)
-	}
-}
-
-// Region computes values of a graph from others, by the nodes between them when it is evaluated, with the functions
-// of m.
-func Region(m *onnx.Model, inputs, outputs []*onnx.Value) Computation {
-	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-		env := make(map[*onnx.Value]*reference.Tensor, len(inputs))
-		for i, v := range inputs {
-			env[v] = in[i]
-		}
-		nodes := between(env, outputs)
-		e := reference.NewForOpset(m.Opset(""), m.Functions, o)
-		if _, err := e.EvalFor(nodes, env, outputs); err != nil {
-			return nil, err
-		}
-		got := make([]*reference.Tensor, len(outputs))
-		for i, v := range outputs {
-			if got[i] = env[v]; got[i] == nil {
-				return nil, fmt.Errorf("nothing computes %q", v.Name)
-			}
-		}
-		return got, nil
-	}
-}
-
-// between lists the nodes that outputs depend on, in an order in which they can be evaluated. Values that are known cut
-// the search off.
-func between(known map[*onnx.Value]*reference.Tensor, outputs []*onnx.Value) (nodes []*onnx.Node) {
-	seen := map[*onnx.Node]bool{}
-	var need func(v *onnx.Value)
-	need = func(v *onnx.Value) {
-		if v == nil || known[v] != nil || v.Producer == nil || seen[v.Producer] {
-			return
-		}
-		seen[v.Producer] = true
-		for _, in := range v.Producer.Reads() {
-			need(in)
-		}
-		nodes = append(nodes, v.Producer)
-	}
-	for _, v := range outputs {
-		need(v)
-	}
-	return nodes
 }

@@ -1,12 +1,10 @@
 package prove
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // StructuralTolerance is allowed, as a part of the greatest magnitude, where nothing is rounded: exporters store
@@ -23,21 +21,6 @@ const fewTerms = 128
 // AllowedULPs are the ulps of sums of so many terms.
 func AllowedULPs(t onnx.DataType, terms int64) float64 {
 	return ULPs[t] * max(1, float64(terms)/fewTerms)
-}
-
-// Mismatch says what differs in an output besides floats; by names what gives got.
-func Mismatch(name, by string, want, got *reference.Tensor, exact bool) error {
-	switch {
-	case want == nil || got == nil:
-		return fmt.Errorf("output %q has no value", name)
-	case !slices.Equal(want.Shape, got.Shape):
-		return fmt.Errorf("output %q has the shape %v, %s gives %v", name, want.Shape, by, got.Shape)
-	case !exact && want.DataType != got.DataType:
-		return fmt.Errorf("output %q is %s, %s gives %s", name, want.DataType, by, got.DataType)
-	case !want.IsFloat() && (!slices.Equal(want.I, got.I) || !slices.Equal(want.S, got.S)):
-		return fmt.Errorf("output %q, of type %s, has other elements", name, want.DataType)
-	}
-	return nil
 }
 
 // Distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that

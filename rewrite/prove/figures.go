@@ -49,17 +49,30 @@ func (r *CheckReport) NumbersForNone(inputs string, want, got []*reference.Tenso
 		}
 		for j, x := range w.F {
 			if !IsFinite(x) && IsFinite(got[i].F[j]) {
-				r.OverflowsOn(inputs)
+				r.overflowsOn(inputs)
 				return
 			}
 		}
 	}
 }
 
-// OverflowsOn notes inputs for which results differ because the nodes overflow, or because squares lose digits.
-func (r *CheckReport) OverflowsOn(inputs string) {
+// overflowsOn notes inputs for which results differ because the nodes overflow, or because squares lose digits.
+func (r *CheckReport) overflowsOn(inputs string) {
 	if !slices.Contains(r.Overflow, inputs) {
 		r.Overflow = append(r.Overflow, inputs)
+	}
+}
+
+// exact adds a difference without rounding.
+func (r *CheckReport) exact(d *Difference) {
+	r.Structural = max(r.Structural, Relative(d.Far, d.Scale))
+}
+
+// rounded adds a difference in the graph's own types. The worst one is the nearest to its bound.
+func (r *CheckReport) rounded(d *Difference) {
+	if r.Tolerance == 0 || d.Far*r.Tolerance > r.MaxAbs*d.Allowed {
+		r.MaxAbs, r.MaxRel = d.Far, Relative(d.Far, d.Scale)
+		r.Tolerance, r.ToleranceRel = d.Allowed, Relative(d.Allowed, d.Scale)
 	}
 }
 

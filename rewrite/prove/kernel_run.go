@@ -42,45 +42,32 @@ type KernelFigures struct {
 }
 
 // Compare compares what the kernel gives with the definition.
-func (r *KernelRun) Compare(got []*reference.Tensor) (KernelFigures, error) {
-	f, names := KernelFigures{}, r.Op.OutputNames()
+func (r *KernelRun) Compare(got []*reference.Tensor) (f KernelFigures, err error) {
 	if len(got) != len(r.Want) {
 		return f, fmt.Errorf("%d outputs instead of %d", len(got), len(r.Want))
 	}
 	want, got := r.settled(got)
-	var err error
 	if f.Tells, err = r.settleScores(want, got); err != nil {
 		return f, &EvalError{Err: err}
 	}
-	for i, w := range want {
-		if w == nil {
-			continue
-		}
-		if err := Mismatch(names[i], "the kernel", w, got[i], false); err != nil {
-			return f, err
-		}
-		if !w.IsFloat() {
-			continue
-		}
-		difference, scale := Distance(w.F, got[i].F)
-		allowed := ULPs[w.DataType]*Spacing(w.DataType, scale) + float64(productsOf(r.Site))/2*Spacing(onnx.Float, 0)
-		if difference > allowed {
-			spread, err := r.spread(i)
+	comparison := Comparison{Names: r.Op.OutputNames(), By: "the kernel", Some: true,
+		Bound: func(_ int, t onnx.DataType, scale float64) float64 {
+			return ULPs[t]*Spacing(t, scale) + float64(productsOf(r.Site))/2*Spacing(onnx.Float, 0)
+		},
+		Wider: func(d *Difference) error {
+			spread, err := r.spread(d.Output)
 			if err != nil {
-				return f, &EvalError{Err: err}
+				return &EvalError{Err: err}
 			}
-			if wide := roundingFactor * spread; wide > allowed { // infinite, perhaps
-				allowed, f.Tells = wide, f.Tells && wide <= vague*scale
+			if wide := roundingFactor * spread; wide > d.Allowed { // infinite, perhaps
+				d.Allowed, f.Tells = wide, f.Tells && wide <= vague*d.Scale
 			}
-			scale = max(scale, spread)
-		}
-		f.MaxRel = max(f.MaxRel, Relative(difference, scale))
-		if difference > allowed {
-			return f, fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g and %.3g allowed", names[i],
-				difference, scale, allowed)
-		}
-	}
-	return f, nil
+			d.Scale = max(d.Scale, spread)
+			return nil
+		},
+		Each: func(d *Difference) { f.MaxRel = max(f.MaxRel, Relative(d.Far, d.Scale)) }}
+	err = comparison.Compare(want, got)
+	return f, err
 }
 
 // settled returns what the definition and the kernel give, without what the op leaves open.

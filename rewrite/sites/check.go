@@ -12,7 +12,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
-	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -30,7 +29,7 @@ type Checker struct {
 	// RoutedOnly leaves out all sites except experts.
 	RoutedOnly bool
 
-	outcomes  map[string]*outcome // of distinct sites
+	prover    *prove.Prover
 	originals map[bool]*reference.Evaluator
 	// sized are the facts for certain numbers of tokens, by the greatest of these.
 	sized map[int64]*infer.Facts
@@ -46,84 +45,65 @@ type world struct {
 // milliseconds, and a hostile graph has a site for every few nodes.
 const MaxSites = 400
 
-type outcome struct {
-	report prove.CheckReport
-	err    error // the reason to refuse
-}
+var errTooMany = reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
+	"more than their weights, and the check ends there; --verify all checks each", MaxSites)
 
 // NewChecker returns a checker of the sites of a run, for fused ops.
 func NewChecker(r *pass.Run) *Checker {
-	return &Checker{run: r, outcomes: map[string]*outcome{}, originals: map[bool]*reference.Evaluator{},
-		sized: map[int64]*infer.Facts{}}
+	return &Checker{run: r, originals: map[bool]*reference.Evaluator{}, sized: map[int64]*infer.Facts{},
+		prover: &prove.Prover{Off: r.Off, Every: r.Every, Most: MaxSites, TooMany: errTooMany}}
 }
 
 // Check returns the figures of a site, and an error if it must be refused.
 func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
-	if k.run.Off || k.RoutedOnly && c.Match.Op != fused.MoEName {
+	if k.RoutedOnly && c.Match.Op != fused.MoEName {
 		return nil, nil
 	}
 	worlds := []int{0}
 	if c.slice.varying { // what depends on the dimensions must hold for other dimensions too
 		worlds = append(worlds, 1)
 	}
-	if k.run.Every {
-		o := k.outcome(c, worlds)
-		return &o.report, o.err
-	}
-	key := c.Match.Pattern + "\n" + onnx.GraphKey(c.Match.Replacement) + c.slice.key(k.run.Facts, worlds)
-	o, done := k.outcomes[key]
-	switch {
-	case done:
-	case len(k.outcomes) == MaxSites:
-		return nil, reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
-			"more than their weights, and the check ends there; --verify all checks each", MaxSites)
-	default:
-		o = k.outcome(c, worlds)
-		k.outcomes[key] = o
-	}
-	r := o.report
-	r.Shared = done
-	return &r, o.err
+	return k.prover.Check(c.OpName(), func() string {
+		return c.Match.Pattern + "\n" + onnx.GraphKey(c.Match.Replacement) + c.slice.key(k.run.Facts, worlds)
+	}, func(r *prove.CheckReport) error { return k.judge(c, worlds, r) })
 }
 
-func (k *Checker) outcome(c *Site, worlds []int) *outcome {
+// judge tries a site as the policy of its op says.
+func (k *Checker) judge(c *Site, worlds []int, r *prove.CheckReport) (err error) {
 	c.narrowest = coarsest(c, k.run.Facts)
-	o := k.evaluate(c, worlds)
-	if o.err == nil && o.report.Kernel != nil && !o.report.KernelTold {
-		o.err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
+	switch {
+	case c.routing != nil:
+		err = k.tryRouted(c, r)
+	case c.Match.Domain == fused.Domain && policies[c.Match.Op].try != nil:
+		err = policies[c.Match.Op].try(k, c, worlds, r)
+	default:
+		err = k.tryNumbers(c, worlds, r)
+	}
+	if err == nil && r.Kernel != nil && !r.KernelTold {
+		err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
 			"computes on all inputs that were tried", c.Match.Op)
 	}
-	return o
+	return err
 }
 
-func (k *Checker) evaluate(c *Site, worlds []int) *outcome {
-	if r := c.routing; r != nil {
-		return k.runRouted(c, r)
-	}
-	o := &outcome{}
-	if c.Match.Domain == fused.Domain && c.Match.Op == fused.AttentionName {
-		o.err = k.runAttention(c, worlds, &o.report)
-		return o
-	}
+// tryNumbers tries a site on all kinds of numbers.
+func (k *Checker) tryNumbers(c *Site, worlds []int, r *prove.CheckReport) error {
 	for _, n := range worlds {
 		w := world{k.run.Facts, n}
 		shapes, err := k.shapes(c, w)
 		if err != nil {
-			o.err = err
-			return o
+			return err
 		}
 		if slices.ContainsFunc(shapes, func(s []int64) bool { return prove.Elements([][]int64{s}) == 0 }) {
-			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: an input holds no elements")
-			return o
+			return reason.New(reason.Unchecked, nil, "cannot be checked: an input holds no elements")
 		}
 		n := prove.Elements(shapes)
 		if n > shrinkElements && !c.slice.varying {
-			smaller := *o
-			err := k.compare(c, w, shrink(shapes), c.kinds(prove.Kinds), &smaller.report)
+			smaller := *r
+			err := k.numbers(c, w, shrink(shapes), prove.Kinds).Try(&smaller)
 			if !errors.As(err, new(*prove.EvalError)) {
-				*o = smaller
-				o.err = err
-				continue
+				*r = smaller
+				return err // there are no other worlds
 			}
 		}
 		tried := prove.Kinds
@@ -131,88 +111,38 @@ func (k *Checker) evaluate(c *Site, worlds []int) *outcome {
 			tried = prove.FewKinds
 		}
 		if n > maxElements {
-			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements",
+			return reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements",
 				n).With("elements", n)
-			return o
 		}
-		if o.err = k.compare(c, w, shapes, c.kinds(tried), &o.report); o.err != nil {
-			return o
+		if err := k.numbers(c, w, shapes, tried).Try(r); err != nil {
+			return err
 		}
-	}
-	return o
-}
-
-// compare evaluates both sides on every kind of inputs and gathers the figures.
-func (k *Checker) compare(c *Site, w world, shapes [][]int64, tried []prove.Kind, r *prove.CheckReport) error {
-	typedCases := 0
-	for _, exact := range []bool{true, false} {
-		for _, kd := range tried {
-			inputs, err := k.inputs(c, kd, shapes, exact)
-			if err != nil {
-				return &prove.EvalError{Err: err}
-			}
-			counted, err := k.try(c, w, kd, inputs, exact, r)
-			if err != nil {
-				return err
-			}
-			if counted && !exact {
-				typedCases++
-			}
-		}
-	}
-	return overflown(typedCases)
-}
-
-// overflown errs where no case was left to compare with roundings.
-func overflown(typedCases int) error {
-	if typedCases == 0 {
-		return &prove.EvalError{Err: errors.New("the matched nodes overflow on all inputs that were tried")}
 	}
 	return nil
 }
 
-// try evaluates both sides on the same inputs and compares them; counted says that this was a case.
-func (k *Checker) try(c *Site, w world, kd prove.Kind, inputs []*reference.Tensor, exact bool, r *prove.CheckReport) (
-	counted bool, err error) {
-	want, finite, err := k.original(c, w, inputs, exact)
-	if err != nil {
-		return false, &prove.EvalError{Err: err}
-	}
-	got, values, err := k.replacement(c, inputs, exact)
-	switch {
-	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
-		if err == nil {
-			c.overflows(kd.Name, want, got, r)
+// numbers claims that both sides of a site agree on these kinds of inputs.
+func (k *Checker) numbers(c *Site, w world, shapes [][]int64, kinds []prove.Kind) *prove.Claim {
+	p := &proof{Checker: k, c: c}
+	claim := p.claim(c.Calls, func() error {
+		for _, pass := range []prove.Pass{prove.Exactly, prove.Rounded} {
+			for _, kd := range c.kinds(kinds) {
+				inputs, err := k.inputs(c, kd, shapes, pass == prove.Exactly)
+				if err != nil {
+					return &prove.EvalError{Err: err}
+				}
+				t := prove.Trial{Name: kd.Name + " inputs", Kind: kd.Name, Inputs: inputs, Pass: pass}
+				if err := p.try(t, w); err != nil {
+					return err
+				}
+			}
 		}
-		return false, nil
-	case err != nil:
-		return false, &prove.EvalError{Err: err}
+		return nil
+	})
+	if c.withoutEpsilon() { // without roundings both are the same function
+		claim.Policy.Excused = []string{prove.Tiny.Name}
 	}
-	r.Cases++
-	names := onnx.Names(c.Match.Outputs)
-	figures := *r
-	if err := compareOutputs(c, names, want, got, exact, r); err != nil {
-		if !exact && kd.Name == prove.Tiny.Name && c.withoutEpsilon() { // without roundings both are the same function
-			*r = figures
-			r.Cases--
-			r.OverflowsOn(kd.Name)
-			return false, nil
-		}
-		return false, differs(kd.Name+" inputs", exact, err)
-	}
-	r.NumbersForNone(kd.Name, want, got)
-	if exact {
-		return true, nil
-	}
-	if err := k.inRuntime(c, w, kd.Name, inputs, want); err != nil {
-		return false, err
-	}
-	for _, call := range c.Calls {
-		if err := k.kernel(c, call, kd, values, r, prove.SettleRounded(call.Op, call.Site)); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return claim
 }
 
 // inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
@@ -243,9 +173,9 @@ func (k *Checker) Draws(t *onnx.Tensor) bool {
 	return k.Drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !t.IsReadable()
 }
 
-// original evaluates the matched slice; finite says that nothing in it overflowed.
+// original evaluates the matched slice.
 func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
-	finite bool, err error) {
+	err error) {
 	e := k.originals[exact]
 	if e == nil {
 		e = reference.NewForOpset(k.run.Model.Opset(""), k.run.Model.Functions, reference.Options{Exact: exact})
@@ -261,7 +191,7 @@ func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact b
 	for _, v := range c.slice.known {
 		t, ok := w.facts.Known(v, w.n)
 		if !ok {
-			return nil, false, unknownElsewhere(v)
+			return nil, unknownElsewhere(v)
 		}
 		env[v] = t
 	}
@@ -272,12 +202,15 @@ func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact b
 	}
 	overflow, err := e.EvalFor(nodes, env, c.Match.Outputs)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, v := range c.Match.Outputs {
 		out = append(out, env[v])
 	}
-	return out, !overflow, nil
+	if overflow {
+		err = prove.ErrOverflow
+	}
+	return out, err
 }
 
 // replacement evaluates the nodes that would stand in place of the match. values holds what each of them computes.
@@ -302,50 +235,6 @@ func (k *Checker) replacement(c *Site, inputs []*reference.Tensor, exact bool) (
 		out = append(out, values[v])
 	}
 	return out, values, nil
-}
-
-// kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way
-// to run it. settle, unless it is nil, takes out what the op leaves open before the results are compared.
-func (k *Checker) kernel(c *Site, call *Call, kd prove.Kind, values map[*onnx.Value]*reference.Tensor,
-	r *prove.CheckReport, settle func(want, got []*reference.Tensor)) error {
-	if k.run.Kernel == nil || k.Target != nil || registry.IsDefinition(call.Kernel) {
-		return nil
-	}
-	var want []*reference.Tensor
-	for _, v := range call.Node.Outputs {
-		t := values[v]
-		if v != nil && (t == nil || !prove.AllFinite(t.F)) {
-			return nil
-		}
-		want = append(want, t)
-	}
-	in := make([]*reference.Tensor, len(call.Node.Inputs))
-	for i, v := range call.Node.Inputs {
-		if v != nil {
-			in[i] = values[v]
-		}
-	}
-	run := &prove.KernelRun{Op: call.Op, Site: call.Site, In: in, Want: want, Settle: settle}
-	got, err := k.run.CompareKernel(run, r)
-	switch {
-	case err == nil || errors.As(err, new(*prove.EvalError)):
-		return err
-	case got == nil:
-		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.Kernel.ID, kd.Name, err).
-			With("kernel", call.Kernel.ID)
-	}
-	return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w", call.Kernel.ID,
-		kd.Name, err).With("kernel", call.Kernel.ID).With("max_rel", *r.Kernel)
-}
-
-// differs says on which inputs the replacement computes something else; exact is without roundings.
-func differs(inputs string, exact bool, err error) error {
-	mode := ""
-	if exact {
-		mode = " (in float64, without roundings)"
-	}
-	return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", inputs, mode, err).
-		With("inputs", inputs).With("rounded", !exact)
 }
 
 // unknownElsewhere says that a value is known for some sizes of the symbolic dimensions alone.

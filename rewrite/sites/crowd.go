@@ -234,7 +234,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	if err := e.Eval(g.Nodes, values); err != nil {
 		return &prove.EvalError{Err: err}
 	}
-	return x.kernel(x.c, &call, t.kind, values, x.out, nil)
+	return x.kernel(&call, t.kind.Name, values, x.out)
 }
 
 // shape returns the shape of an input of MoE at such sizes.

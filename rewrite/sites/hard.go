@@ -24,34 +24,50 @@ type HardInputs struct {
 // scores so near each other that the choice of experts is open, and numbers that leave nothing in the site's types.
 // Sites of the same types have the same kinds.
 func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
+	if hard := policies[op.Name].hard; hard != nil {
+		return hard(s, coarsestOf(s.Types))
+	}
 	var list []HardInputs
-	switch coarse := coarsestOf(s.Types); op.Name {
-	case fused.AttentionName:
-		for i, t := range attentionTrials(s, coarse, 0, false) {
-			list = append(list, HardInputs{t.name, func(s fused.Site, input int) prove.Kind {
-				return attentionTrials(s, coarse, 0, false)[i].of(s, input)
-			}, t.padding})
+	for _, k := range prove.Kinds {
+		of := func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) }
+		list = append(list, HardInputs{k.Name, of, prove.NoPadding})
+	}
+	return list
+}
+
+// hardAttention are all paddings and scores.
+func hardAttention(s fused.Site, coarse onnx.DataType) (list []HardInputs) {
+	for i, t := range attentionTrials(s, coarse, 0, false) {
+		list = append(list, HardInputs{t.name, func(s fused.Site, input int) prove.Kind {
+			return attentionTrials(s, coarse, 0, false)[i].of(s, input)
+		}, t.padding})
+	}
+	return list
+}
+
+// hardLatents are all paddings.
+func hardLatents(fused.Site, onnx.DataType) (list []HardInputs) {
+	for _, p := range prove.Paddings {
+		list = append(list, HardInputs{p.Name, always(prove.Normal), p})
+	}
+	return list
+}
+
+// hardLogits are those that leave no choice open.
+func hardLogits(fused.Site, onnx.DataType) (list []HardInputs) {
+	for _, k := range append(slices.Clone(prove.Kinds), wide) {
+		if !unsettled(k.Name) {
+			list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
 		}
-	case fused.LatentAttentionName:
-		for _, p := range prove.Paddings {
-			list = append(list, HardInputs{p.Name, always(prove.Normal), p})
-		}
-	case fused.TopKRouterName:
-		for _, k := range append(slices.Clone(prove.Kinds), wide) {
-			if !unsettled(k) {
-				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
-			}
-		}
-	case fused.MoEName:
-		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
-			if holdsKind(k, coarse) {
-				list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
-			}
-		}
-	default:
-		for _, k := range prove.Kinds {
-			of := func(s fused.Site, input int) prove.Kind { return k.Of(s.Dims, input) }
-			list = append(list, HardInputs{k.Name, of, prove.NoPadding})
+	}
+	return list
+}
+
+// hardTokens are those of experts, as far as the type holds them.
+func hardTokens(_ fused.Site, coarse onnx.DataType) (list []HardInputs) {
+	for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
+		if holdsKind(k, coarse) {
+			list = append(list, HardInputs{k.Name, first(k), prove.NoPadding})
 		}
 	}
 	return list

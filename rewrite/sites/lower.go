@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -55,8 +54,7 @@ func (c *Site) write(t *target.Target, products *target.Products, facts *infer.F
 		}
 	}
 	same := slices.Equal[[]string]
-	switch c.Match.Op {
-	case fused.AttentionName, "AddRMSNorm": // the mask, or a bias of the residual, would be one more node
+	if policies[c.Match.Op].growing {
 		same = isPart
 	}
 	if have := OpNames(c.Match.Nodes); same(have, OpNames(g.Nodes)) {

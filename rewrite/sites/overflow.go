@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -39,23 +38,4 @@ func (c *Site) withoutEpsilon() bool {
 		a := call.Site.Attr("epsilon")
 		return a.Name != "" && a.Float == 0
 	})
-}
-
-// overflows notes inputs that make the matched nodes overflow and for which the op returns other numbers, if the nodes
-// compute in a half type: numbers of real models do not overflow float32.
-func (c *Site) overflows(inputs string, want, got []*reference.Tensor, r *prove.CheckReport) {
-	if len(want) != len(got) || !c.narrowest.IsHalf() {
-		return
-	}
-	for i, w := range want {
-		g := got[i]
-		if w == nil || g == nil || !w.IsFloat() || len(w.F) != len(g.F) {
-			continue
-		}
-		difference, scale := prove.Distance(w.F, g.F)
-		if difference > c.allowed(w.DataType, scale) {
-			r.OverflowsOn(inputs)
-		}
-	}
-	r.NumbersForNone(inputs, want, got)
 }

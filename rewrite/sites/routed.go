@@ -32,8 +32,7 @@ const (
 // A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many
 // experts the traced tokens went to. The others must agree, and reach every expert.
 type routed struct {
-	*Checker
-	c         *Site
+	*proof
 	r         *routing
 	sizes     []size // by the number of tokens
 	matrices  int64  // elements of all experts' matrices
@@ -44,7 +43,8 @@ type routed struct {
 	good      []trial        // that the matched nodes are defined for
 	undefined []trial
 	failure   error                     // of the matched nodes, for those
-	typed     int                       // cases
+	defined   bool                      // the matched nodes are, for the last trial
+	tokens    int64                     // of the last logits
 	random    map[int]*reference.Tensor // parameters, by input
 	out       *prove.CheckReport
 }
@@ -60,26 +60,29 @@ type trial struct {
 	ids     []int64 // of the experts; nil for tokens that go to each in turn
 }
 
-func (k *Checker) runRouted(c *Site, r *routing) *outcome {
-	o := &outcome{}
-	x := &routed{Checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{},
-		random: map[int]*reference.Tensor{}, out: &o.report}
-	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
-		return o
+// tryRouted tries a site on the routings and numbers that its op asks for.
+func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
+	x := &routed{proof: &proof{Checker: k, c: c}, r: c.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
+		random: map[int]*reference.Tensor{}, out: r}
+	if x.sizes, err = k.sizes(c, x.r); err != nil {
+		return err
 	}
-	for i, what := range r.roles {
+	for i, what := range x.r.roles {
 		if what == patterns.Matrix {
 			x.matrices += prove.Elements(x.sizes[0].shapes[i : i+1])
 		}
 	}
 	c.coarse = coarsest(c, k.run.Facts)
 	x.big = x.matrices >= BigMatrices
-	if r.call.Op.Name == fused.TopKRouterName {
-		o.err = x.router()
-	} else if o.err = x.experts(); o.err == nil {
-		o.report.Repairs = x.repairs()
+	claim := policies[x.r.call.Op.Name].routed(x)
+	if x.big {
+		claim.Also = nil // smallKernels runs the kernel
 	}
-	return o
+	if err := claim.Try(r); err != nil {
+		return err
+	}
+	r.Repairs = x.repairs()
+	return nil
 }
 
 // coarsest finds the type with the fewest digits among the values of a site.
@@ -109,8 +112,21 @@ func coarsestOf(types []onnx.DataType) onnx.DataType {
 	return least
 }
 
-// experts checks a MoE: which routings the matched nodes are defined for, then those with all kinds of numbers and
-// every expert, without roundings and with them.
+// expertsClaim says that both sides of a MoE agree on all routings that the matched nodes are defined for.
+func (x *routed) expertsClaim() *prove.Claim {
+	claim := x.claim([]*Call{x.r.call}, x.experts)
+	claim.Policy.Undefined = func(err error) bool {
+		if errors.Is(err, reference.ErrUnsupported) {
+			return false
+		}
+		x.failure, x.defined = err, false
+		return true
+	}
+	return claim
+}
+
+// experts tries which routings the matched nodes are defined for, then those with all kinds of numbers and every
+// expert, without roundings and with them.
 func (x *routed) experts() error {
 	if err := x.routings(); err != nil {
 		return err
@@ -143,14 +159,10 @@ func (x *routed) experts() error {
 		}
 	}
 	if x.big {
-		if err := x.smallKernels(); err != nil {
-			return err
-		}
+		return x.smallKernels()
 	}
-	return x.overflown()
+	return nil
 }
-
-func (x *routed) overflown() error { return overflown(x.typed) }
 
 // routings finds the numbers of experts that the matched nodes are defined for.
 func (x *routed) routings() error {
@@ -268,20 +280,38 @@ func (x *routed) cover() error {
 	return nil
 }
 
-// try evaluates both sides and compares. defined says that the matched nodes could be evaluated.
+// try has a routing tried. defined says that the matched nodes could be evaluated.
 func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	inputs, ids, err := x.trialInputs(&t, exact)
 	if err != nil {
 		return false, &prove.EvalError{Err: err}
 	}
-	want, finite, err := x.original(x.c, t.world, inputs, exact)
-	if errors.Is(err, reference.ErrUnsupported) {
-		return false, &prove.EvalError{Err: err}
+	tried := x.trial(&t, inputs, exact)
+	tried.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+		want, err := x.original(x.c, t.world, in, o.Exact)
+		if err == nil || errors.Is(err, prove.ErrOverflow) {
+			x.reached(ids)
+		}
+		return want, err
 	}
-	if err != nil {
-		x.failure = err
-		return false, nil
+	x.defined = true
+	if err := x.proof.try(tried, t.world); err != nil {
+		return false, err
 	}
+	return x.defined, nil
+}
+
+// trial describes a trial to the prover.
+func (x *routed) trial(t *trial, inputs []*reference.Tensor, exact bool) prove.Trial {
+	pass := prove.Rounded
+	if exact {
+		pass = prove.Exactly
+	}
+	return prove.Trial{Name: t.name(x.r), Kind: t.kind.Name, Inputs: inputs, Pass: pass}
+}
+
+// reached notes which experts the tokens go to.
+func (x *routed) reached(ids []int64) {
 	tokens := map[int64]int{}
 	for _, e := range ids {
 		x.hit[e] = true
@@ -290,31 +320,6 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	for e, n := range tokens {
 		x.alone[e] = x.alone[e] || n == 1
 	}
-	got, values, err := x.replacement(x.c, inputs, exact)
-	switch {
-	case !exact && !finite: // the original overflows on the way: what it gives then means nothing
-		if err == nil {
-			x.c.overflows(t.kind.Name, want, got, x.out)
-		}
-		return true, nil
-	case err != nil:
-		return true, &prove.EvalError{Err: err}
-	}
-	x.out.Cases++
-	if err := compareOutputs(x.c, onnx.Names(x.c.Match.Outputs), want, got, exact, x.out); err != nil {
-		return true, differs(t.name(x.r), exact, err)
-	}
-	x.out.NumbersForNone(t.kind.Name, want, got)
-	if exact {
-		return true, nil
-	}
-	if x.typed++; x.big {
-		return true, nil
-	}
-	if err := x.inRuntime(x.c, t.world, t.name(x.r), inputs, want); err != nil {
-		return true, err
-	}
-	return true, x.kernel(x.c, x.r.call, t.kind, values, x.out, nil)
 }
 
 // name says what is tried.

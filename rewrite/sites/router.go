@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -15,10 +14,27 @@ var ties = prove.Kind{Name: "tied"}
 
 // unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is
 // open.
-func unsettled(k prove.Kind) bool {
-	return !slices.Contains([]string{"normal", "wide", "repeated"}, k.Name)
+func unsettled(kind string) bool {
+	return !slices.Contains([]string{"normal", "wide", "repeated"}, kind)
 }
 
+// routerClaim says that both sides of a router agree on all kinds of logits.
+func (x *routed) routerClaim() *prove.Claim {
+	claim := x.claim([]*Call{x.r.call}, x.router)
+	claim.Policy.NotFinite = prove.LeftOpen
+	claim.Policy.Settle = func(t prove.Trial, exact bool, want, got []*reference.Tensor) error {
+		open, err := x.open(t.Inputs, exact)
+		if err != nil {
+			return err
+		}
+		x.settle = func(want, got []*reference.Tensor) { settle(want, got, open, unsettled(t.Kind)) }
+		x.settle(want, got)
+		return nil
+	}
+	return claim
+}
+
+// router tries all kinds of logits.
 func (x *routed) router() error {
 	tried := append(slices.Clone(prove.Kinds), wide, ties)
 	for _, exact := range []bool{true, false} {
@@ -36,48 +52,17 @@ func (x *routed) router() error {
 			return err
 		}
 	}
-	return x.overflown()
+	return nil
 }
 
-// scores evaluates both sides on one set of logits and compares what does not depend on the order of equal scores.
+// scores has one set of logits tried.
 func (x *routed) scores(t *trial, exact bool) error {
 	inputs, err := x.logits(t, exact)
 	if err != nil {
 		return &prove.EvalError{Err: err}
 	}
-	want, finite, err := x.original(x.c, t.world, inputs, exact)
-	if err != nil {
-		return &prove.EvalError{Err: err}
-	}
-	got, values, err := x.replacement(x.c, inputs, exact)
-	switch {
-	case !exact && !finite:
-		if err == nil {
-			x.c.overflows(t.kind.Name, want, got, x.out)
-		}
-		return nil
-	case err != nil:
-		return &prove.EvalError{Err: err}
-	}
-	open, err := x.open(t, inputs, values, exact)
-	if err != nil {
-		return &prove.EvalError{Err: err}
-	}
-	settle(want, got, open, unsettled(t.kind))
-	x.out.Cases++
-	if err := compareOutputs(x.c, onnx.Names(x.c.Match.Outputs), want, got, exact, x.out); err != nil {
-		return differs(t.name(x.r), exact, err)
-	}
-	if !exact {
-		x.typed++
-		if err := x.inRuntime(x.c, t.world, t.name(x.r), inputs, want); err != nil {
-			return err
-		}
-		return x.kernel(x.c, x.r.call, t.kind, values, x.out, func(want, got []*reference.Tensor) {
-			settle(want, got, open, unsettled(t.kind))
-		})
-	}
-	return nil
+	x.tokens = t.tokens
+	return x.proof.try(x.trial(t, inputs, exact), t.world)
 }
 
 // logits makes the inputs of one trial.
@@ -113,10 +98,9 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 const nudges = 4
 
 // open says for which tokens the op itself picks other experts when the logits are changed by a few roundings.
-func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Value]*reference.Tensor,
-	exact bool) ([]bool, error) {
-	open := make([]bool, t.tokens)
+func (x *routed) open(inputs []*reference.Tensor, exact bool) ([]bool, error) {
 	ids := x.r.call.Node.Outputs[1]
+	open := make([]bool, x.tokens)
 	for try := range nudges {
 		if exact {
 			break // nothing is rounded
@@ -131,7 +115,7 @@ func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Val
 		if err != nil {
 			return nil, err
 		}
-		was, is := values[ids].I, others[ids].I
+		was, is := x.values[ids].I, others[ids].I
 		for i := range was {
 			if was[i] != is[i] {
 				open[i/int(x.r.chosen)] = true
@@ -163,7 +147,7 @@ func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
 func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 	for i := range want {
 		if want[i] == nil || got[i] == nil || want[i].Len() != got[i].Len() || want[i].IsFloat() != got[i].IsFloat() {
-			continue // compareOutputs will say so
+			continue // the comparison says so
 		}
 		n := want[i].Len() / len(open)
 		w, g := prove.Clone(want[i]), prove.Clone(got[i])

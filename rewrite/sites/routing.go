@@ -23,15 +23,12 @@ type routing struct {
 // sizes are unknown.
 func routingOf(c *Site) *routing {
 	for _, call := range slices.Backward(c.Calls) {
-		r := &routing{call: call}
-		switch call.Op.Name {
-		case fused.MoEName:
-			r.hidden, r.experts, r.chosen = dimOf(call.Site, 0, -1), dimOf(call.Site, 3, 0), dimOf(call.Site, 2, -1)
-		case fused.TopKRouterName:
-			r.hidden, r.experts, r.chosen = 1, dimOf(call.Site, 0, -1), call.Site.Attr("top_k").Int
-		default:
+		sizes := policies[call.Op.Name].sizes
+		if sizes == nil {
 			continue
 		}
+		r := &routing{call: call}
+		r.hidden, r.experts, r.chosen = sizes(call.Site)
 		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
 			return nil
 		}

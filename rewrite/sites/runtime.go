@@ -24,38 +24,40 @@ var runtimeTolerance = map[onnx.DataType]float64{onnx.Float: 1e-3, onnx.Double: 
 // maxRuntimeElements bounds the inputs that are handed to a runtime.
 const maxRuntimeElements = 1 << 22
 
-// inRuntime runs what the target writes on inputs for which the matched nodes gave these results.
-func (k *Checker) inRuntime(c *Site, w world, inputs string, given, want []*reference.Tensor) error {
-	t, g := k.Target, c.Match.Replacement
-	if k.Runtime == nil || t == nil ||
+// inRuntime runs what the target writes on a trial for which the matched nodes returned these results.
+func (p *proof) inRuntime(trial prove.Trial, want []*reference.Tensor) error {
+	t, c, given := p.Target, p.c, trial.Inputs
+	g := c.Match.Replacement
+	if p.Runtime == nil || t == nil ||
 		slices.ContainsFunc(given, func(x *reference.Tensor) bool { return x.Len() > maxRuntimeElements }) ||
 		slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain }) {
 		return nil
 	}
-	s := &standalone{model: k.run.Model, functions: c.Functions}
+	s := &standalone{model: p.run.Model, functions: c.Functions}
 	m, feeds, err := s.build(g.Nodes, g.Inputs, given, g.Outputs)
 	if err != nil {
 		return nil // it cannot stand alone
 	}
-	got, err := k.Runtime(m, feeds)
+	got, err := p.Runtime(m, feeds)
 	what := "what is written does not run"
 	if err == nil {
 		err, what = c.nearEnough(want, got), "what is written returns something else there"
 	}
-	if err == nil || !k.holdsAsExported(c, w, given, want) {
+	if err == nil || !p.holdsAsExported(given, want) {
 		return nil
 	}
-	return reason.New(reason.Target, nil, "target %s: %s on %s inputs: %w", t.Name, what, inputs, err).
+	return reason.New(reason.Target, nil, "target %s: %s on %s: %w", t.Name, what, trial.Name, err).
 		With("target", t.Name)
 }
 
 // holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes
 // that cannot be asked alone are taken to.
-func (k *Checker) holdsAsExported(c *Site, w world, given, want []*reference.Tensor) bool {
+func (p *proof) holdsAsExported(given, want []*reference.Tensor) bool {
+	c := p.c
 	inputs, values := slices.Clone(c.Match.Inputs), slices.Clone(given)
-	s := &standalone{model: k.run.Model, functions: k.run.Model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}
+	s := &standalone{model: p.run.Model, functions: p.run.Model.Functions, fixed: map[*onnx.Value]*reference.Tensor{}}
 	for _, v := range c.slice.known {
-		x, ok := w.facts.Known(v, w.n)
+		x, ok := p.w.facts.Known(v, p.w.n)
 		if !ok {
 			return true
 		}
@@ -68,34 +70,28 @@ func (k *Checker) holdsAsExported(c *Site, w world, given, want []*reference.Ten
 	if err != nil {
 		return true
 	}
-	got, err := k.Runtime(m, feeds)
+	got, err := p.Runtime(m, feeds)
 	return err == nil && c.nearEnough(want, got) == nil
 }
 
-// nearEnough compares a runtime's results with those of the matched nodes.
-func (c *Site) nearEnough(want []*reference.Tensor, got []*onnx.Tensor) error {
+// nearEnough compares a runtime's results with those of the matched nodes. Which of equal scores comes first is left to
+// the runtime, and so are integers.
+func (c *Site) nearEnough(want []*reference.Tensor, results []*onnx.Tensor) error {
+	got := make([]*reference.Tensor, len(want))
 	for i, w := range want {
-		name := c.Match.Outputs[i].Name
-		g, err := reference.FromONNX(got[i])
+		g, err := reference.FromONNX(results[i])
 		if err != nil {
 			return nil // a type that the evaluator has not
 		}
-		if !slices.Equal(g.Shape, w.Shape) || g.DataType != w.DataType {
-			return fmt.Errorf("output %q is %s%v instead of %s%v", name, g.DataType, g.Shape, w.DataType, w.Shape)
-		}
-		if !w.IsFloat() {
-			continue // which of equal scores comes first is left to the runtime
-		}
-		t := w.DataType
-		if f, ok := prove.FloatTypes[c.coarse]; ok && f.Bits < prove.FloatTypes[t].Bits {
-			t = c.coarse
-		}
-		difference, scale := prove.Distance(w.F, g.F)
-		if difference > runtimeTolerance[t]*scale+prove.AllowedULPs(t, c.terms)*prove.Spacing(t, scale) {
-			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g", name, difference, scale)
+		if got[i] = g; !w.IsFloat() && g.DataType == w.DataType && slices.Equal(g.Shape, w.Shape) {
+			got[i] = w
 		}
 	}
-	return nil
+	how := prove.Comparison{Names: onnx.Names(c.Match.Outputs), By: "the runtime", Terse: true,
+		Bound: func(output int, t onnx.DataType, magnitude float64) float64 {
+			return runtimeTolerance[c.rounds(t)]*magnitude + c.allowed(output, t, magnitude)
+		}}
+	return how.Compare(want, got)
 }
 
 // standalone makes a model of some nodes of another one.

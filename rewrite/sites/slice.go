@@ -42,7 +42,7 @@ type slice struct {
 // cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	c := &cutter{g: g, facts: facts, match: m, most: maxSliceNodes + 2*len(m.Nodes),
-		routed:    m.Domain == fused.Domain && (m.Op == fused.MoEName || m.Op == fused.TopKRouterName),
+		routed:    m.Domain == fused.Domain && policies[m.Op].sizes != nil,
 		dependent: map[*onnx.Value]bool{},
 		s: &slice{inputs: m.Inputs, outputs: m.Outputs, isInput: map[*onnx.Value]bool{},
 			equal: map[*onnx.Value]*onnx.Value{}},
@@ -140,7 +140,7 @@ func (c *cutter) value(v *onnx.Value) error {
 
 // positional reports whether the op computes with the positions of tokens, which are compared.
 func (c *cutter) positional() bool {
-	return c.match.Domain == fused.Domain && (c.match.Op == "Attention" || c.match.Op == "LatentAttention")
+	return c.match.Domain == fused.Domain && policies[c.match.Op].positional
 }
 
 // known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a

@@ -21,7 +21,7 @@ import (
 func (c *cacheChange) checkSites() error {
 	p := c.prover
 	for _, s := range c.sites {
-		claim, err := c.claim(s, &p.Report)
+		claim, err := c.claim(s)
 		if err == nil {
 			err = p.Prove(claim)
 		}
@@ -36,8 +36,8 @@ func (c *cacheChange) checkSites() error {
 }
 
 // claim says that attention on a buffer returns the same as attention at a site, writes the new rows and leaves the
-// others, and that its kernel does too. r gets the kernel's figures.
-func (c *cacheChange) claim(s *cacheSite, r *prove.CheckReport) (*prove.Claim, error) {
+// others, and that its kernel does too.
+func (c *cacheChange) claim(s *cacheSite) (*prove.Claim, error) {
 	site := pass.FusedSite(c.Model, c.patched, s.node)
 	f, err := fused.Lookup(s.op.Name).Function(c.inPlace(s))
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *cacheChange) claim(s *cacheSite, r *prove.CheckReport) (*prove.Claim, e
 			_, in = buffers(in)
 			return onBuffer(o, in)
 		},
-		Also: func(trial prove.Trial, want, _ []*reference.Tensor) error {
+		Also: func(trial prove.Trial, want, _ []*reference.Tensor, r *prove.CheckReport) error {
 			t, in := buffers(trial.Inputs)
 			if err := c.checkKernel(s, in, want, r); err != nil {
 				return fmt.Errorf("its kernel: %w", err)
@@ -139,7 +139,9 @@ func (c *cacheChange) checkKernel(s *cacheSite, in, want []*reference.Tensor, r 
 	if got == nil || err != nil {
 		return err
 	}
-	return new(prove.CheckReport).Compare(op.OutputNames()[1:], want[1:], got[1:], prove.BitForBit, false)
+	rows := prove.Comparison{Names: op.OutputNames()[1:], By: "the kernel", Bound: prove.BitForBit, Strict: true,
+		Says: true}
+	return rows.Compare(want[1:], got[1:])
 }
 
 // checkLengths evaluates what is read of lengths now, and compares it with what was read before.
