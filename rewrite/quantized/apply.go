@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // rule is what the metadata of nodes with a quantized matrix have for a pattern (MetaRule).
@@ -59,8 +60,8 @@ func Apply(run *pass.Run, weights []*Weight, activations string) (*Report, error
 
 func newQuantizer(run *pass.Run, facts *infer.Facts, activations string) *quantizer {
 	return &quantizer{run: run, facts: facts, activations: activations,
-		report:   &Report{Refuse: map[*Weight]error{}},
-		outcomes: map[string]error{}, stored: map[*fused.Quantised][]*onnx.Value{},
+		report:    &Report{Refuse: map[*Weight]error{}},
+		stored:    map[*fused.Quantised][]*onnx.Value{},
 		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
 		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*Weight{}}
 }
@@ -94,7 +95,7 @@ type quantizer struct {
 	facts       *infer.Facts // nil until a type is asked for that the model does not declare
 	activations string
 	report      *Report
-	outcomes    map[string]error // of kinds of sites
+	kinds       prove.Prover // of sites
 	// stored are the initializers of a matrix, in the order of the ops' inputs.
 	stored    map[*fused.Quantised][]*onnx.Value
 	functions map[string]*onnx.Function

@@ -40,17 +40,19 @@ func (q *quantizer) check(w *Weight) error {
 		}
 		x := w.Matrix
 		key := fmt.Sprint(s.node.OpType, s.typ, s.bias != nil, x.Format, x.K, min(x.N, sampleRows))
-		err, done := q.outcomes[key]
-		if !done {
-			err = q.checkKind(w, s)
-			q.outcomes[key] = err
-			q.report.Checked++
-		}
-		if err != nil {
+		if err := q.once(key, func() error { return q.checkKind(w, s) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// once tries one of each kind of sites.
+func (q *quantizer) once(key string, try func() error) error {
+	return q.kinds.Once(key, func() error {
+		q.report.Checked++
+		return try()
+	})
 }
 
 func (q *quantizer) checkKind(w *Weight, s reader) error {

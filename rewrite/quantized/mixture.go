@@ -141,14 +141,10 @@ func (q *quantizer) checkMixture(w *Weight, s reader) error {
 	up, down := q.matrices(s.node)
 	s.typ = q.typeOf(s.node.Input(0))
 	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload, up.Matrix.K, down.Matrix.K)
-	err, done := q.outcomes[key]
-	if done || w != up {
+	if tried, err := q.kinds.Settled("", key); tried || w != up {
 		return err
 	}
-	err = q.tryMixture(up, down, s)
-	q.outcomes[key] = err
-	q.report.Checked++
-	return err
+	return q.once(key, func() error { return q.tryMixture(up, down, s) })
 }
 
 // tryMixture tries two experts whose matrices are as narrow as a sample may be, then such that each of the two products

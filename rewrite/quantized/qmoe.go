@@ -274,7 +274,7 @@ func (o *otherRows) weight(v *onnx.Value) (w *Weight, err error) {
 // takeMixtures puts mojo's router and experts in the place of onnxruntime's QMoE, which are checked first: the nodes
 // against the op in the evaluator, and mojo.QMoE as that of any other experts. It adds their constants to unread.
 func (a *View) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (weights []*Weight, err error) {
-	outcomes := map[string]error{}
+	var kinds prove.Prover
 	for _, s := range a.Scopes() {
 		for _, n := range slices.Clone(s.Graph.Nodes) {
 			if !isMicrosoftMixture(n) {
@@ -294,12 +294,7 @@ func (a *View) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (wei
 			for _, in := range n.Inputs {
 				key += fmt.Sprint(" ", in != nil)
 			}
-			err, done := outcomes[key]
-			if !done {
-				err = a.tryMicrosoftMixture(x)
-				outcomes[key] = err
-			}
-			if err != nil {
+			if err := kinds.Once(key, func() error { return a.tryMicrosoftMixture(x) }); err != nil {
 				open(err)
 				continue
 			}

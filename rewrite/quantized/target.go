@@ -57,7 +57,7 @@ func (r *ProductsReport) Text() string {
 // not rounded in that, since the targets' ops do not say how they round.
 func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, error) {
 	facts := infer.Analyze(a.Model)
-	w := &productWriter{Run: a, target: t, facts: facts, outcomes: map[string]error{}, experts: a.NewProver(),
+	w := &productWriter{Run: a, target: t, facts: facts, experts: a.NewProver(),
 		unread:   map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: accuracy}, accuracy: accuracy}
@@ -122,8 +122,8 @@ type productWriter struct {
 	target   *target.Target
 	accuracy int64
 	facts    *infer.Facts
-	outcomes map[string]error // of kinds
-	experts  *prove.Prover    // of those that a target writes
+	kinds    prove.Prover  // of products
+	experts  *prove.Prover // of those that a target writes
 	unread   map[*onnx.Value]bool
 	report   *ProductsReport
 	products *target.Products
@@ -166,9 +166,10 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	}
 	key := fmt.Sprint(n.OpType, site.Types, len(site.Dims[0]), matrix.Format, matrix.Code, matrix.Zero, matrix.Block,
 		matrix.N, matrix.K)
-	if err, done := w.outcomes[key]; done {
-		return err
-	}
+	return w.kinds.Once(key, func() error { return w.checkKind(n, site, matrix) })
+}
+
+func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Quantised) error {
 	q := &quantizer{run: w.Run}
 	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
 		"Embedding": "Gather"}[n.OpType], nil)
@@ -178,7 +179,6 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	}
 	bench.target, bench.products = w.target, &target.Products{AccuracyLevel: w.accuracy}
 	r, err := bench.judge(bench.itself, "float")
-	w.outcomes[key] = err
 	if err != nil || r == nil {
 		return err
 	}

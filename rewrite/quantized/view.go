@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // View has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
@@ -19,7 +20,7 @@ type View struct {
 	experts     []*expertsSite
 	nodes       []*floatNode
 	of          map[*onnx.Tensor]*floatNode
-	decoded     map[string]error // of kinds of nodes: whether their floats are what the evaluator makes of them
+	decoded     prove.Prover // of kinds of nodes: whether their floats are what the evaluator makes of them
 }
 
 // floatNode is a node whose weight is a constant of floats in the view.
@@ -35,8 +36,7 @@ type floatNode struct {
 
 // NewView returns the view of a model, which Begin makes.
 func NewView(run *pass.Run, activations string) *View {
-	return &View{Run: run, activations: activations, of: map[*onnx.Tensor]*floatNode{},
-		decoded: map[string]error{}}
+	return &View{Run: run, activations: activations, of: map[*onnx.Tensor]*floatNode{}}
 }
 
 // Begin makes the view of all graphs except the bodies of functions, if one of them may route tokens.

@@ -22,15 +22,14 @@ func (v *View) decodes(f *floatNode) error {
 		}
 	}
 	key += fmt.Sprint(" ", storedCodes(&f.was).Const.DataType)
-	err, done := v.decoded[key]
-	if !done {
-		if err = f.compare(); err != nil {
+	return v.decoded.Once(key, func() error {
+		err := f.compare()
+		if err != nil {
 			err = reason.New(reason.Differs, f.node, "the elements of %q are read in another way than %s has them: %w",
 				storedCodes(&f.was).Name, onnx.OpName(f.was.Domain, f.was.OpType), err)
 		}
-		v.decoded[key] = err
-	}
-	return err
+		return err
+	})
 }
 
 func (f *floatNode) compare() error {
