@@ -7,7 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
-	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
 // builder writes the nodes of a replacement, or of a function's body, in the form of one version of the standard.
@@ -191,18 +191,9 @@ func (b *builder) constant(name string, t *onnx.Tensor) *onnx.Value {
 }
 
 func (b *builder) number(x float64, t onnx.DataType) (*onnx.Value, error) {
-	var r *reference.Tensor
-	if t.IsFloat() {
-		r = reference.NewFloats(t, []int{}, []float64{x})
-	} else {
-		if x != float64(int64(x)) {
-			return nil, fmt.Errorf("%v stands beside a value of type %s", x, t)
-		}
-		r = reference.NewInts(t, []int{}, []int64{int64(x)})
-	}
-	c, err := r.ToONNX("")
+	c, err := site.Scalar(x, t)
 	if err != nil {
-		return nil, fmt.Errorf("%v cannot be a constant of type %s: %w", x, t, err)
+		return nil, err
 	}
 	return b.constant("number", c), nil
 }

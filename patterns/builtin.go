@@ -16,8 +16,8 @@ var builtinPatterns = sync.OnceValue(func() *Set {
 			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
 		}
 	}
-	for _, d := range goForms {
-		s.addForm(d.pattern(), d)
+	for _, d := range forms {
+		s.addForm(d)
 	}
 	return s
 })

@@ -11,14 +11,13 @@
 //	  where rank(scale) == 1 && epsilon > 0
 //	} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 //
-// Package notation has the grammar and says what it means, package match finds patterns in a graph, and packages
-// rotary, router and moe find the blocks that have too many spellings to write down; package probe runs a part of a
-// graph for moe.
+// Package notation has the grammar and says what it means, package match finds patterns in a graph.
 //
-// Routers of mixtures and their experts have no spelling to write down. They are patterns in Go (goforms.go):
-// TopKRouter (topkrouter.go) and MoE (moe.go), of what packages router and moe read. They are tried before the
-// textual ones. NormRotary (norm_rotary.go) joins matches of RMSNorm and RotaryEmbedding, which are its Parts: it is
-// tried when all others are found. So is Attention (attention.go), of what package attention reads.
+// Blocks that have too many spellings to write down are found by what their nodes compute. A finder, such as those of
+// packages attention, fit, moe and router, returns sites (package site): the op with its attributes, its operands by
+// role, the nodes that it replaces, and for what comes near the reason why it is none. File search.go lists finders and
+// text in the order in which they look, and makes a Match of each site. NormRotary (norm_rotary.go) joins matches of
+// RMSNorm and RotaryEmbedding, which are its Parts.
 //
 // A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss
 // names the pattern that stands there but for one thing (or two), what it wanted in that place, and what it found

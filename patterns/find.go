@@ -8,7 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/fit"
+	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -24,13 +24,14 @@ type Set struct {
 	Patterns []*Pattern // in the order they are tried at a node
 	scope    *notation.Scope
 	index    *match.Index
-	forms    map[*Pattern]*goForm // of the patterns that have no text
-	texts    []string             // of the files that were added
+	forms    map[*Pattern]*form // of the patterns that have no text
+	texts    []string           // of the files that were added
+	added    attention.Masks    // the masks that are the bias of attention
 }
 
 // NewSet makes an empty set.
 func NewSet() *Set {
-	return &Set{scope: builtinLanguage.Scope(), index: match.NewIndex(builtinLanguage), forms: map[*Pattern]*goForm{}}
+	return &Set{scope: builtinLanguage.Scope(), index: match.NewIndex(builtinLanguage), forms: map[*Pattern]*form{}}
 }
 
 // Add parses the text of a pattern file and appends its patterns. Errors are of type *Error, with line and column.
@@ -72,15 +73,31 @@ func (s *Set) addFrom(o *Set, p *Pattern) {
 }
 
 // addForm adds the entry of a pattern without text.
-func (s *Set) addForm(p *Pattern, form *goForm) {
+func (s *Set) addForm(d *form) {
+	p := d.pattern()
 	s.Patterns = append(s.Patterns, p)
-	s.forms[p] = form
+	s.forms[p] = d
+}
+
+// has reports whether the set has the form.
+func (s *Set) has(d *form) bool {
+	return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return s.forms[p] == d })
+}
+
+// WithAddedMasks returns the set whose sites of Attention have the masks that the model adds to the scores as their
+// bias: all of them, or those that the standard's op has no attributes for.
+func (s *Set) WithAddedMasks(all bool) *Set {
+	changed := s.Select(func(*Pattern) bool { return true })
+	if changed.added = attention.OtherMasks; all {
+		changed.added = attention.AllMasks
+	}
+	return changed
 }
 
 // Select returns the set of the patterns that keep says yes to.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
-	sub.scope, sub.texts = s.scope, s.texts
+	sub.scope, sub.texts, sub.added = s.scope, s.texts, s.added
 	for _, p := range s.Patterns {
 		if keep(p) {
 			sub.addFrom(s, p)
@@ -96,14 +113,28 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // node the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone,
 // and no value is written by two matches.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) {
-	f := &finder{view: s.View(g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
+	f := &finder{set: s, view: s.View(g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
-	f.findForms(s, false)
+	for _, step := range search {
+		if step.form == nil || s.has(step.form) {
+			step.find(f)
+		}
+	}
+	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.Position(a.Root) - f.view.Position(b.Root) })
+	misses := f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] })
+	f.noteFits(misses)
+	f.noteGivenUp()
+	return f.matches, append(misses, f.notes...)
+}
+
+// texts finds the matches of the patterns that have a text.
+func (f *finder) texts() {
+	nodes := f.view.Graph.Nodes
 	states := map[*Pattern]*match.Attempt{}
 search:
-	for i := len(g.Nodes) - 1; i >= 0; i-- {
-		n := g.Nodes[i]
-		pats := s.index.At(n)
+	for i := len(nodes) - 1; i >= 0; i-- {
+		n := nodes[i]
+		pats := f.set.index.At(n)
 		if len(pats) == 0 || len(n.Outputs) == 0 {
 			continue
 		}
@@ -112,7 +143,7 @@ search:
 				continue
 			}
 			for _, p := range pats {
-				if f.steps > maxSteps+len(g.Nodes)*nodeSteps {
+				if f.steps > maxSteps+len(nodes)*nodeSteps {
 					f.note(p.Name, n, reason.New(reason.Limit, n, "the search for patterns was given up here, after "+
 						"%d steps: patterns of --patterns are tried in too many ways", f.steps))
 					break search
@@ -129,12 +160,6 @@ search:
 			}
 		}
 	}
-	f.findForms(s, true)
-	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.Position(a.Root) - f.view.Position(b.Root) })
-	misses := f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] })
-	f.noteFits(misses)
-	f.noteGivenUp()
-	return f.matches, append(misses, f.notes...)
 }
 
 // noteGivenUp notes the searches that were given up somewhere, each once.
@@ -166,12 +191,13 @@ const (
 )
 
 type finder struct {
+	set     *Set
 	view    *match.View
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
 	notes   []*match.Miss        // of Go patterns
-	near    []*fit.Miss          // of ops that are fitted
+	near    []*match.Miss        // of ops that are fitted
 	shared  map[*onnx.Value]bool // memo of castOfShared
 	steps   int                  // of all attempts
 	// functions are the definitions that replacements call, by name and overload.

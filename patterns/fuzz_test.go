@@ -46,7 +46,7 @@ func FuzzFind(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &source{b: b}
-		search(t, r.graph())
+		searched(t, r.graph())
 	})
 }
 
@@ -62,11 +62,11 @@ func FuzzRewired(f *testing.F) {
 		r := &source{b: b}
 		m := r.rewired(t, fuzzModels[r.next(len(fuzzModels))])
 		defer m.Close()
-		search(t, m)
+		searched(t, m)
 	})
 }
 
-func search(t *testing.T, m *onnx.Model) {
+func searched(t *testing.T, m *onnx.Model) {
 	t.Helper()
 	limited(t, func() {
 		facts := infer.Analyze(m)

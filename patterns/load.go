@@ -44,7 +44,7 @@ func (s *Set) With(file, text string) (*Set, error) { return s.after([]string{fi
 // after returns the patterns of files and, after them, those of the set.
 func (base *Set) after(files, texts []string) (*Set, error) {
 	s := NewSet()
-	s.scope = base.scope.Clone()
+	s.scope, s.added = base.scope.Clone(), base.added
 	taken := map[string]*Pattern{}
 	for _, p := range base.Patterns {
 		taken[p.Name] = p

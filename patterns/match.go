@@ -6,6 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
 // Miss says why a node that looked like part of a pattern did not match.
@@ -33,7 +34,7 @@ type Match struct {
 	Inputs  []*onnx.Value
 	Outputs []*onnx.Value
 	// Roles are what those Inputs are to the op that have a role there.
-	Roles map[*onnx.Value]Role
+	Roles site.Roles
 	// Replacement holds the nodes that may take the place of the match, for the opset of the model: its inputs and
 	// outputs stand for Inputs and Outputs. It is nil when Problem says why the model's opset does not allow it.
 	Replacement *onnx.Graph
@@ -56,5 +57,5 @@ type Match struct {
 	// Attributes are the attributes of the main op.
 	Attributes []*onnx.Attribute
 	// Attention is the block that a match of Attention was read as, and nil for other matches.
-	Attention *attention.Site
+	Attention *attention.Reading
 }

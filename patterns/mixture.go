@@ -3,33 +3,29 @@ package patterns
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op.
-// Its replacement holds a TopKRouter and a MoE.
-var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true, find: findMixtures}
-
 // WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are
-// these.
+// these. It is for targets that have both as one op; the replacement holds a TopKRouter and a MoE.
 func (s *Set) WithMixtures() *Set {
-	has := func(form *goForm) bool {
-		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return s.forms[p] == form })
-	}
-	if !has(moeForm) || !has(routerForm) || has(mixtureForm) {
+	if !s.has(moeForm) || !s.has(routerForm) || s.has(mixtureForm) {
 		return s
 	}
 	joined := s.Select(func(*Pattern) bool { return true })
-	joined.addForm(mixtureForm.pattern(), mixtureForm)
+	joined.addForm(mixtureForm)
 	return joined
 }
 
-func findMixtures(f *finder, d *goForm) []*Match {
+// mixtures joins the experts of mixtures with the routers that choose them.
+func (f *finder) mixtures() []*Match {
 	var found []*Match
 	routers := map[*onnx.Value][]*Match{} // by what they make
 	for _, r := range f.matches {
-		if r.Domain == d.domain() && r.Op == routerForm.op && r.Problem == nil {
+		if r.Domain == fused.Domain && r.Op == routerForm.op && r.Problem == nil {
 			for _, v := range r.Outputs {
 				routers[v] = append(routers[v], r)
 			}
@@ -49,7 +45,7 @@ func findMixtures(f *finder, d *goForm) []*Match {
 			if slices.Contains(near[:i], r) {
 				continue
 			}
-			if joined := f.joinMixture(d, r, m); joined != nil {
+			if joined := f.joinMixture(r, m); joined != nil {
 				found = append(found, joined)
 				break
 			}
@@ -60,10 +56,10 @@ func findMixtures(f *finder, d *goForm) []*Match {
 
 // joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read
 // something else.
-func (f *finder) joinMixture(d *goForm, router, experts *Match) *Match {
-	r := f.newReplacement(d, experts.Root)
-	made := r.place(router, nil, map[*onnx.Value]*onnx.Value{})
-	given := map[*onnx.Value]*onnx.Value{}
+func (f *finder) joinMixture(router, experts *Match) *Match {
+	j := f.join(mixtureForm, experts.Root, router, experts)
+	made := j.place(router, nil, nil)
+	given := map[*onnx.Value]*site.Operand{}
 	nodes := slices.Concat(router.Nodes, experts.Nodes)
 	for i, v := range experts.Inputs {
 		out, casts := choiceOf(f.view, router, v)
@@ -72,7 +68,7 @@ func (f *finder) joinMixture(d *goForm, router, experts *Match) *Match {
 		}
 		w := made[router.Replacement.Outputs[out]]
 		for _, n := range casts {
-			w = r.node("Cast", "cast", []*onnx.Value{w}, n.Attributes...)
+			w = w.Then("Cast", "cast", nil, n.Attributes...)
 			nodes = append(nodes, n)
 		}
 		given[experts.Replacement.Inputs[i]] = w
@@ -80,11 +76,10 @@ func (f *finder) joinMixture(d *goForm, router, experts *Match) *Match {
 	if len(given) < 2 { // the numbers of the experts, and their weights
 		return nil
 	}
-	made = r.place(experts, nil, given)
-	r.output(experts.Outputs[0], made[experts.Replacement.Outputs[0]])
-	r.m.Attributes = experts.Attributes
-	r.m.Parts = []*Match{router, experts}
-	return r.match(nodes)
+	made = j.place(experts, nil, given)
+	j.Output(experts.Outputs[0], made[experts.Replacement.Outputs[0]])
+	j.Attributes, j.Nodes = experts.Attributes, nodes
+	return j.match()
 }
 
 // choiceOf finds which output of a router a value is, and the casts between them, the first one first; -1 for none.

@@ -5,17 +5,13 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in
+// normRotaries finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in
 // between, from [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the
 // norm, which looks at one head at a time.
-var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
-
-// fitNormRotaryForm finds them where the norm or the rotation was fitted.
-var fitNormRotaryForm = &goForm{name: "fit:NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
-
-func findNormRotary(f *finder, d *goForm) []*Match {
+func (f *finder) normRotaries(d *form) []*Match {
 	norms := &normsByOutput{byValue: map[*onnx.Value]*Match{}, byOp: map[string]bool{}}
 	for _, m := range f.matches {
 		if isMojo(m, "RMSNorm") {
@@ -45,7 +41,7 @@ func isMojo(m *Match, op string) bool {
 }
 
 // joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
-func (f *finder) joinNormRotary(d *goForm, norms *normsByOutput, rotary *Match) *Match {
+func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *Match {
 	rotates := mainNode(rotary)
 	if rotates == nil {
 		return nil
@@ -70,18 +66,17 @@ func (f *finder) joinNormRotary(d *goForm, norms *normsByOutput, rotary *Match) 
 		return nil // a wider X: the Transpose would move more bytes than it does
 	}
 
-	r := f.newReplacement(d, rotary.Root)
-	normed := r.place(norm, normalises, map[*onnx.Value]*onnx.Value{})
+	j := f.join(d, rotary.Root, norm, rotary)
+	normed := j.place(norm, normalises, nil)
 	x, scale := normed[normalises.Inputs[0]], normed[normalises.Inputs[1]]
 	for _, n := range moves {
-		x = r.node("Transpose", "moved", []*onnx.Value{x}, n.Attributes...)
+		x = x.Then("Transpose", "moved", nil, n.Attributes...)
 	}
-	rotated := r.place(rotary, rotates, map[*onnx.Value]*onnx.Value{rotates.Inputs[0]: x})
-	inputs := []*onnx.Value{x, scale, rotated[rotates.Inputs[1]], rotated[rotates.Inputs[2]]}
-	out := r.fused(inputs, []string{"y"}, copied(normalises, rotates, "axis")...)
-	r.output(rotary.Outputs[0], out[0])
-	r.m.Parts = []*Match{norm, rotary}
-	return r.match(slices.Concat(norm.Nodes, moves, rotary.Nodes))
+	rotated := j.place(rotary, rotates, map[*onnx.Value]*site.Operand{rotates.Inputs[0]: x})
+	j.Output(rotary.Outputs[0], j.ComputeAs(copied(normalises, rotates, "axis"), []string{"y"}, x, scale,
+		rotated[rotates.Inputs[1]], rotated[rotates.Inputs[2]])[0])
+	j.Nodes = slices.Concat(norm.Nodes, moves, rotary.Nodes)
+	return j.match()
 }
 
 // normsByOutput are norms by what they make.

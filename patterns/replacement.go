@@ -3,9 +3,11 @@ package patterns
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -120,4 +122,36 @@ func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*on
 	}
 	m.Functions = append(m.Functions, fn)
 	return fn, nil
+}
+
+// setRoles gives the values that a pattern's target hands to its main op their roles.
+func (m *Match) setRoles(s *match.Attempt) {
+	call := s.Pattern.Target.Main
+	if call.Domain != fused.Domain {
+		return
+	}
+	for i, what := range site.RolesOf(call.Op) {
+		if i < len(call.Args) {
+			m.setRoleOf(s, call.Args[i], what)
+		}
+	}
+}
+
+// setRoleOf gives the role to what an operand is made of: the first arguments of calls, or all those of a Concat.
+func (m *Match) setRoleOf(s *match.Attempt, e notation.Expr, what site.Role) {
+	switch e := e.(type) {
+	case *notation.Name:
+		if v := s.Slots[e.Slot].Value; v != nil {
+			m.Roles.Set(v, what)
+		}
+	case *notation.TargetCall:
+		if what == site.Weights && e.Op == "GatherElements" {
+			what = site.Gates
+		}
+		for i, a := range e.Args {
+			if i == 0 || e.Op == "Concat" {
+				m.setRoleOf(s, a, what)
+			}
+		}
+	}
 }

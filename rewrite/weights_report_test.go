@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -83,9 +84,9 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout),
 		onnx.StringAttr("down_layout", layout))
 	y[0].Producer.Domain = "mojo"
-	h.m.Roles = map[*onnx.Value]patterns.Role{s.x: patterns.Tokens, s.w: patterns.Weights, s.ids: patterns.IDs}
+	h.m.Roles = map[*onnx.Value]site.Role{s.x: site.Tokens, s.w: site.Weights, s.ids: site.IDs}
 	for e := range mixtureExperts {
-		h.m.Roles[s.gate[e]], h.m.Roles[s.up[e]], h.m.Roles[s.do[e]] = patterns.Matrix, patterns.Matrix, patterns.Matrix
+		h.m.Roles[s.gate[e]], h.m.Roles[s.up[e]], h.m.Roles[s.do[e]] = site.Matrix, site.Matrix, site.Matrix
 	}
 	return h.done(s.nodes, y[0])
 }

@@ -14,14 +14,14 @@ import (
 // The layers of a model have blocks of one form: the first is read, and the others are it with other operands.
 
 // of reads a block in the given way. A block of the same form as one that was read is that one with its own values.
-func (f *finder) of(r *region, w way) (*Site, *reason.Reason) {
+func (f *finder) of(r *region, w way) (*Reading, *reason.Reason) {
 	form := newForm(f.g, r)
 	fmt.Fprint(form, w)
 	if !f.budget.Spend(writeSteps * len(form.Values)) {
 		return nil, givenUp(r)
 	}
-	found, why := f.read.Of(form.Form, f.budget, func() (*Site, *reason.Reason) { return read(f.g, r, w) },
-		func(of *Site, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*Site, *reason.Reason, bool) {
+	found, why := f.read.Of(form.Form, f.budget, func() (*Reading, *reason.Reason) { return read(f.g, r, w) },
+		func(of *Reading, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*Reading, *reason.Reason, bool) {
 			if why != nil {
 				return nil, reason.New(why.Code, r.anchor, "%w", why), true
 			}
@@ -34,7 +34,7 @@ func (f *finder) of(r *region, w way) (*Site, *reason.Reason) {
 }
 
 // with is a site of the same form as s, with other values.
-func (s *Site) with(r *region, stands func(*onnx.Value) *onnx.Value) *Site {
+func (s *Reading) with(r *region, stands func(*onnx.Value) *onnx.Value) *Reading {
 	site := *s
 	site.Anchor = r.anchor
 	site.Bias = slices.Clone(site.Bias)

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Site is a block of attention, as mojo.Attention would compute it.
-type Site struct {
+// Reading is a block of attention, as mojo.Attention would compute it.
+type Reading struct {
 	Q, K, V                    *onnx.Value
 	QAxes, KAxes, VAxes, YAxes Axes
 	PastKey, PastValue         *onnx.Value   // nil for none
@@ -48,9 +48,9 @@ type Site struct {
 	Anchor           *onnx.Node
 	Nodes            []*onnx.Node
 
-	// Smaller reads the block as a smaller site, for when this one is refused. It is nil, or returns nil, where the
+	// smaller reads the block as a smaller site, for when this one is refused. It is nil, or returns nil, where the
 	// block has no such reading. It may be called as long as the graph is not changed.
-	Smaller func() *Site
+	smaller func() *Reading
 
 	queriesAt int // the input of the first product that Q comes to
 }
@@ -66,7 +66,7 @@ type block struct {
 	factors  bool // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
 	short    bool // fixed lengths are taken for others
 	keyHeads int
-	site     *Site
+	site     *Reading
 	scale    float64 // of the scores that the first product gives
 
 	keyValid   *onnx.Value   // what masks are computed from
@@ -93,7 +93,7 @@ type way struct {
 }
 
 // read finds out what a region computes: with the first arrangement of its scores that the nodes are attention in.
-func read(g *match.View, r *region, w way) (*Site, *reason.Reason) {
+func read(g *match.View, r *region, w way) (*Reading, *reason.Reason) {
 	list := []arrangement{{}}
 	if r.op == nil {
 		list = arrangements(g, r)
@@ -121,7 +121,7 @@ func read(g *match.View, r *region, w way) (*Site, *reason.Reason) {
 }
 
 // readAs is read with one arrangement of the scores; weighs is true where the weights are a softmax of them.
-func readAs(g *match.View, r *region, a arrangement, w way) (site *Site, weighs bool, why *reason.Reason) {
+func readAs(g *match.View, r *region, a arrangement, w way) (site *Reading, weighs bool, why *reason.Reason) {
 	if mayShorten(g, r, a) {
 		if site, weighs, why = readWith(g, r, a, w, true); why == nil {
 			return site, weighs, nil
@@ -131,7 +131,7 @@ func readAs(g *match.View, r *region, a arrangement, w way) (site *Site, weighs 
 }
 
 // readWith is readAs with fixed lengths that are taken for others, or not.
-func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site *Site, weighs bool,
+func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site *Reading, weighs bool,
 	why *reason.Reason) {
 	b := &block{region: r, arrangement: a, g: g, way: w, short: short}
 	try := func(change func(b *block)) {
@@ -156,7 +156,7 @@ func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site 
 }
 
 func (b *block) read() *reason.Reason {
-	b.site = &Site{Anchor: b.anchor, queriesAt: b.queriesAt}
+	b.site = &Reading{Anchor: b.anchor, queriesAt: b.queriesAt}
 	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.checkSteps,
 		b.readMask} {
 		if why := step(); why != nil {
@@ -524,7 +524,7 @@ func (r *region) handed(g *match.View, n *onnx.Node) *onnx.Value {
 
 // nodesOf lists the nodes that make the results of a site from its operands. Those of the masks, which other blocks
 // share, are not among them.
-func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
+func nodesOf(g *match.View, r *region, s *Reading) []*onnx.Node {
 	nodes := append(slices.Clone(r.Nodes), r.product)
 	if r.sum != r.product {
 		nodes = append(nodes, r.sum)

@@ -132,20 +132,9 @@ func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, 
 		inputs[fused.AttentionBias] = reference.NewFloats(onnx.Float,
 			[]int{int(n.batch), b.heads, int(n.queries), int(n.keys())}, bias)
 	}
-	attributes := s.Attributes()
-	for _, layout := range []string{"q_layout", "k_layout", "v_layout", "y_layout"} {
-		attributes = append(attributes, onnx.StringAttr(layout, "bnsh"))
-	}
-	out, err := probe.Op("Attention", attributes, nil, inputs...)
+	out, err := probe.Op("Attention", s.values(byHeads, byHeads, byHeads, byHeads).Of("Attention"), nil, inputs...)
 	if err != nil {
 		return nil, false
 	}
 	return out[0].F, true
-}
-
-// Attributes are those of mojo.Attention but for the layouts.
-func (s *Site) Attributes() []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.FloatAttr("scale", float32(s.Scale)), onnx.IntAttr("causal", boolToInt(s.Causal)),
-		onnx.IntAttr("window", s.Window), onnx.FloatAttr("softcap", float32(s.Softcap)),
-		onnx.StringAttr("empty", cmp.Or(s.Empty, zero)), onnx.StringAttr("head_order", cmp.Or(s.HeadOrder, blocked))}
 }

@@ -1,3 +1,9 @@
+// Package attention finds blocks of attention by what they compute: a product of two computed values, of whose rows
+// something like a softmax is taken, and a product of that with a third one.
+//
+// No spelling of the steps between is known here. They are run, by the built-in evaluator, on scores, masks and lengths
+// of our choice: what becomes of one score tells the scale and the cap, what becomes of equal ones tells who sees whom,
+// and random queries, keys and values tell in which order their heads and rows stand.
 package attention
 
 import (
@@ -5,16 +11,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Miss is something that looks like attention, and why it is no site.
-type Miss struct {
-	Anchor *onnx.Node
-	Why    *reason.Reason
-}
-
-// Masks says which masks are the Bias of their site, of those that a model adds to the scores and Site has other fields
-// for.
+// Masks says which masks are the Bias of their site, of those that a model adds to the scores and Reading has other
+// fields for.
 type Masks int
 
 // The choices: none, those that the standard's op has no attributes for (of a window, or for queries that see no key),
@@ -26,26 +27,29 @@ const (
 )
 
 // Find finds the blocks of a graph.
-func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
-	f := &finder{g: g, budget: budgetOf(g), read: probe.Readings[Site]{}, way: way{asBias: added},
+func Find(g *match.View, added Masks) (sites []*site.Site, misses []*match.Miss) {
+	f := &finder{g: g, budget: budgetOf(g), read: probe.Readings[Reading]{}, way: way{asBias: added},
 		seen: map[*onnx.Node]bool{}, caches: map[*onnx.Value]bool{}}
 	for _, n := range g.Graph.Nodes {
 		f.at(n)
 	}
 	f.budget.End()
-	return f.sites, f.misses
+	for _, s := range f.sites {
+		sites = append(sites, s.site(g))
+	}
+	return sites, f.misses
 }
 
 // finder is one run of Find.
 type finder struct {
 	g      *match.View
 	budget *match.Budget
-	read   probe.Readings[Site]
+	read   probe.Readings[Reading]
 	way    way
 	seen   map[*onnx.Node]bool  // the second products of the blocks that were looked at
 	caches map[*onnx.Value]bool // the presents that sites write
-	sites  []*Site
-	misses []Miss
+	sites  []*Reading
+	misses []*match.Miss
 }
 
 // at looks for blocks around a node.
@@ -56,7 +60,7 @@ func (f *finder) at(n *onnx.Node) {
 		switch {
 		case f.budget.Spent(): // what was not run to the end says nothing
 		case why != nil:
-			f.misses = append(f.misses, Miss{n, why})
+			f.miss(n, why)
 		case s != nil:
 			f.sites = append(f.sites, s)
 		}
@@ -72,7 +76,7 @@ func (f *finder) at(n *onnx.Node) {
 			continue
 		}
 		f.seen[r.sum] = true
-		var s *Site
+		var s *Reading
 		if why == nil {
 			s, why = f.site(r)
 		}
@@ -80,7 +84,7 @@ func (f *finder) at(n *onnx.Node) {
 			break
 		}
 		if why != nil {
-			f.misses = append(f.misses, Miss{n, why})
+			f.miss(n, why)
 			break
 		}
 		f.budget.Found()
@@ -88,9 +92,14 @@ func (f *finder) at(n *onnx.Node) {
 	}
 }
 
+// miss notes why something that looks like attention is no site.
+func (f *finder) miss(anchor *onnx.Node, why *reason.Reason) {
+	f.misses = append(f.misses, &match.Miss{Pattern: "Attention", Anchor: anchor, Reason: why})
+}
+
 // site reads a region. One site alone can write a cache: other layers that read it, as those of Gemma 3n do, get keys
 // and values as they were joined for the first one.
-func (f *finder) site(r *region) (*Site, *reason.Reason) {
+func (f *finder) site(r *region) (*Reading, *reason.Reason) {
 	s, why := f.of(r, f.way)
 	if why != nil || s.PresentKey == nil || r.op != nil {
 		return f.finished(r, s), why
@@ -102,7 +111,7 @@ func (f *finder) site(r *region) (*Site, *reason.Reason) {
 		return f.finished(r, s), why
 	}
 	f.caches[s.PresentKey], f.caches[s.PresentValue] = true, true
-	s.Smaller = func() *Site {
+	s.smaller = func() *Reading {
 		f.budget.Begin(r.anchor)
 		smaller, _ := f.of(r, joined)
 		return f.finished(r, smaller)
@@ -111,7 +120,7 @@ func (f *finder) site(r *region) (*Site, *reason.Reason) {
 }
 
 // finished adds the nodes of a site that was read, if one was.
-func (f *finder) finished(r *region, s *Site) *Site {
+func (f *finder) finished(r *region, s *Reading) *Reading {
 	if s != nil {
 		s.Nodes = nodesOf(f.g, r, s)
 	}

@@ -35,7 +35,7 @@ func isGroupQuery(n *onnx.Node) bool {
 }
 
 // readGroupQuery reads a node; nil without a reason where it is not whole.
-func readGroupQuery(g *match.View, n *onnx.Node) (*Site, *reason.Reason) {
+func readGroupQuery(g *match.View, n *onnx.Node) (*Reading, *reason.Reason) {
 	if n.Input(0) == nil || n.Input(groupLengths) == nil || n.Input(groupTotal) == nil || n.OutputValue(0) == nil {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (b *block) groupAttributes() *reason.Reason {
 		}
 		return 0
 	}
-	s := &Site{Anchor: n, Nodes: []*onnx.Node{n}, Q: n.Input(0), K: n.Input(1), V: n.Input(2), Y: n.OutputValue(0),
+	s := &Reading{Anchor: n, Nodes: []*onnx.Node{n}, Q: n.Input(0), K: n.Input(1), V: n.Input(2), Y: n.OutputValue(0),
 		QAxes: "b s nh", KAxes: "b s nh", VAxes: "b s nh", YAxes: "b s nh", HeadOrder: blocked, Empty: zero,
 		Heads: n.AttrInt("num_heads", 0), KeyHeads: n.AttrInt("kv_num_heads", 0), Causal: n.AttrInt("causal", 1) != 0,
 		Window: max(n.AttrInt("local_window_size", -1), 0), Scale: number("scale"), Softcap: number("softcap"),

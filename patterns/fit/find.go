@@ -7,22 +7,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
-
-// Miss says why a region that computes nearly what an op does is none.
-type Miss struct {
-	Op     string
-	Anchor *onnx.Node
-	Nodes  []*onnx.Node // of the region
-	Why    *reason.Reason
-}
 
 // finder looks through one graph.
 type finder struct {
 	g       *match.View
 	lab     *probe.Lab
 	budget  *match.Budget
-	taken   func(*onnx.Node) bool         // a match has the node
+	others  site.Others
 	own     map[*onnx.Node]bool           // nodes of what was found
 	varying map[*onnx.Value]bool          // memo of varies
 	sides   map[*onnx.Value]bool          // memo of isSide
@@ -36,7 +29,7 @@ type finder struct {
 	routed  map[*onnx.Value]bool          // memo of Routed
 	plains  map[*onnx.Value]bool          // memo of plain
 	missed  map[*onnx.Node]bool           // of misses
-	misses  []*Miss
+	misses  []*match.Miss
 }
 
 // limits bound each search. A norm of rows of 4,096 channels takes some 12 million steps, a rotation of 32 heads
@@ -51,19 +44,21 @@ const (
 	writeSteps = 64
 )
 
-func newFinder(g *match.View, op string, taken func(*onnx.Node) bool, without ...string) *finder {
+func newFinder(g *match.View, op string, others site.Others, without ...string) *finder {
 	budget := g.Budget("fit:"+op, limits)
-	f := &finder{g: g, lab: probe.NewLab(g, 4*maxNodes, budget), budget: budget, own: map[*onnx.Node]bool{},
-		varying: map[*onnx.Value]bool{}, behind: map[*onnx.Value][]*onnx.Value{}, missed: map[*onnx.Node]bool{},
-		routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
+	f := &finder{g: g, others: others, lab: probe.NewLab(g, 4*maxNodes, budget), budget: budget,
+		own: map[*onnx.Node]bool{}, varying: map[*onnx.Value]bool{}, behind: map[*onnx.Value][]*onnx.Value{},
+		missed: map[*onnx.Node]bool{}, routed: map[*onnx.Value]bool{}, plains: map[*onnx.Value]bool{},
 		sides: map[*onnx.Value]bool{}, texts: map[*onnx.Value]string{}, tables: map[*onnx.Value]bool{},
 		mixing: map[*onnx.Value]bool{}, inside: map[*onnx.Node]bool{}, without: map[string]bool{}}
 	for _, op := range slices.Concat(foreign, without) {
 		f.without[op] = true
 	}
-	f.taken = func(n *onnx.Node) bool { return f.own[n] || taken(n) }
 	return f
 }
+
+// taken reports whether a match has the node, or what was found.
+func (f *finder) taken(n *onnx.Node) bool { return f.own[n] || f.others.Have(n) }
 
 // take keeps the nodes of a region for it, but for those that others read as well and what these are made of: they stay
 // where they are, and two norms may have one root.
@@ -89,5 +84,5 @@ func (f *finder) miss(op string, anchor *onnx.Node, r *region, why *reason.Reaso
 	for _, n := range r.Nodes {
 		f.missed[n] = true
 	}
-	f.misses = append(f.misses, &Miss{op, anchor, r.Nodes, why})
+	f.misses = append(f.misses, &match.Miss{Pattern: "fit:" + op, Anchor: anchor, Region: r.Nodes, Reason: why})
 }

@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -31,22 +33,21 @@ var (
 )
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.
-func Gates(g *match.View, taken func(*onnx.Node) bool) ([]*Gate, []*Miss) {
-	f := newFinder(g, "GLU", taken)
+func Gates(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
+	f := newFinder(g, "GLU", others)
 	known := probe.Readings[Gate]{}
-	var found []*Gate
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		n := g.Graph.Nodes[i]
 		if !slices.Contains(bends, n.OpType) || len(n.Outputs) == 0 || n.Outputs[0] == nil ||
 			!f.mayStandInside(n) || f.isSide(n.Outputs[0]) {
 			continue
 		}
-		if gate := f.gateAt(n, known); gate != nil {
-			found = append(found, gate)
+		if gate := f.gateAt(n, known); gate != nil && !others.Write(gate.Y) {
+			sites = append(sites, gate.site(g))
 		}
 	}
-	slices.Reverse(found)
-	return found, f.misses
+	slices.Reverse(sites)
+	return sites, f.misses
 }
 
 // gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
@@ -316,14 +317,19 @@ func (n *gateReader) agrees(unit *Gate) bool {
 	return true
 }
 
-// Attributes are those of mojo.GLU.
-func (unit *Gate) Attributes() []*onnx.Attribute {
-	return []*onnx.Attribute{
-		onnx.StringAttr("activation", unit.Activation),
-		onnx.FloatAttr("alpha", float32(unit.Alpha)),
-		onnx.FloatAttr("limit", float32(unit.Limit)),
-		onnx.FloatAttr("up_offset", float32(unit.UpOffset)),
-	}
+// site has mojo.GLU compute the unit.
+func (unit *Gate) site(g *match.View) *site.Site {
+	s := site.New(g, "GLU", unit.Y.Producer)
+	s.Output(unit.Y, s.Compute(unit.values(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
+		s.Input(site.NoRole, "up", unit.Up))[0])
+	s.Nodes = unit.Nodes
+	return s
+}
+
+// values are the attributes of mojo.GLU.
+func (unit *Gate) values() fused.Values {
+	return fused.Values{"activation": unit.Activation, "alpha": unit.Alpha, "limit": unit.Limit,
+		"up_offset": unit.UpOffset}
 }
 
 // of returns the results of the op at points; nil if it has none for such attributes.
@@ -333,7 +339,7 @@ func (unit *Gate) of(points []point) []float64 {
 		gate[i], up[i] = p.gate, p.up
 	}
 	shape := []int{len(points)}
-	out, err := probe.Op("GLU", unit.Attributes(), nil, reference.NewFloats(onnx.Float, shape, gate),
+	out, err := probe.Op("GLU", unit.values().Of("GLU"), nil, reference.NewFloats(onnx.Float, shape, gate),
 		reference.NewFloats(onnx.Float, shape, up))
 	if err != nil {
 		return nil

@@ -10,8 +10,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
+
+// layerNorm is the standard's op for a norm whose mean is taken away.
+const layerNorm = "LayerNormalization"
 
 // Norm is a root-mean-square norm, or with its mean taken away first a layer norm.
 type Norm struct {
@@ -52,20 +56,30 @@ func normalisesInstances(n *onnx.Node) bool {
 	return n.Is("InstanceNormalization") || n.Is("GroupNormalization")
 }
 
-// Norms finds norms among the nodes that are not taken, and what comes near to one.
-func Norms(g *match.View, taken func(*onnx.Node) bool) ([]*Norm, []*Miss) {
-	f := newFinder(g, "RMSNorm", taken, activations...)
+// Norms finds norms among the nodes that are not taken, and what comes near to one. A norm that a sum goes into is one
+// op with that, which makes a sum once.
+func Norms(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
+	f := newFinder(g, "RMSNorm", others, activations...)
 	known := probe.Readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		if n := g.Graph.Nodes[i]; f.seedsNorm(n) {
-			if norm := f.normAt(n, known); norm != nil {
+			if norm := f.normAt(n, known); norm != nil && !others.Write(norm.Y) {
 				found = append(found, norm)
 			}
 		}
 	}
-	slices.Reverse(found)
-	return found, f.misses
+	sums := map[*onnx.Value]bool{}
+	for _, n := range slices.Backward(found) {
+		s := n.site(g)
+		if !n.Centered && !sums[n.X] {
+			if sum := n.withSum(g, others, s); sum != nil {
+				s, sums[n.X] = sum, true
+			}
+		}
+		sites = append(sites, s)
+	}
+	return sites, f.misses
 }
 
 // seedsNorm reports whether a node brings a number for each row back to all of its channels.
@@ -274,13 +288,11 @@ func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []floa
 	channels := n.rows.channels
 	op, inputs := "RMSNorm", []*reference.Tensor{tensor(slices.Concat(rows...), len(rows), channels),
 		tensor(scale, channels)}
-	attributes := []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", float32(epsilon))}
 	if n.norm.Centered {
-		op, inputs = "LayerNormalization", append(inputs, tensor(bias, channels))
-	} else {
-		attributes = append(attributes, onnx.IntAttr("scale_after_cast", 0))
+		op, inputs = layerNorm, append(inputs, tensor(bias, channels))
 	}
-	out, err := probe.Op(op, attributes, nil, inputs...)
+	values := (&Norm{Axes: []int{0}, Epsilon: epsilon, Centered: n.norm.Centered}).values()
+	out, err := probe.Op(op, values.Of(op), nil, inputs...)
 	if err != nil {
 		panic(err) // a mistake of the build, caught by any test
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -27,20 +28,19 @@ type pair struct{ a, b, first, second int }
 const maxRotated = 512
 
 // Rotations finds rotary embeddings among the nodes that are not taken.
-func Rotations(g *match.View, taken func(*onnx.Node) bool) ([]*Rotation, []*Miss) {
-	f := newFinder(g, "RotaryEmbedding", taken, activations...)
+func Rotations(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
+	f := newFinder(g, "RotaryEmbedding", others, activations...)
 	known := probe.Readings[Rotation]{}
 	tried := map[*onnx.Value]bool{}
-	var found []*Rotation
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		if n := g.Graph.Nodes[i]; f.joinsTable(n) {
-			if r := f.rotationAt(n, known, tried); r != nil {
-				found = append(found, r)
+			if r := f.rotationAt(n, known, tried); r != nil && !others.Write(r.Y) {
+				sites = append(sites, r.site(g))
 			}
 		}
 	}
-	slices.Reverse(found)
-	return found, f.misses
+	slices.Reverse(sites)
+	return sites, f.misses
 }
 
 // joinsTable reports whether a node multiplies rows with what is made of sines, or of fewer numbers than there are rows

@@ -24,6 +24,9 @@ type Miss struct {
 	Matched, Size int
 	// Condition says that all nodes are as they should be, and that a condition on them does not hold.
 	Condition bool
+	// Region is what nearly computes what an op does, for an op that is fitted: it is told only if no match has one of
+	// the nodes and no pattern says more about one.
+	Region []*onnx.Node
 	// Further is a second difference, nil if there is one alone.
 	Further *Miss
 }

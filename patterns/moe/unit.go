@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
@@ -19,11 +20,10 @@ type unit struct {
 	upFirst              bool   // the first half, the first of every two or the first product is up
 }
 
-// Attributes are those of mojo.MoE.
-func (u *unit) Attributes() []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", u.activation), onnx.FloatAttr("alpha", float32(u.alpha)),
-		onnx.FloatAttr("limit", float32(u.limit)), onnx.FloatAttr("up_offset", float32(u.offset)),
-		onnx.StringAttr("packing", u.packing)}
+// values are the attributes of mojo.MoE, with these layouts of the weights.
+func (u *unit) values(gateUp, down string) fused.Values {
+	return fused.Values{"activation": u.activation, "alpha": u.alpha, "limit": u.limit, "up_offset": u.offset,
+		"packing": u.packing, "gate_up_layout": gateUp, "down_layout": down}
 }
 
 func (u *unit) describe() string {

@@ -1,3 +1,5 @@
+// Package router finds the routers of mixtures of experts. All lists the choices of a graph that select among experts,
+// by what depends on what; Read fits mojo.TopKRouter to what lies between the logits of one and its weights.
 package router
 
 import (
@@ -103,38 +105,6 @@ func (p *reader) last() (*Router, *reason.Reason) {
 // noRouter says what mojo.TopKRouter cannot say, at a node.
 func noRouter(at *onnx.Node, format string, args ...any) *reason.Reason {
 	return reason.New(reason.Router, at, format, args...)
-}
-
-// Attributes are those of mojo.TopKRouter.
-func (r *Router) Attributes() []*onnx.Attribute {
-	renormalize := int64(0)
-	if r.renormalize {
-		renormalize = 1
-	}
-	return []*onnx.Attribute{
-		onnx.IntAttr("top_k", r.K),
-		onnx.StringAttr("score", r.score),
-		onnx.StringAttr("order", r.order),
-		onnx.IntAttr("groups", r.groups.count),
-		onnx.IntAttr("group_top_k", r.groups.topK),
-		onnx.StringAttr("group_score", r.groups.score),
-		onnx.FloatAttr("excluded_score", float32(r.groups.excluded)),
-		onnx.IntAttr("renormalize", renormalize),
-		onnx.FloatAttr("epsilon", float32(r.epsilon)),
-		onnx.FloatAttr("scale", float32(r.scale)),
-	}
-}
-
-// Nodes are those between the op's inputs and the values that it gives.
-func (r *Router) Nodes(g *match.View) []*onnx.Node {
-	var nodes []*onnx.Node
-	for v := range onnx.Upstream(func(v *onnx.Value) bool {
-		return v == r.Logits || v == r.Bias || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil ||
-			!r.cone[v] && isShape(g, v)
-	}, r.Gives, r.IDs) {
-		nodes = append(nodes, v.Producer)
-	}
-	return nodes
 }
 
 // groupLimit is the part of a router that leaves only the experts of the best groups to be chosen.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
 // Block cuts out the block around a site that a plan found, before any was replaced. It reaches from the value that
@@ -58,8 +59,8 @@ func (c *Cutter) source(m *patterns.Match, order map[*onnx.Node]int) *onnx.Value
 	shared := map[*onnx.Value]int{}
 	for _, v := range m.Inputs {
 		switch m.Roles[v] {
-		case patterns.NoRole, patterns.Queries, patterns.Keys, patterns.Values, patterns.Tokens, patterns.IDs,
-			patterns.Gates:
+		case site.NoRole, site.Queries, site.Keys, site.Values, site.Tokens, site.IDs,
+			site.Gates:
 		default:
 			continue
 		}

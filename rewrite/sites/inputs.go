@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -106,9 +106,9 @@ func (k *Checker) resized(c *Site, r *routing, tokens int64) (size, error) {
 	for i, what := range r.roles {
 		width := int64(0)
 		switch what {
-		case patterns.Tokens, patterns.Base, patterns.Logits, patterns.Gates:
+		case site.Tokens, site.Base, site.Logits, site.Gates:
 			width = shapes[i][max(0, len(shapes[i])-1)]
-		case patterns.Weights, patterns.IDs:
+		case site.Weights, site.IDs:
 			width = r.chosen
 		default:
 			continue
@@ -171,23 +171,23 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	for i, v := range x.c.Match.Inputs {
 		typ, shape := x.c.Types[i], t.shapes[i]
 		what := x.r.roles[i]
-		if what == patterns.Logits && !x.r.logits {
-			what = patterns.NoRole
+		if what == site.Logits && !x.r.logits {
+			what = site.NoRole
 		}
 		switch what {
-		case patterns.Logits:
+		case site.Logits:
 			ts[i] = reference.NewFloats(typ, ints(shape), x.r.choosing(t, typ, ids))
-		case patterns.IDs:
+		case site.IDs:
 			ts[i] = reference.NewInts(typ, ints(shape), ids)
-		case patterns.Weights:
+		case site.Weights:
 			ts[i] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, len(ids), x.r.chosen))
-		case patterns.Gates:
+		case site.Gates:
 			gates := make([]float64, t.tokens*x.r.experts)
 			for j, w := range weightsOf(t, typ, len(ids), x.r.chosen) {
 				gates[int64(j)/x.r.chosen*x.r.experts+ids[j]] = w
 			}
 			ts[i] = reference.NewFloats(typ, ints(shape), gates)
-		case patterns.Matrix, patterns.Bias, patterns.Correction:
+		case site.Matrix, site.Bias, site.Correction:
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
 			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) &&
@@ -257,7 +257,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		return t, nil
 	}
 	scale := 1.0
-	if x.r.roles[number] == patterns.Matrix {
+	if x.r.roles[number] == site.Matrix {
 		scale = matrixScale(shape)
 	}
 	to := typ

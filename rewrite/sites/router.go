@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -82,7 +82,7 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	}
 	n, k := int(x.r.experts), int(x.r.chosen)
 	for i, what := range x.r.roles {
-		for at := 0; what == patterns.Logits && k < n && at < len(inputs[i].F); at += n {
+		for at := 0; what == site.Logits && k < n && at < len(inputs[i].F); at += n {
 			row := inputs[i].F[at : at+n]
 			order := make([]int, n)
 			for j := range order {
@@ -107,7 +107,7 @@ func (x *routed) open(inputs []*reference.Tensor, exact bool) ([]bool, error) {
 		}
 		changed := slices.Clone(inputs)
 		for i, what := range x.r.roles {
-			if what == patterns.Logits {
+			if what == site.Logits {
 				changed[i] = nudged(inputs[i], int(x.r.experts), uint64(try))
 			}
 		}
@@ -196,10 +196,10 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 	groups := x.r.call.Site.Attr("groups").Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
-		if what == patterns.Correction { // which would move the peaks
+		if what == site.Correction { // which would move the peaks
 			inputs[i] = reference.NewFloats(inputs[i].DataType, inputs[i].Shape, make([]float64, len(inputs[i].F)))
 		}
-		if what != patterns.Logits {
+		if what != site.Logits {
 			continue
 		}
 		inputs[i] = prove.Clone(inputs[i])

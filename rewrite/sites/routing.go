@@ -5,15 +5,15 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // routing describes the one op of a site that sends tokens to experts.
 type routing struct {
 	call    *Call
-	roles   []patterns.Role // of the match's inputs
-	hidden  int64           // elements of a token
+	roles   []site.Role // of the match's inputs
+	hidden  int64       // elements of a token
 	experts int64
 	chosen  int64 // for each token
 	logits  bool  // of a router choose the experts, at the same site
@@ -40,7 +40,7 @@ func routingOf(c *Site) *routing {
 		}
 		for i, v := range c.Match.Replacement.Inputs { // the op may be given a token for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
-			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == patterns.IDs {
+			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == site.IDs {
 				r.chosen = d
 			}
 		}
@@ -63,11 +63,11 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	for i, what := range r.roles {
 		var width int64
 		switch what {
-		case patterns.Tokens, patterns.Base:
+		case site.Tokens, site.Base:
 			width = r.hidden
-		case patterns.Logits, patterns.Gates:
+		case site.Logits, site.Gates:
 			width = r.experts
-		case patterns.Weights, patterns.IDs:
+		case site.Weights, site.IDs:
 			width = r.chosen
 		default:
 			continue

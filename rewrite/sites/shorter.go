@@ -128,7 +128,7 @@ func (c *Site) shorten(w world, shapes [][]int64) (*shorter, error) {
 }
 
 // onScores returns what the dimensions of a tensor that is added to the scores of a block are made of.
-func onScores(s *attention.Site, shape []int64, queries, keys int64) ([]shorten.Dim, error) {
+func onScores(s *attention.Reading, shape []int64, queries, keys int64) ([]shorten.Dim, error) {
 	fields := s.BiasAxes.Fields()
 	if len(shape) == 4 || len(fields) == 4 {
 		fields = strings.Split(strings.ReplaceAll(string(s.BiasAxes), " ", ""), "")
@@ -156,7 +156,7 @@ func onScores(s *attention.Site, shape []int64, queries, keys int64) ([]shorten.
 }
 
 // lengthsOf returns the numbers of queries and keys that a block has.
-func lengthsOf(s *attention.Site, shapeOf func(*onnx.Value) ([]int64, error)) (queries, keys int64, err error) {
+func lengthsOf(s *attention.Reading, shapeOf func(*onnx.Value) ([]int64, error)) (queries, keys int64, err error) {
 	of := func(v *onnx.Value, axes attention.Axes) int64 {
 		shape, e := shapeOf(v)
 		axis := slices.Index(axes.Fields(), "s")

@@ -1,12 +1,8 @@
-package patterns
+package site
 
-import (
-	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/patterns/notation"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Role is what an input of a match is to an op that chooses experts for tokens, sends tokens to experts, or attends.
+// Role is what an input of a site is to an op that chooses experts for tokens, sends tokens to experts, or attends.
 type Role int
 
 // The roles. NoRole is that of inputs of other ops, and of numbers that shapes are made of.
@@ -39,44 +35,15 @@ var roles = map[string][]Role{
 	"TopKRouter": {Logits, Correction},
 }
 
-// setRole gives an input of the match its role, unless it has one.
-func (m *Match) setRole(v *onnx.Value, what Role) {
-	if m.Roles == nil {
-		m.Roles = map[*onnx.Value]Role{}
-	}
-	if m.Roles[v] == NoRole {
-		m.Roles[v] = what
-	}
-}
+// Roles are the roles of the inputs that have one.
+type Roles map[*onnx.Value]Role
 
-// setRoles gives the values that a pattern's target hands to its main op their roles.
-func (m *Match) setRoles(s *match.Attempt) {
-	call := s.Pattern.Target.Main
-	if call.Domain != "mojo" {
-		return
+// Set gives an input its role, unless it has one.
+func (r *Roles) Set(v *onnx.Value, what Role) {
+	if *r == nil {
+		*r = Roles{}
 	}
-	for i, what := range RolesOf(call.Op) {
-		if i < len(call.Args) {
-			m.setRoleOf(s, call.Args[i], what)
-		}
-	}
-}
-
-// setRoleOf gives the role to what an operand is made of: the first arguments of calls, or all those of a Concat.
-func (m *Match) setRoleOf(s *match.Attempt, e notation.Expr, what Role) {
-	switch e := e.(type) {
-	case *notation.Name:
-		if v := s.Slots[e.Slot].Value; v != nil {
-			m.setRole(v, what)
-		}
-	case *notation.TargetCall:
-		if what == Weights && e.Op == "GatherElements" {
-			what = Gates
-		}
-		for i, a := range e.Args {
-			if i == 0 || e.Op == "Concat" {
-				m.setRoleOf(s, a, what)
-			}
-		}
+	if (*r)[v] == NoRole {
+		(*r)[v] = what
 	}
 }

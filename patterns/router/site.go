@@ -1,0 +1,97 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
+)
+
+// Find finds the routers of mixtures of experts. What makes their scores, whether these or the logits are chosen
+// among, what limits the choice to groups and what becomes of the chosen scores is fitted to what the graph computes.
+func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
+	miss := func(at *onnx.Node, why *reason.Reason) {
+		misses = append(misses, &match.Miss{Pattern: "TopKRouter", Anchor: at, Reason: why})
+	}
+	for _, r := range All(g) {
+		if slices.ContainsFunc(r.Cut(), func(v *onnx.Value) bool { return v != nil && others.Write(v) }) {
+			continue
+		}
+		found, why := Read(g, r)
+		switch {
+		case found != nil:
+			sites = append(sites, found.site(g))
+		case why.Code != reason.Limit:
+			miss(r.TopK, why)
+		}
+	}
+	for _, why := range Thresholds(g) {
+		miss(why.Node, why)
+	}
+	return sites, misses
+}
+
+// site has mojo.TopKRouter compute the ids and r.Gives.
+func (r *Router) site(g *match.View) *site.Site {
+	facts, v := g.Facts, r.Gives
+	s := site.New(g, "TopKRouter", r.TopK)
+	logits := s.Input(site.Logits, "logits", r.Logits)
+	rank, _ := facts.Rank(r.Logits)
+	if n, _ := facts.Rank(r.TopK.Input(0)); n != rank { // chosen by rows of all tokens
+		logits = logits.With("Reshape", "logits_rows", "rows", -1, r.Experts)
+		rank = 2
+	}
+	if r.Sharpness != 1 {
+		logits = logits.CastAs("logits_32", onnx.Float)
+		factor := s.Constant("sharpness", onnx.NewFloat32s("", nil, []float32{float32(r.Sharpness)}))
+		logits = logits.Then("Mul", "logits_scaled", []*site.Operand{factor})
+	}
+	var bias *site.Operand
+	if r.Bias != nil {
+		bias = s.Input(site.Correction, "correction_bias", r.Bias)
+		if n, ok := facts.Rank(r.Bias); ok && n != 1 {
+			bias = bias.With("Reshape", "correction_bias_row", "row", -1)
+		}
+	}
+	out := s.Compute(r.Values(), []string{"weights", "ids"}, logits, bias)
+	weights, ids := out[0], out[1]
+	weights.Type, ids.Type = onnx.Float, onnx.Int64
+	if v == r.Dense {
+		zeros := logits.Then("Shape", "gates_shape", nil).Then("ConstantOfShape", "no_gates", nil)
+		weights = zeros.Then("ScatterElements", "gates", []*site.Operand{ids, weights}, onnx.IntAttr("axis", -1))
+		weights.Type = onnx.Float
+	}
+	if n, ok := facts.Rank(r.IDs); ok && n == rank-1 { // an ArgMax without the axis
+		last := []*site.Operand{s.Integers("last", -1)}
+		ids = ids.Then("Squeeze", "id", last)
+		if m, ok := facts.Rank(v); ok && m == n {
+			weights = weights.Then("Squeeze", "weight", last)
+		}
+	}
+	s.Output(v, weights.CastAs("weights_cast", facts.DataType(v)))
+	s.Output(r.IDs, ids.CastAs("ids_cast", facts.DataType(r.IDs))) // of a sort of pairs
+	s.Nodes = r.Nodes(g)
+	return s
+}
+
+// Values are the attributes of mojo.TopKRouter.
+func (r *Router) Values() fused.Values {
+	return fused.Values{"top_k": r.K, "score": r.score, "order": r.order, "groups": r.groups.count,
+		"group_top_k": r.groups.topK, "group_score": r.groups.score, "excluded_score": r.groups.excluded,
+		"renormalize": r.renormalize, "epsilon": r.epsilon, "scale": r.scale}
+}
+
+// Nodes are those between the op's inputs and the values that it gives.
+func (r *Router) Nodes(g *match.View) []*onnx.Node {
+	var nodes []*onnx.Node
+	for v := range onnx.Upstream(func(v *onnx.Value) bool {
+		return v == r.Logits || v == r.Bias || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil ||
+			!r.cone[v] && isShape(g, v)
+	}, r.Gives, r.IDs) {
+		nodes = append(nodes, v.Producer)
+	}
+	return nodes
+}
