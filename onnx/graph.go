@@ -199,20 +199,19 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 	for v, times := range outer {
 		v.outputs -= times
 	}
-	kept := g.Nodes[:0]
+	kept := make([]*Node, 0, len(g.Nodes))
 	for _, n := range g.Nodes {
 		if !dead[n] {
 			kept = append(kept, n)
 			continue
 		}
 		for _, v := range n.Outputs {
-			if v != nil && v.Graph.values[v.Name] == v {
-				delete(v.Graph.values, v.Name)
+			if v != nil {
+				v.Graph.forget(v)
 			}
 		}
 		n.Graph = nil
 	}
-	clear(g.Nodes[len(kept):])
 	g.Nodes = kept
 	return nil
 }
@@ -249,15 +248,14 @@ func withNested(dead map[*Node]bool) (removed map[*Node]bool, outer map[*Value]i
 
 // RemoveUnusedInitializers drops the given initializers if nothing reads them any more.
 func (g *Graph) RemoveUnusedInitializers(candidates map[*Value]bool) {
-	kept := g.initializers[:0]
+	kept := make([]*Value, 0, len(g.initializers))
 	for _, v := range g.initializers {
 		if candidates[v] && len(v.uses) == 0 && !v.IsOutput() && !v.IsInput {
-			delete(g.values, v.Name)
+			g.forget(v)
 			continue
 		}
 		kept = append(kept, v)
 	}
-	clear(g.initializers[len(kept):])
 	g.initializers = kept
 }
 

@@ -12,6 +12,9 @@ func (g *Graph) Sort() error {
 	for i, n := range g.Nodes {
 		n.position = i
 	}
+	if g.isSorted() {
+		return nil
+	}
 	waiting := make([]int, len(g.Nodes))
 	readers := make([][]int, len(g.Nodes))
 	for i, n := range g.Nodes {
@@ -50,6 +53,18 @@ func (g *Graph) Sort() error {
 	}
 	g.Nodes = out
 	return nil
+}
+
+// isSorted reports whether every node stands behind those that it reads.
+func (g *Graph) isSorted() bool {
+	var read []*Value
+	for i, n := range g.Nodes {
+		read = n.reads(read[:0])
+		if slices.ContainsFunc(read, func(v *Value) bool { return g.producerPosition(v) >= i }) {
+			return false
+		}
+	}
+	return true
 }
 
 // producerPosition returns the place in Nodes of the node that writes v, -1 when v comes from elsewhere.
