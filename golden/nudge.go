@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Nudged returns a tensor of floats with each element moved by one unit in its last place, up or down as the seed says.
@@ -34,12 +35,14 @@ func Nudge(m *onnx.Model, seed uint64) error {
 		}
 		return Nudged(t, seed)
 	}
+	c := new(edit.Change)
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			var err error
-			if v.Const, err = nudge(v.Const); err != nil {
+			t, err := nudge(v.Const)
+			if err != nil {
 				return err
 			}
+			c.SetConst(v, t)
 		}
 		for _, n := range g.Nodes {
 			if a := n.Attr("value"); n.Is("Constant") && a != nil && a.Tensor != nil && a.Tensor.DataType.IsFloat() {
@@ -47,7 +50,7 @@ func Nudge(m *onnx.Model, seed uint64) error {
 				if err != nil {
 					return err
 				}
-				n.SetAttr(onnx.TensorAttr("value", t))
+				c.SetAttr(n, onnx.TensorAttr("value", t))
 			}
 		}
 	}

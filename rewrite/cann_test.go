@@ -12,7 +12,11 @@ import (
 )
 
 func avoidCANN(b *rewritetest.Builder) *target.CANNReport {
-	return target.AvoidCANN([]*onnx.Graph{b.Graph}, infer.Analyze(b.Model))
+	r, err := target.AvoidCANN([]*onnx.Graph{b.Graph}, infer.Analyze(b.Model))
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 func expanded(b *rewritetest.Builder) int {

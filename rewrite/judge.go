@@ -224,7 +224,7 @@ func (p *Plan) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error) {
 				return nil, err
 			}
 		}
-		n.Overload = f.Overload
+		new(edit.Change).SetDomain(n, n.Domain, f.Overload)
 		c.Functions = append(c.Functions, f)
 	}
 	return c, c.Cut(p.run.Facts)

@@ -149,7 +149,7 @@ func (p *Plan) leaveHeads() error {
 	return err
 }
 
-func (p *Plan) avoidCANN() error {
+func (p *Plan) avoidCANN() (err error) {
 	if len(p.accepted) == 0 || !p.kernels.Uses("npu") {
 		return nil
 	}
@@ -157,11 +157,11 @@ func (p *Plan) avoidCANN() error {
 	for _, s := range p.run.Scopes() {
 		graphs = append(graphs, s.Graph)
 	}
-	p.Report.CANN = target.AvoidCANN(graphs, p.run.Facts)
-	return nil
+	p.Report.CANN, err = target.AvoidCANN(graphs, p.run.Facts)
+	return err
 }
 
-func (p *Plan) restoreFloats() error { return p.floats.Undo() }
+func (p *Plan) restoreFloats() error { return p.floats.Restore() }
 
 func (p *Plan) ownProducts() error {
 	if p.request.OwnProducts == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -70,7 +70,8 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	}
 	r.TimeMS.Prepare = lap(&start)
 	if !p.kernels.IsEmpty() {
-		undo := convert.PlainInitializers(m)
+		plain := edit.Change{Undoable: true}
+		plain.PlainInitializers(m)
 		if err := plan.floats.Begin(); err != nil {
 			return nil, err
 		}
@@ -87,7 +88,9 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 				return nil, err
 			}
 		}
-		undo()
+		if err := plain.Undo(); err != nil {
+			return nil, err
+		}
 	}
 	if p.request.Plan != nil {
 		return plan, plan.asPlanned()
@@ -165,7 +168,7 @@ func (p *Plan) Replace() error {
 	if p.Report.Changed {
 		p.Report.Variants = variants(p.run.Model)
 		for g, values := range read {
-			g.RemoveUnusedInitializers(values)
+			new(edit.Change).RemoveUnused(g, values)
 		}
 	}
 	p.Report.TimeMS.Rewrite = lap(&start)
@@ -183,7 +186,7 @@ func (p *Plan) replaceSites() error {
 		}
 		return p.restore()
 	}
-	convert.PlainInitializers(p.run.Model)
+	new(edit.Change).PlainInitializers(p.run.Model)
 	p.dropFalseShapes()
 	if err := p.replace(p.accepted); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
@@ -86,7 +87,7 @@ func (p *Plan) raiseTo(to int64) error {
 	if at, limit := target.Raisable(m, infer.Analyze(m), to); at < to {
 		return limit
 	}
-	from, restore := m.Opset(""), m.Snapshot()
+	from, restore := m.Opset(""), edit.Whole(m).Undo
 	if err := convert.Opset(m, to); err != nil {
 		return err
 	}

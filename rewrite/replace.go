@@ -7,7 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
@@ -29,21 +28,18 @@ func (p *Plan) replace(list []*candidate) error {
 			return err
 		}
 	}
+	change := new(edit.Change)
 	for _, c := range list {
 		for _, f := range c.Functions {
-			p.run.AddFunction(f)
+			change.AddFunction(p.run.Model, f)
 		}
 		for _, n := range c.Match.Replacement.Nodes {
-			if onnx.IsStandardDomain(n.Domain) {
-				continue
-			}
-			p.run.Model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
-			if f := c.Scope.Function; f != nil && f.Opset(n.Domain) == 0 {
-				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: p.run.Model.Opset(n.Domain)})
+			if !onnx.IsStandardDomain(n.Domain) { // version 1, as other domains' are
+				change.ImportOpset(p.run.Model, c.Scope.Function, n.Domain, fused.Version)
 			}
 		}
 	}
-	convert.RaiseIR(p.run.Model, edit.MinIRVersion)
+	change.RaiseIR(p.run.Model, edit.MinIRVersion)
 	return nil
 }
 
@@ -85,11 +81,7 @@ func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
 
 // replaceIn puts the replacement of candidates of one graph at their sites.
 func (p *Plan) replaceIn(list []*candidate, w *writer) error {
-	g := w.scope.Graph
 	order := w.scope.Positions()
-	before := map[*onnx.Node][]*onnx.Node{}
-	sort := false
-	var old []*onnx.Node
 	for _, c := range list {
 		at := c.Match.Outputs[0].Producer
 		for _, v := range c.Match.Outputs {
@@ -97,44 +89,14 @@ func (p *Plan) replaceIn(list []*candidate, w *writer) error {
 				at = v.Producer
 			}
 		}
-		nodes := w.write(c)
-		for _, n := range nodes {
-			for _, v := range n.Inputs {
-				if v == nil || v.Producer == nil || v.Producer.Graph != g {
-					continue
-				}
-				if place, placed := order[v.Producer]; placed && place >= order[at] {
-					sort = true // an input is made later, such as a cast scale of a sum: Sort moves what depends on it
-				}
-			}
-		}
-		for _, n := range nodes { // they stand just before at
-			order[n] = order[at]
-		}
-		before[at] = append(before[at], nodes...)
-		old = append(old, c.Nodes()...)
+		// an input may be made later, such as a cast scale of a sum: Finish moves what depends on it
+		w.edit.Insert(at, w.write(c)...)
+		w.edit.Drop(c.Nodes()...)
 	}
-	g.InsertAt(before)
-	dead, constants := convert.Unread(old)
-	if err := g.RemoveNodes(dead); err != nil {
-		return fmt.Errorf("cannot remove the replaced nodes: %w", err)
+	if err := w.edit.Finish(); err != nil {
+		return err
 	}
-	w.fill(dead)
-	byGraph := map[*onnx.Graph]map[*onnx.Value]bool{}
-	for v := range constants {
-		if byGraph[v.Graph] == nil {
-			byGraph[v.Graph] = map[*onnx.Value]bool{}
-		}
-		byGraph[v.Graph][v] = true
-	}
-	for owner, vs := range byGraph {
-		owner.RemoveUnusedInitializers(vs)
-	}
-	if sort {
-		if err := g.Sort(); err != nil {
-			return fmt.Errorf("the fused nodes cannot be put in order: %w", err)
-		}
-	}
+	w.fill()
 	return nil
 }
 
@@ -169,6 +131,7 @@ func (p *Plan) nodeNames() map[string]bool {
 
 // writer writes the replacements in one graph.
 type writer struct {
+	edit  edit.Change
 	run   *pass.Run
 	scope *pass.Scope
 	names map[string]bool // of nodes, in use
@@ -190,10 +153,10 @@ type taken struct {
 
 // fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each
 // output that was taken: it may be one that the op must have.
-func (w *writer) fill(dead map[*onnx.Node]bool) {
+func (w *writer) fill() {
 	for _, t := range w.taken {
-		if !dead[t.from] && t.from.OutputValue(t.index) == nil {
-			t.from.TakeOutput(t.index, w.scope.Graph.NewValue(t.value.Name+"_unread"))
+		if t.from.Graph != nil && t.from.OutputValue(t.index) == nil {
+			w.edit.TakeOutput(t.from, t.index, w.scope.Graph.NewValue(t.value.Name+"_unread"))
 		}
 	}
 }
@@ -234,10 +197,7 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 				continue
 			}
 		}
-		made := w.scope.Graph.NewNode(n.OpType, inputs, n.Attributes...)
-		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
-		made.Name = w.nodeName(c, n)
-		made.Outputs = make([]*onnx.Value, len(n.Outputs))
+		name, outputs := w.nodeName(c, n), make([]*onnx.Value, len(n.Outputs))
 		for i, v := range n.Outputs {
 			if v == nil {
 				continue
@@ -252,9 +212,11 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 			if out.Producer != nil {
 				w.taken = append(w.taken, taken{out.Producer, out.Output, out})
 			}
-			made.TakeOutput(i, out)
-			stands[v] = out
+			outputs[i], stands[v] = out, out
 		}
+		made := w.edit.NewNode(w.scope.Graph, n.OpType, inputs, outputs, n.Attributes...)
+		made.Name, made.Metadata = name, slices.Clone(metadata)
+		made.Domain, made.Overload = n.Domain, n.Overload
 		if key != "" {
 			w.shared[key] = made.Outputs
 		}

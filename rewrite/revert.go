@@ -70,10 +70,11 @@ func Revert(m *onnx.Model, take func(PatchedNode) bool) (*RevertReport, error) {
 		})
 	}
 	had := nodesOf(m)
-	if _, err := m.InlineCalls(func(n *onnx.Node) bool { return reverted[n] }); err != nil {
+	c := new(edit.Change)
+	if _, err := c.InlineCalls(m, func(n *onnx.Node) bool { return reverted[n] }); err != nil {
 		return nil, err
 	}
-	dropImport(m)
+	c.DropImport(m, fused.Domain)
 	return r, convert.SettleCasts(m, func(n *onnx.Node) bool { return !had[n] })
 }
 
@@ -85,29 +86,6 @@ func nodesOf(m *onnx.Model) map[*onnx.Node]bool {
 		}
 	}
 	return nodes
-}
-
-// dropImport drops the import of the fused ops' domain wherever no node is of it.
-func dropImport(m *onnx.Model) {
-	uses := func(g *onnx.Graph) (used bool) {
-		g.Walk(func(g *onnx.Graph) {
-			used = used || slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain })
-		})
-		return used
-	}
-	without := func(list []onnx.Opset) []onnx.Opset {
-		return slices.DeleteFunc(list, func(o onnx.Opset) bool { return o.Domain == fused.Domain })
-	}
-	if !uses(m.Graph) && !slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool {
-		return f.Domain == fused.Domain
-	}) {
-		m.Opsets = without(m.Opsets)
-	}
-	for _, f := range m.Functions {
-		if !uses(f.Body) {
-			f.Opsets = without(f.Opsets)
-		}
-	}
 }
 
 func patchedNode(n *onnx.Node) PatchedNode {

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -272,7 +272,7 @@ func TestListedConstants(t *testing.T) {
 					u.Node.SetInput(u.Index, v)
 				}
 			}
-			if err := convert.RemoveDead(b.Graph); err != nil {
+			if err := new(edit.Change).RemoveUnread(b.Graph); err != nil {
 				t.Fatal(err)
 			}
 			given, err := prove.MakeInput(prove.Normal, 0, onnx.Float, []int64{2, 5, 8})

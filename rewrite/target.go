@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
@@ -107,10 +108,9 @@ func (p *Plan) findForeign() error {
 	if t := p.request.Target; t == nil || !t.Standard {
 		return nil
 	}
-	m, used := p.run.Model, map[string]bool{}
+	m := p.run.Model
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			used[n.Domain] = true
 			if m.Function(n.Domain, n.OpType, n.Overload) != nil ||
 				onnx.IsStandardDomain(n.Domain) && convert.Since(n.OpType) > 0 {
 				continue
@@ -121,9 +121,7 @@ func (p *Plan) findForeign() error {
 			p.Report.Foreign[onnx.OpName(n.Domain, n.OpType)]++
 		}
 	}
-	m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool {
-		return o.Domain == onnx.Microsoft && !used[onnx.Microsoft]
-	})
+	new(edit.Change).DropImport(m, onnx.Microsoft)
 	return nil
 }
 

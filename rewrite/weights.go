@@ -124,7 +124,7 @@ func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.V
 	}
 	if k.value = made[k.key]; k.value == nil {
 		k.tensor.Name = name
-		k.value = g.AddInitializer(k.tensor)
+		k.value = w.edit.AddInitializer(g, k.tensor)
 		made[k.key] = k.value
 	}
 	return k.value

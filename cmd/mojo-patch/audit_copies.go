@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // copies are the tensors that cross from one provider to another in a run.
@@ -26,7 +26,7 @@ func countCopies(m *onnx.Model, facts *infer.Facts, p *placement) copies {
 	m.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
 			to := p.of(n)
-			convert.EachRead(n, func(v *onnx.Value) {
+			edit.EachRead(n, func(v *onnx.Value) {
 				from, x := p.origin(v), crossing{v, to}
 				if to == "" || from == "" || from == to || seen[x] {
 					return

@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/trace"
 	"github.com/spf13/cobra"
 )
@@ -131,7 +132,7 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 
 // inlineOthers replaces calls of functions that are no fused ops, so that the values inside can be looked at.
 func inlineOthers(m *onnx.Model) error {
-	_, err := m.InlineFunctions(func(f *onnx.Function) bool { return f.Domain == fused.Domain })
+	_, err := new(edit.Change).InlineFunctions(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain })
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // opener opens patched models in onnxruntime, with its default options, before they are written.
@@ -83,12 +84,15 @@ func (o *opener) open(m *onnx.Model) error {
 	}
 	defer os.RemoveAll(dir)
 	const zeros = "zeros"
+	change := new(edit.Change)
 	var most int64
 	for _, g := range c.Graphs() {
 		for _, v := range g.Initializers() {
-			if v.Const, err = withoutWeight(v.Const, zeros); err != nil {
+			t, err := withoutWeight(v.Const, zeros)
+			if err != nil {
 				return err
 			}
+			change.SetConst(v, t)
 			if v.Const.External != nil {
 				most = max(most, v.Const.Size())
 			}
@@ -101,7 +105,9 @@ func (o *opener) open(m *onnx.Model) error {
 	if err := errors.Join(f.Truncate(most), f.Close()); err != nil {
 		return err
 	}
-	keepUnfolded(c.Graph)
+	if err := keepUnfolded(change, c.Graph); err != nil {
+		return err
+	}
 	b, err := onnx.Marshal(c)
 	if err != nil {
 		return err
@@ -120,8 +126,7 @@ const largeFolded = 1 << 20
 
 // keepUnfolded makes inputs of the large weights that nodes with constant inputs only read: their results would be
 // computed, and held, when the model is opened. DequantizeLinear is not folded, but looked for.
-func keepUnfolded(g *onnx.Graph) {
-	unread := map[*onnx.Value]bool{}
+func keepUnfolded(c *edit.Change, g *onnx.Graph) error {
 	for _, n := range g.Nodes {
 		if n.Is("DequantizeLinear") || slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
 			return v != nil && v.Constant() == nil
@@ -136,11 +141,11 @@ func keepUnfolded(g *onnx.Graph) {
 			for _, d := range v.Const.Dims {
 				t.Dims = append(t.Dims, onnx.Dim{Value: d})
 			}
-			n.SetInput(i, g.AddInput(v.Name+"_unfolded", t))
-			unread[v] = true
+			c.SetInput(n, i, c.AddInput(g, v.Name+"_unfolded", t))
+			c.DropConstants(v)
 		}
 	}
-	g.RemoveUnusedInitializers(unread)
+	return c.Finish()
 }
 
 // withoutWeight is a tensor whose elements, if they are many or missing, lie in a file of zeros.

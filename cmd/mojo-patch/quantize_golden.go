@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 )
 
@@ -50,7 +51,7 @@ func (f *quantizeFlags) record(a *app, m *onnx.Model, p *quantize.Plan) (*record
 	for _, v := range p.Inputs() {
 		inputs = append(inputs, v.Name)
 		if x := again.Graph.Value(v.Name); x != nil && !x.IsInput && !x.IsOutput() {
-			again.Graph.AddOutput(x)
+			new(edit.Change).AddOutput(again.Graph, x)
 		}
 	}
 	run, what, err := f.open(a, again)

@@ -9,11 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // decoder is a decoder with a cache that is changed to fit an engine.
 type decoder struct {
 	*generate.Signature
+	edit    edit.Change
 	g       *onnx.Graph
 	buffers bool        // the caches are written in place
 	fresh   *onnx.Value // the numbers of new tokens, once they are computed
@@ -21,16 +23,17 @@ type decoder struct {
 
 // readDecoder finds out how a model is fed. Inputs that nothing reads are dropped: a caller would have to give them.
 func readDecoder(m *onnx.Model) (*decoder, error) {
+	d := &decoder{g: m.Graph}
 	for i := len(m.Graph.Inputs) - 1; i >= 0; i-- {
 		if v := m.Graph.Inputs[i]; v.Const == nil {
-			m.Graph.RemovePort(v) // only where nothing reads it
+			d.edit.RemovePort(d.g, v) // only where nothing reads it
 		}
 	}
 	s, err := generate.Describe(m)
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{Signature: s, g: m.Graph}
+	d.Signature = s
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
@@ -85,29 +88,26 @@ func (d *decoder) cast(p *generate.Port, given onnx.DataType) {
 	if p.DataType == given {
 		return
 	}
-	uses := slices.Clone(p.Value.Uses())
-	n := d.g.AddNode("Cast", []*onnx.Value{p.Value}, []*onnx.Value{d.g.NewValue(p.Value.Name + "_cast")},
-		onnx.IntAttr("to", int64(p.DataType)))
-	for _, u := range uses {
-		u.Node.SetInput(u.Index, n.Outputs[0])
-	}
+	own := d.g.NewValue(p.Value.Name + "_cast")
+	d.edit.Reread(p.Value, own)
+	d.edit.AddNode(d.g, "Cast", []*onnx.Value{p.Value}, []*onnx.Value{own}, onnx.IntAttr("to", int64(p.DataType)))
 	p.DataType = given
 }
 
 // declare writes the type of a port to the model.
 func (d *decoder) declare(p generate.Port) {
-	p.Value.SetType(onnx.Type{DataType: p.DataType, HasShape: true, Dims: p.Dims})
+	d.edit.SetType(p.Value, onnx.Type{DataType: p.DataType, HasShape: true, Dims: p.Dims})
 }
 
 // node adds a node of the standard with one output.
 func (d *decoder) node(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	v := d.g.NewValue(name)
-	d.g.AddNode(op, inputs, []*onnx.Value{v}, attrs...).Name = v.Name
+	d.edit.AddNode(d.g, op, inputs, []*onnx.Value{v}, attrs...).Name = v.Name
 	return v
 }
 
 func (d *decoder) numbers(name string, list ...int64) *onnx.Value {
-	return d.g.AddInitializer(onnx.NewInt64s(name, list))
+	return d.edit.AddInitializer(d.g, onnx.NewInt64s(name, list))
 }
 
 // filled adds a tensor of one number, of the numbers of some dimensions.
@@ -117,7 +117,7 @@ func (d *decoder) filled(name string, dims []onnx.Dim, x int64) *onnx.Value {
 	for i := range t.Dims {
 		t.Dims[i] = 1
 	}
-	return d.g.AddInitializer(t)
+	return d.edit.AddInitializer(d.g, t)
 }
 
 // size computes a dimension of a value, [1].
@@ -129,10 +129,8 @@ func (d *decoder) size(v *onnx.Value, axis int64) *onnx.Value {
 // give has what reads an input read a value of the graph, of any integer type, and drops the input.
 func (d *decoder) give(p generate.Port, v *onnx.Value) {
 	v = d.node("Cast", p.Value.Name+"_given", []*onnx.Value{v}, onnx.IntAttr("to", int64(p.DataType)))
-	for _, u := range slices.Clone(p.Value.Uses()) {
-		u.Node.SetInput(u.Index, v)
-	}
-	d.g.RemovePort(p.Value)
+	d.edit.Reread(p.Value, v)
+	d.edit.RemovePort(d.g, p.Value)
 	d.Others = slices.DeleteFunc(d.Others, func(q generate.Port) bool { return q.Value == p.Value })
 }
 

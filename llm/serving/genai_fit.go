@@ -81,13 +81,13 @@ func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
 	given := mask
 	if mask == nil || d.buffers {
 		if mask != nil { // its name is taken
-			if err := d.g.Rename(mask.Value, "mask_of_buffers"); err != nil {
+			if err := d.edit.Rename(d.g, mask.Value, "mask_of_buffers"); err != nil {
 				return nil, err
 			}
 		}
 		dims := []onnx.Dim{d.IDs.Dims[0], {Value: -1, Param: "total_sequence_length"}}
 		given = &generate.Port{DataType: onnx.Int64, Dims: dims, Role: roles.Mask}
-		given.Value = d.g.AddInput(genaiMask, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+		given.Value = d.edit.AddInput(d.g, genaiMask, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	}
 	ones := d.node("Cast", "mask_ones", []*onnx.Value{given.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
 	tokens := d.rowSums("row_tokens", ones)
@@ -123,12 +123,10 @@ func (d *decoder) takeLastOfRows(tokens *onnx.Value) bool {
 	at := d.node("Sub", "row_last", []*onnx.Value{read, d.numbers("one_token", 1)})
 	at = d.node("Reshape", "row_last_index", []*onnx.Value{at, d.numbers("index_shape", -1, 1, 1)})
 	last := slice.OutputValue(0)
-	slice.TakeOutput(0, d.g.NewValue(last.Name+"_position"))
-	n := d.g.NewNode("GatherND", []*onnx.Value{slice.Input(0), at}, onnx.IntAttr("batch_dims", 1))
-	n.Name = last.Name
-	n.TakeOutput(0, last)
-	d.g.Nodes = append(d.g.Nodes, n)
-	return d.g.RemoveNodes(map[*onnx.Node]bool{slice: true}) == nil
+	d.edit.AddNode(d.g, "GatherND", []*onnx.Value{slice.Input(0), at}, []*onnx.Value{last},
+		onnx.IntAttr("batch_dims", 1)).Name = last.Name
+	d.edit.Drop(slice)
+	return true
 }
 
 // lastSlice finds the Slice of the last position that logits are computed from, by nodes with one input that is no
@@ -188,7 +186,7 @@ func (d *decoder) nameForGenAI(one bool) error {
 		p.Dims = slices.Clone(p.Dims)
 		p.Dims[axis] = batch
 		d.declare(p)
-		return d.g.Rename(p.Value, name)
+		return d.edit.Rename(d.g, p.Value, name)
 	}
 	ids := onnx.Int64
 	if d.IDs.DataType == onnx.Int32 {
@@ -224,5 +222,5 @@ func (d *decoder) nameForGenAI(one bool) error {
 	if err := port(d.Logits, genaiLogits, d.Logits.DataType, 0); err != nil {
 		return err
 	}
-	return d.g.Sort()
+	return d.edit.Finish()
 }

@@ -126,18 +126,18 @@ func (d *decoder) turnCache(c *generate.Cache) error {
 	uses := slices.Clone(c.Past.Value.Uses())
 	past := d.node("Transpose", c.Past.Value.Name+"_turned", []*onnx.Value{c.Past.Value}, onnx.IntsAttr("perm", back))
 	for _, u := range uses {
-		u.Node.SetInput(u.Index, past)
+		d.edit.SetInput(u.Node, u.Index, past)
 	}
 	c.Past.Dims = turned
 	d.declare(c.Past)
 	old := c.Present.Value
 	name := old.Name
-	if err := d.g.Rename(old, name+"_as_computed"); err != nil {
+	if err := d.edit.Rename(d.g, old, name+"_as_computed"); err != nil {
 		return err
 	}
 	present := d.node("Transpose", name, []*onnx.Value{old}, onnx.IntsAttr("perm", forth))
-	d.g.RemovePort(old)
-	d.g.AddOutput(present)
+	d.edit.RemovePort(d.g, old)
+	d.edit.AddOutput(d.g, present)
 	c.Present = generate.Port{Value: present, DataType: c.Present.DataType, Dims: turned, Role: roles.Past}
 	c.Batch, c.Tokens = 0, 2
 	return nil

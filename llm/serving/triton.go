@@ -130,10 +130,10 @@ func serverStates(m *onnx.Model) ([]state, error) {
 	// One axis more than the batch's, which the server wants.
 	dims := []onnx.Dim{past.Dims[0], {Value: 1}}
 	name := past.Value.Name
-	if err := d.g.Rename(past.Value, name+"_of_rows"); err != nil {
+	if err := d.edit.Rename(d.g, past.Value, name+"_of_rows"); err != nil {
 		return nil, err
 	}
-	length := d.g.AddInput(name, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+	length := d.edit.AddInput(d.g, name, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	before := d.node("Reshape", "row_tokens_before", []*onnx.Value{length, d.numbers("flat", -1)})
 	d.give(*past, before)
 	tokens := d.node("Add", "row_tokens", []*onnx.Value{before, d.newTokens()})
@@ -153,8 +153,8 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		return nil, fmt.Errorf("nothing is known of input %s (%s) that the server could give", p, p.Role)
 	}
 	present := d.node("Unsqueeze", "present_length", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
-	present.SetType(onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
-	d.g.AddOutput(present)
+	d.edit.SetType(present, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
+	d.edit.AddOutput(d.g, present)
 	states := []state{{length, present}}
 	for _, c := range d.Caches {
 		c.Present.Dims = c.Past.Dims
@@ -163,5 +163,5 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		}
 		states = append(states, state{c.Past.Value, c.Present.Value})
 	}
-	return states, d.g.Sort()
+	return states, d.edit.Finish()
 }

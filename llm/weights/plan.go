@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Missing says how many expected initializers no tensor was found for, or one of another shape.
@@ -28,7 +29,7 @@ func (p *Plan) Kept() int {
 // called after each tensor. The checkpoint must stay open while the model is in use.
 func (p *Plan) Apply(progress func(done, total int)) error {
 	x := &execution{written: map[*assignment]int64{}, progress: progress}
-	made := map[*assignment]*onnx.Tensor{}
+	made, c := map[*assignment]*onnx.Tensor{}, new(edit.Change)
 	for _, a := range p.assignments {
 		if a.present {
 			continue
@@ -45,8 +46,8 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 			return fmt.Errorf("initializer %q is %v now, it was %v", a.value.Name, old.Dims, a.recipe.dims)
 		}
 		if first := made[a.tied]; a.tied != nil && first != nil && first.DataType == old.DataType {
-			a.value.Const = first.Tied(old.Name)
-			made[a] = a.value.Const
+			made[a] = first.Tied(old.Name)
+			c.SetConst(a.value, made[a])
 			continue
 		}
 		a.tied = nil
@@ -57,7 +58,8 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 		if err != nil {
 			return err
 		}
-		a.value.Const, made[a] = t, t
+		made[a] = t
+		c.SetConst(a.value, t)
 	}
 	p.execution = x
 	return nil

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // StripOptions say what Strip takes out.
@@ -58,7 +59,7 @@ type KeptTensor struct {
 func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	r := &StripReport{Schema: Schema, Location: o.Location, Stripped: []Stripped{}, Kept: []KeptTensor{}}
 	roles := roles(m)
-	places := map[shared]int{} // in r.Stripped
+	places, c := map[shared]int{}, new(edit.Change) // places in r.Stripped
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
 			t := v.Const
@@ -75,9 +76,11 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 					r.Kept = append(r.Kept, KeptTensor{v.Name, t.DataType.String(), shape(t.Dims), t.Size()})
 				}
 				if t.External != nil { // what stays is in the graph's file
-					if v.Const, err = onnx.NewTensor(t.Name, t.DataType, t.Dims, b); err != nil {
+					own, err := onnx.NewTensor(t.Name, t.DataType, t.Dims, b)
+					if err != nil {
 						return nil, err
 					}
+					c.SetConst(v, own)
 				}
 				continue
 			}
@@ -95,7 +98,7 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 			if err != nil {
 				return nil, err
 			}
-			v.Const = ref
+			c.SetConst(v, ref)
 			r.Stripped = append(r.Stripped, s)
 		}
 	}

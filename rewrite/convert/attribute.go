@@ -14,7 +14,7 @@ func axesToInput(s *scope, n *onnx.Node) (func(), error) {
 		return nil, nil
 	}
 	if a.Type == onnx.AttrInts && a.RefName == "" && len(a.Ints) == 0 {
-		return func() { n.RemoveAttr("axes") }, nil
+		return func() { s.edit.RemoveAttr(n, "axes") }, nil
 	}
 	return s.toInput(n, a, onnx.AttrInts, 1)
 }
@@ -38,8 +38,8 @@ func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType
 	}
 	return func() {
 		v := s.constant(a)
-		n.RemoveAttr(a.Name)
-		n.SetInput(i, v)
+		s.edit.RemoveAttr(n, a.Name)
+		s.edit.SetInput(n, i, v)
 	}, nil
 }
 
@@ -87,11 +87,11 @@ func (s *scope) newConstant(a *onnx.Attribute) *onnx.Value {
 	list := a.Type == onnx.AttrInts
 	if s.function == nil {
 		if list {
-			return s.root.AddInitializer(onnx.NewInt64s(a.Name, a.Ints))
+			return s.edit.AddInitializer(s.root, onnx.NewInt64s(a.Name, a.Ints))
 		}
 		t := onnx.NewInt64s(a.Name, []int64{a.Int})
 		t.Dims = []int64{}
-		return s.root.AddInitializer(t)
+		return s.edit.AddInitializer(s.root, t)
 	}
 	value := onnx.IntAttr("value_int", a.Int) // functions have no initializers
 	if list {
@@ -100,10 +100,9 @@ func (s *scope) newConstant(a *onnx.Attribute) *onnx.Value {
 	if a.RefName != "" {
 		value = onnx.RefAttr(value.Name, value.Type, a.RefName)
 	}
-	n := s.root.NewNode("Constant", nil, value)
 	v := s.root.NewValue(a.Name)
+	n := s.edit.NewNode(s.root, "Constant", nil, []*onnx.Value{v}, value)
 	n.Name = v.Name
-	n.TakeOutput(0, v)
-	s.root.Nodes = append([]*onnx.Node{n}, s.root.Nodes...)
+	s.edit.SetNodes(s.root, append([]*onnx.Node{n}, s.root.Nodes...))
 	return v
 }

@@ -5,25 +5,26 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // SettleCasts leaves no cast that is not needed among the nodes of the main graph and its subgraphs that of says yes
 // to: CastLike becomes Cast where the type is known, what is computed in float32 and rounded at once is computed in 16
 // bits, where that is the same, and a Cast to the type that a value has goes.
 func SettleCasts(m *onnx.Model, of func(*onnx.Node) bool) error {
-	facts := infer.Analyze(m)
+	facts, c := infer.Analyze(m), new(edit.Change)
 	var graphs []*onnx.Graph
 	m.Graph.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
 	for _, g := range graphs {
 		narrow := map[onnx.DataType]*narrower{}
 		for _, t := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
-			narrow[t] = &narrower{to: t, of: of, facts: facts, types: map[*onnx.Value]onnx.DataType{},
+			narrow[t] = &narrower{edit: c, to: t, of: of, facts: facts, types: map[*onnx.Value]onnx.DataType{},
 				made: map[*onnx.Value]*onnx.Value{}}
 		}
 		nodes := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *onnx.Node) bool { return !of(n) })
 		for _, n := range nodes {
 			if n.Input(1) != nil {
-				plainCast(n, facts.DataType(n.Input(1)))
+				plainCast(c, n, facts.DataType(n.Input(1)))
 			}
 		}
 		for _, n := range nodes {
@@ -42,17 +43,12 @@ func SettleCasts(m *onnx.Model, of func(*onnx.Node) bool) error {
 			if same == nil {
 				continue
 			}
-			n.OpType, n.Attributes = "Identity", nil // of an output; nothing else will read it
-			n.SetInput(0, same)
-			for _, u := range slices.Clone(y.Uses()) {
-				u.Node.SetInput(u.Index, same)
-			}
+			c.Become(n, "Identity") // of an output; nothing else will read it
+			c.SetInput(n, 0, same)
+			c.Reread(y, same)
 		}
-		dead, _ := Unread(slices.DeleteFunc(slices.Clone(g.Nodes), func(n *onnx.Node) bool { return !of(n) }))
-		if err := g.RemoveNodes(dead); err != nil {
-			return err
-		}
-		if err := g.Sort(); err != nil {
+		c.Drop(slices.DeleteFunc(slices.Clone(g.Nodes), func(n *onnx.Node) bool { return !of(n) })...)
+		if err := c.Finish(); err != nil {
 			return err
 		}
 	}
@@ -60,12 +56,10 @@ func SettleCasts(m *onnx.Model, of func(*onnx.Node) bool) error {
 }
 
 // plainCast makes a Cast of a CastLike, whose second input has type t, unless that is not known.
-func plainCast(n *onnx.Node, t onnx.DataType) {
+func plainCast(c *edit.Change, n *onnx.Node, t onnx.DataType) {
 	if !n.Is("CastLike") || t == onnx.Undefined {
 		return
 	}
-	n.OpType = "Cast"
-	n.SetInput(1, nil)
-	n.Inputs = n.Inputs[:1]
-	n.Attributes = []*onnx.Attribute{onnx.IntAttr("to", int64(t))}
+	c.Become(n, "Cast", onnx.IntAttr("to", int64(t)))
+	c.SetInputs(n, n.Input(0))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // ErrLastOnly says that a model computes logits for one position only: LastLogits has nothing to do.
@@ -54,7 +55,7 @@ func LastLogits(m *onnx.Model) error {
 		if err := c.cut(found[0]); err != nil {
 			return err
 		}
-		if err := RemoveDead(m.Graph); err != nil {
+		if err := c.edit.RemoveUnread(m.Graph); err != nil {
 			return err
 		}
 		if len(found) == 1 {
@@ -90,6 +91,7 @@ func (c *logitsCut) find() ([]*logitsPath, error) {
 
 // logitsCut is the search for logits in a model as it is, and one change of it.
 type logitsCut struct {
+	edit      edit.Change
 	model     *onnx.Model
 	facts     *infer.Facts
 	constants map[*onnx.Value]bool // what was found out about values: whether they are computed from constants alone

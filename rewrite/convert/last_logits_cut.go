@@ -36,11 +36,11 @@ func (c *logitsCut) cut(p *logitsPath) error {
 	if p.split >= 0 {
 		width, _ := c.facts.Dim(p.nodes[p.split].OutputValue(0), 2)
 		n := p.nodes[p.split]
-		n.SetInput(1, c.integers(p.graph, "last_logits_shape", -1, 1, width))
-		n.RemoveAttr("allowzero")
+		c.edit.SetInput(n, 1, c.integers(p.graph, "last_logits_shape", -1, 1, width))
+		c.edit.RemoveAttr(n, "allowzero")
 	}
 	c.declare(p, out)
-	if err := p.graph.Sort(); err != nil {
+	if err := c.edit.Finish(); err != nil {
 		return err
 	}
 	return check(added)
@@ -72,17 +72,16 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 	return func() []*onnx.Node {
 		var added []*onnx.Node
 		node := func(op string, v *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
-			n := g.NewNode(op, append([]*onnx.Value{v}, inputs...))
 			o := g.NewValue(x.Name + "_last")
+			n := c.edit.NewNode(g, op, append([]*onnx.Value{v}, inputs...), []*onnx.Value{o})
 			n.Name = o.Name
-			n.TakeOutput(0, o)
 			added = append(added, n)
 			return o
 		}
 		if shape != nil {
 			batch := node("Slice", shape, c.integers(g, "last_logits_first", 0), c.integers(g, "last_logits_two", 2))
 			full := node("Concat", batch, c.integers(g, "last_logits_width", width))
-			full.Producer.SetAttr(onnx.IntAttr("axis", 0))
+			c.edit.SetAttr(full.Producer, onnx.IntAttr("axis", 0))
 			from = node("Reshape", x, full)
 		}
 		last := node("Slice", from, c.integers(g, "last_logits_start", -1),
@@ -90,13 +89,13 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 		if t, ok := x.Type(); ok && p.split < 0 && len(t.Dims) == 3 {
 			t.Dims = slices.Clone(t.Dims)
 			t.Dims[1] = onnx.Dim{Value: 1}
-			last.SetType(t)
+			c.edit.SetType(last, t)
 		}
 		if p.split >= 0 {
 			last = node("Reshape", last, c.integers(g, "last_logits_rows", -1, width))
 		}
-		p.product.SetInput(0, last)
-		g.InsertAt(map[*onnx.Node][]*onnx.Node{p.product: added})
+		c.edit.SetInput(p.product, 0, last)
+		c.edit.Insert(p.product, added...)
 		return added
 	}, nil
 }
@@ -136,7 +135,7 @@ func dependsOn(v *onnx.Value, n *onnx.Node) bool {
 }
 
 func (c *logitsCut) integers(g *onnx.Graph, name string, list ...int64) *onnx.Value {
-	return g.AddInitializer(onnx.NewInt64s(name, list))
+	return c.edit.AddInitializer(g, onnx.NewInt64s(name, list))
 }
 
 // keepOthers gives what else reads the values on the way, or the graph's other outputs among them, a copy for all
@@ -171,29 +170,27 @@ func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 			at = p.data[i-1]
 		}
 		inputs[at] = x
-		whole := p.graph.NewNode(n.OpType, inputs, n.Attributes...)
-		whole.Domain, whole.Overload, whole.Metadata = n.Domain, n.Overload, n.Metadata
 		v := n.OutputValue(0)
 		all := p.graph.NewValue(v.Name + "_all")
-		whole.Name = all.Name
 		if t, ok := v.Type(); ok {
-			all.SetType(t)
+			c.edit.SetType(all, t)
 		}
 		// another output keeps its name: it is the way that takes the new value
 		renamed := read(i) && v != out && v.IsOutput()
 		if x = all; renamed {
 			x = v
 		}
-		whole.TakeOutput(0, x)
+		whole := c.edit.NewNode(p.graph, n.OpType, inputs, []*onnx.Value{x}, n.Attributes...)
+		whole.Name, whole.Domain, whole.Overload, whole.Metadata = all.Name, n.Domain, n.Overload, n.Metadata
 		if renamed {
-			n.TakeOutput(0, all)
+			c.edit.TakeOutput(n, 0, all)
 		}
 		for _, u := range slices.Clone(v.Uses()) {
 			if next := i+1 < len(nodes) && u.Node == nodes[i+1]; next == renamed {
-				u.Node.SetInput(u.Index, all)
+				c.edit.SetInput(u.Node, u.Index, all)
 			}
 		}
-		p.graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: {whole}})
+		c.edit.Insert(n, whole)
 	}
 }
 
@@ -218,7 +215,7 @@ func (c *logitsCut) declare(p *logitsPath, out *onnx.Value) {
 		if t, ok := v.Type(); ok && len(t.Dims) == 3 {
 			t.Dims = slices.Clone(t.Dims)
 			t.Dims[1] = onnx.Dim{Value: 1}
-			v.SetType(t)
+			c.edit.SetType(v, t)
 		}
 	}
 	if p.split >= 0 { // of two axes: batch rows
@@ -226,7 +223,7 @@ func (c *logitsCut) declare(p *logitsPath, out *onnx.Value) {
 			v := n.OutputValue(0)
 			if t, ok := v.Type(); ok && len(t.Dims) == 2 {
 				t.Dims = []onnx.Dim{{Value: -1}, t.Dims[1]}
-				v.SetType(t)
+				c.edit.SetType(v, t)
 			}
 		}
 	}

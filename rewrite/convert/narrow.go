@@ -3,12 +3,14 @@ package convert
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // narrower finds arithmetic in float32 on numbers of 16 bits, whose results are rounded to 16 bits, and does it in the
 // narrow type. One addition, subtraction, product or quotient is the same either way, since float32 has more than twice
 // the digits (Figueroa, "When is double rounding innocuous?", 1995).
 type narrower struct {
+	edit  *edit.Change
 	to    onnx.DataType
 	of    func(*onnx.Node) bool
 	facts *infer.Facts
@@ -74,7 +76,7 @@ func (w *narrower) again(v *onnx.Value, count int, narrow func(*onnx.Value) *onn
 			w.made[out], w.types[outputs[i]] = outputs[i], w.to
 		}
 	}
-	made := n.Graph.AddNode(n.OpType, inputs, outputs, n.Attributes...)
+	made := w.edit.AddNode(n.Graph, n.OpType, inputs, outputs, n.Attributes...)
 	made.Name, made.Metadata = n.Name, n.Metadata
 	return w.made[v]
 }

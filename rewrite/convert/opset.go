@@ -10,6 +10,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Newest is the newest opset of the standard that Opset converts to.
@@ -53,24 +54,14 @@ func Opset(m *onnx.Model, to int64) error {
 	for _, change := range changes {
 		change()
 	}
-	for _, f := range m.Functions {
-		setOpset(f.Opsets, to)
-	}
-	setOpset(m.Opsets, to)
-	RaiseIR(m, known().irVersion[to])
-	return nil
-}
-
-func setOpset(imports []onnx.Opset, to int64) {
-	for i := range imports {
-		if onnx.IsStandardDomain(imports[i].Domain) {
-			imports[i].Version = to
-		}
-	}
+	c.edit.SetOpset(m, to)
+	c.edit.RaiseIR(m, known().irVersion[to])
+	return c.edit.Finish()
 }
 
 type conversion struct {
 	model *onnx.Model
+	edit  edit.Change
 	to    int64
 	facts *infer.Facts // made when first asked for
 }

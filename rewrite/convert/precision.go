@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // PrecisionReport says what Precision did.
@@ -99,7 +100,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 	}
 	r := &PrecisionReport{From: onnx.Float, To: to, Float32: map[string]int{}}
 	if len(m.Functions) > 0 {
-		calls, err := m.InlineFunctions(nil)
+		calls, err := new(edit.Change).InlineFunctions(m, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +116,9 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 		return r, nil
 	}
 	p := &precision{model: m, to: to, providers: providers, report: r, opset: m.Opset("")}
-	p.removeCasts()
+	if err := p.removeCasts(); err != nil {
+		return nil, err
+	}
 	p.facts = infer.Analyze(m)
 	if err := p.check(); err != nil {
 		return nil, err
@@ -185,6 +188,7 @@ func halfType(m *onnx.Model) onnx.DataType {
 }
 
 type precision struct {
+	edit      edit.Change
 	model     *onnx.Model
 	to        onnx.DataType
 	providers []string
@@ -247,29 +251,28 @@ func (p *precision) check() error {
 
 // removeCasts takes out the Casts of float32 to float32, and remembers where they stood. CastLike becomes Cast where
 // the type is known.
-func (p *precision) removeCasts() {
+func (p *precision) removeCasts() error {
 	p.castBefore, p.castAfter = map[onnx.Use]bool{}, map[*onnx.Value]bool{}
 	p.facts = infer.Analyze(p.model)
 	p.model.Graph.Walk(func(g *onnx.Graph) {
-		dead := map[*onnx.Node]bool{}
 		for _, n := range g.Nodes {
 			if n.Input(1) != nil {
-				plainCast(n, p.dataType(n.Input(1)))
+				plainCast(&p.edit, n, p.dataType(n.Input(1)))
 			}
 			x, y := n.Input(0), n.OutputValue(0)
 			if !n.Is("Cast") || onnx.DataType(n.AttrInt("to", 0)) != onnx.Float || !p.isFloat(x) || y == nil {
 				continue
 			}
 			p.castAfter[x] = true
-			for _, u := range slices.Clone(y.Uses()) {
+			for _, u := range y.Uses() {
 				p.castBefore[u] = true
-				u.Node.SetInput(u.Index, x)
 			}
+			p.edit.Reread(y, x)
 			if !y.IsOutput() {
-				dead[n] = true
+				p.edit.Drop(n)
+				p.report.Removed++
 			}
 		}
-		p.report.Removed += len(dead)
-		_ = g.RemoveNodes(dead) // nothing reads them any more
 	})
+	return p.edit.Finish()
 }

@@ -25,7 +25,7 @@ type place struct {
 func (r *rewriting) constants(g *onnx.Graph) error {
 	for _, v := range slices.Clone(g.Initializers()) {
 		if v.Const.DataType == onnx.Float {
-			if err := r.constant(v, v.Const, func(t *onnx.Tensor) { v.Const = t }); err != nil {
+			if err := r.constant(v, v.Const, func(t *onnx.Tensor) { r.edit.SetConst(v, t) }); err != nil {
 				return err
 			}
 		}
@@ -40,7 +40,7 @@ func (r *rewriting) constants(g *onnx.Graph) error {
 			continue
 		}
 		err := r.constant(v, t, func(t *onnx.Tensor) {
-			n.Attributes = []*onnx.Attribute{onnx.TensorAttr("value", t)}
+			r.edit.Become(n, "Constant", onnx.TensorAttr("value", t))
 		})
 		if err != nil {
 			return err
@@ -88,12 +88,12 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 				copied.Name = v.Name
 			}
 			copied.Name += "_float32"
-			other = v.Graph.AddInitializer(copied)
+			other = r.edit.AddInitializer(v.Graph, copied)
 			r.report.Kept++
 		}
 		for _, u := range slices.Clone(v.Uses()) {
 			if u.Node != other.Producer && r.wants(u) == onnx.Float {
-				u.Node.SetInput(u.Index, other)
+				r.edit.SetInput(u.Node, u.Index, other)
 			}
 		}
 	}

@@ -83,13 +83,14 @@ func newNarrowing(to onnx.DataType, w io.Writer) *narrowing {
 // widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to
 // itself.
 func widen(m *onnx.Model, r *PrecisionReport) error {
+	p := &precision{model: m, report: r}
 	declared := func(v *onnx.Value) {
 		if v == nil {
 			return
 		}
 		if t, ok := v.Type(); ok && t.DataType.IsHalf() {
 			t.DataType = onnx.Float
-			v.SetType(t)
+			p.edit.SetType(v, t)
 		}
 	}
 	var err error
@@ -106,7 +107,7 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 	}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			v.Const = convert(v.Const)
+			p.edit.SetConst(v, convert(v.Const))
 			declared(v)
 		}
 		for _, v := range slices.Concat(g.Inputs, g.Outputs) {
@@ -117,11 +118,15 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 				declared(v)
 			}
 			for _, a := range n.Attributes {
-				if a.Tensor != nil {
-					a.Tensor = convert(a.Tensor)
+				if a.Tensor != nil && a.Tensor.DataType.IsHalf() {
+					wide := *a
+					wide.Tensor = convert(a.Tensor)
+					p.edit.SetAttr(n, &wide)
 				}
 				if a.Type == onnx.AttrInt && onnx.DataType(a.Int).IsHalf() && typeAttributes[a.Name] {
-					a.Int = int64(onnx.Float)
+					wide := *a
+					wide.Int = int64(onnx.Float)
+					p.edit.SetAttr(n, &wide)
 				}
 			}
 		}
@@ -129,9 +134,7 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 	if err != nil {
 		return fmt.Errorf("cannot convert to float32: %w", err)
 	}
-	p := &precision{model: m, report: r}
-	p.removeCasts()
-	return nil
+	return p.removeCasts()
 }
 
 var typeAttributes = set("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")

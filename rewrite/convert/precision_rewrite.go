@@ -65,7 +65,7 @@ func (p *precision) rewrite() error {
 	for v, t := range r.types {
 		if declared, ok := v.Type(); ok && declared.DataType == onnx.Float && t != onnx.Float {
 			declared.DataType = t
-			v.SetType(declared)
+			r.edit.SetType(v, declared)
 		}
 	}
 	for _, g := range graphs {
@@ -73,7 +73,7 @@ func (p *precision) rewrite() error {
 		for _, n := range g.Nodes {
 			nodes = append(append(nodes, n), r.after[n]...)
 		}
-		g.Nodes = nodes
+		r.edit.SetNodes(g, nodes)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (r *rewriting) connect(v *onnx.Value) {
 			t = r.to // the Shape of a value that all else reads in the half type
 		}
 		if t != onnx.Undefined && t != is {
-			u.Node.SetInput(u.Index, r.cast(v, t))
+			r.edit.SetInput(u.Node, u.Index, r.cast(v, t))
 		}
 	}
 	if v.IsOutput() {
@@ -112,9 +112,7 @@ func (r *rewriting) connect(v *onnx.Value) {
 func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 	v := g.Outputs[i]
 	if v.Graph != g || v.Producer == nil { // a value of an enclosing graph, or an input: another value is the output
-		g.AddOutput(r.cast(v, t))
-		g.Outputs[i] = g.Outputs[len(g.Outputs)-1]
-		g.Outputs = g.Outputs[:len(g.Outputs)-1]
+		r.edit.SetOutput(g, i, r.cast(v, t))
 		return
 	}
 	is := r.types[v]
@@ -122,23 +120,20 @@ func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 	computed := g.NewValue(v.Name + "_" + is.String())
 	if declared, ok := v.Type(); ok {
 		declared.DataType = is
-		computed.SetType(declared)
+		r.edit.SetType(computed, declared)
 	}
-	n.TakeOutput(v.Output, computed)
-	cast := g.NewNode("Cast", []*onnx.Value{computed}, onnx.IntAttr("to", int64(t)))
+	r.edit.TakeOutput(n, v.Output, computed)
+	cast := r.edit.NewNode(g, "Cast", []*onnx.Value{computed}, []*onnx.Value{v}, onnx.IntAttr("to", int64(t)))
 	cast.Name = v.Name + "_cast"
-	cast.TakeOutput(0, v)
 	for _, u := range slices.Clone(v.Uses()) {
 		if r.wants(u) != t {
-			u.Node.SetInput(u.Index, computed)
+			r.edit.SetInput(u.Node, u.Index, computed)
 		}
 	}
 	if known := r.casts[v][t]; known != nil { // readers of the other type were served before
-		for _, u := range slices.Clone(known.Uses()) {
-			u.Node.SetInput(u.Index, v)
-		}
+		r.edit.Reread(known, v)
 		old := known.Producer
-		old.SetInput(0, nil)
+		r.edit.SetInput(old, 0, nil)
 		r.after[n] = slices.DeleteFunc(r.after[n], func(m *onnx.Node) bool { return m == old })
 		r.report.Casts--
 	}
@@ -154,13 +149,12 @@ func (r *rewriting) cast(v *onnx.Value, t onnx.DataType) *onnx.Value {
 		return c
 	}
 	g := v.Graph
-	n := g.NewNode("Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t)))
 	c := g.NewValue(fmt.Sprintf("%s_%s", v.Name, t))
+	n := r.edit.NewNode(g, "Cast", []*onnx.Value{v}, []*onnx.Value{c}, onnx.IntAttr("to", int64(t)))
 	n.Name = c.Name
-	n.TakeOutput(0, c)
 	if declared, ok := v.Type(); ok {
 		declared.DataType = t
-		c.SetType(declared)
+		r.edit.SetType(c, declared)
 	}
 	if v.Producer == nil {
 		r.first[g] = append(r.first[g], n)
@@ -183,14 +177,14 @@ func (r *rewriting) attributes(n *onnx.Node) {
 	}
 	switch {
 	case n.Is("Cast") && n.AttrInt("to", 0) == int64(onnx.Float):
-		n.SetAttr(onnx.IntAttr("to", int64(r.to)))
+		r.edit.SetAttr(n, onnx.IntAttr("to", int64(r.to)))
 	case n.Is("ConstantOfShape"):
 		fill := onnx.NewFloat32s("value", []int64{1}, []float32{0})
 		if a := n.Attr("value"); a != nil && a.Tensor != nil {
 			fill = a.Tensor
 		}
 		if t, err := r.tensor(v.Name, fill); err == nil {
-			n.SetAttr(onnx.TensorAttr("value", t))
+			r.edit.SetAttr(n, onnx.TensorAttr("value", t))
 		}
 	}
 }

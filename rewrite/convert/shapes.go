@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Shapes fixes the dimensions of the named inputs of the model, for a compiler that takes no symbolic ones. A symbolic
@@ -30,7 +31,7 @@ func Shapes(m *onnx.Model, shapes map[string][]int64) error {
 		if shape, ok := shapes[v.Name]; ok {
 			t, _ := v.Type()
 			t.HasShape, t.Dims = true, fixed(shape)
-			v.SetType(t)
+			new(edit.Change).SetType(v, t)
 		}
 	}
 	return settle(m)
@@ -115,26 +116,27 @@ func fixed(shape []int64) []onnx.Dim {
 
 // settle computes what follows from the inputs' shapes.
 func settle(m *onnx.Model) error {
-	facts, err := inlineBranches(m)
+	c := new(edit.Change)
+	facts, err := inlineBranches(c, m)
 	if err != nil {
 		return err
 	}
-	if err := fold(m, facts); err != nil {
+	if err := fold(c, m, facts); err != nil {
 		return err
 	}
-	if err := RemoveDead(m.Graph); err != nil {
+	if err := c.RemoveUnread(m.Graph); err != nil {
 		return err
 	}
-	declare(m, facts)
+	declare(c, m, facts)
 	return nil
 }
 
 // inlineBranches replaces every If whose condition is constant by the branch that is taken, and returns the facts after
 // that.
-func inlineBranches(m *onnx.Model) (*infer.Facts, error) {
+func inlineBranches(c *edit.Change, m *onnx.Model) (*infer.Facts, error) {
 	for {
 		facts := infer.Analyze(m)
-		count, err := m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return TakenBranch(n, facts) })
+		count, err := c.InlineBranches(m, func(n *onnx.Node) *onnx.Graph { return TakenBranch(n, facts) })
 		if err != nil || count == 0 {
 			return facts, err
 		}
@@ -166,7 +168,7 @@ var floatShapes = map[string]bool{"Range": true, "Resize": true}
 // fold puts an initializer in the place of every value that is known: integers and booleans, which shapes are computed
 // with, and the floating-point numbers that an op takes a shape from. Other numbers stay computed, as the patterns look
 // for them. Outputs of graphs stay, too, and what functions compute in themselves.
-func fold(m *onnx.Model, facts *infer.Facts) error {
+func fold(edit *edit.Change, m *onnx.Model, facts *infer.Facts) error {
 	made := map[string]*onnx.Value{}
 	var err error
 	eachValue(m, func(v *onnx.Value) {
@@ -181,19 +183,20 @@ func fold(m *onnx.Model, facts *infer.Facts) error {
 			if t.F != nil && !(floatShapes[u.Node.OpType] && onnx.IsStandardDomain(u.Node.Domain)) {
 				continue
 			}
-			c, e := constantOf(m, made, v.Name, t)
+			c, e := constantOf(edit, m, made, v.Name, t)
 			if e != nil {
 				err = fmt.Errorf("value %q: %w", v.Name, e)
 				return
 			}
-			u.Node.SetInput(u.Index, c)
+			edit.SetInput(u.Node, u.Index, c)
 		}
 	})
 	return err
 }
 
 // constantOf makes an initializer of the main graph, or gives the equal one.
-func constantOf(m *onnx.Model, made map[string]*onnx.Value, name string, t *reference.Tensor) (*onnx.Value, error) {
+func constantOf(edit *edit.Change, m *onnx.Model, made map[string]*onnx.Value, name string,
+	t *reference.Tensor) (*onnx.Value, error) {
 	c, err := t.ToONNX(name)
 	if err != nil {
 		return nil, err
@@ -204,14 +207,14 @@ func constantOf(m *onnx.Model, made map[string]*onnx.Value, name string, t *refe
 	}
 	key := fmt.Sprintf("%v%v%x", c.DataType, c.Dims, b)
 	if made[key] == nil {
-		made[key] = m.Graph.AddInitializer(c)
+		made[key] = edit.AddInitializer(m.Graph, c)
 	}
 	return made[key], nil
 }
 
 // declare gives every tensor of the main graph and its subgraphs the type that is known of it. Where a dimension is not
 // known to be a number, the declaration that was there stays.
-func declare(m *onnx.Model, facts *infer.Facts) {
+func declare(c *edit.Change, m *onnx.Model, facts *infer.Facts) {
 	eachValue(m, func(v *onnx.Value) {
 		t, ok := facts.Type(v)
 		if !ok {
@@ -224,7 +227,7 @@ func declare(m *onnx.Model, facts *infer.Facts) {
 				}
 			}
 		}
-		v.SetType(t)
+		c.SetType(v, t)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // step finds what is to be done to a node for one version of its op, without doing it. It may give nothing, and errs
@@ -79,7 +80,7 @@ func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 }
 
 // renameModes returns the modes of GridSample the names that they have for any number of dimensions.
-func renameModes(_ *scope, n *onnx.Node) (func(), error) {
+func renameModes(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("mode")
 	if a == nil {
 		return nil, nil
@@ -92,20 +93,22 @@ func renameModes(_ *scope, n *onnx.Node) (func(), error) {
 	if !ok {
 		return nil, nil
 	}
-	return func() { n.SetAttr(onnx.StringAttr("mode", name)) }, nil
+	return func() { s.edit.SetAttr(n, onnx.StringAttr("mode", name)) }, nil
 }
 
 // noPixelShift writes down what RoiAlign did when it had no attribute for it.
-func noPixelShift(_ *scope, n *onnx.Node) (func(), error) {
-	return func() { n.SetAttr(onnx.StringAttr("coordinate_transformation_mode", "output_half_pixel")) }, nil
+func noPixelShift(s *scope, n *onnx.Node) (func(), error) {
+	return func() {
+		s.edit.SetAttr(n, onnx.StringAttr("coordinate_transformation_mode", "output_half_pixel"))
+	}, nil
 }
 
 // countOutputs returns a Split without sizes the number of its outputs.
-func countOutputs(_ *scope, n *onnx.Node) (func(), error) {
+func countOutputs(s *scope, n *onnx.Node) (func(), error) {
 	if n.Input(1) != nil || n.Attr("split") != nil { // which becomes the input
 		return nil, nil
 	}
-	return func() { n.SetAttr(onnx.IntAttr("num_outputs", int64(len(n.Outputs)))) }, nil
+	return func() { s.edit.SetAttr(n, onnx.IntAttr("num_outputs", int64(len(n.Outputs)))) }, nil
 }
 
 // floatsOnly refuses integers, which opset 28 took from the logarithms.
@@ -140,7 +143,7 @@ func channelScale(s *scope, n *onnx.Node) (func(), error) {
 		return nil, fmt.Errorf("the type of its input %q, which stash_type has to be, is unknown", x.Name)
 	}
 	return func() {
-		w := &inserted{graph: n.Graph, name: n.Name}
+		w := &inserted{edit: &s.edit, before: n}
 		one := s.constant(onnx.IntsAttr("one", []int64{1}))
 		channels := w.node("Shape", []*onnx.Value{x}, onnx.IntAttr("start", 1), onnx.IntAttr("end", 2))
 		each := w.node("Div", []*onnx.Value{channels, s.constant(groups)})
@@ -149,27 +152,25 @@ func channelScale(s *scope, n *onnx.Node) (func(), error) {
 		for i, v := range []*onnx.Value{scale, bias} {
 			v = w.node("Unsqueeze", []*onnx.Value{v, one})
 			v = w.node("Expand", []*onnx.Value{v, shape})
-			n.SetInput(i+1, w.node("Reshape", []*onnx.Value{v, flat}))
+			s.edit.SetInput(n, i+1, w.node("Reshape", []*onnx.Value{v, flat}))
 		}
 		if t != onnx.Float {
-			n.SetAttr(onnx.IntAttr("stash_type", int64(t)))
+			s.edit.SetAttr(n, onnx.IntAttr("stash_type", int64(t)))
 		}
-		n.Graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: w.nodes})
 	}, nil
 }
 
-// inserted are nodes that are to stand before another one.
+// inserted puts nodes before another one.
 type inserted struct {
-	graph *onnx.Graph
-	name  string // of the node they are made for
-	nodes []*onnx.Node
+	edit   *edit.Change
+	before *onnx.Node
 }
 
 func (w *inserted) node(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
-	n := w.graph.NewNode(op, inputs, attrs...)
-	v := w.graph.NewValue(w.name + "_" + op)
+	g := w.before.Graph
+	v := g.NewValue(w.before.Name + "_" + op)
+	n := w.edit.NewNode(g, op, inputs, []*onnx.Value{v}, attrs...)
 	n.Name = v.Name
-	n.TakeOutput(0, v)
-	w.nodes = append(w.nodes, n)
+	w.edit.Insert(w.before, n)
 	return v
 }

@@ -11,23 +11,22 @@ import (
 // withoutRatio takes the ratio from a Dropout: before opset 12 the op was one of inference alone, as it is since
 // without its input training_mode, and gives what it is given whatever the ratio. onnxruntime's mask of it was false
 // everywhere; since opset 12 it is true, and is negated.
-func withoutRatio(_ *scope, n *onnx.Node) (func(), error) {
+func withoutRatio(s *scope, n *onnx.Node) (func(), error) {
 	mask := n.OutputValue(1)
 	read := mask != nil && len(mask.Uses())+mask.OutputUses() > 0
 	if n.Attr("ratio") == nil && !read {
 		return nil, nil
 	}
 	return func() {
-		n.RemoveAttr("ratio")
+		s.edit.RemoveAttr(n, "ratio")
 		if !read {
 			return
 		}
 		g, kept := n.Graph, n.Graph.NewValue(n.Name+"_kept")
-		not := g.NewNode("Not", []*onnx.Value{kept})
+		not := s.edit.NewNode(g, "Not", []*onnx.Value{kept}, []*onnx.Value{mask})
 		not.Name = n.Name + "_Not"
-		not.TakeOutput(0, mask)
-		n.TakeOutput(1, kept)
-		g.Nodes = slices.Insert(g.Nodes, slices.Index(g.Nodes, n)+1, not)
+		s.edit.TakeOutput(n, 1, kept)
+		s.edit.SetNodes(g, slices.Insert(slices.Clone(g.Nodes), slices.Index(g.Nodes, n)+1, not))
 	}, nil
 }
 
@@ -72,19 +71,17 @@ func oneAxis(s *scope, n *onnx.Node) (func(), error) {
 	if axis.RefName == "" {
 		rank, known := s.rank(x)
 		if axis.Int == -1 || known && axis.Int == int64(rank-1) {
-			return func() { n.SetAttr(last) }, nil
+			return func() { s.edit.SetAttr(n, last) }, nil
 		}
 	}
 	return func() {
-		w := &inserted{graph: n.Graph, name: n.Name}
+		w := &inserted{edit: &s.edit, before: n}
 		flat := *axis
 		shape := w.node("Shape", []*onnx.Value{x})
 		y := w.node("Flatten", []*onnx.Value{x}, &flat)
 		y = w.node(n.OpType, []*onnx.Value{y}, last)
-		n.OpType = "Reshape"
-		n.RemoveAttr("axis")
-		n.SetInput(0, y)
-		n.SetInput(1, shape)
-		n.Graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: w.nodes})
+		s.edit.RemoveAttr(n, "axis")
+		s.edit.Become(n, "Reshape", n.Attributes...)
+		s.edit.SetInputs(n, y, shape)
 	}, nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -41,20 +40,13 @@ func Apply(run *pass.Run) (unproven []string, err error) {
 			}
 		}
 		unproven = append(unproven, h.unproven...)
-		if h.dead == nil {
-			continue
-		}
-		changed = true
-		dead, _ := convert.Unread(h.dead)
-		if err := s.Graph.RemoveNodes(dead); err != nil {
+		if err := h.proven.Finish(); err != nil {
 			return nil, err
 		}
-		if err := s.Graph.Sort(); err != nil {
-			return nil, err
-		}
+		changed = changed || len(h.moved) > 0
 	}
 	if changed {
-		run.DropDefinitions(fused.AttentionName)
+		new(edit.Change).DropDefinitions(run.Model, fused.AttentionName)
 	}
 	return unproven, nil
 }
@@ -70,7 +62,7 @@ type headMover struct {
 	graph    *onnx.Graph
 	tables   map[*onnx.Value]*onnx.Value // those for rows in the other order
 	moved    map[*onnx.Value]bool        // rows whose heads stand behind the tokens now
-	dead     []*onnx.Node
+	proven   edit.Change
 	edit     edit.Change // of the rotation that is being moved
 	unproven []string
 }
@@ -90,15 +82,14 @@ func (h *headMover) move(n *onnx.Node) error {
 			return nil
 		}
 	}
-	h.edit = edit.Change{}
+	h.edit = edit.Change{Undoable: true}
 	first := rotations[n.OpType]
 	rows := h.prover.Before(h.sameRows(n, t))
 	before := [2]*onnx.Value(n.Inputs[first : first+2])
 	var tables [2]*onnx.Value
 	for k, v := range before {
 		if tables[k] = h.table(v, t); tables[k] == nil {
-			h.undo(before)
-			return nil
+			return h.undo(before)
 		}
 	}
 	h.edit.SetInput(n, 0, t.Input(0))
@@ -112,35 +103,36 @@ func (h *headMover) move(n *onnx.Node) error {
 		}
 	}
 	if err != nil {
-		h.undo(before)
 		h.unproven = append(h.unproven, fmt.Sprintf("%s: node %q: %v", ruleHeads, n.Label(), err))
-		return nil
+		return h.undo(before)
 	}
 	for _, v := range before {
 		if v.Producer != nil { // not a constant
-			h.dead = append(h.dead, v.Producer)
+			h.edit.Drop(v.Producer)
 		}
 	}
-	h.dead, h.moved[out] = append(h.dead, t), true
+	h.edit.Drop(t)
+	h.moved[out] = true
 	if typ, ok := out.Type(); ok && len(typ.Dims) == 4 {
 		typ.Dims = []onnx.Dim{typ.Dims[0], typ.Dims[2], typ.Dims[1], typ.Dims[3]}
-		out.SetType(typ)
+		h.edit.SetType(out, typ)
 	}
 	for _, use := range out.Uses() {
-		use.Node.SetAttr(onnx.StringAttr(headLayout[use.Index], "bsnh"))
+		h.edit.SetAttr(use.Node, onnx.StringAttr(headLayout[use.Index], "bsnh"))
 		if err := h.define(use.Node); err != nil {
 			return fmt.Errorf("node %q: %w", use.Node.Label(), err)
 		}
 	}
+	h.proven.Join(&h.edit)
 	return nil
 }
 
 // undo takes back what was done to one rotation, whose tables were these.
-func (h *headMover) undo(tables [2]*onnx.Value) {
-	h.edit.Undo()
+func (h *headMover) undo(tables [2]*onnx.Value) error {
 	for _, v := range tables {
 		delete(h.tables, v)
 	}
+	return h.edit.Undo()
 }
 
 // sameRows claims that the rotation n returns the same rows before the transposition t as after it.
@@ -270,8 +262,8 @@ func (h *headMover) define(n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	n.Overload = f.Overload
-	h.AddFunction(f)
+	h.edit.SetDomain(n, n.Domain, f.Overload)
+	h.edit.AddFunction(h.Model, f)
 	return nil
 }
 

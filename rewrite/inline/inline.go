@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Mode says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
@@ -72,7 +73,7 @@ type Result struct {
 
 // Run inlines functions, and then the branches of If nodes whose condition is known.
 func (a *Inliner) Run() (done Result, err error) {
-	m := a.Model
+	m, c := a.Model, new(edit.Change)
 	r := &Report{}
 	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts, a.withParts} {
 		inline := choose()
@@ -80,9 +81,9 @@ func (a *Inliner) Run() (done Result, err error) {
 			continue
 		}
 		if done.Restore == nil && a.Mode == Auto {
-			done.Restore = m.Snapshot()
+			done.Restore = edit.Whole(m).Undo
 		}
-		calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
+		calls, err := c.InlineFunctions(m, func(f *onnx.Function) bool { return !inline[f] })
 		if err != nil {
 			return done, fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
 		}
@@ -94,20 +95,16 @@ func (a *Inliner) Run() (done Result, err error) {
 	}
 	done.Report = r
 	facts := infer.Analyze(m)
-	if r.Branches, err = m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }); err != nil {
+	taken := func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }
+	if r.Branches, err = c.InlineBranches(m, taken); err != nil {
 		return done, err
 	}
 	if r.Branches == 0 {
 		done.Facts = facts
 	}
-	for _, g := range m.Graphs() {
-		if len(g.Nodes) == 0 {
-			continue
-		}
-		dead, _ := convert.Unread(g.Nodes) // the conditions, and what calls did not ask for
-		if err := g.RemoveNodes(dead); err != nil {
-			return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
-		}
+	// the conditions, and what calls did not ask for
+	if err := c.RemoveUnreadNodes(m.Graphs()...); err != nil {
+		return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
 	}
 	return done, nil
 }

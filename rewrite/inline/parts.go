@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
@@ -87,7 +88,7 @@ func (a *Inliner) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 			}
 		})
 	}
-	if _, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] }); err != nil {
+	if _, err := new(edit.Change).InlineFunctions(m, func(f *onnx.Function) bool { return !inline[f] }); err != nil {
 		return nil, err
 	}
 	facts, found := infer.Analyze(m), map[functionID]*shares{}

@@ -7,7 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
@@ -15,7 +14,6 @@ import (
 // change rewrites the model.
 func (c *latentChange) change() error {
 	g := c.Model.Graph
-	var old []*onnx.Node
 	for _, s := range c.sites {
 		for k := range s.past {
 			c.keepShapes(s, k)
@@ -24,29 +22,28 @@ func (c *latentChange) change() error {
 		if err != nil {
 			return err
 		}
-		n.Name, n.Overload = s.node.Name, f.Overload
+		n.Name = s.node.Name
 		isRule := func(e onnx.Entry) bool { return e.Key == edit.MetaRule }
 		n.Metadata = append(slices.DeleteFunc(slices.Clone(s.node.Metadata), isRule),
 			onnx.Entry{Key: edit.MetaRule, Value: ruleLatent})
-		c.AddFunction(f)
-		n.TakeOutput(0, s.node.Outputs[0])
-		n.TakeOutput(1, s.present[0])
-		g.RemovePort(s.present[1])
-		old = append(append(old, s.node), s.joins...)
+		c.edit.AddFunction(c.Model, f)
+		c.edit.TakeOutput(n, 0, s.node.Outputs[0])
+		c.edit.TakeOutput(n, 1, s.present[0])
+		c.edit.RemovePort(g, s.present[1])
+		c.edit.Drop(s.node)
+		c.edit.Drop(s.joins...)
 		c.declare(s)
 	}
-	dead, constants := convert.Unread(old)
-	if err := g.RemoveNodes(dead); err != nil {
+	if err := c.edit.Finish(); err != nil {
 		return err
 	}
-	g.RemoveUnusedInitializers(constants)
 	for _, s := range c.sites {
-		if !g.RemovePort(s.past[1]) {
+		if !c.edit.RemovePort(g, s.past[1]) {
 			return fmt.Errorf("input %q is read by node %q", s.past[1].Name, s.past[1].Uses()[0].Node.Label())
 		}
 	}
-	c.DropDefinitions(fused.AttentionName)
-	return g.Sort()
+	c.edit.DropDefinitions(c.Model, fused.AttentionName)
+	return nil
 }
 
 // op adds the node, without outputs.
@@ -60,8 +57,8 @@ func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
 	inputs[fused.LatentQ], inputs[fused.LatentW] = s.node.Inputs[fused.AttentionQ], s.latent.W
 	inputs[fused.LatentC], inputs[fused.LatentKPE] = c.perToken(s.c, false), c.perToken(s.kPE, true)
 	inputs[fused.LatentKeyValid], inputs[fused.LatentPast] = s.node.Input(fused.AttentionKeyValid), s.past[0]
-	n := c.Model.Graph.AddNode(fused.LatentAttentionName, inputs, nil, site.Attributes...)
-	n.Domain = fused.Domain
+	n := c.edit.AddNode(c.Model.Graph, fused.LatentAttentionName, inputs, nil, site.Attributes...)
+	n.Domain, n.Overload = fused.Domain, f.Overload
 	return n, f, nil
 }
 
@@ -94,13 +91,15 @@ func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
 	rank, _ := c.facts.Rank(v)
 	one, known := c.facts.Dim(v, 1)
 	first := known && one == 1 && rank == 4
-	axes := func(axis int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s(v.Name+"_axis", []int64{axis})) }
+	axes := func(axis int64) *onnx.Value {
+		return c.edit.AddInitializer(g, onnx.NewInt64s(v.Name+"_axis", []int64{axis}))
+	}
 	switch {
 	case head && rank == 3:
 		return c.compute(g, "Unsqueeze", g.NewValue(v.Name+"_head"), v, axes(1))
 	case head && !first:
 		out := c.compute(g, "Transpose", g.NewValue(v.Name+"_head"), v)
-		out.Producer.SetAttr(onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		c.edit.SetAttr(out.Producer, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		return out
 	case !head && first:
 		return c.compute(g, "Squeeze", g.NewValue(v.Name+"_tokens"), v, axes(1))
@@ -124,7 +123,7 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 			if !shape.Is("Shape") {
 				continue
 			}
-			shape.SetInput(use.Index, of)
+			c.edit.SetInput(shape, use.Index, of)
 			from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", 4), 4)
 			if to <= from || (from > 1 || to < 2) && to < 4 {
 				continue
@@ -136,16 +135,16 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 			}
 			out := shape.Outputs[0]
 			latents := g.NewValue(out.Name + "_of_latents")
-			known := g.AddInitializer(onnx.NewInt64s("numbers", numbers))
-			c.compute(g, "Where", out, g.AddInitializer(mask), known, latents)
-			shape.TakeOutput(0, latents)
+			known := c.edit.AddInitializer(g, onnx.NewInt64s("numbers", numbers))
+			c.compute(g, "Where", out, c.edit.AddInitializer(g, mask), known, latents)
+			c.edit.TakeOutput(shape, 0, latents)
 		}
 	}
 }
 
 // compute adds a node of the standard; Sort puts it in its place.
 func (c *latentChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
-	return c.AddNode(g, ruleLatent, op, out, inputs...).Outputs[0]
+	return c.AddNode(&c.edit, g, ruleLatent, op, out, inputs...).Outputs[0]
 }
 
 // declare declares past and present to hold latents.
@@ -153,7 +152,7 @@ func (c *latentChange) declare(s *latentSite) {
 	for _, v := range []*onnx.Value{s.past[0], s.present[0]} {
 		if t, ok := v.Type(); ok && len(t.Dims) == 4 {
 			t.Dims[1], t.Dims[3] = onnx.Dim{Value: 1}, onnx.Dim{Value: s.latent.Width + s.latent.Rotated}
-			v.SetType(t)
+			c.edit.SetType(v, t)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -42,6 +43,7 @@ func (r *LatentReport) Text() string {
 // latentChange makes caches of latents of the caches of one model.
 type latentChange struct {
 	*pass.Run
+	edit    edit.Change
 	facts   *infer.Facts // of the model with fused blocks
 	sites   []*latentSite
 	checked *prove.CheckReport

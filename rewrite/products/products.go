@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -47,7 +48,6 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 			}
 			by[key] = append(by[key], n)
 		}
-		changed := false
 		for _, key := range order {
 			group, merge := by[key], m.merge
 			if group[0].Domain == fused.Domain {
@@ -63,12 +63,10 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 			if err := merge(s.Graph, group); err != nil {
 				return nil, nil, err
 			}
-			r.Products, r.Merged, changed = r.Products+len(group), r.Merged+1, true
+			r.Products, r.Merged = r.Products+len(group), r.Merged+1
 		}
-		if changed {
-			if err := s.Graph.Sort(); err != nil {
-				return nil, nil, err
-			}
+		if err := m.edit.Finish(); err != nil {
+			return nil, nil, err
 		}
 	}
 	return r, unproven, nil
@@ -77,6 +75,7 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 // merger merges the products of one model.
 type merger struct {
 	*pass.Run
+	edit   edit.Change
 	prover *prove.Prover
 }
 
@@ -101,39 +100,33 @@ func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	var weights []*onnx.Tensor
 	var columns []int64
-	unread := map[*onnx.Value]bool{}
 	for _, n := range group {
-		w := n.Input(1)
-		weights, columns = append(weights, w.Const), append(columns, w.Const.Dims[1])
-		unread[w] = true
+		w := n.Input(1).Const
+		weights, columns = append(weights, w), append(columns, w.Dims[1])
 	}
 	weight, err := onnx.Concat(first.Input(1).Name+"_merged", 1, weights)
 	if err != nil {
 		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
 	}
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
-	product := g.AddNode("MatMul", []*onnx.Value{first.Input(0), g.AddInitializer(weight)}, []*onnx.Value{all})
+	product := m.edit.AddNode(g, "MatMul", []*onnx.Value{first.Input(0), m.edit.AddInitializer(g, weight)},
+		[]*onnx.Value{all})
 	product.Name = first.Name + "_merged"
-	return m.split(g, product, columns, group, unread)
+	m.split(g, product, columns, group)
+	return nil
 }
 
 // split gives each of several products its columns of the one that takes their place, and drops them with the weights
 // that nothing reads any more.
-func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node,
-	unread map[*onnx.Value]bool) error {
+func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node) {
 	meta := m.Origin(ruleProducts, group...)
 	product.Metadata = append(product.Metadata, meta...)
-	sizes := g.AddInitializer(onnx.NewInt64s("columns", columns))
-	split := g.AddNode("Split", []*onnx.Value{product.Outputs[0], sizes}, nil, onnx.IntAttr("axis", -1))
+	sizes := m.edit.AddInitializer(g, onnx.NewInt64s("columns", columns))
+	var parts []*onnx.Value
+	for _, n := range group {
+		parts = append(parts, n.Outputs[0])
+	}
+	split := m.edit.AddNode(g, "Split", []*onnx.Value{product.Outputs[0], sizes}, parts, onnx.IntAttr("axis", -1))
 	split.Name, split.Metadata = group[0].Name+"_split", meta
-	dead := map[*onnx.Node]bool{}
-	for i, n := range group {
-		split.TakeOutput(i, n.Outputs[0])
-		dead[n] = true
-	}
-	if err := g.RemoveNodes(dead); err != nil {
-		return err
-	}
-	g.RemoveUnusedInitializers(unread)
-	return nil
+	m.edit.Drop(group...)
 }

@@ -50,7 +50,6 @@ func wholePanels(group []*onnx.Node) []*onnx.Node {
 // other.
 func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
-	unread := map[*onnx.Value]bool{}
 	var columns []int64
 	var matrices []edit.MergedMatrix
 	total := int64(0)
@@ -72,19 +71,19 @@ func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 		var parts []*onnx.Tensor
 		for _, n := range group {
 			parts = append(parts, n.Inputs[i].Const)
-			unread[n.Inputs[i]] = true
 		}
 		t, err := onnx.Concat(w.Name+"_merged", 0, parts)
 		if err != nil {
 			return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
 		}
-		inputs[i] = g.AddInitializer(t)
+		inputs[i] = m.edit.AddInitializer(g, t)
 	}
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
-	product := g.AddNode(first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
+	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
 	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
-	product.SetAttr(onnx.IntAttr("n", total))
+	m.edit.SetAttr(product, onnx.IntAttr("n", total))
 	product.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: edit.FormatOf(first)},
 		{Key: edit.MetaMatrices, Value: string(named)}}
-	return m.split(g, product, columns, group, unread)
+	m.split(g, product, columns, group)
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -60,10 +59,8 @@ func Apply(run *pass.Run, weights []*Weight, activations string) (*Report, error
 
 func newQuantizer(run *pass.Run, facts *infer.Facts, activations string) *quantizer {
 	return &quantizer{run: run, facts: facts, activations: activations,
-		report:    &Report{Refuse: map[*Weight]error{}},
-		stored:    map[*fused.Quantised][]*onnx.Value{},
-		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
-		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*Weight{}}
+		report: &Report{Refuse: map[*Weight]error{}}, stored: map[*fused.Quantised][]*onnx.Value{},
+		functions: map[string]*onnx.Function{}, weights: map[*onnx.Value]*Weight{}}
 }
 
 func (q *quantizer) apply(weights []*Weight) (*Report, error) {
@@ -99,8 +96,7 @@ type quantizer struct {
 	// stored are the initializers of a matrix, in the order of the ops' inputs.
 	stored    map[*fused.Quantised][]*onnx.Value
 	functions map[string]*onnx.Function
-	before    map[*onnx.Graph]map[*onnx.Node][]*onnx.Node
-	dead      map[*onnx.Graph]map[*onnx.Node]bool
+	edit      edit.Change
 	weights   map[*onnx.Value]*Weight
 }
 
@@ -272,7 +268,7 @@ func (q *quantizer) place(w *Weight) error {
 			node.Name = name
 			node.Metadata = append(slices.Clone(n.Metadata), q.run.Origin(rule, n)...)
 			for i, v := range outputs {
-				node.TakeOutput(i, v)
+				q.edit.TakeOutput(node, i, v)
 			}
 			made = append(made, node)
 		}
@@ -280,8 +276,8 @@ func (q *quantizer) place(w *Weight) error {
 		if s.added != nil {
 			out = s.added.Outputs[0]
 		}
-		node := g.NewNode(op.Name, inputs, attrs...)
-		node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
+		node := q.edit.NewNode(g, op.Name, inputs, nil, attrs...)
+		node.Domain = fused.Domain
 		if op.Name == "Embedding" {
 			if err := q.ids(g, node, add); err != nil {
 				return err
@@ -290,8 +286,7 @@ func (q *quantizer) place(w *Weight) error {
 		if op.Name == "Embedding" && s.typ != onnx.Float {
 			floats := g.NewValue(out.Name + "_float")
 			add(node, n.Label()+"_Embedding", floats)
-			cast := g.NewNode("Cast", []*onnx.Value{floats}, onnx.IntAttr("to", int64(s.typ)))
-			cast.Outputs = make([]*onnx.Value, 1)
+			cast := q.edit.NewNode(g, "Cast", []*onnx.Value{floats}, nil, onnx.IntAttr("to", int64(s.typ)))
 			add(cast, n.Label()+"_Cast", out)
 		} else {
 			add(node, n.Label()+"_"+op.Name, out)
@@ -314,19 +309,14 @@ func (q *quantizer) activationsOf(matrices ...*fused.Quantised) string {
 	return kind
 }
 
-// replace notes that nodes were made for one, and for what lies between it and the initializer.
+// replace puts nodes that were made in the place of one, and of what lies between it and the initializer.
 func (q *quantizer) replace(s reader, made []*onnx.Node) {
-	old := append(slices.Clone(s.views), s.node)
+	q.edit.Insert(s.node, made...)
+	q.edit.Drop(s.node)
+	q.edit.Drop(s.views...)
 	if s.added != nil {
-		old = append(old, s.added)
+		q.edit.Drop(s.added)
 	}
-	for _, d := range old {
-		if q.dead[d.Graph] == nil {
-			q.before[d.Graph], q.dead[d.Graph] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
-		}
-		q.dead[d.Graph][d] = true
-	}
-	q.before[s.node.Graph][s.node] = made
 }
 
 // ids gives an Embedding ids of int64 where the Gather took int32.
@@ -335,11 +325,10 @@ func (q *quantizer) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, str
 	if q.typeOf(ids) != onnx.Int32 {
 		return nil
 	}
-	cast := g.NewNode("Cast", []*onnx.Value{ids}, onnx.IntAttr("to", int64(onnx.Int64)))
-	cast.Outputs = make([]*onnx.Value, 1)
+	cast := q.edit.NewNode(g, "Cast", []*onnx.Value{ids}, nil, onnx.IntAttr("to", int64(onnx.Int64)))
 	long := g.NewValue(ids.Name + "_int64")
 	add(cast, long.Name, long)
-	node.SetInput(0, long)
+	q.edit.SetInput(node, 0, long)
 	return nil
 }
 
@@ -353,7 +342,7 @@ func (q *quantizer) declare(op *fused.Op, n *onnx.Node, s reader) error {
 	if err != nil {
 		return fmt.Errorf("node %q: %w", s.node.Label(), err)
 	}
-	n.Overload = f.Overload
+	q.edit.SetDomain(n, n.Domain, f.Overload)
 	q.functions[edit.FunctionName(f)] = f
 	return nil
 }
@@ -367,7 +356,7 @@ func (q *quantizer) initializers(w *Weight) []*onnx.Value {
 	for _, t := range w.Matrix.Tensors() {
 		var v *onnx.Value
 		if t != nil {
-			v = q.run.Model.Graph.AddInitializer(t)
+			v = q.edit.AddInitializer(q.run.Model.Graph, t)
 		}
 		list = append(list, v)
 	}
@@ -380,35 +369,10 @@ func (q *quantizer) finish() error {
 	if len(q.report.Kept) == 0 {
 		return nil
 	}
-	for g, nodes := range q.before {
-		g.InsertAt(nodes)
-	}
-	for g, nodes := range q.dead {
-		if err := g.RemoveNodes(nodes); err != nil {
-			return fmt.Errorf("cannot remove the replaced nodes: %w", err)
-		}
-	}
-	unread := map[*onnx.Graph]map[*onnx.Value]bool{}
-	for _, w := range q.report.Kept {
-		g := w.Value.Graph
-		if unread[g] == nil {
-			unread[g] = map[*onnx.Value]bool{}
-		}
-		unread[g][w.Value] = true
-	}
-	for g, values := range unread {
-		g.RemoveUnusedInitializers(values)
-	}
-	have := map[string]bool{}
-	for _, f := range q.run.Model.Functions {
-		have[edit.FunctionName(f)] = true
-	}
 	for _, name := range slices.Sorted(maps.Keys(q.functions)) {
-		if !have[name] {
-			q.run.Model.Functions = append(q.run.Model.Functions, q.functions[name])
-		}
+		q.edit.AddFunction(q.run.Model, q.functions[name])
 	}
-	q.run.Model.ImportOpset(fused.Domain, fused.Version)
-	convert.RaiseIR(q.run.Model, edit.MinIRVersion)
-	return nil
+	q.edit.ImportOpset(q.run.Model, nil, fused.Domain, fused.Version)
+	q.edit.RaiseIR(q.run.Model, edit.MinIRVersion)
+	return q.edit.Finish()
 }

@@ -93,23 +93,21 @@ func (q *quantizer) placeMixture(w *Weight, s reader) error {
 	for i, at := range []int{fused.MoEGateUpBias, fused.MoEDownBias} {
 		bias := n.Input(at)
 		if bias != nil && s.typ != onnx.Float {
-			cast := g.NewNode("Cast", []*onnx.Value{bias}, onnx.IntAttr("to", int64(onnx.Float)))
-			cast.Outputs = make([]*onnx.Value, 1)
 			wide := g.NewValue(bias.Name + "_float")
 			wide.SetType(onnx.Type{DataType: onnx.Float})
-			add(cast, n.Label()+"_"+biasNames[i])
-			cast.TakeOutput(0, wide)
+			add(q.edit.NewNode(g, "Cast", []*onnx.Value{bias}, []*onnx.Value{wide},
+				onnx.IntAttr("to", int64(onnx.Float))), n.Label()+"_"+biasNames[i])
 			bias = wide
 		}
 		arrays[i] = append(arrays[i], bias)
 	}
 	op := fused.Lookup("QMoE")
-	node := g.NewNode(op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]),
+	node := q.edit.NewNode(g, op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]), nil,
 		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix,
 			q.activationsOf(up.Matrix, down.Matrix))...)
-	node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
+	node.Domain = fused.Domain
 	add(node, n.Label()+"_"+op.Name)
-	node.TakeOutput(0, n.Outputs[0])
+	q.edit.TakeOutput(node, 0, n.Outputs[0])
 	format := up.Matrix.Format
 	if down.Matrix.Format != format {
 		format += " " + down.Matrix.Format

@@ -12,7 +12,7 @@ import (
 func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	r = &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
 	var weights []*Weight
-	from, of := map[*Weight]string{}, map[*Weight]*onnx.Node{}
+	from := map[*Weight]string{}
 	seen := map[*onnx.Value]bool{}
 	for _, s := range a.Scopes() {
 		for _, n := range s.Graph.Nodes {
@@ -30,11 +30,10 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 				r.Open[name+": "+err.Error()]++
 				continue
 			}
-			weights, from[w], of[w] = append(weights, w), name, n
+			weights, from[w] = append(weights, w), name
 		}
 	}
-	unread := map[*onnx.Value]bool{}
-	mine, err := a.takeMixtures(r, unread)
+	mine, err := a.takeMixtures(r)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -58,13 +57,6 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	}
 	if len(weights) == 0 {
 		return r, 0, nil
-	}
-	for _, n := range of {
-		for _, v := range n.Inputs[1:] {
-			if v.IsConstant() {
-				unread[v] = true
-			}
-		}
 	}
 	q, err := newQuantizer(a.Run, facts, a.activations).apply(weights)
 	if err != nil {
@@ -91,7 +83,6 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 			r.Emits[to+" in place of "+from[w]]++
 		}
 	}
-	a.Model.Graph.RemoveUnusedInitializers(unread)
 	r.Check = &prove.CheckReport{MaxRel: q.Definition, Structural: q.Structural}
 	if q.Kernels > 0 {
 		r.Check.Kernel = &q.Kernel

@@ -154,14 +154,14 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 // place puts a router and mojo.MoE, with floats for weights, before the node, and has it read by none. The definition
 // of the router is added to the model.
 func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
-	m := e.Model
+	m, c := e.Model, new(edit.Change)
 	var made []*onnx.Node
 	n, g := x.node, x.node.Graph
 	add := func(node *onnx.Node, suffix string, outputs ...*onnx.Value) {
 		node.Name = n.Label() + suffix
 		node.Metadata = append(slices.Clone(n.Metadata), e.Origin(rule, n)...)
 		for i, v := range outputs {
-			node.TakeOutput(i, v)
+			c.TakeOutput(node, i, v)
 		}
 		made = append(made, node)
 	}
@@ -173,7 +173,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	k := n.AttrInt("k", 1)
 	normalize := n.AttrInt("normalize_routing_weights", 0)
 	own := n.Input(microsoftWeights)
-	router := g.NewNode("TopKRouter", []*onnx.Value{n.Input(microsoftLogits)}, onnx.IntAttr("top_k", k),
+	router := c.NewNode(g, "TopKRouter", []*onnx.Value{n.Input(microsoftLogits)}, nil, onnx.IntAttr("top_k", k),
 		onnx.StringAttr("score", "softmax"), onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1),
 		onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"),
 		onnx.FloatAttr("excluded_score", float32(math.Inf(-1))), onnx.IntAttr("renormalize", 1),
@@ -186,19 +186,19 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if router.Overload = f.Overload; m.Function(f.Domain, f.Name, f.Overload) == nil {
-		m.Functions = append(m.Functions, f)
-	}
+	router.Overload = f.Overload
+	c.AddFunction(m, f)
 	if own != nil {
 		wide := value("_all_weights", onnx.Float)
-		add(g.NewNode("Cast", []*onnx.Value{own}, onnx.IntAttr("to", int64(onnx.Float))), "_Cast", wide)
+		add(c.NewNode(g, "Cast", []*onnx.Value{own}, nil, onnx.IntAttr("to", int64(onnx.Float))), "_Cast", wide)
 		weights = value("_own_weights", onnx.Float)
-		add(g.NewNode("GatherElements", []*onnx.Value{wide, ids}, onnx.IntAttr("axis", -1)), "_GatherElements", weights)
+		add(c.NewNode(g, "GatherElements", []*onnx.Value{wide, ids}, nil, onnx.IntAttr("axis", -1)),
+			"_GatherElements", weights)
 		if normalize != 0 {
-			sum, last := value("_sum", onnx.Float), g.AddInitializer(onnx.NewInt64s("last", []int64{-1}))
-			add(g.NewNode("ReduceSum", []*onnx.Value{weights, last}), "_ReduceSum", sum)
+			sum, last := value("_sum", onnx.Float), c.AddInitializer(g, onnx.NewInt64s("last", []int64{-1}))
+			add(c.NewNode(g, "ReduceSum", []*onnx.Value{weights, last}, nil), "_ReduceSum", sum)
 			share := value("_shares", onnx.Float)
-			add(g.NewNode("Div", []*onnx.Value{weights, sum}), "_Div", share)
+			add(c.NewNode(g, "Div", []*onnx.Value{weights, sum}, nil), "_Div", share)
 			weights = share
 		}
 	}
@@ -208,7 +208,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 		if err != nil {
 			return nil, err
 		}
-		inputs[fused.MoEGateUp+i] = m.Graph.AddInitializer(t)
+		inputs[fused.MoEGateUp+i] = c.AddInitializer(m.Graph, t)
 	}
 	up, down := n.Input(microsoftMatrices["fc1"][2]), n.Input(microsoftMatrices["fc2"][2])
 	if other := n.Input(microsoftMatrices["fc3"][2]); x.inner > 0 && (up != nil || other != nil) {
@@ -216,20 +216,21 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 			return nil, errors.New("one of its matrices of gate and up has a bias, the other none")
 		}
 		both := value("_bias", x.typ)
-		add(g.NewNode("Concat", []*onnx.Value{up, other}, onnx.IntAttr("axis", 1)), "_Concat", both)
+		add(c.NewNode(g, "Concat", []*onnx.Value{up, other}, nil, onnx.IntAttr("axis", 1)), "_Concat", both)
 		up = both
 	}
 	inputs[fused.MoEGateUpBias], inputs[fused.MoEDownBias] = up, down
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
-	moe = g.NewNode(fused.MoEName, inputs, x.attributes...)
+	moe = c.NewNode(g, fused.MoEName, inputs, nil, x.attributes...)
 	moe.Domain = fused.Domain
 	add(moe, "", n.Outputs[0])
 	moe.Name = n.Label()
-	g.InsertAt(map[*onnx.Node][]*onnx.Node{n: made})
-	m.ImportOpset(fused.Domain, fused.Version)
-	return moe, g.RemoveNodes(map[*onnx.Node]bool{n: true})
+	c.Insert(n, made...)
+	c.ImportOpset(m, nil, fused.Domain, fused.Version)
+	c.Drop(n)
+	return moe, c.Finish()
 }
 
 // floats are the matrices of all experts, [E, out, in]; their elements are computed when they are asked for.
@@ -272,8 +273,8 @@ func (o *otherRows) weight(v *onnx.Value) (w *Weight, err error) {
 }
 
 // takeMixtures puts mojo's router and experts in the place of onnxruntime's QMoE, which are checked first: the nodes
-// against the op in the evaluator, and mojo.QMoE as that of any other experts. It adds their constants to unread.
-func (a *View) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (weights []*Weight, err error) {
+// against the op in the evaluator, and mojo.QMoE as that of any other experts.
+func (a *View) takeMixtures(r *ProductsReport) (weights []*Weight, err error) {
 	var kinds prove.Prover
 	for _, s := range a.Scopes() {
 		for _, n := range slices.Clone(s.Graph.Nodes) {
@@ -301,11 +302,6 @@ func (a *View) takeMixtures(r *ProductsReport, unread map[*onnx.Value]bool) (wei
 			moe, err := x.place(&a.Editor)
 			if err != nil {
 				return nil, fmt.Errorf("node %q (com.microsoft.QMoE): %w", n.Label(), err)
-			}
-			for _, v := range n.Inputs {
-				if v.IsConstant() {
-					unread[v] = true
-				}
 			}
 			for i, rows := range []*otherRows{x.gateUp, x.down} {
 				w, err := rows.weight(moe.Input(fused.MoEGateUp + i))

@@ -58,11 +58,10 @@ func (r *ProductsReport) Text() string {
 func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, error) {
 	facts := infer.Analyze(a.Model)
 	w := &productWriter{Run: a, target: t, facts: facts, experts: a.NewProver(),
-		unread:   map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: accuracy}, accuracy: accuracy}
 	var nodes []*onnx.Node
-	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
+	for _, op := range lowered {
 		for _, s := range a.Scopes() {
 			for _, n := range s.Graph.Nodes {
 				if n.Domain == fused.Domain && n.OpType == op {
@@ -92,30 +91,19 @@ func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, erro
 		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
 			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
 	}
-	a.Model.Graph.RemoveUnusedInitializers(w.unread)
-	a.DropDefinitions("Linear")
-	a.DropDefinitions("Embedding")
-	a.DropDefinitions("QMoE")
-	w.importDomains()
-	return w.report, a.Model.Graph.Sort()
+	c := new(edit.Change)
+	for _, op := range lowered {
+		c.DropDefinitions(a.Model, op)
+	}
+	if slices.ContainsFunc(a.Model.Graphs(), func(g *onnx.Graph) bool { return edit.Uses(g, onnx.Microsoft) }) {
+		c.ImportOpset(a.Model, nil, onnx.Microsoft, 1)
+	}
+	c.DropImport(a.Model, fused.Domain)
+	return w.report, nil
 }
 
-// importDomains has the model import onnxruntime's domain if there are nodes of it now, and that of fused ops no longer
-// if there are none.
-func (w *productWriter) importDomains() {
-	m, has := w.Model, map[string]bool{}
-	for _, g := range m.Graphs() {
-		for _, n := range g.Nodes {
-			has[n.Domain] = true
-		}
-	}
-	if has[onnx.Microsoft] {
-		m.ImportOpset(onnx.Microsoft, 1)
-	}
-	if !has[fused.Domain] {
-		m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool { return o.Domain == fused.Domain })
-	}
-}
+// lowered are the ops that a target may have something for: tables last but one, which may be a product's weight.
+var lowered = []string{"Linear", "Embedding", "QMoE"}
 
 type productWriter struct {
 	*pass.Run
@@ -124,7 +112,6 @@ type productWriter struct {
 	facts    *infer.Facts
 	kinds    prove.Prover  // of products
 	experts  *prove.Prover // of those that a target writes
-	unread   map[*onnx.Value]bool
 	report   *ProductsReport
 	products *target.Products
 }
@@ -139,14 +126,7 @@ func (w *productWriter) write(n *onnx.Node) {
 	if err == nil {
 		call := target.NewCall(n, site)
 		call.Products = w.products
-		inputs := slices.Clone(n.Inputs)
-		if emits, err = w.target.Write(call); err == nil {
-			for _, v := range inputs {
-				if v.IsConstant() {
-					w.unread[v] = true
-				}
-			}
-		}
+		emits, err = w.target.Write(call)
 	}
 	if err != nil {
 		w.report.Open[err.Error()]++

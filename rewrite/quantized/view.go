@@ -1,10 +1,10 @@
 package quantized
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -15,6 +15,7 @@ import (
 // made of (expertRows).
 type View struct {
 	*pass.Run
+	edit edit.Change
 	// activations is what mojo's ops round activations to; "" if weights of other tools stay.
 	activations string
 	experts     []*expertsSite
@@ -59,13 +60,14 @@ func (v *View) Begin() error {
 			return err
 		}
 	}
-	return nil
+	return v.edit.Finish()
 }
 
 // add has a node's weight be floats; nodes that cannot be read so stay.
 func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
-	f := &floatNode{node: n, was: *n}
-	f.was.Inputs = slices.Clone(n.Inputs)
+	was := *n
+	was.Inputs = slices.Clone(n.Inputs)
+	f := &floatNode{node: n, was: was}
 	codes := storedCodes(n)
 	if n.Outputs[0] == nil || n.Outputs[0].IsOutput() && n.Is("DequantizeLinear") {
 		return nil
@@ -88,9 +90,7 @@ func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 		if err := v.constant(g, f, name, x.scales.DataType, dims, inOut); err != nil {
 			return err
 		}
-		for _, u := range slices.Clone(n.Outputs[0].Uses()) {
-			u.Node.SetInput(u.Index, f.floats)
-		}
+		v.edit.Reread(n.Outputs[0], f.floats)
 		return nil
 	}
 	f.matrix = func(int64, bool) (*others, error) {
@@ -105,22 +105,18 @@ func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 		return err
 	}
 	data, bias := n.Input(0), n.Input(5)
-	for i := range n.Inputs {
-		n.SetInput(i, nil)
-	}
-	n.Inputs, n.Attributes, n.Domain, n.OpType = nil, nil, "", "MatMul"
+	v.edit.SetDomain(n, "", n.Overload)
+	v.edit.SetInputs(n)
 	if bias == nil {
-		n.SetInput(0, data)
-		n.SetInput(1, f.floats)
+		v.edit.Become(n, "MatMul")
+		v.edit.SetInputs(n, data, f.floats)
 		return nil
 	}
 	product := n.Graph.NewValue(n.Outputs[0].Name + "_product")
-	f.added = n.Graph.NewNode("MatMul", []*onnx.Value{data, f.floats})
-	f.added.TakeOutput(0, product)
-	n.OpType = "Add"
-	n.SetInput(0, product)
-	n.SetInput(1, bias)
-	n.Graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: {f.added}})
+	f.added = v.edit.NewNode(n.Graph, "MatMul", []*onnx.Value{data, f.floats}, []*onnx.Value{product})
+	v.edit.Become(n, "Add")
+	v.edit.SetInputs(n, product, bias)
+	v.edit.Insert(n, f.added)
 	return nil
 }
 
@@ -156,84 +152,50 @@ func (v *View) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataT
 	if err != nil {
 		return err
 	}
-	f.floats = g.AddInitializer(t)
+	f.floats = v.edit.AddInitializer(g, t)
 	v.nodes, v.of[t] = append(v.nodes, f), f
 	return nil
 }
 
 // restore has a node be the MatMulNBits again, with so many of its inputs.
-func (f *floatNode) restore(n *onnx.Node, data *onnx.Value, inputs int) {
-	for i := range n.Inputs {
-		n.SetInput(i, nil)
+func (v *View) restore(f *floatNode, n *onnx.Node, data *onnx.Value, inputs int) {
+	was := slices.Clone(f.was.Inputs[:inputs])
+	for was[0] = data; was[len(was)-1] == nil; {
+		was = was[:len(was)-1]
 	}
-	n.OpType, n.Domain, n.Attributes, n.Inputs = f.was.OpType, f.was.Domain, slices.Clone(f.was.Attributes), nil
-	for i, in := range f.was.Inputs[:inputs] {
-		n.SetInput(i, in)
-	}
-	n.SetInput(0, data)
-	for len(n.Inputs) > 0 && n.Inputs[len(n.Inputs)-1] == nil {
-		n.Inputs = n.Inputs[:len(n.Inputs)-1]
-	}
+	v.edit.SetInputs(n)
+	v.edit.SetDomain(n, f.was.Domain, n.Overload)
+	v.edit.Become(n, f.was.OpType, slices.Clone(f.was.Attributes)...)
+	v.edit.SetInputs(n, was...)
 }
 
-// Undo puts back the nodes that are still there.
-func (v *View) Undo() error {
-	unread, dead := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
-	inputs := func(n *onnx.Node) {
-		for _, in := range n.Inputs {
-			if in.IsConstant() {
-				unread[in] = true
-			}
-		}
-	}
+// Restore puts back the nodes that are still there. It is no undoing: sites were replaced since, and what took their
+// places reads floats or the quantized elements themselves.
+func (v *View) Restore() error {
 	for _, f := range v.nodes {
 		n := f.node
-		unread[f.floats] = true
+		v.edit.DropConstants(f.floats)
 		switch {
 		case f.was.Is("DequantizeLinear") && n.Graph == nil:
-			inputs(&f.was)
+			v.edit.DropConstants(f.was.Inputs...)
 		case f.was.Is("DequantizeLinear"):
 			for _, u := range slices.Clone(f.floats.Uses()) {
 				if !isMixture(u.Node) {
-					u.Node.SetInput(u.Index, n.Outputs[0])
+					v.edit.SetInput(u.Node, u.Index, n.Outputs[0])
 				}
 			}
-			if len(n.Outputs[0].Uses()) == 0 {
-				dead[n] = true
-				inputs(n)
-			}
+			v.edit.Drop(n)
 		case f.added == nil && n.Graph != nil:
-			f.restore(n, n.Input(0), len(f.was.Inputs))
-		case f.added == nil:
-			inputs(&f.was)
-		case f.added.Graph == nil:
-			inputs(&f.was)
+			v.restore(f, n, n.Input(0), len(f.was.Inputs))
+		case f.added == nil || f.added.Graph == nil:
+			v.edit.DropConstants(f.was.Inputs...)
 		case n.Graph == nil: // the sum with the bias became part of something else
-			f.restore(f.added, f.added.Input(0), len(f.was.Inputs)-1)
+			v.restore(f, f.added, f.added.Input(0), len(f.was.Inputs)-1)
 		default:
-			f.restore(n, f.added.Input(0), len(f.was.Inputs))
-			dead[f.added] = true
+			v.restore(f, n, f.added.Input(0), len(f.was.Inputs))
+			v.edit.Drop(f.added)
 		}
 	}
 	v.nodes = nil
-	byGraph := map[*onnx.Graph]map[*onnx.Node]bool{}
-	for n := range dead {
-		if byGraph[n.Graph] == nil {
-			byGraph[n.Graph] = map[*onnx.Node]bool{}
-		}
-		byGraph[n.Graph][n] = true
-	}
-	for g, nodes := range byGraph {
-		if err := g.RemoveNodes(nodes); err != nil {
-			return fmt.Errorf("quantised products cannot be put back: %w", err)
-		}
-	}
-	graphs := map[*onnx.Graph]bool{}
-	for in := range unread {
-		graphs[in.Graph] = true
-	}
-	for g := range graphs {
-		g.RemoveUnusedInitializers(unread)
-	}
-	return nil
+	return v.edit.Finish()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -47,10 +47,8 @@ func (c *Site) write(t *target.Target, products *target.Products, facts *infer.F
 			return nil, reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
 		}
 		emits = append(emits, wrote)
-		if dead, _ := convert.Unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
-			if err := g.RemoveNodes(dead); err != nil {
-				return nil, err
-			}
+		if err := new(edit.Change).RemoveUnreadNodes(g); err != nil { // what the fused op alone read
+			return nil, err
 		}
 	}
 	same := slices.Equal[[]string]

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 const (
@@ -214,7 +214,7 @@ func (c *cutter) depends(v *onnx.Value) bool {
 // dependsWithin is depends for a node of a subgraph.
 func (c *cutter) dependsWithin(n *onnx.Node) bool {
 	is := false
-	convert.EachRead(n, func(v *onnx.Value) { is = is || v.Graph == c.g && c.depends(v) })
+	edit.EachRead(n, func(v *onnx.Value) { is = is || v.Graph == c.g && c.depends(v) })
 	return is
 }
 

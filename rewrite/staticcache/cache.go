@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -132,6 +133,7 @@ func (c *cacheChange) report() *CacheReport {
 // cacheChange makes buffers of the caches of one model.
 type cacheChange struct {
 	*pass.Run
+	edit    edit.Change
 	prover  *prove.Prover
 	options Options
 	merged  string

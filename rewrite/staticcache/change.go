@@ -25,7 +25,7 @@ func (c *cacheChange) change() error {
 			buffers, _ := c.sites[0].past[0].Type()
 			t.Dims = buffers.Dims[:1]
 		}
-		c.length = g.AddInput("past_length", t)
+		c.length = c.edit.AddInput(g, "past_length", t)
 	} else {
 		c.all = c.size(c.total, "total_length")
 		c.length = c.compute(g, "Sub", g.NewValue("past_length"), c.all, c.size(c.fresh, "new_length"))
@@ -49,20 +49,15 @@ func (c *cacheChange) change() error {
 		if err != nil {
 			return err
 		}
-		s.node.SetInput(s.op.Length, c.length)
-		s.node.Overload = f.Overload
-		c.AddFunction(f)
+		c.edit.SetInput(s.node, s.op.Length, c.length)
+		c.edit.SetDomain(s.node, s.node.Domain, f.Overload)
+		c.edit.AddFunction(c.Model, f)
 	}
 	for _, op := range fused.CachedOps {
-		c.DropDefinitions(op.Name)
+		c.edit.DropDefinitions(c.Model, op.Name)
 	}
 	c.declareBuffers()
-	for _, g := range c.Model.Graphs() {
-		if err := g.Sort(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.edit.Finish()
 }
 
 // allTokens computes the number of tokens in the cache and new ones.
@@ -78,16 +73,16 @@ func (c *cacheChange) allTokens() *onnx.Value {
 func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 	g := c.Model.Graph
 	if s.input == nil {
-		return g.AddInitializer(onnx.NewInt64s(name, []int64{s.number}))
+		return c.edit.AddInitializer(g, onnx.NewInt64s(name, []int64{s.number}))
 	}
 	shape := c.compute(g, "Shape", g.NewValue(name+"_shape"), s.input)
-	axis := g.AddInitializer(onnx.NewInt64s(name+"_axis", []int64{int64(s.axis)}))
+	axis := c.edit.AddInitializer(g, onnx.NewInt64s(name+"_axis", []int64{int64(s.axis)}))
 	return c.compute(g, "Gather", g.NewValue(name), shape, axis)
 }
 
 // compute adds a node of the standard that makes integers; Sort puts it in its place.
 func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
-	c.nodes = append(c.nodes, c.AddNode(g, ruleCache, op, out, inputs...))
+	c.nodes = append(c.nodes, c.AddNode(&c.edit, g, ruleCache, op, out, inputs...))
 	return out
 }
 
@@ -96,11 +91,10 @@ func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs 
 func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 	g, out := r.shape.Graph, r.shape.Outputs[0]
 	if r.to-r.from == 1 && !out.IsOutput() {
-		for _, use := range slices.Clone(out.Uses()) {
-			use.Node.SetInput(use.Index, length)
-		}
+		c.edit.Reread(out, length)
 		r.corrected = length
-		return g.RemoveNodes(map[*onnx.Node]bool{r.shape: true})
+		c.edit.Drop(r.shape)
+		return nil
 	}
 	bools := make([]int64, r.to-r.from)
 	bools[r.axis-r.from] = 1
@@ -109,8 +103,8 @@ func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 		return err
 	}
 	buffer := g.NewValue(out.Name + "_of_buffer")
-	r.corrected = c.compute(g, "Where", out, g.AddInitializer(isLength), length, buffer)
-	r.shape.TakeOutput(0, buffer)
+	r.corrected = c.compute(g, "Where", out, c.edit.AddInitializer(g, isLength), length, buffer)
+	c.edit.TakeOutput(r.shape, 0, buffer)
 	return nil
 }
 
@@ -137,14 +131,14 @@ func (c *cacheChange) declareBuffers() {
 		for k := range s.past {
 			t, _ := s.past[k].Type()
 			t.Dims[prove.CacheAxis] = length
-			s.past[k].SetType(t)
-			s.present[k].SetType(t)
+			c.edit.SetType(s.past[k], t)
+			c.edit.SetType(s.present[k], t)
 		}
 	}
 	for _, mask := range c.masks {
 		t, _ := mask.input.Type()
 		t.Dims[mask.axis] = length
-		mask.input.SetType(t)
+		c.edit.SetType(mask.input, t)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -62,12 +61,6 @@ func (c *cacheChange) find() error {
 func (c *cacheChange) passCopies() error {
 	g := c.Model.Graph
 	view := match.New(g, c.patched, nil)
-	var copies []*onnx.Node
-	readInstead := func(v, w *onnx.Value) {
-		for _, use := range slices.Clone(v.Uses()) {
-			use.Node.SetInput(use.Index, w)
-		}
-	}
 	caches := map[*onnx.Value]bool{}
 	for _, s := range c.sites {
 		for k := range s.past {
@@ -75,9 +68,9 @@ func (c *cacheChange) passCopies() error {
 			present := s.node.OutputValue(1 + k)
 			for _, out := range g.Outputs {
 				if present != nil && !present.IsOutput() && out.Producer != nil && view.Resolve(out) == present {
-					copies = append(copies, out.Producer)
-					s.node.TakeOutput(1+k, out)
-					readInstead(present, out)
+					c.edit.Drop(out.Producer)
+					c.edit.TakeOutput(s.node, 1+k, out)
+					c.edit.Reread(present, out)
 				}
 			}
 			caches[s.node.OutputValue(1+k)] = true
@@ -89,16 +82,12 @@ func (c *cacheChange) passCopies() error {
 				continue
 			}
 			if w := view.Resolve(v); w != nil && caches[w] {
-				copies = append(copies, n)
-				readInstead(v, w)
+				c.edit.Drop(n)
+				c.edit.Reread(v, w)
 			}
 		}
 	}
-	if copies == nil {
-		return nil
-	}
-	dead, _ := convert.Unread(copies)
-	return g.RemoveNodes(dead)
+	return c.edit.Finish()
 }
 
 // buffer looks at one of the caches of a site.

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -75,14 +75,15 @@ func TakeMerged(run *pass.Run) (string, error) {
 	}
 	name := found.node.Label()
 	empty := run.NewProver().Before(emptyClaim(m, found))
-	_, err := m.InlineBranches(func(n *onnx.Node) *onnx.Graph {
+	c := new(edit.Change)
+	_, err := c.InlineBranches(m, func(n *onnx.Node) *onnx.Graph {
 		if n == found.node {
 			return found.with
 		}
 		return nil
 	})
 	if err == nil {
-		err = convert.RemoveDead(m.Graph)
+		err = c.RemoveUnread(m.Graph)
 	}
 	if err == nil {
 		err = empty.Holds()

@@ -9,7 +9,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -296,11 +295,11 @@ func (c *cacheChange) tokensBefore() *onnx.Value {
 	axis := onnx.NewInt64s("axis", []int64{1})
 	axis.Dims = []int64{}
 	mask := c.compute(g, "Cast", g.NewValue("mask"), c.counted)
-	mask.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Int64)))
-	sum := c.compute(g, "CumSum", g.NewValue("mask_sum"), mask, g.AddInitializer(axis))
-	sum.Producer.SetAttr(onnx.IntAttr("exclusive", 1))
+	c.edit.SetAttr(mask.Producer, onnx.IntAttr("to", int64(onnx.Int64)))
+	sum := c.compute(g, "CumSum", g.NewValue("mask_sum"), mask, c.edit.AddInitializer(g, axis))
+	c.edit.SetAttr(sum.Producer, onnx.IntAttr("exclusive", 1))
 	x := c.compute(g, "GatherElements", g.NewValue("tokens_before"), sum, c.rows)
-	x.Producer.SetAttr(onnx.IntAttr("axis", 1))
+	c.edit.SetAttr(x.Producer, onnx.IntAttr("axis", 1))
 	return x
 }
 
@@ -313,20 +312,19 @@ func (c *cacheChange) countRows() error {
 	g := c.Model.Graph
 	for v := range c.runs[0].values { // has as many rows as there are sequences now
 		if t, ok := v.Type(); ok && !v.IsInput && depends(c.runs, v) {
-			v.SetType(onnx.Type{DataType: t.DataType})
+			c.edit.SetType(v, onnx.Type{DataType: t.DataType})
 		}
 	}
 	number := func(name string, x int64) *onnx.Value {
 		t := onnx.NewInt64s(name, []int64{x})
 		t.Dims = []int64{}
-		return g.AddInitializer(t)
+		return c.edit.AddInitializer(g, t)
 	}
 	count := c.compute(g, "Squeeze", g.NewValue("new_length"), c.size(c.fresh, "new_length_of"))
 	steps := c.compute(g, "Range", g.NewValue("new_tokens"), number("zero", 0), count, number("one", 1))
 	first := c.compute(g, "Unsqueeze", g.NewValue("first_position"), c.length,
-		g.AddInitializer(onnx.NewInt64s("axis", []int64{1})))
+		c.edit.AddInitializer(g, onnx.NewInt64s("axis", []int64{1})))
 	c.rows = c.compute(g, "Add", g.NewValue("row_positions"), first, steps)
-	var old []*onnx.Node
 	for _, v := range c.cuts {
 		rank, _ := c.patched.Rank(v)
 		x := c.rows
@@ -339,17 +337,14 @@ func (c *cacheChange) countRows() error {
 				shape[i] = 1
 			}
 			x = c.compute(g, "Reshape", g.NewValue(v.Name+"_of_rows"), x,
-				g.AddInitializer(onnx.NewInt64s("shape", shape)))
+				c.edit.AddInitializer(g, onnx.NewInt64s("shape", shape)))
 		}
 		if t := c.patched.DataType(v); t != onnx.Int64 {
 			x = c.compute(g, "Cast", g.NewValue(v.Name+"_cast"), x)
-			x.Producer.SetAttr(onnx.IntAttr("to", int64(t)))
+			c.edit.SetAttr(x.Producer, onnx.IntAttr("to", int64(t)))
 		}
-		for _, use := range slices.Clone(v.Uses()) {
-			use.Node.SetInput(use.Index, x)
-		}
-		old = append(old, v.Producer)
+		c.edit.Reread(v, x)
+		c.edit.Drop(v.Producer)
 	}
-	dead, _ := convert.Unread(old)
-	return g.RemoveNodes(dead)
+	return nil
 }

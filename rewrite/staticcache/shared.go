@@ -5,7 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
@@ -44,18 +44,17 @@ func (s *cacheSite) feeds(n *onnx.Node) bool {
 // readAs has a node of attention read the caches of a site.
 func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 	for _, i := range []int{fused.AttentionK, fused.AttentionV, fused.AttentionPastKey, fused.AttentionPastValue} {
-		n.SetInput(i, s.node.Input(i))
+		c.edit.SetInput(n, i, s.node.Input(i))
 	}
-	n.Attributes = slices.Clone(n.Attributes)
 	for _, name := range []string{"k_layout", "v_layout"} {
-		n.SetAttr(onnx.StringAttr(name, s.node.AttrString(name, "")))
+		c.edit.SetAttr(n, onnx.StringAttr(name, s.node.AttrString(name, "")))
 	}
 	f, err := fused.Lookup(fused.AttentionName).Function(pass.FusedSite(c.Model, c.patched, n))
 	if err != nil {
 		return err
 	}
-	n.Overload = f.Overload
-	c.AddFunction(f)
+	c.edit.SetDomain(n, n.Domain, f.Overload)
+	c.edit.AddFunction(c.Model, f)
 	c.sites = append(c.sites, newCacheSite(n, s.op, s))
 	return nil
 }
@@ -64,12 +63,12 @@ func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 // head of queries that another layer has made for itself.
 func (c *cacheChange) dropUnread() error {
 	g := c.Model.Graph
-	dead, _ := convert.Unread(g.Nodes)
+	dead, _ := edit.Unread(g.Nodes)
 	for _, s := range c.sites {
 		for k := range s.op.Pasts {
 			present := s.node.OutputValue(1 + k)
 			if present != nil && slices.ContainsFunc(present.Uses(), func(u onnx.Use) bool { return dead[u.Node] }) {
-				return g.RemoveNodes(dead)
+				return c.edit.RemoveUnreadNodes(g)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Call is a fused op in the graph that is to replace a site, and what takes its place.
@@ -30,6 +31,7 @@ type Call struct {
 	// Products is what the calls of a model share that are products with quantised weights; nil for none.
 	Products *Products
 
+	edit    edit.Change
 	kept    bool
 	nodes   []*onnx.Node
 	outputs map[int]*onnx.Value
@@ -88,13 +90,12 @@ func (c *Call) String(name string) string { return c.Site.Attr(name).String }
 // Add adds a node with n outputs. The nodes of a call are added producers first.
 func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onnx.Attribute) []*onnx.Value {
 	g := c.Node.Graph
-	node := g.NewNode(op, inputs, attrs...)
-	node.Domain = domain
 	outs := make([]*onnx.Value, n)
 	for i := range outs {
 		outs[i] = g.NewValue(op)
-		node.TakeOutput(i, outs[i])
 	}
+	node := c.edit.NewNode(g, op, inputs, outs, attrs...)
+	node.Domain = domain
 	c.nodes = append(c.nodes, node)
 	return outs
 }
@@ -102,7 +103,7 @@ func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onn
 // output adds output i to a node that was added.
 func (c *Call) output(n *onnx.Node, i int) *onnx.Value {
 	v := c.Node.Graph.NewValue(n.OpType)
-	n.TakeOutput(i, v)
+	c.edit.TakeOutput(n, i, v)
 	return v
 }
 
@@ -145,37 +146,23 @@ func (c *Call) Output(i int, v *onnx.Value) {
 // Keep says that the target takes the fused op itself.
 func (c *Call) Keep() { c.kept = true }
 
-// undo takes back what was added.
-func (c *Call) undo() {
-	for _, n := range c.nodes {
-		for i := range n.Inputs {
-			n.SetInput(i, nil)
-		}
-		n.Graph = nil
-	}
-	c.nodes = nil
-}
-
 // finish puts the added nodes in the place of the fused op.
 func (c *Call) finish() error {
 	if c.kept {
 		return nil
 	}
-	g := c.Node.Graph
 	for i, old := range c.Node.Outputs {
 		v := c.outputs[i]
 		if old == nil {
 			continue // left out: nothing reads v
 		}
 		if v == nil || v.Producer == nil {
-			c.undo()
-			return fmt.Errorf("mojo.%s: nothing was written for output %d", c.Op, i)
+			return errors.Join(fmt.Errorf("mojo.%s: nothing was written for output %d", c.Op, i), c.edit.Undo())
 		}
-		for _, u := range v.Uses() { // what reads the new value reads the old one, which keeps its name
-			u.Node.SetInput(u.Index, old)
-		}
-		v.Producer.TakeOutput(v.Output, old)
+		c.edit.Reread(v, old) // which keeps its name
+		c.edit.TakeOutput(v.Producer, v.Output, old)
 	}
-	g.InsertAt(map[*onnx.Node][]*onnx.Node{c.Node: c.nodes})
-	return errors.Join(g.RemoveNodes(map[*onnx.Node]bool{c.Node: true}))
+	c.edit.Insert(c.Node, c.nodes...)
+	c.edit.Drop(c.Node)
+	return c.edit.Finish()
 }

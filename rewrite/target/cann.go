@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // CANNReport counts what AvoidCANN wrote in another way.
@@ -18,12 +19,13 @@ type CANNReport struct {
 
 // AvoidCANN rewrites what onnxruntime's CANN provider (1.24.4 was tried) gets wrong in the graphs; nil when there is
 // nothing.
-func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) *CANNReport {
-	r := CANNReport{Expanded: oneBroadcast(graphs, facts), MatMuls: withoutC(graphs, facts)}
+func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) (*CANNReport, error) {
+	c := new(edit.Change)
+	r := CANNReport{Expanded: oneBroadcast(c, graphs, facts), MatMuls: withoutC(c, graphs, facts)}
 	if r == (CANNReport{}) {
-		return nil
+		return nil, nil
 	}
-	return &r
+	return &r, c.Finish()
 }
 
 // Text has a line for each kind, none for nil.
@@ -46,10 +48,9 @@ func (r *CANNReport) Text() string {
 // withoutC makes MatMul nodes of Gemm nodes that have no C, and returns their number. The provider, whose Gemm is of
 // float16, reads C where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the
 // model.
-func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
+func withoutC(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
 	for _, g := range graphs {
-		before := map[*onnx.Node][]*onnx.Node{}
 		for _, n := range g.Nodes {
 			if !n.Is("Gemm") || n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 {
 				continue
@@ -63,15 +64,14 @@ func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
 				}
 				v := n.Input(i)
 				turned := g.NewValue(v.Name + "_transposed")
-				transpose := g.NewNode("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{1, 0}))
-				transpose.TakeOutput(0, turned)
-				n.SetInput(i, turned)
-				before[n] = append(before[n], transpose)
+				c.Insert(n, c.NewNode(g, "Transpose", []*onnx.Value{v}, []*onnx.Value{turned},
+					onnx.IntsAttr("perm", []int64{1, 0})))
+				c.SetInput(n, i, turned)
 			}
-			n.OpType, n.Attributes, n.Inputs = "MatMul", nil, n.Inputs[:2]
+			c.Become(n, "MatMul")
+			c.SetInputs(n, n.Inputs[:2]...)
 			count++
 		}
-		g.InsertAt(before)
 	}
 	return count
 }
@@ -79,10 +79,9 @@ func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
 // oneBroadcast has the Add, Sub, Mul and Div nodes broadcast one of their inputs at most, by an Expand of
 // the first where both may be, and returns how many got one. The provider computes such a node of its second input
 // alone, and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
-func oneBroadcast(graphs []*onnx.Graph, facts *infer.Facts) int {
+func oneBroadcast(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
 	for _, g := range graphs {
-		before := map[*onnx.Node][]*onnx.Node{}
 		for _, n := range g.Nodes {
 			if !n.Is("Add") && !n.Is("Sub") && !n.Is("Mul") && !n.Is("Div") {
 				continue
@@ -92,15 +91,11 @@ func oneBroadcast(graphs []*onnx.Graph, facts *infer.Facts) int {
 				continue
 			}
 			shape, wide := g.NewValue(b.Name+"_shape"), g.NewValue(a.Name+"_expanded")
-			sizes := g.NewNode("Shape", []*onnx.Value{b})
-			sizes.TakeOutput(0, shape)
-			expand := g.NewNode("Expand", []*onnx.Value{a, shape})
-			expand.TakeOutput(0, wide)
-			n.SetInput(0, wide)
-			before[n] = []*onnx.Node{sizes, expand}
+			c.Insert(n, c.NewNode(g, "Shape", []*onnx.Value{b}, []*onnx.Value{shape}),
+				c.NewNode(g, "Expand", []*onnx.Value{a, shape}, []*onnx.Value{wide}))
+			c.SetInput(n, 0, wide)
+			count++
 		}
-		count += len(before)
-		g.InsertAt(before)
 	}
 	return count
 }

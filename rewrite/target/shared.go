@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // Products is what the products of a model with quantised weights have in common.
@@ -117,7 +118,7 @@ func (c *Call) weightIn(at *onnx.Graph, m *coded, codes int, what string,
 		if len(c.Node.Graph.Initializers()) == 0 && c.Input(codes).Producer != nil { // in a function's body
 			return c.Constant(t)
 		}
-		return at.AddInitializer(t)
+		return new(edit.Change).AddInitializer(at, t)
 	})
 	if err != nil { // of dims without a size, which the check of the op refuses
 		panic(err)

@@ -94,12 +94,15 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 			continue
 		}
 		w := *c
+		w.edit.Undoable = true
 		err := r.Write(&w)
 		for i := 0; err == nil && i < len(w.nodes); i++ {
 			err = t.has(w.nodes[i], c.Site.Opset)
 		}
 		if err != nil {
-			w.undo()
+			if err := w.edit.Undo(); err != nil {
+				return "", err
+			}
 			if !errors.Is(err, errOther) {
 				why = append(why, err.Error())
 			}

@@ -1,4 +1,4 @@
-package convert
+package edit
 
 import (
 	"slices"
@@ -6,24 +6,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// RemoveDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
+// RemoveUnread removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
 // nothing reads.
-func RemoveDead(root *onnx.Graph) error {
+func (c *Change) RemoveUnread(root *onnx.Graph) error {
 	var graphs []*onnx.Graph
 	root.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
-	for _, g := range slices.Backward(graphs) { // inner ones first: they read the values of outer ones
+	slices.Reverse(graphs) // inner ones first: they read the values of outer ones
+	if err := c.RemoveUnreadNodes(graphs...); err != nil {
+		return err
+	}
+	for _, g := range graphs {
+		c.DropConstants(g.Initializers()...)
+	}
+	return c.Finish()
+}
+
+// RemoveUnreadNodes removes the nodes of graphs, but not of their subgraphs, whose outputs nothing reads.
+func (c *Change) RemoveUnreadNodes(graphs ...*onnx.Graph) error {
+	for _, g := range graphs {
 		dead, _ := Unread(g.Nodes)
-		if err := g.RemoveNodes(dead); err != nil {
+		if err := c.remove(g, dead); err != nil {
 			return err
 		}
 	}
-	root.Walk(func(g *onnx.Graph) {
-		all := map[*onnx.Value]bool{}
-		for _, v := range g.Initializers() {
-			all[v] = true
-		}
-		g.RemoveUnusedInitializers(all)
-	})
 	return nil
 }
 

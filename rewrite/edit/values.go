@@ -1,0 +1,62 @@
+package edit
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// AddInitializer adds a constant to a graph, under a name like that of the tensor.
+func (c *Change) AddInitializer(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
+	c.keepGraph(g)
+	return g.AddInitializer(t)
+}
+
+// SetConst gives an initializer other elements.
+func (c *Change) SetConst(v *onnx.Value, t *onnx.Tensor) {
+	c.keepValues(v)
+	v.Const = t
+}
+
+// SetType declares the type of a value.
+func (c *Change) SetType(v *onnx.Value, t onnx.Type) {
+	c.keepValues(v)
+	v.SetType(t)
+}
+
+// AddInput adds an input to a graph.
+func (c *Change) AddInput(g *onnx.Graph, name string, t onnx.Type) *onnx.Value {
+	c.keepGraph(g)
+	return g.AddInput(name, t)
+}
+
+// AddOutput makes a value an output of a graph.
+func (c *Change) AddOutput(g *onnx.Graph, v *onnx.Value) {
+	c.keepGraph(g)
+	c.keepValues(v)
+	g.AddOutput(v)
+}
+
+// SetOutput makes a value output i of a graph.
+func (c *Change) SetOutput(g *onnx.Graph, i int, v *onnx.Value) {
+	old := g.Outputs[i]
+	c.AddOutput(g, v)
+	c.keepValues(old)
+	outputs := slices.Clone(g.Outputs[:len(g.Outputs)-1])
+	outputs[i] = v
+	g.RemovePort(old)
+	g.Outputs = outputs
+}
+
+// RemovePort takes an input that nothing reads, or an output, from the graph's list; it reports whether that was done.
+func (c *Change) RemovePort(g *onnx.Graph, v *onnx.Value) bool {
+	c.keepGraph(g)
+	c.keepValues(v)
+	return g.RemovePort(v)
+}
+
+// Rename gives a value of a graph another name, which must be free in the whole model.
+func (c *Change) Rename(g *onnx.Graph, v *onnx.Value, name string) error {
+	c.keepValues(v)
+	return g.Rename(v, name)
+}
