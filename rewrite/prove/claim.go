@@ -17,9 +17,6 @@ type Trial struct {
 	Inputs []*reference.Tensor
 	// Pass is Both unless the inputs are for one of the passes only.
 	Pass Pass
-	// Before, unless it is nil, computes the outputs of this trial instead of the claim's Before: with other sizes, for
-	// example, the same nodes may read other numbers.
-	Before Computation
 }
 
 // Pass says in which way a trial is evaluated.
@@ -169,11 +166,7 @@ func (c *Claim) runs() iter.Seq2[*run, error] {
 
 // before returns nil for a trial that says nothing.
 func (c *Claim) before(t Trial, exact bool) (*run, error) {
-	compute := c.Before
-	if t.Before != nil {
-		compute = t.Before
-	}
-	want, err := compute(reference.Options{Exact: exact}, t.Inputs)
+	want, err := c.Before(reference.Options{Exact: exact}, t.Inputs)
 	x := &run{t, exact, want, errors.Is(err, ErrOverflow)}
 	switch {
 	case err == nil || x.overflowed:

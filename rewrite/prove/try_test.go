@@ -89,11 +89,16 @@ func TestPolicies(t *testing.T) {
 		}}, Rounded, false, 0, false},
 	} {
 		first := rounded
-		first.Pass, first.Before = c.pass, c.before
-		second := Trial{Name: "second", Kind: "second", Pass: Rounded}
+		first.Pass = c.pass
+		second := Trial{Name: "second", Kind: "second", Pass: Rounded, Inputs: tensors(1)}
 		var r CheckReport
 		claim := &Claim{What: "it", Trials: inTurn(first, second), Exact: Structural, Typed: SumOf(1), Policy: c.policy,
-			Before: numbers(nil, 3)}
+			Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+				if len(in) == 0 {
+					return c.before(o, in)
+				}
+				return tensors(3), nil
+			}}
 		tried := 0
 		claim.After = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			if tried++; tried == 1 && name != "undefined as it may be" {
@@ -300,5 +305,80 @@ func TestComparisons(t *testing.T) {
 		if floats && each == 0 {
 			t.Errorf("%s: nobody heard of it", name)
 		}
+	}
+}
+
+// TestFigures keeps the greatest difference without rounding, and with it the one that is nearest to its bound.
+func TestFigures(t *testing.T) {
+	var r CheckReport
+	for _, d := range []*Difference{{Far: 1, Scale: 4}, {Far: 1, Scale: 2}, {Far: 1, Scale: 8}} {
+		r.exact(d)
+	}
+	if r.Structural != 0.5 {
+		t.Errorf("the greatest of 1/4, 1/2 and 1/8 is %g", r.Structural)
+	}
+	nearest := CheckReport{MaxAbs: 2, MaxRel: 0.2, Tolerance: 4, ToleranceRel: 0.4, Structural: 0.5}
+	for _, d := range []*Difference{{Far: 3, Scale: 10, Allowed: 8}, {Far: 2, Scale: 10, Allowed: 4},
+		{Far: 3, Scale: 10, Allowed: 7}, {Far: 4, Scale: 10, Allowed: 8}} {
+		r.rounded(d)
+	}
+	if r.MaxAbs != nearest.MaxAbs || r.MaxRel != nearest.MaxRel || r.Tolerance != nearest.Tolerance ||
+		r.ToleranceRel != nearest.ToleranceRel {
+		t.Errorf("the nearest to its bound is %+v", r)
+	}
+	for _, got := range [][]*reference.Tensor{{nil}, tensors(1, 2)} {
+		r.NumbersForNone("other elements", tensors(math.NaN()), got)
+		r.NumbersForNone("no elements", []*reference.Tensor{nil}, got)
+	}
+	if r.Overflow != nil {
+		t.Errorf("%q of what cannot be compared", r.Overflow)
+	}
+	r.NumbersForNone("a", tensors(1, math.Inf(1)), tensors(1, 1))
+	r.NumbersForNone("b", tensors(1, math.Inf(1)), tensors(1, math.NaN()))
+	r.NumbersForNone("a", tensors(1, math.Inf(1)), tensors(1, 1))
+	if !slices.Equal(r.Overflow, []string{"a"}) {
+		t.Errorf("%q returns numbers", r.Overflow)
+	}
+}
+
+// TestLaterOutputs compares what follows an output that is left out, and bounds the first output alone.
+func TestLaterOutputs(t *testing.T) {
+	how := Comparison{Some: true, Bound: BitForBit}
+	if how.Compare(append([]*reference.Tensor{nil}, tensors(1)...), append(tensors(1), tensors(2)...)) == nil {
+		t.Error("what follows is not compared")
+	}
+	bound := First(Structural)
+	if bound(0, onnx.Float, 1) != StructuralTolerance || bound(1, onnx.Float, 1) != 0 {
+		t.Error("the bound of the first output is another one")
+	}
+	claim := &Claim{Trials: inTurn(Trial{Pass: Exactly}, Trial{Pass: Rounded}), Before: numbers(nil, 1),
+		After: numbers(nil, 2), Typed: BitForBit}
+	if claim.Try(new(CheckReport)) == nil {
+		t.Error("the trial behind one of the other pass is not tried")
+	}
+	claim = &Claim{Trials: inTurn(Trial{}), After: numbers(nil, 2), Exact: BitForBit, Typed: BitForBit,
+		Policy: Policy{Undefined: func(error) bool { return true }},
+		Before: func(o reference.Options, _ []*reference.Tensor) ([]*reference.Tensor, error) {
+			if o.Exact {
+				return nil, errors.New("undefined")
+			}
+			return tensors(1), nil
+		}}
+	if err := claim.Try(new(CheckReport)); err == nil || errors.As(err, new(*EvalError)) {
+		t.Errorf("what is undefined without rounding is not tried with it: %v", err)
+	}
+}
+
+// TestPending says again what came of a claim, and has no figures of what was assumed.
+func TestPending(t *testing.T) {
+	asked := 0
+	p := new(Prover)
+	w := p.Before(&Claim{Trials: one, Before: numbers(nil, 1), After: floats(&asked, 2), Typed: BitForBit})
+	if first, again := w.Holds(), w.Holds(); first == nil || again == nil || asked != 1 || p.Report.Cases != 1 {
+		t.Errorf("%v, then %v after %d evaluations", first, again, asked)
+	}
+	other := (&Prover{Off: true, Every: true, Unverified: true}).Other()
+	if p.Checked() == nil || other.Checked() != nil || !other.Every || !other.Unverified {
+		t.Errorf("figures %v of an assumption", other.Checked())
 	}
 }

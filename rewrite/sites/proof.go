@@ -29,6 +29,9 @@ func (p *proof) claim(calls []*Call, trials func() error) *prove.Claim {
 	c, bound := p.c, p.c.slice.structuralBound()
 	return &prove.Claim{What: c.OpName(), By: c.OpName(), Outputs: onnx.Names(c.Match.Outputs),
 		Trials: p.trials(trials),
+		Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			return p.original(c, p.w, in, o.Exact)
+		},
 		After: func(o reference.Options, in []*reference.Tensor) (out []*reference.Tensor, err error) {
 			out, p.values, err = p.replacement(c, in, o.Exact)
 			return out, err
@@ -71,13 +74,7 @@ func (p *proof) trials(all func() error) iter.Seq2[prove.Trial, error] {
 
 // try hands a trial in a world to the prover, and returns when it was tried. An error ends the trials.
 func (p *proof) try(t prove.Trial, w world) error {
-	p.w = w
-	if t.Before == nil {
-		t.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-			return p.original(p.c, w, in, o.Exact)
-		}
-	}
-	if !p.yield(t, nil) {
+	if p.w = w; !p.yield(t, nil) {
 		return errEnough
 	}
 	return nil

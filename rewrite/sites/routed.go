@@ -286,17 +286,12 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	if err != nil {
 		return false, &prove.EvalError{Err: err}
 	}
-	tried := x.trial(&t, inputs, exact)
-	tried.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
-		want, err := x.original(x.c, t.world, in, o.Exact)
-		if err == nil || errors.Is(err, prove.ErrOverflow) {
-			x.reached(ids)
-		}
-		return want, err
-	}
 	x.defined = true
-	if err := x.proof.try(tried, t.world); err != nil {
+	if err := x.proof.try(x.trial(&t, inputs, exact), t.world); err != nil {
 		return false, err
+	}
+	if x.defined {
+		x.reached(ids)
 	}
 	return x.defined, nil
 }
