@@ -1,0 +1,111 @@
+package sites
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+func emptyProof() *proof {
+	return &proof{Checker: &Checker{}, c: &Site{slice: &slice{}, Match: &patterns.Match{Domain: "mojo", Op: "GLU"}}}
+}
+
+// TestProofs words differences, and notes overflows of half types alone.
+func TestProofs(t *testing.T) {
+	p := emptyProof()
+	for typ, noted := range map[onnx.DataType]bool{onnx.Float: false, onnx.Float16: true, onnx.BFloat16: true} {
+		p.c.narrowest = typ
+		if c := p.claim(nil, nil); c.Policy.NoteOverflow != noted || c.Policy.NotFinite != prove.Noted {
+			t.Errorf("%s: the policy is %+v", typ, c.Policy)
+		}
+	}
+	trial := prove.Trial{Name: "small inputs"}
+	for exact, want := range map[bool]string{true: "on small inputs (in float64, without roundings): far",
+		false: "on small inputs: far"} {
+		if err := p.claim(nil, nil).Differs(trial, exact, errors.New("far")); !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestTrials ends when the prover wants no more, and hands on what else ends them.
+func TestTrials(t *testing.T) {
+	p, tried, broken := emptyProof(), 0, errors.New("broken")
+	all := func() error {
+		for range 3 {
+			if err := p.try(prove.Trial{}, world{n: tried}); err != nil {
+				return err
+			}
+			tried++
+		}
+		return broken
+	}
+	for range p.trials(all) {
+		if p.w.n != tried {
+			t.Errorf("trial %d is in world %d", tried, p.w.n)
+		}
+		if tried == 1 {
+			break
+		}
+	}
+	if tried != 1 {
+		t.Errorf("%d trials after the end", tried)
+	}
+	tried = 0
+	var last error
+	for _, err := range p.trials(all) {
+		last = err
+	}
+	if tried != 3 || last != broken {
+		t.Errorf("%v after %d trials", last, tried)
+	}
+}
+
+// TestBounds allows more where a constant of a half type stands for a long number, or where the site computes in one.
+func TestBounds(t *testing.T) {
+	for x, bound := range map[float64]float64{0.5: prove.StructuralTolerance, 3: prove.StructuralTolerance,
+		0.04473876953125: math.Ldexp(8, -11)} {
+		s := &slice{numbers: []*reference.Tensor{reference.NewFloats(onnx.Float16, nil, []float64{x})}}
+		if got := s.structuralBound(); got != bound {
+			t.Errorf("%g: %g instead of %g", x, got, bound)
+		}
+	}
+	c := &Site{coarse: onnx.Float16}
+	if c.rounds(onnx.Float) != onnx.Float16 || (&Site{}).rounds(onnx.Float) != onnx.Float {
+		t.Error("a site rounds to another type than its coarsest")
+	}
+	if got := c.allowed(0, onnx.Float, 1); got != 8*prove.Spacing(onnx.Float16, 1) {
+		t.Errorf("%g is allowed", got)
+	}
+	c.terms = 1280
+	if got := c.allowed(0, onnx.Float, 1); got != 80*prove.Spacing(onnx.Float16, 1) {
+		t.Errorf("%g is allowed for a long sum", got)
+	}
+	if (&Site{coarse: onnx.Double}).rounds(onnx.Float) != onnx.Float {
+		t.Error("a finer type is rounded to")
+	}
+}
+
+// TestInputs puts random numbers in place of weights where nothing is rounded, and of weights that are missing.
+func TestInputs(t *testing.T) {
+	g := onnx.New(10, 18).Graph
+	weight := g.AddInitializer(onnx.NewFloat32s("w", []int64{2}, []float32{100, 200}))
+	index := g.AddInitializer(onnx.NewInt64s("i", []int64{100, 200}))
+	c := &Site{Match: &patterns.Match{Inputs: []*onnx.Value{weight, index}},
+		Types: []onnx.DataType{onnx.Float, onnx.Int64}}
+	for exact, stored := range map[bool]bool{true: false, false: true} {
+		in, err := (&Checker{}).inputs(c, prove.Zeros, [][]int64{{2}, {2}}, exact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (in[0].F[1] == 200) != stored || in[0].F[1] == 0 || in[1].I[1] != 200 {
+			t.Errorf("exact %v: %v and %v", exact, in[0].F, in[1].I)
+		}
+	}
+}
