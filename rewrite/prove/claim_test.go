@@ -146,3 +146,22 @@ func TestRegion(t *testing.T) {
 		t.Error("y needs no x")
 	}
 }
+
+// TestModel computes the outputs that a model has now, and fails with it.
+func TestModel(t *testing.T) {
+	m := onnx.New(10, 18)
+	g := m.Graph
+	x, y := g.AddInput("x", onnx.Type{DataType: onnx.Float}), g.NewValue("y")
+	n := g.AddNode("Neg", []*onnx.Value{x}, []*onnx.Value{y})
+	y.SetType(onnx.Type{DataType: onnx.Float})
+	g.AddOutput(y)
+	run := Model(m)
+	got, err := run(reference.Options{Exact: true}, tensors(2))
+	if err != nil || len(got) != 1 || got[0].F[0] != -2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	n.OpType = "NoSuchOp"
+	if _, err := run(reference.Options{Exact: true}, tensors(2)); err == nil {
+		t.Error("an op that is not there is evaluated")
+	}
+}
