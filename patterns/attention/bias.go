@@ -339,9 +339,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		if b.headScale != nil {
 			x *= b.headScale[i/(keys*queries)%b.heads]
 		}
-		if s := b.site.Softcap; s > 0 {
-			x = s * math.Tanh(x/s)
-		}
+		x = b.site.capped(x)
 		for _, t := range tensors {
 			x += t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])] * cmp.Or(b.site.BiasScale, 1)
 		}

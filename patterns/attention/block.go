@@ -3,9 +3,12 @@ package attention
 import (
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -335,24 +338,22 @@ func (b *block) castable(o operand, t onnx.DataType) bool {
 }
 
 // dots multiplies each row of queries with each of keys.
-func dots(q, k *tensor, order string) []float64 {
-	var out []float64
-	for i := range q.batch {
-		for h := range q.heads {
-			g := keyHead(order, h, q.heads, k.heads)
-			for s := range q.rows {
-				x := q.row(i, h, s)
-				for j := range k.rows {
-					sum := 0.0
-					for c, y := range k.row(i, g, j) {
-						sum += x[c] * y
-					}
-					out = append(out, sum)
-				}
-			}
-		}
+func dots(q, k *tensor, order string) []float64 { return product("bmsh,bnlh->bmsl", q, k, order) }
+
+// product is an Einsum of two tensors, the second of which has heads of keys. In the equation m stands for those of the
+// first one, which come by groups.
+func product(equation string, x, y *tensor, order string) []float64 {
+	m, shape := "ng", []int{x.batch, y.heads, x.heads / y.heads, x.rows, x.width}
+	if order == cyclic {
+		m, shape[1], shape[2] = "gn", shape[2], shape[1]
 	}
-	return out
+	out, err := probe.Op("Einsum", fused.Values{"equation": strings.ReplaceAll(equation, "m", m)}.Of("Einsum"), nil,
+		reference.NewFloats(onnx.Double, shape, x.data),
+		reference.NewFloats(onnx.Double, []int{y.batch, y.heads, y.rows, y.width}, y.data))
+	if err != nil {
+		panic(err) // a mistake of the build, caught by any test
+	}
+	return out[0].F
 }
 
 // readSum finds the values and the result.
@@ -436,22 +437,9 @@ func (b *block) tensorOf(v *onnx.Value, n lengths, seed uint64) (*reference.Tens
 
 // weighted sums the rows of values with these weights.
 func weighted(p []float64, v *tensor, heads, queries int, order string) *tensor {
-	y := &tensor{data: make([]float64, v.batch*heads*queries*v.width), batch: v.batch, heads: heads, rows: queries,
+	weights := &tensor{data: p, batch: v.batch, heads: heads, rows: queries, width: v.rows}
+	return &tensor{data: product("bmsl,bnlh->bmsh", weights, v, order), batch: v.batch, heads: heads, rows: queries,
 		width: v.width}
-	for i := range v.batch {
-		for h := range heads {
-			g := keyHead(order, h, heads, v.heads)
-			for s := range queries {
-				row, out := p[((i*heads+h)*queries+s)*v.rows:], y.row(i, h, s)
-				for j := range v.rows {
-					for c, x := range v.row(i, g, j) {
-						out[c] += row[j] * x
-					}
-				}
-			}
-		}
-	}
-	return y
 }
 
 // resultAxes are those that a result may have besides those of operands.

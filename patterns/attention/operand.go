@@ -269,14 +269,6 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	return behind(past, t)
 }
 
-// keyHead returns the head of keys that a head of queries reads.
-func keyHead(order string, h, heads, keyHeads int) int {
-	if order == cyclic {
-		return h % keyHeads
-	}
-	return h / (heads / keyHeads)
-}
-
 // factorOf returns the number that want, times it, is got; ok is false where there is none.
 func factorOf(want, got []float64) (factor float64, ok bool) {
 	if len(want) != len(got) || len(want) == 0 {

@@ -136,13 +136,7 @@ func (b *block) scalesQueries() bool {
 				if b.headScale != nil {
 					factor *= b.headScale[row/int(n.queries)%b.heads]
 				}
-				logit := func(i int) float64 {
-					x := list[i] * factor * s.Scale / b.scale
-					if s.Softcap > 0 {
-						x = s.Softcap * math.Tanh(x/s.Softcap)
-					}
-					return x
-				}
+				logit := func(i int) float64 { return s.capped(list[i] * factor * s.Scale / b.scale) }
 				got, want := math.Log(p[i])-math.Log(p[first]), logit(i)-logit(first)
 				if !(math.Abs(got-want) < 1e-5) {
 					return false
@@ -274,18 +268,12 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		return b.other(b.anchor, notSoftmax)
 	}
 	s.Scale = near / unit
-	capped := func(x float64) float64 { // of one head as of all: a cap comes after their scales
-		if s.Softcap > 0 {
-			return s.Softcap * math.Tanh(s.Scale*x/s.Softcap)
-		}
-		return s.Scale * x
-	}
 	if cap, ok := ratio(math.Copysign(1e9*unit, near)); ok && b.headScale == nil && !math.IsInf(cap, 0) && cap < 1e6 {
 		s.Softcap = cap
 		s.Scale = cap * math.Atanh(near/cap) / unit
 	}
 	for _, x := range []float64{-3 * unit, 20 * unit} {
-		want := capped(x)
+		want := s.capped(s.Scale * x) // of one head as of all: a cap comes after their scales
 		if got, ok := ratio(x); !ok || math.Abs(got-want) > 1e-5*math.Abs(want) {
 			return b.other(b.anchor, notSoftmax)
 		}
@@ -308,6 +296,15 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	}
 	s.Scale *= b.scale
 	return nil
+}
+
+// capped is a score with the cap. The op's body has it between two products, and gives weights and no scores; so this
+// step of it is written here, and confirm compares the whole with the body.
+func (s *Reading) capped(x float64) float64 {
+	if s.Softcap > 0 {
+		return s.Softcap * math.Tanh(x/s.Softcap)
+	}
+	return x
 }
 
 // findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the

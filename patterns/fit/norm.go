@@ -305,18 +305,20 @@ func (n *normReader) normalised(rows ...[]float64) [][]float64 {
 	return n.apply(rows, 0, slices.Repeat([]float64{1}, channels), make([]float64, channels))
 }
 
-// meanSquare returns what the epsilon is added to.
-func (n *normReader) meanSquare(row []float64) (square float64) {
-	mean, count := 0.0, float64(len(row))
-	for _, x := range row {
-		if n.norm.Centered {
-			mean += x / count
+// meanSquare returns what the epsilon is added to, by what the op makes of the row without one: it divides the distance
+// of two channels, or of one from 0, by the root.
+func (n *normReader) meanSquare(row, normed []float64) float64 {
+	from, normedFrom := 0.0, 0.0
+	if n.norm.Centered {
+		from, normedFrom = row[0], normed[0]
+	}
+	root, most := 0.0, 0.0
+	for c, x := range row {
+		if d := math.Abs(x - from); d > most {
+			most, root = d, d/math.Abs(normed[c]-normedFrom)
 		}
 	}
-	for _, x := range row {
-		square += (x - mean) * (x - mean) / count
-	}
-	return square
+	return root * root
 }
 
 // readEpsilon solves for the epsilon by rows that are so small that it counts, and beside a bias just so small.
@@ -335,8 +337,8 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 			break
 		}
 		row, result := n.rows.of(x)[0], n.rows.of(y)[0]
-		normed, meanSquare := n.normalised(row)[0], n.meanSquare(row)
-		at := 0
+		normed := n.normalised(row)[0]
+		meanSquare, at := n.meanSquare(row, normed), 0
 		for c := range scale {
 			if math.Abs(scale[c]*normed[c]) > math.Abs(scale[at]*normed[at]) {
 				at = c
@@ -387,8 +389,9 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 			return reason.New(reason.Other, nil, "a norm that cannot be computed")
 		}
 		rows, results := n.rows.of(sample), n.rows.of(y)
+		normed := n.normalised(rows...)
 		for i, want := range n.apply(rows, n.norm.Epsilon, scale, bias) {
-			row, meanSquare := rows[i], n.meanSquare(rows[i])
+			row, meanSquare := rows[i], n.meanSquare(rows[i], normed[i])
 			magnitude := greatest(want)
 			if n.norm.Centered { // of equal channels only the roundings of their mean are left
 				magnitude = max(magnitude, greatest(row)*greatest(scale)/math.Sqrt(meanSquare+n.norm.Epsilon))
@@ -409,7 +412,8 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 
 // otherwise says what a region does that normalises great rows, but not this one as the op does.
 func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
-	normed, meanSquare := n.normalised(row)[0], n.meanSquare(row)
+	normed := n.normalised(row)[0]
+	meanSquare := n.meanSquare(row, normed)
 	least, rms := math.Sqrt(n.norm.Epsilon), math.Sqrt(meanSquare)
 	is := func(divisor float64) bool {
 		want := times(normed, rms/divisor)
