@@ -20,7 +20,7 @@ func target(t *testing.T, opset int64, text string) *Match {
 	m := onnx.New(8, opset)
 	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: 8}}
 	x := m.Graph.AddInput("in", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: dims})
-	g := &graph{&onnxtest.Builder{Model: m, Graph: m.Graph}}
+	g := &onnxtest.Builder{Model: m, Graph: m.Graph}
 	m.Graph.AddOutput(g.Op("LeakyRelu", g.Op("Abs", x), onnx.FloatAttr("alpha", 0.25)))
 	matches, _ := s.Find(m.Graph, infer.Analyze(m))
 	if len(matches) != 1 {

@@ -1,4 +1,4 @@
-package patterns
+package builtin_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -34,7 +35,7 @@ func (g *graph) find(outputs ...*onnx.Value) (matches []string, misses []*match.
 	for _, v := range outputs {
 		g.Output(v)
 	}
-	ms, misses := Builtin().Find(g.Graph, infer.Analyze(g.Model))
+	ms, misses := patterns.Builtin().Find(g.Graph, infer.Analyze(g.Model))
 	for _, m := range ms {
 		matches = append(matches, m.Pattern+"("+names(m.Inputs)+")->"+names(m.Outputs))
 	}

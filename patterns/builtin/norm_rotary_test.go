@@ -1,10 +1,11 @@
-package patterns
+package builtin_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -134,7 +135,7 @@ func TestNormRotaryParts(t *testing.T) {
 	x := r.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	y := r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
 	r.Graph.AddOutput(y)
-	matches, _ := Builtin().Find(r.Graph, infer.Analyze(r.Model))
+	matches, _ := patterns.Builtin().Find(r.Graph, infer.Analyze(r.Model))
 	if len(matches) != 1 || len(matches[0].Parts) != 2 {
 		t.Fatalf("%d matches", len(matches))
 	}
@@ -161,7 +162,7 @@ func TestNormRotaryParts(t *testing.T) {
 		t.Errorf("the attributes %s", got)
 	}
 	// Without one of the patterns there is nothing to join.
-	some := Builtin().Select(func(p *Pattern) bool { return p.Target.Op != "RMSNorm" })
+	some := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Target.Op != "RMSNorm" })
 	if matches, _ := some.Find(r.Graph, infer.Analyze(r.Model)); len(matches) != 1 ||
 		matches[0].Pattern != "RotaryEmbedding" {
 		t.Errorf("without RMSNorm: %d matches", len(matches))

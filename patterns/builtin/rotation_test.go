@@ -1,10 +1,11 @@
-package patterns
+package builtin_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -118,7 +119,7 @@ func TestRotation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRotary(c.width)
 			r.Graph.AddOutput(c.build(r))
-			matches, misses := Builtin().Find(r.Graph, infer.Analyze(r.Model))
+			matches, misses := patterns.Builtin().Find(r.Graph, infer.Analyze(r.Model))
 			got := ""
 			for _, m := range matches {
 				for _, name := range []string{"interleaved", "rotary_dim", "rotated_side", "output_layout"} {

@@ -1,4 +1,4 @@
-package patterns
+package builtin_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -237,7 +238,7 @@ func TestClampedUnits(t *testing.T) {
 			u := or(tt.y, func(g *graph, u *onnx.Value) *onnx.Value { return g.Op("Add", u, 1.0) })(g, up)
 			g.Graph.AddOutput(g.Op("Mul", u, g.Op("Mul", gate, s)))
 			got := ""
-			matches, _ := Builtin().Find(g.Graph, infer.Analyze(g.Model))
+			matches, _ := patterns.Builtin().Find(g.Graph, infer.Analyze(g.Model))
 			for _, m := range matches {
 				if m.Pattern == "ClampedSwiGLU" {
 					for _, a := range m.Attributes[1:] {

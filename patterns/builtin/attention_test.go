@@ -1,4 +1,4 @@
-package patterns_test
+package builtin_test
 
 import (
 	"testing"
