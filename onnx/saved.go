@@ -11,6 +11,26 @@ func (n *Node) Save() (restore func()) {
 	return func() { *n = was }
 }
 
+// SaveInput returns a function that puts input i of the node back as it is now, once. A value may have very many
+// readers, so only the node's place among them is kept.
+func (n *Node) SaveInput(i int) (restore func()) {
+	old, at := n.Input(i), -1
+	if old != nil {
+		at = slices.Index(old.uses, Use{n, i})
+	}
+	return func() {
+		if v := n.Input(i); v != nil {
+			v.removeUse(n, i)
+		}
+		if i < len(n.Inputs) { // Save puts back how long the list was
+			n.Inputs[i] = old
+		}
+		if at >= 0 {
+			old.uses = slices.Insert(old.uses, at, Use{n, i})
+		}
+	}
+}
+
 // Save returns a function that puts the value back as it is now: its name, type and elements, who writes it, who reads
 // it, and whether its graph has it. A value that nothing writes or reads yet is forgotten.
 func (v *Value) Save() (restore func()) {

@@ -46,8 +46,8 @@ var tried = map[string]string{
 // are changed by assignments.
 var (
 	changing = []string{"InlineBranches", "InlineCalls", "InlineFunctions", "InsertAt", "RemoveAttr", "RemoveNodes",
-		"RemovePort", "RemoveUnusedInitializers", "Rename", "Save", "SetAttr", "SetInput", "Snapshot", "Sort",
-		"TakeOutput"}
+		"RemovePort", "RemoveUnusedInitializers", "Rename", "Save", "SaveInput", "SetAttr", "SetInput", "Snapshot",
+		"Sort", "TakeOutput"}
 	adding = []string{"AddInitializer", "AddInput", "AddNode", "AddOutput", "ImportOpset", "NewNode", "NewSubgraph"}
 	fields = map[string][]string{
 		"Function": {"Body", "Opsets", "Overload"},

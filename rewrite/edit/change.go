@@ -89,14 +89,14 @@ func (c *Change) keep(object any, save func() func()) {
 }
 
 func (c *Change) keepNode(n *onnx.Node) {
-	if n != nil {
+	if c.Undoable && n != nil {
 		c.keep(n, n.Save)
 	}
 }
 
 func (c *Change) keepValues(values ...*onnx.Value) {
 	for _, v := range values {
-		if v != nil {
+		if c.Undoable && v != nil {
 			c.keep(v, v.Save)
 		}
 	}

@@ -111,9 +111,13 @@ var edits = map[string]struct {
 	done func(m *model) bool
 }{
 	"add a node": {func(c *edit.Change, m *model) error {
-		c.SetInput(m.elu, 0, c.AddNode(m.g, "Abs", []*onnx.Value{m.x}, []*onnx.Value{m.g.NewValue("new")}).Outputs[0])
+		c.SetInput(m.elu, 0, c.AddNode(m.g, "Abs", []*onnx.Value{m.x}, []*onnx.Value{m.g.NewValue("new"),
+			nil}).Outputs[0])
 		return c.Finish()
-	}, func(m *model) bool { return m.g.Nodes[0].Is("Abs") && m.g.Nodes[1] == m.elu && len(m.x.Uses()) == 1 }},
+	}, func(m *model) bool {
+		return m.g.Nodes[0].Is("Abs") && m.g.Nodes[1] == m.elu && len(m.x.Uses()) == 1 &&
+			len(m.g.Nodes[0].Outputs) == 2
+	}},
 	"insert nodes": {func(c *edit.Change, m *model) error {
 		for range 2 {
 			v := m.g.NewValue("new")
@@ -315,11 +319,14 @@ func TestUndoAll(t *testing.T) {
 			t.Fatal(name, err)
 		}
 	}
-	if err := c.Undo(); err != nil {
-		t.Fatal(err)
-	}
-	if after := state(m.Model); after != before {
-		t.Errorf("not as it was:\n%s\nbefore\n%s", after, before)
+	for range 2 {
+		if err := c.Undo(); err != nil {
+			t.Fatal(err)
+		}
+		if after := state(m.Model); after != before {
+			t.Fatalf("not as it was:\n%s\nbefore\n%s", after, before)
+		}
+		c.SetAttr(m.elu, onnx.FloatAttr("alpha", 5)) // a change can be used again
 	}
 }
 
@@ -346,7 +353,7 @@ func TestWhole(t *testing.T) {
 	} {
 		for _, whole := range []bool{false, true} {
 			m := build(t)
-			before := m.Graph.Text() + fmt.Sprint(len(m.Functions))
+			before, g := m.Graph.Text()+fmt.Sprint(len(m.Functions)), m.Graph
 			c := &edit.Change{Undoable: true}
 			if whole {
 				c = edit.Whole(m.Model)
@@ -362,6 +369,9 @@ func TestWhole(t *testing.T) {
 			}
 			if after := m.Graph.Text() + fmt.Sprint(len(m.Functions)); after != before {
 				t.Errorf("%s: not as it was:\n%s\nbefore\n%s", name, after, before)
+			}
+			if made := m.Graph != g; made != (whole || name != "nodes") {
+				t.Errorf("%s: whole %v, and graphs made anew: %v", name, whole, made)
 			}
 		}
 	}

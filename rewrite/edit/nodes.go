@@ -24,7 +24,6 @@ func (c *Change) NewNode(g *onnx.Graph, op string, inputs, outputs []*onnx.Value
 func (c *Change) AddNode(g *onnx.Graph, op string, inputs, outputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Node {
 	n := c.NewNode(g, op, inputs, outputs, attrs...)
 	c.SetNodes(g, append(g.Nodes, n))
-	c.rewired(g)
 	return n
 }
 
@@ -49,7 +48,10 @@ func (c *Change) SetNodes(g *onnx.Graph, nodes []*onnx.Node) {
 // SetInput makes v, which may be nil, input i of a node.
 func (c *Change) SetInput(n *onnx.Node, i int, v *onnx.Value) {
 	c.keepNode(n)
-	c.keepValues(n.Input(i), v)
+	if c.Undoable && !c.whole {
+		restore := n.SaveInput(i)
+		c.undo = append(c.undo, func() error { restore(); return nil })
+	}
 	n.SetInput(i, v)
 	c.rewired(n.Graph)
 }
