@@ -76,6 +76,17 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%g: %g instead of %g", x, got, bound)
 		}
 	}
+	g := onnx.New(10, 18).Graph
+	for n, bound := range map[int64]float64{1: math.Ldexp(8, -11), 2: prove.StructuralTolerance} {
+		x, err := onnx.NewTensor("x", onnx.Float16, []int64{n}, []byte{0xba, 0x29, 0xba, 0x29}[:2*n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &slice{consts: []*onnx.Value{g.AddInitializer(x)}}
+		if got := s.structuralBound(); got != bound {
+			t.Errorf("a constant of %d numbers: %g instead of %g", n, got, bound)
+		}
+	}
 	c := &Site{coarse: onnx.Float16}
 	if c.rounds(onnx.Float) != onnx.Float16 || (&Site{}).rounds(onnx.Float) != onnx.Float {
 		t.Error("a site rounds to another type than its coarsest")
