@@ -243,12 +243,23 @@ var edits = map[string]struct {
 		c.AddFunction(m.Model, onnx.NewFunction("local", "twice", "", 18))
 		c.AddFunction(m.Model, onnx.NewFunction("local", "twice", "again", 18))
 		return nil
-	}, func(m *model) bool { return len(m.Functions) == 3 && m.Functions[0] == m.function }},
+	}, func(m *model) bool { return len(m.Functions) == 3 && m.Functions[2].Overload == "again" }},
 	"drop definitions": {func(c *edit.Change, m *model) error {
+		c.Become(m.relu, "GLU")
+		c.SetDomain(m.relu, fused.Domain, "called")
+		c.AddFunction(m.Model, onnx.NewFunction(fused.Domain, "GLU", "called", 18))
+		c.AddFunction(m.Model, onnx.NewFunction(fused.Domain, "MoE", "", 18))
+		c.AddFunction(m.Model, onnx.NewFunction("other", "GLU", "", 18))
 		c.DropDefinitions(m.Model, "twice")
 		c.DropDefinitions(m.Model, "GLU")
 		return nil
-	}, func(m *model) bool { return len(m.Functions) == 1 && m.Functions[0] == m.function }},
+	}, func(m *model) bool {
+		var names []string
+		for _, f := range m.Functions {
+			names = append(names, edit.FunctionName(f))
+		}
+		return strings.Join(names, " ") == "local.twice. mojo.GLU.called mojo.MoE. other.GLU."
+	}},
 	"import domains": {func(c *edit.Change, m *model) error {
 		c.ImportOpset(m.Model, m.function, "more", 2)
 		c.ImportOpset(m.Model, nil, "main", 1)
