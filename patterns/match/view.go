@@ -1,3 +1,6 @@
+// Package match finds patterns of package notation in a graph. A View is a graph as patterns see it; what reads
+// graphs in other ways, such as packages rotary, router and moe, asks it the same questions. An Attempt matches one
+// pattern at one value, and NearMisses says why nodes that looked like a part of a pattern are none.
 package match
 
 import (
@@ -131,4 +134,15 @@ func holds(x float64, t onnx.DataType, want float64) bool {
 		return false
 	}
 	return math.Abs(x-want) <= eps*math.Abs(want)
+}
+
+// Standing returns what stands in one list of values at the place where a value stands in another, nil for those that
+// do not: layers of one form have such lists.
+func Standing(was, is []*onnx.Value) func(*onnx.Value) *onnx.Value {
+	return func(v *onnx.Value) *onnx.Value {
+		if i := slices.Index(was, v); i >= 0 && v != nil {
+			return is[i]
+		}
+		return nil
+	}
 }
