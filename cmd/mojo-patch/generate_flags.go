@@ -115,10 +115,12 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	if err := f.sampling.Validate(); err != nil {
 		return err
 	}
-	for flag, v := range map[string]int{"max-tokens": f.maxTokens, "max-context": f.maxContext,
-		"prefill-chunk": f.prefill} {
-		if v < 0 {
-			return fmt.Errorf("--%s %d: it is 0 or more", flag, v)
+	for _, x := range []struct {
+		flag string
+		v    int
+	}{{"max-tokens", f.maxTokens}, {"max-context", f.maxContext}, {"prefill-chunk", f.prefill}} {
+		if x.v < 0 {
+			return fmt.Errorf("--%s %d: it is 0 or more", x.flag, x.v)
 		}
 	}
 	if slices.Contains(f.stops, "") || slices.Contains(f.stopTokens, "") {

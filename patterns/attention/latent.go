@@ -256,12 +256,12 @@ func (l *Latent) collect() {
 func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *reference.Tensor, err error) {
 	n := lengths{batch, tokens, 0}
 	env := map[*onnx.Value]*reference.Tensor{}
-	for v, list := range map[*onnx.Value][]float64{l.C: c, l.KPE: kPE} {
+	for i, v := range []*onnx.Value{l.C, l.KPE} {
 		shape, ok := l.world.shape(v, n)
 		if !ok {
 			return nil, nil, &probe.MissingError{Value: v}
 		}
-		env[v] = reference.NewFloats(l.world.View.Facts.DataType(v), shape, list)
+		env[v] = reference.NewFloats(l.world.View.Facts.DataType(v), shape, [][]float64{c, kPE}[i])
 	}
 	got, err := l.world.run(n, env, l.k.value, l.v.value)
 	if err != nil {

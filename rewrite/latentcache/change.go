@@ -117,13 +117,13 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 	if s.byHeads {
 		heads, channels = l.Heads, []int64{l.Nope + l.Rotated, l.Values}[k]
 	}
-	for of, v := range map[*onnx.Value]*onnx.Value{s.past[0]: s.past[k], s.present[0]: s.present[k]} {
-		for _, use := range slices.Clone(v.Uses()) {
+	for _, x := range [][2]*onnx.Value{{s.past[k], s.past[0]}, {s.present[k], s.present[0]}} {
+		for _, use := range slices.Clone(x[0].Uses()) {
 			shape := use.Node
 			if !shape.Is("Shape") {
 				continue
 			}
-			c.edit.SetInput(shape, use.Index, of)
+			c.edit.SetInput(shape, use.Index, x[1])
 			from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", 4), 4)
 			if to <= from || (from > 1 || to < 2) && to < 4 {
 				continue

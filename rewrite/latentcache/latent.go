@@ -132,10 +132,13 @@ func (c *latentChange) find() error {
 
 // site looks at one node of attention.
 func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error) {
-	for input, what := range map[int]string{fused.AttentionPastLength: "a cache that is a buffer",
-		fused.AttentionBias: "a bias", fused.AttentionSink: "a sink"} {
-		if n.Input(input) != nil {
-			return nil, fmt.Errorf("it has %s, which mojo.%s has not", what, fused.LatentAttentionName)
+	for _, x := range []struct {
+		input int
+		what  string
+	}{{fused.AttentionPastLength, "a cache that is a buffer"}, {fused.AttentionBias, "a bias"},
+		{fused.AttentionSink, "a sink"}} {
+		if n.Input(x.input) != nil {
+			return nil, fmt.Errorf("it has %s, which mojo.%s has not", x.what, fused.LatentAttentionName)
 		}
 	}
 	if n.AttrInt("window", 0) != 0 || n.AttrFloat("softcap", 0) != 0 {
