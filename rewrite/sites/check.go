@@ -43,7 +43,7 @@ type world struct {
 
 // MaxSites bounds the distinct sites of a model. Real models have a few tens. Opening a kernel alone takes some
 // milliseconds, and a hostile graph has a site for every few nodes.
-const MaxSites = 400
+const MaxSites = 256
 
 var errTooMany = reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
 	"more than their weights, and the check ends there; --verify all checks each", MaxSites)
