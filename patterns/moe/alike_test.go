@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // TestLayersOfOneForm has a second layer with weights of its own, which is not read again where the form of the first
@@ -28,6 +31,33 @@ func TestLayersOfOneForm(t *testing.T) {
 				b.agrees(t, m)
 			}
 		})
+	}
+}
+
+// TestFormsAreReadOnce has four layers take little more work than one, unless the numbers of a weight may matter.
+func TestFormsAreReadOnce(t *testing.T) {
+	steps := func(layers int, build func(b *mixture) *onnx.Value) int {
+		b := newMixture(7, 2)
+		for range layers {
+			b.route(b.Op("Add", b.rows, build(b)))
+		}
+		b.Model.Graph.AddOutput(b.rows)
+		only := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == "MoE" })
+		facts := infer.Analyze(b.Model)
+		if list, _ := only.Find(b.Model.Graph, facts); len(list) != layers {
+			t.Fatalf("%d matches instead of %d", len(list), layers)
+		}
+		return match.StepsTaken(facts)
+	}
+	if one, four := steps(1, (*mixture).equalAndMul), steps(4, (*mixture).equalAndMul); four > 2*one {
+		t.Errorf("four layers take %d steps, one %d", four, one)
+	}
+	biased := func(b *mixture) *onnx.Value {
+		b.style.bias = true
+		return b.equalAndMul()
+	}
+	if one, four := steps(1, biased), steps(4, biased); four < 3*one {
+		t.Errorf("four layers with biases of their own take %d steps, one %d", four, one)
 	}
 }
 
