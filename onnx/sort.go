@@ -55,7 +55,7 @@ func (g *Graph) Sort() error {
 	return nil
 }
 
-// isSorted reports whether every node stands behind those that it reads.
+// isSorted reports whether every node comes after the nodes that it reads.
 func (g *Graph) isSorted() bool {
 	var read []*Value
 	for i, n := range g.Nodes {

@@ -67,7 +67,7 @@ var search = []struct {
 	{mixtureForm, func(f *finder) { f.joins(f.mixtures()) }},
 }
 
-// pattern returns the entry of a Set that stands for the form.
+// pattern returns the entry of a Set for the form.
 func (d *form) pattern() *Pattern {
 	target := notation.Target{Op: d.op}
 	if fused.Lookup(d.op) != nil {
@@ -128,7 +128,7 @@ func (f *finder) miss(list []*match.Miss) {
 	}
 }
 
-// note records why something that looks like the pattern is none; anchor is where somebody would ask.
+// note records why something that looks like the pattern is not a site; anchor is where somebody would ask.
 func (f *finder) note(pattern string, anchor *onnx.Node, why *reason.Reason) {
 	f.miss([]*match.Miss{{Pattern: pattern, Anchor: anchor, Reason: why}})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // builders are the folders whose packages build graphs and never change one of the user's. All others change graphs
-// through rewrite/edit alone.
+// only through rewrite/edit.
 var builders = map[string]string{
 	"onnx":                "reads graphs, and has the methods that change them",
 	"rewrite/edit":        "is the one that changes them",
@@ -42,7 +42,7 @@ var tried = map[string]string{
 	"rewrite/sites/runtime.go":      "a site, to run it in onnxruntime",
 }
 
-// changing are the methods of package onnx that change what is there, adding those that add to it. Fields of the types
+// changing lists the methods of package onnx that change a graph, adding those that add to it. Fields of the types
 // are changed by assignments.
 var (
 	changing = []string{"InlineBranches", "InlineCalls", "InlineFunctions", "InsertAt", "RemoveAttr", "RemoveNodes",
@@ -62,7 +62,7 @@ var (
 	makers = []string{"AddNode", "Clone", "New", "NewFunction", "NewNode", "NewSubgraph"}
 )
 
-// TestOnlyEditChanges demands that graphs are changed by package rewrite/edit alone.
+// TestOnlyEditChanges demands that only package rewrite/edit changes graphs.
 func TestOnlyEditChanges(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

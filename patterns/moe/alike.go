@@ -24,27 +24,24 @@ type reading struct {
 }
 
 type (
-	// standing returns the value of another region that stands where v stands in the one that was read.
+	// standing returns the value of another region that corresponds to v in the region that was read.
 	standing func(v *onnx.Value) *onnx.Value
 	// nameOf returns what a value or node is called in another region.
 	nameOf func(standing) string
 )
-
-// readings are those of a graph.
-type readings struct{ known probe.Readings[reading] }
 
 // readAlike reads the experts of a region, or takes what was read of a region of the same form.
 func readAlike(g *match.View, reg *Region) (*Experts, *reason.Reason) {
 	budget := budgetOf(g)
 	w := newWriter(g, reg)
 	if w.Value(reg.Result); !budget.Spend(lookSteps * len(w.Values)) {
-		return nil, reason.New(reason.Limit, reg.Routing.TopK, "the search was given up")
+		return nil, givenUp(reg.Routing)
 	}
-	all := match.Memo[readings](g)
-	if all.known == nil {
-		all.known = probe.Readings[reading]{}
+	known := match.Memo[probe.Readings[reading]](g)
+	if *known == nil {
+		*known = probe.Readings[reading]{}
 	}
-	r, _ := all.known.Of(w.Form, budget, func() (*reading, *reason.Reason) {
+	r, _ := known.Of(w.Form, budget, func() (*reading, *reason.Reason) {
 		e, why := readExperts(g, reg)
 		r := &reading{experts: e, why: why, sure: reg.sure}
 		w.Unclear = w.Unclear || !w.holdsFor(r)
@@ -54,7 +51,7 @@ func readAlike(g *match.View, reg *Region) (*Experts, *reason.Reason) {
 		return r, nil, r != nil
 	})
 	if r == nil {
-		return nil, reason.New(reason.Limit, reg.Routing.TopK, "the search was given up")
+		return nil, givenUp(reg.Routing)
 	}
 	reg.sure = r.sure
 	return r.experts, r.why
@@ -148,17 +145,18 @@ const maxForm = 1 << 14
 type writer struct {
 	*probe.Form
 	g       *match.View
-	reg     *Region
 	inside  map[*onnx.Node]bool
+	given   []*onnx.Value // the region is computed from these; nil if there is none of a kind
 	weights []*onnx.Value // the constants whose numbers were left out
 }
 
 func newWriter(g *match.View, reg *Region) *writer {
-	w := &writer{g: g, reg: reg, inside: onnx.SetOf(slices.Values(reg.Nodes))}
-	w.Form = probe.NewForm(g, maxForm, w.leaf)
 	r := reg.Routing
+	w := &writer{g: g, inside: onnx.SetOf(slices.Values(reg.Nodes)),
+		given: []*onnx.Value{reg.X(), reg.Base(), r.IDs, r.Weights, r.Dense}}
+	w.Form = probe.NewForm(g, maxForm, w.leaf)
 	fmt.Fprint(w, r.K, " of ", r.Experts, " ", reg.Hidden, "\n")
-	for _, v := range []*onnx.Value{reg.X(), reg.Base(), r.IDs, r.Weights, r.Dense} {
+	for _, v := range w.given {
 		w.Value(v)
 	}
 	return w
@@ -166,9 +164,9 @@ func newWriter(g *match.View, reg *Region) *writer {
 
 // leaf writes a value that no node of the region computes.
 func (w *writer) leaf(v *onnx.Value) bool {
-	r, c := w.reg.Routing, v.Constant()
+	c := v.Constant()
 	switch {
-	case v == w.reg.X() || v == w.reg.Base() || v == r.IDs || v == r.Weights || v == r.Dense:
+	case slices.Contains(w.given, v):
 	case c != nil && w.isWeight(v):
 		w.weights = append(w.weights, v)
 	case c != nil:
@@ -182,7 +180,7 @@ func (w *writer) leaf(v *onnx.Value) bool {
 	return true
 }
 
-// known writes what is known of a value in all worlds.
+// known writes the elements of a value if they are known in all worlds.
 func (w *writer) known(v *onnx.Value) bool {
 	_, constant := w.g.Facts.Constant(v)
 	fmt.Fprint(w, constant)

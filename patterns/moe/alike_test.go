@@ -13,8 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestLayersOfOneForm has a second layer with weights of its own, which is not read again where the form of the first
-// tells how.
+// TestLayersOfOneForm has a second layer with other weights. Layers of one form are read once.
 func TestLayersOfOneForm(t *testing.T) {
 	for _, form := range mixtureForms {
 		t.Run(form.name, func(t *testing.T) {
@@ -61,7 +60,7 @@ func TestFormsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestMissesOfOneForm has the second layer say which of its own nodes is not what an expert has.
+// TestMissesOfOneForm has the reason for the second layer name a node of the second layer.
 func TestMissesOfOneForm(t *testing.T) {
 	b := newMixture(4, 2)
 	b.style.activation = "sine"

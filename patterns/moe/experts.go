@@ -41,11 +41,15 @@ func Behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	e, why = behind(g, r)
 	switch {
 	case budget.Spent(): // what was not run to the end says nothing
-		return nil, reason.New(reason.Limit, r.TopK, "the search was given up")
+		return nil, givenUp(r)
 	case e != nil:
 		budget.Found()
 	}
 	return e, why
+}
+
+func givenUp(r *router.Routing) *reason.Reason {
+	return reason.New(reason.Limit, r.TopK, "the search was given up")
 }
 
 func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {

@@ -39,10 +39,10 @@ type Site struct {
 	// write.
 	Inputs, Outputs []*onnx.Value
 	Roles           Roles // of the Inputs that have one
-	// Replacement holds the op and its adapters. Its inputs and outputs stand for Inputs and Outputs.
+	// Replacement holds the op and its adapters. Its inputs and outputs correspond to Inputs and Outputs.
 	Replacement *onnx.Graph
 	Problem     error // why the replacement cannot be written in the model's opset or in a type
-	// Parts are the sites that this one is made of: what stands there if it is not replaced as a whole.
+	// Parts are the sites that this one is made of. They are used if it is not replaced as a whole.
 	Parts []*Site
 	// Smaller returns the next smaller site of the same block, for when this one is refused. It is nil, or returns nil,
 	// if there is no other.
@@ -64,7 +64,7 @@ func New(g *match.View, op string, root *onnx.Node) *Site {
 	return s
 }
 
-// Operand is a value of the replacement. A nil Operand stands for an input that is left out.
+// Operand is a value of the replacement. A nil Operand is an omitted input.
 type Operand struct {
 	Type  onnx.DataType // Undefined where it is not followed
 	site  *Site
@@ -131,7 +131,7 @@ func (s *Site) Integer(name string, x int64) *Operand {
 	return s.Constant(name, t)
 }
 
-// Number returns a scalar of a type, and sets Problem if the type has no such number.
+// Number returns a scalar of a type, and sets Problem if the type cannot hold it.
 func (s *Site) Number(x float64, t onnx.DataType) *Operand {
 	c, err := Scalar(x, t)
 	if err != nil {

@@ -104,7 +104,7 @@ func (c *Change) keepValues(values ...*onnx.Value) {
 
 func (c *Change) keepGraph(g *onnx.Graph) { c.keep(g, g.Save) }
 
-// rewired notes that nodes of a graph may stand before what they read.
+// rewired notes that nodes of a graph may come before nodes that they read.
 func (c *Change) rewired(g *onnx.Graph) {
 	for ; g != nil; g = g.Parent {
 		if !slices.Contains(c.unsorted, g) {

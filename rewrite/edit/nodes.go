@@ -99,7 +99,7 @@ func (c *Change) SetDomain(n *onnx.Node, domain, overload string) {
 	n.Domain, n.Overload = domain, overload
 }
 
-// SetAttr gives a node attributes, in the place of those of their names.
+// SetAttr sets attributes of a node, and replaces those with the same names.
 func (c *Change) SetAttr(n *onnx.Node, attrs ...*onnx.Attribute) {
 	c.keepNode(n)
 	n.Attributes = slices.Clone(n.Attributes) // nodes may share the list

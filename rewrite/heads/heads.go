@@ -28,8 +28,7 @@ var headLayout = map[int]string{fused.AttentionQ: "q_layout", fused.AttentionK: 
 // the other place. A rotation that is not proven to give the same rows stays where it is, and is listed with the
 // reason.
 func Apply(run *pass.Run) (unproven []string, err error) {
-	changed, prover := false, run.NewProver()
-	prover.Unverified = run.Unverified
+	changed, prover := false, run.NewWeightProver()
 	for _, s := range run.Scopes() {
 		h := newMover(run, prover, s.Graph)
 		for _, n := range slices.Clone(s.Graph.Nodes) {

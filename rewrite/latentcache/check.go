@@ -27,8 +27,7 @@ var latentTrials = []latentTrial{{2, 3, 1, prove.NoPadding}, {3, 0, 4, prove.Lef
 	{3, 4, 1, prove.LeftPadding}, {2, 0, 1, prove.NoPadding}, {3, 2, 9, prove.RightPadding}}
 
 func (c *latentChange) checkSites() error {
-	p := c.NewProver()
-	p.Unverified = c.Unverified
+	p := c.NewWeightProver()
 	absorbs := p.Other() // of the same claims
 	for _, s := range c.sites {
 		claim, err := c.claim(s)

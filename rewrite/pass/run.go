@@ -39,6 +39,13 @@ func (r *Run) NewProver() *prove.Prover {
 	return p
 }
 
+// NewWeightProver returns a prover that assumes claims about weights whose elements are missing, if the run allows it.
+func (r *Run) NewWeightProver() *prove.Prover {
+	p := r.NewProver()
+	p.Unverified = r.Unverified
+	return p
+}
+
 // Assumed lists what the provers assumed.
 func (r *Run) Assumed() (list []string) {
 	for _, p := range r.provers {

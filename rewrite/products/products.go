@@ -32,8 +32,7 @@ func (r *MergeReport) Text() string {
 // multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to give the same
 // stay, and are listed with the reason.
 func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
-	m := &merger{Run: run, prover: run.NewProver()}
-	m.prover.Unverified = run.Unverified
+	m := &merger{Run: run, prover: run.NewWeightProver()}
 	r = &MergeReport{}
 	for _, s := range run.Scopes() {
 		by := map[string][]*onnx.Node{}

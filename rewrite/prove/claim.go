@@ -79,10 +79,10 @@ type Claim struct {
 	Differs func(t Trial, exact bool, err error) error
 }
 
-// Policy declares which differences are no fault of what is claimed, and what reports say of them. The zero value
+// Policy declares which differences do not refute a claim, and how reports mention them. The zero value
 // excuses nothing.
 type Policy struct {
-	// NotFinite says what is done where Before returns infinities or NaN.
+	// NotFinite says how infinities and NaN of Before are compared.
 	NotFinite NotFinite
 	// NoteOverflow has reports name trials on whose way Before overflows and for which After returns other numbers.
 	NoteOverflow bool
@@ -94,7 +94,7 @@ type Policy struct {
 	Settle func(t Trial, exact bool, want, got []*reference.Tensor) error
 }
 
-// NotFinite says what is done with outputs in which Before has infinities or NaN.
+// NotFinite says how infinities and NaN of Before are compared.
 type NotFinite int
 
 const (

@@ -1,8 +1,6 @@
 package target
 
-import (
-	"github.com/mojo-patch/mojo-patch/onnx"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
 // norm writes an RMS norm of x with a scale of the same type.
 type norm func(c *Call, x, scale *onnx.Value) *onnx.Value
