@@ -54,8 +54,8 @@ func (c *Change) DropDefinitions(m *onnx.Model, op string) {
 // FunctionName is the full name of a definition, which calls of it have in their parts.
 func FunctionName(f *onnx.Function) string { return f.Domain + "." + f.Name + "." + f.Overload }
 
-// ImportOpset has a model import a domain at this version at least. The function f that contains the nodes imports it as
-// the model does; f is nil for the main graph.
+// ImportOpset has a model import a domain at this version at least. The function f that contains the nodes imports it
+// as the model does; f is nil for the main graph.
 func (c *Change) ImportOpset(m *onnx.Model, f *onnx.Function, domain string, version int64) {
 	c.keepModel(m)
 	m.ImportOpset(domain, version)
