@@ -117,7 +117,9 @@ def goldens(model, tokenizer):
             "input_ids"
         ]
         golden[f"prompt{i}"] = ids[0].numpy()
-        golden[f"logits_last{i}"], golden[f"greedy{i}"], golden[f"top2gap{i}"] = greedy(model, ids, TOKENS)
+        last, golden[f"greedy{i}"], golden[f"top2gap{i}"] = greedy(model, ids, TOKENS)
+        if i == 0:  # 0.2 MB a prompt: one is enough
+            golden["logits_last0"] = last
     ids = tokenizer(BENCH, return_tensors="pt")["input_ids"][:, :BENCH_PROMPT]
     _, golden["bench_greedy"], _ = greedy(model, ids, BENCH_TOKENS)
     golden["bench_ids"] = ids[0].numpy()
@@ -215,14 +217,16 @@ def check(path, config, mapping, elements, golden):
             seen += ids.shape[1]
             feeds = dict(zip(past, cache), input_ids=ids, attention_mask=np.ones((1, seen), np.int64))
             logits, *cache = session.run(None, feeds)
-            worst = np.abs(logits[0, -1] - golden[f"logits_last{n}"]).max() if worst is None else worst
+            if worst is None and f"logits_last{n}" in golden:
+                worst = np.abs(logits[0, -1] - golden[f"logits_last{n}"]).max()
             tokens.append(int(logits[0, -1].argmax()))
             ids = np.array([tokens[-1:]])
         unlike = [i for i, (a, b) in enumerate(zip(tokens, golden[f"greedy{n}"])) if a != b]
         tie = unlike and golden[f"top2gap{n}"][unlike[0]] < NEAR_TIE
         differs = f"{unlike[0] if unlike else 'none'}{' (near tie)' if tie else ''}"
-        print(f"prompt {n}: logits within {worst:.1e}, first token that differs: {differs}")
-        failed += not worst <= LIMIT or bool(unlike and not tie)
+        within = "not recorded" if worst is None else f"within {worst:.1e}"
+        print(f"prompt {n}: logits {within}, first token that differs: {differs}")
+        failed += not (worst is None or worst <= LIMIT) or bool(unlike and not tie)
     return failed
 
 
