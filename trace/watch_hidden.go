@@ -1,0 +1,63 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// standardBias is the input of the standard's Attention that is added to the scores.
+const standardBias = 3
+
+// moves are ops besides those that only move elements (onnx.Node.MovesElements) behind which a number far below the
+// others still is.
+var moves = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Where": true, "Pad": true, "Tile": true,
+	"Trilu": true, "ScatterND": true, "ScatterElements": true}
+
+// hiddenValues finds the values of a graph whose elements far below the others only ever become zeros of an
+// exponential, clipped or not: those that a Softmax reads, whole or by its parts, directly or through sums, masks of
+// zeros and ones, and moves of elements. outputs says which outputs of the graph are hidden where they go.
+func hiddenValues(g *onnx.Graph, outputs []bool) map[*onnx.Value]bool {
+	hidden := map[*onnx.Value]bool{}
+	hides := func(u onnx.Use) bool {
+		switch n := u.Node; {
+		case n.Is("Softmax"), n.Is("Exp"), n.Is("ReduceMax"), n.Is("Shape"), n.Is("Size"), n.Is("Equal"), n.Is("IsInf"),
+			n.Is("IsNaN"):
+			return true
+		case n.OpType == "Attention":
+			return u.Index == fused.AttentionBias && n.Domain == fused.Domain ||
+				u.Index == standardBias && onnx.IsStandardDomain(n.Domain)
+		case n.Graph == g && (moves[n.OpType] && onnx.IsStandardDomain(n.Domain) || n.MovesElements()) &&
+			!(n.Is("Sub") && u.Index == 1):
+			return !slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && !hidden[v] })
+		}
+		return false
+	}
+	find := func(v *onnx.Value) {
+		if v == nil || v.IsOutput() && !givesHidden(g, v, outputs) {
+			return
+		}
+		hidden[v] = (v.IsOutput() || len(v.Uses()) > 0) &&
+			!slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return !hides(u) })
+	}
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, v := range n.Outputs {
+			find(v)
+		}
+	}
+	for _, v := range g.Inputs {
+		find(v)
+	}
+	return hidden
+}
+
+// givesHidden reports whether every output of the graph that a value is is hidden where it goes.
+func givesHidden(g *onnx.Graph, v *onnx.Value, outputs []bool) bool {
+	for i, o := range g.Outputs {
+		if o == v && (i >= len(outputs) || !outputs[i]) {
+			return false
+		}
+	}
+	return true
+}
