@@ -103,16 +103,10 @@ type mark struct {
 func (p *Diff) Layers() []*layerErrors {
 	var list []*layerErrors
 	at := map[string]*layerErrors{}
-	name := func(b trace.Block) string {
-		if b.Layer < 0 {
-			return b.Part
-		}
-		return fmt.Sprintf("layer %d", b.Layer)
-	}
 	for _, b := range p.Inside.Blocks() {
-		l := at[name(b.Place)]
+		l := at[layerName(b.Place)]
 		if l == nil {
-			l = &layerErrors{Name: name(b.Place), Allow: 2}
+			l = &layerErrors{Name: layerName(b.Place), Allow: 2}
 			at[l.Name], list = l, append(list, l)
 		}
 		x := b.Error
@@ -122,7 +116,7 @@ func (p *Diff) Layers() []*layerErrors {
 		l.Marks = append(l.Marks, mark{b, kindOf(b.Place.Part), position(x)})
 	}
 	for _, r := range p.Inside.Rows {
-		l := at[name(r.Place)]
+		l := at[layerName(r.Place)]
 		l.Allow = min(l.Allow, r.Stats.Allowed())
 	}
 	for _, l := range list {
@@ -131,6 +125,14 @@ func (p *Diff) Layers() []*layerErrors {
 		}
 	}
 	return list
+}
+
+// layerName names the layer of a block, or what stands outside of layers.
+func layerName(b trace.Block) string {
+	if b.Layer < 0 {
+		return b.Part
+	}
+	return fmt.Sprintf("layer %d", b.Layer)
 }
 
 func kindOf(part string) string {

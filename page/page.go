@@ -1,5 +1,5 @@
 // Package page writes reports as pages of HTML that need nothing from a network: Apply is about a model that was
-// patched, Diff about two models that were compared.
+// patched, Diff about two models that were compared, Ranges about the numbers that a model's values take.
 package page
 
 import (

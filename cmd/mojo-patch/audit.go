@@ -15,6 +15,7 @@ type auditFlags struct {
 	backend backend
 	inputs  inputFlags
 	strict  bool
+	ranges  rangesFlags
 }
 
 // auditReport is what audit finds, and its JSON form.
@@ -81,16 +82,22 @@ the CPU takes its place: nodes that the CUDA provider has no kernel for are left
 names the version of the list. For other providers that are not here audit places fused ops alone, by
 the kernels that there are, and exits with 4.
 
---strict exits with 1 if a node is left to another provider, or has no kernel.`,
+--strict exits with 1 if a node is left to another provider, or has no kernel.
+
+` + rangesHelp,
 		Example: `  mojo-patch audit model.onnx
   mojo-patch audit model.onnx --provider cuda --strict --dim batch=1 --dim sequence=128
-  mojo-patch audit patched.onnx --provider qnn backend_type=htp soc_model=60 --json`,
+  mojo-patch audit patched.onnx --provider qnn backend_type=htp soc_model=60 --json
+  mojo-patch audit model.onnx --ranges --text book.txt --html ranges.html`,
 		Args:              f.backend.modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			args = f.backend.take(args, 1)
-			if err := errors.Join(f.backend.check(c), f.inputs.check(c)); err != nil {
+			if err := errors.Join(f.backend.check(c), f.inputs.check(c), f.ranges.check(c, args[0])); err != nil {
 				return err
+			}
+			if f.ranges.ranges {
+				return f.auditRanges(a, args[0])
 			}
 			if f.backend.only {
 				return errors.New("--provider-only has no model open that leaves a node to the CPU: --strict says " +
@@ -105,8 +112,10 @@ the kernels that there are, and exits with 4.
 	}
 	f.backend.flags(c)
 	f.inputs.flags(c)
-	c.Flags().BoolVar(&f.strict, "strict", false, "exit with 1 if a node is not on the provider")
-	a.jsonFlag(c, "audit")
+	c.Flags().BoolVar(&f.strict, "strict", false,
+		"exit with 1 if a node is not on the provider, or with --ranges if a value overflows float16")
+	f.ranges.flags(c)
+	a.jsonFlag(c, "audit", "audit-ranges")
 	return c
 }
 

@@ -259,10 +259,10 @@ func kernelChecks(a *app, onnxruntime, library string) (r rewrite.Request, done 
 	return r, func() { kernels.close() }, nil
 }
 
-// recordedCases are the inputs of --golden: cases of the model, or what was generated behind prompts.
-func (f *quantizeFlags) recordedCases(m *onnx.Model) ([]golden.Case, error) {
-	if list, err := readRecorded(f.golden); err == nil {
+// recordedCases are the inputs of a file: cases of the model, or what was generated behind prompts.
+func recordedCases(path string, m *onnx.Model) ([]golden.Case, error) {
+	if list, err := readRecorded(path); err == nil {
 		return promptCases(m, list)
 	}
-	return loadCases(f.golden, m)
+	return loadCases(path, m)
 }

@@ -35,7 +35,7 @@ func (r *recordedRun) samples() map[string][][]float32 {
 
 // record runs the model on the recorded inputs, and takes rows of what the plan's products multiply.
 func (f *quantizeFlags) record(a *app, m *onnx.Model, p *quantize.Plan) (*recordedRun, error) {
-	cases, err := f.recordedCases(m)
+	cases, err := recordedCases(f.golden, m)
 	if err != nil {
 		return nil, err
 	}

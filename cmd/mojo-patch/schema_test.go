@@ -28,6 +28,7 @@ import (
 // schemaTypes is what the JSON of each schema is made of.
 var schemaTypes = map[string]any{
 	"audit":            auditReport{},
+	"audit-ranges":     rangesReport{},
 	"bench":            benchResult{},
 	"bisect":           bisectReport{},
 	"detokenize":       detokenizeResult{},

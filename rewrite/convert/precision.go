@@ -106,7 +106,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 		}
 		r.Inlined = calls
 	}
-	if half := halfType(m); half != onnx.Undefined {
+	if half := HalfType(m); half != onnx.Undefined {
 		r.From = half
 		if err := widen(m, r); err != nil {
 			return nil, err
@@ -156,9 +156,9 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt",
 	"SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
-// halfType returns the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to
-// float32 first.
-func halfType(m *onnx.Model) onnx.DataType {
+// HalfType returns the half type that constants, Casts, inputs or outputs of the model have, and that Precision takes
+// back to float32 first; Undefined where there is none.
+func HalfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
 		if t.IsHalf() {

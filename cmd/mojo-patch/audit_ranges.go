@@ -1,0 +1,260 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/trace"
+	"github.com/mojo-patch/mojo-patch/trace/ranges"
+	"github.com/spf13/cobra"
+)
+
+const rangesHelp = `--ranges does something else: it runs the model in float32 and says which numbers its values take,
+value by value and block by block: the greatest magnitude, the share of elements beyond 65504 and below
+float16's smallest subnormal, what rounding to float16 and to bfloat16 would lose, and the first value
+in the order of execution that overflows float16. It runs on --inputs (recorded cases, or a recorded
+generation as for generate --golden), on --prompt through the tokenizer, or on the pieces of a --text;
+without these on random inputs, which say little. A model in half precision is widened first. What
+masks scores, far below zero and read by a Softmax alone, is counted apart and is no overflow. The
+model runs piece by piece, branches and loops included, and no more than --max-memory of values are
+held. --strict exits with 1 if a value overflows.`
+
+// rangesFlags are those of audit --ranges.
+type rangesFlags struct {
+	ranges bool
+	text   generateFlags // prompts and their tokenizer
+	file   string
+	tokens int
+	memory string
+	most   int64
+	html   string
+}
+
+func (f *rangesFlags) flags(c *cobra.Command) {
+	n := c.Flags()
+	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and say what float16 and bfloat16 would lose")
+	n.StringArrayVar(&f.text.prompts, "prompt", nil,
+		`with --ranges: a prompt to run on, "-" reads it from stdin; repeatable`)
+	n.StringVar(&f.file, "text", "", "with --ranges: a text file to run on, in pieces of --tokens")
+	n.StringVar(&f.text.tokenizer, "tokenizer", "",
+		"with --ranges: tokenizer.json, or the folder with it (default: the model's folder)")
+	completeFile(c, "tokenizer", "json")
+	n.IntVar(&f.tokens, "tokens", 512, "with --ranges: how many tokens of a --text a run takes")
+	n.StringVar(&f.memory, "max-memory", "1G", "with --ranges: the bytes of values that are held at once")
+	n.StringVar(&f.html, "html", "", "with --ranges: write the report as one page, too, with a picture by layer")
+	completeFile(c, "html", "html")
+}
+
+func (f *rangesFlags) check(c *cobra.Command, model string) (err error) {
+	changed := c.Flags().Changed
+	for _, name := range []string{"prompt", "text", "tokenizer", "tokens", "max-memory", "html"} {
+		if changed(name) && !f.ranges {
+			return fmt.Errorf("--%s is about --ranges, which is not given", name)
+		}
+	}
+	prompts := changed("prompt") || changed("text")
+	for _, name := range []string{"inputs", "dim", "seed"} {
+		if changed(name) && prompts {
+			return fmt.Errorf("--prompt and --text are inputs of their own: --%s cannot stand with them", name)
+		}
+	}
+	if changed("tokenizer") && !prompts {
+		return errors.New("--tokenizer is for --prompt and --text")
+	}
+	if f.tokens < 1 {
+		return fmt.Errorf("--tokens %d: it is 1 or more", f.tokens)
+	}
+	if slices.Contains(f.text.prompts, "") {
+		return errors.New("--prompt is empty")
+	}
+	if f.most, err = parseBytes(f.memory); err != nil {
+		return fmt.Errorf("--max-memory: %w", err)
+	}
+	return (&pageFlag{html: f.html}).check([]string{model}, false)
+}
+
+// rangesReport is what audit --ranges finds, and its JSON form.
+type rangesReport struct {
+	Schema  int    `json:"schema"`
+	Model   string `json:"model"`
+	Backend string `json:"backend"`
+	// Widened is the half type of a model that ran in float32 with its weights as they are; absent for others.
+	Widened string `json:"widened_from,omitempty"`
+	Inputs  string `json:"inputs"` // what the model ran on: a file, "prompts" or "random"
+	Cases   int    `json:"cases"`
+	// First is the first value in the order of execution with an element beyond 65504; absent where there is none.
+	First *ranges.Row `json:"first_overflow,omitempty"`
+	// FirstIn16 is the first such value that apply --dtype float16 does not compute in float32.
+	FirstIn16 *ranges.Row        `json:"first_in_float16,omitempty"`
+	Overflow  int                `json:"overflow"` // how many values have such elements
+	Blocks    []*ranges.BlockRow `json:"blocks"`
+	Limit     int64              `json:"max_memory"`
+	Run       trace.Watched      `json:"run"`
+	Values    []*ranges.Row      `json:"values"` // in the order of execution
+	ranges    *ranges.Ranges
+}
+
+// auditRanges is audit --ranges.
+func (f *auditFlags) auditRanges(a *app, path string) error {
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r := &rangesReport{Schema: jsonSchema, Model: path, Limit: f.ranges.most, ranges: ranges.New()}
+	cases, err := f.rangesCases(m, r)
+	if err != nil {
+		return err
+	}
+	if err := r.widen(m, cases); err != nil {
+		return err
+	}
+	if err := inlineOthers(m); err != nil {
+		return err
+	}
+	step, end := a.progress("value")
+	defer end()
+	w := trace.NewWatcher(m, trace.WatchOptions{Open: f.backend.pieces(a, &r.Backend), MaxMemory: f.ranges.most,
+		Progress: func(done, total int) { step(r.Cases*total+done, len(cases)*total) }})
+	for i, c := range cases {
+		run, err := w.Run(c.Inputs, r.ranges.Look(i))
+		if err != nil {
+			return failed(err)
+		}
+		r.Cases++
+		r.Run.Add(run)
+	}
+	r.ranges.Finish(staysFloat32(m))
+	r.First, r.FirstIn16, r.Overflow = r.ranges.First(), r.ranges.FirstIn16(), r.ranges.Overflows()
+	r.Blocks, r.Values = r.ranges.Blocks(), r.ranges.Rows
+	if err := a.result(r); err != nil {
+		return err
+	}
+	r.write(a)
+	if err := r.page(a, f.ranges.html); err != nil {
+		return err
+	}
+	if f.strict && r.First != nil {
+		return failed(fmt.Errorf("%s: %s beyond float16's greatest number, and --strict is given", path,
+			counted(r.Overflow, "value")))
+	}
+	return nil
+}
+
+// rangesCases are the inputs that the flags name.
+func (f *auditFlags) rangesCases(m *onnx.Model, r *rangesReport) ([]golden.Case, error) {
+	switch g := &f.ranges; {
+	case len(g.text.prompts) > 0 || g.file != "":
+		r.Inputs = "prompts"
+		return g.promptCases(m)
+	case f.inputs.file != "":
+		r.Inputs = f.inputs.file
+		cases, err := recordedCases(f.inputs.file, m)
+		for i, c := range cases {
+			if len(c.Follows) > 0 {
+				return nil, fmt.Errorf("case %d: --ranges does not run behind pasts that the model computes itself", i)
+			}
+		}
+		return cases, err
+	}
+	r.Inputs = "random"
+	return f.inputs.cases(m, 1)
+}
+
+// promptCases makes inputs of the prompts, and of the pieces of the text.
+func (f *rangesFlags) promptCases(m *onnx.Model) ([]golden.Case, error) {
+	t := &texts{}
+	var list []generate.Recorded
+	if len(f.text.prompts) > 0 {
+		var err error
+		if t, err = f.text.texts(m.Path); err != nil {
+			return nil, err
+		}
+		for _, ids := range t.ids {
+			list = append(list, generate.Recorded{Prompt: ids})
+		}
+	}
+	if f.file != "" {
+		whole := f.text
+		whole.prompts, whole.promptFile = nil, f.file
+		t, err := whole.texts(m.Path)
+		if err != nil {
+			return nil, err
+		}
+		for piece := range slices.Chunk(t.ids[0], f.tokens) {
+			list = append(list, generate.Recorded{Prompt: piece})
+		}
+	}
+	return promptCases(m, list)
+}
+
+// widen has a model in half precision compute in float32, on inputs in float32.
+func (r *rangesReport) widen(m *onnx.Model, cases []golden.Case) error {
+	half := convert.HalfType(m)
+	if half == onnx.Undefined {
+		return nil
+	}
+	if m.Opset(fused.Domain) > 0 {
+		if golden.Half(m) == onnx.Undefined {
+			return nil // the scales of weights that are stored in blocks
+		}
+		return failed(fmt.Errorf("%s is patched and computes in %s: give the model that it was patched from, which "+
+			"can be widened", m.Path, half))
+	}
+	if _, err := convert.Precision(m, onnx.Float); err != nil {
+		return failed(fmt.Errorf("%s cannot be widened to float32: %w", m.Path, err))
+	}
+	r.Widened = half.String()
+	for _, c := range cases {
+		for i, t := range c.Inputs {
+			v := m.Graph.Value(t.Name)
+			if v == nil || !t.DataType.IsHalf() {
+				continue
+			}
+			if is, _ := v.Type(); is.DataType == onnx.Float {
+				wide, err := golden.Convert(t, onnx.Float)
+				if err != nil {
+					return err
+				}
+				c.Inputs[i] = wide
+			}
+		}
+	}
+	return nil
+}
+
+// narrows reports whether a value is read in float16.
+func narrows(u onnx.Use) bool {
+	return u.Node.Is("Cast") && u.Node.AttrInt("to", 0) == int64(onnx.Float16)
+}
+
+// staysFloat32 names the values that apply --dtype float16 computes in float32, and that nothing reads in float16; none
+// for a model that it does not convert.
+func staysFloat32(m *onnx.Model) map[string]bool {
+	names := map[string]bool{}
+	half, err := m.Clone()
+	if err == nil {
+		_, err = convert.Precision(half, onnx.Float16)
+	}
+	if err != nil {
+		return names
+	}
+	facts := infer.Analyze(half)
+	for _, g := range half.Graphs() {
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				if v != nil && facts.DataType(v) == onnx.Float && !slices.ContainsFunc(v.Uses(), narrows) {
+					names[v.Name] = true
+				}
+			}
+		}
+	}
+	return names
+}

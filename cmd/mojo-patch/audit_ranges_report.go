@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/page"
+	"github.com/mojo-patch/mojo-patch/trace/ranges"
+)
+
+// write prints the report for a person.
+func (r *rangesReport) write(a *app) {
+	if r.Widened != "" {
+		a.say("%s computes in %s: it ran in float32, on its own weights", r.Model, r.Widened)
+	}
+	if r.Inputs == "random" {
+		a.say("on random inputs, which say little: --prompt, --text or --inputs give others")
+	}
+	a.say("%s in %s, %s looked at in %s, at most %s held at once, in %s", counted(len(r.Values), "value"),
+		counted(r.Cases, "run"), english.Bytes(r.Run.Bytes), counted(r.Run.Pieces, "piece"),
+		english.Bytes(r.Run.Peak), r.Backend)
+	w := a.human()
+	t := newTable("block", ">values", ">overflow", ">greatest", ">below 6e-8", ">float16", ">bfloat16", "worst value")
+	for _, b := range r.Blocks {
+		t.add(b.Block, b.Values, b.Overflow, number(b.Greatest), percent(b.Under), lossText(b.Float16),
+			lossText(b.BFloat16), b.Worst)
+	}
+	t.write(w)
+	worst := r.ranges.Worst(commonOps)
+	if a.verbose {
+		worst = r.ranges.Worst(len(r.Values))
+	}
+	t = newTable("value", "block", "made by", ">greatest", ">beyond 65504", ">below 6e-8", ">float16", ">bfloat16")
+	for _, v := range worst {
+		t.add(v.Value, rangeBlock(v), v.Op, number(v.Greatest), percent(v.Over), percent(v.Under),
+			lossText(v.Float16.Error), lossText(v.BFloat16.Error))
+	}
+	t.section(w, "the values that float16 holds worst, with the relative error of rounding", len(worst))
+	for _, v := range r.Values {
+		if v.NaN+v.Infinite > 0 {
+			a.detail("%q in %s has %d NaN and %d infinite elements in float32", v.Value, rangeBlock(v), v.NaN,
+				v.Infinite)
+		}
+	}
+	for _, text := range r.Run.Skipped {
+		a.say("not looked into: %s", text)
+	}
+	a.say("%s", page.RangesVerdict(r.ranges))
+}
+
+// number is a magnitude in a table.
+func number(x float64) string { return fmt.Sprintf("%.6g", x) }
+
+// lossText is an error in a table.
+func lossText(x float64) string { return fmt.Sprintf("%.2g", x) }
+
+// percent is a share in a table.
+func percent(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.3g %%", 100*x)
+}
+
+// rangeBlock is where a value stands.
+func rangeBlock(r *ranges.Row) string {
+	if where := r.Where(); where != "" {
+		return r.Block + ", " + where
+	}
+	return r.Block
+}
+
+// page writes the page, if one is asked for.
+func (r *rangesReport) page(a *app, file string) error {
+	if file == "" {
+		return nil
+	}
+	p := &page.Ranges{Tool: toolVersion(), Model: r.Model, Backend: r.Backend, Widened: r.Widened, Inputs: r.Inputs,
+		Cases: r.Cases, MaxMemory: r.Limit, Run: r.Run, Values: r.ranges}
+	if err := atomicfile.WriteFile(file, p.Write); err != nil {
+		return err
+	}
+	a.say("wrote %s: open it in a browser", file)
+	return nil
+}
