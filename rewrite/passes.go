@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -100,11 +101,33 @@ func (p *Plan) convertType() (err error) {
 	if d := c.Backend.Devices(); len(d) == 1 && d[0] == "CUDA" {
 		providers = []string{"cuda"}
 	}
+	p.Report.Changed = true
+	if c.Safe != nil {
+		if err = p.convertSafely(providers); err != nil {
+			err = fmt.Errorf("in %s: %w", c.DType, err)
+		}
+		return err
+	}
 	if p.Report.DType, err = precision.Apply(p.run, c.DType, providers...); err != nil {
 		return fmt.Errorf("in %s: %w", c.DType, err)
 	}
-	p.Report.Changed = true
 	return nil
+}
+
+// convertSafely converts the model to float16 so that nothing overflows.
+func (p *Plan) convertSafely(providers []string) error {
+	options := *p.request.Safe
+	options.Providers = providers
+	safe, err := streams.Prepare(p.run, options)
+	if err != nil {
+		return err
+	}
+	p.Report.Safe = safe.Report
+	if p.Report.DType, err = precision.ApplyExcept(p.run, p.request.DType, safe.Wide, providers...); err != nil {
+		return err
+	}
+	p.Report.DType.Before = safe.From.String()
+	return safe.Compare(p.run.Model)
 }
 
 func (p *Plan) lastLogits() error {

@@ -19,6 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -52,6 +53,7 @@ type Report struct {
 	Backend    string                    `json:"backend,omitempty"`
 	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
+	Safe       *streams.SafeReport       `json:"safe,omitempty"`        // absent if overflow was not to be avoided
 	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
 	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast

@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -118,6 +119,8 @@ type Request struct {
 	// DType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply), for the CUDA
 	// provider alone if that is the only device of the backend, else for the CPU's too; onnx.Undefined keeps its type.
 	DType onnx.DataType
+	// Safe keeps a model that is converted to float16 from overflowing (streams.Prepare); nil converts it as it is.
+	Safe *streams.Options
 	// LastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
 	// already is taken as it is.
 	LastLogits bool

@@ -35,6 +35,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.DType != nil {
 		b.WriteString(r.DType.Text() + "\n")
 	}
+	if r.Safe != nil {
+		b.WriteString(r.Safe.Text())
+	}
 	if r.Opset != nil {
 		b.WriteString(r.Opset.Text() + "\n")
 	}

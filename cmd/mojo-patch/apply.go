@@ -19,7 +19,6 @@ type applyFlags struct {
 	planFlags
 	crosscheckFlags
 	out          string
-	golden       string
 	evaluator    bool
 	dryRun       bool
 	keepFailed   bool
@@ -90,6 +89,12 @@ The conversion is checked: without roundings the model computes what it did, fro
 of more than 2^26 weights is too large for that: the report says that it is assumed.) Cases of --golden
 are converted, and compared as far as the narrower type goes.
 
+With --safe as well, nothing overflows in float16. What would, such as a residual stream, is multiplied
+by a power of two. Weights, biases and epsilons make up for it, so the model is the same function and no
+node is added. Magnitudes are measured on recorded cases, or on random inputs, which say less. Values
+that cannot be scaled stay in float32, and the report says which and why; with --strict they are an
+error. The report compares the model with float32, beside plain float16 and bfloat16.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -110,6 +115,7 @@ place, as cp does when it copies over it, changes the patched model, too.`,
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
   mojo-patch apply model.onnx -o wide.onnx --dtype float32
+  mojo-patch apply model.onnx -o half.onnx --dtype float16 --safe --safe-inputs recorded.npz
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
   mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --plan plan.json -o patched.onnx

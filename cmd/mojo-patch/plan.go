@@ -20,6 +20,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -42,6 +43,8 @@ type planFlags struct {
 	target       targetFlags
 	lastLogits   bool
 	dtype        string
+	safe         safeFlags
+	golden       string        // recorded cases; apply's alone
 	merge        bool          // products; apply's alone
 	quantised    string        // what becomes of products that others quantised; apply's alone
 	activations  string        // of these; apply's alone
@@ -82,6 +85,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.StringVar(&f.dtype, "dtype", "",
 		"convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
 	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
+	f.safe.flags(c)
 	fl.StringVar(&f.html, "html", "",
 		"write the report as one page, too: every kind of block drawn before and after, its check, what stayed and why")
 	completeFile(c, "html", "html")
@@ -150,6 +154,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		if request.DType, err = dtypeOf(f.dtype); err != nil {
 			return nil, err
 		}
+	}
+	if request.Safe, err = f.safe.options(request.DType, f.golden); err != nil {
+		return nil, err
 	}
 	switch f.quantised {
 	case "", quantisedKeep:
@@ -296,6 +303,10 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 	readMS := milliseconds(start)
 	if err == nil {
 		r, err = do(m)
+	}
+	var stays *streams.StaysError
+	if errors.As(err, &stays) {
+		err = failed(err)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())

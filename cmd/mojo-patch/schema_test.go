@@ -151,7 +151,8 @@ func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
 		"rewrite", "rewrite/inline", "rewrite/latentcache", "rewrite/precision", "rewrite/products", "rewrite/prove",
-		"rewrite/quantize", "rewrite/quantized", "rewrite/registry", "rewrite/staticcache", "rewrite/target", "trace"} {
+		"rewrite/quantize", "rewrite/quantized", "rewrite/registry", "rewrite/staticcache", "rewrite/streams",
+		"rewrite/target", "trace"} {
 		if err := addComments(comments, folder); err != nil {
 			t.Fatal(err)
 		}

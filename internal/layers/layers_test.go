@@ -79,6 +79,8 @@ var rooms = []room{
 		"reference", "reference/infer", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/precision", []string{"golden", "internal/english", "onnx", "reference", "rewrite/convert", "rewrite/pass",
 		"rewrite/prove"}},
+	{"rewrite/streams", []string{"golden", "internal/english", "onnx", "reference", "reference/infer",
+		"rewrite/convert", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/products", []string{"fused", "internal/blocks", "onnx", "reference", "rewrite/edit", "rewrite/pass",
 		"rewrite/prove"}},
 	{"rewrite", []string{
@@ -87,7 +89,8 @@ var rooms = []room{
 		"rewrite/heads", "rewrite/inline", "rewrite/latentcache", "rewrite/pass", "rewrite/precision",
 		"rewrite/products",
 		"rewrite/prove",
-		"rewrite/quantized", "rewrite/registry", "rewrite/sites", "rewrite/staticcache", "rewrite/target"}},
+		"rewrite/quantized", "rewrite/registry", "rewrite/sites", "rewrite/staticcache", "rewrite/streams",
+		"rewrite/target"}},
 	{"rewrite/applytest", []string{"onnx", "rewrite", "rewrite/target"}},
 	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite",
 		"rewrite/edit"}},

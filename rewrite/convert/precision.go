@@ -78,6 +78,13 @@ type OutOfRange struct {
 // Calls of model-local functions are inlined first. Nodes of the domain mojo are refused: a model is converted before
 // it is patched. So are sequences of tensors. After an error the model is of no use.
 func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*PrecisionReport, error) {
+	return PrecisionExcept(m, to, nil, providers...)
+}
+
+// PrecisionExcept is Precision with more nodes that compute in float32: those of wide, which are nodes of the main
+// graph. An output of the model that such a node makes is of float32, too.
+func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*PrecisionReport,
+	error) {
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("there is no model to convert")
 	}
@@ -115,7 +122,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 	if to == onnx.Float {
 		return r, nil
 	}
-	p := &precision{model: m, to: to, providers: providers, report: r, opset: m.Opset("")}
+	p := &precision{model: m, to: to, providers: providers, report: r, opset: m.Opset(""), wide: wide}
 	if err := p.removeCasts(); err != nil {
 		return nil, err
 	}
@@ -203,6 +210,7 @@ type precision struct {
 
 	kinds   map[*onnx.Value]kind
 	float32 map[*onnx.Node]bool // the nodes that compute in float32
+	wide    map[*onnx.Node]bool // those of them that the caller named
 	scores  map[*onnx.Node]bool // the nodes that a choice depends on, from the logits on
 	squares map[*onnx.Node]bool // the nodes whose results are summed up
 	angles  map[*onnx.Node]bool // the nodes that angles are computed by

@@ -107,7 +107,7 @@ func (p *precision) node(n *onnx.Node) {
 	default:
 		return // reads floats as they are: Shape, IsNaN
 	}
-	if !k.float32() && !p.computes(n) && !n.Is("Cast") {
+	if !k.float32() && (p.wide[n] || !p.computes(n) && !n.Is("Cast")) {
 		k = wide
 	}
 	if k.float32() {

@@ -61,6 +61,9 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 	if !inHalf {
 		if inFloat {
 			r.report.Kept++
+			if slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return r.wide[u.Node] }) {
+				return nil // the caller wants its numbers as they are
+			}
 			return r.keep(v.Name, t, put)
 		}
 		if len(v.Uses()) == 0 && !v.IsOutput() {
@@ -111,7 +114,8 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 func (r *rewriting) lacking(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		o := u.Node.OutputValue(0)
-		if o == nil || r.kinds[o] != wide && !(r.kinds[o] == constant && moving[u.Node.OpType] && r.lacking(o)) {
+		if o == nil || r.wide[u.Node] ||
+			r.kinds[o] != wide && !(r.kinds[o] == constant && moving[u.Node.OpType] && r.lacking(o)) {
 			return false
 		}
 	}

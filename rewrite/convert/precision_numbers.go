@@ -159,8 +159,13 @@ func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 	}
 	from := t.DataType
 	if t.Len() > fewElements {
-		return onnx.NewDeferred(t.Name, onnx.Float, t.Dims, func(w io.Writer) error {
-			return t.WriteElements(widening(from, w))
+		return onnx.NewComputed(t.Name, onnx.Float, t.Dims, func(dst []byte, first int64) error {
+			half := make([]byte, len(dst)/2)
+			if err := t.ReadElements(half, first); err != nil {
+				return err
+			}
+			_, err := widening(from, bytes.NewBuffer(dst[:0])).Write(half)
+			return err
 		})
 	}
 	var b bytes.Buffer

@@ -15,7 +15,7 @@ func (p *precision) settle(g *onnx.Graph) {
 			p.settle(s)
 		}
 		v := n.OutputValue(0)
-		if v == nil || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) ||
+		if v == nil || p.wide[n] || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) ||
 			!onnx.IsStandardDomain(n.Domain) || n.AttrString("reduction", "none") != "none" {
 			continue
 		}
@@ -85,6 +85,9 @@ func (p *precision) outputGraphs(v *onnx.Value) []*onnx.Graph {
 
 // outputType returns the type of an output of float32 of a graph.
 func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
+	if g.Parent == nil && p.wide[g.Outputs[i].Producer] {
+		return onnx.Float
+	}
 	if n := p.holder(g); n.Is("If") {
 		if v := n.OutputValue(i); v != nil && p.kinds[v].float32() {
 			return onnx.Float

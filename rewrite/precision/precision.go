@@ -42,6 +42,11 @@ func (r *DTypeReport) Text() string {
 // constants have more than 2^26 elements is assumed to, and the run lists the assumption. One whose constants lack
 // their elements is an error.
 func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, error) {
+	return ApplyExcept(run, to, nil, providers...)
+}
+
+// ApplyExcept is Apply with more nodes that compute in float32, as convert.PrecisionExcept describes.
+func ApplyExcept(run *pass.Run, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*DTypeReport, error) {
 	m, prover := run.Model, run.NewProver()
 	what := fmt.Sprintf("the model in %s", to)
 	var original *onnx.Model // nil if the claim is assumed
@@ -53,7 +58,7 @@ func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, 
 			return nil, err
 		}
 	}
-	converted, err := convert.Precision(m, to, providers...)
+	converted, err := convert.PrecisionExcept(m, to, wide, providers...)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,9 @@ class ApplyOptions(TypedDict, total=False):
         crosscheck: read the output with another ONNX reader and compare
     Decoders:
         dtype: convert the model first: "float32", "float16" or "bfloat16"
+        safe: with dtype="float16", scale what would overflow by powers of two
+        safe_inputs, safe_headroom: recorded cases to measure magnitudes on, and how many times they must fit
+        strict: with safe, raise CheckFailed if a value has to stay in float32
         last_logits: compute the logits of the last position only
         cache: "static", or "static=M" for buffers of M tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
@@ -101,6 +104,10 @@ class ApplyOptions(TypedDict, total=False):
     link_weights: bool
     crosscheck: bool
     dtype: Literal["float32", "float16", "bfloat16"]
+    safe: bool
+    safe_inputs: Path
+    safe_headroom: float
+    strict: bool
     last_logits: bool
     cache: str
     past_length: Union[bool, Literal["one", "rows"]]

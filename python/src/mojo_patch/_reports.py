@@ -208,6 +208,59 @@ class DType:
 
 
 @dataclass(frozen=True)
+class ScaledValues:
+    """Values, such as a residual stream, that hold a power of two times what they held before."""
+
+    value: str
+    exponent: int
+    values: int
+    greatest: float
+    greatest_of: str
+
+
+@dataclass(frozen=True)
+class WideValue:
+    """A value that stays in float32, because float16 does not hold it and it cannot be scaled."""
+
+    value: str
+    node: str
+    op: str
+    greatest: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How far the outputs of a model in a type are from those in float32."""
+
+    type: str
+    not_finite: int
+    error: float
+    safe: bool = False
+    first_nan: str = ""
+    logits: Optional[LogitDifference] = None
+
+
+@dataclass(frozen=True)
+class Safe:
+    """What was done so that no value of a model overflows in float16."""
+
+    inputs: int
+    recorded: bool
+    headroom: float
+    greatest: float
+    overflowing: int
+    scaled: List[ScaledValues]
+    constants: int
+    epsilons: int
+    lost: int
+    stays: List[WideValue]
+    greatest_of: str = ""
+    check: Optional[Check] = None
+    compare: List[Variant] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Opset:
     """A model's opset that was raised, or the reason why it was not."""
 
@@ -369,6 +422,7 @@ class Report(Printed):
     backend: str = ""
     passed_over: List[str] = field(default_factory=list)
     dtype: Optional[DType] = None
+    safe: Optional[Safe] = None
     opset: Optional[Opset] = None
     inlined: Optional[Inlined] = None
     logits: str = ""

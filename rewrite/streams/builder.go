@@ -1,0 +1,228 @@
+package streams
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// none is the exponent of what has none: integers, and what is absent.
+const none = -1
+
+// fewElements bounds the constants that each reader may have for itself.
+const fewElements = 1 << 14
+
+// builder gives every float value of the main graph an exponent, and adds the equations between them.
+type builder struct {
+	system
+	facts *infer.Facts
+	graph *onnx.Graph
+	// values holds the exponents of what is computed, and of constants of many elements.
+	values map[*onnx.Value]int
+	// reads holds those of constants, at each place where one is read.
+	reads    map[onnx.Use]int
+	epsilons []epsilonOf
+	// told holds the inputs, and the outputs from -1 down, that the law of a node speaks of. The others are pinned.
+	told  map[int]bool
+	pins  map[int]string // why an exponent is 0
+	links map[int][]int  // equal exponents
+}
+
+// epsilonOf is the epsilon of a norm of something with an exponent.
+type epsilonOf struct {
+	node  *onnx.Node
+	x     int
+	value float32
+}
+
+func emptyBuilder(m *onnx.Model) *builder {
+	return &builder{facts: infer.Analyze(m), graph: m.Graph, values: map[*onnx.Value]int{}, reads: map[onnx.Use]int{},
+		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{}}
+}
+
+// newBuilder gives the values of a model exponents, those of its inputs and outputs 0.
+func newBuilder(m *onnx.Model) *builder {
+	b := emptyBuilder(m)
+	b.laws()
+	for _, v := range m.Graph.Inputs {
+		if b.isFloat(v) {
+			b.because(b.of(v), fmt.Sprintf("%q is an input of the model", v.Name))
+		}
+	}
+	for _, n := range m.Graph.Nodes {
+		for _, v := range n.Outputs {
+			b.outside(v)
+		}
+	}
+	for _, v := range m.Graph.Initializers() {
+		b.outside(v)
+	}
+	return b
+}
+
+// laws adds the equations of all nodes.
+func (b *builder) laws() {
+	for _, n := range b.graph.Nodes {
+		b.told = map[int]bool{}
+		if !n.Is("Constant") {
+			b.law(n)
+			b.rest(n)
+		}
+	}
+}
+
+// rest pins the inputs and outputs that the law of their node says nothing of.
+func (b *builder) rest(n *onnx.Node) {
+	told := maps.Clone(b.told)
+	for i := range n.Inputs {
+		if x := b.in(n, i); x != none && !told[i] {
+			b.pin(x, n)
+		}
+	}
+	for i := range n.Outputs {
+		if x := b.out(n, i); x != none && !told[-1-i] {
+			b.pin(x, n)
+		}
+	}
+}
+
+// outside pins what leaves the main graph.
+func (b *builder) outside(v *onnx.Value) {
+	if v == nil || !b.isFloat(v) {
+		return
+	}
+	if v.IsOutput() {
+		b.because(b.of(v), fmt.Sprintf("%q is an output", v.Name))
+	}
+	for _, u := range v.Uses() {
+		if u.Node.Graph != b.graph {
+			b.because(b.of(v), fmt.Sprintf("node %q (%s) of a subgraph reads %q", u.Node.Label(), u.Node.OpType,
+				v.Name))
+		}
+	}
+}
+
+func (b *builder) isFloat(v *onnx.Value) bool {
+	if t := v.Constant(); t != nil {
+		return t.DataType.IsFloat()
+	}
+	t := b.facts.DataType(v)
+	if t == onnx.Undefined {
+		declared, _ := v.Type()
+		t = declared.DataType
+	}
+	return t.IsFloat()
+}
+
+// of returns the exponent of a value, whoever reads it.
+func (b *builder) of(v *onnx.Value) int {
+	x, ok := b.values[v]
+	if !ok {
+		x = b.add(v.Constant() != nil)
+		b.values[v] = x
+	}
+	return x
+}
+
+// in returns the exponent of an input of a node. Constants of a few elements have one for each reader.
+func (b *builder) in(n *onnx.Node, i int) int {
+	v := n.Input(i)
+	if v == nil || !b.isFloat(v) {
+		return none
+	}
+	t := v.Constant()
+	if t == nil {
+		b.told[i] = true
+		return b.of(v)
+	}
+	use := onnx.Use{Node: n, Index: i}
+	x, ok := b.reads[use]
+	if !ok {
+		if t.Len() <= fewElements && !v.IsOutput() {
+			x = b.add(true)
+		} else {
+			x = b.of(v)
+		}
+		b.reads[use] = x
+	}
+	b.told[i] = true
+	return x
+}
+
+func (b *builder) out(n *onnx.Node, i int) int {
+	v := n.OutputValue(i)
+	if v == nil || !b.isFloat(v) {
+		return none
+	}
+	b.told[-1-i] = true
+	return b.of(v)
+}
+
+func (b *builder) inputs(n *onnx.Node) (list []int) {
+	for i := range n.Inputs {
+		list = append(list, b.in(n, i))
+	}
+	return list
+}
+
+func (b *builder) outputs(n *onnx.Node) (list []int) {
+	for i := range n.Outputs {
+		list = append(list, b.out(n, i))
+	}
+	return list
+}
+
+// equate says that two sums are equal.
+func (b *builder) equate(left, right sum) {
+	t := sum{}
+	for v, factor := range left {
+		if v != none {
+			t[v] += factor
+		}
+	}
+	for v, factor := range right {
+		if v != none {
+			t[v] -= factor
+		}
+	}
+	b.system.equate(t)
+}
+
+func (b *builder) link(v, w int) {
+	b.links[v], b.links[w] = append(b.links[v], w), append(b.links[w], v)
+}
+
+// pin keeps an exponent at 0 because of a node.
+func (b *builder) pin(v int, n *onnx.Node) {
+	b.because(v, fmt.Sprintf("node %q (%s) does not scale", n.Label(), n.OpType))
+}
+
+func (b *builder) because(v int, why string) {
+	if v == none {
+		return
+	}
+	if b.pins[v] == "" {
+		b.pins[v] = why
+	}
+	b.equate(sum{v: 1}, nil)
+}
+
+// why returns the nearest reason for which an exponent is 0.
+func (b *builder) why(v int) string {
+	seen, queue := map[int]bool{v: true}, []int{v}
+	for len(queue) > 0 {
+		v, queue = queue[0], queue[1:]
+		if b.pins[v] != "" {
+			return b.pins[v]
+		}
+		for _, w := range b.links[v] {
+			if !seen[w] {
+				seen[w] = true
+				queue = append(queue, w)
+			}
+		}
+	}
+	return "what it is computed from, or what reads it, does not scale"
+}

@@ -1,0 +1,218 @@
+package streams_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
+)
+
+const width = 16
+
+// decoder builds small models of blocks that overflow in float16.
+type decoder struct {
+	*onnxtest.Builder
+	r *rand.Rand
+}
+
+func newDecoder() *decoder { return &decoder{onnxtest.New(17), rand.New(rand.NewPCG(3, 4))} }
+
+// weight returns a constant of normal numbers times a factor.
+func (d *decoder) weight(factor float64, dims ...int64) *onnx.Value {
+	n := int64(1)
+	for _, size := range dims {
+		n *= size
+	}
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(factor * d.r.NormFloat64())
+	}
+	return d.Floats(dims, v...)
+}
+
+func (d *decoder) embedding(factor float64) (table, x *onnx.Value) {
+	ids := d.Input("input_ids", onnx.Int64, "batch", "sequence")
+	table = d.weight(factor, 32, width)
+	return table, d.Op("Gather", table, ids)
+}
+
+func (d *decoder) rmsNorm(x *onnx.Value, weight float64) *onnx.Value {
+	mean := d.Op("ReduceMean", d.Op("Pow", x, 2.0), onnx.IntsAttr("axes", []int64{-1}))
+	normed := d.Op("Mul", x, d.Op("Div", 1.0, d.Op("Sqrt", d.Op("Add", mean, 1e-6))))
+	return d.Op("Mul", d.weight(weight, width), normed)
+}
+
+func (d *decoder) head(x, table *onnx.Value) {
+	d.logits(d.Op("MatMul", x, d.Op("Transpose", table)))
+}
+
+func (d *decoder) logits(v *onnx.Value) {
+	if err := d.Graph.Rename(v, "logits"); err != nil {
+		panic(err)
+	}
+	d.Output(v)
+}
+
+// cases are models that overflow in float16, and can be scaled.
+var cases = map[string]func(*decoder){
+	"a residual that grows to 100,000": func(d *decoder) {
+		table, x := d.embedding(1)
+		for range 3 {
+			h := d.Op("Relu", d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, 2*width)))
+			x = d.Op("Add", x, d.Op("Add", d.Op("MatMul", h, d.weight(4000, 2*width, width)), d.weight(10, width)))
+		}
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
+	"an embedding that is multiplied": func(d *decoder) {
+		table, x := d.embedding(1)
+		x = d.Op("Mul", x, 30000.0)
+		x = d.Op("Add", x, d.Op("MatMul", d.rmsNorm(x, 1), d.weight(10, width, width)))
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
+	"sandwich norms": func(d *decoder) {
+		table, x := d.embedding(1)
+		for range 2 {
+			h := d.Op("Gelu", d.Op("MatMul", d.rmsNorm(x, 1), d.weight(0.5, width, width)))
+			x = d.Op("Add", x, d.rmsNorm(d.Op("MatMul", h, d.weight(1, width, width)), 50000))
+		}
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
+	"a LayerNorm whose variance overflows": func(d *decoder) {
+		table, x := d.embedding(40000)
+		centered := d.Op("Sub", x, d.Op("ReduceMean", x, onnx.IntsAttr("axes", []int64{-1})))
+		variance := d.Op("ReduceMean", d.Op("Mul", centered, centered), onnx.IntsAttr("axes", []int64{-1}))
+		normed := d.Op("Div", centered, d.Op("Sqrt", d.Op("Add", variance, 1e-5)))
+		h := d.Op("Add", d.Op("Mul", normed, d.weight(1, width)), d.weight(1, width))
+		x = d.Op("Add", x, d.Op("MatMul", h, d.weight(1, width, width)))
+		h = d.Op("LayerNormalization", x, d.weight(1, width), d.weight(1, width))
+		_ = table
+		d.logits(d.Op("MatMul", h, d.weight(0.3, width, 32)))
+	},
+	"the feed forward of T5": func(d *decoder) {
+		table, x := d.embedding(1)
+		for range 2 {
+			n := d.rmsNorm(x, 1)
+			gate := d.Op("MatMul", n, d.weight(10, width, 2*width))
+			gelu := d.Op("Mul", d.Op("Mul", gate, 0.5), d.Op("Add", d.Op("Erf", d.Op("Div", gate, math.Sqrt2)), 1.0))
+			up := d.Op("Mul", gelu, d.Op("MatMul", n, d.weight(2000, width, 2*width)))
+			x = d.Op("Add", x, d.Op("MatMul", up, d.weight(2, 2*width, width)))
+		}
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
+	"scores before their scale": func(d *decoder) {
+		table, x := d.embedding(1)
+		n := d.rmsNorm(x, 1)
+		q, k := d.Op("MatMul", n, d.weight(100, width, width)), d.Op("MatMul", n, d.weight(100, width, width))
+		scores := d.Op("Mul", d.Op("MatMul", q, d.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 2, 1}))), 1e-5)
+		x = d.Op("Add", x, d.Op("MatMul", d.Op("Softmax", scores), d.Op("MatMul", n, d.weight(1, width, width))))
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
+}
+
+func TestCases(t *testing.T) {
+	for name, build := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDecoder()
+			build(d)
+			nodes := len(d.Graph.Nodes)
+			run := &pass.Run{Editor: edit.Editor{Model: d.Model}}
+			if _, err := streams.Prepare(run, streams.Options{Strict: true}); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(d.Graph.Nodes); n > nodes {
+				t.Errorf("%d nodes, before %d", n, nodes)
+			}
+			d = newDecoder()
+			build(d)
+			s := safely(t, d.Model, streams.Options{})
+			safe, plain, brain := s.Report.Compare[0], s.Report.Compare[1], s.Report.Compare[2]
+			if s.Report.Greatest < 65504 || plain.NotFinite == 0 && plain.Error < 0.05 {
+				t.Errorf("plain float16 does well: %+v, greatest %g", plain, s.Report.Greatest)
+			}
+			if safe.NotFinite > 0 || safe.FirstNaN != "" || safe.Error > brain.Error ||
+				safe.Logits.MeanKL > brain.Logits.MeanKL {
+				t.Errorf("%+v, in bfloat16 %+v", safe, brain)
+			}
+		})
+	}
+}
+
+// TestStays names what cannot be scaled, and keeps it in float32.
+func TestStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		build  func(*decoder)
+	}{
+		"a stream that leaves the model": {`"hidden" is an output`, func(d *decoder) {
+			table, x := d.embedding(50000)
+			x = d.Op("Add", x, d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, width)))
+			if err := d.Graph.Rename(x, "hidden"); err != nil {
+				panic(err)
+			}
+			d.Output(x)
+			d.head(d.rmsNorm(x, 0.2), table)
+		}},
+		"a stream that meets a softmax": {"(Softmax) does not scale", func(d *decoder) {
+			table, x := d.embedding(50000)
+			x = d.Op("Add", x, d.Op("Softmax", x))
+			d.head(d.rmsNorm(x, 0.2), table)
+		}},
+		"a gate": {"(Sigmoid) does not scale", func(d *decoder) {
+			table, x := d.embedding(1)
+			gate := d.Op("MatMul", x, d.weight(50000, width, width))
+			x = d.Op("Add", x, d.Op("MatMul", d.Op("Mul", gate, d.Op("Sigmoid", gate)), d.weight(1e-4, width, width)))
+			d.head(d.rmsNorm(x, 0.2), table)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDecoder()
+			c.build(d)
+			_, err := streams.Prepare(&pass.Run{Editor: edit.Editor{Model: d.Model}}, streams.Options{Strict: true})
+			if err == nil || !strings.Contains(err.Error(), c.reason) {
+				t.Errorf("strict: %v", err)
+			}
+			d = newDecoder()
+			c.build(d)
+			s := safely(t, d.Model, streams.Options{})
+			if len(s.Report.Stays) == 0 || !strings.Contains(s.Report.Stays[0].Reason, c.reason) {
+				t.Errorf("%+v", s.Report.Stays)
+			}
+			safe, brain := s.Report.Compare[0], s.Report.Compare[2]
+			if safe.NotFinite > 0 || safe.FirstNaN != "" || safe.Error > brain.Error {
+				t.Errorf("%+v, in bfloat16 %+v", safe, brain)
+			}
+		})
+	}
+}
+
+// TestMasks does not take masked scores for numbers that overflow.
+func TestMasks(t *testing.T) {
+	for _, hidden := range []float64{-math.MaxFloat32, -1e9, -1e5, math.Inf(-1)} {
+		d := newDecoder()
+		table, x := d.embedding(1)
+		mask := d.Op("Where", d.Op("Cast", d.Input("attention_mask", onnx.Int64, "batch", "sequence"),
+			onnx.IntAttr("to", int64(onnx.Bool))), 0.0, hidden)
+		n := d.rmsNorm(x, 1)
+		scores := d.Op("MatMul", n, d.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+		masked := d.Op("Add", scores, d.Op("Unsqueeze", mask, []int64{1}))
+		x = d.Op("Add", x, d.Op("MatMul", d.Op("Softmax", masked), n))
+		d.head(d.rmsNorm(x, 0.2), table)
+		inputs := []*onnx.Tensor{onnx.NewInt64s("input_ids", []int64{1, 2, 3}), onnx.NewInt64s("attention_mask",
+			[]int64{0, 1, 1})}
+		for _, t := range inputs {
+			t.Dims = []int64{1, 3}
+		}
+		s := safely(t, d.Model, streams.Options{Inputs: func(*onnx.Model) ([][]*onnx.Tensor, error) {
+			return [][]*onnx.Tensor{inputs}, nil
+		}})
+		if s.Report.Overflowing > 0 || s.Report.Greatest > 100 {
+			t.Errorf("a mask of %g: %+v", hidden, s.Report)
+		}
+	}
+}

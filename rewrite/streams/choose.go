@@ -1,0 +1,207 @@
+package streams
+
+import (
+	"fmt"
+	"maps"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+const (
+	// greatestHalf is the greatest number of float16.
+	greatestHalf = 65504
+	// leastUseful is the magnitude that no value of float16 is scaled below. The distance of its smallest numbers,
+	// 2^-24, is then no more of the greatest element than a unit in its last place is elsewhere.
+	leastUseful = 0x1p-12
+	// mostExponent bounds exponents, mostFloat32 what float32 holds.
+	mostExponent, mostFloat32 = 40, 0x1p127
+)
+
+// item is a value that may be scaled: one that a node computes, or a constant where a node reads it.
+type item struct {
+	value *onnx.Value
+	node  *onnx.Node // that computes the value or reads the constant
+	x     int        // its exponent
+	// greatest is its greatest magnitude, times the headroom if it is computed.
+	measured, greatest float64
+	half               bool   // it is of float16 once the model is converted
+	failed             string // why it could not be lowered
+}
+
+// chooser chooses the exponents with which no value overflows.
+type chooser struct {
+	*builder
+	ranges   *ranges
+	half     map[*onnx.Value]bool
+	headroom float64
+
+	chosen map[int]int
+	items  []*item         // in the order of the graph
+	on     map[int][]*item // those whose exponents depend on one that may be chosen
+}
+
+// choose lowers what overflows, in the order of the graph.
+func (c *chooser) choose() error {
+	c.chosen, c.on = map[int]int{}, map[int][]*item{}
+	if err := c.list(); err != nil {
+		return err
+	}
+	for range 4 { // lowering one product may take what lowers another
+		changed := false
+		for _, i := range c.items {
+			if c.overflows(i) && c.lower(i) {
+				changed = true
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	return nil
+}
+
+// list makes the items.
+func (c *chooser) list() error {
+	known := map[*onnx.Value]float64{}
+	add := func(i *item) {
+		c.items = append(c.items, i)
+		for x := range c.system.of(i.x) {
+			c.on[x] = append(c.on[x], i)
+		}
+	}
+	for _, n := range c.graph.Nodes {
+		if n.Is("Constant") {
+			continue
+		}
+		for at, v := range n.Inputs {
+			x, ok := c.reads[onnx.Use{Node: n, Index: at}]
+			if !ok {
+				continue
+			}
+			g, ok := known[v]
+			if !ok {
+				var err error
+				if g, err = greatestOf(v.Constant()); err != nil {
+					return err
+				}
+				known[v] = g
+			}
+			_, mask := c.ranges.masks[v]
+			add(&item{value: v, node: n, x: x, measured: g, greatest: g, half: c.half[v] && !mask})
+		}
+		for at, v := range n.Outputs {
+			if c.out(n, at) != none {
+				g := c.ranges.greatest[v]
+				add(&item{value: v, node: n, x: c.values[v], measured: g, greatest: g * c.headroom, half: c.half[v]})
+			}
+		}
+	}
+	return nil
+}
+
+// exponent returns the exponent that a number of one was given.
+func (c *chooser) exponent(x int) (e int) {
+	for y, factor := range c.system.of(x) {
+		e += factor * c.chosen[y]
+	}
+	return e
+}
+
+// overflows reports whether a value does not fit into float16 as it is scaled now.
+func (c *chooser) overflows(i *item) bool {
+	return i.half && math.Ldexp(i.greatest, c.exponent(i.x)) > greatestHalf
+}
+
+// lower brings a value into range by the exponent that changes the fewest others, and reports whether there is one.
+func (c *chooser) lower(i *item) bool {
+	excess := int(math.Ceil(math.Log2(math.Ldexp(i.greatest, c.exponent(i.x)) / greatestHalf)))
+	terms := c.system.of(i.x)
+	best, by, cost := none, 0, 0
+	for _, x := range sortedKeys(terms) {
+		factor := terms[x]
+		step := -ceilDiv(excess, max(factor, -factor))
+		if factor < 0 {
+			step = -step
+		}
+		if why := c.refuses(x, step); why != "" {
+			i.failed = why
+		} else if price := len(c.on[x]); best == none || price < cost {
+			best, by, cost = x, step, price
+		}
+	}
+	if best == none {
+		return false
+	}
+	c.chosen[best] += by
+	return true
+}
+
+// refuses says why an exponent cannot be changed by a step: what would leave its range.
+func (c *chooser) refuses(x, step int) string {
+	for _, i := range c.on[x] {
+		before := c.exponent(i.x)
+		change := c.system.of(i.x)[x] * step
+		now, after := math.Ldexp(i.greatest, before), math.Ldexp(i.greatest, before+change)
+		switch {
+		case change > 0 && (i.half && after > greatestHalf || after > mostFloat32),
+			max(before+change, -before-change) > mostExponent:
+			return fmt.Sprintf("%q would overflow instead", i.value.Name)
+		case change < 0 && i.half && after > 0 && after < leastUseful:
+			return fmt.Sprintf("%q, of magnitudes up to %.3g, would lose digits", i.value.Name, now)
+		}
+	}
+	return ""
+}
+
+// wide lists the nodes that have to compute in float32: those that make what still overflows, and those that read it.
+func (c *chooser) wide() (nodes map[*onnx.Node]bool, stays []Stay) {
+	nodes, stays = map[*onnx.Node]bool{}, []Stay{}
+	named := map[*onnx.Value]bool{}
+	for _, i := range c.items {
+		if !c.overflows(i) {
+			continue
+		}
+		nodes[i.node] = true
+		if i.value.Producer == i.node {
+			for _, u := range i.value.Uses() {
+				nodes[u.Node] = true
+			}
+		}
+		moved := i.value.Producer == i.node && i.node.MovesElements() && named[i.node.Input(0)]
+		if !moved && !named[i.value] {
+			stays = append(stays, Stay{Value: i.value.Name, Node: i.node.Label(), Op: i.node.OpType,
+				Greatest: golden.Number(i.measured), Reason: c.reason(i)})
+		}
+		named[i.value] = true
+	}
+	for n := range maps.Clone(nodes) {
+		for _, v := range n.Inputs {
+			c.maskToo(v, nodes)
+		}
+	}
+	return nodes, stays
+}
+
+// maskToo has a mask computed in float32 that is added to something in float32: the least number of float16 might not
+// hide anything there.
+func (c *chooser) maskToo(v *onnx.Value, nodes map[*onnx.Node]bool) {
+	if _, is := c.ranges.masks[v]; !is || !c.ranges.made[v] || nodes[v.Producer] {
+		return
+	}
+	nodes[v.Producer] = true
+	for _, w := range v.Producer.Inputs {
+		c.maskToo(w, nodes)
+	}
+}
+
+// reason says why a value is not lowered.
+func (c *chooser) reason(i *item) string {
+	if i.failed != "" && len(c.system.of(i.x)) > 0 {
+		return i.failed
+	}
+	return c.why(i.x)
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

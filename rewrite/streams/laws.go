@@ -1,0 +1,213 @@
+package streams
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// A law of an op says how its outputs grow with its inputs: by which exponents of 2 all of them can be multiplied so
+// that the node still computes the same function. Each law holds exactly for powers of two, but for numbers that leave
+// the range of their type. What has no law is left alone: its inputs and outputs keep their exponents at 0.
+
+func words(text string) map[string]bool {
+	list := map[string]bool{}
+	for _, w := range strings.Fields(text) {
+		list[w] = true
+	}
+	return list
+}
+
+var (
+	// alike are the ops whose float inputs and outputs grow alike: they move elements, compare, add, or are linear for
+	// positive factors.
+	alike = words(`
+		Abs Add Compress Concat CumSum DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalAveragePool
+		GlobalMaxPool Identity LeakyRelu Max Mean Min Neg Relu Reshape ReverseSequence Slice SpaceToDepth Split Squeeze
+		Sub Sum Tile Transpose Trilu Unsqueeze Where ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
+	`)
+	// first are the ops whose first input and first output grow alike, and whose other inputs are sizes, slopes or
+	// tables of rotation.
+	first = words(`AveragePool Dropout MaxPool PRelu Resize RotaryEmbedding TopK`)
+	// choices are the ops whose outputs do not change if all float inputs grow alike.
+	choices = words(`ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Shape Sign Size NonZero`)
+)
+
+// law adds the equations of a node.
+func (b *builder) law(n *onnx.Node) {
+	switch {
+	case len(n.Subgraphs()) > 0:
+		b.pinAll(n)
+	case n.Domain == "com.microsoft":
+		b.microsoft(n)
+	case !onnx.IsStandardDomain(n.Domain):
+		b.pinAll(n)
+	case alike[n.OpType]:
+		b.same(append(b.inputs(n), b.outputs(n)...)...)
+	case first[n.OpType]:
+		b.same(b.in(n, 0), b.out(n, 0))
+	case choices[n.OpType]:
+		b.same(b.inputs(n)...)
+		for i := range n.Outputs {
+			b.pin(b.out(n, i), n)
+		}
+	default:
+		b.standard(n)
+	}
+}
+
+// standard adds the equations of the other ops of the standard.
+func (b *builder) standard(n *onnx.Node) {
+	x, y := b.in(n, 0), b.out(n, 0)
+	switch n.OpType {
+	case "Cast":
+		if x != none && y != none {
+			b.same(x, y)
+		} else {
+			b.pinAll(n)
+		}
+	case "CastLike":
+		b.same(x, y)
+		b.in(n, 1) // only its type is read
+	case "Clip":
+		b.same(x, b.in(n, 1), b.in(n, 2), y)
+		if n.Attr("min") != nil || n.Attr("max") != nil {
+			b.pin(x, n)
+		}
+	case "Pad":
+		b.same(x, b.in(n, 2), y)
+	case "ScatterElements", "ScatterND":
+		b.same(x, b.in(n, 2), y)
+		if n.AttrString("reduction", "none") == "mul" {
+			b.pin(x, n)
+		}
+	case "ConstantOfShape":
+		if a := n.Attr("value"); a != nil && a.Tensor != nil && !isZero(a.Tensor) {
+			b.pin(y, n)
+		}
+	case "Mul", "MatMul", "Einsum":
+		b.product(y, b.inputs(n)...)
+	case "Gemm", "Conv", "ConvTranspose":
+		b.product(y, x, b.in(n, 1))
+		b.same(b.in(n, 2), y)
+	case "Div":
+		b.product(x, y, b.in(n, 1))
+	case "Reciprocal":
+		b.product(none, x, y)
+	case "Sqrt":
+		b.product(x, y, y)
+	case "ReduceSumSquare":
+		b.product(y, x, x)
+	case "Pow":
+		b.power(n, x, y)
+	case "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization":
+		b.norm(n, x, 1e-5)
+		b.same(b.in(n, 1), b.in(n, 2), y)
+		deviation := b.out(n, 1)
+		if n.OpType == "LayerNormalization" {
+			b.same(x, b.out(n, 1)) // the mean
+			deviation = b.out(n, 2)
+		}
+		if deviation != none { // its inverse
+			b.product(none, x, deviation)
+		}
+	case "InstanceNormalization":
+		b.norm(n, x, 1e-5)
+		b.same(b.in(n, 1), b.in(n, 2), y)
+	case "LpNormalization":
+		b.pin(y, n)
+	case "DequantizeLinear":
+		b.same(b.in(n, 1), y)
+	default:
+		b.pinAll(n)
+	}
+}
+
+// microsoft adds the equations of the ops that onnxruntime has besides the standard.
+func (b *builder) microsoft(n *onnx.Node) {
+	x, y := b.in(n, 0), b.out(n, 0)
+	switch n.OpType {
+	case "SkipSimplifiedLayerNormalization", "SkipLayerNormalization":
+		after := 3 // the bias of the sum
+		if n.OpType == "SkipLayerNormalization" {
+			after = 4
+			b.same(b.in(n, 3), y)
+		}
+		b.norm(n, x, 1e-12)
+		b.same(b.in(n, 2), y)
+		b.same(x, b.in(n, 1), b.in(n, after), b.out(n, 3))
+		b.pin(b.out(n, 1), n)
+		b.pin(b.out(n, 2), n)
+	case "MatMulNBits":
+		b.product(y, x, b.in(n, 2))
+		b.same(b.in(n, 5), y)
+	case "GatherBlockQuantized":
+		b.same(b.in(n, 2), y)
+	case "RotaryEmbedding":
+		b.same(x, y)
+	default:
+		b.pinAll(n)
+	}
+}
+
+// power adds the equation of a power: its exponent stays as it is.
+func (b *builder) power(n *onnx.Node, x, y int) {
+	t := n.Input(1).Constant()
+	if t == nil || t.Len() != 1 {
+		b.pinAll(n)
+		return
+	}
+	e, err := floats(t)
+	switch {
+	case err != nil:
+		b.pinAll(n)
+	case e[0] == math.Trunc(e[0]) && math.Abs(e[0]) <= 4:
+		b.equate(sum{x: int(e[0])}, sum{y: 1})
+	case e[0] == 0.5 || e[0] == -0.5:
+		b.equate(sum{x: 1}, sum{y: int(4 * e[0])})
+	default:
+		b.pinAll(n)
+	}
+}
+
+// norm notes the epsilon of a norm, which grows as the square of its input.
+func (b *builder) norm(n *onnx.Node, x int, epsilon float32) {
+	if x != none {
+		b.epsilons = append(b.epsilons, epsilonOf{n, x, n.AttrFloat("epsilon", epsilon)})
+	}
+}
+
+// product says that y grows as the product of others.
+func (b *builder) product(y int, others ...int) {
+	t := sum{}
+	for _, v := range others {
+		if v != none {
+			t[v]++
+			if y != none {
+				b.link(y, v)
+			}
+		}
+	}
+	if y == none {
+		b.equate(t, nil)
+		return
+	}
+	b.equate(t, sum{y: 1})
+}
+
+// same says that exponents are equal.
+func (b *builder) same(list ...int) {
+	list = slices.DeleteFunc(list, func(v int) bool { return v == none })
+	for i := 1; i < len(list); i++ {
+		b.equate(sum{list[i]: 1}, sum{list[0]: 1})
+		b.link(list[0], list[i])
+	}
+}
+
+func (b *builder) pinAll(n *onnx.Node) {
+	for _, v := range append(b.inputs(n), b.outputs(n)...) {
+		b.pin(v, n)
+	}
+}

@@ -1,0 +1,206 @@
+package streams
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// ranges holds the greatest magnitude of every float value of the main graph, over some inputs. Infinities and NaN are
+// left out, and so are the elements that a mask hides.
+type ranges struct {
+	greatest map[*onnx.Value]float64
+	// masks holds, for masks and values with masked elements, the magnitude from which on an element below 0 is masked.
+	masks map[*onnx.Value]float64
+	// made holds the values that are computed from constants and integers alone, as masks are.
+	made map[*onnx.Value]bool
+}
+
+// measure runs a model on the cases and returns its outputs for each.
+func measure(m *onnx.Model, cases [][]*onnx.Tensor) (*ranges, [][]*reference.Tensor, error) {
+	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{}, made: madeOf(m.Graph)}
+	for _, n := range m.Graph.Nodes {
+		for _, v := range n.Inputs {
+			if t := v.Constant(); t != nil && t.DataType.IsFloat() && t.Len() <= fewElements {
+				if _, ok := r.greatest[v]; !ok {
+					list, err := floats(t)
+					if err != nil {
+						return nil, nil, err
+					}
+					r.see(v, list, true)
+				}
+			}
+		}
+	}
+	var outputs [][]*reference.Tensor
+	for i, c := range cases {
+		for _, t := range c {
+			if v := m.Graph.Value(t.Name); v != nil && t.DataType.IsFloat() {
+				list, err := floats(t)
+				if err != nil {
+					return nil, nil, err
+				}
+				r.see(v, list, true)
+			}
+		}
+		out, err := run(m, c, func(n *onnx.Node, made []*reference.Tensor) error {
+			r.look(n, made)
+			return nil
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("inputs %d: %w", i, err)
+		}
+		outputs = append(outputs, out)
+	}
+	return r, outputs, nil
+}
+
+// run evaluates a model on inputs, which are converted to the types that it declares, and has look see what each node
+// of the main graph makes.
+func run(m *onnx.Model, inputs []*onnx.Tensor, look func(*onnx.Node, []*reference.Tensor) error) ([]*reference.Tensor,
+	error) {
+	o := reference.Options{Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+		if n.Graph != m.Graph || n.Is("Constant") {
+			return nil, nil
+		}
+		made, err := s.Op(n)
+		if err == nil {
+			err = look(n, made)
+		}
+		return made, err
+	}}
+	e, err := reference.New(m, o)
+	if err != nil {
+		return nil, err
+	}
+	given, err := asDeclared(m, inputs)
+	if err != nil {
+		return nil, err
+	}
+	computed, err := e.Run(given)
+	if err != nil {
+		return nil, err
+	}
+	var out []*reference.Tensor
+	for _, v := range m.Graph.Outputs {
+		out = append(out, computed[v.Name])
+	}
+	return out, nil
+}
+
+// asDeclared returns inputs by name, in the types that a model declares.
+func asDeclared(m *onnx.Model, inputs []*onnx.Tensor) (map[string]*reference.Tensor, error) {
+	given := map[string]*reference.Tensor{}
+	for _, t := range inputs {
+		at := slices.IndexFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return v.Name == t.Name })
+		if at < 0 {
+			return nil, fmt.Errorf("the model has no input %q", t.Name)
+		}
+		var err error
+		if declared, ok := m.Graph.Inputs[at].Type(); ok && t.DataType.IsFloat() && declared.DataType.IsFloat() {
+			if t, err = golden.Convert(t, declared.DataType); err != nil {
+				return nil, err
+			}
+		}
+		if given[t.Name], err = reference.FromONNX(t); err != nil {
+			return nil, err
+		}
+	}
+	return given, nil
+}
+
+// see takes note of the elements of a value, which may be a mask.
+func (r *ranges) see(v *onnx.Value, list []float64, mayMask bool) {
+	limit, ok := r.masks[v]
+	if !ok {
+		limit = math.Inf(1)
+	}
+	if level, is := maskLevel(list); is && mayMask {
+		limit = min(limit, level)
+		r.masks[v] = limit
+	}
+	r.greatest[v] = max(r.greatest[v], greatest(list, limit))
+}
+
+// look takes note of what a node made.
+func (r *ranges) look(n *onnx.Node, made []*reference.Tensor) {
+	limit, masked := 0.0, false
+	if passesMasks(n) {
+		for _, v := range n.Inputs {
+			if m, ok := r.masks[v]; ok && (!masked || m < limit) {
+				limit, masked = m, true
+			}
+		}
+	}
+	for i, v := range n.Outputs {
+		if v == nil || i >= len(made) || made[i] == nil || !made[i].IsFloat() || made[i].F == nil {
+			continue
+		}
+		if masked {
+			r.masks[v] = limit
+		}
+		r.see(v, made[i].F, r.made[v])
+	}
+}
+
+// maskLevel returns the magnitude from which on an element of a mask hides something. A mask has numbers far below 0,
+// and zeros, or none but small numbers if those are beyond what a model computes.
+func maskLevel(list []float64) (level float64, ok bool) {
+	least := 0.0
+	for _, x := range list {
+		least = min(least, max(x, -math.MaxFloat32))
+	}
+	if least > -1e4 {
+		return 0, false
+	}
+	for _, x := range list {
+		if x > least/2 && x != 0 && (least > -1e30 || math.Abs(x) > greatestHalf) {
+			return 0, false
+		}
+	}
+	return -least / 2, true
+}
+
+// passesMasks reports whether elements of a mask stay what they are in the outputs of a node, or nearly so.
+func passesMasks(n *onnx.Node) bool {
+	return n.MovesElements() || slices.Contains([]string{"Add", "Sub", "Where", "Min", "Max", "Clip", "Cast", "Concat",
+		"Expand", "Tile", "Identity"}, n.OpType)
+}
+
+// greatest returns the greatest magnitude of the finite elements that are not below the negative limit.
+func greatest(list []float64, limit float64) (most float64) {
+	for _, x := range list {
+		if math.Abs(x) > most && x > -limit && !math.IsInf(x, 0) {
+			most = math.Abs(x)
+		}
+	}
+	return most
+}
+
+// madeOf lists the float values that are computed from constants and integers alone, except for rows of tables that
+// integers choose.
+func madeOf(g *onnx.Graph) map[*onnx.Value]bool {
+	made := map[*onnx.Value]bool{}
+	for _, n := range g.Nodes {
+		table := n.Input(0).Constant()
+		is := len(n.Subgraphs()) == 0 &&
+			!(n.Is("Gather") && table != nil && table.DataType.IsFloat() && n.Input(1).Constant() == nil)
+		for _, v := range n.Inputs {
+			if v == nil || v.Constant() != nil || made[v] {
+				continue
+			}
+			t, _ := v.Type()
+			is = is && v.Producer == nil && v.IsInput && !t.DataType.IsFloat()
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				made[v] = is
+			}
+		}
+	}
+	return made
+}

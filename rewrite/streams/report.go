@@ -1,0 +1,115 @@
+package streams
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// SafeReport says what was done so that no value of a model overflows in float16.
+type SafeReport struct {
+	// Inputs is the number of inputs that magnitudes were measured on. They are random unless Recorded is set.
+	Inputs   int     `json:"inputs"`
+	Recorded bool    `json:"recorded"`
+	Headroom float64 `json:"headroom"`
+	// Greatest is the greatest magnitude among the values that would be of float16, that of the value GreatestOf.
+	Greatest   golden.Number `json:"greatest"`
+	GreatestOf string        `json:"greatest_of,omitempty"`
+	// Overflowing counts the values of float16 that are beyond its range, or within the headroom below.
+	Overflowing int      `json:"overflowing"`
+	Scaled      []Scaled `json:"scaled"`
+	// Constants and Epsilons count what was multiplied by powers of two for that.
+	Constants int `json:"constants"`
+	Epsilons  int `json:"epsilons"`
+	// Lost counts the elements of scaled constants that are 0 in float16 and would not be without the scale.
+	Lost int64 `json:"lost"`
+	// Stays lists the values that are too great and cannot be scaled: what makes and what reads them is in float32.
+	Stays   []Stay             `json:"stays"`
+	Check   *prove.CheckReport `json:"check,omitempty"`
+	Compare []Variant          `json:"compare,omitempty"`
+}
+
+// Scaled is a group of values, such as a residual stream, that hold a power of two times what they held before.
+type Scaled struct {
+	Value    string        `json:"value"` // the first of them
+	Exponent int           `json:"exponent"`
+	Values   int           `json:"values"`
+	Greatest golden.Number `json:"greatest"` // before
+	// GreatestOf is the value with the greatest magnitude.
+	GreatestOf string `json:"greatest_of"`
+}
+
+// Stay is a value that stays in float32.
+type Stay struct {
+	Value    string        `json:"value"`
+	Node     string        `json:"node"`
+	Op       string        `json:"op"`
+	Greatest golden.Number `json:"greatest"`
+	Reason   string        `json:"reason"`
+}
+
+// Variant says how far the outputs of the model in a type are from those in float32, in the built-in evaluator, which
+// rounds each value to its type.
+type Variant struct {
+	Type string `json:"type"`
+	Safe bool   `json:"safe,omitempty"`
+	// NotFinite counts elements of outputs that are finite in float32 only, and FirstNaN names the first node that
+	// makes a NaN.
+	NotFinite int64  `json:"not_finite"`
+	FirstNaN  string `json:"first_nan,omitempty"`
+	// Error is the greatest relative error of an output, root mean square.
+	Error golden.Number `json:"error"`
+	// Logits are the figures of all outputs of logits, if there are some.
+	Logits *golden.LogitStats `json:"logits,omitempty"`
+}
+
+// Text is the report in lines.
+func (r *SafeReport) Text() string {
+	var b strings.Builder
+	source := english.Counted(r.Inputs, "random input")
+	if r.Recorded {
+		source = english.Counted(r.Inputs, "recorded input")
+	}
+	fmt.Fprintf(&b, "float16: greatest magnitude %.4g (%s) on %s; %s beyond 65504 divided by a headroom of %g\n",
+		float64(r.Greatest), r.GreatestOf, source, english.Counted(r.Overflowing, "value"), r.Headroom)
+	for _, s := range r.Scaled {
+		fmt.Fprintf(&b, "scaled by 2^%d: %s from %q on, greatest magnitude before %.4g (%s)\n", s.Exponent,
+			english.Counted(s.Values, "value"), s.Value, float64(s.Greatest), s.GreatestOf)
+	}
+	if len(r.Scaled) > 0 {
+		fmt.Fprintf(&b, "scaled: %s and %s; no node added\n", english.Counted(r.Constants, "constant"),
+			english.Counted(r.Epsilons, "epsilon attribute"))
+	}
+	if r.Lost > 0 {
+		fmt.Fprintf(&b, "scaled: %d elements of constants become 0 in float16\n", r.Lost)
+	}
+	for _, s := range r.Stays {
+		fmt.Fprintf(&b, "stays in float32: %q of node %q (%s), magnitude %.4g: %s\n", s.Value, s.Node, s.Op,
+			float64(s.Greatest), s.Reason)
+	}
+	for _, v := range r.Compare {
+		b.WriteString(v.text())
+	}
+	return b.String()
+}
+
+func (v *Variant) text() string {
+	name := v.Type
+	if v.Safe {
+		name += " --safe"
+	}
+	text := fmt.Sprintf("against float32: %-14s error %.3g", name, float64(v.Error))
+	if v.Logits != nil {
+		text += fmt.Sprintf(", mean KL %.3g, top-1 %.4g%%", float64(v.Logits.MeanKL), 100*v.Logits.Top1)
+	}
+	if v.NotFinite > 0 {
+		text += fmt.Sprintf(", %d elements not finite", v.NotFinite)
+	}
+	if v.FirstNaN != "" {
+		text += fmt.Sprintf(", NaN from node %q on", v.FirstNaN)
+	}
+	return text + "\n"
+}
