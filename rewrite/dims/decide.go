@@ -1,0 +1,416 @@
+package dims
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// A variant is a reading that may be right, and numbers that may follow from a size besides.
+type variant struct {
+	*reading
+	numbers map[*constant]func(n int64) float64
+	// toggled is the constant in which it differs from the variant that it was made from, nil if it was found.
+	toggled *constant
+	rows    bool // each row computed alone is the same as among others
+}
+
+// A Refusal says why a dimension is not freed.
+type Refusal struct {
+	Dim, Node, Reason string
+}
+
+func (r *Refusal) Error() string {
+	at := ""
+	if r.Node != "" {
+		at = " at " + r.Node
+	}
+	return fmt.Sprintf("%s cannot be freed%s: %s", r.Dim, at, r.Reason)
+}
+
+// tests are the sizes that variants are tried at.
+func tests(size int64) []int64 {
+	list := []int64{size + 1, size + 2, 2 * size, 3 * size, size - 1, size / 2, 1}
+	var kept []int64
+	for _, n := range list {
+		if n >= 1 && n != size && !slices.Contains(kept, n) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+func (e *evidence) tryVariant(v *variant, n int64) outcome { return e.tryWith(v, n, nil) }
+
+// tryWith runs a variant at a size, on inputs of the search or on others.
+func (e *evidence) tryWith(v *variant, n int64, in map[string]*reference.Tensor) outcome {
+	if in == nil {
+		if x := e.try(v.reading, n); len(v.numbers) == 0 || x.err != nil {
+			return x
+		}
+		in = e.search.in[n]
+	}
+	replaced := map[*constant]*reference.Tensor{}
+	for c, f := range v.numbers {
+		replaced[c] = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape, F: []float64{f(n)}}
+	}
+	return e.runWith(v.reading, e.sizes(e.dim, n), in, reference.Options{Exact: true}, replaced)
+}
+
+// outputs are what a variant computes at the sizes at which it runs, nil at those at which its numbers are fractions.
+type outputs map[int64][]*reference.Tensor
+
+// judge tries a variant at several sizes. It returns why the variant is wrong, or nil.
+func (e *evidence) judge(v *variant) (outputs, error) {
+	size := e.dims[e.dim].Size
+	got := outputs{}
+	longer := false
+	for _, n := range tests(size) {
+		x := e.tryVariant(v, n)
+		if errors.Is(x.err, errSteps) {
+			return nil, x.err
+		}
+		if errors.Is(x.err, errFraction) {
+			got[n] = nil
+			continue
+		}
+		if x.err != nil {
+			continue
+		}
+		got[n] = x.outputs
+		longer = longer || n > size
+		if e.causal && !e.agreeRows(e.original, x.outputs, 0, 0, int(min(n, size))) {
+			return nil, fmt.Errorf("at %d its first rows are others than at %d", n, size)
+		}
+		if e.tail && n > size && !e.readsTail(v, n, x.outputs) {
+			return nil, fmt.Errorf("at %d nothing follows from the last row", n)
+		}
+	}
+	if !longer {
+		return nil, fmt.Errorf("it runs at no greater size")
+	}
+	if e.rows || size == 1 && e.aligned() {
+		alone, err := e.sameAlone(v, got)
+		if err != nil {
+			return nil, err
+		}
+		if v.rows = alone; e.rows && !alone {
+			return nil, errors.New("rows computed alone are others than those computed together")
+		}
+	}
+	return got, nil
+}
+
+// readsTail reports whether outputs follow from the last row of the inputs.
+func (e *evidence) readsTail(v *variant, n int64, got []*reference.Tensor) bool {
+	other, err := e.inputs(3, e.sizes(e.dim, n))
+	if err != nil {
+		return true
+	}
+	x := e.tryWith(v, n, e.mixed(e.search.in[n], other, int(n-1)))
+	return x.err == nil && !equal(got, x.outputs, tolerance)
+}
+
+// sameAlone reports whether the original computes of each row what the variant computes of it among others.
+func (e *evidence) sameAlone(v *variant, got outputs) (bool, error) {
+	size := e.dims[e.dim].Size
+	for n, list := range got {
+		if n < size || list == nil { // smaller ones were compared
+			continue
+		}
+		for from := int64(0); from < n; from += size {
+			from := min(from, n-size)
+			x := e.run(&reading{}, e.sizes(-1, 0), e.window(e.search.in[n], int(from), int(from+size)))
+			if errors.Is(x.err, errSteps) {
+				return false, x.err
+			}
+			if x.err != nil || !e.agreeRows(x.outputs, list, 0, int(from), int(size)) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// variants finds what a dimension may be in the model: the readings that agree with the original in all ways that can
+// be tested, and those that differ from them by one number that may be a size or not.
+func (s *search) variants() ([]*variant, *evidence, error) {
+	name := s.dims[s.dim].Name
+	readings, err := s.readings()
+	if err != nil {
+		if s.stuck.node != nil && !errors.Is(err, errSteps) {
+			return nil, nil, &Refusal{name, s.stuck.node.Label(), s.stuck.err.Error()}
+		}
+		return nil, nil, &Refusal{name, "", err.Error()}
+	}
+	e, err := s.evidence(readings[0])
+	if err != nil {
+		return nil, nil, &Refusal{name, "", err.Error()}
+	}
+	var list []*variant
+	var all []outputs
+	var wrong error
+	for _, r := range readings {
+		v := &variant{reading: r}
+		got, err := e.judge(v)
+		if errors.Is(err, errSteps) {
+			return nil, nil, err
+		}
+		if err != nil {
+			wrong = cmp.Or(wrong, err)
+			continue
+		}
+		if !slices.ContainsFunc(all, func(o outputs) bool { return sameOutputs(o, got) }) {
+			list, all = append(list, v), append(all, got)
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil, &Refusal{name, "", "no choice of constants agrees with the model at its size: " + wrong.Error()}
+	}
+	for i := 0; i < len(list); i++ {
+		if list[i].rows { // nothing is left open
+			continue
+		}
+		for _, t := range e.toggles(list[i]) {
+			if len(list) > mostReadings {
+				break
+			}
+			got, err := e.judge(t)
+			if errors.Is(err, errSteps) {
+				return nil, nil, err
+			}
+			if err != nil || slices.ContainsFunc(all, func(o outputs) bool { return sameOutputs(o, got) }) {
+				continue
+			}
+			if better(got, all[i]) {
+				list[i], all[i] = t, got
+				i--
+				break
+			}
+			if !better(all[i], got) {
+				list, all = append(list, t), append(all, got)
+			}
+		}
+	}
+	return list, e, nil
+}
+
+// sameOutputs reports whether two variants run at the same sizes and compute the same there, fractions left out.
+func sameOutputs(a, b outputs) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for n, x := range a {
+		if y, ok := b[n]; !ok || x != nil && y != nil && !equal(x, y, tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+// better reports whether a variant runs at all sizes at which another one runs, and at others at which that one fails.
+// The model could be run at these sizes before its dimension was baked, if it has no least or greatest size.
+func better(a, b outputs) bool {
+	for n, x := range b {
+		if x != nil && a[n] == nil {
+			return false
+		}
+	}
+	for n, x := range a {
+		if _, ok := b[n]; x != nil && !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// toggles lists variants in which one more number follows from the dimension, or all that are equal.
+func (e *evidence) toggles(v *variant) (list []*variant) {
+	size := e.dims[e.dim].Size
+	type class struct {
+		number int64
+		factor rat
+	}
+	alike := map[class]map[slot]rat{}
+	for _, c := range e.constants {
+		if c.hasSizes() {
+			for k, number := range c.tensor.I {
+				at := slot{c.node, c.input, k}
+				if f := v.factors[at]; f != nil && f[e.dim].num != 0 {
+					continue
+				}
+				for _, f := range coincident(number, size) {
+					list = append(list, &variant{reading: v.with(e.dim, len(e.dims), map[slot]rat{at: f}), toggled: c})
+					if alike[class{number, f}] == nil {
+						alike[class{number, f}] = map[slot]rat{}
+					}
+					alike[class{number, f}][at] = f
+				}
+			}
+		}
+		if c.tensor.F != nil && c.tensor.Len() == 1 {
+			for _, f := range functions {
+				if x := f(size); x != 0 && math.Abs(x-c.tensor.F[0]) <= 1e-6*math.Abs(x) {
+					list = append(list, &variant{v.reading, map[*constant]func(int64) float64{c: f}, c, false})
+				}
+			}
+		}
+	}
+	for _, set := range alike {
+		if len(set) > 1 {
+			var c *constant
+			for at := range set {
+				c = e.constantOf(at)
+			}
+			list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: c})
+		}
+	}
+	return list
+}
+
+// coincident lists the factors of a number that may be a size by chance.
+func coincident(number, size int64) (list []rat) {
+	switch {
+	case number == size, number == size-1 && size > 2, number == size+1:
+		list = append(list, rat{1, 1})
+	case number == -size:
+		list = append(list, rat{-1, 1})
+	case number > 0 && number%size == 0 && size > 2, number > 2 && size%number == 0:
+		list = append(list, ratio(number, size))
+	}
+	return list
+}
+
+// functions are numbers that models compute from a size.
+var functions = []func(n int64) float64{
+	func(n int64) float64 { return float64(n) },
+	func(n int64) float64 { return -float64(n) },
+	func(n int64) float64 { return float64(n - 1) },
+	func(n int64) float64 { return float64(n + 1) },
+	func(n int64) float64 { return 1 / float64(n) },
+	func(n int64) float64 { return 1 / float64(n-1) },
+	func(n int64) float64 { return math.Sqrt(float64(n)) },
+	func(n int64) float64 { return 1 / math.Sqrt(float64(n)) },
+	func(n int64) float64 { return math.Log(float64(n)) },
+	func(n int64) float64 { return float64(n) * float64(n) },
+	func(n int64) float64 { return 2 / float64(n) },
+	func(n int64) float64 { return 2 / float64(n-1) },
+}
+
+func (a *analysis) constantOf(s slot) *constant {
+	for _, c := range a.byInput[s.node] {
+		if c.input == s.input {
+			return c
+		}
+	}
+	return nil
+}
+
+// ambiguous refuses a dimension of which more than one variant remains.
+func (a *analysis) ambiguous(dim int, list []*variant) error {
+	d := a.dims[dim]
+	r := &Refusal{Dim: d.Name}
+	if c := list[len(list)-1].toggled; c != nil {
+		r.Node = c.node.Label()
+		r.Reason = fmt.Sprintf("its constant %q may be a number of the model as well as come from the size %d, and "+
+			"the model cannot tell", c.value.Name, d.Size)
+	} else {
+		at := difference(list[0].reading, list[1].reading)
+		r.Node = at.node.Label()
+		r.Reason = fmt.Sprintf("several of its numbers may be the size %d, and the model cannot tell which", d.Size)
+	}
+	r.Reason += "; give recorded outputs of another size"
+	return r
+}
+
+// difference returns a slot in which two readings differ.
+func difference(a, b *reading) (at slot) {
+	found := false
+	less := func(s slot) {
+		if !found || s.node.Label() < at.node.Label() {
+			at, found = s, true
+		}
+	}
+	for s, f := range a.factors {
+		if !slices.Equal(f, b.factors[s]) {
+			less(s)
+		}
+	}
+	for s, f := range b.factors {
+		if !slices.Equal(f, a.factors[s]) {
+			less(s)
+		}
+	}
+	return at
+}
+
+// sizeOf returns the sizes of the dimensions in given inputs, nil if they contradict each other.
+func (a *analysis) sizeOf(in map[string]*reference.Tensor) []int64 {
+	list := make([]int64, len(a.dims))
+	for i, d := range a.dims {
+		for _, p := range d.places {
+			t := in[p.input.Name]
+			if t == nil || p.axis >= t.Rank() || list[i] > 0 && list[i] != int64(t.Shape[p.axis]) {
+				return nil
+			}
+			list[i] = int64(t.Shape[p.axis])
+		}
+	}
+	return list
+}
+
+// sample is a recorded case.
+type sample struct {
+	sizes   []int64
+	in      map[string]*reference.Tensor
+	outputs map[string]*reference.Tensor
+}
+
+// samples decodes the recorded cases that give the inputs of the model.
+func (a *analysis) samples() (list []*sample, err error) {
+	for _, c := range a.recorded {
+		s := &sample{}
+		if s.in, err = converted(c.Inputs); err != nil {
+			return nil, err
+		}
+		if s.outputs, err = converted(c.Outputs); err != nil {
+			return nil, err
+		}
+		if s.sizes = a.sizeOf(s.in); s.sizes != nil && !slices.ContainsFunc(a.model.Graph.Inputs, func(v *onnx.Value) bool {
+			return v.Const == nil && s.in[v.Name] == nil
+		}) {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// recordedTolerance is how far an output may be from the recorded one, as a fraction of the greatest magnitude.
+const recordedTolerance = 1e-4
+
+// reproduces reports whether a reading computes what was recorded.
+func (a *analysis) reproduces(r *reading, numbers map[*constant]func(int64) float64, dim int, s *sample) (bool, error) {
+	replaced := map[*constant]*reference.Tensor{}
+	for c, f := range numbers {
+		replaced[c] = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape,
+			F: []float64{f(s.sizes[dim])}}
+	}
+	x := a.runWith(r, s.sizes, s.in, reference.Options{}, replaced)
+	if x.err != nil {
+		if errors.Is(x.err, errSteps) {
+			return false, x.err
+		}
+		return false, nil
+	}
+	for i, v := range a.model.Graph.Outputs {
+		if want := s.outputs[v.Name]; want != nil && !near(want, x.outputs[i], recordedTolerance) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,176 @@
+// Package dims frees dimensions of inputs whose sizes an exporter baked into constants.
+//
+// The model runs only at the sizes of the example that it was exported with. To free a dimension, the package runs the
+// model at other sizes with the built-in evaluator. Where a node fails, constants behind it are tried that may be the
+// size: elements of shapes, indices and counts, and the lengths of tables. A choice with which the model runs is a
+// reading. Equal numbers decide nothing: every reading must agree with the original in all ways that the original
+// allows to test at its one size (evidence.go), and if two readings remain that differ at some size, the dimension is
+// not freed.
+package dims
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// A Dim is a dimension that inputs share.
+type Dim struct {
+	Name string
+	// Size is the size at export; 0 if it is not known.
+	Size   int64
+	places []place
+}
+
+// place is one axis of an input.
+type place struct {
+	input *onnx.Value
+	axis  int
+}
+
+func (p place) String() string { return p.input.Name + "." + strconv.Itoa(p.axis) }
+
+// Names of dimensions that need not be declared: axis 0 of all inputs; axis 1 of inputs of two or three dimensions; axis
+// 2 of inputs of four dimensions that have the batch and the heads before it.
+const (
+	Batch    = "batch"
+	Sequence = "sequence"
+	Past     = "past"
+)
+
+// Find finds a dimension by what a user wrote: NAME, NAME=SIZE, NAME=INPUT.AXIS+INPUT.AXIS, or
+// NAME=SIZE@INPUT.AXIS+INPUT.AXIS.
+func Find(m *onnx.Model, text string) (*Dim, error) {
+	name, rest, _ := strings.Cut(text, "=")
+	d := &Dim{Name: name}
+	size, list, both := strings.Cut(rest, "@")
+	if !both && strings.Contains(rest, ".") {
+		size, list = "", rest
+	}
+	if name == "" || both && list == "" {
+		return nil, fmt.Errorf("%q is not a dimension: write NAME, NAME=SIZE or NAME=INPUT.AXIS+INPUT.AXIS", text)
+	}
+	if size != "" {
+		n, err := strconv.ParseInt(size, 10, 64)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("dimension %q: the size at export, %q, is not a positive number", name, size)
+		}
+		d.Size = n
+	}
+	if err := d.locate(m, list); err != nil {
+		return nil, fmt.Errorf("dimension %q: %w", name, err)
+	}
+	return d, nil
+}
+
+// locate finds the places of a dimension, and its size if the places declare one.
+func (d *Dim) locate(m *onnx.Model, list string) error {
+	if list != "" {
+		for _, at := range strings.Split(list, "+") {
+			i := strings.LastIndex(at, ".")
+			if i < 0 {
+				return fmt.Errorf("%q is not INPUT.AXIS", at)
+			}
+			axis, err := strconv.Atoi(at[i+1:])
+			v := input(m, at[:i])
+			if v == nil || err != nil {
+				return fmt.Errorf("%q: the model has no such input", at)
+			}
+			if t, _ := v.Type(); axis < 0 || axis >= len(t.Dims) {
+				return fmt.Errorf("%q: input %q has %d dimensions", at, v.Name, len(t.Dims))
+			}
+			d.places = append(d.places, place{v, axis})
+		}
+	} else {
+		d.places = named(m, d.Name)
+		if len(d.places) == 0 {
+			d.places = usual(m, d.Name)
+		}
+	}
+	if len(d.places) == 0 {
+		return errors.New("no input has it; write NAME=INPUT.AXIS+INPUT.AXIS to say where it is")
+	}
+	for _, p := range d.places {
+		t, _ := p.input.Type()
+		if n := t.Dims[p.axis].Value; n >= 0 {
+			if d.Size > 0 && d.Size != n {
+				return fmt.Errorf("it is %d at %s and %d elsewhere; write %s=INPUT.AXIS+INPUT.AXIS to say where it is",
+					n, p, d.Size, d.Name)
+			}
+			d.Size = n
+		}
+	}
+	return nil
+}
+
+func input(m *onnx.Model, name string) *onnx.Value {
+	for _, v := range m.Graph.Inputs {
+		if v.Name == name && v.Const == nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// named lists the axes of inputs that are declared by a name.
+func named(m *onnx.Model, name string) (list []place) {
+	for _, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		for axis, d := range t.Dims {
+			if d.Param == name && v.Const == nil {
+				list = append(list, place{v, axis})
+			}
+		}
+	}
+	return list
+}
+
+// usual lists the axes where a dimension of this name usually is, if they are declared as numbers.
+func usual(m *onnx.Model, name string) (list []place) {
+	for _, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		rank, axis := len(t.Dims), 0
+		switch {
+		case name == Batch && rank >= 1:
+		case name == Sequence && (rank == 2 || rank == 3):
+			axis = 1
+		case name == Past && rank == 4 && len(m.Graph.Inputs) > 1:
+			axis = 2
+		default:
+			continue
+		}
+		if t.Dims[axis].Value >= 0 && v.Const == nil {
+			list = append(list, place{v, axis})
+		}
+	}
+	return list
+}
+
+// Known lists the dimensions that a model names, and the usual ones among those that it declares as numbers.
+func Known(m *onnx.Model) (list []*Dim) {
+	var names []string
+	for _, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		for _, d := range t.Dims {
+			if d.Param != "" && !slices.Contains(names, d.Param) {
+				names = append(names, d.Param)
+			}
+		}
+	}
+	for _, name := range []string{Batch, Sequence, Past} {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		d := &Dim{Name: name}
+		if d.locate(m, "") == nil {
+			list = append(list, d)
+		}
+	}
+	return list
+}

@@ -1,0 +1,212 @@
+package dims
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// evidence says how the original tells what the model must compute at other sizes of one dimension.
+type evidence struct {
+	*search
+	in       map[string]*reference.Tensor // at the size at export
+	original []*reference.Tensor
+	rows     bool // each row follows from its own inputs alone, whatever its place
+	causal   bool // each row follows from its own inputs and those before it
+	tail     bool // outputs depend on the last row
+	axes     []int
+}
+
+// tolerance is how far numbers may be apart without roundings, as a fraction of the greatest.
+const tolerance = 1e-9
+
+// evidence tests the original at its one size.
+func (s *search) evidence(r *reading) (*evidence, error) {
+	e := &evidence{search: s}
+	n := s.dims[s.dim].Size
+	x := s.try(&reading{}, n)
+	if x.err != nil {
+		return nil, fmt.Errorf("the model does not run at the sizes of the export: %w", x.err)
+	}
+	e.in, e.original = s.in[n], x.outputs
+	longer := s.try(r, s.size)
+	if longer.err != nil {
+		return nil, longer.err
+	}
+	for i, y := range e.original {
+		axis, z := -1, longer.outputs[i]
+		for k := range y.Shape {
+			if len(z.Shape) == len(y.Shape) && y.Shape[k] != z.Shape[k] {
+				if axis >= 0 {
+					axis = -2
+					break
+				}
+				axis = k
+			}
+		}
+		e.axes = append(e.axes, axis)
+	}
+	if err := e.relate(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// aligned reports whether outputs have one row for each row of the inputs.
+func (e *evidence) aligned() bool {
+	for i, axis := range e.axes {
+		if axis < 0 || int64(e.original[i].Shape[axis]) != e.dims[e.dim].Size {
+			return false
+		}
+	}
+	return len(e.axes) > 0
+}
+
+// relate finds out which relations of rows hold in the original.
+func (e *evidence) relate() error {
+	n := int(e.dims[e.dim].Size)
+	e.causal, e.rows = true, e.aligned()
+	for _, axis := range e.axes {
+		e.causal = e.causal && axis >= 0
+	}
+	if n == 1 {
+		e.causal = false
+		return nil
+	}
+	other, err := e.inputs(2, e.sizes(-1, 0))
+	if err != nil {
+		return err
+	}
+	run := func(in map[string]*reference.Tensor) ([]*reference.Tensor, error) {
+		x := e.run(&reading{}, e.sizes(-1, 0), in)
+		return x.outputs, x.err
+	}
+	for k := 0; k < n; k++ { // rows from k on are others
+		got, err := run(e.mixed(e.in, other, k))
+		if err != nil {
+			return err
+		}
+		if k == n-1 {
+			e.tail = !equal(e.original, got, tolerance)
+		}
+		if k > 0 && e.causal {
+			e.causal = e.agreeRows(e.original, got, 0, 0, k)
+		}
+		if e.rows && k > 0 { // and the rows before k are others
+			got, err := run(e.mixed(other, e.in, k))
+			if err != nil {
+				return err
+			}
+			e.rows = e.agreeRows(e.original, got, k, k, n-k)
+		}
+	}
+	if e.rows = e.rows && e.causal; !e.rows {
+		return nil
+	}
+	got, err := run(e.rotated(e.in))
+	if err != nil {
+		return err
+	}
+	e.rows = e.agreeRows(e.original, got, 0, n-1, 1) && e.agreeRows(e.original, got, 1, 0, n-1)
+	return nil
+}
+
+// mixed returns inputs whose rows before k are the first's and the others the second's.
+func (e *evidence) mixed(first, second map[string]*reference.Tensor, k int) map[string]*reference.Tensor {
+	in := map[string]*reference.Tensor{}
+	for name, t := range first {
+		in[name] = t
+	}
+	for _, p := range e.dims[e.dim].places {
+		name := p.input.Name
+		a, b := first[name], second[name]
+		n := a.Shape[p.axis]
+		if k == 0 {
+			in[name] = b
+		} else {
+			in[name] = join([]*reference.Tensor{slice(a, p.axis, 0, k), slice(b, p.axis, k, n)}, p.axis)
+		}
+	}
+	return in
+}
+
+// rotated returns inputs whose first row is behind the others.
+func (e *evidence) rotated(in map[string]*reference.Tensor) map[string]*reference.Tensor {
+	out := map[string]*reference.Tensor{}
+	for name, t := range in {
+		out[name] = t
+	}
+	for _, p := range e.dims[e.dim].places {
+		t := in[p.input.Name]
+		n := t.Shape[p.axis]
+		out[p.input.Name] = join([]*reference.Tensor{slice(t, p.axis, 1, n), slice(t, p.axis, 0, 1)}, p.axis)
+	}
+	return out
+}
+
+// window returns rows of inputs.
+func (e *evidence) window(in map[string]*reference.Tensor, from, to int) map[string]*reference.Tensor {
+	out := map[string]*reference.Tensor{}
+	for name, t := range in {
+		out[name] = t
+	}
+	for _, p := range e.dims[e.dim].places {
+		out[p.input.Name] = slice(in[p.input.Name], p.axis, from, to)
+	}
+	return out
+}
+
+// agreeRows compares count rows of outputs, those of want from row i on and those of got from row k on.
+func (e *evidence) agreeRows(want, got []*reference.Tensor, i, k, count int) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	for o, axis := range e.axes {
+		w, g := want[o], got[o]
+		if axis < 0 || len(w.Shape) != len(g.Shape) || i+count > w.Shape[axis] || k+count > g.Shape[axis] {
+			return false
+		}
+		if !near(slice(w, axis, i, i+count), slice(g, axis, k, k+count), tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+// equal compares whole outputs.
+func equal(want, got []*reference.Tensor, within float64) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	for i, w := range want {
+		if !near(w, got[i], within) {
+			return false
+		}
+	}
+	return true
+}
+
+// near reports whether two tensors are equal but for a fraction of the greatest magnitude.
+func near(a, b *reference.Tensor, within float64) bool {
+	if !slices.Equal(a.Shape, b.Shape) {
+		return false
+	}
+	if a.I != nil || b.I != nil {
+		return slices.Equal(a.I, b.I)
+	}
+	greatest := 0.0
+	for _, x := range a.F {
+		if !math.IsInf(x, 0) && !math.IsNaN(x) {
+			greatest = max(greatest, math.Abs(x))
+		}
+	}
+	for i, x := range a.F {
+		y := b.F[i]
+		if x != y && !(math.IsNaN(x) && math.IsNaN(y)) && !(math.Abs(x-y) <= within*max(greatest, 1e-6)) {
+			return false
+		}
+	}
+	return true
+}

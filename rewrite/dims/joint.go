@@ -1,0 +1,297 @@
+package dims
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// choice is what the analysis found: one variant of each dimension, and what they are together.
+type choice struct {
+	*reading
+	variants []*variant
+	evidence []*evidence
+	recorded []int64 // the greatest recorded size of each dimension that the choice reproduces; 0 for none
+}
+
+// mostChoices is how many combinations of variants are tried.
+const mostChoices = 64
+
+// choose finds the one reading of all dimensions together.
+func (a *analysis) choose() (*choice, error) {
+	if err := a.findSizes(); err != nil {
+		return nil, err
+	}
+	samples, err := a.samples()
+	if err != nil {
+		return nil, err
+	}
+	lists, found := make([][]*variant, len(a.dims)), make([]*evidence, len(a.dims))
+	for i := range a.dims {
+		if lists[i], found[i], err = a.search(i).variants(); err != nil {
+			return nil, err
+		}
+	}
+	var kept []*choice
+	var failed error
+	for combination := range combinations(lists) {
+		c := &choice{variants: combination, evidence: found}
+		err := a.together(c, samples)
+		if errors.Is(err, errSteps) {
+			return nil, err
+		}
+		if err != nil {
+			failed = err
+			continue
+		}
+		kept = append(kept, c)
+	}
+	if len(kept) == 0 {
+		return nil, failed
+	}
+	for i, list := range lists {
+		var left []*variant
+		for _, v := range list {
+			if slices.ContainsFunc(kept, func(c *choice) bool { return c.variants[i] == v }) {
+				left = append(left, v)
+			}
+		}
+		if len(left) > 1 {
+			return nil, a.ambiguous(i, left)
+		}
+	}
+	return kept[0], a.settled(kept[0])
+}
+
+// findSizes takes sizes at export that are not declared from the first recorded case that the model runs with.
+func (a *analysis) findSizes() error {
+	missing := slices.IndexFunc(a.dims, func(d *Dim) bool { return d.Size == 0 })
+	if missing < 0 {
+		return nil
+	}
+	samples, err := a.samples()
+	if err != nil {
+		return err
+	}
+	for _, s := range samples {
+		if x := a.run(&reading{}, s.sizes, s.in); x.err != nil {
+			continue
+		}
+		for i, d := range a.dims {
+			if d.Size != 0 && d.Size != s.sizes[i] {
+				return &Refusal{d.Name, "", fmt.Sprintf("it is %d at export, and a recorded case that the model runs "+
+					"with has %d", d.Size, s.sizes[i])}
+			}
+			d.Size = s.sizes[i]
+		}
+		return nil
+	}
+	name := a.dims[missing].Name
+	return &Refusal{name, "", fmt.Sprintf("its size at export is not known; write %s=SIZE, or give recorded outputs of "+
+		"the export", name)}
+}
+
+// combinations lists all ways to take one variant of each dimension.
+func combinations(lists [][]*variant) func(yield func([]*variant) bool) {
+	return func(yield func([]*variant) bool) {
+		at := make([]int, len(lists))
+		for range mostChoices {
+			taken := make([]*variant, len(lists))
+			for i, k := range at {
+				taken[i] = lists[i][k]
+			}
+			if !yield(taken) {
+				return
+			}
+			i := 0
+			for ; i < len(at); i++ {
+				if at[i]++; at[i] < len(lists[i]) {
+					break
+				}
+				at[i] = 0
+			}
+			if i == len(at) {
+				return
+			}
+		}
+	}
+}
+
+// together makes one reading of those of all dimensions, and tries it where several dimensions have other sizes.
+func (a *analysis) together(c *choice, samples []*sample) error {
+	c.reading = &reading{factors: map[slot][]rat{}, product: map[slot]bool{}}
+	for i, v := range c.variants {
+		for s, f := range v.factors {
+			if f[i].num != 0 {
+				c.reading = c.with(i, len(a.dims), map[slot]rat{s: f[i]})
+			}
+		}
+	}
+	var shared []slot // that grow with more than one dimension
+	for s, list := range c.factors {
+		count, all := 0, rat{1, 1}
+		for _, f := range list {
+			if f.num != 0 {
+				count++
+				all = ratio(all.num*f.num, all.den*f.den)
+			}
+		}
+		if count < 2 {
+			continue
+		}
+		shared = append(shared, s)
+		if e := a.constantOf(s).original(s); e != 0 && s.part != diagonal {
+			c.product[s] = ratio(all.num, all.den*e).den == 1
+		}
+	}
+	err := a.tryTogether(c)
+	for i := 0; err != nil && i <= len(shared) && !errors.Is(err, errSteps); i++ { // a product or a sum?
+		before := maps.Clone(c.product)
+		for k, s := range shared {
+			if k == i || i == len(shared) {
+				c.product[s] = !c.product[s]
+			}
+		}
+		if e := a.tryTogether(c); e == nil {
+			err = nil
+		} else {
+			c.product = before
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.recorded = make([]int64, len(a.dims))
+	for _, s := range samples {
+		for i, v := range c.variants {
+			ok, err := a.reproduces(c.reading, v.numbers, i, s)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &Refusal{a.dims[i].Name, "", fmt.Sprintf("no choice of constants gives the recorded outputs of %s",
+					a.sizesText(s.sizes))}
+			}
+		}
+		for i, n := range s.sizes {
+			c.recorded[i] = max(c.recorded[i], n)
+		}
+	}
+	return nil
+}
+
+// jointSizes are sizes at which all dimensions differ from the export.
+func (a *analysis) jointSizes() (list [][]int64) {
+	for _, by := range []func(i int, n int64) int64{
+		func(i int, n int64) int64 { return n + int64(i) + 1 },
+		func(i int, n int64) int64 { return max(1, n-int64(i)-1) },
+		func(i int, n int64) int64 { return n * int64(i+2) },
+		func(i int, n int64) int64 { return n*3 + int64(len(a.dims)-i) },
+	} {
+		sizes := make([]int64, len(a.dims))
+		for i, d := range a.dims {
+			sizes[i] = by(i, d.Size)
+		}
+		list = append(list, sizes)
+	}
+	return list
+}
+
+// tryTogether runs a choice at sizes that all differ. What one dimension computes in rows, it must also compute while
+// others have other sizes.
+func (a *analysis) tryTogether(c *choice) error {
+	if len(a.dims) == 1 {
+		return nil
+	}
+	ran := 0
+	for _, sizes := range a.jointSizes() {
+		in, err := a.inputs(5, sizes)
+		if err != nil {
+			return err
+		}
+		x := a.run(c.reading, sizes, in)
+		if errors.Is(x.err, errFraction) || x.err != nil && slices.ContainsFunc(sizes, func(n int64) bool { return n == 1 }) {
+			continue
+		}
+		if x.err != nil {
+			return &Refusal{a.names(), x.node.Label(), fmt.Sprintf("at %s: %v", a.sizesText(sizes), x.err)}
+		}
+		ran++
+		for i, v := range c.variants {
+			e, n := c.evidence[i], a.dims[i].Size
+			if !v.rows || sizes[i] < n {
+				continue
+			}
+			few := slices.Clone(sizes)
+			few[i] = n
+			for _, from := range []int64{0, sizes[i] - n} {
+				y := a.run(c.reading, few, e.window(in, int(from), int(from+n)))
+				if y.err != nil {
+					return &Refusal{a.names(), "", fmt.Sprintf("at %s: %v", a.sizesText(few), y.err)}
+				}
+				if !e.agreeRows(y.outputs, x.outputs, 0, int(from), int(n)) {
+					return &Refusal{a.names(), "", "rows computed alone are others than those computed together at " +
+						a.sizesText(sizes)}
+				}
+			}
+		}
+	}
+	if ran == 0 {
+		return &Refusal{a.names(), "", "the model runs at no other sizes of them together"}
+	}
+	return nil
+}
+
+// settled refuses a choice that needs what neither the model nor recorded outputs say.
+func (a *analysis) settled(c *choice) error {
+	for i, v := range c.variants {
+		d := a.dims[i]
+		for k := range v.numbers {
+			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q, a number that is not a size, follows "+
+				"from the size", k.value.Name)}
+		}
+		if v.rows || c.recorded[i] > d.Size {
+			continue
+		}
+		for s, f := range c.factors {
+			if k := a.constantOf(s); f[i].num != 0 && k.family.step && s.part < 0 {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the size "+
+					"%d; a window of at least as many positions looks the same; give recorded outputs of a greater size",
+					k.value.Name, k.tensor.Shape, d.Size)}
+			}
+		}
+	}
+	return nil
+}
+
+func (a *analysis) names() string {
+	text := ""
+	for i, d := range a.dims {
+		if text += d.Name; i < len(a.dims)-1 {
+			text += " and "
+		}
+	}
+	return text
+}
+
+func (a *analysis) sizesText(sizes []int64) string {
+	text := ""
+	for i, d := range a.dims {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %d", d.Name, sizes[i])
+	}
+	return text
+}
+
+// listed returns inputs in the order of the model's.
+func (a *analysis) listed(in map[string]*reference.Tensor) (list []*reference.Tensor) {
+	for _, v := range a.model.Graph.Inputs {
+		list = append(list, in[v.Name])
+	}
+	return list
+}

@@ -1,0 +1,178 @@
+package dims
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// rat is a ratio in lowest terms, of a positive denominator.
+type rat struct{ num, den int64 }
+
+func ratio(num, den int64) rat {
+	if den < 0 {
+		num, den = -num, -den
+	}
+	a, b := max(num, -num), den
+	for b != 0 {
+		a, b = b, a%b
+	}
+	if a > 1 {
+		num, den = num/a, den/a
+	}
+	return rat{num, den}
+}
+
+// A slot is a number in the model that may come from a dimension: one element of a constant of integers, the length of
+// a constant along an axis, or the diagonal at which a mask changes. It belongs to one input of one node, since
+// exporters share constants of equal elements.
+type slot struct {
+	node  *onnx.Node
+	input int
+	part  int // an element, lengthOf(axis) or diagonal
+}
+
+// diagonal is the part of a mask at which its elements change.
+const diagonal = -100
+
+func lengthOf(axis int) int { return -1 - axis }
+
+// axis returns the axis of a slot that is a length.
+func (s slot) axis() (axis int, ok bool) { return -1 - s.part, s.part < 0 && s.part != diagonal }
+
+// A constant is one input of a node that is a constant.
+type constant struct {
+	node   *onnx.Node
+	input  int
+	value  *onnx.Value
+	tensor *reference.Tensor
+	family family // how it goes on
+}
+
+// mostElements is how many elements a constant may have whose elements are sizes.
+const mostElements = 16
+
+// maxTable is how many elements a table may have.
+const maxTable = 1 << 22
+
+// axesOperand are the inputs of ops that hold axes, steps or the like, which never come from sizes.
+var axesOperand = map[string][]int{"Slice": {3, 4}, "Unsqueeze": {1}, "Squeeze": {1}, "Pad": {3}, "CumSum": {1},
+	"ReduceSum": {1}, "ReduceMean": {1}, "ReduceMax": {1}, "ReduceMin": {1}, "ReduceL2": {1}, "ReduceProd": {1},
+	"ReduceL1": {1}, "ReduceSumSquare": {1}, "ReduceLogSumExp": {1}, "Trilu": nil}
+
+// constants lists the constants that nodes read.
+func constants(m *onnx.Model) (list []*constant, err error) {
+	decoded := map[*onnx.Value]*reference.Tensor{}
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			for i, v := range n.Inputs {
+				if v == nil || slices.Contains(axesOperand[n.OpType], i) && onnx.IsStandardDomain(n.Domain) {
+					continue
+				}
+				t := v.Constant()
+				if t == nil || v.IsInput || t.Len() > maxTable || t.DataType == onnx.String {
+					continue
+				}
+				x := decoded[v]
+				if x == nil {
+					made, e := reference.FromONNX(t)
+					if e != nil {
+						err = fmt.Errorf("constant %q: %w", v.Name, e)
+						continue
+					}
+					x, decoded[v] = made, made
+				}
+				list = append(list, &constant{node: n, input: i, value: v, tensor: x})
+			}
+		}
+	})
+	return list, err
+}
+
+// hasSizes reports whether elements of the constant may be sizes.
+func (c *constant) hasSizes() bool {
+	t := c.tensor
+	return t.I != nil && t.DataType != onnx.Bool && t.Rank() <= 1 && t.Len() <= mostElements
+}
+
+// original returns the number that a slot holds at export.
+func (c *constant) original(s slot) int64 {
+	if axis, ok := s.axis(); ok {
+		return int64(c.tensor.Shape[axis])
+	}
+	if s.part == diagonal {
+		return c.family.diagonal
+	}
+	return c.tensor.I[s.part]
+}
+
+// An option gives slots of one constant factors: by how much they grow with the dimension.
+type option struct {
+	set map[slot]rat
+	// how is 0 if the number is the dimension's size, 1 if it is a multiple of it, 2 if they differ by a constant, 3 for
+	// other factors.
+	how int
+}
+
+// factors lists by how much a number may grow with a dimension of a size.
+func factors(number, size int64) map[rat]int {
+	list := map[rat]int{}
+	switch {
+	case number == size:
+		list[rat{1, 1}] = 0
+	case number == 0:
+	case number%size == 0:
+		list[ratio(number, size)], list[rat{1, 1}] = 1, 2
+	default:
+		list[rat{1, 1}] = 2
+		if size%number == 0 {
+			list[ratio(number, size)] = 3
+		}
+	}
+	if size > 1 && (number == 2*size-1 || number == 2*size+1) {
+		list[rat{2, 1}] = 2
+	}
+	return list
+}
+
+// options lists what slots of a constant may be for a dimension of a size.
+func (c *constant) options(size int64) (list []option) {
+	if c.hasSizes() {
+		for k, e := range c.tensor.I {
+			for f, how := range factors(e, size) {
+				list = append(list, option{map[slot]rat{{c.node, c.input, k}: f}, how})
+			}
+		}
+	}
+	return append(list, c.lengthOptions(size)...)
+}
+
+// lengthOptions lists the ways in which a table may grow.
+func (c *constant) lengthOptions(size int64) (list []option) {
+	at := func(part int) slot { return slot{c.node, c.input, part} }
+	for axis, n := range c.tensor.Shape {
+		if n == 1 && size != 1 {
+			continue
+		}
+		for f, how := range factors(int64(n), size) {
+			if c.family.grows(axis) {
+				list = append(list, option{map[slot]rat{at(lengthOf(axis)): f}, how})
+			}
+		}
+	}
+	p, q := c.family.rows, c.family.columns
+	if !c.family.step {
+		return list
+	}
+	grown := func(axis int) map[rat]int { return factors(int64(c.tensor.Shape[axis]), size) }
+	one := rat{1, 1}
+	if how, ok := grown(q)[one]; ok { // keys before the queries
+		list = append(list, option{map[slot]rat{at(lengthOf(q)): one, at(diagonal): one}, how})
+		if other, ok := grown(p)[one]; ok {
+			list = append(list, option{map[slot]rat{at(lengthOf(p)): one, at(lengthOf(q)): one}, min(how, other)})
+		}
+	}
+	return list
+}

@@ -1,0 +1,167 @@
+package dims
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// A family says how the elements of a table follow from their places, so that it can be made in other sizes. The zero
+// value knows nothing.
+type family struct {
+	even   []bool // for each axis, whether elements are the same all along it
+	linear int    // the axis along which integers count up or down in equal steps; -1 for none
+	start  int64  // the first of these integers
+	by     int64  // their step
+	// A step is a mask: elements are low up to a diagonal and high beyond it.
+	step          bool
+	rows, columns int
+	diagonal      int64 // the greatest difference of column and row with a low element
+	low, high     int   // the places of such elements
+}
+
+// fewest is how many integers in equal steps are taken for a count.
+const fewest = 3
+
+// familyOf finds the family of a table.
+func familyOf(t *reference.Tensor) family {
+	f := family{even: make([]bool, t.Rank()), linear: -1}
+	var varying []int
+	for axis := range t.Shape {
+		if f.even[axis] = isEven(t, axis); !f.even[axis] {
+			varying = append(varying, axis)
+		}
+	}
+	switch len(varying) {
+	case 1:
+		f.findLinear(t, varying[0])
+		if axis := varying[0]; f.linear < 0 { // one row or one column of a mask
+			for other := range t.Shape {
+				if other != axis && t.Shape[other] == 1 && !f.step {
+					f.findStep(t, min(other, axis), max(other, axis))
+				}
+			}
+		}
+	case 2:
+		f.findStep(t, varying[0], varying[1])
+	}
+	return f
+}
+
+// grows reports whether the table can be made longer along one axis, and others stay as they are.
+func (f *family) grows(axis int) bool {
+	return f.even != nil && (f.even[axis] || f.linear == axis || f.step && (axis == f.rows || axis == f.columns))
+}
+
+func strides(t *reference.Tensor) []int {
+	s := make([]int, t.Rank())
+	for n, i := 1, t.Rank()-1; i >= 0; i-- {
+		s[i] = n
+		n *= t.Shape[i]
+	}
+	return s
+}
+
+// same reports whether two elements are the same.
+func same(t *reference.Tensor, i, k int) bool {
+	if t.I != nil {
+		return t.I[i] == t.I[k]
+	}
+	return t.F[i] == t.F[k]
+}
+
+func isEven(t *reference.Tensor, axis int) bool {
+	s := strides(t)
+	for i := range t.Len() {
+		if at := i / s[axis] % t.Shape[axis]; at > 0 && !same(t, i, i-s[axis]*at) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *family) findLinear(t *reference.Tensor, axis int) {
+	n, s := t.Shape[axis], strides(t)[axis]
+	if t.I == nil || n < fewest || t.IsFloat() {
+		return
+	}
+	by := t.I[s] - t.I[0]
+	for k := range n {
+		if t.I[k*s] != t.I[0]+int64(k)*by {
+			return
+		}
+	}
+	f.linear, f.start, f.by = axis, t.I[0], by
+}
+
+// findStep looks for a mask over two axes.
+func (f *family) findStep(t *reference.Tensor, rows, columns int) {
+	s := strides(t)
+	n, m := t.Shape[rows], t.Shape[columns]
+	at := func(i, k int) int { return i*s[rows] + k*s[columns] }
+	low, high := at(n-1, 0), at(0, m-1)
+	if same(t, low, high) {
+		return
+	}
+	greatest, least := -int64(n), int64(m)
+	for i := range n {
+		for k := range m {
+			switch d := int64(k - i); {
+			case same(t, at(i, k), low):
+				greatest = max(greatest, d)
+			case same(t, at(i, k), high):
+				least = min(least, d)
+			default:
+				return
+			}
+		}
+	}
+	if least == greatest+1 {
+		f.step, f.rows, f.columns, f.diagonal, f.low, f.high = true, rows, columns, greatest, low, high
+	}
+}
+
+// extended makes the table in another shape.
+func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*reference.Tensor, error) {
+	n := 1
+	for axis, d := range shape {
+		if d < 0 || d > maxTable || n > maxTable {
+			return nil, fmt.Errorf("a table of %v", shape)
+		}
+		if d != t.Shape[axis] && !f.grows(axis) {
+			return nil, fmt.Errorf("nothing says how axis %d goes on", axis)
+		}
+		n *= d
+	}
+	out := &reference.Tensor{DataType: t.DataType, Shape: slices.Clone(shape)}
+	if t.I != nil {
+		out.I = make([]int64, n)
+	} else {
+		out.F = make([]float64, n)
+	}
+	from, to := strides(t), strides(out)
+	for i := range n {
+		place := 0
+		for axis := range shape {
+			if k := i / to[axis] % shape[axis]; !f.even[axis] && axis != f.linear && !f.step {
+				place += k * from[axis]
+			}
+		}
+		if f.step {
+			row, column := i/to[f.rows]%shape[f.rows], i/to[f.columns]%shape[f.columns]
+			if place = f.low; int64(column-row) > diagonal {
+				place = f.high
+			}
+		}
+		switch {
+		case f.linear >= 0:
+			out.I[i] = f.start + f.by*int64(i/to[f.linear]%shape[f.linear])
+		case t.I != nil:
+			out.I[i] = t.I[place]
+		default:
+			out.F[i] = t.F[place]
+		}
+	}
+	return out, nil
+}

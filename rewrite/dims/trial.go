@@ -1,0 +1,258 @@
+package dims
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+)
+
+// A reading says of which dimensions slots are sizes: by how much each grows with each dimension.
+type reading struct {
+	factors map[slot][]rat
+	// product lists the slots that grow with a product of dimensions, and not with their sum.
+	product map[slot]bool
+}
+
+// with returns a reading in which more slots grow with a dimension.
+func (r *reading) with(dim, dims int, set map[slot]rat) *reading {
+	made := &reading{maps.Clone(r.factors), maps.Clone(r.product)}
+	if made.factors == nil {
+		made.factors, made.product = map[slot][]rat{}, map[slot]bool{}
+	}
+	for s, f := range set {
+		list := slices.Clone(made.factors[s])
+		if list == nil {
+			list = make([]rat, dims)
+			for i := range list {
+				list[i] = rat{0, 1}
+			}
+		}
+		list[dim] = f
+		made.factors[s] = list
+	}
+	return made
+}
+
+// errSteps ends trials that take too long.
+var errSteps = errors.New("the model is too large to be tried at other sizes")
+
+// errFraction ends trials in which a number is not a whole one.
+var errFraction = errors.New("the size does not divide")
+
+// mostSteps is how many steps of the evaluator all trials of a model may take.
+const mostSteps = 6e9
+
+// analysis is the search in one model. Its inputs are declared with open dimensions until it ends.
+type analysis struct {
+	model     *onnx.Model
+	dims      []*Dim
+	types     map[*onnx.Value]onnx.Type // as the inputs were declared
+	constants []*constant
+	byInput   map[*onnx.Node][]*constant
+	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that holds them
+	steps     int
+	recorded  []golden.Case
+}
+
+func newAnalysis(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*analysis, error) {
+	a := &analysis{model: m, dims: dims, types: map[*onnx.Value]onnx.Type{}, byInput: map[*onnx.Node][]*constant{},
+		place: map[*onnx.Node]int{}, recorded: recorded}
+	var err error
+	if a.constants, err = constants(m); err != nil {
+		return nil, err
+	}
+	families := map[*onnx.Value]family{}
+	for _, c := range a.constants {
+		f, ok := families[c.value]
+		if !ok && c.tensor.Len() > 0 && !c.tensor.IsLazy() {
+			f = familyOf(c.tensor)
+			families[c.value] = f
+		}
+		c.family = f
+		a.byInput[c.node] = append(a.byInput[c.node], c)
+	}
+	for i, n := range m.Graph.Nodes {
+		n.Walk(func(x *onnx.Node) { a.place[x] = i })
+	}
+	for _, v := range m.Graph.Inputs {
+		a.types[v], _ = v.Type()
+	}
+	return a, nil
+}
+
+// declare declares the dimensions as sizes, or by their names if sizes is nil.
+func (a *analysis) declare(c *edit.Change, sizes []int64) {
+	for i, d := range a.dims {
+		for _, p := range d.places {
+			t, _ := p.input.Type()
+			t.Dims = slices.Clone(t.Dims)
+			if t.Dims[p.axis] = (onnx.Dim{Value: -1, Param: d.Name}); sizes != nil {
+				t.Dims[p.axis] = onnx.Dim{Value: sizes[i]}
+			}
+			c.SetType(p.input, t)
+		}
+	}
+}
+
+// sizes returns the sizes at export, one of them replaced; dim is -1 for none.
+func (a *analysis) sizes(dim int, n int64) []int64 {
+	list := make([]int64, len(a.dims))
+	for i, d := range a.dims {
+		if list[i] = d.Size; i == dim {
+			list[i] = n
+		}
+	}
+	return list
+}
+
+// inputs makes random inputs.
+func (a *analysis) inputs(seed uint64, sizes []int64) (map[string]*reference.Tensor, error) {
+	var c edit.Change
+	a.declare(&c, sizes)
+	defer a.declare(&c, nil)
+	made, err := golden.RandomInputs(a.model, seed, nil)
+	if err != nil {
+		return nil, err
+	}
+	return converted(made)
+}
+
+func converted(list []*onnx.Tensor) (map[string]*reference.Tensor, error) {
+	in := map[string]*reference.Tensor{}
+	for _, x := range list {
+		t, err := reference.FromONNX(x)
+		if err != nil {
+			return nil, err
+		}
+		in[x.Name] = t
+	}
+	return in, nil
+}
+
+// number returns what a slot is at these sizes.
+func (a *analysis) number(r *reading, c *constant, s slot, sizes []int64) (int64, error) {
+	original := c.original(s)
+	num, den := original, int64(1)
+	add := func(n, d int64) { num, den = num*d+n*den, den*d }
+	for i, f := range r.factors[s] {
+		add(f.num*(sizes[i]-a.dims[i].Size), f.den)
+		if r.product[s] && original != 0 {
+			for k, g := range r.factors[s][:i] {
+				add(f.num*g.num*(sizes[i]-a.dims[i].Size)*(sizes[k]-a.dims[k].Size), f.den*g.den*original)
+			}
+		}
+	}
+	if num%den != 0 || s.part != diagonal && original >= 0 && num/den < 0 {
+		return 0, fmt.Errorf("%w: %d becomes %d/%d", errFraction, original, num, den)
+	}
+	return num / den, nil
+}
+
+// changed returns the elements of a constant at these sizes, nil if the reading leaves them.
+func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.Tensor, error) {
+	var t *reference.Tensor
+	shape, diag, longer := slices.Clone(c.tensor.Shape), c.family.diagonal, false
+	parts := make([]int, 0, 8)
+	for axis := range shape {
+		parts = append(parts, lengthOf(axis))
+	}
+	if c.hasSizes() {
+		for i := range c.tensor.I {
+			parts = append(parts, i)
+		}
+	}
+	for _, part := range append(parts, diagonal) {
+		s := slot{c.node, c.input, part}
+		if r.factors[s] == nil {
+			continue
+		}
+		n, err := a.number(r, c, s, sizes)
+		if err != nil {
+			return nil, err
+		}
+		if axis, ok := s.axis(); ok {
+			shape[axis], longer = int(n), true
+		} else if part == diagonal {
+			diag, longer = n, true
+		} else {
+			if t == nil {
+				t = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape, I: slices.Clone(c.tensor.I)}
+			}
+			t.I[part] = n
+		}
+	}
+	if !longer {
+		return t, nil
+	}
+	if t != nil {
+		return nil, errors.New("a constant is a table and a list of sizes")
+	}
+	return c.family.extended(c.tensor, shape, diag)
+}
+
+// outcome is what came of running the model.
+type outcome struct {
+	outputs []*reference.Tensor
+	at      int // the place of the node that failed; the number of nodes if none did
+	node    *onnx.Node
+	err     error
+}
+
+// run runs the model as a reading has it.
+func (a *analysis) run(r *reading, sizes []int64, in map[string]*reference.Tensor) outcome {
+	return a.runWith(r, sizes, in, reference.Options{Exact: true}, nil)
+}
+
+// runWith also replaces the elements of other constants.
+func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.Tensor, o reference.Options,
+	replaced map[*constant]*reference.Tensor) outcome {
+	var last *onnx.Node
+	bound := map[*onnx.Value]bool{}
+	o.Override = func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+		last = n
+		for _, c := range a.byInput[n] {
+			t, err := a.changed(r, c, sizes)
+			if err != nil {
+				return nil, err
+			}
+			if other := replaced[c]; other != nil {
+				t = other
+			}
+			if t != nil {
+				bound[c.value] = true
+				s.Bind(c.value, t)
+			} else if bound[c.value] {
+				s.Bind(c.value, c.tensor)
+			}
+		}
+		return nil, nil
+	}
+	o.Spend = func(steps int) error {
+		if a.steps += steps; a.steps > mostSteps {
+			return errSteps
+		}
+		return nil
+	}
+	e, err := reference.New(a.model, o)
+	if err != nil {
+		return outcome{err: err}
+	}
+	got, err := e.Run(in)
+	if err != nil {
+		if last == nil {
+			return outcome{err: err}
+		}
+		return outcome{at: a.place[last], node: last, err: err}
+	}
+	x := outcome{at: len(a.model.Graph.Nodes)}
+	for _, v := range a.model.Graph.Outputs {
+		x.outputs = append(x.outputs, got[v.Name])
+	}
+	return x
+}
