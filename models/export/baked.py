@@ -187,8 +187,8 @@ def block_cases():
     add("chunked", Lambda(chunked, out=linear), vectors, sizes=(2, 12), others=[(1, 8), (3, 16), (2, 4)])
     add("cls", Lambda(cls, token=nn.Parameter(torch.randn(1, 1, WIDTH)), att=Attention()), vectors, sizes=(2, 6),
         others=OTHERS)
-    add("places", Lambda(places, words=nn.Embedding(60, WIDTH), places=nn.Embedding(32, WIDTH), att=Attention()),
-        tokens, sizes=(2, 6), others=OTHERS, dynamic=IDS)
+    learnt = Lambda(places, words=nn.Embedding(60, WIDTH), places=nn.Embedding(32, WIDTH), att=Attention())
+    add("places", learnt, tokens, sizes=(2, 6), free="batch", others=[(1, 6), (5, 6)], dynamic=IDS)
     add("sinusoids", Lambda(sinusoids, att=Attention(causal=True)), vectors, sizes=(2, 10), others=OTHERS)
     add("lstm", Lambda(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(WIDTH, WIDTH, batch_first=True)), vectors, sizes=(3, 6),
         others=OTHERS, dynamic=BOTH)
@@ -210,6 +210,8 @@ def block_cases():
 
 def refused_cases():
     add("bymean", Lambda(lambda m, x: x.sum(1) / int(x.shape[1])), vectors, sizes=(2, 10), others=OTHERS, refuse=True)
+    learnt = Lambda(places, words=nn.Embedding(60, WIDTH), places=nn.Embedding(32, WIDTH), att=Attention())
+    add("learntplaces", learnt, tokens, sizes=(2, 6), others=OTHERS, refuse=True)
     add("window", Lambda(lambda m, x: windowed(x)), vectors, sizes=(2, 6), others=OTHERS, refuse=True)
     add("unrolled", Lambda(lambda m, x: sum(t * 0.5**i for i, t in enumerate(x.unbind(1)))), vectors, sizes=(2, 5),
         others=OTHERS, refuse=True)
@@ -241,7 +243,9 @@ def model_cases():
         ("bert", bert, lambda r: r.last_hidden_state, {})]:
         m = Lambda(out(take), model=model)
         m.more = more
-        add(name, m, tokens, sizes=(2, 6), others=OTHERS)
+        rows = name in ("gpt2", "bert")  # their rows of learnt places are folded
+        add(name, m, tokens, sizes=(2, 6), others=[(1, 6), (5, 6)] if rows else OTHERS,
+            free="batch" if rows else "batch,sequence")
     vit = t.ViTModel(t.ViTConfig(**{k: v for k, v in small.items() if k != "vocab_size"}, image_size=8, patch_size=4),
                      add_pooling_layer=False)
     add("vit", Lambda(lambda m, x: m.model(pixel_values=x).last_hidden_state, model=vit),

@@ -185,7 +185,11 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 			v = made // the unused nodes go
 		}
 		tables[old.Name+words] = v
-		change.SetInput(n, c.input, v)
+		for i, x := range n.Inputs {
+			if x == old {
+				change.SetInput(n, i, v)
+			}
+		}
 		if old.Producer != nil && len(old.Uses()) == 0 {
 			change.Drop(old.Producer)
 		}
@@ -211,7 +215,11 @@ func (c *constant) words(r *reading) string {
 			return fmt.Sprintf("a table of %v", c.tensor.Shape)
 		}
 	}
-	return strings.ReplaceAll(fmt.Sprint(c.tensor.I), " ", ", ")
+	list := slices.Clone(c.tensor.I)
+	if c.inferred >= 0 {
+		list[c.inferred] = -1
+	}
+	return strings.ReplaceAll(fmt.Sprint(list), " ", ", ")
 }
 
 // namesOf lists the dimensions that a constant comes from.
@@ -229,7 +237,7 @@ func (a *analysis) namesOf(r *reading, c *constant) []string {
 
 // reason says why the model is right at other sizes of a dimension.
 func (a *analysis) reason(c *choice, dim int) string {
-	e := c.evidence[dim]
+	e := c.variants[dim].evidence
 	var list []string
 	if c.variants[dim].rows {
 		list = append(list, "rows computed together are equal to rows that the model computes at its size")
@@ -283,13 +291,14 @@ func (a *analysis) declareFree(m *onnx.Model, change *edit.Change, found *choice
 
 // outputType is what an output is declared as: its dimensions that follow from the freed ones have their names.
 func (a *analysis) outputType(t onnx.Type, found *choice, output int) onnx.Type {
-	shape := found.evidence[0].original[output].Shape
+	shape := found.variants[0].evidence.original[output].Shape
 	t.HasShape, t.Dims = true, make([]onnx.Dim, len(shape))
 	for axis, n := range shape {
 		p := &sum{constant: int64(n), by: 1, one: make([]int64, len(a.dims))}
 		open := false
-		for i, e := range found.evidence {
-			longer := e.try(found.variants[i].reading, e.size)
+		for i, v := range found.variants {
+			e := v.evidence
+			longer := e.try(v.reading, e.size)
 			by := int64(longer.outputs[output].Shape[axis] - n)
 			grown := e.size - a.dims[i].Size
 			if by != 0 && by%grown == 0 {

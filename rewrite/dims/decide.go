@@ -16,8 +16,10 @@ type variant struct {
 	*reading
 	numbers map[*constant]func(n int64) float64
 	// toggled is the constant in which it differs from the variant that it was made from, nil if it was found.
-	toggled *constant
-	rows    bool // each row computed alone is the same as among others
+	toggled  *constant
+	rows     bool // each row computed alone is the same as among others
+	evidence *evidence
+	outputs  outputs
 }
 
 // A Refusal says why a dimension is not freed.
@@ -66,14 +68,20 @@ func (e *evidence) tryWith(v *variant, n int64, in map[string]*reference.Tensor)
 type outputs map[int64][]*reference.Tensor
 
 // judge tries a variant at several sizes. It returns why the variant is wrong, or nil.
-func (e *evidence) judge(v *variant) (outputs, error) {
+func (s *search) judge(v *variant) error {
+	e, err := s.evidence(v.reading)
+	if err != nil {
+		return err
+	}
+	v.evidence = e
 	size := e.dims[e.dim].Size
 	got := outputs{}
+	v.outputs = got
 	longer := false
 	for _, n := range tests(size) {
 		x := e.tryVariant(v, n)
 		if errors.Is(x.err, errSteps) {
-			return nil, x.err
+			return x.err
 		}
 		if errors.Is(x.err, errFraction) {
 			got[n] = nil
@@ -85,25 +93,25 @@ func (e *evidence) judge(v *variant) (outputs, error) {
 		got[n] = x.outputs
 		longer = longer || n > size
 		if e.causal && !e.agreeRows(e.original, x.outputs, 0, 0, int(min(n, size))) {
-			return nil, fmt.Errorf("at %d its first rows are others than at %d", n, size)
+			return fmt.Errorf("at %d its first rows are others than at %d", n, size)
 		}
 		if e.tail && n > size && !e.readsTail(v, n, x.outputs) {
-			return nil, fmt.Errorf("at %d nothing follows from the last row", n)
+			return fmt.Errorf("at %d nothing follows from the last row", n)
 		}
 	}
 	if !longer {
-		return nil, fmt.Errorf("it runs at no greater size")
+		return errors.New("it runs at no greater size")
 	}
 	if e.rows || size == 1 && e.aligned() {
 		alone, err := e.sameAlone(v, got)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if v.rows = alone; e.rows && !alone {
-			return nil, errors.New("rows computed alone are others than those computed together")
+			return errors.New("rows computed alone are others than those computed together")
 		}
 	}
-	return got, nil
+	return nil
 }
 
 // readsTail reports whether outputs follow from the last row of the inputs.
@@ -139,65 +147,110 @@ func (e *evidence) sameAlone(v *variant, got outputs) (bool, error) {
 
 // variants finds what a dimension may be in the model: the readings that agree with the original in all ways that can
 // be tested, and those that differ from them by one number that may be a size or not.
-func (s *search) variants() ([]*variant, *evidence, error) {
+func (s *search) variants() ([]*variant, error) {
 	name := s.dims[s.dim].Name
-	readings, err := s.readings()
-	if err != nil {
-		if s.stuck.node != nil && !errors.Is(err, errSteps) {
-			return nil, nil, &Refusal{name, s.stuck.node.Label(), s.stuck.err.Error()}
+	var l list
+	var rejected []*variant
+	for r, err := range s.readings {
+		switch {
+		case errors.Is(err, errSteps):
+			return nil, err
+		case errors.Is(err, errTrials) || err != nil && s.stuck.node == nil:
+			return nil, &Refusal{name, "", err.Error()}
+		case err != nil:
+			return nil, &Refusal{name, s.stuck.node.Label(), s.stuck.err.Error()}
 		}
-		return nil, nil, &Refusal{name, "", err.Error()}
-	}
-	e, err := s.evidence(readings[0])
-	if err != nil {
-		return nil, nil, &Refusal{name, "", err.Error()}
-	}
-	var list []*variant
-	var all []outputs
-	var wrong error
-	for _, r := range readings {
 		v := &variant{reading: r}
-		got, err := e.judge(v)
-		if errors.Is(err, errSteps) {
-			return nil, nil, err
-		}
-		if err != nil {
-			wrong = cmp.Or(wrong, err)
+		if err := s.judge(v); errors.Is(err, errSteps) {
+			return nil, err
+		} else if err != nil {
+			rejected, l.wrong = append(rejected, v), cmp.Or(l.wrong, err)
 			continue
 		}
-		if !slices.ContainsFunc(all, func(o outputs) bool { return sameOutputs(o, got) }) {
-			list, all = append(list, v), append(all, got)
+		if l.add(v); v.rows { // the original tells all outputs at other sizes
+			break
 		}
 	}
-	if len(list) == 0 {
-		return nil, nil, &Refusal{name, "", "no choice of constants agrees with the model at its size: " + wrong.Error()}
+	if !slices.ContainsFunc(l.kept, (*variant).related) { // more constants may be sizes though the model runs
+		for _, v := range rejected {
+			if err := s.addToggles(&l, v, s.together(v)); err != nil {
+				return nil, err
+			}
+		}
 	}
-	for i := 0; i < len(list); i++ {
-		if list[i].rows { // nothing is left open
+	if len(l.kept) == 0 {
+		return nil, &Refusal{name, "", "no choice of constants agrees with the model at its size: " + l.wrong.Error()}
+	}
+	l.keepRelated()
+	for i := 0; i < len(l.kept) && i < mostReadings; i++ {
+		if v := l.kept[i]; !v.rows { // else nothing is left open
+			if err := s.addToggles(&l, v, s.toggles(v)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	l.keepRelated()
+	return l.kept, nil
+}
+
+// related reports whether the original tells what a variant must compute at other sizes.
+func (v *variant) related() bool { return v.rows || v.evidence.causal }
+
+// keepRelated leaves out variants about which the original tells nothing, if it does about others: rows that follow from
+// their own inputs, or from those before them, do so at all sizes.
+func (l *list) keepRelated() {
+	for _, holds := range []func(v *variant) bool{func(v *variant) bool { return v.rows }, (*variant).related} {
+		if slices.ContainsFunc(l.kept, holds) {
+			l.kept = slices.DeleteFunc(l.kept, func(v *variant) bool { return !holds(v) })
+		}
+	}
+}
+
+// list collects variants that compute different outputs.
+type list struct {
+	kept  []*variant
+	wrong error // why the first one was refused
+}
+
+// add keeps a variant unless one is there that computes the same at the same sizes, or that runs at sizes at which this
+// one fails, which it replaces.
+func (l *list) add(v *variant) {
+	for i, old := range l.kept {
+		switch {
+		case sameOutputs(old.outputs, v.outputs) && runsWith(old.outputs, v.outputs) &&
+			runsWith(v.outputs, old.outputs):
+			return
+		case better(old.outputs, v.outputs):
+			return
+		case better(v.outputs, old.outputs):
+			l.kept[i] = v
+			return
+		}
+	}
+	l.kept = append(l.kept, v)
+}
+
+// runsWith reports whether a variant runs at all sizes at which another one does.
+func runsWith(a, b outputs) bool {
+	for n, x := range b {
+		if x != nil && a[n] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// addToggles adds those of the variants that agree with the original.
+func (s *search) addToggles(l *list, from *variant, toggles []*variant) error {
+	for _, t := range toggles {
+		if err := s.judge(t); errors.Is(err, errSteps) {
+			return err
+		} else if err != nil {
 			continue
 		}
-		for _, t := range e.toggles(list[i]) {
-			if len(list) > mostReadings {
-				break
-			}
-			got, err := e.judge(t)
-			if errors.Is(err, errSteps) {
-				return nil, nil, err
-			}
-			if err != nil || slices.ContainsFunc(all, func(o outputs) bool { return sameOutputs(o, got) }) {
-				continue
-			}
-			if better(got, all[i]) {
-				list[i], all[i] = t, got
-				i--
-				break
-			}
-			if !better(all[i], got) {
-				list, all = append(list, t), append(all, got)
-			}
-		}
+		l.add(t)
 	}
-	return list, e, nil
+	return nil
 }
 
 // sameOutputs reports whether two variants run at the same sizes and compute the same there, fractions left out.
@@ -216,10 +269,8 @@ func sameOutputs(a, b outputs) bool {
 // better reports whether a variant runs at all sizes at which another one runs, and at others at which that one fails.
 // The model could be run at these sizes before its dimension was baked, if it has no least or greatest size.
 func better(a, b outputs) bool {
-	for n, x := range b {
-		if x != nil && a[n] == nil {
-			return false
-		}
+	if !runsWith(a, b) {
+		return false
 	}
 	for n, x := range a {
 		if _, ok := b[n]; x != nil && !ok {
@@ -230,13 +281,8 @@ func better(a, b outputs) bool {
 }
 
 // toggles lists variants in which one more number follows from the dimension, or all that are equal.
-func (e *evidence) toggles(v *variant) (list []*variant) {
+func (e *search) toggles(v *variant) (list []*variant) {
 	size := e.dims[e.dim].Size
-	type class struct {
-		number int64
-		factor rat
-	}
-	alike := map[class]map[slot]rat{}
 	for _, c := range e.constants {
 		if c.hasSizes() {
 			for k, number := range c.tensor.I {
@@ -246,29 +292,71 @@ func (e *evidence) toggles(v *variant) (list []*variant) {
 				}
 				for _, f := range coincident(number, size) {
 					list = append(list, &variant{reading: v.with(e.dim, len(e.dims), map[slot]rat{at: f}), toggled: c})
-					if alike[class{number, f}] == nil {
-						alike[class{number, f}] = map[slot]rat{}
-					}
-					alike[class{number, f}][at] = f
 				}
 			}
 		}
 		if c.tensor.F != nil && c.tensor.Len() == 1 {
 			for _, f := range functions {
 				if x := f(size); x != 0 && math.Abs(x-c.tensor.F[0]) <= 1e-6*math.Abs(x) {
-					list = append(list, &variant{v.reading, map[*constant]func(int64) float64{c: f}, c, false})
+					list = append(list, &variant{reading: v.reading, toggled: c,
+						numbers: map[*constant]func(int64) float64{c: f}})
 				}
 			}
 		}
 	}
-	for _, set := range alike {
-		if len(set) > 1 {
-			var c *constant
-			for at := range set {
-				c = e.constantOf(at)
-			}
-			list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: c})
+	return append(list, e.together(v)...)
+}
+
+// together lists variants in which several numbers follow from the dimension: those that are equal, in the same place
+// of the same op, or anywhere; and tables as long as it.
+func (e *search) together(v *variant) (list []*variant) {
+	size := e.dims[e.dim].Size
+	type class struct {
+		op           string
+		input, part  int
+		number       int64
+		factor       rat
+		tables, near bool
+	}
+	alike, order := map[class]map[slot]rat{}, []class{}
+	put := func(k class, at slot, f rat) {
+		if alike[k] == nil {
+			alike[k], order = map[slot]rat{}, append(order, k)
 		}
+		alike[k][at] = f
+	}
+	for _, c := range e.constants {
+		if c.hasSizes() {
+			for i, number := range c.tensor.I {
+				at := slot{c.node, c.input, i}
+				if f := v.factors[at]; f != nil && f[e.dim].num != 0 {
+					continue
+				}
+				for _, f := range coincident(number, size) {
+					put(class{op: c.node.OpType, input: c.input, part: i, number: number, factor: f}, at, f)
+					put(class{number: number, factor: f}, at, f)
+					if c.node.Is("Reshape") || c.node.Is("Expand") || c.node.Is("ConstantOfShape") {
+						put(class{number: number, factor: f, near: true}, at, f)
+					}
+				}
+			}
+		}
+		for _, o := range c.lengthOptions(size) {
+			for at, f := range o.set {
+				if g := v.factors[at]; o.how == 0 && len(o.set) == 1 && (g == nil || g[e.dim].num == 0) {
+					put(class{op: c.node.OpType, input: c.input, part: at.part, tables: true}, at, f)
+				}
+			}
+		}
+	}
+	for _, k := range order {
+		var c *constant
+		for at := range alike[k] {
+			if x := e.constantOf(at); c == nil || e.place[x.node] < e.place[c.node] {
+				c = x
+			}
+		}
+		list = append(list, &variant{reading: v.with(e.dim, len(e.dims), alike[k]), toggled: c})
 	}
 	return list
 }

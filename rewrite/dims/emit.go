@@ -237,6 +237,11 @@ func (e *emitter) constant(r *reading, c *constant) (*onnx.Value, string, error)
 		}
 	}
 	t := c.tensor
+	if c.inferred >= 0 {
+		delete(sums, c.inferred)
+		t = &reference.Tensor{DataType: t.DataType, Shape: t.Shape, I: slices.Clone(t.I)}
+		t.I[c.inferred] = -1
+	}
 	if len(sums) > 0 {
 		v := e.list(t.I, sums)
 		if t.Rank() == 0 {

@@ -13,7 +13,6 @@ import (
 type choice struct {
 	*reading
 	variants []*variant
-	evidence []*evidence
 	recorded []int64 // the greatest recorded size of each dimension that the choice reproduces; 0 for none
 }
 
@@ -25,20 +24,23 @@ func (a *analysis) choose() (*choice, error) {
 	if err := a.findSizes(); err != nil {
 		return nil, err
 	}
+	if err := a.resolve(); err != nil {
+		return nil, &Refusal{a.names(), "", fmt.Sprintf("the model does not run at the sizes of the export: %v", err)}
+	}
 	samples, err := a.samples()
 	if err != nil {
 		return nil, err
 	}
-	lists, found := make([][]*variant, len(a.dims)), make([]*evidence, len(a.dims))
+	lists := make([][]*variant, len(a.dims))
 	for i := range a.dims {
-		if lists[i], found[i], err = a.search(i).variants(); err != nil {
+		if lists[i], err = a.search(i).variants(); err != nil {
 			return nil, err
 		}
 	}
 	var kept []*choice
 	var failed error
 	for combination := range combinations(lists) {
-		c := &choice{variants: combination, evidence: found}
+		c := &choice{variants: combination}
 		err := a.together(c, samples)
 		if errors.Is(err, errSteps) {
 			return nil, err
@@ -55,7 +57,8 @@ func (a *analysis) choose() (*choice, error) {
 	for i, list := range lists {
 		var left []*variant
 		for _, v := range list {
-			if slices.ContainsFunc(kept, func(c *choice) bool { return c.variants[i] == v }) {
+			if slices.ContainsFunc(kept, func(c *choice) bool { return c.variants[i] == v }) &&
+				(len(left) == 0 || !sameOutputs(left[0].outputs, v.outputs)) {
 				left = append(left, v)
 			}
 		}
@@ -200,47 +203,84 @@ func (a *analysis) jointSizes() (list [][]int64) {
 	return list
 }
 
-// tryTogether runs a choice at sizes that all differ. What one dimension computes in rows, it must also compute while
-// others have other sizes.
+// tryTogether runs a choice at sizes that all differ, and at those of one dimension. What one dimension computes in
+// rows, it must also compute while others have other sizes.
 func (a *analysis) tryTogether(c *choice) error {
 	if len(a.dims) == 1 {
 		return nil
 	}
-	ran := 0
-	for _, sizes := range a.jointSizes() {
+	list, ran := a.jointSizes(), 0
+	several := len(list)
+	for i, d := range a.dims {
+		for _, n := range tests(d.Size) {
+			list = append(list, a.sizes(i, n))
+		}
+	}
+	for k, sizes := range list {
 		in, err := a.inputs(5, sizes)
 		if err != nil {
 			return err
 		}
 		x := a.run(c.reading, sizes, in)
-		if errors.Is(x.err, errFraction) || x.err != nil && slices.ContainsFunc(sizes, func(n int64) bool { return n == 1 }) {
+		if errors.Is(x.err, errSteps) {
+			return x.err
+		}
+		if errors.Is(x.err, errFraction) || x.err != nil && (k >= several || slices.Min(sizes) < a.least()) {
 			continue
 		}
 		if x.err != nil {
 			return &Refusal{a.names(), x.node.Label(), fmt.Sprintf("at %s: %v", a.sizesText(sizes), x.err)}
 		}
-		ran++
+		if k < several {
+			ran++
+		}
 		for i, v := range c.variants {
-			e, n := c.evidence[i], a.dims[i].Size
-			if !v.rows || sizes[i] < n {
+			if !v.rows {
 				continue
 			}
-			few := slices.Clone(sizes)
-			few[i] = n
-			for _, from := range []int64{0, sizes[i] - n} {
-				y := a.run(c.reading, few, e.window(in, int(from), int(from+n)))
-				if y.err != nil {
-					return &Refusal{a.names(), "", fmt.Sprintf("at %s: %v", a.sizesText(few), y.err)}
-				}
-				if !e.agreeRows(y.outputs, x.outputs, 0, int(from), int(n)) {
-					return &Refusal{a.names(), "", "rows computed alone are others than those computed together at " +
-						a.sizesText(sizes)}
-				}
+			if err := a.rowsStay(c, i, sizes, in, x.outputs); err != nil {
+				return err
 			}
 		}
 	}
 	if ran == 0 {
 		return &Refusal{a.names(), "", "the model runs at no other sizes of them together"}
+	}
+	return nil
+}
+
+// least is the least size at export.
+func (a *analysis) least() int64 {
+	return slices.MinFunc(a.dims, func(x, y *Dim) int { return int(x.Size - y.Size) }).Size
+}
+
+// rowsStay errs unless the rows of a dimension follow from their own inputs: all but the last stay if its inputs are
+// others, and they are the same if no more are computed than at export.
+func (a *analysis) rowsStay(c *choice, dim int, sizes []int64, in map[string]*reference.Tensor,
+	got []*reference.Tensor) error {
+	e, n, most := c.variants[dim].evidence, a.dims[dim].Size, sizes[dim]
+	mixed := &Refusal{a.names(), "", "rows computed alone are others than those computed together at " +
+		a.sizesText(sizes)}
+	if most > 1 {
+		other, err := a.inputs(6, sizes)
+		if err != nil {
+			return err
+		}
+		x := a.run(c.reading, sizes, e.mixed(in, other, int(most-1)))
+		if x.err != nil || !e.agreeRows(got, x.outputs, 0, 0, int(most-1)) {
+			return mixed
+		}
+	}
+	if most <= n {
+		return nil
+	}
+	few := slices.Clone(sizes)
+	few[dim] = n
+	for _, from := range []int64{0, most - n} {
+		x := a.run(c.reading, few, e.window(in, int(from), int(from+n)))
+		if x.err != nil || !e.agreeRows(x.outputs, got, 0, int(from), int(n)) {
+			return mixed
+		}
 	}
 	return nil
 }
@@ -253,10 +293,14 @@ func (a *analysis) settled(c *choice) error {
 			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q, a number that is not a size, follows "+
 				"from the size", k.value.Name)}
 		}
-		if v.rows || c.recorded[i] > d.Size {
-			continue
-		}
 		for s, f := range c.factors {
+			if f[i].den != 1 && !divides(a.constantOf(s)) {
+				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, and the node runs at sizes " +
+					"that do not divide"}
+			}
+			if v.rows || c.recorded[i] > d.Size {
+				continue
+			}
 			if k := a.constantOf(s); f[i].num != 0 && k.family.step && s.part < 0 {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the size "+
 					"%d; a window of at least as many positions looks the same; give recorded outputs of a greater size",
@@ -265,6 +309,11 @@ func (a *analysis) settled(c *choice) error {
 		}
 	}
 	return nil
+}
+
+// divides reports whether the node fails if a number of its constant was rounded.
+func divides(c *constant) bool {
+	return c.node.Is("Reshape") && c.input == 1 && c.inferred < 0 && !slices.Contains(c.tensor.I, 0)
 }
 
 func (a *analysis) names() string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,30 +14,52 @@ import (
 // search looks for the readings of one dimension, while the others keep their sizes.
 type search struct {
 	*analysis
-	dim  int
-	size int64                                  // the one that the model is tried at
-	in   map[int64]map[string]*reference.Tensor // inputs by size
-	seen map[string]bool
-	left int // how many trials may follow
+	dim       int
+	size      int64                                  // the one that the model is tried at
+	in        map[int64]map[string]*reference.Tensor // inputs by size
+	seen      map[string]bool
+	left      int                  // how many trials may follow
+	relations map[string]*evidence // by the axes of outputs that grow
 	// stuck is where the search ended that came furthest.
 	stuck outcome
 }
 
-// A decision is a place where several options let the model run further.
+// A decision is a place where the model ran further by an option.
 type decision struct {
 	before *reading
-	others []option
+	failed outcome
+	taken  option
 }
 
 // mostTrials and mostReadings bound the search for readings of a dimension.
 const (
-	mostTrials   = 6000
+	mostTrials   = 20000
 	mostReadings = 24
 )
 
 func (a *analysis) search(dim int) *search {
-	return &search{analysis: a, dim: dim, size: 3 * a.dims[dim].Size, in: map[int64]map[string]*reference.Tensor{},
-		seen: map[string]bool{}, left: mostTrials}
+	s := &search{analysis: a, dim: dim, in: map[int64]map[string]*reference.Tensor{}, seen: map[string]bool{},
+		left: mostTrials, relations: map[string]*evidence{}}
+	there := map[int64]bool{}
+	for _, d := range a.dims {
+		there[d.Size] = true
+	}
+	for _, c := range a.constants {
+		for _, n := range c.tensor.Shape {
+			there[int64(n)] = true
+		}
+		if c.hasSizes() {
+			for _, n := range c.tensor.I {
+				there[n] = true
+			}
+		}
+	}
+	for _, times := range []int64{3, 5, 7, 4, 6} { // a multiple that is not a number of the model besides
+		if s.size = times * a.dims[dim].Size; !there[s.size] {
+			break
+		}
+	}
+	return s
 }
 
 // try runs the model at a size of the dimension.
@@ -55,7 +78,7 @@ func (s *search) try(r *reading, n int64) outcome {
 
 // prefix returns inputs at a size, of which smaller ones are the beginning.
 func (s *search) prefix(n int64) (map[string]*reference.Tensor, error) {
-	longest := 3*s.dims[s.dim].Size + 4
+	longest := max(s.size, 3*s.dims[s.dim].Size)
 	in, err := s.inputs(1, s.sizes(s.dim, max(longest, n)))
 	if err != nil {
 		return nil, err
@@ -66,32 +89,52 @@ func (s *search) prefix(n int64) (map[string]*reference.Tensor, error) {
 	return in, nil
 }
 
-// readings finds the readings with which the model runs at another size.
-func (s *search) readings() ([]*reading, error) {
+// readings yields the readings with which the model runs at another size, the most likely first.
+func (s *search) readings(yield func(*reading, error) bool) {
 	first, decisions, err := s.complete(&reading{})
-	if err != nil {
-		return nil, err
+	if !yield(first, err) || err != nil {
+		return
 	}
-	list := []*reading{first}
 	keys := map[string]bool{s.key(first): true}
-	for i := 0; i < len(decisions) && len(list) < mostReadings; i++ {
-		for _, o := range decisions[i].others {
-			r, more, err := s.complete(decisions[i].before.with(s.dim, len(s.dims), o.set))
-			if errors.Is(err, errSteps) {
-				return nil, err
+	for i := 0; i < len(decisions) && len(keys) < mostReadings; i++ {
+		d := decisions[i]
+		others, err := s.further(d.before, d.failed, false)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, o := range others {
+			if maps.Equal(o.set, d.taken.set) || o.whole() < d.taken.whole() {
+				continue
+			}
+			r, more, err := s.complete(d.before.with(s.dim, len(s.dims), o.set))
+			if errors.Is(err, errSteps) || s.left <= 0 {
+				yield(nil, errors.Join(err, errTrials))
+				return
 			}
 			if err != nil || keys[s.key(r)] {
 				continue
 			}
 			keys[s.key(r)] = true
-			list = append(list, r)
+			if !yield(r, nil) {
+				return
+			}
 			decisions = append(decisions, more...)
 		}
 	}
-	if s.left <= 0 {
-		return nil, errors.New("there are too many constants that may be its size")
+}
+
+// errTrials ends a search in which too much was tried.
+var errTrials = errors.New("there are too many constants that may be its size")
+
+// whole is 1 if all factors are whole numbers, and else 0.
+func (o option) whole() int {
+	for _, f := range o.set {
+		if f.den != 1 {
+			return 0
+		}
 	}
-	return list, nil
+	return 1
 }
 
 func (s *search) key(r *reading) string {
@@ -109,7 +152,10 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 	if x.err == nil {
 		return r, nil, nil
 	}
-	if errors.Is(x.err, errSteps) || x.node == nil || s.left <= 0 {
+	if s.left <= 0 {
+		return nil, nil, errTrials
+	}
+	if errors.Is(x.err, errSteps) || x.node == nil {
 		return nil, nil, x.err
 	}
 	if s.stuck.err == nil || x.at >= s.stuck.at {
@@ -120,51 +166,60 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 		return nil, nil, x.err
 	}
 	s.seen[key] = true
-	options, err := s.further(r, x)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, o := range options {
-		made, decisions, err := s.complete(r.with(s.dim, len(s.dims), o.set))
-		if errors.Is(err, errSteps) {
+	var tried []option
+	for _, quick := range []bool{true, false} {
+		options, err := s.further(r, x, quick)
+		if err != nil {
 			return nil, nil, err
 		}
-		if err == nil {
-			return made, append([]decision{{r, options[i+1:]}}, decisions...), nil
+		for _, o := range options {
+			if slices.ContainsFunc(tried, func(t option) bool { return maps.Equal(t.set, o.set) }) {
+				continue
+			}
+			tried = append(tried, o)
+			made, decisions, err := s.complete(r.with(s.dim, len(s.dims), o.set))
+			if errors.Is(err, errSteps) || errors.Is(err, errTrials) {
+				return nil, nil, err
+			}
+			if err == nil {
+				return made, append([]decision{{r, x, o}}, decisions...), nil
+			}
 		}
 	}
 	return nil, nil, x.err
 }
 
 // further lists the options with which the model runs beyond the node that failed, the most likely first. If it runs
-// beyond at any size with some of them, others are left out: they only divide at some sizes.
-func (s *search) further(r *reading, failed outcome) ([]option, error) {
-	var kept []option
-	anywhere := map[int]bool{}
+// beyond at any size with some of them, others are left out: they only divide at some sizes. The first such option is
+// enough for a quick search.
+func (s *search) further(r *reading, failed outcome, quick bool) ([]option, error) {
+	var kept, anywhere []option
 	for _, o := range s.candidates(r, failed.node) {
+		if len(anywhere) > 0 && o.whole() == 0 {
+			continue
+		}
 		with := r.with(s.dim, len(s.dims), o.set)
 		x := s.try(with, s.size)
 		if errors.Is(x.err, errSteps) {
 			return nil, x.err
 		}
+		if s.left <= 0 {
+			return nil, errTrials
+		}
 		if x.err != nil && x.at <= failed.at {
 			continue
 		}
-		if y := s.try(with, s.dims[s.dim].Size+1); y.err == nil || y.at > failed.at {
-			anywhere[len(kept)] = true
-		}
 		kept = append(kept, o)
-	}
-	if len(anywhere) == 0 {
-		return kept, nil
-	}
-	var list []option
-	for i, o := range kept {
-		if anywhere[i] {
-			list = append(list, o)
+		if y := s.try(with, s.dims[s.dim].Size+1); y.err == nil || y.at > failed.at {
+			if anywhere = append(anywhere, o); quick {
+				break
+			}
 		}
 	}
-	return list, nil
+	if len(anywhere) > 0 {
+		return anywhere, nil
+	}
+	return kept, nil
 }
 
 // candidates lists options of constants that a node depends on and that a reading leaves, the most likely and the

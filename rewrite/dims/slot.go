@@ -42,13 +42,15 @@ func lengthOf(axis int) int { return -1 - axis }
 // axis returns the axis of a slot that is a length.
 func (s slot) axis() (axis int, ok bool) { return -1 - s.part, s.part < 0 && s.part != diagonal }
 
-// A constant is one input of a node that is a constant.
+// A constant is one input of a node that is a constant, or several that are the same.
 type constant struct {
 	node   *onnx.Node
 	input  int
 	value  *onnx.Value
 	tensor *reference.Tensor
 	family family // how it goes on
+	// inferred is the element of a shape that is -1 in the model; tensor has what it is at export. -1 for none.
+	inferred int
 }
 
 // mostElements is how many elements a constant may have whose elements are sizes.
@@ -72,6 +74,9 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 					continue
 				}
 				t := v.Constant()
+				if slices.Index(n.Inputs, v) < i { // read twice, and one constant
+					continue
+				}
 				if t == nil || v.IsInput || t.Len() > maxTable || t.DataType == onnx.String {
 					continue
 				}
@@ -84,7 +89,7 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 					}
 					x, decoded[v] = made, made
 				}
-				list = append(list, &constant{node: n, input: i, value: v, tensor: x})
+				list = append(list, &constant{node: n, input: i, value: v, tensor: x, inferred: -1})
 			}
 		}
 	})

@@ -187,6 +187,9 @@ func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.T
 			t.I[part] = n
 		}
 	}
+	if t == nil && c.inferred >= 0 {
+		t = c.tensor
+	}
 	if !longer {
 		return t, nil
 	}
@@ -255,4 +258,34 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 		x.outputs = append(x.outputs, got[v.Name])
 	}
 	return x
+}
+
+// resolve replaces -1 in the shapes of Reshape by what it is at export. A size that is baked beside it then shows: else
+// -1 would take up what is missing.
+func (a *analysis) resolve() error {
+	in, err := a.inputs(1, a.sizes(-1, 0))
+	if err != nil {
+		return err
+	}
+	o := reference.Options{Exact: true, Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+		for _, c := range a.byInput[n] {
+			at := slices.Index(c.tensor.I, -1)
+			if !n.Is("Reshape") || c.input != 1 || at < 0 || n.Graph != a.model.Graph {
+				continue
+			}
+			out, err := s.Op(n)
+			if err != nil || len(out) == 0 || len(out[0].Shape) != c.tensor.Len() {
+				return out, err
+			}
+			c.tensor = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape, I: slices.Clone(c.tensor.I)}
+			c.tensor.I[at], c.inferred = int64(out[0].Shape[at]), at
+			return out, nil
+		}
+		return nil, nil
+	}}
+	e, err := reference.New(a.model, o)
+	if err == nil {
+		_, err = e.Run(in)
+	}
+	return err
 }
