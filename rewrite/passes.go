@@ -6,9 +6,11 @@ import (
 	"io"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/mojo-patch/mojo-patch/rewrite/heads"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
@@ -28,6 +30,7 @@ type step struct {
 // preparing are the passes that bring a model to the form that was asked for. Then functions are inlined, and sites are
 // found and checked.
 var preparing = []step{
+	{"freed dimensions", (*Plan).freeDims},
 	{"precision", (*Plan).convertType},
 	{"oldest opset", (*Plan).raise},
 	{"fixed dimensions", func(p *Plan) error { infer.DeclareFixed(p.run.Model); return nil }},
@@ -89,6 +92,24 @@ func (r *Report) WritePasses(w io.Writer) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (p *Plan) freeDims() (err error) {
+	c := p.request
+	if len(c.Free) == 0 {
+		return nil
+	}
+	var recorded []golden.Case
+	if c.Recorded != nil {
+		if recorded, err = c.Recorded(p.run.Model); err != nil {
+			return err
+		}
+	}
+	if p.Report.Free, err = dims.Apply(p.run, c.Free, recorded); err != nil {
+		return fmt.Errorf("free: %w", err)
+	}
+	p.Report.Changed = true
 	return nil
 }
 

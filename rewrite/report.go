@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
@@ -52,6 +53,7 @@ type Report struct {
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
 	Backend    string                    `json:"backend,omitempty"`
 	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Free       *dims.Report              `json:"free,omitempty"`        // absent where no dimension was to be freed
 	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
 	Safe       *streams.SafeReport       `json:"safe,omitempty"`        // absent if overflow was not to be avoided
 	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough

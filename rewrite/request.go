@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -116,6 +117,11 @@ type Request struct {
 	// epsilon, must be there. Without it such a site is refused.
 	DrawMissing bool
 
+	// Free are dimensions of the inputs that the exporter baked, as dims.Find reads them: constants that come from them
+	// follow the inputs, or the model is an error (dims.Apply).
+	Free []string
+	// Recorded, unless it is nil, returns recorded cases of a model, which decide what it leaves open about Free.
+	Recorded func(*onnx.Model) ([]golden.Case, error)
 	// DType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply), for the CUDA
 	// provider alone if that is the only device of the backend, else for the CPU's too; onnx.Undefined keeps its type.
 	DType onnx.DataType

@@ -32,6 +32,9 @@ func (r *Report) WriteText(w io.Writer) error {
 // lists patterns without sites, all ops that changed, all kernels, and devices without kernels as well.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
+	if r.Free != nil {
+		b.WriteString(r.Free.Text() + "\n")
+	}
 	if r.DType != nil {
 		b.WriteString(r.DType.Text() + "\n")
 	}

@@ -95,6 +95,13 @@ node is added. Magnitudes are measured on recorded cases, or on random inputs, w
 that cannot be scaled stay in float32, and the report says which and why; with --strict they are an
 error. The report compares the model with float32, beside plain float16 and bfloat16.
 
+With --free batch,sequence, a model that was exported for one batch or length takes any: constants that
+come from these sizes are computed from the inputs. Equal numbers decide nothing: apply runs the model at
+other sizes, and accepts a choice of constants only if it agrees with everything that the original shows
+at its own size, and with the cases of --golden. If anything is left open, the error names the node and
+the reason, and nothing is written. batch is axis 0 of the inputs, sequence axis 1 of those of 2 or 3
+dimensions, past axis 2 of those of 4, unless the model declares these names elsewhere.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -117,6 +124,7 @@ place, as cp does when it copies over it, changes the patched model, too.`,
   mojo-patch apply model.onnx -o wide.onnx --dtype float32
   mojo-patch apply model.onnx -o half.onnx --dtype float16 --safe --safe-inputs recorded.npz
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
+  mojo-patch apply fixed.onnx -o any.onnx --free batch,sequence --golden longer.npz
   mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --plan plan.json -o patched.onnx
   mojo-patch apply model.onnx --dry-run --json`,
@@ -140,6 +148,9 @@ place, as cp does when it copies over it, changes the patched model, too.`,
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
+	fl.StringSliceVar(&f.free, "free", nil,
+		"dimensions of inputs whose sizes at export are baked, which follow the inputs: NAME, NAME=SIZE or "+
+			"NAME=INPUT.AXIS+INPUT.AXIS (inspect --dims lists them)")
 	fl.StringVar(&f.cache, "cache", "",
 		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
 	fl.StringVar(&f.pastLength, "past-length", "",
@@ -188,6 +199,9 @@ func (f *applyFlags) check() error {
 	if f.cache != "" && f.dryRun {
 		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
 	}
+	if len(f.free) > 0 && f.dryRun {
+		return errors.New("--free cannot be combined with --dry-run, which writes no model; use inspect --dims")
+	}
 	if f.linkWeights && f.dryRun {
 		return errors.New("--link-weights cannot be combined with --dry-run, which writes no model")
 	}
@@ -214,6 +228,7 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	if f.dryRun {
 		return f.match(a, path, nil)
 	}
+	f.recorded = f.cases
 	p, err := f.plan(a)
 	if err != nil {
 		return err

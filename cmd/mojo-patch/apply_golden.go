@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/spf13/cobra"
 )
 
@@ -16,7 +17,11 @@ func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
 	if f.golden == "" {
 		return nil, nil
 	}
-	return recorded(f.golden, m)
+	list, err := dims.FindAll(m, f.free)
+	if err != nil {
+		return nil, fmt.Errorf("--free: %w", err)
+	}
+	return recordedOf(f.golden, m, list)
 }
 
 // stage writes the model under another name, and checks it there, so that a failure leaves an older output alone. The

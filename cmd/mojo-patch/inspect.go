@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,6 +20,7 @@ type inspectFlags struct {
 	patterns patternFlag
 	inline   inlineFlag
 	why      whyFlags
+	dims     dimsFlags
 }
 
 func newInspect(a *app) *cobra.Command {
@@ -34,9 +36,15 @@ miss.
 
 --why explains what is not fused. For every node that usually marks a block and is part of none, it
 names the nearest pattern, the place where the graph leaves it, and a hint. It evaluates sites, so
-that it also lists those that apply would refuse. -v lists similar ones one by one.`,
+that it also lists those that apply would refuse. -v lists similar ones one by one.
+
+--dims lists the constants that come from the sizes of the inputs at export, which exporters bake
+without a word, and says of each dimension whether apply --free can have it follow the inputs. It runs
+the model at other sizes. --dims=batch,sequence looks at these dimensions only, and --golden gives
+recorded outputs, of other sizes as well.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch inspect model.onnx --why --node layers.0
+  mojo-patch inspect model.onnx --dims --golden recorded.npz
   mojo-patch inspect model.onnx --json | jq .patterns`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -45,13 +53,17 @@ that it also lists those that apply would refuse. -v lists similar ones one by o
 	f.patterns.flags(c)
 	f.inline.flags(c)
 	f.why.flags(c)
-	a.jsonFlag(c, "inspect", "inspect-why")
+	f.dims.flags(c)
+	a.jsonFlag(c, "inspect", "inspect-why", "inspect-dims")
 	return c
 }
 
 func (f *inspectFlags) inspect(a *app, path string) error {
-	if err := f.why.check(); err != nil {
+	if err := errors.Join(f.why.check(), f.dims.check(f.why.why)); err != nil {
 		return err
+	}
+	if f.dims.asked() {
+		return f.dims.inspect(a, path)
 	}
 	set, err := f.patterns.set()
 	if err != nil {

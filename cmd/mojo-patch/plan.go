@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -42,6 +43,8 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
+	free         []string // dimensions; apply's alone
+	recorded     func(*onnx.Model) ([]golden.Case, error)
 	dtype        string
 	safe         safeFlags
 	golden       string        // recorded cases; apply's alone
@@ -145,7 +148,8 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	request := rewrite.Request{Kernels: f.include, Library: f.kernelsLib, AssumeAvailable: f.assume, Backend: backend,
 		Target: t, Shapes: shapes, AccuracyLevel: f.target.accuracy, Patterns: set, Sites: f.sites,
 		Plan: f.planned.file, Learn: f.learn.path != "", Verify: verify, DrawMissing: f.allowMissing,
-		LastLogits: f.lastLogits, LatentCache: f.mlaCache, Inline: functions, Version: toolVersion(), Progress: step,
+		Free: f.free, Recorded: f.recorded, LastLogits: f.lastLogits, LatentCache: f.mlaCache, Inline: functions,
+		Version: toolVersion(), Progress: step,
 		KeepPattern: func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		},

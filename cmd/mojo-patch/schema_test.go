@@ -40,6 +40,7 @@ var schemaTypes = map[string]any{
 	"generate":         generateResult{},
 	"generate-compare": generateComparison{},
 	"inspect":          census{},
+	"inspect-dims":     inspectedDims{},
 	"inspect-why":      why{},
 	"kernels":          kernelsResult{},
 	"plan":             rewrite.PlanFile{},
@@ -150,7 +151,8 @@ func oneLine(groups ...*ast.CommentGroup) string {
 func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
-		"rewrite", "rewrite/inline", "rewrite/latentcache", "rewrite/precision", "rewrite/products", "rewrite/prove",
+		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/precision", "rewrite/products",
+		"rewrite/prove",
 		"rewrite/quantize", "rewrite/quantized", "rewrite/registry", "rewrite/staticcache", "rewrite/streams",
 		"rewrite/target", "trace"} {
 		if err := addComments(comments, folder); err != nil {

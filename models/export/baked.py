@@ -264,7 +264,8 @@ def export(out, name):
     names = ["y"] if count == 1 else ["y"] + [f"y{i}" for i in range(1, count)]
     options = {"input_names": list(given), "output_names": names, "dynamic_axes": dict(dynamic) or None}
     if exporter == "ts":
-        torch.onnx.export(module, tuple(given.values()), folder / "model.onnx", dynamo=False, opset_version=17, **options)
+        torch.onnx.export(module, tuple(given.values()), folder / "model.onnx", dynamo=False, opset_version=17,
+                          **options)
     else:
         torch.onnx.export(module, (), folder / "model.onnx", kwargs=given, dynamo=True, external_data=False,
                           input_names=options["input_names"], output_names=names, verbose=False)

@@ -56,19 +56,37 @@ func (r *Report) Text() string {
 // stays as it is.
 func Inspect(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error) {
 	r := &Report{Dims: []DimReport{}, Constants: []ConstantReport{}}
-	for _, d := range dims {
-		made, err := trial(m, []*Dim{d}, recorded)
-		var refused *Refusal
-		if errors.As(err, &refused) {
-			r.Dims = append(r.Dims, DimReport{Name: d.Name, Size: d.Size, Inputs: d.inputs(), Reason: refused.Reason,
-				Node: refused.Node})
-			continue
+	for left := slices.Clone(dims); len(left) > 0; { // together, without those that cannot be freed
+		made, err := trial(m, left, recorded)
+		if err == nil {
+			r.Dims, r.Constants = append(r.Dims, made.Dims...), made.Constants
+			break
 		}
-		if err != nil {
+		var refused *Refusal
+		if !errors.As(err, &refused) {
 			return nil, err
 		}
-		r.Dims, r.Constants = append(r.Dims, made.Dims...), append(r.Constants, made.Constants...)
+		at := slices.IndexFunc(left, func(d *Dim) bool { return d.Name == refused.Dim })
+		if at < 0 && len(left) > 1 { // together they cannot
+			for _, d := range left {
+				alone, err := Inspect(m, []*Dim{d}, recorded)
+				if err != nil {
+					return nil, err
+				}
+				r.Dims, r.Constants = append(r.Dims, alone.Dims...), append(r.Constants, alone.Constants...)
+			}
+			break
+		}
+		at = max(at, 0)
+		d := left[at]
+		r.Dims = append(r.Dims, DimReport{Name: d.Name, Size: d.Size, Inputs: d.inputs(), Reason: refused.Reason,
+			Node: refused.Node})
+		left = slices.Delete(left, at, at+1)
 	}
+	slices.SortStableFunc(r.Dims, func(a, b DimReport) int {
+		at := func(r DimReport) int { return slices.IndexFunc(dims, func(d *Dim) bool { return d.Name == r.Name }) }
+		return at(a) - at(b)
+	})
 	return r, nil
 }
 
@@ -85,13 +103,9 @@ func trial(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error) 
 // what Find reads. The recorded cases decide what the model leaves open. If a dimension cannot be freed, the error is
 // or wraps a *Refusal, and nothing is changed.
 func Apply(run *pass.Run, names []string, recorded []golden.Case) (*Report, error) {
-	var dims []*Dim
-	for _, name := range names {
-		d, err := Find(run.Model, name)
-		if err != nil {
-			return nil, err
-		}
-		dims = append(dims, d)
+	dims, err := FindAll(run.Model, names)
+	if err != nil {
+		return nil, err
 	}
 	return free(run, dims, recorded, true)
 }
@@ -126,6 +140,9 @@ func free(run *pass.Run, dims []*Dim, recorded []golden.Case, proven bool) (*Rep
 	var declared edit.Change
 	a.declare(&declared, nil)
 	found, err := a.choose()
+	if errors.Is(err, errSteps) {
+		err = &Refusal{a.names(), "", errSteps.Error()}
+	}
 	for i, d := range own {
 		dims[i].Size = d.Size
 	}
@@ -194,8 +211,9 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 			change.Drop(old.Producer)
 		}
 		change.DropConstants(old)
-		r.Constants = append(r.Constants, ConstantReport{Node: c.node.Label(), Op: c.node.OpType, Constant: c.value.Name,
-			Was: c.words(found.reading), Becomes: words, Dims: a.namesOf(found.reading, c)})
+		r.Constants = append(r.Constants, ConstantReport{Node: c.node.Label(), Op: c.node.OpType,
+			Constant: c.value.Name,
+			Was:      c.words(found.reading), Becomes: words, Dims: a.namesOf(found.reading, c)})
 	}
 	a.declareFree(run.Model, change, found)
 	if err := change.Finish(); err != nil {
@@ -256,11 +274,7 @@ func (a *analysis) reason(c *choice, dim int) string {
 func (a *analysis) declareFree(m *onnx.Model, change *edit.Change, found *choice) {
 	for _, d := range a.dims {
 		for _, p := range d.places {
-			v := input(m, p.input.Name)
-			t, _ := v.Type()
-			t.Dims = slices.Clone(t.Dims)
-			t.Dims[p.axis] = onnx.Dim{Value: -1, Param: d.Name}
-			change.SetType(v, t)
+			open(change, input(m, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: d.Name})
 		}
 	}
 	m.Graph.Walk(func(g *onnx.Graph) {
@@ -311,7 +325,8 @@ func (a *analysis) outputType(t onnx.Type, found *choice, output int) onnx.Type 
 		switch {
 		case !open:
 			t.Dims[axis] = onnx.Dim{Value: int64(n)}
-		case count == 1 || count > 1 && p.constant == 0 && !slices.ContainsFunc(p.one, func(x int64) bool { return x > 1 }):
+		case count == 1 || count > 1 && p.constant == 0 && !slices.ContainsFunc(p.one,
+			func(x int64) bool { return x > 1 }):
 			t.Dims[axis] = onnx.Dim{Value: -1, Param: a.text(p)}
 		default:
 			t.Dims[axis] = onnx.Dim{Value: -1}
@@ -356,7 +371,8 @@ func (a *analysis) claims(m *onnx.Model, found *choice) []*prove.Claim {
 		}
 	}
 	return []*prove.Claim{
-		{What: "the freed model at " + a.sizesText(same), Outputs: names, Exact: prove.BitForBit, Typed: prove.BitForBit,
+		{What: "the freed model at " + a.sizesText(same), Outputs: names, Exact: prove.BitForBit,
+			Typed:  prove.BitForBit,
 			Before: prove.Model(a.model), After: after, Trials: trials([][]int64{same, same, same})},
 		{What: "the freed model at other sizes", Outputs: names, Exact: prove.BitForBit, Typed: prove.BitForBit,
 			Before: at(found.reading), After: after, Trials: trials(others)},

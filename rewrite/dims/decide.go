@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -196,8 +196,8 @@ func (s *search) variants() ([]*variant, error) {
 // related reports whether the original tells what a variant must compute at other sizes.
 func (v *variant) related() bool { return v.rows || v.evidence.causal }
 
-// keepRelated leaves out variants about which the original tells nothing, if it does about others: rows that follow from
-// their own inputs, or from those before them, do so at all sizes.
+// keepRelated leaves out variants about which the original tells nothing, if it does about others: rows that follow
+// from their own inputs, or from those before them, do so at all sizes.
 func (l *list) keepRelated() {
 	for _, holds := range []func(v *variant) bool{func(v *variant) bool { return v.rows }, (*variant).related} {
 		if slices.ContainsFunc(l.kept, holds) {
@@ -469,9 +469,7 @@ func (a *analysis) samples() (list []*sample, err error) {
 		if s.outputs, err = converted(c.Outputs); err != nil {
 			return nil, err
 		}
-		if s.sizes = a.sizeOf(s.in); s.sizes != nil && !slices.ContainsFunc(a.model.Graph.Inputs, func(v *onnx.Value) bool {
-			return v.Const == nil && s.in[v.Name] == nil
-		}) {
+		if s.sizes = a.sizeOf(s.in); s.sizes != nil && golden.FitInputs(a.model, c) == nil {
 			list = append(list, s)
 		}
 	}
@@ -481,14 +479,16 @@ func (a *analysis) samples() (list []*sample, err error) {
 // recordedTolerance is how far an output may be from the recorded one, as a fraction of the greatest magnitude.
 const recordedTolerance = 1e-4
 
-// reproduces reports whether a reading computes what was recorded.
-func (a *analysis) reproduces(r *reading, numbers map[*constant]func(int64) float64, dim int, s *sample) (bool, error) {
+// reproduces reports whether a choice computes what was recorded.
+func (a *analysis) reproduces(c *choice, s *sample) (bool, error) {
 	replaced := map[*constant]*reference.Tensor{}
-	for c, f := range numbers {
-		replaced[c] = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape,
-			F: []float64{f(s.sizes[dim])}}
+	for i, v := range c.variants {
+		for k, f := range v.numbers {
+			replaced[k] = &reference.Tensor{DataType: k.tensor.DataType, Shape: k.tensor.Shape,
+				F: []float64{f(s.sizes[i])}}
+		}
 	}
-	x := a.runWith(r, s.sizes, s.in, reference.Options{}, replaced)
+	x := a.runWith(c.reading, s.sizes, s.in, reference.Options{}, replaced)
 	if x.err != nil {
 		if errors.Is(x.err, errSteps) {
 			return false, x.err

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
 // A Dim is a dimension that inputs share.
@@ -34,8 +35,8 @@ type place struct {
 
 func (p place) String() string { return p.input.Name + "." + strconv.Itoa(p.axis) }
 
-// Names of dimensions that need not be declared: axis 0 of all inputs; axis 1 of inputs of two or three dimensions; axis
-// 2 of inputs of four dimensions that have the batch and the heads before it.
+// Names of dimensions that need not be declared: axis 0 of all inputs; axis 1 of inputs of two or three dimensions;
+// axis 2 of inputs of four dimensions that have the batch and the heads before it.
 const (
 	Batch    = "batch"
 	Sequence = "sequence"
@@ -148,6 +149,42 @@ func usual(m *onnx.Model, name string) (list []place) {
 		}
 	}
 	return list
+}
+
+// Open returns a copy of a model that declares the dimensions by their names. Recorded cases of other sizes fit it.
+func Open(m *onnx.Model, dims []*Dim) (*onnx.Model, error) {
+	c, err := m.Clone()
+	if err != nil {
+		return nil, err
+	}
+	var change edit.Change
+	for _, d := range dims {
+		for _, p := range d.places {
+			open(&change, input(c, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: d.Name})
+		}
+	}
+	return c, nil
+}
+
+// open declares one dimension of an input.
+func open(c *edit.Change, v *onnx.Value, axis int, d onnx.Dim) {
+	t, _ := v.Type()
+	t.Dims = slices.Clone(t.Dims)
+	t.Dims[axis] = d
+	c.SetType(v, t)
+}
+
+// FindAll finds several dimensions (Find).
+func FindAll(m *onnx.Model, list []string) ([]*Dim, error) {
+	var dims []*Dim
+	for _, text := range list {
+		d, err := Find(m, text)
+		if err != nil {
+			return nil, err
+		}
+		dims = append(dims, d)
+	}
+	return dims, nil
 }
 
 // Known lists the dimensions that a model names, and the usual ones among those that it declares as numbers.

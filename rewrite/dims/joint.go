@@ -93,8 +93,31 @@ func (a *analysis) findSizes() error {
 		return nil
 	}
 	name := a.dims[missing].Name
-	return &Refusal{name, "", fmt.Sprintf("its size at export is not known; write %s=SIZE, or give recorded outputs of "+
-		"the export", name)}
+	if a.runsAnyway() {
+		return &Refusal{name, "",
+			fmt.Sprintf("the model runs at several sizes as it is; to find numbers that come from its "+
+				"size at export all the same, write %s=SIZE, or give recorded outputs of the export", name)}
+	}
+	return &Refusal{name, "",
+		fmt.Sprintf("its size at export is not known; write %s=SIZE, or give recorded outputs of "+
+			"the export", name)}
+}
+
+// runsAnyway reports whether the model runs at several sizes of dimensions whose sizes at export are not known.
+func (a *analysis) runsAnyway() bool {
+	for try := range int64(3) {
+		sizes := a.sizes(-1, 0)
+		for i, n := range sizes {
+			if n == 0 {
+				sizes[i] = 2 + try + int64(i)%2*try
+			}
+		}
+		in, err := a.inputs(1, sizes)
+		if err != nil || a.run(&reading{}, sizes, in).err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // combinations lists all ways to take one variant of each dimension.
@@ -169,15 +192,18 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 	}
 	c.recorded = make([]int64, len(a.dims))
 	for _, s := range samples {
-		for i, v := range c.variants {
-			ok, err := a.reproduces(c.reading, v.numbers, i, s)
-			if err != nil {
-				return err
+		ok, err := a.reproduces(c, s)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			name := a.names()
+			for i, n := range s.sizes { // the dimension that differs, if it is one
+				if x := a.sizes(i, n); slices.Equal(x, s.sizes) && n != a.dims[i].Size {
+					name = a.dims[i].Name
+				}
 			}
-			if !ok {
-				return &Refusal{a.dims[i].Name, "", fmt.Sprintf("no choice of constants gives the recorded outputs of %s",
-					a.sizesText(s.sizes))}
-			}
+			return &Refusal{name, "", "no choice of constants gives the recorded outputs of " + a.sizesText(s.sizes)}
 		}
 		for i, n := range s.sizes {
 			c.recorded[i] = max(c.recorded[i], n)
@@ -290,21 +316,22 @@ func (a *analysis) settled(c *choice) error {
 	for i, v := range c.variants {
 		d := a.dims[i]
 		for k := range v.numbers {
-			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q, a number that is not a size, follows "+
-				"from the size", k.value.Name)}
+			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q follows from the size, and is not a "+
+				"size itself", k.value.Name)}
 		}
 		for s, f := range c.factors {
 			if f[i].den != 1 && !divides(a.constantOf(s)) {
-				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, and the node runs at sizes " +
-					"that do not divide"}
+				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, and the node runs at " +
+					"sizes that do not divide"}
 			}
 			if v.rows || c.recorded[i] > d.Size {
 				continue
 			}
-			if k := a.constantOf(s); f[i].num != 0 && k.family.step && s.part < 0 {
-				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the size "+
-					"%d; a window of at least as many positions looks the same; give recorded outputs of a greater size",
-					k.value.Name, k.tensor.Shape, d.Size)}
+			k := a.constantOf(s)
+			if f[i].num != 0 && k.family.step && s.part < 0 {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
+					"size %d; a window of at least as many positions looks the same; give recorded outputs of a "+
+					"greater size", k.value.Name, k.tensor.Shape, d.Size)}
 			}
 		}
 	}

@@ -194,7 +194,7 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 // enough for a quick search.
 func (s *search) further(r *reading, failed outcome, quick bool) ([]option, error) {
 	var kept, anywhere []option
-	for _, o := range s.candidates(r, failed.node) {
+	for _, o := range s.candidates(r, failed) {
 		if len(anywhere) > 0 && o.whole() == 0 {
 			continue
 		}
@@ -224,7 +224,8 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 
 // candidates lists options of constants that a node depends on and that a reading leaves, the most likely and the
 // nearest first.
-func (s *search) candidates(r *reading, n *onnx.Node) []option {
+func (s *search) candidates(r *reading, failed outcome) []option {
+	n := failed.node
 	type found struct {
 		option
 		distance int
@@ -245,7 +246,7 @@ func (s *search) candidates(r *reading, n *onnx.Node) []option {
 					}
 				}
 				if x == n {
-					for _, o := range s.demanded(c, r) {
+					for _, o := range s.demanded(c, r, failed) {
 						list = append(list, found{o, distance})
 					}
 				}
@@ -293,26 +294,29 @@ func (s *search) behind(n *onnx.Node) (layers [][]*onnx.Node) {
 	return layers
 }
 
-// demanded lists the factors that make the shape of a Reshape hold as many elements as there are.
-func (s *search) demanded(c *constant, r *reading) (list []option) {
-	if !c.node.Is("Reshape") || c.input != 1 || !c.hasSizes() {
+// demanded lists the factors with which the shape of a Reshape that failed holds as many elements as there are.
+func (s *search) demanded(c *constant, r *reading, failed outcome) (list []option) {
+	if failed.elements == 0 || c.input != 1 || !c.hasSizes() {
 		return nil
 	}
-	elements := int64(1)
-	for _, e := range c.tensor.I {
-		if e <= 0 {
-			return nil
-		}
-		elements *= e
-	}
-	n := s.dims[s.dim].Size
+	sizes := s.sizes(s.dim, s.size)
 	for k, e := range c.tensor.I {
-		at := slot{c.node, c.input, k}
-		// as many elements as the size times some, and as a sum with the size
-		for _, grown := range []rat{ratio(e, n), ratio(elements/n, max(elements/e, 1))} {
-			if _, usual := factors(e, n)[grown]; !usual && r.factors[at] == nil && grown.num > 0 {
-				list = append(list, option{map[slot]rat{at: grown}, 4})
+		at, others := slot{c.node, c.input, k}, int64(1)
+		for i := range c.tensor.I {
+			n, err := s.number(r, c, slot{c.node, c.input, i}, sizes)
+			if err != nil || n <= 0 {
+				return nil
 			}
+			if i != k {
+				others *= n
+			}
+		}
+		if failed.elements%others != 0 {
+			continue
+		}
+		f := ratio(failed.elements/others-e, s.size-s.dims[s.dim].Size)
+		if _, usual := factors(e, s.dims[s.dim].Size)[f]; !usual && f.num > 0 {
+			list = append(list, option{map[slot]rat{at: f}, 4})
 		}
 	}
 	return list

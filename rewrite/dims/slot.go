@@ -116,8 +116,8 @@ func (c *constant) original(s slot) int64 {
 // An option gives slots of one constant factors: by how much they grow with the dimension.
 type option struct {
 	set map[slot]rat
-	// how is 0 if the number is the dimension's size, 1 if it is a multiple of it, 2 if they differ by a constant, 3 for
-	// other factors.
+	// how is 0 if the number is the dimension's size, 1 if it is a multiple of it, 2 if they differ by a constant, 3
+	// for other factors.
 	how int
 }
 

@@ -89,13 +89,12 @@ func newAnalysis(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*analysis,
 // declare declares the dimensions as sizes, or by their names if sizes is nil.
 func (a *analysis) declare(c *edit.Change, sizes []int64) {
 	for i, d := range a.dims {
+		declared := onnx.Dim{Value: -1, Param: d.Name}
+		if sizes != nil {
+			declared = onnx.Dim{Value: sizes[i]}
+		}
 		for _, p := range d.places {
-			t, _ := p.input.Type()
-			t.Dims = slices.Clone(t.Dims)
-			if t.Dims[p.axis] = (onnx.Dim{Value: -1, Param: d.Name}); sizes != nil {
-				t.Dims[p.axis] = onnx.Dim{Value: sizes[i]}
-			}
-			c.SetType(p.input, t)
+			open(c, p.input, p.axis, declared)
 		}
 	}
 }
@@ -205,6 +204,8 @@ type outcome struct {
 	at      int // the place of the node that failed; the number of nodes if none did
 	node    *onnx.Node
 	err     error
+	// elements is how many a Reshape that failed was given.
+	elements int64
 }
 
 // run runs the model as a reading has it.
@@ -216,9 +217,15 @@ func (a *analysis) run(r *reading, sizes []int64, in map[string]*reference.Tenso
 func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.Tensor, o reference.Options,
 	replaced map[*constant]*reference.Tensor) outcome {
 	var last *onnx.Node
+	elements := 0
 	bound := map[*onnx.Value]bool{}
 	o.Override = func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
-		last = n
+		last, elements = n, 0
+		if n.Is("Reshape") {
+			if x, err := s.Value(n.Input(0)); err == nil {
+				elements = x.Len()
+			}
+		}
 		for _, c := range a.byInput[n] {
 			t, err := a.changed(r, c, sizes)
 			if err != nil {
@@ -251,7 +258,7 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 		if last == nil {
 			return outcome{err: err}
 		}
-		return outcome{at: a.place[last], node: last, err: err}
+		return outcome{at: a.place[last], node: last, err: err, elements: int64(elements)}
 	}
 	x := outcome{at: len(a.model.Graph.Nodes)}
 	for _, v := range a.model.Graph.Outputs {
@@ -277,7 +284,8 @@ func (a *analysis) resolve() error {
 			if err != nil || len(out) == 0 || len(out[0].Shape) != c.tensor.Len() {
 				return out, err
 			}
-			c.tensor = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape, I: slices.Clone(c.tensor.I)}
+			c.tensor = &reference.Tensor{DataType: c.tensor.DataType, Shape: c.tensor.Shape,
+				I: slices.Clone(c.tensor.I)}
 			c.tensor.I[at], c.inferred = int64(out[0].Shape[at]), at
 			return out, nil
 		}

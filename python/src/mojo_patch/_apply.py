@@ -64,6 +64,7 @@ class ApplyOptions(TypedDict, total=False):
         safe: with dtype="float16", scale what would overflow by powers of two
         safe_inputs, safe_headroom: recorded cases to measure magnitudes on, and how many times they must fit
         strict: with safe, raise CheckFailed if a value has to stay in float32
+        free: dimensions of inputs whose sizes at export are baked, such as ["batch", "sequence"]
         last_logits: compute the logits of the last position only
         cache: "static", or "static=M" for buffers of M tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
@@ -108,6 +109,7 @@ class ApplyOptions(TypedDict, total=False):
     safe_inputs: Path
     safe_headroom: float
     strict: bool
+    free: Sequence[str]
     last_logits: bool
     cache: str
     past_length: Union[bool, Literal["one", "rows"]]

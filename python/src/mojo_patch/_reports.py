@@ -307,6 +307,39 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class FreedDim:
+    """A dimension of the inputs that a model follows. reason says why it is right at other sizes."""
+
+    name: str
+    inputs: List[str]
+    free: bool
+    reason: str
+    size: int = 0
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class FreedConstant:
+    """A constant that is computed from dimensions of the inputs."""
+
+    node: str
+    op: str
+    constant: str
+    was: str
+    becomes: str
+    dims: List[str]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """The dimensions whose sizes at export were baked, and the constants that came from them."""
+
+    dims: List[FreedDim]
+    constants: List[FreedConstant]
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class Merged:
     """Products of one input that became wider products: how many there were, and how many there are now."""
 
@@ -421,6 +454,7 @@ class Report(Printed):
     target: str = ""
     backend: str = ""
     passed_over: List[str] = field(default_factory=list)
+    free: Optional[Freed] = None
     dtype: Optional[DType] = None
     safe: Optional[Safe] = None
     opset: Optional[Opset] = None

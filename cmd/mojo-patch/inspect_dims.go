@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/dims"
+	"github.com/spf13/cobra"
+)
+
+// allDims is what --dims without a list of dimensions is.
+const allDims = "all"
+
+type dimsFlags struct {
+	names  []string
+	golden string
+}
+
+func (f *dimsFlags) flags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&f.names, "dims", nil,
+		"list the constants that come from dimensions of the inputs, of all or of a list of them, as apply --free "+
+			"takes it; --dims=all looks at all")
+	c.Flags().Lookup("dims").NoOptDefVal = allDims
+	c.Flags().StringVar(&f.golden, "golden", "", "with --dims: recorded cases, which decide what the model leaves open")
+	completeFile(c, "golden", "npz")
+}
+
+func (f *dimsFlags) asked() bool { return len(f.names) > 0 }
+
+func (f *dimsFlags) check(why bool) error {
+	switch {
+	case f.golden != "" && !f.asked():
+		return errors.New("--golden requires --dims")
+	case why && f.asked():
+		return errors.New("--dims and --why cannot be combined")
+	}
+	return nil
+}
+
+// inspectedDims is what --dims prints, and its JSON form.
+type inspectedDims struct {
+	Schema int    `json:"schema"`
+	Path   string `json:"path"`
+	dims.Report
+}
+
+func (f *dimsFlags) inspect(a *app, path string) error {
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	list, err := f.list(m)
+	if err != nil {
+		return err
+	}
+	var cases []golden.Case
+	if f.golden != "" {
+		if cases, err = recordedOf(f.golden, m, list); err != nil {
+			return err
+		}
+	}
+	found, err := dims.Inspect(m, list, cases)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if a.json {
+		return a.printJSON(inspectedDims{Schema: 1, Path: path, Report: *found})
+	}
+	writeDims(a.human(), found, a.verbose)
+	return nil
+}
+
+func (f *dimsFlags) list(m *onnx.Model) ([]*dims.Dim, error) {
+	if slices.Equal(f.names, []string{allDims}) {
+		return dims.Known(m), nil
+	}
+	list, err := dims.FindAll(m, f.names)
+	if err != nil {
+		return nil, fmt.Errorf("--dims: %w", err)
+	}
+	return list, nil
+}
+
+// recordedOf loads recorded cases in which these dimensions may have other sizes than the model declares.
+func recordedOf(path string, m *onnx.Model, list []*dims.Dim) ([]golden.Case, error) {
+	open, err := dims.Open(m, list)
+	if err != nil {
+		return nil, err
+	}
+	defer open.Close()
+	return recorded(path, open)
+}
+
+func writeDims(w io.Writer, r *dims.Report, verbose bool) {
+	for _, d := range r.Dims {
+		where := ""
+		if d.Node != "" {
+			where = " at " + d.Node
+		}
+		size := ""
+		if d.Size > 0 {
+			size = fmt.Sprintf(", %d at export", d.Size)
+		}
+		state := "can be freed: "
+		if !d.Free {
+			state = "cannot be freed" + where + ": "
+		}
+		fmt.Fprintf(w, "%s (%s%s) %s%s\n", d.Name, strings.Join(d.Inputs, ", "), size, state, d.Reason)
+		count := 0
+		for _, c := range r.Constants {
+			if !slices.Contains(c.Dims, d.Name) {
+				continue
+			}
+			if count++; count <= commonOps || verbose {
+				fmt.Fprintf(w, "  %s %s: %s becomes %s\n", c.Op, c.Node, c.Was, c.Becomes)
+			}
+		}
+		if count > commonOps && !verbose {
+			fmt.Fprintf(w, "  … %d more constants (-v lists them)\n", count-commonOps)
+		}
+		if count == 0 && d.Free {
+			fmt.Fprintln(w, "  no constant comes from it")
+		}
+	}
+	if len(r.Dims) == 0 {
+		fmt.Fprintln(w, "the inputs have no dimension that could be freed")
+	}
+}

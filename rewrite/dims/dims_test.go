@@ -1,0 +1,296 @@
+package dims_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/dims"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+)
+
+const width = 16
+
+// A graph builds a model for one size, as an exporter that bakes it.
+type graph func(b *onnxtest.Builder, x *onnx.Value, batch, sequence int)
+
+func weights(b *onnxtest.Builder, n int64) *onnx.Value {
+	r := rand.New(rand.NewPCG(uint64(n), 7))
+	v := make([]float32, width*n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return b.Floats([]int64{width, n}, v...)
+}
+
+func ints(v ...int) []int64 {
+	list := make([]int64, len(v))
+	for i, x := range v {
+		list[i] = int64(x)
+	}
+	return list
+}
+
+// attention is attention of four heads; seen is the mask for pairs of positions, nil for none.
+func attention(seen func(query, key int) bool) graph {
+	return func(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+		perm := onnx.IntsAttr("perm", []int64{0, 2, 1, 3})
+		head := func(seed int64) *onnx.Value {
+			w := weights(b, width)
+			return b.Op("Transpose", b.Op("Reshape", b.Op("MatMul", x, w), ints(batch, n, 4, 4)), perm)
+		}
+		q, k, v := head(1), head(2), head(3)
+		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		if seen != nil {
+			mask := make([]float32, n*n)
+			for i := range n {
+				for j := range n {
+					if !seen(i, j) {
+						mask[i*n+j] = -1e9
+					}
+				}
+			}
+			s = b.Op("Add", s, b.Floats(ints(n, n), mask...))
+		}
+		y := b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), v)
+		b.Output(b.Op("Reshape", b.Op("Transpose", y, perm), ints(batch, n, -1)))
+	}
+}
+
+func causal(query, key int) bool { return key <= query }
+
+func window(query, key int) bool { return key <= query && key > query-6 }
+
+func (g graph) model(batch, sequence int) *onnx.Model {
+	b := onnxtest.New(17)
+	g(b, b.Input("x", onnx.Float, batch, sequence, width), batch, sequence)
+	return b.Model
+}
+
+func run(t *testing.T, m *onnx.Model, x *reference.Tensor) *reference.Tensor {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Run(map[string]*reference.Tensor{"x": x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[m.Graph.Outputs[0].Name]
+}
+
+func random(batch, sequence int) *reference.Tensor {
+	r := rand.New(rand.NewPCG(uint64(batch), uint64(sequence)))
+	x := make([]float64, batch*sequence*width)
+	for i := range x {
+		x[i] = float64(float32(r.NormFloat64()))
+	}
+	return reference.NewFloats(onnx.Float, []int{batch, sequence, width}, x)
+}
+
+// recorded is what a graph computes at a size.
+func (g graph) recorded(t *testing.T, batch, sequence int) golden.Case {
+	t.Helper()
+	x := random(batch, sequence)
+	m := g.model(batch, sequence)
+	in, err := x.ToONNX("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(t, m, x).ToONNX(m.Graph.Outputs[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return golden.Case{Inputs: []*onnx.Tensor{in}, Outputs: []*onnx.Tensor{out}}
+}
+
+var forms = map[string]struct {
+	graph
+	batch, sequence int
+	longer          int    // a recorded length, 0 for none
+	refused         string // a part of the reason
+}{
+	"attention":                  {attention(nil), 2, 10, 0, ""},
+	"batch is heads":             {attention(nil), 4, 10, 0, ""},
+	"one sequence":               {attention(nil), 1, 10, 0, ""},
+	"length is heads":            {attention(nil), 2, 4, 0, "several of its numbers may be the size 4"},
+	"length is heads, recorded":  {attention(nil), 2, 4, 7, ""},
+	"mask":                       {attention(causal), 2, 6, 0, "a window of at least as many positions"},
+	"mask, recorded":             {attention(causal), 2, 6, 9, ""},
+	"window as long, recorded":   {attention(window), 2, 6, 9, "recorded outputs"},
+	"length is width, recorded":  {attention(causal), 3, 16, 17, ""},
+	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model as well"},
+	"mean by a number, recorded": {mean, 2, 10, 12, "is not a size itself"},
+	"batches mixed":              {mixed, 3, 5, 0, "may be a number of the model as well"},
+	"last position":              {last, 3, 6, 0, ""},
+	"first positions":            {first, 3, 6, 0, ""},
+	"loop":                       {loop, 2, 6, 0, ""},
+	"token before":               {token, 2, 6, 0, ""},
+	"learned places":             {places, 2, 6, 9, "do not broadcast"},
+	"counted places":             {counted, 2, 6, 0, ""},
+	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
+}
+
+func mean(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	sum := b.Op("ReduceSum", x, []int64{1}, onnx.IntAttr("keepdims", 0))
+	b.Output(b.Op("Div", sum, float64(n)))
+}
+
+func mixed(b *onnxtest.Builder, x *onnx.Value, batch, _ int) {
+	sum := b.Op("ReduceSum", x, []int64{0}, onnx.IntAttr("keepdims", 1))
+	b.Output(b.Op("Add", x, b.Op("Mul", sum, float64(batch))))
+}
+
+func last(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	b.Output(b.Op("Gather", b.Op("CumSum", x, 1), n-1, onnx.IntAttr("axis", 1)))
+}
+
+func first(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	b.Output(b.Op("Slice", b.Op("CumSum", x, 1), []int64{0}, ints(n), []int64{1}))
+}
+
+// token puts a vector before each sequence.
+func token(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	t := b.Op("Expand", b.Floats([]int64{1, 1, 1}, 0.5), ints(batch, 1, width))
+	y := b.Op("Concat", t, x, onnx.IntAttr("axis", 1))
+	y = b.Op("Reshape", b.Op("MatMul", b.Op("Reshape", y, ints(batch*(n+1), width)), weights(b, width)),
+		ints(batch, n+1, width))
+	b.Output(b.Op("Tanh", y))
+}
+
+// places adds rows of a table that was cut to the length.
+func places(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	r := rand.New(rand.NewPCG(1, 1))
+	v := make([]float32, n*width)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	b.Output(b.Op("Add", x, b.Floats(ints(n, width), v...)))
+}
+
+// counted adds rows of a table of 64 by their places.
+func counted(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	at := make([]int64, n)
+	v := make([]float32, 64*width)
+	for i := range at {
+		at[i] = int64(i)
+	}
+	for i := range v {
+		v[i] = float32(i%97) / 97
+	}
+	b.Output(b.Op("Add", x, b.Op("Gather", b.Floats([]int64{64, width}, v...), at)))
+}
+
+// chunks attends to chunks of four positions.
+func chunks(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	y := b.Op("Reshape", x, ints(batch, n/4, 4, width))
+	s := b.Op("MatMul", y, b.Op("Transpose", y, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+	y = b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), y)
+	b.Output(b.Op("Reshape", y, ints(batch, n, width)))
+}
+
+// loop sums up positions one by one.
+func loop(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	body := onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph("body")}
+	i := body.Input("i", onnx.Int64)
+	going := body.Input("going", onnx.Bool)
+	sum := body.Input("sum", onnx.Float, "", width)
+	body.Output(body.Op("Identity", going))
+	body.Output(body.Op("Tanh", body.Op("Add", sum, body.Op("Gather", x, i, onnx.IntAttr("axis", 1)))))
+	start := b.Op("Gather", x, 0, onnx.IntAttr("axis", 1))
+	b.Output(b.Op("Loop", n, b.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool))), start,
+		onnx.GraphAttr("body", body.Graph)))
+}
+
+// TestApply frees batch and sequence of baked graphs, and holds them against graphs that were made for other sizes.
+// What the file leaves open must be refused, with the model as it was.
+func TestApply(t *testing.T) {
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
+			m := f.model(f.batch, f.sequence)
+			before := m.Graph.Text()
+			var recorded []golden.Case
+			if f.longer > 0 {
+				recorded = append(recorded, f.recorded(t, 2, f.longer))
+			}
+			r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"}, recorded)
+			var refused *dims.Refusal
+			if f.refused != "" {
+				if !errors.As(err, &refused) || !strings.Contains(err.Error(), f.refused) {
+					t.Fatalf("got %v and %v, expected a refusal: %s", r, err, f.refused)
+				}
+				if m.Graph.Text() != before {
+					t.Fatal("the model changed")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Check == nil || r.Check.Cases == 0 || len(r.Dims) != 2 {
+				t.Errorf("report %+v", r)
+			}
+			for _, size := range [][2]int{{f.batch, f.sequence}, {1, 1}, {1, 5}, {5, 4}, {2, 13}, {3, 20}} {
+				x := random(size[0], size[1])
+				want, got := run(t, f.model(size[0], size[1]), x), run(t, m, x)
+				if !slices.Equal(want.Shape, got.Shape) || !slices.Equal(want.F, got.F) {
+					t.Errorf("at %v: %v and %v", size, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestFind reads what users write.
+func TestFind(t *testing.T) {
+	b := onnxtest.New(17)
+	b.Output(b.Op("Add", b.Input("x", onnx.Float, 2, 10, width), b.Input("y", onnx.Float, "rows", 10, width)))
+	for text, want := range map[string]string{
+		"rows=2":            "",
+		"batch":             "",
+		"n=x.1+y.1":         "",
+		"n=10@x.1+y.1":      "",
+		"n=9@x.1":           "it is 10 at x.1 and 9 elsewhere",
+		"n=x.1+y.2":         "it is 16 at y.2 and 10 elsewhere",
+		"n=z.1":             "no such input",
+		"n=x.3":             "has 3 dimensions",
+		"length":            "no input has it",
+		"batch=none":        "not a positive number",
+		"":                  "is not a dimension",
+		"batch=2@":          "is not a dimension",
+		"past":              "no input has it",
+		"sequence=x.y.1":    "no such input",
+		"sequence=-1@x.1":   "not a positive number",
+		"sequence=10@x.one": "no such input",
+	} {
+		_, err := dims.Find(b.Model, text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, expected %q", text, err, want)
+		}
+	}
+}
+
+// TestInspect reports what can be freed and what cannot, and leaves the model.
+func TestInspect(t *testing.T) {
+	m := attention(causal)
+	model := m.model(2, 6)
+	before := model.Graph.Text()
+	r, err := dims.Inspect(model, dims.Known(model), nil)
+	if err != nil || len(r.Dims) != 2 || !r.Dims[0].Free || r.Dims[1].Free || r.Dims[1].Node == "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if len(r.Constants) != 4 || r.Constants[0].Was != "[2, 6, 4, 4]" || r.Constants[0].Becomes != "[batch, 6, 4, 4]" {
+		t.Errorf("constants %+v", r.Constants)
+	}
+	if model.Graph.Text() != before {
+		t.Error("the model changed")
+	}
+}
