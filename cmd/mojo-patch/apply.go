@@ -90,10 +90,11 @@ of more than 2^26 weights is too large for that: the report says that it is assu
 are converted, and compared as far as the narrower type goes.
 
 With --safe as well, nothing overflows in float16. What would, such as a residual stream, is multiplied
-by a power of two. Weights, biases and epsilons make up for it, so the model is the same function and no
-node is added. Magnitudes are measured on recorded cases, or on random inputs, which say less. Values
-that cannot be scaled stay in float32, and the report says which and why; with --strict they are an
-error. The report compares the model with float32, beside plain float16 and bfloat16.
+by a power of two. Weights, biases and epsilons make up for it, so the model is the same function. No
+node is added, except for a product where a stream meets an input, an output or an op that does not
+scale. Magnitudes are measured on recorded cases, or on random inputs, which say less. Values that
+cannot be scaled stay in float32, and the report says which and why; with --strict they are an error.
+The report compares the model with float32, beside plain float16 and bfloat16.
 
 With --free batch,sequence, a model that was exported for one batch or length takes any: constants that
 come from these sizes are computed from the inputs. Equal numbers decide nothing: apply runs the model at

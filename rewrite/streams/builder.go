@@ -37,14 +37,14 @@ type epsilonOf struct {
 	value float32
 }
 
-func emptyBuilder(m *onnx.Model) *builder {
-	return &builder{facts: infer.Analyze(m), graph: m.Graph, values: map[*onnx.Value]int{}, reads: map[onnx.Use]int{},
+func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
+	return &builder{facts: facts, graph: g, values: map[*onnx.Value]int{}, reads: map[onnx.Use]int{},
 		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{}}
 }
 
 // newBuilder gives the values of a model exponents, those of its inputs and outputs 0.
 func newBuilder(m *onnx.Model) *builder {
-	b := emptyBuilder(m)
+	b := emptyBuilder(m.Graph, infer.Analyze(m))
 	b.laws()
 	for _, v := range m.Graph.Inputs {
 		if b.isFloat(v) {

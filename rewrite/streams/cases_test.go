@@ -21,7 +21,7 @@ type decoder struct {
 	r *rand.Rand
 }
 
-func newDecoder() *decoder { return &decoder{onnxtest.New(17), rand.New(rand.NewPCG(3, 4))} }
+func newDecoder() *decoder { return &decoder{onnxtest.New(20), rand.New(rand.NewPCG(3, 4))} }
 
 // weight returns a constant of normal numbers times a factor.
 func (d *decoder) weight(factor float64, dims ...int64) *onnx.Value {
@@ -43,7 +43,7 @@ func (d *decoder) embedding(factor float64) (table, x *onnx.Value) {
 }
 
 func (d *decoder) rmsNorm(x *onnx.Value, weight float64) *onnx.Value {
-	mean := d.Op("ReduceMean", d.Op("Pow", x, 2.0), onnx.IntsAttr("axes", []int64{-1}))
+	mean := d.Op("ReduceMean", d.Op("Pow", x, 2.0), []int64{-1})
 	normed := d.Op("Mul", x, d.Op("Div", 1.0, d.Op("Sqrt", d.Op("Add", mean, 1e-6))))
 	return d.Op("Mul", d.weight(weight, width), normed)
 }
@@ -85,8 +85,8 @@ var cases = map[string]func(*decoder){
 	},
 	"a LayerNorm whose variance overflows": func(d *decoder) {
 		table, x := d.embedding(40000)
-		centered := d.Op("Sub", x, d.Op("ReduceMean", x, onnx.IntsAttr("axes", []int64{-1})))
-		variance := d.Op("ReduceMean", d.Op("Mul", centered, centered), onnx.IntsAttr("axes", []int64{-1}))
+		centered := d.Op("Sub", x, d.Op("ReduceMean", x, []int64{-1}))
+		variance := d.Op("ReduceMean", d.Op("Mul", centered, centered), []int64{-1})
 		normed := d.Op("Div", centered, d.Op("Sqrt", d.Op("Add", variance, 1e-5)))
 		h := d.Op("Add", d.Op("Mul", normed, d.weight(1, width)), d.weight(1, width))
 		x = d.Op("Add", x, d.Op("MatMul", h, d.weight(1, width, width)))
@@ -196,8 +196,10 @@ func TestMasks(t *testing.T) {
 	for _, hidden := range []float64{-math.MaxFloat32, -1e9, -1e5, math.Inf(-1)} {
 		d := newDecoder()
 		table, x := d.embedding(1)
-		mask := d.Op("Where", d.Op("Cast", d.Input("attention_mask", onnx.Int64, "batch", "sequence"),
-			onnx.IntAttr("to", int64(onnx.Bool))), 0.0, hidden)
+		exists := d.Op("Cast", d.Input("attention_mask", onnx.Int64, "batch", "sequence"),
+			onnx.IntAttr("to", int64(onnx.Bool)))
+		mask := d.Op("Where", d.Op("Reshape", exists, d.Op("Slice", d.Op("Shape", x), []int64{0}, []int64{2})), 0.0,
+			hidden)
 		n := d.rmsNorm(x, 1)
 		scores := d.Op("MatMul", n, d.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1})))
 		masked := d.Op("Add", scores, d.Op("Unsqueeze", mask, []int64{1}))

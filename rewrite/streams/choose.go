@@ -160,7 +160,7 @@ func (c *chooser) wide() (nodes map[*onnx.Node]bool, stays []Stay) {
 	nodes, stays = map[*onnx.Node]bool{}, []Stay{}
 	named := map[*onnx.Value]bool{}
 	for _, i := range c.items {
-		if !c.overflows(i) {
+		if !c.overflows(i) || i.node.Graph == nil {
 			continue
 		}
 		nodes[i.node] = true

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // Inflate multiplies the values of a model's residual stream by a power of two, and has weights make up for it. It
@@ -40,7 +41,7 @@ type Law struct {
 
 // Laws lists the independent ways in which inputs and outputs of a model may grow.
 func Laws(m *onnx.Model, exponent int) (list []Law) {
-	b := emptyBuilder(m)
+	b := emptyBuilder(m.Graph, infer.Analyze(m))
 	b.laws()
 	free := sum{}
 	for x := range b.solved {

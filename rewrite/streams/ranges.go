@@ -21,8 +21,10 @@ type ranges struct {
 }
 
 // measure runs a model on the cases and returns its outputs for each.
-func measure(m *onnx.Model, cases [][]*onnx.Tensor) (*ranges, [][]*reference.Tensor, error) {
-	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{}, made: madeOf(m.Graph)}
+func measure(m *onnx.Model, isFloat func(*onnx.Value) bool, cases [][]*onnx.Tensor) (*ranges,
+	[][]*reference.Tensor, error) {
+	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
+		made: madeOf(m.Graph, isFloat)}
 	for _, n := range m.Graph.Nodes {
 		for _, v := range n.Inputs {
 			if t := v.Constant(); t != nil && t.DataType.IsFloat() && t.Len() <= fewElements {
@@ -181,9 +183,9 @@ func greatest(list []float64, limit float64) (most float64) {
 	return most
 }
 
-// madeOf lists the float values that are computed from constants and integers alone, except for rows of tables that
-// integers choose.
-func madeOf(g *onnx.Graph) map[*onnx.Value]bool {
+// madeOf lists the values that are computed from constants and integers alone, except for rows of tables that integers
+// choose, and integers themselves.
+func madeOf(g *onnx.Graph, isFloat func(*onnx.Value) bool) map[*onnx.Value]bool {
 	made := map[*onnx.Value]bool{}
 	for _, n := range g.Nodes {
 		table := n.Input(0).Constant()
@@ -193,12 +195,11 @@ func madeOf(g *onnx.Graph) map[*onnx.Value]bool {
 			if v == nil || v.Constant() != nil || made[v] {
 				continue
 			}
-			t, _ := v.Type()
-			is = is && v.Producer == nil && v.IsInput && !t.DataType.IsFloat()
+			is = is && v.Producer == nil && v.IsInput && !isFloat(v)
 		}
 		for _, v := range n.Outputs {
 			if v != nil {
-				made[v] = is
+				made[v] = is || !isFloat(v)
 			}
 		}
 	}

@@ -21,6 +21,9 @@ type SafeReport struct {
 	// Overflowing counts the values of float16 that are beyond its range, or within the headroom below.
 	Overflowing int      `json:"overflowing"`
 	Scaled      []Scaled `json:"scaled"`
+	// Bridges are the products that were added between a stream and what does not scale: inputs and outputs of the
+	// model, and ops without a law.
+	Bridges []Bridge `json:"bridges,omitempty"`
 	// Constants and Epsilons count what was multiplied by powers of two for that.
 	Constants int `json:"constants"`
 	Epsilons  int `json:"epsilons"`
@@ -40,6 +43,13 @@ type Scaled struct {
 	Greatest golden.Number `json:"greatest"` // before
 	// GreatestOf is the value with the greatest magnitude.
 	GreatestOf string `json:"greatest_of"`
+}
+
+// Bridge is a product of a value with a power of two that was added to the model.
+type Bridge struct {
+	Value    string `json:"value"`
+	Node     string `json:"node"`
+	Exponent int    `json:"exponent"`
 }
 
 // Stay is a value that stays in float32.
@@ -80,8 +90,12 @@ func (r *SafeReport) Text() string {
 			english.Counted(s.Values, "value"), s.Value, float64(s.Greatest), s.GreatestOf)
 	}
 	if len(r.Scaled) > 0 {
-		fmt.Fprintf(&b, "scaled: %s and %s; no node added\n", english.Counted(r.Constants, "constant"),
-			english.Counted(r.Epsilons, "epsilon attribute"))
+		fmt.Fprintf(&b, "scaled: %s and %s; %s added\n", english.Counted(r.Constants, "constant"),
+			english.Counted(r.Epsilons, "epsilon attribute"), english.Counted(len(r.Bridges), "node"))
+	}
+	for _, x := range r.Bridges {
+		fmt.Fprintf(&b, "added: node %q multiplies %q by 2^%d, where the stream meets what does not scale\n", x.Node,
+			x.Value, x.Exponent)
 	}
 	if r.Lost > 0 {
 		fmt.Fprintf(&b, "scaled: %d elements of constants become 0 in float16\n", r.Lost)

@@ -19,6 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -102,10 +103,17 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 		return nil, err
 	}
 	c := &chooser{builder: newBuilder(m), headroom: o.Headroom, half: halfValues(m, s.plain)}
-	if c.ranges, s.outputs, err = measure(m, s.inputs); err != nil {
+	if c.ranges, s.outputs, err = measure(m, c.isFloat, s.inputs); err != nil {
 		return nil, fmt.Errorf("the ranges of the model cannot be measured: %w", err)
 	}
 	if err := c.choose(); err != nil {
+		return nil, err
+	}
+	bridges := []*bridge(nil)
+	if c, bridges, err = c.bridged(m); err != nil {
+		return nil, err
+	}
+	if err := s.cross(c, bridges); err != nil {
 		return nil, err
 	}
 	if err := s.scale(run, c); err != nil {
@@ -119,6 +127,20 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 		return nil, &StaysError{s.Report.Stays}
 	}
 	return s, nil
+}
+
+// cross reports the bridges, and takes out those that are not needed.
+func (s *Safe) cross(c *chooser, bridges []*bridge) error {
+	var change edit.Change
+	for _, b := range bridges {
+		e := c.exponent(c.in(b.product, 1))
+		if e == 0 {
+			b.remove(&change)
+			continue
+		}
+		s.Report.Bridges = append(s.Report.Bridges, Bridge{Value: b.from.Name, Node: b.product.Label(), Exponent: e})
+	}
+	return change.Finish()
 }
 
 // scale writes the exponents into the model, and proves that it still computes the same.

@@ -219,6 +219,15 @@ class ScaledValues:
 
 
 @dataclass(frozen=True)
+class Bridge:
+    """A product of a value with a power of two that was added to a model."""
+
+    value: str
+    node: str
+    exponent: int
+
+
+@dataclass(frozen=True)
 class WideValue:
     """A value that stays in float32, because float16 does not hold it and it cannot be scaled."""
 
@@ -256,6 +265,7 @@ class Safe:
     lost: int
     stays: List[WideValue]
     greatest_of: str = ""
+    bridges: List[Bridge] = field(default_factory=list)
     check: Optional[Check] = None
     compare: List[Variant] = field(default_factory=list)
 

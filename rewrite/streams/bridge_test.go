@@ -1,0 +1,64 @@
+package streams_test
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
+)
+
+// grow adds blocks whose results overflow in float16 to a stream.
+func (d *decoder) grow(x *onnx.Value) *onnx.Value {
+	for range 2 {
+		h := d.Op("Relu", d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, width)))
+		x = d.Op("Add", x, d.Op("MatMul", h, d.weight(10000, width, width)))
+	}
+	return x
+}
+
+// TestBridges scales streams that begin or end at something that does not scale.
+func TestBridges(t *testing.T) {
+	for name, c := range map[string]struct {
+		bridges, stays int
+		build          func(*decoder)
+	}{
+		"it begins behind a Gelu": {1, 0, func(d *decoder) {
+			table, x := d.embedding(1)
+			d.head(d.rmsNorm(d.grow(d.Op("Gelu", x)), 0.2), table)
+		}},
+		"it begins at an input": {1, 0, func(d *decoder) {
+			x := d.Input("inputs_embeds", onnx.Float, "batch", "sequence", width)
+			d.logits(d.Op("MatMul", d.rmsNorm(d.grow(x), 0.2), d.weight(0.3, width, 32)))
+		}},
+		"a block reads it without a norm": {1, 0, func(d *decoder) {
+			table, x := d.embedding(1)
+			first := d.Op("MatMul", d.Op("Softmax", x), d.weight(1, width, width))
+			d.head(d.rmsNorm(d.grow(d.Op("Add", x, first)), 0.2), table)
+		}},
+		"a small value of it is an output": {1, 0, func(d *decoder) {
+			table, x := d.embedding(1)
+			first := d.Op("Add", x, d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, width)))
+			d.Output(first)
+			d.head(d.rmsNorm(d.grow(first), 0.2), table)
+		}},
+		"its end is an output": {1, 1, func(d *decoder) {
+			table, x := d.embedding(1)
+			x = d.grow(x)
+			d.Output(x)
+			d.head(d.rmsNorm(x, 0.2), table)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDecoder()
+			c.build(d)
+			s := safely(t, d.Model, streams.Options{})
+			if r := s.Report; len(r.Bridges) != c.bridges || len(r.Stays) != c.stays || len(r.Scaled) == 0 {
+				t.Errorf("%d bridges, %d values stay, want %d and %d", len(r.Bridges), len(r.Stays), c.bridges, c.stays)
+			}
+			safe, brain := s.Report.Compare[0], s.Report.Compare[2]
+			if safe.NotFinite > 0 || safe.FirstNaN != "" || safe.Error > brain.Error {
+				t.Errorf("%+v, in bfloat16 %+v", safe, brain)
+			}
+		})
+	}
+}
