@@ -146,6 +146,10 @@ func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 // pinsOutput reports whether the node that makes a value, which adds and moves nothing, leaves it no choice.
 func (c *chooser) pinsOutput(v *onnx.Value) bool {
 	n := v.Producer
+	if table := n.Input(0); n.Is("Gather") && table.Constant() != nil && len(table.Uses()) > 1 &&
+		table.Constant().Len() > fewElements {
+		return true // the head may read it behind a norm without weights
+	}
 	if growsAlike(n) {
 		return false
 	}

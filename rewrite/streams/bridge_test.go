@@ -30,6 +30,13 @@ func TestBridges(t *testing.T) {
 			x := d.Input("inputs_embeds", onnx.Float, "batch", "sequence", width)
 			d.logits(d.Op("MatMul", d.rmsNorm(d.grow(x), 0.2), d.weight(0.3, width, 32)))
 		}},
+		"a norm without weights before the head with its table": {1, 0, func(d *decoder) {
+			ids := d.Input("input_ids", onnx.Int64, "batch", "sequence")
+			table := d.weight(1, 1100, width)
+			x := d.grow(d.Op("Gather", table, ids))
+			mean := d.Op("ReduceMean", d.Op("Mul", x, x), []int64{-1})
+			d.head(d.Op("Div", x, d.Op("Sqrt", d.Op("Add", mean, 1e-6))), table)
+		}},
 		"a block reads it without a norm": {1, 0, func(d *decoder) {
 			table, x := d.embedding(1)
 			first := d.Op("MatMul", d.Op("Softmax", x), d.weight(1, width, width))

@@ -94,6 +94,24 @@ var cases = map[string]func(*decoder){
 		_ = table
 		d.logits(d.Op("MatMul", h, d.weight(0.3, width, 32)))
 	},
+	"quantized weights": func(d *decoder) {
+		table, x := d.embedding(1)
+		codes := make([]byte, width*width)
+		for i := range codes {
+			codes[i] = byte(d.r.IntN(256))
+		}
+		t, err := onnx.NewTensor("codes", onnx.Int8, []int64{width, width}, codes)
+		if err != nil {
+			panic(err)
+		}
+		quantized := d.Constant(t)
+		for range 2 {
+			down := d.Op("DequantizeLinear", quantized, d.weight(300, width), onnx.IntAttr("axis", 1))
+			h := d.Op("Relu", d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, width)))
+			x = d.Op("Add", x, d.Op("MatMul", h, down))
+		}
+		d.head(d.rmsNorm(x, 0.2), table)
+	},
 	"the feed forward of T5": func(d *decoder) {
 		table, x := d.embedding(1)
 		for range 2 {

@@ -3,6 +3,7 @@ package streams
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -11,7 +12,8 @@ import (
 )
 
 // Compare evaluates the converted model, and the model as it is in float16 and bfloat16 without scales, on the inputs,
-// and compares the outputs with those in float32.
+// and compares the outputs with those in float32. It is an error if the converted model overflows all the same, inside
+// of an op or a loop.
 func (s *Safe) Compare(converted *onnx.Model) error {
 	brain, err := s.original.Clone()
 	if err != nil {
@@ -22,36 +24,49 @@ func (s *Safe) Compare(converted *onnx.Model) error {
 		brain = nil // an op that the opset lacks in bfloat16
 	}
 	for _, x := range []struct {
-		m    *onnx.Model
-		v    Variant
-		safe bool
-	}{{converted, Variant{Type: "float16", Safe: true}, true}, {s.plain, Variant{Type: "float16"}, false},
-		{brain, Variant{Type: "bfloat16"}, false}} {
+		m *onnx.Model
+		v Variant
+	}{{converted, Variant{Type: "float16", Safe: true}}, {s.plain, Variant{Type: "float16"}},
+		{brain, Variant{Type: "bfloat16"}}} {
 		if x.m == nil {
 			continue
 		}
-		if err := s.compare(x.m, &x.v); err != nil {
+		overflows, err := s.compare(x.m, &x.v)
+		if err != nil {
 			return fmt.Errorf("the model in %s cannot be evaluated: %w", x.v.Type, err)
 		}
 		s.Report.Compare = append(s.Report.Compare, x.v)
+		if x.v.Safe && overflows != "" {
+			return fmt.Errorf("the model still overflows in float16, at node %q first: keep it in float32 or bfloat16",
+				overflows)
+		}
 	}
 	return nil
 }
 
-func (s *Safe) compare(m *onnx.Model, v *Variant) error {
+// compare adds to the figures of a model, and names the first node that overflows.
+func (s *Safe) compare(m *onnx.Model, v *Variant) (overflows string, err error) {
 	vocabulary := golden.Vocabulary(s.original)
 	var logits []golden.LogitStats
 	for i, inputs := range s.inputs {
 		got, err := run(m, inputs, func(n *onnx.Node, made []*reference.Tensor) error {
 			for _, t := range made {
-				if v.FirstNaN == "" && t != nil && hasNaN(t.F) {
+				if v.FirstNaN == "" && t != nil && slices.ContainsFunc(t.F, math.IsNaN) {
 					v.FirstNaN = n.Label()
+				}
+			}
+			for i, w := range n.Outputs {
+				if i >= len(made) || w == nil || made[i] == nil {
+					continue
+				}
+				if overflows == "" && s.finite[w.Name] && !allFinite(made[i].F) {
+					overflows = n.Label()
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return err
+			return "", err
 		}
 		for j, want := range s.outputs[i] {
 			if want.F == nil || got[j].F == nil || len(want.F) != len(got[j].F) {
@@ -61,23 +76,23 @@ func (s *Safe) compare(m *onnx.Model, v *Variant) error {
 			name := s.original.Graph.Outputs[j].Name
 			w, err := want.ToONNX(name)
 			if err != nil {
-				return err
+				return "", err
 			}
 			g, err := got[j].ToONNX(name)
 			if err != nil {
-				return err
+				return "", err
 			}
 			if golden.IsLogits(w, vocabulary) {
 				stats, err := golden.CompareLogits(g, w)
 				if err != nil {
-					return err
+					return "", err
 				}
 				logits = append(logits, stats)
 			}
 		}
 	}
 	v.Logits = together(logits)
-	return nil
+	return overflows, nil
 }
 
 // differ adds the difference of an output to the figures.
@@ -94,7 +109,9 @@ func (v *Variant) differ(got, want []float64) {
 		off += (got[i] - w) * (got[i] - w)
 		all += w * w
 	}
-	if all > 0 {
+	if v.NotFinite > 0 {
+		v.Error = golden.Number(math.Inf(1))
+	} else if all > 0 {
 		v.Error = max(v.Error, golden.Number(math.Sqrt(off/all)))
 	}
 }
@@ -116,13 +133,4 @@ func together(list []golden.LogitStats) *golden.LogitStats {
 		all.MeanKL, all.Top1 = golden.Number(kl/n), top/n
 	}
 	return &all
-}
-
-func hasNaN(list []float64) bool {
-	for _, x := range list {
-		if math.IsNaN(x) {
-			return true
-		}
-	}
-	return false
 }

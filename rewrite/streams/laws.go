@@ -28,9 +28,9 @@ var (
 		GlobalMaxPool Identity LeakyRelu Max Mean Min Neg Relu Reshape ReverseSequence Slice SpaceToDepth Split Squeeze
 		Sub Sum Tile Transpose Trilu Unsqueeze Where ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
 	`)
-	// first are the ops whose first input and first output grow alike, and whose other inputs are sizes, slopes or
-	// tables of rotation.
-	first = words(`AveragePool Dropout MaxPool PRelu Resize RotaryEmbedding TopK`)
+	// first are the ops whose first input and first output grow alike, and whose other inputs are slopes or tables
+	// of rotation.
+	first = words(`AveragePool Dropout MaxPool PRelu RotaryEmbedding TopK`)
 	// choices are the ops whose outputs do not change if all float inputs grow alike.
 	choices = words(`ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Shape Sign Size NonZero`)
 )

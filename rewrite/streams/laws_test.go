@@ -98,6 +98,16 @@ var lawCases = []struct {
 		codes = b.Op("Cast", codes, onnx.IntAttr("to", int64(onnx.Int32)))
 		return one(b.Op("Add", x, b.Op("DequantizeLinear", codes, 0.5)))
 	}},
+	{"MatMulNBits", 1, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value {
+		codes, err := onnx.NewTensor("codes", onnx.Uint8, []int64{4, 1, 8}, []byte("abcdefghijklmnopqrstuvwxyzABCDEF"))
+		if err != nil {
+			panic(err)
+		}
+		made := b.Op("com.microsoft:MatMulNBits", b.Op("Tile", x, []int64{1, 4}), b.Constant(codes),
+			b.Floats([]int64{4, 1}, 1, 2, 3, 4), nil, nil, b.Floats([]int64{4}, 1, 2, 3, 4), onnx.IntAttr("N", 4),
+			onnx.IntAttr("K", 16), onnx.IntAttr("bits", 4), onnx.IntAttr("block_size", 16))
+		return one(b.Op("Add", x, made))
+	}},
 	{"Softmax", 0, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value { return one(b.Op("Softmax", x)) }},
 	{"Gelu", 0, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value { return one(b.Op("Gelu", x)) }},
 }

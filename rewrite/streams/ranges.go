@@ -16,6 +16,8 @@ type ranges struct {
 	greatest map[*onnx.Value]float64
 	// masks holds, for masks and values with masked elements, the magnitude from which on an element below 0 is masked.
 	masks map[*onnx.Value]float64
+	// infinite holds the values that have infinities or NaN.
+	infinite map[*onnx.Value]bool
 	// made holds the values that are computed from constants and integers alone, as masks are.
 	made map[*onnx.Value]bool
 }
@@ -24,7 +26,7 @@ type ranges struct {
 func measure(m *onnx.Model, isFloat func(*onnx.Value) bool, cases [][]*onnx.Tensor) (*ranges,
 	[][]*reference.Tensor, error) {
 	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
-		made: madeOf(m.Graph, isFloat)}
+		infinite: map[*onnx.Value]bool{}, made: madeOf(m.Graph, isFloat)}
 	for _, n := range m.Graph.Nodes {
 		for _, v := range n.Inputs {
 			if t := v.Constant(); t != nil && t.DataType.IsFloat() && t.Len() <= fewElements {
@@ -126,6 +128,7 @@ func (r *ranges) see(v *onnx.Value, list []float64, mayMask bool) {
 		r.masks[v] = limit
 	}
 	r.greatest[v] = max(r.greatest[v], greatest(list, limit))
+	r.infinite[v] = r.infinite[v] || !allFinite(list)
 }
 
 // look takes note of what a node made.
@@ -171,6 +174,20 @@ func maskLevel(list []float64) (level float64, ok bool) {
 func passesMasks(n *onnx.Node) bool {
 	return n.MovesElements() || slices.Contains([]string{"Add", "Sub", "Where", "Min", "Max", "Clip", "Cast", "Concat",
 		"Expand", "Tile", "Identity"}, n.OpType)
+}
+
+func allFinite(list []float64) bool {
+	return !slices.ContainsFunc(list, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+}
+
+// finite lists the names of the values that have neither infinities nor masked elements.
+func (r *ranges) finite() map[string]bool {
+	names := map[string]bool{}
+	for v := range r.greatest {
+		_, masked := r.masks[v]
+		names[v.Name] = !masked && !r.made[v] && !r.infinite[v]
+	}
+	return names
 }
 
 // greatest returns the greatest magnitude of the finite elements that are not below the negative limit.

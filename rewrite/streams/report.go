@@ -70,7 +70,7 @@ type Variant struct {
 	// makes a NaN.
 	NotFinite int64  `json:"not_finite"`
 	FirstNaN  string `json:"first_nan,omitempty"`
-	// Error is the greatest relative error of an output, root mean square.
+	// Error is the greatest relative error of an output, root mean square; infinite if NotFinite is not 0.
 	Error golden.Number `json:"error"`
 	// Logits are the figures of all outputs of logits, if there are some.
 	Logits *golden.LogitStats `json:"logits,omitempty"`

@@ -12,6 +12,7 @@ package streams
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/english"
@@ -62,6 +63,7 @@ type Safe struct {
 
 	inputs    [][]*onnx.Tensor
 	outputs   [][]*reference.Tensor // of the model in float32
+	finite    map[string]bool       // values of the model in float32 without infinities
 	original  *onnx.Model
 	plain     *onnx.Model // in float16, without scales
 	providers []string
@@ -106,6 +108,7 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 	if c.ranges, s.outputs, err = measure(m, c.isFloat, s.inputs); err != nil {
 		return nil, fmt.Errorf("the ranges of the model cannot be measured: %w", err)
 	}
+	s.finite = c.ranges.finite()
 	if err := c.choose(); err != nil {
 		return nil, err
 	}
@@ -216,7 +219,11 @@ func (c *chooser) groups() []Scaled {
 	return list
 }
 
-// halfValues finds, by their names, the values of a model that are of float16 in the converted one.
+func toHalf(u onnx.Use) bool {
+	return u.Node.Is("Cast") && u.Node.AttrInt("to", 0) == int64(onnx.Float16)
+}
+
+// halfValues finds, by their names, the values of a model that are of float16 in the converted one, or are cast to it.
 func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 	facts, half := infer.Analyze(converted), map[*onnx.Value]bool{}
 	look := func(v *onnx.Value) {
@@ -224,7 +231,8 @@ func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 			return
 		}
 		w := converted.Graph.Value(v.Name)
-		half[v] = w != nil && (facts.DataType(w) == onnx.Float16 || w.Const != nil && w.Const.DataType == onnx.Float16)
+		half[v] = w != nil && (facts.DataType(w) == onnx.Float16 || slices.ContainsFunc(w.Uses(), toHalf) ||
+			w.Const != nil && w.Const.DataType == onnx.Float16)
 	}
 	for _, v := range m.Graph.Initializers() {
 		look(v)
