@@ -27,18 +27,27 @@ OPEN = 2**31 - 1  # the last version of a kernel that has none
 # Ops without a kernel that run on their definition: inputs, by type and shape, and attributes.
 FLOAT, HALF, INT64 = 1, 10, 7
 BODIES = {
+    "Attention": ([(FLOAT, [1, 2, 3, 8])] * 3, {}),
     "Bernoulli": ([(FLOAT, [2, 3])], {}),
     "CastLike": ([(FLOAT, [2, 3]), (HALF, [1])], {}),
+    "CausalConvWithState": ([(FLOAT, [1, 4, 8]), (FLOAT, [4, 1, 3])], {}),
     "Celu": ([(FLOAT, [2, 3])], {}),
     "CenterCropPad": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
     "GroupNormalization": ([(FLOAT, [1, 4, 3]), (FLOAT, [-1]), (FLOAT, [-1])], {"num_groups": 2}),
     "HardSwish": ([(FLOAT, [2, 3])], {}),
+    "LinearAttention": (
+        [(FLOAT, [1, 3, 8])] * 3,
+        {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"},
+    ),
     "Mish": ([(FLOAT, [2, 3])], {}),
     "NegativeLogLikelihoodLoss": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
+    "ReduceLogSum": ([(FLOAT, [3])], {}),
+    "ReduceLogSumExp": ([(FLOAT, [3])], {}),
     "SoftmaxCrossEntropyLoss": ([(FLOAT, [2, 3]), (INT64, [2])], {}),
     "SwiGLU": ([(FLOAT, [2, 3]), (FLOAT, [2, 3])], {}),
     "Swish": ([(FLOAT, [2, 3])], {}),
 }
+STATEFUL = ["CausalConvWithState", "LinearAttention"]
 
 
 def plain(types):
@@ -69,8 +78,9 @@ def opens(op, opset):
 
     inputs, attributes = BODIES.get(op, ([(FLOAT, [1])], {}))
     values = [helper.make_tensor_value_info(f"x{i}", *typed) for i, typed in enumerate(inputs)]
-    node = helper.make_node(op, [v.name for v in values], ["y"], **attributes)
-    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    outputs = ["y", "state"] if op in STATEFUL else ["y"]
+    node = helper.make_node(op, [v.name for v in values], outputs, **attributes)
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info(y) for y in outputs])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     try:
         onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

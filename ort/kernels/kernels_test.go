@@ -42,6 +42,31 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestBodies knows which ops run on their definitions, and in which types.
+func TestBodies(t *testing.T) {
+	for _, c := range []struct {
+		version, op string
+		opset       int64
+		input       onnx.DataType
+		refused     bool
+	}{
+		{"1.31.1", "Swish", 24, onnx.Float, false},
+		{"1.31.1", "Swish", 24, onnx.BFloat16, true},
+		{"1.31.1", "Swish", 25, onnx.Float, true},
+		{"1.32.0", "Attention", 28, onnx.Float, false},
+		{"1.32.0", "CausalConvWithState", 27, onnx.Float, false},
+		{"1.32.0", "ReduceLogSum", 28, onnx.Float, false},
+		{"1.32.0", "CastLike", 28, onnx.BFloat16, false},
+	} {
+		for _, v := range Versions(CPU) {
+			if err := v.Refused(CPU, "", c.op, c.opset, []onnx.DataType{c.input}); v.Name == c.version &&
+				(err != nil) != c.refused {
+				t.Errorf("%s of opset %d with %s in %s: %v", c.op, c.opset, c.input, v.Name, err)
+			}
+		}
+	}
+}
+
 // TestVersions is what onnxruntime answered when it was asked to open such models: see generate.py.
 func TestVersions(t *testing.T) {
 	names := func(list []Version) string {
