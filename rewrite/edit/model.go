@@ -144,6 +144,12 @@ func (c *Change) RaiseIR(m *onnx.Model, version int64) {
 	m.IRVersion = max(m.IRVersion, version)
 }
 
+// LowerIR lowers the IR version of a model to one that is older. What newer versions can say must not be there.
+func (c *Change) LowerIR(m *onnx.Model, version int64) {
+	c.keepModel(m)
+	m.IRVersion = min(m.IRVersion, version)
+}
+
 // InlineFunctions replaces the calls of functions by their bodies, as onnx.Model.InlineFunctions does.
 func (c *Change) InlineFunctions(m *onnx.Model, keep func(*onnx.Function) bool) (calls int, err error) {
 	c.keepWhole(m)

@@ -1,0 +1,160 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+)
+
+// OldestLowered is the oldest opset that Lower converts to: what newer ones added is known.
+const OldestLowered = 21
+
+// addition is what a version of an op can say and the one before cannot.
+type addition struct {
+	// attributes have the values that say what was so before; nil for an attribute whose presence says something else.
+	attributes map[string]*onnx.Attribute
+	input      int // the first that is new, 0 for none
+}
+
+// additions has an entry for every version after OldestLowered, of an op that is older, that versions.txt does not mark
+// as the same.
+var additions = map[string]map[int64]addition{
+	"Attention": {24: {input: 6}, 25: {attributes: map[string]*onnx.Attribute{
+		"left_window_size": onnx.IntAttr("", -1), "right_window_size": onnx.IntAttr("", -1)}}},
+	"Cast":             {24: {attributes: map[string]*onnx.Attribute{"round_mode": onnx.StringAttr("", "up")}}},
+	"CastLike":         {24: {attributes: map[string]*onnx.Attribute{"round_mode": onnx.StringAttr("", "up")}}},
+	"DequantizeLinear": {23: {attributes: map[string]*onnx.Attribute{"output_dtype": onnx.IntAttr("", 0)}}},
+	"QuantizeLinear":   {23: {attributes: map[string]*onnx.Attribute{"precision": onnx.IntAttr("", 0)}}},
+	"Range":            {27: {attributes: map[string]*onnx.Attribute{"stash_type": onnx.IntAttr("", 1)}}},
+	"ReduceLogSum":     {28: {}}, // it takes fewer types
+	"ReduceLogSumExp":  {28: {}},
+	"SpaceToDepth":     {28: {attributes: map[string]*onnx.Attribute{"mode": onnx.StringAttr("", "DCR")}}},
+}
+
+// newTypes are the types of elements that no opset up to OldestLowered has.
+var newTypes = []onnx.DataType{onnx.Float4E2M1, onnx.Float8E8M0, onnx.Int2, onnx.Uint2}
+
+// Lowers returns why a node of a model of opset from cannot be one of the older opset to, which is OldestLowered at
+// least; nil where it can. It is about what ops mean, and not about the types of their inputs.
+func Lowers(n *onnx.Node, from, to int64) error {
+	if to < OldestLowered {
+		return fmt.Errorf("opset %d is older than %d", to, OldestLowered)
+	}
+	if !onnx.IsStandardDomain(n.Domain) || from <= to {
+		return nil
+	}
+	versions := known().ops[n.OpType]
+	if _, runtimes := onnxruntimes[n.OpType]; runtimes && (len(versions) == 0 || versions[0].since > from) {
+		return nil
+	}
+	if len(versions) == 0 {
+		return errors.New("it is no op of the standard that is known")
+	}
+	if since := versions[0].since; since > to {
+		return fmt.Errorf("%s is an op of opset %d", n.OpType, since)
+	}
+	return added(n, to, from, func(given, before *onnx.Attribute) bool {
+		return given.RefName == "" && given.Int == before.Int && given.String == before.String
+	})
+}
+
+// Adds returns what a node has that versions of its op newer than after, up to an opset, added, whatever it says: a
+// runtime that does not know the version refuses it. It is nil where there is no such thing.
+func Adds(n *onnx.Node, after, upTo int64) error {
+	return added(n, after, upTo, func(_, _ *onnx.Attribute) bool { return false })
+}
+
+// added returns what of a node was added to its op, but for attributes of which same says that they say nothing new.
+func added(n *onnx.Node, after, upTo int64, same func(given, before *onnx.Attribute) bool) error {
+	for _, v := range known().ops[n.OpType] {
+		if v.same || v.since <= after || v.since > upTo {
+			continue
+		}
+		a, ok := additions[n.OpType][v.since]
+		if !ok {
+			return fmt.Errorf("what changed in opset %d is not known", v.since)
+		}
+		for name, before := range a.attributes {
+			if given := n.Attr(name); given != nil && !same(given, before) {
+				return fmt.Errorf("its attribute %s is one of opset %d", name, v.since)
+			}
+		}
+		if a.input > 0 && n.Input(a.input) != nil {
+			return fmt.Errorf("its input %d is one of opset %d", a.input, v.since)
+		}
+	}
+	return nil
+}
+
+// Lower converts a model to an older opset of the standard, OldestLowered at least, in all its graphs and functions: it
+// changes the imports, takes out attributes that the older versions do not have, and sets the IR version to one that
+// belongs to the opset. Where a node cannot be lowered (Lowers), or an element has a type that is newer, nothing is
+// changed, and the error names them all.
+func Lower(m *onnx.Model, to int64) error {
+	from := m.Opset("")
+	if from <= to {
+		return nil
+	}
+	var errs []error
+	var c edit.Change
+	look := func(root *onnx.Graph, from int64) {
+		root.Walk(func(g *onnx.Graph) {
+			for _, v := range slices.Concat(g.Inputs, g.Outputs, g.Initializers()) {
+				t, _ := v.Type()
+				if v.Const != nil {
+					t.DataType = v.Const.DataType
+				}
+				if slices.Contains(newTypes, t.DataType) {
+					errs = append(errs, fmt.Errorf("%q is of type %s, which opset %d lacks", v.Name, t.DataType, to))
+				}
+			}
+			for _, n := range g.Nodes {
+				if m.Function(n.Domain, n.OpType, n.Overload) != nil {
+					continue
+				}
+				err := Lowers(n, from, to)
+				if t := onnx.DataType(n.AttrInt("to", 0)); n.Is("Cast") && slices.Contains(newTypes, t) {
+					err = fmt.Errorf("it casts to %s", t)
+				}
+				if err != nil {
+					errs = append(errs, fmt.Errorf("node %q (%s), opset %d to %d: %w", n.Label(), n.OpType, from, to,
+						err))
+				}
+			}
+		})
+	}
+	look(m.Graph, from)
+	for _, f := range m.Functions {
+		of := f.Opset("")
+		if of == 0 {
+			of = from
+		}
+		if of < to {
+			errs = append(errs, fmt.Errorf("function %s.%s is of opset %d", f.Domain, f.Name, of))
+		}
+		look(f.Body, of)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if !onnx.IsStandardDomain(n.Domain) {
+				continue
+			}
+			for since, a := range additions[n.OpType] {
+				for name := range a.attributes {
+					if since > to && n.Attr(name) != nil {
+						c.RemoveAttr(n, name)
+					}
+				}
+			}
+		}
+	}
+	c.SetOpset(m, to)
+	c.LowerIR(m, known().irVersion[to])
+	return c.Finish()
+}
