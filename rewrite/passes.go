@@ -16,6 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -33,6 +34,7 @@ var preparing = []step{
 	{"freed dimensions", (*Plan).freeDims},
 	{"precision", (*Plan).convertType},
 	{"oldest opset", (*Plan).raise},
+	{"opset of the provider", (*Plan).prepareProvider},
 	{"fixed dimensions", func(p *Plan) error { infer.DeclareFixed(p.run.Model); return nil }},
 	{"last logits", (*Plan).lastLogits},
 	{"target's opset and shapes", (*Plan).prepareTarget},
@@ -51,6 +53,7 @@ var rewriting = []step{
 	{"merged products", (*Plan).mergeProducts},
 	{"target's products", (*Plan).lowerProducts},
 	{"ops outside the standard", (*Plan).findForeign},
+	{"nodes without kernels", (*Plan).lowerNodes},
 }
 
 // PassReport reports one pass: how long it took, and how many nodes the model had before and after, those of functions
@@ -149,6 +152,31 @@ func (p *Plan) convertSafely(providers []string) error {
 	}
 	p.Report.DType.Before = safe.From.String()
 	return safe.Compare(p.run.Model)
+}
+
+func (p *Plan) prepareProvider() (err error) {
+	if p.request.RunsOn == nil {
+		return nil
+	}
+	r, err := runson.Prepare(p.run, p.request.RunsOn)
+	if err != nil {
+		return fmt.Errorf("runs-on: %w", err)
+	}
+	if p.Report.RunsOn = r; r.Changed() {
+		p.Report.Changed, p.restore = true, nil // which would take this back, too
+	}
+	return nil
+}
+
+func (p *Plan) lowerNodes() error {
+	if p.request.RunsOn == nil {
+		return nil
+	}
+	if err := runson.Apply(p.run, p.request.RunsOn, p.Report.RunsOn); err != nil {
+		return fmt.Errorf("runs-on: %w", err)
+	}
+	p.Report.Changed = p.Report.Changed || p.Report.RunsOn.Changed()
+	return nil
 }
 
 func (p *Plan) lastLogits() error {

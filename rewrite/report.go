@@ -19,6 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -57,6 +58,7 @@ type Report struct {
 	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
 	Safe       *streams.SafeReport       `json:"safe,omitempty"`        // absent if overflow was not to be avoided
 	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
+	RunsOn     *runson.Report            `json:"runs_on,omitempty"`     // absent if no provider was named
 	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
 	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents

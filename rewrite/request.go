@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
@@ -127,6 +128,9 @@ type Request struct {
 	DType onnx.DataType
 	// Safe keeps a model that is converted to float16 from overflowing (streams.Prepare); nil converts it as it is.
 	Safe *streams.Options
+	// RunsOn has nodes that a provider of onnxruntime has no kernel for become what it has (runson.Apply); nil leaves
+	// them.
+	RunsOn *runson.Place
 	// LastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
 	// already is taken as it is.
 	LastLogits bool

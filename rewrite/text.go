@@ -44,6 +44,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Opset != nil {
 		b.WriteString(r.Opset.Text() + "\n")
 	}
+	if r.RunsOn != nil {
+		b.WriteString(r.RunsOn.Text() + "\n")
+	}
 	if r.Inlined != nil {
 		b.WriteString(r.Inlined.Text() + "\n")
 	}

@@ -103,6 +103,12 @@ at its own size, and with the cases of --golden. If anything is left open, the e
 the reason, and nothing is written. batch is axis 0 of the inputs, sequence axis 1 of those of 2 or 3
 dimensions, past axis 2 of those of 4, unless the model declares these names elsewhere.
 
+With --runs-on, nodes that a provider of onnxruntime has no kernel for become what it has, by a list of
+the kernels of several versions: arithmetic in bfloat16 goes through float32 between casts, Swish and
+SwiGLU become what they are defined by, and a model of an opset that the version does not open is
+lowered to one that it does. Each kind of node is proven to stay the same. Where a node cannot be
+lowered, nothing is written: the exit code is 1, and the reason is said. Other nodes stay as they are.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -124,6 +130,7 @@ place, as cp does when it copies over it, changes the patched model, too.`,
   mojo-patch apply model.onnx -o standard.onnx --target onnx
   mojo-patch apply model.onnx -o wide.onnx --dtype float32
   mojo-patch apply model.onnx -o half.onnx --dtype float16 --safe --safe-inputs recorded.npz
+  mojo-patch apply model.onnx -o anywhere.onnx --runs-on cpu@1.29
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
   mojo-patch apply fixed.onnx -o any.onnx --free batch,sequence --golden longer.npz
   mojo-patch apply model.onnx --html report.html

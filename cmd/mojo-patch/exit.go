@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 )
 
 // The exit codes, the same for every command.
@@ -52,6 +53,10 @@ func exitCode(err error) int {
 	var coded *exitError
 	if errors.As(err, &coded) {
 		return coded.code
+	}
+	var refused *runson.RefusedError
+	if errors.As(err, &refused) {
+		return exitFailed
 	}
 	var unavailable *registry.UnavailableError
 	var device *registry.DeviceError

@@ -20,6 +20,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -47,7 +48,8 @@ type planFlags struct {
 	recorded     func(*onnx.Model) ([]golden.Case, error)
 	dtype        string
 	safe         safeFlags
-	golden       string        // recorded cases; apply's alone
+	golden       string // recorded cases; apply's alone
+	runsOn       string
 	merge        bool          // products; apply's alone
 	quantised    string        // what becomes of products that others quantised; apply's alone
 	activations  string        // of these; apply's alone
@@ -89,6 +91,10 @@ func (f *planFlags) flags(c *cobra.Command) {
 		"convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
 	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	f.safe.flags(c)
+	fl.StringVar(&f.runsOn, "runs-on", "",
+		"lower nodes that this provider of onnxruntime has no kernel for: cpu or cuda, with @1.29 for a version "+
+			"(default: the one at hand)")
+	completeValues(c, "runs-on", func() []string { return []string{"cpu", "cuda"} }, false)
 	fl.StringVar(&f.html, "html", "",
 		"write the report as one page, too: every kind of block drawn before and after, its check, what stayed and why")
 	completeFile(c, "html", "html")
@@ -162,6 +168,15 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if request.Safe, err = f.safe.options(request.DType, f.golden); err != nil {
 		return nil, err
 	}
+	if f.runsOn != "" {
+		if t != nil {
+			return nil, errors.New("--runs-on is about fused ops and the standard's, and --target is given")
+		}
+		lib, _ := ort.Find(f.onnxruntime) // any version will do where none is at hand
+		if request.RunsOn, err = runson.ParsePlace(f.runsOn, lib.Version); err != nil {
+			return nil, fmt.Errorf("--runs-on: %w", err)
+		}
+	}
 	switch f.quantised {
 	case "", quantisedKeep:
 		if f.activations != "" {
@@ -204,6 +219,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	opens, err := f.opener(a, t)
 	if err != nil {
 		return nil, err
+	}
+	if place := request.RunsOn; place != nil && place.Device != deviceCPU {
+		opens = nil
 	}
 	switch {
 	case kernels != nil:

@@ -22,7 +22,8 @@ import (
 // plannedFlags are the flags that decide which sites there are and how they are checked. A plan file keeps those that
 // were given, and apply --plan takes them from there. The others say where things lie on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
-	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits"}
+	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
+	"runs-on"}
 
 // siteFlags choose sites, as a plan does.
 var siteFlags = []string{"only", "skip", "node", "site"}

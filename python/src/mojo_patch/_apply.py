@@ -55,6 +55,7 @@ class ApplyOptions(TypedDict, total=False):
         target: "mojo" (fused ops), "ort", "onnx", "qnn", "openvino", "ascend" or "ascend310p"
         shape: with a target, fixed shapes: {"input_ids": "1x128"} or {"sequence": 128}
         backend: devices whose kernels are taken, such as "+CUDA,CPU"
+        runs_on: lower nodes that a provider of onnxruntime lacks: "cpu", "cuda", "cpu@1.29"
         html: file for the report as a page
         external_data_over: put weights of more than this many bytes into a data file
         link_weights: make the data file a hard link of the input's data file where it has the same bytes
@@ -100,6 +101,7 @@ class ApplyOptions(TypedDict, total=False):
     target: Literal["mojo", "ort", "onnx", "qnn", "openvino", "ascend", "ascend310p"]
     shape: Dict[str, Union[str, int]]
     backend: str
+    runs_on: str
     html: Path
     external_data_over: int
     link_weights: bool

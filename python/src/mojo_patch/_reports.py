@@ -281,6 +281,29 @@ class Opset:
 
 
 @dataclass(frozen=True)
+class Lowered:
+    """Nodes of one op and types that became what a provider has: way is "body", or the types between casts."""
+
+    op: str
+    types: List[str]
+    way: str
+    nodes: int
+
+
+@dataclass(frozen=True)
+class RunsOn:
+    """What was lowered for a provider of onnxruntime."""
+
+    provider: str
+    runtime: str
+    opset_before: int
+    opset_after: int
+    inlined: int
+    lowered: List[Lowered]
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class Inlined:
     """Functions that were replaced by their bodies."""
 
@@ -468,6 +491,7 @@ class Report(Printed):
     dtype: Optional[DType] = None
     safe: Optional[Safe] = None
     opset: Optional[Opset] = None
+    runs_on: Optional[RunsOn] = None
     inlined: Optional[Inlined] = None
     logits: str = ""
     latent: Optional[Latent] = None

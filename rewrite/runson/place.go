@@ -1,0 +1,107 @@
+// Package runson has a model use only what a provider of a version of onnxruntime has kernels for.
+package runson
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/kernels"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+)
+
+// Place is where a model is to run: a provider of a version of onnxruntime.
+type Place struct {
+	Device  string // kernels.CPU or kernels.CUDA
+	Version kernels.Version
+}
+
+// String is, for example, "CPU in onnxruntime 1.31.1".
+func (p *Place) String() string { return fmt.Sprintf("%s in onnxruntime %s", p.Device, p.Version.Name) }
+
+// ParsePlace reads PROVIDER or PROVIDER@VERSION, such as cpu@1.29. Without a version it is the one at hand, or the
+// newest that is known where none, or a newer one, is at hand: "" for none.
+func ParsePlace(text, atHand string) (*Place, error) {
+	name, version, given := strings.Cut(text, "@")
+	p := &Place{}
+	switch strings.ToLower(name) {
+	case "cpu":
+		p.Device = kernels.CPU
+	case "cuda":
+		p.Device = kernels.CUDA
+	default:
+		return nil, fmt.Errorf("%q: it is known of cpu and cuda which kernels they have", name)
+	}
+	if !given {
+		version = atHand
+	}
+	known := kernels.Versions(p.Device)
+	names := make([]string, len(known))
+	for i, v := range known {
+		names[i] = v.Name
+	}
+	i := slices.IndexFunc(known, func(v kernels.Version) bool { return minor(v.Name) == minor(version) })
+	switch {
+	case i >= 0:
+		p.Version = known[i]
+	case !given && (version == "" || older(known[len(known)-1].Name, version)):
+		p.Version = known[len(known)-1]
+	default:
+		return nil, fmt.Errorf("the kernels of %s are known of onnxruntime %s, and not of %s", p.Device,
+			strings.Join(names, ", "), version)
+	}
+	return p, nil
+}
+
+// minor is a version without what it is behind the second number.
+func minor(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// older reports whether a version is older than another one.
+func older(a, b string) bool {
+	var x, y [2]int
+	fmt.Sscanf(minor(a), "%d.%d", &x[0], &x[1])
+	fmt.Sscanf(minor(b), "%d.%d", &y[0], &y[1])
+	return slices.Compare(x[:], y[:]) < 0
+}
+
+// refused returns why the provider has no kernel for a node with inputs of these types in a model that imports this
+// opset of the node's domain; nil where it has one.
+func (p *Place) refused(n *onnx.Node, opset int64, types []onnx.DataType) error {
+	err := p.Version.Refused(p.Device, n.Domain, n.OpType, opset, types)
+	if err != nil && p.Device == kernels.CPU && slices.Contains(types, onnx.Float16) {
+		// onnxruntime itself puts casts around nodes that the CPU has no float16 kernel for.
+		if p.Version.Refused(p.Device, n.Domain, n.OpType, opset,
+			with(types, widening{onnx.Float16: onnx.Float})) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// knows returns what a node of the standard has that the runtime does not know yet, though it opens models of the
+// opset.
+func (p *Place) knows(n *onnx.Node, opset int64) error {
+	since := p.Version.Since(n.Domain, n.OpType, opset)
+	if !onnx.IsStandardDomain(n.Domain) || since < convert.OldestLowered {
+		return nil
+	}
+	return convert.Adds(n, since, opset)
+}
+
+// widening says which types stand for which.
+type widening map[onnx.DataType]onnx.DataType
+
+// with returns types in which others stand for some.
+func with(types []onnx.DataType, w widening) []onnx.DataType {
+	list := slices.Clone(types)
+	for i, t := range list {
+		if wide, ok := w[t]; ok {
+			list[i] = wide
+		}
+	}
+	return list
+}

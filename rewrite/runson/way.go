@@ -1,0 +1,130 @@
+package runson
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/kernels"
+)
+
+// way is how a node becomes what the provider has.
+type way struct {
+	widening widening // of its inputs and outputs, between Casts; nil for none
+	body     body     // what computes it; nil where the node itself stays
+}
+
+// rounded are the widenings of floats: they hold every number of the narrow type, and the result is rounded to it.
+var rounded = []widening{{onnx.BFloat16: onnx.Float}, {onnx.Float16: onnx.Float},
+	{onnx.BFloat16: onnx.Float, onnx.Float16: onnx.Float}}
+
+// moved are widenings of integers for nodes that compute no new ones.
+var moved = []widening{
+	{onnx.Bool: onnx.Uint8}, {onnx.Bool: onnx.Int32},
+	{onnx.Int8: onnx.Int32, onnx.Uint8: onnx.Int32, onnx.Int16: onnx.Int32, onnx.Uint16: onnx.Int32},
+	{onnx.Int8: onnx.Int64, onnx.Uint8: onnx.Int64, onnx.Int16: onnx.Int64, onnx.Uint16: onnx.Int64,
+		onnx.Int32: onnx.Int64, onnx.Uint32: onnx.Int64},
+}
+
+// moves are the ops whose results are elements of their inputs, or places of such, whatever the type. That the first
+// input of Where is a condition is said in wide.
+var moves = map[string]bool{"ArgMax": true, "ArgMin": true, "Clip": true, "Compress": true, "Concat": true,
+	"DepthToSpace": true, "Equal": true, "Expand": true, "Flatten": true, "Gather": true, "GatherElements": true,
+	"GatherND": true, "Greater": true, "GreaterOrEqual": true, "Identity": true, "Less": true, "LessOrEqual": true,
+	"Max": true, "Min": true, "Pad": true, "ReduceMax": true, "ReduceMin": true, "Reshape": true,
+	"ReverseSequence": true, "ScatterElements": true, "ScatterND": true, "Slice": true, "SpaceToDepth": true,
+	"Split": true, "Squeeze": true, "Tile": true, "TopK": true, "Transpose": true, "Trilu": true, "Unsqueeze": true,
+	"Where": true}
+
+// fixed are the inputs of ops that keep their type: indices, sizes and conditions.
+func fixed(n *onnx.Node, i int) bool {
+	switch n.OpType {
+	case "Where":
+		return i == 0
+	case "Clip", "Concat", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min":
+		return false
+	case "Pad":
+		return i != 0 && i != 2
+	case "ScatterElements", "ScatterND":
+		return i == 1
+	}
+	return i > 0 && moves[n.OpType]
+}
+
+// wide returns the types of a node's inputs under a widening.
+func wide(n *onnx.Node, types []onnx.DataType, w widening) []onnx.DataType {
+	list := with(types, w)
+	for i := range list {
+		if fixed(n, i) {
+			list[i] = types[i]
+		}
+	}
+	return list
+}
+
+// errTyped says that the types of a node are part of what it does.
+var errTyped = errors.New("its types are part of what it does")
+
+// find returns how a node that the provider refuses becomes what it has; an error says why it cannot.
+func (p *Place) find(n *onnx.Node, opset int64, types []onnx.DataType) (*way, error) {
+	refused := p.refused(n, opset, types)
+	if refused == nil {
+		return nil, nil
+	}
+	if !onnx.IsStandardDomain(n.Domain) {
+		return nil, refused
+	}
+	if bodies[n.OpType] != nil {
+		if w := p.body(n, opset, types); w != nil {
+			return w, nil
+		}
+	}
+	list := rounded
+	if moves[n.OpType] {
+		list = slices.Concat(rounded, moved)
+	}
+	for _, w := range list {
+		under := wide(n, types, w)
+		if slices.Equal(under, types) || p.refused(n, opset, under) != nil {
+			continue
+		}
+		if typed(n) {
+			return nil, errors.Join(refused, errTyped)
+		}
+		return &way{widening: w}, nil
+	}
+	if p.Device == kernels.CUDA && (&Place{kernels.CPU, p.Version}).refused(n, opset, types) == nil {
+		return nil, nil // onnxruntime leaves it to the CPU
+	}
+	return nil, refused
+}
+
+// body returns the body of a node, computed in float32 where its type is a narrower one: nil where it has none, or the
+// provider does not have what that is made of.
+func (p *Place) body(n *onnx.Node, opset int64, types []onnx.DataType) *way {
+	b := bodies[n.OpType]
+	if b == nil || len(types) == 0 || !types[0].IsFloat() {
+		return nil
+	}
+	w := &way{body: b}
+	floats := types[0]
+	if floats.IsHalf() {
+		w.widening, floats = widening{floats: onnx.Float}, onnx.Float
+	}
+	if !p.runsBodies(opset, floats) {
+		return nil
+	}
+	return w
+}
+
+// typed reports whether a node names types, holds graphs, or reads what is no tensor: its inputs cannot be widened.
+func typed(n *onnx.Node) bool {
+	switch n.OpType {
+	case "BitCast", "Cast", "CastLike", "Bernoulli", "DequantizeLinear", "QuantizeLinear", "Optional",
+		"OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceErase",
+		"SequenceInsert",
+		"ConcatFromSequence", "SplitToSequence":
+		return true
+	}
+	return len(n.Subgraphs()) > 0 || n.IsRandom() || n.Attr("dtype") != nil || n.Attr("output_dtype") != nil
+}
