@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
@@ -234,5 +235,36 @@ func TestMasks(t *testing.T) {
 		if s.Report.Overflowing > 0 || s.Report.Greatest > 100 {
 			t.Errorf("a mask of %g: %+v", hidden, s.Report)
 		}
+	}
+}
+
+// TestOverflowInBranch is an error: what a branch computes is not scaled.
+func TestOverflowInBranch(t *testing.T) {
+	build := func() *onnx.Model {
+		d := newDecoder()
+		table, x := d.embedding(1)
+		branch := func(name string) *onnx.Attribute {
+			g := d.Graph.NewSubgraph(name)
+			b := &onnxtest.Builder{Graph: g}
+			b.Output(b.Op("Mul", b.Op("Mul", b.Op("Mul", x, 6e4), 1e3), 1e-7))
+			return onnx.GraphAttr(name, g)
+		}
+		cond := d.Op("Cast", d.Op("ReduceMax", d.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Int64))),
+			onnx.IntAttr("keepdims", 0)), onnx.IntAttr("to", int64(onnx.Bool)))
+		x = d.Op("Add", x, d.Op("If", cond, branch("then_branch"), branch("else_branch")))
+		d.head(d.rmsNorm(x, 0.2), table)
+		return d.Model
+	}
+	m := build()
+	run := &pass.Run{Editor: edit.Editor{Model: m}}
+	s, err := streams.Prepare(run, streams.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := precision.ApplyExcept(run, onnx.Float16, s.Wide); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compare(m); err == nil || !strings.Contains(err.Error(), "still overflows in float16, at node") {
+		t.Errorf("got %v", err)
 	}
 }

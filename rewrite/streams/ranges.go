@@ -22,45 +22,42 @@ type ranges struct {
 	made map[*onnx.Value]bool
 }
 
-// measure runs a model on the cases and returns its outputs for each.
-func measure(m *onnx.Model, isFloat func(*onnx.Value) bool, cases [][]*onnx.Tensor) (*ranges,
-	[][]*reference.Tensor, error) {
-	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
+func newRanges(m *onnx.Model, isFloat func(*onnx.Value) bool) *ranges {
+	return &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
 		infinite: map[*onnx.Value]bool{}, made: madeOf(m.Graph, isFloat)}
+}
+
+// measure runs a model on inputs and returns its outputs.
+func (r *ranges) measure(m *onnx.Model, inputs []*onnx.Tensor) ([]*reference.Tensor, error) {
+	see := func(v *onnx.Value, t *onnx.Tensor) error {
+		list, err := floats(t)
+		if err == nil {
+			r.see(v, list, true)
+		}
+		return err
+	}
 	for _, n := range m.Graph.Nodes {
 		for _, v := range n.Inputs {
-			if t := v.Constant(); t != nil && t.DataType.IsFloat() && t.Len() <= fewElements {
-				if _, ok := r.greatest[v]; !ok {
-					list, err := floats(t)
-					if err != nil {
-						return nil, nil, err
-					}
-					r.see(v, list, true)
-				}
+			t := v.Constant()
+			if _, seen := r.greatest[v]; seen || t == nil || !t.DataType.IsFloat() || t.Len() > fewElements {
+				continue
+			}
+			if err := see(v, t); err != nil {
+				return nil, err
 			}
 		}
 	}
-	var outputs [][]*reference.Tensor
-	for i, c := range cases {
-		for _, t := range c {
-			if v := m.Graph.Value(t.Name); v != nil && t.DataType.IsFloat() {
-				list, err := floats(t)
-				if err != nil {
-					return nil, nil, err
-				}
-				r.see(v, list, true)
+	for _, t := range inputs {
+		if v := m.Graph.Value(t.Name); v != nil && t.DataType.IsFloat() {
+			if err := see(v, t); err != nil {
+				return nil, err
 			}
 		}
-		out, err := run(m, c, func(n *onnx.Node, made []*reference.Tensor) error {
-			r.look(n, made)
-			return nil
-		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("inputs %d: %w", i, err)
-		}
-		outputs = append(outputs, out)
 	}
-	return r, outputs, nil
+	return run(m, inputs, func(n *onnx.Node, made []*reference.Tensor) error {
+		r.look(n, made)
+		return nil
+	})
 }
 
 // run evaluates a model on inputs, which are converted to the types that it declares, and has look see what each node

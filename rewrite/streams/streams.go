@@ -94,7 +94,6 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 			return nil, err
 		}
 	}
-	s.Report.Inputs = len(s.inputs)
 	if s.original, err = m.Clone(); err != nil {
 		return nil, err
 	}
@@ -105,9 +104,11 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 		return nil, err
 	}
 	c := &chooser{builder: newBuilder(m), headroom: o.Headroom, half: halfValues(m, s.plain)}
-	if c.ranges, s.outputs, err = measure(m, c.isFloat, s.inputs); err != nil {
+	c.ranges = newRanges(m, c.isFloat)
+	if err := s.measure(m, c.ranges); err != nil {
 		return nil, fmt.Errorf("the ranges of the model cannot be measured: %w", err)
 	}
+	s.Report.Inputs = len(s.inputs)
 	s.finite = c.ranges.finite()
 	if err := c.choose(); err != nil {
 		return nil, err
@@ -130,6 +131,28 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 		return nil, &StaysError{s.Report.Stays}
 	}
 	return s, nil
+}
+
+// measure runs the model in float32 on the inputs. Random ones that it does not run on are left out: some exports run
+// at one size, or with one routing.
+func (s *Safe) measure(m *onnx.Model, r *ranges) error {
+	var kept [][]*onnx.Tensor
+	var failed error
+	for i, c := range s.inputs {
+		out, err := r.measure(m, c)
+		switch {
+		case err == nil:
+			kept, s.outputs = append(kept, c), append(s.outputs, out)
+		case s.Report.Recorded:
+			return fmt.Errorf("recorded inputs %d: %w", i, err)
+		default:
+			failed = fmt.Errorf("random inputs %d: %w; give recorded ones that it runs on", i, err)
+		}
+	}
+	if s.inputs = kept; len(kept) == 0 {
+		return failed
+	}
+	return nil
 }
 
 // cross reports the bridges, and takes out those that are not needed.
