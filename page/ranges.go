@@ -50,7 +50,7 @@ func RangesVerdict(r *ranges.Ranges) string {
 		return "no value overflows float16 on these inputs"
 	}
 	text := "first to overflow float16: " + describe(first)
-	const choose = "choose bfloat16, which holds such numbers: apply --dtype bfloat16"
+	const choose = "apply --dtype float16 --safe scales what can be scaled, and --dtype bfloat16 holds such numbers"
 	switch {
 	case next == nil:
 		return text + "; apply --dtype float16 leaves in float32 all that overflows"
