@@ -102,6 +102,11 @@ var models = []made{
 		p, q := b.Input("p", onnx.Bool, "n", 4), b.Input("q", onnx.Bool, "n", 4)
 		b.Output(b.Op("Where", b.Op("Not", p), p, q))
 	}},
+	{"scales of bfloat16", 21, "Cast Cast Cast DequantizeLinear", "DequantizeLinear float32",
+		func(b *onnxtest.Builder) {
+			scale := b.Op("Cast", 0.1, onnx.IntAttr("to", int64(onnx.BFloat16)))
+			b.Output(b.Op("DequantizeLinear", b.Input("x", onnx.Int8, "n", 4), scale))
+		}},
 	{"float16 is onnxruntime's to cast", 21, "Sigmoid", "", func(b *onnxtest.Builder) {
 		b.Output(b.Op("Sigmoid", b.Input("x", onnx.Float16, "n", 4)))
 	}},

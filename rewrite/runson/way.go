@@ -26,8 +26,7 @@ var moved = []widening{
 		onnx.Int32: onnx.Int64, onnx.Uint32: onnx.Int64},
 }
 
-// moves are the ops whose results are elements of their inputs, or places of such, whatever the type. That the first
-// input of Where is a condition is said in wide.
+// moves are the ops whose results are elements of their inputs, or places of such, whatever the type (but see fixed).
 var moves = map[string]bool{"ArgMax": true, "ArgMin": true, "Clip": true, "Compress": true, "Concat": true,
 	"DepthToSpace": true, "Equal": true, "Expand": true, "Flatten": true, "Gather": true, "GatherElements": true,
 	"GatherND": true, "Greater": true, "GreaterOrEqual": true, "Identity": true, "Less": true, "LessOrEqual": true,
@@ -120,9 +119,8 @@ func (p *Place) body(n *onnx.Node, opset int64, types []onnx.DataType) *way {
 // typed reports whether a node names types, holds graphs, or reads what is no tensor: its inputs cannot be widened.
 func typed(n *onnx.Node) bool {
 	switch n.OpType {
-	case "BitCast", "Cast", "CastLike", "Bernoulli", "DequantizeLinear", "QuantizeLinear", "Optional",
-		"OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceErase",
-		"SequenceInsert",
+	case "BitCast", "Cast", "CastLike", "Bernoulli", "QuantizeLinear", "Optional", "OptionalGetElement",
+		"OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert",
 		"ConcatFromSequence", "SplitToSequence":
 		return true
 	}
