@@ -79,6 +79,9 @@ func (o *Op) wideForms() []Form {
 				list = append(list, o.coded(f, wideVocabulary, codeBlock, form))
 			}
 		}
+	case "HalfLinear":
+		list = append(list, form([][]int64{{3, wideInner}, {5, wideInner}}), form([][]int64{{3, 32},
+			{wideVocabulary, 32}}), form([][]int64{{3, wideInner}, {wideInner, 5}}, name("layout", layoutInOut)))
 	case "QMoE":
 		for _, size := range [][2]int64{{wideHidden, 32}, {32, wideInner}} {
 			f := qmoeForm{"silu", false, packHalves, q40, q80, size[0], size[1], activationsFloat, []int64{3}, 2, false,

@@ -50,6 +50,7 @@ var rewriting = []step{
 	{"latent caches", (*Plan).keepLatents},
 	{"static caches", (*Plan).keepCaches},
 	{"own products", (*Plan).ownProducts},
+	{"products with weights of 16 bits", (*Plan).halfProducts},
 	{"merged products", (*Plan).mergeProducts},
 	{"target's products", (*Plan).lowerProducts},
 	{"ops outside the standard", (*Plan).findForeign},
@@ -242,6 +243,26 @@ func (p *Plan) ownProducts() error {
 	r, kept, err := p.floats.Own()
 	p.Report.Products, p.Report.Changed = r, p.Report.Changed || kept > 0
 	return err
+}
+
+// halfProducts has products read weights of 16 bits as they are stored, if the CPU alone runs the model: a GPU
+// multiplies such weights by itself.
+func (p *Plan) halfProducts() error {
+	c := p.request
+	if d := c.Backend.Devices(); len(d) != 1 || d[0] != "CPU" || c.Target != nil || p.kernels.IsEmpty() {
+		return nil
+	}
+	r, _, err := quantized.Half(p.run)
+	if err != nil {
+		return err
+	}
+	if p.Report.Products != nil {
+		r.Include(p.Report.Products)
+	}
+	if len(r.Emits)+len(r.Open) > 0 {
+		p.Report.Products, p.Report.Changed = r, p.Report.Changed || len(r.Emits) > 0
+	}
+	return nil
 }
 
 func (p *Plan) lowerProducts() error {

@@ -227,3 +227,14 @@ func Quantize(m *onnx.Model, weights []*quantized.Weight, activations string, r 
 	run := r.filled().run(m, func(string) bool { return true })
 	return quantized.Apply(run, weights, activations)
 }
+
+// Narrow has a model store weights in 16 bits (quantized.StoreNarrow), and has products read them as they are stored
+// (quantized.Half), with the checks of the request.
+func Narrow(m *onnx.Model, weights []*quantized.Narrow, r Request) (*quantized.Report, error) {
+	run := r.filled().run(m, func(string) bool { return true })
+	if err := quantized.StoreNarrow(run, weights); err != nil {
+		return nil, err
+	}
+	_, checks, err := quantized.Half(run)
+	return checks, err
+}

@@ -74,6 +74,9 @@ With --quantized mojo, products and tables that another tool quantised in blocks
 mojo.Embedding, experts mojo.QMoE, which hold the same numbers. What cannot be held so stays, and the
 report says why.
 
+With --backend +CPU, products with weights in float16 or bfloat16 become mojo.HalfLinear, which reads
+them as they are stored.
+
 With --plan, apply replaces the sites that a plan of match -o says, and no others. It writes nothing if
 one of them is no site any more, is refused, or has other nodes, or if the plan was made for another
 file, with other patterns or by another version.

@@ -37,12 +37,16 @@ func newQuantize(a *app) *cobra.Command {
 	f := &quantizeFlags{}
 	c := &cobra.Command{
 		Use:   "quantize MODEL -o OUT",
-		Short: "Round a model's weights to blocks of 4 or 8 bits",
+		Short: "Round a model's weights to 4, 8 or 16 bits",
 		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
 32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them; or to fp8-block, floats of 8 bits (E4M3) with a
 scale for 128 x 128, as DeepSeek's files have them. mojo.Linear takes the place of MatMul, Gemm and
 FusedMatMul, mojo.Embedding that of Gather, mojo.QMoE that of mojo.MoE; a table that is also the head
 is stored once. The model may be an export or one that apply has patched: a mixture must be.
+
+f16 and bf16 round weights of float32 to floats of 16 bits. The model still computes in float32:
+mojo.HalfLinear widens the weights of a product in registers, a Cast the rows of a Gather, and
+mojo.MoE reads experts as they are stored.
 
 It rounds to the nearest, to the bit as ggml does, and learns nothing from data: the same model gives
 the same bytes. Each block is decoded again by the op's definition, and each kind of site is checked

@@ -15,9 +15,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keepFlags say which weights stay quantised.
+// keepFlags say which weights stay as the checkpoint has them.
 type keepFlags struct {
-	pattern     string
+	pattern     string // of --keep-quantized, or --keep
+	all         string
 	activations string
 	merge       bool
 	mergeGiven  func() bool
@@ -33,28 +34,40 @@ func (f *keepFlags) flags(c *cobra.Command) {
 	fl.StringVar(&f.pattern, "keep-quantized", "",
 		"keep weights as they are quantised: all, or those whose key or tensor this regular expression fits")
 	fl.Lookup("keep-quantized").NoOptDefVal = "."
+	fl.StringVar(&f.all, "keep", "",
+		"keep weights as the checkpoint has them, quantized or in 16 bits: all, or those whose key or tensor this "+
+			"regular expression fits")
+	fl.Lookup("keep").NoOptDefVal = "."
 	fl.StringVar(&f.activations, "activations", "",
-		"with --keep-quantized: what products round activations to, by blocks of 32: int16 (the default: tokens "+
-			"stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or with fp8 by blocks "+
-			"of 128")
+		"with --keep or --keep-quantized: what products round activations to, by blocks of 32: int16 (the "+
+			"default: tokens stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or "+
+			"with fp8 by blocks of 128")
 	fl.BoolVar(&f.merge, "merge-products", true,
-		"with --keep-quantized: make one product of those of one value, such as q, k and v, as the model is written")
+		"with --keep or --keep-quantized: make one product of those of one value, such as q, k and v, as the model is "+
+			"written")
 	f.mergeGiven = func() bool { return fl.Changed("merge-products") }
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 }
 
 func (f *keepFlags) check() error {
+	flag := "--keep-quantized"
+	switch {
+	case f.all != "" && f.pattern != "":
+		return errors.New("--keep keeps what --keep-quantized does, and floats of 16 bits: give one of them")
+	case f.all != "":
+		f.pattern, flag = f.all, "--keep"
+	}
 	switch {
 	case f.activations != "" && f.pattern == "":
-		return errors.New("--activations is about --keep-quantized, which is not given")
+		return errors.New("--activations is about --keep and --keep-quantized, and neither is given")
 	case f.mergeGiven() && f.pattern == "":
-		return errors.New("--merge-products is about --keep-quantized, which is not given")
+		return errors.New("--merge-products is about --keep and --keep-quantized, and neither is given")
 	case f.activations != "" && !slices.Contains(activationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
 	}
 	if _, err := regexp.Compile(f.pattern); err != nil {
-		return fmt.Errorf("--keep-quantized: %w", err)
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return nil
 }
@@ -77,7 +90,7 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 		defer kernels.close()
 		checks.KernelCheck = kernels.run
 	}
-	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks,
+	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks, Halves: f.all != "",
 		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
 }
 

@@ -59,6 +59,10 @@ that apply has found in the graph. Each kind of site is checked as apply checks 
 bits a weight, and why others become floats; if all do, load writes nothing and exits with 1.
 --activations says what products round activations to.
 
+--keep keeps floats of 16 bits, too: weights of float32 that the files have in BF16 or F16 are stored
+so. The model still computes in float32: mojo.HalfLinear widens the weights of a product in registers,
+a Cast the rows of a Gather, and mojo.MoE reads experts as they are stored.
+
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
 tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
 half type; --dtype-provider names the providers that it must load in. load then writes nothing if a
@@ -66,6 +70,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
+  mojo-patch weights load graph.onnx --from checkpoint/ -o half.onnx --keep
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
   mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype float16`,
 		Args:              modelArgs(1, 1),
@@ -167,8 +172,8 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 			return err
 		}
 		if f.keep.pattern != "" && p.Kept() == 0 {
-			failure = failed(errors.New("no weight stays quantized, as --keep-quantized asks: nothing is written; " +
-				"load without it to have float weights"))
+			failure = failed(errors.New("no weight stays as the checkpoint has it, which --keep and --keep-quantized " +
+				"ask for: nothing is written; load without them to have float weights"))
 		} else if merged, err = f.write(a, m, p); err != nil {
 			return err
 		}

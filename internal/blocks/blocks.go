@@ -36,6 +36,20 @@ var (
 	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
 )
 
+// The formats of 16 bits, whose elements stand one by one.
+var (
+	F16  = Of(onnx.Float16).rounding(encodeF16)
+	BF16 = Of(onnx.BFloat16).rounding(encodeBF16)
+)
+
+// Half returns the format of float16 or bfloat16.
+func Half(t onnx.DataType) *Format {
+	if t == onnx.BFloat16 {
+		return BF16
+	}
+	return F16
+}
+
 // quantised returns the format that decode decodes one block of, and that stands in panels as these say.
 func quantised(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
 	f := &Format{Elements: elements, Size: size, panels: &panels}

@@ -32,14 +32,15 @@ var builders = map[string]string{
 
 // tried are the files of other packages that build models beside the user's, to run parts of it.
 var tried = map[string]string{
-	"cmd/mojo-patch/kernelcheck.go": "a fused op, to run its kernel",
-	"cmd/mojo-patch/kerneltry.go":   "the same, for its definition",
-	"llm/generate/chooser.go":       "the choice of tokens",
-	"rewrite/quantized/check.go":    "the first rows of a weight",
-	"rewrite/quantized/mixture.go":  "the first experts",
-	"rewrite/quantized/qmoe.go":     "the first experts of another tool",
-	"rewrite/sites/crowd.go":        "experts with one of their inputs computed",
-	"rewrite/sites/runtime.go":      "a site, to run it in onnxruntime",
+	"cmd/mojo-patch/kernelcheck.go":   "a fused op, to run its kernel",
+	"cmd/mojo-patch/kerneltry.go":     "the same, for its definition",
+	"llm/generate/chooser.go":         "the choice of tokens",
+	"rewrite/quantized/check.go":      "the first rows of a weight",
+	"rewrite/quantized/half_check.go": "the first outputs of a weight",
+	"rewrite/quantized/mixture.go":    "the first experts",
+	"rewrite/quantized/qmoe.go":       "the first experts of another tool",
+	"rewrite/sites/crowd.go":          "experts with one of their inputs computed",
+	"rewrite/sites/runtime.go":        "a site, to run it in onnxruntime",
 }
 
 // changing lists the methods of package onnx that change a graph, adding those that add to it. Fields of the types

@@ -31,8 +31,9 @@ type assignment struct {
 	present bool  // it has its elements already
 	equal   *bool // and they are the checkpoint's; nil where that was not compared
 	tied    *assignment
-	kept    *matrixRows // it stays quantised
-	why     error       // it does not, though it was asked for
+	kept    *matrixRows  // it stays quantised
+	half    *onnx.Tensor // it stays in 16 bits
+	why     error        // it does not, though it was asked for
 }
 
 // Plan is the result of Match.

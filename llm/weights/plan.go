@@ -13,11 +13,11 @@ import (
 // Missing says how many expected initializers no tensor was found for, or one of another shape.
 func (p *Plan) Missing() int { return len(p.missing) }
 
-// Kept says how many initializers KeepQuantised has left quantised.
+// Kept says how many initializers KeepQuantised has left as the checkpoint has them.
 func (p *Plan) Kept() int {
 	n := 0
 	for _, a := range p.assignments {
-		if a.kept != nil {
+		if a.kept != nil || a.half != nil {
 			n++
 		}
 	}
@@ -29,7 +29,7 @@ func (p *Plan) Kept() int {
 // called after each tensor. The checkpoint must stay open while the model is in use.
 func (p *Plan) Apply(progress func(done, total int)) error {
 	x := &execution{written: map[*assignment]int64{}, progress: progress}
-	made, c := map[*assignment]*onnx.Tensor{}, new(edit.Change)
+	made, c, halves := map[*assignment]*onnx.Tensor{}, new(edit.Change), map[*onnx.Tensor]bool{}
 	for _, a := range p.assignments {
 		if a.present {
 			continue
@@ -38,6 +38,13 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 			if a.kept.written == nil {
 				x.total++
 				a.kept.written = func() { x.wrote(a, 0) }
+			}
+			continue
+		}
+		if a.half != nil {
+			if !halves[a.half] {
+				halves[a.half] = true
+				x.total++
 			}
 			continue
 		}

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +18,8 @@ import (
 type KeepOptions struct {
 	// Keep reports whether a key, made of a tensor, is to stay quantised; nil says yes to all.
 	Keep func(key, tensor string) bool
+	// Halves has weights of float32 that the checkpoint has in float16 or bfloat16 stay so, too.
+	Halves bool
 	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16. FP8 weights are multiplied
 	// with floats; fp8 rounds their activations to floats of 8 bits, and those of other weights to int16.
 	Activations string
@@ -26,15 +29,21 @@ type KeepOptions struct {
 
 // KeepQuantised has the graph read weights that the checkpoint has in blocks as they are: mojo.Linear takes the place
 // of their products, mojo.Embedding that of their Gather, mojo.QMoE that of mojo.MoE, and what the model stores is what
-// the file does, in panels. What cannot stay so is widened by Apply as everything is, and Report says why. It is called
+// the file does, in panels. With Halves products read floats of 16 bits as the file has them (mojo.HalfLinear). What
+// cannot stay so is widened by Apply as everything is, and Report says why. It is called
 // before Apply.
 func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"
 	}
-	x := &keeper{matrices: map[string]*matrixRows{}, of: map[*quantized.Weight]*assignment{}}
+	x := &keeper{matrices: map[string]*matrixRows{}, of: map[*quantized.Weight]*assignment{},
+		halves: map[string]*onnx.Tensor{}, halfOf: map[*quantized.Narrow]*halfKey{}}
 	for _, a := range p.assignments {
 		if a.present || o.Keep != nil && !o.Keep(a.value.Name, a.tensors[0].Name) {
+			continue
+		}
+		if t := a.halfType(); o.Halves && t != onnx.Undefined {
+			a.why = x.addHalf(p, a, t)
 			continue
 		}
 		if err := x.add(a); err != nil {
@@ -45,13 +54,21 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	if err != nil {
 		return err
 	}
+	if len(x.narrow) > 0 {
+		checks, err := rewrite.Narrow(m, x.narrow, o.Rewrite)
+		if err != nil {
+			return err
+		}
+		r.Include(checks)
+		x.keepHalves()
+	}
 	for w, err := range r.Refuse {
 		x.of[w].why = err
 	}
 	for _, w := range r.Kept {
 		x.of[w].kept = x.matrices[x.of[w].source()]
 	}
-	p.check = &QuantisedCheck{Activations: strings.Join(r.Activations, " and "), Kinds: r.Checked,
+	p.check = &QuantisedCheck{Activations: cmp.Or(strings.Join(r.Activations, " and "), "float"), Kinds: r.Checked,
 		Structural: r.Structural, Definition: r.Definition, Kernels: r.Kernels, Kernel: r.Kernel}
 	return nil
 }
@@ -61,6 +78,10 @@ type keeper struct {
 	weights  []*quantized.Weight
 	of       map[*quantized.Weight]*assignment
 	matrices map[string]*matrixRows // by what they are made of
+
+	narrow []*quantized.Narrow
+	halfOf map[*quantized.Narrow]*halfKey
+	halves map[string]*onnx.Tensor // by what they are made of
 }
 
 // add makes the quantised form of a key; its errors say why there is none.

@@ -141,11 +141,11 @@ func (p *Plan) Report() *Report {
 			k.Overflows = p.execution.written[a]
 		}
 		r.Keys = append(r.Keys, k)
-		if a.kept == nil && p.check != nil && a.why != nil {
+		if a.kept == nil && a.half == nil && p.check != nil && a.why != nil {
 			r.Widened = append(r.Widened, WidenedKey{k.Name, k.Tensors[0], a.tensors[0].Type, a.value.Const.Size(),
 				a.why.Error(), a.tensors[0].panels != nil})
 		}
-		if a.kept == nil && a.tied == nil {
+		if a.kept == nil && a.half == nil && a.tied == nil {
 			r.Elements += a.value.Const.Len()
 			r.Bytes += a.value.Const.Size()
 		}
@@ -187,6 +187,7 @@ func (r *Report) quantised(p *Plan) {
 		r.Elements += m.n * m.k
 		r.Bytes += q.Size()
 	}
+	r.halves(p)
 	slices.SortFunc(r.Quantised, func(a, b QuantisedFormat) int { return cmp.Compare(a.Format, b.Format) })
 }
 

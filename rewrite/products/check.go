@@ -39,8 +39,8 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	for _, n := range products {
 		outputs = append(outputs, n.Outputs[0])
 	}
-	columns := products[0].Inputs[1].Const.Dims[0]
-	if !products[0].Is("MatMul") {
+	columns := products[0].Inputs[1].Const.Dims[inputAxis(products[0])]
+	if isQuantisedProjection(products[0]) {
 		columns = products[0].AttrInt("k", 0)
 	}
 	run := prove.Region(copied, []*onnx.Value{x}, outputs)
@@ -64,7 +64,10 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 
 // productKind is equal for products that one op computes alike.
 func productKind(n *onnx.Node) string {
-	if n.Domain == fused.Domain {
+	switch {
+	case isHalfProjection(n):
+		return halfKind(n)
+	case n.Domain == fused.Domain:
 		return quantisedKind(n)
 	}
 	return floatKind(n)
@@ -85,7 +88,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		inputs[0] = x
 		rows := min(n.Input(1).Const.Dims[0], sampleRows)
 		attrs := slices.Clone(n.Attributes)
-		if !n.Is("MatMul") {
+		if isQuantisedProjection(n) {
 			columns := n.AttrInt("n", 0)
 			if rows = columns; columns > 2*blocks.PanelRows {
 				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
@@ -99,9 +102,10 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 			}
 			t, dims := v.Const, slices.Clone(v.Const.Dims)
 			switch {
+			case isHalfProjection(n) && len(dims) == 1 && inputAxis(n) == 0: // the bias of products that stay as wide
 			case len(dims) == 1: // a bias
 				dims[0] = rows
-			case n.Is("MatMul"):
+			case !isQuantisedProjection(n):
 				dims[0] = rows
 			default:
 				dims[0] = (rows + blocks.PanelRows - 1) / blocks.PanelRows

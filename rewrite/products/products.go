@@ -28,9 +28,9 @@ func (r *MergeReport) Text() string {
 // Apply makes one product of those that multiply one value by several weights, such as the projections to queries, keys
 // and values, or to gate and up, and splits what it gives. Decoding on a GPU is bound by the number of products more
 // than by their size. The weights of the product are put together and written anew. With onlyQuantized it does so for
-// mojo.Linear alone: where its weights are written in any case, merging costs nothing, and each row of them is
-// multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to give the same
-// stay, and are listed with the reason.
+// mojo.Linear and mojo.HalfLinear alone: where their weights are written in any case, merging costs nothing, and each
+// row of them is multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to
+// give the same stay, and are listed with the reason.
 func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
 	m := &merger{Run: run, prover: run.NewWeightProver()}
 	r = &MergeReport{}
@@ -38,7 +38,7 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 		by := map[string][]*onnx.Node{}
 		var order []string
 		for _, n := range s.Graph.Nodes {
-			if (onlyQuantized || !isProjection(n)) && !isQuantisedProjection(n) {
+			if (onlyQuantized || !isProjection(n)) && !isQuantisedProjection(n) && !isHalfProjection(n) {
 				continue
 			}
 			key := fmt.Sprintf("%p %s", n.Input(0), productKind(n))
@@ -49,7 +49,10 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 		}
 		for _, key := range order {
 			group, merge := by[key], m.merge
-			if group[0].Domain == fused.Domain {
+			switch {
+			case isHalfProjection(group[0]):
+				merge = m.mergeHalf
+			case group[0].Domain == fused.Domain:
 				group, merge = wholePanels(group), m.mergeQuantised
 			}
 			if len(group) < 2 {

@@ -85,31 +85,49 @@ func (p *Plan) leave(f func(*Weight) error) {
 	})
 }
 
-// Apply has the graph read the weights as they are rounded: see rewrite.Quantize. Their bytes are made when the model
-// is written. checks says how each kind of site is checked.
+// Apply has the graph read the weights as they are rounded: see rewrite.Quantize and rewrite.Narrow. Their bytes are
+// made when the model is written. checks says how each kind of site is checked.
 func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 	p.types()
 	var list []*quantized.Weight
-	of := map[*Weight]*quantized.Weight{}
+	var floats []*quantized.Narrow
+	of, narrow := map[*Weight]*quantized.Weight{}, map[*Weight]*quantized.Narrow{}
 	for _, w := range p.Weights {
-		if w.matrix.quantised == nil {
-			if err := w.matrix.describe(w.Name); err != nil {
+		m := w.matrix
+		if m.quantised == nil && m.narrow == nil {
+			if err := m.describe(w.Name); err != nil {
 				return nil, err
 			}
 		}
-		of[w] = &quantized.Weight{Value: w.value, InOut: w.turned, Matrix: w.matrix.quantised,
-			Sample: w.matrix.sampled}
+		if m.isHalf() {
+			narrow[w] = &quantized.Narrow{Value: w.value, Tensor: m.narrow, Turned: w.turned && m.experts == 0}
+			floats = append(floats, narrow[w])
+			continue
+		}
+		of[w] = &quantized.Weight{Value: w.value, InOut: w.turned, Matrix: m.quantised, Sample: m.sampled}
 		list = append(list, of[w])
 	}
 	r, err := rewrite.Quantize(p.model, list, p.options.Activations, checks)
 	if err != nil {
 		return nil, err
 	}
-	p.leave(func(w *Weight) error { return r.Refuse[of[w]] })
+	if len(floats) > 0 {
+		half, err := rewrite.Narrow(p.model, floats, checks)
+		if err != nil {
+			return nil, err
+		}
+		r.Include(half)
+	}
+	p.leave(func(w *Weight) error {
+		if n := narrow[w]; n != nil {
+			return n.Refused
+		}
+		return r.Refuse[of[w]]
+	})
 	stored := map[*matrix]bool{} // the one that is named first has the bytes
 	for _, w := range p.Weights {
 		if w.After = 0; !stored[w.matrix] {
-			stored[w.matrix], w.After = true, w.matrix.quantised.Size()
+			stored[w.matrix], w.After = true, w.matrix.size()
 		}
 	}
 	return r, nil

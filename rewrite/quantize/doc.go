@@ -1,5 +1,5 @@
-// Package quantize rounds the weights of a model to blocks of 4 or 8 bits and has the graph read these: what
-// rewrite.Quantize does with weights that a file has in blocks already.
+// Package quantize rounds the weights of a model to blocks of 4 or 8 bits, or to floats of 16 bits, and has the graph
+// read these: what rewrite.Quantize and rewrite.Narrow do with weights that a file has in such a form already.
 //
 // It rounds to the nearest, as ggml does (internal/blocks), with nothing learnt from data: the same model gives the
 // same bytes. Weights are read and written by tiles of a few megabytes, so that memory does not grow with them.
@@ -20,7 +20,7 @@ var formats = []struct {
 	name string
 	*blocks.Format
 }{{"q4_0", blocks.Q4_0}, {"q4_1", blocks.Q4_1}, {"q8_0", blocks.Q8_0}, {"mxfp4", blocks.MXFP4},
-	{"fp8-block", blocks.FP8Block}}
+	{"fp8-block", blocks.FP8Block}, {"f16", blocks.F16}, {"bf16", blocks.BF16}}
 
 // Formats lists the names of the formats.
 func Formats() []string {

@@ -210,9 +210,7 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	rows := m.n
 	switch {
 	case experts:
-		if m.experts, m.name = t.Dims[0], f.options.Experts; m.n%blocks.PanelRows != 0 {
-			return nil, fmt.Errorf("its experts have %d rows, no multiple of %d", m.n, blocks.PanelRows)
-		}
+		m.experts, m.name = t.Dims[0], f.options.Experts
 		m.n *= m.experts
 	case f.vocabulary > 0 && m.n == f.vocabulary:
 		m.name = f.options.Head
@@ -227,9 +225,16 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 		return nil, fmt.Errorf("it is left in float")
 	case m.k == 0 || m.n == 0 || m.k%int64(m.format.Elements) != 0:
 		return nil, fmt.Errorf("its rows of %d are no whole blocks of %d", m.k, m.format.Elements)
+	case m.isHalf() && t.DataType != onnx.Float:
+		return nil, fmt.Errorf("it is of %s already", t.DataType)
+	case experts && !m.isHalf() && rows%blocks.PanelRows != 0:
+		return nil, fmt.Errorf("its experts have %d rows, no multiple of %d", rows, blocks.PanelRows)
 	}
 	w.Format, w.N, w.K, w.Experts, w.matrix, w.turned = m.name, rows, m.k, m.experts, m, m.inOut
-	w.After = int64(m.format.Panels().RowSize(m.k) * float64(m.n))
+	w.After = 2 * m.n * m.k
+	if !m.isHalf() {
+		w.After = int64(m.format.Panels().RowSize(m.k) * float64(m.n))
+	}
 	w.Bits = 8 * float64(w.After) / float64(m.n*m.k)
 	return w, nil
 }

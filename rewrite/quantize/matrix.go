@@ -27,7 +27,8 @@ type matrix struct {
 	name    string // of the format
 	format  *blocks.Format
 
-	quantised *fused.Quantised
+	quantised *fused.Quantised // nil for floats of 16 bits, which are narrow
+	narrow    *onnx.Tensor
 	// shared are rows as the format stores them, with the scales of so many rows each; nil until they are asked for,
 	// and for formats whose rows have scales of their own.
 	shared [][]byte
@@ -36,6 +37,17 @@ type matrix struct {
 	// tile are rows that elements has read, from is the number of the first.
 	tile []float32
 	from int64
+}
+
+// isHalf reports whether the format is one of floats, which stand in no panels.
+func (m *matrix) isHalf() bool { return m.format.Panels() == nil }
+
+// size is the number of bytes that the matrix is stored in.
+func (m *matrix) size() int64 {
+	if m.narrow != nil {
+		return m.narrow.Size()
+	}
+	return m.quantised.Size()
 }
 
 // rounded is a panel of rows, as they were and as they are.
@@ -179,10 +191,13 @@ type worker struct {
 	want, got []float32
 }
 
-// panel rounds rows. What mojo.Linear's definition reads from the panel must be what the format's blocks are.
+// panel rounds rows, which floats of 16 bits do not put in panels. What mojo.Linear's definition reads from the panel
+// must be what the format's blocks are.
 func (w *worker) panel(r *rounded, first int64, rows []float32) {
 	p := w.format.Panels()
-	r.panel = p.New(w.k)
+	if p != nil {
+		r.panel = p.New(w.k)
+	}
 	for i := 0; len(rows) > 0; i, rows = i+1, rows[w.k:] {
 		row := rows[:w.k]
 		if w.shared != nil {
@@ -192,8 +207,12 @@ func (w *worker) panel(r *rounded, first int64, rows []float32) {
 			r.err = fmt.Errorf("row %d: %w", first+int64(i), err)
 			return
 		}
-		p.Pack(r.panel, i, w.stored)
 		w.format.Decode(w.want, w.stored, 0)
+		if p == nil {
+			r.sums.add(row, w.want, w.sample)
+			continue
+		}
+		p.Pack(r.panel, i, w.stored)
 		p.Decode(w.got, r.panel, i)
 		for j, x := range w.want {
 			if w.got[j] != x {
@@ -272,11 +291,41 @@ func (s *sums) cosine() float64 {
 
 // describe makes the tensors, whose elements are made when the model is written.
 func (m *matrix) describe(name string) (err error) {
+	if m.isHalf() {
+		typ, dims := onnx.Float16, []int64{m.n, m.k}
+		if m.format == blocks.BF16 {
+			typ = onnx.BFloat16
+		}
+		if m.experts > 0 {
+			dims = m.tensor.Dims
+		}
+		m.narrow, err = onnx.NewDeferred(name+"_"+m.name, typ, dims, m.writeNarrow)
+		return err
+	}
 	m.quantised, err = fused.NewQuantised(name, m.name, m.format.Panels(), m.n, m.k, m.experts, func(name string,
 		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
 	return err
+}
+
+// writeNarrow writes the elements as floats of 16 bits: a matrix by rows, and experts in the order in which they lie.
+func (m *matrix) writeNarrow(w io.Writer) error {
+	stored := make([]byte, 0, 2*tileElements)
+	encode := func(_ int64, tile []float32) error {
+		stored = slices.Grow(stored[:0], 2*len(tile))[:2*len(tile)]
+		if err := m.format.Encode(stored, tile); err != nil {
+			return err
+		}
+		_, err := w.Write(stored)
+		return err
+	}
+	if m.experts > 0 {
+		asTheyLie := *m
+		asTheyLie.inOut, asTheyLie.experts = false, 0
+		return asTheyLie.tiles(m.n, encode)
+	}
+	return m.tiles(m.n, encode)
 }
 
 // write writes one of the arrays. The others of the same panels, which are smaller, are kept until they are asked for.

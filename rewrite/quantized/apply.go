@@ -43,6 +43,13 @@ type Report struct {
 	Structural, Definition, Kernel float64
 }
 
+// Include adds the checks of another report.
+func (r *Report) Include(o *Report) {
+	r.Checked, r.Kernels = r.Checked+o.Checked, r.Kernels+o.Kernels
+	r.Structural, r.Definition = max(r.Structural, o.Structural), max(r.Definition, o.Definition)
+	r.Kernel = max(r.Kernel, o.Kernel)
+}
+
 // Apply has the nodes that multiply with the weights, and those that gather rows of them, read their quantized forms:
 // it puts mojo.Linear and mojo.Embedding in place of MatMul, Gemm and Gather, and mojo.QMoE in that of mojo.MoE if
 // both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go with that
@@ -368,6 +375,14 @@ func (q *quantizer) initializers(w *Weight) []*onnx.Value {
 func (q *quantizer) finish() error {
 	if len(q.report.Kept) == 0 {
 		return nil
+	}
+	return q.declareAll()
+}
+
+// declareAll declares the functions that new nodes call, and finishes the change.
+func (q *quantizer) declareAll() error {
+	if len(q.functions) == 0 {
+		return q.edit.Finish()
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.functions)) {
 		q.edit.AddFunction(q.run.Model, q.functions[name])

@@ -117,7 +117,7 @@ func (b *bench) run(floats original, again bool) error {
 
 // kernel takes the sites: it is not registered, since no pattern finds them.
 var kernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
-	Ops: []string{"Linear", "Embedding", "QMoE"}}
+	Ops: []string{"Linear", "HalfLinear", "Embedding", "QMoE"}}
 
 // bench makes small models of one site of a few rows.
 type bench struct {

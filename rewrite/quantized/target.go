@@ -30,6 +30,27 @@ type ProductsReport struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// Include adds what another report counts.
+func (r *ProductsReport) Include(o *ProductsReport) {
+	for k, n := range o.Emits {
+		r.Emits[k] += n
+	}
+	for k, n := range o.Open {
+		r.Open[k] += n
+	}
+	r.Notes = append(r.Notes, o.Notes...)
+	switch {
+	case r.Check == nil:
+		r.Check = o.Check
+	case o.Check != nil:
+		r.Check.MaxRel, r.Check.Structural = max(r.Check.MaxRel, o.Check.MaxRel), max(r.Check.Structural,
+			o.Check.Structural)
+		if k := o.Check.Kernel; k != nil {
+			r.Check.KernelRan(prove.KernelFigures{MaxRel: *k})
+		}
+	}
+}
+
 // Text says it in lines.
 func (r *ProductsReport) Text() string {
 	var list []string

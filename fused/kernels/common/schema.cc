@@ -299,6 +299,27 @@ const OpDef kLinear = {
   kLinearAttributes, 6,
 };
 
+static constexpr TypeCombo kHalfLinearTypes[] = {
+  {{kF32, kF16, kF32}, {kF32}},
+  {{kF32, kBF16, kF32}, {kF32}},
+  {{kF16, kF16, kF16}, {kF16}},
+  {{kF16, kBF16, kF16}, {kF16}},
+  {{kBF16, kF16, kBF16}, {kBF16}},
+  {{kBF16, kBF16, kBF16}, {kBF16}},
+};
+
+static constexpr AttributeDef kHalfLinearAttributes[] = {
+  {"layout", AttributeType::kString, {"out_in", "in_out"}, 2},
+};
+
+const OpDef kHalfLinear = {
+  "HalfLinear",
+  {"X", "W", "bias"}, 3, 2,
+  {"Y"}, 1, 1,
+  kHalfLinearTypes, 6,
+  kHalfLinearAttributes, 1,
+};
+
 static constexpr TypeCombo kEmbeddingTypes[] = {
   {{kI64, kU8, kF32, kF32, kF16, kF16}, {kF32}},
   {{kI64, kU8, kF16, kF16, kF16, kF16}, {kF32}},

@@ -20,6 +20,7 @@
   X(Attention) \
   X(LatentAttention) \
   X(Linear) \
+  X(HalfLinear) \
   X(Embedding) \
   X(QMoE)
 
@@ -94,6 +95,10 @@ enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttenti
 extern const OpDef kLinear;
 enum LinearInput { kLinearX, kLinearCodes, kLinearScale, kLinearMinus, kLinearSuperScale, kLinearSuperMinus, kLinearBias };
 
+// HalfLinear(X:T, W:V, bias:T optional) -> Y:T
+extern const OpDef kHalfLinear;
+enum HalfLinearInput { kHalfLinearX, kHalfLinearW, kHalfLinearBias };
+
 // Embedding(ids:int64, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional) -> Y:float32
 extern const OpDef kEmbedding;
 enum EmbeddingInput { kEmbeddingIds, kEmbeddingCodes, kEmbeddingScale, kEmbeddingMinus, kEmbeddingSuperScale, kEmbeddingSuperMinus };
@@ -121,6 +126,7 @@ enum class YLayout { kBnsh, kBsnh };
 enum class WLayout { kInOut, kOutIn };
 enum class Code { kInt4, kInt8, kE2m1, kE4m3 };
 enum class Activations { kFloat, kInt16, kInt8, kFp8 };
+enum class Layout { kOutIn, kInOut };
 enum class GateUpCode { kInt4, kInt8, kE2m1, kE4m3 };
 enum class DownCode { kInt4, kInt8, kE2m1, kE4m3 };
 

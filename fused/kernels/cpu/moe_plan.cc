@@ -3,15 +3,9 @@
 #include <algorithm>
 
 namespace mojo {
-namespace {
-
-// FullPanels is how many panels a run has. A panel takes its time whether its lanes are full or not: that of three
-// quarters of its tokens one by one.
 size_t FullPanels(size_t count, size_t lanes) {
   return lanes == 0 ? 0 : count / lanes + (count % lanes > lanes * 3 / 4 ? 1 : 0);
 }
-
-}  // namespace
 
 size_t MostPanels(size_t choices, size_t lanes) { return lanes == 0 ? 0 : choices / (lanes * 3 / 4); }
 

@@ -27,6 +27,10 @@ constexpr size_t kMostInRun = 192;
 // MostRuns is how many runs so many choices can be cut into.
 size_t MostRuns(size_t choices, size_t experts);
 
+// FullPanels is how many panels are made of count tokens. A panel takes its time whether its lanes are full or not:
+// that of three quarters of its tokens one by one.
+size_t FullPanels(size_t count, size_t lanes);
+
 // MostPanels is how many panels so many choices can have.
 size_t MostPanels(size_t choices, size_t lanes);
 

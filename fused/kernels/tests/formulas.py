@@ -298,6 +298,12 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
     return rounded(y if bias is None else y + bias, dtype)
 
 
+def half_linear(x, w, bias, dtype, layout):
+    """What HalfLinear gives, from float64 sums."""
+    y = x.astype(np.float64) @ (w.T if layout == "out_in" else w).astype(np.float64)
+    return rounded(y if bias is None else y + bias, dtype)
+
+
 def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_scale, gate_up_minus, down_minus,
                gate_up_super_scale, down_super_scale, gate_up_super_minus, down_super_minus, gate_up_bias, down_bias,
                hidden, inner, activations, gate_up_code, gate_up_zero, gate_up_block, down_code, down_zero, down_block,
@@ -349,6 +355,7 @@ FORMULAS = {
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
+    "HalfLinear": Formula(lambda types, *inputs, **a: [half_linear(*inputs, types[0], **a)], units=8),
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
     "QMoE": Formula(lambda types, *inputs, **a: [rounded(qmoe_parts(*inputs, **a)[0], types[0])], units=16,
                     slack=lambda *inputs, **a: qmoe_parts(*inputs, **a)[1]),

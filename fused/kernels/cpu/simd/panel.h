@@ -6,6 +6,7 @@
 #define MOJO_KERNELS_CPU_SIMD_PANEL_H_
 
 #include "cpu/simd/kernels.h"
+#include "cpu/simd/pairs.h"
 #include "cpu/simd/vec.h"
 #include "cpu/simd/widen.h"
 
@@ -25,16 +26,48 @@ constexpr size_t kPanelDepth = 256;
 // Rows of 16 bits that are widened at a time.
 constexpr size_t kPanelWideRows = 2 * kPanelRows;
 
+// Transpose exchanges rows and columns of kLanes vectors: each round moves one bit of a number's row to its column.
+MOJO_INLINE void Transpose(F32* v) {
+#pragma GCC unroll 4
+  for (int round = 1; round < kLanes; round *= 2) {
+    F32 old[kLanes];
+    __builtin_memcpy(old, v, sizeof(old));
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes / 2; ++i) {
+      v[2 * i] = LowPairs(old[i], old[i + kLanes / 2]);
+      v[2 * i + 1] = HighPairs(old[i], old[i + kLanes / 2]);
+    }
+  }
+}
+
 // ToPanel makes a panel of as many tokens.
 inline void ToPanel(const float* const* tokens, float* panel, size_t n) {
-  for (size_t k = 0; k < n; ++k) {
+  size_t k = 0;
+  for (; k + kLanes <= n; k += kLanes) {
+    F32 v[kLanes];
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kLanes; ++lane) v[lane] = Load(tokens[lane] + k);
+    Transpose(v);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Store(panel + (k + i) * kLanes, v[i]);
+  }
+  for (; k < n; ++k) {
     for (int lane = 0; lane < kLanes; ++lane) panel[k * kLanes + lane] = tokens[lane][k];
   }
 }
 
 // FromPanel writes the numbers of a panel back to the tokens.
 inline void FromPanel(const float* panel, float* const* tokens, size_t n) {
-  for (size_t k = 0; k < n; ++k) {
+  size_t k = 0;
+  for (; k + kLanes <= n; k += kLanes) {
+    F32 v[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) v[i] = Load(panel + (k + i) * kLanes);
+    Transpose(v);
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kLanes; ++lane) Store(tokens[lane] + k, v[lane]);
+  }
+  for (; k < n; ++k) {
     for (int lane = 0; lane < kLanes; ++lane) tokens[lane][k] = panel[k * kLanes + lane];
   }
 }
@@ -121,8 +154,11 @@ void MultiplyPanels(const PanelArgs& args) {
       Store(args.y + p * y_apart + n * kLanes, Set(args.bias == nullptr ? 0 : args.bias[n]));
     }
   }
-  for (size_t at = 0; at < args.depth; at += kPanelDepth) {
-    const size_t depth = args.depth - at < kPanelDepth ? args.depth - at : kPanelDepth;
+  // Pieces of about one size: each asks for as many inputs of the next one as it has itself.
+  const size_t pieces = (args.depth + kPanelDepth - 1) / kPanelDepth;
+  const size_t step = pieces == 0 ? 0 : ((args.depth + pieces - 1) / pieces + 15) / 16 * 16;
+  for (size_t at = 0; at < args.depth; at += step) {
+    const size_t depth = args.depth - at < step ? args.depth - at : step;
     for (size_t r = 0; r < args.width; r += most) {
       const size_t rows = args.width - r < most ? args.width - r : most;
       const T* stored = w + r * args.stride + at;

@@ -1,0 +1,215 @@
+// HalfLinear on the CPU. Weights are read where they lie, by the loops that MoE has for the weights of an expert: few
+// rows of X widen them in registers, at the speed of the memory; many have them widened once, by blocks that stay in
+// the cache. As in MoE, many rows lie in panels where the weights of an output lie side by side.
+#include "common/half_linear.h"
+
+#include <algorithm>
+#include <new>
+
+#include "cpu/backends.h"
+#include "cpu/moe_plan.h"
+#include "cpu/scratch.h"
+
+namespace mojo {
+namespace {
+
+// Products of a task: so many, or more where there are too many tasks. The number of tasks is a power of two, since
+// onnxruntime gives each of its threads as many.
+constexpr size_t kGrain = size_t{1} << 17;
+constexpr size_t kMostTasks = 64;
+
+// Rows that a task takes: those of all weights that it reads.
+constexpr size_t kRows = 128;
+
+// Outputs that are not cut. Few rows read the weights of an input where they lie side by side for as many outputs; the
+// sums of many rows stay in the cache.
+constexpr size_t kFewRows = 6;
+constexpr size_t kColumns = 512;
+constexpr size_t kColumnsOfMany = 128;
+constexpr size_t kPanelOutputs = 48;
+
+// HalfLinearKernel is the state of one node. Immutable after Create.
+struct HalfLinearKernel {
+  Layout layout;
+  ElementType x, weights;
+  OrtMemoryInfo* cpu_memory;
+};
+
+void Destroy(void* state) {
+  auto* kernel = static_cast<HalfLinearKernel*>(state);
+  if (kernel == nullptr) return;
+  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
+  delete kernel;
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  AttributeReader read(init);
+  const auto layout = read.Choice<Layout>("layout");
+  if (read.status != nullptr) return read.status;
+  const auto type = [&](HalfLinearInput input) { return ToElementType(init.types.inputs[input]); };
+  auto* kernel = new (std::nothrow) HalfLinearKernel{layout, type(kHalfLinearX), type(kHalfLinearW), nullptr};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
+    Destroy(kernel);
+    return s;
+  }
+  *state = kernel;
+  return nullptr;
+}
+
+// Go is what the tasks of one run share: each multiplies some rows of X with some outputs' weights.
+struct Go {
+  const HalfLinearKernel& kernel;
+  const HalfLinearTensors& tensors;
+  ProductFn product;
+  PanelFn product_of_panels;
+  WeightedSumFn store;
+  size_t lanes, panels;
+  float* x;           // [rows, k]
+  float* x_panels;    // [panels, k, lanes]
+  const float* bias;  // null: none
+  float* products;    // [rows, n]; y itself where it is float32
+  size_t groups;      // of outputs
+  size_t unit;        // outputs that are not cut
+};
+
+// Widen writes the rows of X from begin to end - 1 as float32.
+void Widen(const Go& go, size_t begin, size_t end) {
+  const size_t k = go.tensors.k;
+  TheKernels()->to_float32(go.kernel.x, static_cast<const char*>(go.tensors.x) + begin * k * 2, go.x + begin * k,
+                           (end - begin) * k);
+}
+
+// FillPanels makes the panels from begin to end - 1. Empty lanes hold the last row again.
+void FillPanels(const Go& go, size_t begin, size_t end) {
+  const size_t k = go.tensors.k, last = go.tensors.rows - 1;
+  for (size_t p = begin; p < end; ++p) {
+    const float* rows[kMostLanes];
+    for (size_t lane = 0; lane < go.lanes; ++lane) rows[lane] = go.x + std::min(p * go.lanes + lane, last) * k;
+    TheKernels()->to_panel(rows, go.x_panels + p * k * go.lanes, k);
+  }
+}
+
+// Outputs are the weights of a task: those of count outputs, from number first on.
+struct Outputs {
+  const char* w;
+  size_t first, count;
+};
+
+// MultiplyPanels computes what the panels from number panel on give for the outputs.
+void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
+  const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
+  float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
+  for (size_t done = 0; done < outputs.count; done += kPanelOutputs) {
+    const size_t width = std::min(kPanelOutputs, outputs.count - done);
+    const char* const w = outputs.w + done * row;
+    const char* const next = done + width < outputs.count ? w + width * row : w;
+    go.product_of_panels({w, k, nullptr, go.x_panels + panel * k * go.lanes, panels, k, width, products, next});
+    for (size_t p = 0; p < panels; ++p) {
+      float* rows[kMostLanes];
+      for (size_t lane = 0; lane < go.lanes; ++lane) {
+        const size_t i = (panel + p) * go.lanes + lane;
+        rows[lane] = i < go.tensors.rows ? go.products + i * n + outputs.first + done : nobody;
+      }
+      TheKernels()->from_panel(products + p * width * go.lanes, rows, width);
+    }
+  }
+}
+
+// MultiplyRows computes what the rows from begin to end - 1 give for the outputs.
+void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
+  const HalfLinearTensors& t = go.tensors;
+  const bool by_rows = go.kernel.layout == Layout::kOutIn;
+  const float* x[kRows];
+  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * t.k;
+  go.product({outputs.w, by_rows ? t.k : t.n, by_rows, x, end - begin, t.k, outputs.count,
+              go.products + begin * t.n + outputs.first, t.n});
+}
+
+// Multiply is one task. state is a Go.
+void Multiply(void* state, size_t task) {
+  const Go& go = *static_cast<const Go*>(state);
+  const HalfLinearTensors& t = go.tensors;
+  const size_t units = (t.n + go.unit - 1) / go.unit, group = task % go.groups;
+  Outputs outputs{};
+  outputs.first = units * group / go.groups * go.unit;
+  outputs.count = std::min(units * (group + 1) / go.groups * go.unit, t.n) - outputs.first;
+  outputs.w = static_cast<const char*>(t.w) + outputs.first * (go.kernel.layout == Layout::kOutIn ? t.k : 1) * 2;
+  const size_t begin = task / go.groups * kRows, end = std::min(begin + kRows, t.rows);
+  if (t.k == 0) {
+    for (size_t i = begin; i < end; ++i) std::fill_n(go.products + i * t.n + outputs.first, outputs.count, 0.0f);
+  } else {
+    const size_t first = go.lanes == 0 ? 0 : std::min(begin / go.lanes, go.panels);
+    const size_t panels = go.lanes == 0 ? 0 : std::min(kRows / go.lanes, go.panels - first);
+    if (panels > 0) MultiplyPanels(go, outputs, first, panels);
+    const size_t rest = begin + panels * go.lanes;
+    if (rest < end) MultiplyRows(go, outputs, rest, end);
+  }
+  if (go.kernel.x == kFloat32 && go.bias == nullptr) return;
+  constexpr float kOnes[2] = {1, 1};
+  for (size_t i = begin; i < end; ++i) {
+    const size_t at = i * t.n + outputs.first;
+    const float* const terms[2] = {go.products + at, go.bias == nullptr ? nullptr : go.bias + outputs.first};
+    char* const y = static_cast<char*>(t.y) + at * (go.kernel.x == kFloat32 ? 4 : 2);
+    go.store({terms, kOnes, go.bias == nullptr ? size_t{1} : size_t{2}, outputs.count, y});
+  }
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const HalfLinearKernel*>(state);
+  const KernelTable& kernels = *TheKernels();
+  HalfLinearTensors t{};
+  if (OrtStatus* s = ReadHalfLinear(api, context, kernel.layout, &t)) return s;
+  if (t.rows == 0 || t.n == 0) return nullptr;
+  const bool narrow = kernel.x != kFloat32, by_rows = kernel.layout == Layout::kOutIn;
+  Go go{kernel, t, kernels.product(kernel.weights), kernels.panels(kernel.weights), kernels.weighted_sum(kernel.x)};
+  go.lanes = by_rows ? kernels.lanes : 0;
+  go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
+  float* bias = nullptr;
+  const auto plan = [&](HostRoom* room) {
+    go.x_panels = room->Take<float>(go.panels * t.k * go.lanes);
+    if (!narrow) return;
+    go.x = room->Take<float>(t.rows * t.k);
+    go.products = room->Take<float>(t.rows * t.n);
+    if (t.bias != nullptr) bias = room->Take<float>(t.n);
+  };
+  HostRoom count;
+  plan(&count);
+  HostScratch scratch;
+  if (count.used > 0) {
+    if (OrtStatus* s = scratch.Take(api, context, kernel.cpu_memory, count.used)) return s;
+    HostRoom room{scratch.memory()};
+    plan(&room);
+  }
+  go.bias = static_cast<const float*>(t.bias);
+  if (!narrow) {
+    go.x = static_cast<float*>(const_cast<void*>(t.x));
+    go.products = static_cast<float*>(t.y);
+  } else if (bias != nullptr) {
+    kernels.to_float32(kernel.x, t.bias, bias, t.n);
+    go.bias = bias;
+  }
+  if (narrow && t.k > 0) {
+    if (OrtStatus* s = RunInTasks(api, context, Widen, go, t.rows, t.k)) return s;
+  }
+  if (go.panels > 0) {
+    if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, t.k * go.lanes)) return s;
+  }
+  if (by_rows) {
+    go.unit = go.panels > 0 ? kPanelOutputs : 1;
+  } else {
+    go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
+  }
+  const size_t units = (t.n + go.unit - 1) / go.unit;
+  const size_t most = std::min(units, std::min(kMostTasks, std::min(t.rows, kRows) * t.n * t.k / kGrain));
+  for (go.groups = 1; go.groups < most;) go.groups *= 2;
+  go.groups = std::min(go.groups, units);
+  return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
+}
+
+}  // namespace
+
+const Backend kCPUHalfLinear = {nullptr, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

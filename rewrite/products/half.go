@@ -1,0 +1,62 @@
+package products
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// isHalfProjection is isProjection for mojo.HalfLinear.
+func isHalfProjection(n *onnx.Node) bool {
+	return n.Domain == fused.Domain && n.OpType == "HalfLinear" &&
+		!slices.ContainsFunc(n.Inputs[1:], func(w *onnx.Value) bool {
+			return !w.IsConstant() || w.Producer != nil || len(w.Uses()) != 1 || w.IsOutput() || w.Graph != n.Graph
+		})
+}
+
+// inputAxis is the axis of a product's weight along which it adds up.
+func inputAxis(n *onnx.Node) int {
+	if isHalfProjection(n) && n.AttrString("layout", "") == "out_in" {
+		return 1
+	}
+	return 0
+}
+
+// halfKind is the same for products whose weights fit beside each other.
+func halfKind(n *onnx.Node) string {
+	w := n.Input(fused.HalfLinearW).Const
+	return fmt.Sprint(n.Overload, onnx.AttributesKey(n.Attributes), w.DataType, w.Dims[inputAxis(n)], len(n.Inputs))
+}
+
+// mergeHalf puts one mojo.HalfLinear and a Split in the place of several of one value.
+func (m *merger) mergeHalf(g *onnx.Graph, group []*onnx.Node) error {
+	first := group[0]
+	outputs := 1 - inputAxis(first)
+	var columns []int64
+	for _, n := range group {
+		columns = append(columns, n.Input(fused.HalfLinearW).Const.Dims[outputs])
+	}
+	inputs := slices.Clone(first.Inputs)
+	for i, w := range first.Inputs[1:] {
+		var parts []*onnx.Tensor
+		for _, n := range group {
+			parts = append(parts, n.Input(i+1).Const)
+		}
+		axis := outputs
+		if i+1 == fused.HalfLinearBias {
+			axis = 0
+		}
+		t, err := onnx.Concat(w.Name+"_merged", axis, parts)
+		if err != nil {
+			return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
+		}
+		inputs[i+1] = m.edit.AddInitializer(g, t)
+	}
+	all := g.NewValue(first.Outputs[0].Name + "_merged")
+	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
+	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
+	m.split(g, product, columns, group)
+	return nil
+}

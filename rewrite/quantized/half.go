@@ -1,0 +1,160 @@
+package quantized
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// halfRule is what the metadata of products with weights of 16 bits have for a pattern (MetaRule).
+const halfRule = "HalfWeights"
+
+// Half has products read constants of float16 and bfloat16 as they are stored: it puts mojo.HalfLinear in place of
+// MatMul, Gemm and FusedMatMul, and of the casts and transpositions between weight and product. Each kind of product
+// is checked with the first outputs of its weight, of which checks has the figures.
+func Half(run *pass.Run) (r *ProductsReport, checks *Report, err error) {
+	if err := pass.CheckDomain(run.Model); err != nil {
+		return nil, nil, err
+	}
+	q := newQuantizer(run, nil, "float")
+	r = &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
+	for _, s := range run.Scopes() {
+		for _, n := range s.Graph.Nodes {
+			p := halfProduct(n)
+			if p == nil {
+				continue
+			}
+			name := onnx.OpName(n.Domain, n.OpType)
+			err := p.read(q)
+			if err == nil {
+				err = q.once(p.key(), func() error { return q.tryHalf(p) })
+			}
+			if err != nil {
+				r.Open[name+" with weights of "+p.weight.Const.DataType.String()+": "+err.Error()]++
+				continue
+			}
+			if err := q.placeHalf(p); err != nil {
+				return nil, nil, err
+			}
+			r.Emits["mojo.HalfLinear in place of "+name]++
+		}
+	}
+	if len(r.Emits) == 0 {
+		return r, q.report, nil
+	}
+	r.Check = &prove.CheckReport{MaxRel: q.report.Definition, Structural: q.report.Structural}
+	if q.report.Kernels > 0 {
+		r.Check.Kernel = &q.report.Kernel
+	}
+	return r, q.report, q.declareAll()
+}
+
+// half is a product with a constant matrix of 16 bits.
+type half struct {
+	reader
+	weight *onnx.Value
+	inOut  bool // the matrix is [K, N]
+	n, k   int64
+}
+
+// halfProduct returns the product that a node is, nil if it is another node or multiplies with something else.
+func halfProduct(n *onnx.Node) *half {
+	p := &half{reader: reader{node: n}, inOut: true}
+	switch {
+	case n.Is("MatMul"):
+	case n.Is("Gemm"), isFusedMatMul(n):
+		p.inOut = n.AttrInt("transB", 0) == 0
+	default:
+		return nil
+	}
+	v := n.Input(1)
+	for v != nil && v.Producer != nil {
+		view := v.Producer
+		switch {
+		case view.Is("Identity"), view.Is("Cast"):
+		case view.Is("Transpose") && isSwap(view):
+			p.inOut = !p.inOut
+		default:
+			return nil
+		}
+		p.views = append(p.views, view)
+		v = view.Input(0)
+	}
+	if v == nil || v.Const == nil || len(v.Const.Dims) != 2 || !isHalf(v.Const.DataType) || v.Const.Len() == 0 {
+		return nil
+	}
+	p.weight, p.k, p.n = v, v.Const.Dims[0], v.Const.Dims[1]
+	if !p.inOut {
+		p.k, p.n = p.n, p.k
+	}
+	return p
+}
+
+func isHalf(t onnx.DataType) bool { return t == onnx.Float16 || t == onnx.BFloat16 }
+
+// read finds the type of the product, and what it adds; its errors say why the product stays.
+func (p *half) read(q *quantizer) error {
+	stored := p.weight.Const.DataType
+	p.typ = stored
+	for _, view := range slices.Backward(p.views) { // from the weight on
+		if !view.Is("Cast") {
+			continue
+		}
+		if p.typ = onnx.DataType(view.AttrInt("to", 0)); p.typ != onnx.Float && p.typ != stored {
+			return fmt.Errorf("node %q (Cast) rounds the weights to %s", view.Label(), p.typ)
+		}
+	}
+	if t := q.typeOf(p.node.Input(0)); t != p.typ {
+		return fmt.Errorf("node %q multiplies them with %s", p.node.Label(), t)
+	}
+	if p.node.Is("Gemm") {
+		return p.gemm(p.n)
+	}
+	p.addition(p.n)
+	return nil
+}
+
+// key is the same for products of one kind.
+func (p *half) key() string {
+	return fmt.Sprint("HalfLinear ", p.node.OpType, p.typ, p.weight.Const.DataType, p.inOut, p.bias != nil, p.k,
+		min(p.n, sampleRows))
+}
+
+// attributes are those of the op.
+func (p *half) attributes() []*onnx.Attribute {
+	layout := "out_in"
+	if p.inOut {
+		layout = "in_out"
+	}
+	return []*onnx.Attribute{onnx.StringAttr("layout", layout)}
+}
+
+// placeHalf puts the op beside the product.
+func (q *quantizer) placeHalf(p *half) error {
+	n, g := p.node, p.node.Graph
+	inputs := []*onnx.Value{n.Input(0), p.weight}
+	if p.bias != nil {
+		inputs = append(inputs, p.bias)
+	}
+	made := q.edit.NewNode(g, "HalfLinear", inputs, nil, p.attributes()...)
+	made.Name = n.Label() + "_HalfLinear"
+	made.Metadata = append(slices.Clone(n.Metadata), q.run.Origin(halfRule, n)...)
+	last := n
+	if p.added != nil {
+		last = p.added
+	}
+	q.edit.TakeOutput(made, 0, last.Outputs[0])
+	f, err := fused.Lookup("HalfLinear").Function(typedSite(made, q.typeOf, p.typ, q.run.Model.Opset("")))
+	if err != nil {
+		return fmt.Errorf("node %q: %w", n.Label(), err)
+	}
+	q.edit.SetDomain(made, fused.Domain, f.Overload)
+	q.functions[edit.FunctionName(f)] = f
+	q.replace(p.reader, []*onnx.Node{made})
+	return nil
+}
