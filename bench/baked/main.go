@@ -27,6 +27,7 @@ import (
 
 var (
 	recorded = flag.Bool("recorded", false, "give the outputs at the greatest sizes as evidence")
+	masks    = flag.Bool("extend-masks", false, "assume that masks go on as they begin")
 	verbose  = flag.Bool("v", false, "print what was freed")
 )
 
@@ -84,7 +85,7 @@ func try(dir string) (result, why string) {
 		given = []golden.Case{cases[0], most}
 	}
 	run := &pass.Run{Editor: edit.Editor{Model: m}}
-	r, err := dims.Apply(run, strings.Split(truth.Free, ","), given)
+	r, err := dims.Apply(run, strings.Split(truth.Free, ","), dims.Options{Recorded: given, ExtendMasks: *masks})
 	if err != nil {
 		if truth.Refuse {
 			return "kept", err.Error()

@@ -103,7 +103,8 @@ With --free batch,sequence, a model that was exported for one batch or length ta
 come from these sizes are computed from the inputs. Equal numbers decide nothing: apply runs the model at
 other sizes, and accepts a choice of constants only if it agrees with everything that the original shows
 at its own size, and with the cases of --golden. If anything is left open, the error names the node and
-the reason, and nothing is written. batch is axis 0 of the inputs, sequence axis 1 of those of 2 or 3
+the reason, and nothing is written. A mask that was folded into a table needs recorded outputs of a greater
+size, or --extend-masks if you know that the model has no window. batch is axis 0 of the inputs, sequence axis 1 of those of 2 or 3
 dimensions, past axis 2 of those of 4, unless the model declares these names elsewhere.
 
 With --runs-on, nodes that a provider of onnxruntime has no kernel for become what it has, by a list of
@@ -162,6 +163,9 @@ place, as cp does when it copies over it, changes the patched model, too.`,
 	fl.StringSliceVar(&f.free, "free", nil,
 		"dimensions of inputs whose sizes at export are baked, which follow the inputs: NAME, NAME=SIZE or "+
 			"NAME=INPUT.AXIS+INPUT.AXIS (inspect --dims lists them)")
+	fl.BoolVar(&f.extendMasks, "extend-masks", false,
+		"with --free: take masks that were folded into tables to go on as they begin, though the mask of a longer "+
+			"window looks the same")
 	fl.StringVar(&f.cache, "cache", "",
 		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
 	fl.StringVar(&f.pastLength, "past-length", "",
@@ -212,6 +216,9 @@ func (f *applyFlags) check() error {
 	}
 	if len(f.free) > 0 && f.dryRun {
 		return errors.New("--free cannot be combined with --dry-run, which writes no model; use inspect --dims")
+	}
+	if f.extendMasks && len(f.free) == 0 {
+		return errors.New("--extend-masks requires --free")
 	}
 	if f.linkWeights && f.dryRun {
 		return errors.New("--link-weights cannot be combined with --dry-run, which writes no model")

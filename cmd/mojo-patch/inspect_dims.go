@@ -17,8 +17,9 @@ import (
 const allDims = "all"
 
 type dimsFlags struct {
-	names  []string
-	golden string
+	names       []string
+	golden      string
+	extendMasks bool
 }
 
 func (f *dimsFlags) flags(c *cobra.Command) {
@@ -27,6 +28,8 @@ func (f *dimsFlags) flags(c *cobra.Command) {
 			"takes it; --dims=all looks at all")
 	c.Flags().Lookup("dims").NoOptDefVal = allDims
 	c.Flags().StringVar(&f.golden, "golden", "", "with --dims: recorded cases, which decide what the model leaves open")
+	c.Flags().BoolVar(&f.extendMasks, "extend-masks", false,
+		"with --dims: take masks that were folded into tables to go on as they begin")
 	completeFile(c, "golden", "npz")
 }
 
@@ -34,6 +37,8 @@ func (f *dimsFlags) asked() bool { return len(f.names) > 0 }
 
 func (f *dimsFlags) check(why bool) error {
 	switch {
+	case f.extendMasks && !f.asked():
+		return errors.New("--extend-masks requires --dims")
 	case f.golden != "" && !f.asked():
 		return errors.New("--golden requires --dims")
 	case why && f.asked():
@@ -65,7 +70,7 @@ func (f *dimsFlags) inspect(a *app, path string) error {
 			return err
 		}
 	}
-	found, err := dims.Inspect(m, list, cases)
+	found, err := dims.Inspect(m, list, dims.Options{Recorded: cases, ExtendMasks: f.extendMasks})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

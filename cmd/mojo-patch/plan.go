@@ -45,6 +45,7 @@ type planFlags struct {
 	target       targetFlags
 	lastLogits   bool
 	free         []string // dimensions; apply's alone
+	extendMasks  bool     // with free
 	recorded     func(*onnx.Model) ([]golden.Case, error)
 	dtype        string
 	safe         safeFlags
@@ -154,7 +155,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	request := rewrite.Request{Kernels: f.include, Library: f.kernelsLib, AssumeAvailable: f.assume, Backend: backend,
 		Target: t, Shapes: shapes, AccuracyLevel: f.target.accuracy, Patterns: set, Sites: f.sites,
 		Plan: f.planned.file, Learn: f.learn.path != "", Verify: verify, DrawMissing: f.allowMissing,
-		Free: f.free, Recorded: f.recorded, LastLogits: f.lastLogits, LatentCache: f.mlaCache, Inline: functions,
+		Free: f.free, ExtendMasks: f.extendMasks, Recorded: f.recorded, LastLogits: f.lastLogits, LatentCache: f.mlaCache, Inline: functions,
 		Version: toolVersion(), Progress: step,
 		KeepPattern: func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)

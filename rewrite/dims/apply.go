@@ -54,10 +54,10 @@ func (r *Report) Text() string {
 
 // Inspect finds out for each of the dimensions whether it can be freed, and which constants come from it. The model
 // stays as it is.
-func Inspect(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error) {
+func Inspect(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 	r := &Report{Dims: []DimReport{}, Constants: []ConstantReport{}}
 	for left := slices.Clone(dims); len(left) > 0; { // together, without those that cannot be freed
-		made, err := trial(m, left, recorded)
+		made, err := trial(m, left, o)
 		if err == nil {
 			r.Dims, r.Constants = append(r.Dims, made.Dims...), made.Constants
 			break
@@ -69,7 +69,7 @@ func Inspect(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error
 		at := slices.IndexFunc(left, func(d *Dim) bool { return d.Name == refused.Dim })
 		if at < 0 && len(left) > 1 { // together they cannot
 			for _, d := range left {
-				alone, err := Inspect(m, []*Dim{d}, recorded)
+				alone, err := Inspect(m, []*Dim{d}, o)
 				if err != nil {
 					return nil, err
 				}
@@ -91,23 +91,32 @@ func Inspect(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error
 }
 
 // trial frees dimensions in a copy of a model.
-func trial(m *onnx.Model, dims []*Dim, recorded []golden.Case) (*Report, error) {
+func trial(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 	c, err := m.Clone()
 	if err != nil {
 		return nil, err
 	}
-	return free(&pass.Run{Editor: edit.Editor{Model: c}}, dims, recorded, false)
+	return free(&pass.Run{Editor: edit.Editor{Model: c}}, dims, o, false)
+}
+
+// Options are what is known besides the model.
+type Options struct {
+	// Recorded are cases of the model, also at other sizes. They decide what the model leaves open.
+	Recorded []golden.Case
+	// ExtendMasks has masks that were folded into tables go on as they begin, though a window that is longer than they are
+	// would look the same.
+	ExtendMasks bool
 }
 
 // Apply has dimensions of the inputs follow the inputs: constants that come from them are computed. Each of names is
-// what Find reads. The recorded cases decide what the model leaves open. If a dimension cannot be freed, the error is
+// what Find reads. If a dimension cannot be freed, the error is
 // or wraps a *Refusal, and nothing is changed.
-func Apply(run *pass.Run, names []string, recorded []golden.Case) (*Report, error) {
+func Apply(run *pass.Run, names []string, o Options) (*Report, error) {
 	dims, err := FindAll(run.Model, names)
 	if err != nil {
 		return nil, err
 	}
-	return free(run, dims, recorded, true)
+	return free(run, dims, o, true)
 }
 
 func (d *Dim) inputs() (list []string) {
@@ -119,7 +128,7 @@ func (d *Dim) inputs() (list []string) {
 
 // free analyses a copy of the model, changes the model, and proves that it computes what it did and what the analysis
 // found.
-func free(run *pass.Run, dims []*Dim, recorded []golden.Case, proven bool) (*Report, error) {
+func free(run *pass.Run, dims []*Dim, o Options, proven bool) (*Report, error) {
 	original, err := run.Model.Clone()
 	if err != nil {
 		return nil, err
@@ -133,7 +142,7 @@ func free(run *pass.Run, dims []*Dim, recorded []golden.Case, proven bool) (*Rep
 			own[i].places = append(own[i].places, place{input(original, p.input.Name), p.axis})
 		}
 	}
-	a, err := newAnalysis(original, own, recorded)
+	a, err := newAnalysis(original, own, o)
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +272,12 @@ func (a *analysis) reason(c *choice, dim int) string {
 		list = append(list, "rows follow from those before them, and are equal to the first rows at the size at export")
 	} else if c.recorded[dim] <= a.dims[dim].Size {
 		list = append(list, "only one choice of constants runs at other sizes")
+	}
+	for _, k := range a.constants {
+		if n := c.recorded[dim]; !c.variants[dim].rows && n <= a.dims[dim].Size && c.isMask(a, k, dim) {
+			list = append(list, "masks are assumed to go on as they begin")
+			break
+		}
 	}
 	if n := c.recorded[dim]; n > 0 {
 		list = append(list, fmt.Sprintf("recorded outputs up to %d are reproduced", n))

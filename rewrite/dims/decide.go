@@ -461,7 +461,7 @@ type sample struct {
 
 // samples decodes the recorded cases that give the inputs of the model.
 func (a *analysis) samples() (list []*sample, err error) {
-	for _, c := range a.recorded {
+	for _, c := range a.Recorded {
 		s := &sample{}
 		if s.in, err = converted(c.Inputs); err != nil {
 			return nil, err

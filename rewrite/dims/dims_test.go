@@ -221,7 +221,8 @@ func TestApply(t *testing.T) {
 			if f.longer > 0 {
 				recorded = append(recorded, f.recorded(t, 2, f.longer))
 			}
-			r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"}, recorded)
+			r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
+				dims.Options{Recorded: recorded})
 			var refused *dims.Refusal
 			if f.refused != "" {
 				if !errors.As(err, &refused) || !strings.Contains(err.Error(), f.refused) {
@@ -283,7 +284,7 @@ func TestInspect(t *testing.T) {
 	m := attention(causal)
 	model := m.model(2, 6)
 	before := model.Graph.Text()
-	r, err := dims.Inspect(model, dims.Known(model), nil)
+	r, err := dims.Inspect(model, dims.Known(model), dims.Options{})
 	if err != nil || len(r.Dims) != 2 || !r.Dims[0].Free || r.Dims[1].Free || r.Dims[1].Node == "" {
 		t.Fatalf("%+v, %v", r, err)
 	}

@@ -36,7 +36,7 @@ func (a *analysis) sum(r *reading, c *constant, s slot) *sum {
 		p.one[i] += f.num * p.by / f.den
 		p.constant -= f.num * p.by / f.den * a.dims[i].Size
 		for k, g := range list[:i] {
-			if !r.product[s] || f.num == 0 || g.num == 0 {
+			if !r.pairs(s, k, i, e) {
 				continue
 			}
 			x := f.num * g.num * p.by / (f.den * g.den * e)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -66,7 +67,10 @@ func (a *analysis) choose() (*choice, error) {
 			return nil, a.ambiguous(i, left)
 		}
 	}
-	return kept[0], a.settled(kept[0])
+	if err := a.settled(kept[0]); err != nil {
+		return nil, err
+	}
+	return kept[0], a.attributes(kept[0])
 }
 
 // findSizes takes sizes at export that are not declared from the first recorded case that the model runs with.
@@ -101,6 +105,61 @@ func (a *analysis) findSizes() error {
 	return &Refusal{name, "",
 		fmt.Sprintf("its size at export is not known; write %s=SIZE, or give recorded outputs of "+
 			"the export", name)}
+}
+
+// attributes refuses a dimension that an attribute of a node, which stays as it is, may come from.
+func (a *analysis) attributes(c *choice) error {
+	for i, v := range c.variants {
+		size := a.dims[i].Size
+		if v.rows || c.recorded[i] > size || size < 3 {
+			continue
+		}
+		short, err := a.shapes(c, a.sizes(-1, 0))
+		if err != nil {
+			return err
+		}
+		long, err := a.shapes(c, a.sizes(i, v.evidence.size))
+		if err != nil {
+			return err
+		}
+		for _, n := range a.model.Graph.Nodes {
+			if slices.Equal(short[n], long[n]) {
+				continue
+			}
+			for _, at := range n.Attributes {
+				if sized[at.Name] && slices.Contains(append(at.Ints, at.Int), size) {
+					return &Refusal{a.dims[i].Name, n.Label(), fmt.Sprintf("its attribute %s may come from the size %d, "+
+						"and attributes cannot follow it", at.Name, size)}
+				}
+			}
+			if n.Is("Split") && int64(len(n.Outputs)) == size {
+				return &Refusal{a.dims[i].Name, n.Label(), fmt.Sprintf("it has %d outputs, as many as the size", size)}
+			}
+		}
+	}
+	return nil
+}
+
+// sized are the attributes that may be sizes of inputs.
+var sized = map[string]bool{"kernel_shape": true, "strides": true, "split": true, "k": true, "pads": true,
+	"starts": true, "ends": true, "output_shape": true, "shape": true, "repeats": true}
+
+// shapes returns the shapes of the first inputs of nodes.
+func (a *analysis) shapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {
+	in, err := a.inputs(1, sizes)
+	if err != nil {
+		return nil, err
+	}
+	list := map[*onnx.Node][]int{}
+	a.see = func(n *onnx.Node, s *reference.Scope) {
+		if v := n.Input(0); v != nil {
+			if x, err := s.Value(v); err == nil {
+				list[n] = x.Shape
+			}
+		}
+	}
+	defer func() { a.see = nil }()
+	return list, a.run(c.reading, sizes, in).err
 }
 
 // runsAnyway reports whether the model runs at several sizes of dimensions whose sizes at export are not known.
@@ -170,7 +229,7 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 		}
 		shared = append(shared, s)
 		if e := a.constantOf(s).original(s); e != 0 && s.part != diagonal {
-			c.product[s] = ratio(all.num, all.den*e).den == 1
+			c.product[s] = count > 2 || ratio(all.num, all.den*e).den == 1
 		}
 	}
 	err := a.tryTogether(c)
@@ -328,14 +387,31 @@ func (a *analysis) settled(c *choice) error {
 				continue
 			}
 			k := a.constantOf(s)
-			if f[i].num != 0 && k.family.step && s.part < 0 {
+			if f[i].num != 0 && !a.ExtendMasks && c.isMask(a, k, i) {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
 					"size %d; a window of at least as many positions looks the same; give recorded outputs of a "+
-					"greater size", k.value.Name, k.tensor.Shape, d.Size)}
+					"greater size, or --extend-masks if it has none", k.value.Name, k.tensor.Shape, d.Size)}
 			}
 		}
 	}
 	return nil
+}
+
+// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is the same
+// everywhere in its last axis, or in several axes that grow.
+func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
+	grows := 0
+	for axis := range k.tensor.Shape {
+		f := c.factors[slot{k.node, k.input, lengthOf(axis)}]
+		if f == nil || f[dim].num == 0 {
+			continue
+		}
+		if grows++; k.family.step || k.family.linear < 0 && (grows > 1 || axis == k.tensor.Rank()-1) {
+			return true
+		}
+	}
+	f := c.factors[slot{k.node, k.input, diagonal}]
+	return f != nil && f[dim].num != 0
 }
 
 // divides reports whether the node fails if a number of its constant was rounded.

@@ -66,6 +66,7 @@ class ApplyOptions(TypedDict, total=False):
         safe_inputs, safe_headroom: recorded cases to measure magnitudes on, and how many times they must fit
         strict: with safe, raise CheckFailed if a value has to stay in float32
         free: dimensions of inputs whose sizes at export are baked, such as ["batch", "sequence"]
+        extend_masks: with free, take folded masks to go on as they begin
         last_logits: compute the logits of the last position only
         cache: "static", or "static=M" for buffers of M tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
@@ -112,6 +113,7 @@ class ApplyOptions(TypedDict, total=False):
     safe_headroom: float
     strict: bool
     free: Sequence[str]
+    extend_masks: bool
     last_logits: bool
     cache: str
     past_length: Union[bool, Literal["one", "rows"]]
