@@ -302,6 +302,11 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 	}
 	var v *onnx.Value
 	switch {
+	case f.waves != nil && lengths[f.waves.positions] != nil:
+		var err error
+		if v, err = e.waves(c, lengths); err != nil {
+			return nil, err
+		}
 	case f.linear >= 0:
 		v = e.cast(count(f.linear, f.start, f.by), onnx.Int64, t.DataType)
 	case f.step:
@@ -316,7 +321,7 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 		}
 	default:
 		base := t
-		for axis := range lengths {
+		for axis := range lengths { // all the same along it
 			base = slice(base, axis, 0, 1)
 		}
 		stored, err := base.ToONNX(c.value.Name + "_row")

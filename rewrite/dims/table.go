@@ -19,6 +19,7 @@ type family struct {
 	rows, columns int
 	diagonal      int64 // the greatest difference of column and row with a low element
 	low, high     int   // the places of such elements
+	waves         *waves
 }
 
 // fewest is how many integers in equal steps are taken for a count.
@@ -44,14 +45,16 @@ func familyOf(t *reference.Tensor) family {
 			}
 		}
 	case 2:
-		f.findStep(t, varying[0], varying[1])
+		if f.findStep(t, varying[0], varying[1]); !f.step {
+			f.waves = findWaves(t, varying[0], varying[1])
+		}
 	}
 	return f
 }
 
 // grows reports whether the table can be made longer along one axis, and others stay as they are.
 func (f *family) grows(axis int) bool {
-	return f.even != nil && (f.even[axis] || f.linear == axis || f.step && (axis == f.rows || axis == f.columns))
+	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions || f.step && (axis == f.rows || axis == f.columns))
 }
 
 func strides(t *reference.Tensor) []int {
@@ -146,6 +149,12 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 		for axis := range shape {
 			if k := i / to[axis] % shape[axis]; !f.even[axis] && axis != f.linear && !f.step {
 				place += k * from[axis]
+			}
+		}
+		if w := f.waves; w != nil {
+			if k := i / to[w.positions] % shape[w.positions]; k >= t.Shape[w.positions] {
+				out.F[i] = w.value(k, i/to[w.channels]%shape[w.channels], w.rates)
+				continue
 			}
 		}
 		if f.step {

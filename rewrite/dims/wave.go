@@ -1,0 +1,164 @@
+package dims
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// waves are sines and cosines of positions times rates, as rotary embeddings and sinusoidal positions have them. The rates
+// are powers of a base. Only round bases are taken: a few rows do not tell others.
+type waves struct {
+	positions, channels int       // axes
+	rates               []float64 // of each channel, in float32
+	cosine              []bool    // of each channel
+}
+
+// bases are those of published models.
+var bases = []float64{100, 1000, 10000, 20000, 50000, 100000, 150000, 160000, 200000, 250000, 300000, 500000, 600000,
+	800000, 1e6, 1.5e6, 2e6, 4e6, 5e6, 8e6, 1e7, 1.1e7, 5e7, 1e8, 1e9}
+
+// closeTo is how far a table may be from the formula: a few roundings of numbers below 1.
+const closeTo = 4e-7
+
+// findWaves looks for waves over two axes.
+func findWaves(t *reference.Tensor, positions, channels int) *waves {
+	n, m := t.Shape[positions], t.Shape[channels]
+	if t.DataType != onnx.Float || n < fewest || m < 2 {
+		return nil
+	}
+	s := strides(t)
+	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
+	w := &waves{positions: positions, channels: channels, cosine: make([]bool, m)}
+	for k := range m {
+		switch at(0, k) {
+		case 0:
+		case 1:
+			w.cosine[k] = true
+		default:
+			return nil
+		}
+	}
+	fits := func(rates []float64) bool {
+		for i := range n {
+			for k := range m {
+				if math.Abs(w.value(i, k, rates)-at(i, k)) > closeTo {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	for _, rates := range w.candidates(m) {
+		if !fits(rates) {
+			continue
+		}
+		if w.rates != nil && !sameRates(w.rates, rates) {
+			return nil // the rows do not tell
+		}
+		w.rates = rates
+	}
+	if w.rates == nil {
+		return nil
+	}
+	return w
+}
+
+func sameRates(a, b []float64) bool {
+	for i := range a {
+		if math.Abs(a[i]-b[i]) > 1e-6*a[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// candidates lists rates of m channels: the halves of a row have the same ones, or pairs of neighbors, or none.
+func (w *waves) candidates(m int) (list [][]float64) {
+	for _, base := range bases {
+		for _, of := range []struct {
+			count int // different rates
+			which func(k int) int
+		}{
+			{m, func(k int) int { return k }}, {m / 2, func(k int) int { return k % (m / 2) }},
+			{m / 2, func(k int) int { return k / 2 }},
+		} {
+			for _, whole := range []int{of.count, of.count - 1} {
+				if whole < 1 || of.count < m && m%2 != 0 {
+					continue
+				}
+				rates := make([]float64, m)
+				for k := range rates {
+					rates[k] = float64(float32(math.Pow(base, -float64(of.which(k))/float64(whole))))
+				}
+				list = append(list, rates)
+			}
+		}
+	}
+	return list
+}
+
+// value is an element as float32 has it.
+func (w *waves) value(i, k int, rates []float64) float64 {
+	angle := float64(float32(float64(i) * rates[k]))
+	if w.cosine[k] {
+		return float64(float32(math.Cos(angle)))
+	}
+	return float64(float32(math.Sin(angle)))
+}
+
+// waves returns a table that goes on with its waves. Its rows stay, to the bit.
+func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) {
+	w, t := c.family.waves, c.tensor
+	for axis, even := range c.family.even {
+		if even && t.Shape[axis] > 1 {
+			t = slice(t, axis, 0, 1)
+		}
+	}
+	table, err := t.ToONNX(c.value.Name + "_rows")
+	if err != nil {
+		return nil, err
+	}
+	rows := e.change.AddInitializer(e.graph, table)
+	n := int64(t.Shape[w.positions])
+	length := e.number(lengths[w.positions])
+	end := e.op("Squeeze", nil, e.op("Max", nil, length, e.ints(n)))
+	places := e.cast(e.op("Range", nil, e.scalar(n), end, e.scalar(1)), onnx.Int64, onnx.Float)
+	dims := make([]int64, t.Rank())
+	for i := range dims {
+		dims[i] = 1
+	}
+	dims[w.positions] = -1
+	places = e.op("Reshape", nil, places, e.ints(dims...))
+	dims[w.positions], dims[w.channels] = 1, int64(len(w.rates))
+	perChannel := func(x *reference.Tensor) (*onnx.Value, error) {
+		x.Shape = x.Shape[:0]
+		for _, d := range dims {
+			x.Shape = append(x.Shape, int(d))
+		}
+		stored, err := x.ToONNX("free_rates")
+		if err != nil {
+			return nil, err
+		}
+		return e.change.AddInitializer(e.graph, stored), nil
+	}
+	rates, err := perChannel(&reference.Tensor{DataType: onnx.Float, F: w.rates})
+	if err != nil {
+		return nil, err
+	}
+	cosine := &reference.Tensor{DataType: onnx.Bool, I: make([]int64, len(w.rates))}
+	for k, is := range w.cosine {
+		if is {
+			cosine.I[k] = 1
+		}
+	}
+	which, err := perChannel(cosine)
+	if err != nil {
+		return nil, err
+	}
+	angles := e.op("Mul", nil, places, rates)
+	more := e.op("Where", nil, which, e.op("Cos", nil, angles), e.op("Sin", nil, angles))
+	all := e.op("Concat", []*onnx.Attribute{onnx.IntAttr("axis", int64(w.positions))}, rows, more)
+	return e.op("Slice", nil, all, e.ints(0), length, e.ints(int64(w.positions))), nil
+}
