@@ -20,7 +20,7 @@ func opConv(c *call) []*Tensor {
 	}
 	kernel := w.Shape[2:]
 	stride, dilation := c.perAxis("strides", n), c.perAxis("dilations", n)
-	before, spatial := c.convShape(x.Shape[2:], kernel, stride, dilation)
+	before, _, spatial := c.convShape(x.Shape[2:], kernel, stride, dilation)
 	group, chans := int(c.int("group", 1)), w.Shape[1]
 	m := w.Shape[0]
 	if group < 1 || m%group != 0 || chans*group != x.Shape[1] || c.arg(2) != nil && c.floats(2).Len() != m {
@@ -73,8 +73,8 @@ func (c *call) perAxis(name string, n int) []int {
 	return toInts(v)
 }
 
-// convShape returns the padding before each spatial dimension and the output's size.
-func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int) {
+// convShape returns the padding before and after each spatial dimension and the output's size.
+func (c *call) convShape(in, kernel, stride, dilation []int) (before, after, out []int) {
 	n := len(in)
 	pads, ok := c.ints("pads")
 	if !ok {
@@ -85,7 +85,7 @@ func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int)
 		fail("pads %v do not fit %d dimensions", pads, n)
 	}
 	before, out = toInts(pads[:n]), make([]int, n)
-	after := toInts(pads[n:])
+	after = toInts(pads[n:])
 	for d := range n {
 		reach := (kernel[d]-1)*dilation[d] + 1
 		switch auto {
@@ -107,8 +107,11 @@ func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int)
 			fail("a kernel of %v, dilated by %v, does not fit %v", kernel, dilation, in)
 		}
 		out[d] = room/stride[d] + 1
+		if c.int("ceil_mode", 0) != 0 && auto == "NOTSET" && room%stride[d] != 0 && out[d]*stride[d] < in[d]+before[d] {
+			out[d]++
+		}
 	}
-	return before, out
+	return before, after, out
 }
 
 // opCausalConv (opset 27) convolves each channel of (batch, channels, length) with its own kernel over the current and
