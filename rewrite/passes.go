@@ -110,7 +110,8 @@ func (p *Plan) freeDims() (err error) {
 			return err
 		}
 	}
-	if p.Report.Free, err = dims.Apply(p.run, c.Free, dims.Options{Recorded: recorded, ExtendMasks: c.ExtendMasks}); err != nil {
+	if p.Report.Free, err = dims.Apply(p.run, c.Free, dims.Options{Recorded: recorded,
+		ExtendMasks: c.ExtendMasks}); err != nil {
 		return fmt.Errorf("free: %w", err)
 	}
 	p.Report.Changed = true

@@ -123,8 +123,8 @@ type Request struct {
 	Free []string
 	// Recorded, unless it is nil, returns recorded cases of a model, which decide what it leaves open about Free.
 	Recorded func(*onnx.Model) ([]golden.Case, error)
-	// ExtendMasks has masks that were folded into tables go on as they begin, where neither the model nor recorded cases
-	// tell (dims.Options).
+	// ExtendMasks has masks that were folded into tables go on as they begin, where neither the model nor recorded
+	// cases tell (dims.Options).
 	ExtendMasks bool
 	// DType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply), for the CUDA
 	// provider alone if that is the only device of the backend, else for the CPU's too; onnx.Undefined keeps its type.

@@ -103,8 +103,8 @@ func trial(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 type Options struct {
 	// Recorded are cases of the model, also at other sizes. They decide what the model leaves open.
 	Recorded []golden.Case
-	// ExtendMasks has masks that were folded into tables go on as they begin, though a window that is longer than they are
-	// would look the same.
+	// ExtendMasks has masks that were folded into tables go on as they begin, though a window that is longer than they
+	// are would look the same.
 	ExtendMasks bool
 }
 

@@ -95,12 +95,15 @@ func (s *search) judge(v *variant) error {
 		if e.causal && !e.agreeRows(e.original, x.outputs, 0, 0, int(min(n, size))) {
 			return fmt.Errorf("at %d its first rows are others than at %d", n, size)
 		}
-		if e.tail && n > size && !e.readsTail(v, n, x.outputs) {
+		if e.tail && n > size && !e.readsFrom(v, n, int(n-1), x.outputs) {
 			return fmt.Errorf("at %d nothing follows from the last row", n)
 		}
 	}
 	if !longer {
 		return errors.New("it runs at no greater size")
+	}
+	if n := 2 * size; e.depends && got[n] != nil && !e.readsFrom(v, n, int(size), got[n]) {
+		return fmt.Errorf("at %d nothing follows from the rows after %d", n, size)
 	}
 	if e.rows || size == 1 && e.aligned() {
 		alone, err := e.sameAlone(v, got)
@@ -114,13 +117,13 @@ func (s *search) judge(v *variant) error {
 	return nil
 }
 
-// readsTail reports whether outputs follow from the last row of the inputs.
-func (e *evidence) readsTail(v *variant, n int64, got []*reference.Tensor) bool {
+// readsFrom reports whether outputs follow from the rows of the inputs from one on.
+func (e *evidence) readsFrom(v *variant, n int64, from int, got []*reference.Tensor) bool {
 	other, err := e.inputs(3, e.sizes(e.dim, n))
 	if err != nil {
 		return true
 	}
-	x := e.tryWith(v, n, e.mixed(e.search.in[n], other, int(n-1)))
+	x := e.tryWith(v, n, e.mixed(e.search.in[n], other, from))
 	return x.err == nil && !equal(got, x.outputs, tolerance)
 }
 
@@ -295,6 +298,19 @@ func (e *search) toggles(v *variant) (list []*variant) {
 				}
 			}
 		}
+		if at := (slot{c.node, c.input, diagonal}); c.family.linear >= 0 && v.factors[at] == nil {
+			for _, f := range coincident(c.family.start, size) { // of a count as long as it is, or that grows
+				for _, more := range append([]option{{}}, c.lengthOptions(size)...) {
+					set := map[slot]rat{at: f}
+					for s, g := range more.set {
+						if s.part != diagonal && more.how == 0 {
+							set[s] = g
+						}
+					}
+					list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: c})
+				}
+			}
+		}
 		if c.tensor.F != nil && c.tensor.Len() == 1 {
 			for _, f := range functions {
 				if x := f(size); x != 0 && math.Abs(x-c.tensor.F[0]) <= 1e-6*math.Abs(x) {
@@ -342,6 +358,9 @@ func (e *search) together(v *variant) (list []*variant) {
 			}
 		}
 		for _, o := range c.lengthOptions(size) {
+			if len(o.set) > 1 && o.how <= 1 {
+				list = append(list, &variant{reading: v.with(e.dim, len(e.dims), o.set), toggled: c})
+			}
 			for at, f := range o.set {
 				if g := v.factors[at]; o.how == 0 && len(o.set) == 1 && (g == nil || g[e.dim].num == 0) {
 					put(class{op: c.node.OpType, input: c.input, part: at.part, tables: true}, at, f)

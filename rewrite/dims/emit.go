@@ -246,10 +246,12 @@ func (e *emitter) constant(r *reading, c *constant) (*onnx.Value, string, error)
 		v := e.list(t.I, sums)
 		if t.Rank() == 0 {
 			v = e.op("Squeeze", nil, v)
+		} else if t.Rank() > 1 {
+			v = e.op("Reshape", nil, v, e.ints(t.Dims()...))
 		}
 		return e.cast(v, onnx.Int64, t.DataType), e.words(t.I, sums), nil
 	}
-	if len(lengths) == 0 {
+	if len(lengths) == 0 && diag == nil {
 		return nil, "", nil
 	}
 	v, err := e.table(c, lengths, diag)
@@ -289,14 +291,14 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 		dims[axis] = -1
 		return e.op("Reshape", nil, v, e.ints(dims...))
 	}
-	count := func(axis int, from, by int64) *onnx.Value {
+	count := func(axis int, from *onnx.Value, by int64) *onnx.Value {
 		n := e.op("Squeeze", nil, length(axis))
 		places := e.op("Range", nil, e.scalar(0), n, e.scalar(1))
 		if by != 1 {
 			places = e.op("Mul", nil, places, e.scalar(by))
 		}
-		if from != 0 {
-			places = e.op("Add", nil, places, e.scalar(from))
+		if from != nil {
+			places = e.op("Add", nil, places, from)
 		}
 		return along(places, axis)
 	}
@@ -308,13 +310,19 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 			return nil, err
 		}
 	case f.linear >= 0:
-		v = e.cast(count(f.linear, f.start, f.by), onnx.Int64, t.DataType)
+		var start *onnx.Value
+		if diag != nil {
+			start = e.number(diag)
+		} else if f.start != 0 {
+			start = e.scalar(f.start)
+		}
+		v = e.cast(count(f.linear, start, f.by), onnx.Int64, t.DataType)
 	case f.step:
 		limit := e.ints(f.diagonal)
 		if diag != nil {
 			limit = e.number(diag)
 		}
-		beyond := e.op("Greater", nil, e.op("Sub", nil, count(f.columns, 0, 1), count(f.rows, 0, 1)), limit)
+		beyond := e.op("Greater", nil, e.op("Sub", nil, count(f.columns, nil, 1), count(f.rows, nil, 1)), limit)
 		var err error
 		if v, err = e.either(beyond, t, f.high, f.low); err != nil {
 			return nil, err

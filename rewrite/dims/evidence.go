@@ -16,6 +16,7 @@ type evidence struct {
 	rows     bool // each row follows from its own inputs alone, whatever its place
 	causal   bool // each row follows from its own inputs and those before it
 	tail     bool // outputs depend on the last row
+	depends  bool // outputs depend on rows after the first
 	axes     []int
 }
 
@@ -92,6 +93,9 @@ func (e *evidence) relate() error {
 		got, err := run(e.mixed(e.in, other, k))
 		if err != nil {
 			return err
+		}
+		if k == 1 {
+			e.depends = !equal(e.original, got, tolerance)
 		}
 		if k == n-1 {
 			e.tail = !equal(e.original, got, tolerance)

@@ -128,8 +128,9 @@ func (a *analysis) attributes(c *choice) error {
 			}
 			for _, at := range n.Attributes {
 				if sized[at.Name] && slices.Contains(append(at.Ints, at.Int), size) {
-					return &Refusal{a.dims[i].Name, n.Label(), fmt.Sprintf("its attribute %s may come from the size %d, "+
-						"and attributes cannot follow it", at.Name, size)}
+					return &Refusal{a.dims[i].Name, n.Label(),
+						fmt.Sprintf("its attribute %s may come from the size %d, "+
+							"and attributes cannot follow it", at.Name, size)}
 				}
 			}
 			if n.Is("Split") && int64(len(n.Outputs)) == size {
@@ -374,6 +375,11 @@ func (a *analysis) rowsStay(c *choice, dim int, sizes []int64, in map[string]*re
 func (a *analysis) settled(c *choice) error {
 	for i, v := range c.variants {
 		d := a.dims[i]
+		if !v.related() && c.recorded[i] <= d.Size && d.isCache(a.model) {
+			return &Refusal{d.Name, "",
+				"constants may hold positions that follow from the length of a cache, and the " +
+					"model cannot tell; give recorded outputs of a greater length"}
+		}
 		for k := range v.numbers {
 			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q follows from the size, and is not a "+
 				"size itself", k.value.Name)}
@@ -397,8 +403,16 @@ func (a *analysis) settled(c *choice) error {
 	return nil
 }
 
-// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is the same
-// everywhere in its last axis, or in several axes that grow.
+// isCache reports whether a dimension may be the length of a cache: where Find looks for the past.
+func (d *Dim) isCache(m *onnx.Model) bool {
+	return slices.ContainsFunc(d.places, func(p place) bool {
+		t, _ := p.input.Type()
+		return len(t.Dims) >= 3 && p.axis == len(t.Dims)-2 && len(m.Graph.Inputs) > 1 && d.Name != Sequence
+	})
+}
+
+// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is the
+// same everywhere in its last axis, or in several axes that grow.
 func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 	grows := 0
 	for axis := range k.tensor.Shape {
@@ -411,7 +425,7 @@ func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 		}
 	}
 	f := c.factors[slot{k.node, k.input, diagonal}]
-	return f != nil && f[dim].num != 0
+	return k.family.step && f != nil && f[dim].num != 0
 }
 
 // divides reports whether the node fails if a number of its constant was rounded.

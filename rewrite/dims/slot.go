@@ -3,6 +3,7 @@ package dims
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -34,7 +35,7 @@ type slot struct {
 	part  int // an element, lengthOf(axis) or diagonal
 }
 
-// diagonal is the part of a mask at which its elements change.
+// diagonal is the part of a mask at which its elements change, or of a count where it starts.
 const diagonal = -100
 
 func lengthOf(axis int) int { return -1 - axis }
@@ -99,13 +100,20 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 // hasSizes reports whether elements of the constant may be sizes.
 func (c *constant) hasSizes() bool {
 	t := c.tensor
-	return t.I != nil && t.DataType != onnx.Bool && t.Rank() <= 1 && t.Len() <= mostElements
+	if c.family.linear >= 0 && c.input == 1 && strings.HasPrefix(c.node.OpType,
+		"Gather") { // places, one after the other
+		return false
+	}
+	return t.I != nil && t.DataType != onnx.Bool && (t.Rank() <= 1 && t.Len() <= mostElements || t.Len() == 1)
 }
 
 // original returns the number that a slot holds at export.
 func (c *constant) original(s slot) int64 {
 	if axis, ok := s.axis(); ok {
 		return int64(c.tensor.Shape[axis])
+	}
+	if s.part == diagonal && c.family.linear >= 0 {
+		return c.family.start
 	}
 	if s.part == diagonal {
 		return c.family.diagonal
@@ -164,6 +172,14 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 		for f, how := range factors(int64(n), size) {
 			if c.family.grows(axis) {
 				list = append(list, option{map[slot]rat{at(lengthOf(axis)): f}, how})
+			}
+		}
+	}
+	if axis := c.family.linear; axis >= 0 && c.family.start != 0 { // the start may follow, with the length or without
+		for f := range factors(c.family.start, size) {
+			list = append(list, option{map[slot]rat{at(diagonal): f}, 4})
+			for g, how := range factors(int64(c.tensor.Shape[axis]), size) {
+				list = append(list, option{map[slot]rat{at(diagonal): f, at(lengthOf(axis)): g}, max(how, 1)})
 			}
 		}
 	}

@@ -54,7 +54,8 @@ func familyOf(t *reference.Tensor) family {
 
 // grows reports whether the table can be made longer along one axis, and others stay as they are.
 func (f *family) grows(axis int) bool {
-	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions || f.step && (axis == f.rows || axis == f.columns))
+	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions ||
+		f.step && (axis == f.rows || axis == f.columns))
 }
 
 func strides(t *reference.Tensor) []int {
@@ -125,7 +126,7 @@ func (f *family) findStep(t *reference.Tensor, rows, columns int) {
 	}
 }
 
-// extended makes the table in another shape.
+// extended makes the table in another shape, with another diagonal or start.
 func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*reference.Tensor, error) {
 	n := 1
 	for axis, d := range shape {
@@ -165,7 +166,7 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 		}
 		switch {
 		case f.linear >= 0:
-			out.I[i] = f.start + f.by*int64(i/to[f.linear]%shape[f.linear])
+			out.I[i] = diagonal + f.by*int64(i/to[f.linear]%shape[f.linear])
 		case t.I != nil:
 			out.I[i] = t.I[place]
 		default:

@@ -189,7 +189,7 @@ func (a *analysis) number(r *reading, c *constant, s slot, sizes []int64) (int64
 // changed returns the elements of a constant at these sizes, nil if the reading leaves them.
 func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.Tensor, error) {
 	var t *reference.Tensor
-	shape, diag, longer := slices.Clone(c.tensor.Shape), c.family.diagonal, false
+	shape, diag, longer := slices.Clone(c.tensor.Shape), c.original(slot{c.node, c.input, diagonal}), false
 	parts := make([]int, 0, 8)
 	for axis := range shape {
 		parts = append(parts, lengthOf(axis))

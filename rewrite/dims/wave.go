@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// waves are sines and cosines of positions times rates, as rotary embeddings and sinusoidal positions have them. The rates
-// are powers of a base. Only round bases are taken: a few rows do not tell others.
+// waves are sines and cosines of positions times rates, as rotary embeddings and sinusoidal positions have them. The
+// rates are powers of a base. Only round bases are taken: a few rows do not tell others.
 type waves struct {
 	positions, channels int       // axes
 	rates               []float64 // of each channel, in float32
