@@ -58,7 +58,7 @@ func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
 func init() {
 	for _, ops := range []map[string]opDef{activationOps, attentionOps, binaryOps, blockOps, castOps, constantOps,
 		controlOps, convOps, gatherOps, logicOps, matmulOps, mixtureOps, normOps, poolOps, quantOps, recurrentOps,
-			reduceOps,
+		reduceOps,
 		scatterOps, sequenceOps, shapeOps, sliceOps, sortOps, spaceOps, unaryOps} {
 		maps.Copy(table, ops)
 	}

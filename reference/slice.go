@@ -245,6 +245,18 @@ func opPad(c *call) []*Tensor {
 
 // takeOr is take with numbers in the places where the index is negative.
 func (t *Tensor) takeOr(shape, index []int, float float64, integer int64) *Tensor {
+	if t.Len() == 0 { // it may have no list of its kind
+		empty := *t
+		switch {
+		case isFloat(t.DataType):
+			empty.F = []float64{}
+		case t.DataType == onnx.String:
+			empty.S = []string{}
+		default:
+			empty.I = []int64{}
+		}
+		t = &empty
+	}
 	return &Tensor{DataType: t.DataType, Shape: shape, F: pickOr(t.F, index, float), I: pickOr(t.I, index, integer),
 		S: pickOr(t.S, index, "")}
 }

@@ -156,7 +156,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		Target: t, Shapes: shapes, AccuracyLevel: f.target.accuracy, Patterns: set, Sites: f.sites,
 		Plan: f.planned.file, Learn: f.learn.path != "", Verify: verify, DrawMissing: f.allowMissing,
 		Free: f.free, ExtendMasks: f.extendMasks, Recorded: f.recorded, LastLogits: f.lastLogits,
-			LatentCache: f.mlaCache, Inline: functions,
+		LatentCache: f.mlaCache, Inline: functions,
 		Version: toolVersion(), Progress: step,
 		KeepPattern: func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
