@@ -191,7 +191,7 @@ def shorten_paths(path, keep):
             if not keep:
                 del item.metadata_props[:]
             for entry in list(item.metadata_props):
-                if entry.key == "pkg.torch.onnx.class_hierarchy":
+                if entry.key in ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node"):
                     item.metadata_props.remove(entry)
                 if entry.key == "pkg.torch.onnx.stack_trace":
                     entry.value = entry.value[entry.value.rfind("File "):]
