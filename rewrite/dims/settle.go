@@ -1,0 +1,127 @@
+package dims
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// settled refuses a choice that needs what neither the model nor recorded outputs say.
+func (a *analysis) settled(c *choice) error {
+	for i, v := range c.variants {
+		d := a.dims[i]
+		if !v.related() && c.recorded[i] <= d.Size && d.isCache(a.model) {
+			return &Refusal{d.Name, "",
+				"constants may hold positions that follow from the length of a cache, and the " +
+					"model cannot tell; give recorded outputs of a greater length"}
+		}
+		for k := range v.numbers {
+			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q follows from the size, and is not a "+
+				"size itself", k.value.Name)}
+		}
+		for s, f := range c.factors {
+			if f[i].den != 1 && !divides(a.constantOf(s)) {
+				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, and the node runs at " +
+					"sizes that do not divide"}
+			}
+			if v.rows || c.recorded[i] > d.Size {
+				continue
+			}
+			k := a.constantOf(s)
+			if f[i].num != 0 && !a.ExtendMasks && c.isMask(a, k, i) {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
+					"size %d; a window of at least as many positions looks the same; give recorded outputs of a "+
+					"greater size, or --extend-masks if it has none", k.value.Name, k.tensor.Shape, d.Size)}
+			}
+		}
+	}
+	return nil
+}
+
+// isCache reports whether a dimension may be the length of a cache: where Find looks for the past.
+func (d *Dim) isCache(m *onnx.Model) bool {
+	return slices.ContainsFunc(d.places, func(p place) bool {
+		t, _ := p.input.Type()
+		return len(t.Dims) >= 3 && p.axis == len(t.Dims)-2 && len(m.Graph.Inputs) > 1 && d.Name != Sequence
+	})
+}
+
+// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is the
+// same everywhere in its last axis, or in several axes that grow.
+func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
+	grows := 0
+	for axis := range k.tensor.Shape {
+		f := c.factors[slot{k.node, k.input, lengthOf(axis)}]
+		if f == nil || f[dim].num == 0 {
+			continue
+		}
+		if grows++; k.family.step || k.family.linear < 0 && (grows > 1 || axis == k.tensor.Rank()-1) {
+			return true
+		}
+	}
+	f := c.factors[slot{k.node, k.input, diagonal}]
+	return k.family.step && f != nil && f[dim].num != 0
+}
+
+// divides reports whether the node fails if a number of its constant was rounded.
+func divides(c *constant) bool {
+	return c.node.Is("Reshape") && c.input == 1 && c.inferred < 0 && !slices.Contains(c.tensor.I, 0)
+}
+
+// attributes refuses a dimension that an attribute of a node, which stays as it is, may come from.
+func (a *analysis) attributes(c *choice) error {
+	for i, v := range c.variants {
+		size := a.dims[i].Size
+		if v.rows || c.recorded[i] > size || size < 3 {
+			continue
+		}
+		short, err := a.shapes(c, a.sizes(-1, 0))
+		if err != nil {
+			return err
+		}
+		long, err := a.shapes(c, a.sizes(i, v.evidence.size))
+		if err != nil {
+			return err
+		}
+		for _, n := range a.model.Graph.Nodes {
+			if slices.Equal(short[n], long[n]) {
+				continue
+			}
+			for _, at := range n.Attributes {
+				if sized[at.Name] && slices.Contains(append(at.Ints, at.Int), size) {
+					return &Refusal{a.dims[i].Name, n.Label(),
+						fmt.Sprintf("its attribute %s may come from the size %d, "+
+							"and attributes cannot follow it", at.Name, size)}
+				}
+			}
+			if n.Is("Split") && int64(len(n.Outputs)) == size {
+				return &Refusal{a.dims[i].Name, n.Label(), fmt.Sprintf("it has %d outputs, as many as the size", size)}
+			}
+		}
+	}
+	return nil
+}
+
+// sized are the attributes that may be sizes of inputs.
+var sized = map[string]bool{"kernel_shape": true, "strides": true, "split": true, "k": true, "pads": true,
+	"starts": true, "ends": true, "output_shape": true, "shape": true, "repeats": true}
+
+// shapes returns the shapes of the first inputs of nodes.
+func (a *analysis) shapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {
+	in, err := a.inputs(1, sizes)
+	if err != nil {
+		return nil, err
+	}
+	list := map[*onnx.Node][]int{}
+	a.see = func(n *onnx.Node, s *reference.Scope) {
+		if v := n.Input(0); v != nil {
+			if x, err := s.Value(v); err == nil {
+				list[n] = x.Shape
+			}
+		}
+	}
+	defer func() { a.see = nil }()
+	return list, a.run(c.reading, sizes, in).err
+}
