@@ -64,6 +64,13 @@ def ours(tool, model, library, folder, times=3, name="patched", flags=()):
     return Contender(name, "onnxruntime", {"path": str(path), "library": str(library)}, patch)
 
 
+def rounded(tool, patched, dtype, folder):
+    """A patched model with weights of 16 bits."""
+    path = folder / f"patched-{dtype}.onnx"
+    measured([tool, "quantize", patched.arguments["path"], "--format", dtype, "-o", path])
+    return Contender(f"patched, {dtype}", "onnxruntime", patched.arguments | {"path": str(path)})
+
+
 def theirs(fuse, model, folder):
     """The model after the call of another tool, which alone is measured."""
     path = folder / f"{fuse}.onnx"

@@ -55,9 +55,11 @@ def gather(options):
         "patched, --last-logits",
         last,
     )
+    for dtype in ("bf16", "f16"):
+        attempt(f"patched, {dtype}", contenders.rounded, options.tool, made[1], dtype, folder)
     for fuse in ("optimize_for_ort", "fuse_for_onnxruntime"):
         attempt(fuse, contenders.theirs, fuse, model, folder)
-    for dtype in ("F32", "F16", None):
+    for dtype in ("F32", "F16", "BF16", None):
         attempt(f"llama.cpp, {dtype or 'as packaged'}", contenders.llama, options.gguf, dtype, folder)
     return made, failed
 
