@@ -86,4 +86,4 @@ def llama(gguf, dtype, folder):
 
     path = folder / f"llama-{dtype}.gguf"
     convert(gguf, path, dtype)
-    return Contender(f"llama.cpp, {dtype}", "llama", {"path": str(path), "cache": dtype})
+    return Contender(f"llama.cpp, {dtype}", "llama", {"path": str(path), "cache": "F32" if dtype == "F32" else "F16"})

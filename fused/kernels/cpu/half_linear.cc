@@ -163,7 +163,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadHalfLinear(api, context, kernel.layout, &t)) return s;
   if (t.rows == 0 || t.n == 0) return nullptr;
   const bool narrow = kernel.x != kFloat32, by_rows = kernel.layout == Layout::kOutIn;
-  Go go{kernel, t, kernels.product(kernel.weights), kernels.panels(kernel.weights), kernels.weighted_sum(kernel.x)};
+  Go go{kernel, t, kernels.product_of_few(kernel.weights), kernels.panels(kernel.weights),
+        kernels.weighted_sum(kernel.x)};
   go.lanes = by_rows ? kernels.lanes : 0;
   go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
   float* bias = nullptr;

@@ -271,6 +271,8 @@ struct KernelTable {
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   NormRotaryFn (*norm_rotary)(const NormRotaryKey& key);
   ProductFn (*product)(ElementType weights);
+  // product_of_few is product for the whole of a matrix: what a token gets may depend on how many others there are.
+  ProductFn (*product_of_few)(ElementType weights);
   PanelFn (*panels)(ElementType weights);
   // to_panel gives panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.
   void (*to_panel)(const float* const* tokens, float* panel, size_t n);

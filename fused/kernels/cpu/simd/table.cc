@@ -17,10 +17,10 @@ namespace mojo {
 #define MOJO_TEXT2(x) #x
 #define MOJO_TEXT(x) MOJO_TEXT2(x)
 
-const KernelTable MOJO_TABLE = {MOJO_TEXT(MOJO_ISA),   MOJO_ISA::kLanes,          MOJO_ISA::PickNorm,
-                                MOJO_ISA::PickGate,    MOJO_ISA::PickRotary,      MOJO_ISA::PickNormRotary,
-                                MOJO_ISA::PickProduct, MOJO_ISA::PickPanels,      MOJO_ISA::ToPanel,
-                                MOJO_ISA::FromPanel,   MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,
-                                MOJO_ISA::ToFloat32,   MOJO_ISA::PickAttention,   MOJO_ISA::Stream};
+const KernelTable MOJO_TABLE = {
+    MOJO_TEXT(MOJO_ISA),  MOJO_ISA::kLanes,         MOJO_ISA::PickNorm,      MOJO_ISA::PickGate,
+    MOJO_ISA::PickRotary, MOJO_ISA::PickNormRotary, MOJO_ISA::PickProduct,   MOJO_ISA::PickStream,
+    MOJO_ISA::PickPanels, MOJO_ISA::ToPanel,        MOJO_ISA::FromPanel,     MOJO_ISA::PickWeightedSum,
+    MOJO_ISA::RouteRows,  MOJO_ISA::ToFloat32,      MOJO_ISA::PickAttention, MOJO_ISA::Stream};
 
 }  // namespace mojo
