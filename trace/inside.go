@@ -73,11 +73,10 @@ func (r *pass) inside(c *control) (err error) {
 func (r *pass) branch(c *control) error {
 	var names [2]string
 	for i, n := range c.nodes {
-		holds, err := truth(r.tensor(i, n.Input(0)))
-		if err != nil {
+		var err error
+		if names[i], err = branchOf(n, r.lookup(i)); err != nil {
 			return err
 		}
-		names[i] = map[bool]string{true: "then_branch", false: "else_branch"}[holds]
 	}
 	if names[0] != names[1] {
 		return fmt.Errorf("the first model takes %s and the second %s", names[0], names[1])
@@ -101,6 +100,11 @@ func (r *pass) tensor(side int, v *onnx.Value) *onnx.Tensor {
 		return t
 	}
 	return r.side(side).Value(v)
+}
+
+// lookup gives the tensors of one model.
+func (r *pass) lookup(side int) lookup {
+	return func(v *onnx.Value) *onnx.Tensor { return r.tensor(side, v) }
 }
 
 func truth(t *onnx.Tensor) (bool, error) {
@@ -142,17 +146,12 @@ func (r *pass) iterate(c *control, step Step, now *round) error {
 	var ends [2][]*onnx.Value
 	shared := int64(0)
 	for i, m := range b.models() {
-		if len(m.Graph.Outputs) < now.keep {
-			return fmt.Errorf("%s has %d outputs, expected %d", step.Graph, len(m.Graph.Outputs), now.keep)
+		var size int64
+		inputs[i], size, err = bodyInputs(m, step.Graph, now.inputs[i], b.outer[i], r.lookup(i), now.keep)
+		if err != nil {
+			return err
 		}
-		for k, t := range now.inputs[i] {
-			inputs[i] = append(inputs[i], t.Tied(m.Graph.Inputs[k].Name))
-		}
-		for k, v := range b.outer[i] {
-			t := r.tensor(i, v)
-			shared += t.Size()
-			inputs[i] = append(inputs[i], t.Tied(m.Graph.Inputs[len(now.inputs[i])+k].Name))
-		}
+		shared += size
 		ends[i] = m.Graph.Outputs[:now.keep]
 	}
 	for k, e := range now.errors {
@@ -195,32 +194,9 @@ func (r *pass) bodies(c *control, name string, now *round) (*bodies, error) {
 	var models [2]*onnx.Model
 	var graphs [2]*onnx.Graph
 	for i, m := range []*onnx.Model{r.Comparer.a, r.Comparer.b} {
-		a := c.nodes[i].Attr(name)
-		if a == nil || a.Graph == nil {
-			return nil, fmt.Errorf("it has no %s", name)
-		}
-		g := a.Graph
-		if len(g.Inputs) != len(now.inputs[i]) {
-			return nil, fmt.Errorf("%s has %d inputs, and there are %d values for it", name, len(g.Inputs),
-				len(now.inputs[i]))
-		}
-		var ports []onnx.Port
-		for k, v := range g.Inputs {
-			if now.inputs[i][k] == nil {
-				return nil, fmt.Errorf("the input %q of %s is no tensor", v.Name, name)
-			}
-			ports = append(ports, onnx.Port{Value: v, Type: rankOf(now.inputs[i][k])})
-		}
-		b.outer[i] = computed(g.Reads())
-		for _, v := range b.outer[i] {
-			t := r.tensor(i, v)
-			if t == nil {
-				return nil, fmt.Errorf("%q, which %s reads, is no tensor", v.Name, name)
-			}
-			ports = append(ports, onnx.Port{Value: v, Type: typeOf(t)})
-		}
 		var err error
-		if models[i], err = m.Part(g.Nodes, ports, g.Outputs); err != nil {
+		models[i], b.outer[i], err = bodyModel(m, c.nodes[i], name, now.inputs[i], r.lookup(i))
+		if err != nil {
 			return nil, err
 		}
 		graphs[i] = models[i].Graph

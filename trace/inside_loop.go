@@ -3,7 +3,6 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -16,24 +15,12 @@ func (r *pass) loop(c *control) error {
 	var on [2]bool
 	last := &round{off: []float64{0}}
 	for i, n := range c.nodes {
-		limit[i], on[i] = math.MaxInt64, true
-		if n.Input(0) != nil {
-			list, err := numbers(r.tensor(i, n.Input(0)))
-			if err != nil || len(list) != 1 {
-				return errors.New("its number of iterations is not known")
-			}
-			limit[i] = list[0]
+		var state []*onnx.Tensor
+		var err error
+		if limit[i], on[i], state, err = loopStart(n, r.lookup(i)); err != nil {
+			return err
 		}
-		if n.Input(1) != nil {
-			var err error
-			if on[i], err = truth(r.tensor(i, n.Input(1))); err != nil {
-				return err
-			}
-		}
-		last.made[i] = []*onnx.Tensor{nil} // in the place of the condition
-		for _, v := range n.Inputs[min(2, len(n.Inputs)):] {
-			last.made[i] = append(last.made[i], r.tensor(i, v))
-		}
+		last.made[i] = append([]*onnx.Tensor{nil}, state...) // nil in the place of the condition
 	}
 	for _, v := range c.nodes[0].Inputs[min(2, len(c.nodes[0].Inputs)):] {
 		last.off = append(last.off, r.errors[v])
@@ -52,14 +39,12 @@ func (r *pass) loop(c *control) error {
 			break
 		}
 		now := &round{keep: len(last.made[0]), errors: append([]float64{0}, last.off...)}
-		going, err := onnx.NewTensor("", onnx.Bool, []int64{}, []byte{1})
+		given, err := iterationInputs(i)
 		if err != nil {
 			return err
 		}
-		number := onnx.NewInt64s("", []int64{int64(i)})
-		number.Dims = []int64{}
 		for k := range c.nodes {
-			now.inputs[k] = append([]*onnx.Tensor{number, going}, last.made[k][1:]...)
+			now.inputs[k] = slices.Concat(given, last.made[k][1:])
 		}
 		if err := r.iterate(c, Step{Node: c.nodes[0].Label(), Graph: "body", Iteration: &i}, now); err != nil {
 			return fmt.Errorf("iteration %d: %w", i, err)
@@ -90,33 +75,13 @@ func (r *pass) scan(c *control) error {
 	var pieces [2][][]*onnx.Tensor // of each place
 	last := &round{}
 	for i, n := range c.nodes {
-		scanned := int(n.AttrInt("num_scan_inputs", 0))
-		states := len(n.Inputs) - scanned
-		if scanned < 1 || states < 0 {
-			return fmt.Errorf("num_scan_inputs %d does not fit %d inputs", scanned, len(n.Inputs))
+		var err error
+		if last.made[i], pieces[i], err = scanStart(n, r.lookup(i)); err != nil {
+			return err
 		}
-		for _, v := range n.Inputs[:states] {
-			last.made[i] = append(last.made[i], r.tensor(i, v))
-			if i == 0 {
-				last.off = append(last.off, r.errors[v])
-			}
-		}
-		for k, v := range n.Inputs[states:] {
-			along, err := places(r.tensor(i, v), attrAt(n, "scan_input_axes", k),
-				attrAt(n, "scan_input_directions", k) == 1)
-			if err != nil {
-				return err
-			}
-			if k == 0 {
-				pieces[i] = make([][]*onnx.Tensor, len(along))
-			}
-			if len(along) != len(pieces[i]) {
-				return errors.New("its inputs have different numbers of places")
-			}
-			for at, t := range along {
-				pieces[i][at] = append(pieces[i][at], t)
-			}
-		}
+	}
+	for _, v := range c.nodes[0].Inputs[:len(last.made[0])] {
+		last.off = append(last.off, r.errors[v])
 	}
 	if len(pieces[0]) != len(pieces[1]) || len(last.made[0]) != len(last.made[1]) {
 		return errors.New("it runs over other inputs in the second model")
