@@ -38,25 +38,10 @@ func (m *merger) mergeHalf(g *onnx.Graph, group []*onnx.Node) error {
 	for _, n := range group {
 		columns = append(columns, n.Input(fused.HalfLinearW).Const.Dims[outputs])
 	}
-	inputs := slices.Clone(first.Inputs)
-	for i, w := range first.Inputs[1:] {
-		var parts []*onnx.Tensor
-		for _, n := range group {
-			parts = append(parts, n.Input(i+1).Const)
-		}
-		axis := outputs
-		if i+1 == fused.HalfLinearBias {
-			axis = 0
-		}
-		t, err := onnx.Concat(w.Name+"_merged", axis, parts)
-		if err != nil {
-			return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
-		}
-		inputs[i+1] = m.edit.AddInitializer(g, t)
+	product, err := m.together(g, group, map[int]int{fused.HalfLinearW: outputs})
+	if err != nil {
+		return err
 	}
-	all := g.NewValue(first.Outputs[0].Name + "_merged")
-	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
-	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
 	m.split(g, product, columns, group)
 	return nil
 }

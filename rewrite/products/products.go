@@ -3,6 +3,7 @@ package products
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -116,6 +117,31 @@ func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	product.Name = first.Name + "_merged"
 	m.split(g, product, columns, group)
 	return nil
+}
+
+// together puts one fused op in the place of several of one value, whose constants lie side by side: along the first
+// axis, or along the one that axes has for the input.
+func (m *merger) together(g *onnx.Graph, group []*onnx.Node, axes map[int]int) (*onnx.Node, error) {
+	first := group[0]
+	inputs := slices.Clone(first.Inputs)
+	for i, w := range first.Inputs {
+		if i == 0 || w == nil {
+			continue
+		}
+		var parts []*onnx.Tensor
+		for _, n := range group {
+			parts = append(parts, n.Inputs[i].Const)
+		}
+		t, err := onnx.Concat(w.Name+"_merged", axes[i], parts)
+		if err != nil {
+			return nil, fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
+		}
+		inputs[i] = m.edit.AddInitializer(g, t)
+	}
+	all := g.NewValue(first.Outputs[0].Name + "_merged")
+	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
+	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
+	return product, nil
 }
 
 // split gives each of several products its columns of the one that takes their place, and drops them with the weights

@@ -63,24 +63,10 @@ func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	inputs := slices.Clone(first.Inputs)
-	for i, w := range first.Inputs {
-		if i == fused.LinearX || w == nil {
-			continue
-		}
-		var parts []*onnx.Tensor
-		for _, n := range group {
-			parts = append(parts, n.Inputs[i].Const)
-		}
-		t, err := onnx.Concat(w.Name+"_merged", 0, parts)
-		if err != nil {
-			return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
-		}
-		inputs[i] = m.edit.AddInitializer(g, t)
+	product, err := m.together(g, group, nil)
+	if err != nil {
+		return err
 	}
-	all := g.NewValue(first.Outputs[0].Name + "_merged")
-	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
-	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
 	m.edit.SetAttr(product, onnx.IntAttr("n", total))
 	product.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: edit.FormatOf(first)},
 		{Key: edit.MetaMatrices, Value: string(named)}}
