@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -58,15 +59,6 @@ func (f *family) grows(axis int) bool {
 		f.step && (axis == f.rows || axis == f.columns))
 }
 
-func strides(t *reference.Tensor) []int {
-	s := make([]int, t.Rank())
-	for n, i := 1, t.Rank()-1; i >= 0; i-- {
-		s[i] = n
-		n *= t.Shape[i]
-	}
-	return s
-}
-
 // same reports whether two elements are the same.
 func same(t *reference.Tensor, i, k int) bool {
 	if t.I != nil {
@@ -76,7 +68,7 @@ func same(t *reference.Tensor, i, k int) bool {
 }
 
 func isEven(t *reference.Tensor, axis int) bool {
-	s := strides(t)
+	s := onnx.RowMajor(t.Shape)
 	for i := range t.Len() {
 		if at := i / s[axis] % t.Shape[axis]; at > 0 && !same(t, i, i-s[axis]*at) {
 			return false
@@ -86,7 +78,7 @@ func isEven(t *reference.Tensor, axis int) bool {
 }
 
 func (f *family) findLinear(t *reference.Tensor, axis int) {
-	n, s := t.Shape[axis], strides(t)[axis]
+	n, s := t.Shape[axis], onnx.RowMajor(t.Shape)[axis]
 	if t.I == nil || n < fewest || t.IsFloat() {
 		return
 	}
@@ -101,7 +93,7 @@ func (f *family) findLinear(t *reference.Tensor, axis int) {
 
 // findStep looks for a mask over two axes.
 func (f *family) findStep(t *reference.Tensor, rows, columns int) {
-	s := strides(t)
+	s := onnx.RowMajor(t.Shape)
 	n, m := t.Shape[rows], t.Shape[columns]
 	at := func(i, k int) int { return i*s[rows] + k*s[columns] }
 	low, high := at(n-1, 0), at(0, m-1)
@@ -144,7 +136,7 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 	} else {
 		out.F = make([]float64, n)
 	}
-	from, to := strides(t), strides(out)
+	from, to := onnx.RowMajor(t.Shape), onnx.RowMajor(out.Shape)
 	for i := range n {
 		place := 0
 		for axis := range shape {

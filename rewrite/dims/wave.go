@@ -28,7 +28,7 @@ func findWaves(t *reference.Tensor, positions, channels int) *waves {
 	if t.DataType != onnx.Float || n < fewest || m < 2 {
 		return nil
 	}
-	s := strides(t)
+	s := onnx.RowMajor(t.Shape)
 	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
 	w := &waves{positions: positions, channels: channels, cosine: make([]bool, m)}
 	for k := range m {

@@ -73,10 +73,8 @@ func (p *Place) find(n *onnx.Node, opset int64, types []onnx.DataType) (*way, er
 	if !onnx.IsStandardDomain(n.Domain) {
 		return nil, refused
 	}
-	if bodies[n.OpType] != nil {
-		if w := p.body(n, opset, types); w != nil {
-			return w, nil
-		}
+	if w := p.body(n, opset, types); w != nil {
+		return w, nil
 	}
 	list := rounded
 	if moves[n.OpType] {

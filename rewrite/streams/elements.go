@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
-
-// floats returns the elements of a tensor of floats.
-func floats(t *onnx.Tensor) ([]float64, error) { return golden.Float64s(t) }
 
 // each calls see with every element of a constant of float32 or float64, of which only a piece is in memory.
 func each(t *onnx.Tensor, see func(float64)) error {

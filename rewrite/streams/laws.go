@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -159,7 +160,7 @@ func (b *builder) power(n *onnx.Node, x, y int) {
 		b.pinAll(n)
 		return
 	}
-	e, err := floats(t)
+	e, err := golden.Float64s(t)
 	switch {
 	case err != nil:
 		b.pinAll(n)

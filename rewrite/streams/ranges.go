@@ -30,7 +30,7 @@ func newRanges(m *onnx.Model, isFloat func(*onnx.Value) bool) *ranges {
 // measure runs a model on inputs and returns its outputs.
 func (r *ranges) measure(m *onnx.Model, inputs []*onnx.Tensor) ([]*reference.Tensor, error) {
 	see := func(v *onnx.Value, t *onnx.Tensor) error {
-		list, err := floats(t)
+		list, err := golden.Float64s(t)
 		if err == nil {
 			r.see(v, list, true)
 		}
