@@ -1,10 +1,9 @@
 // Attention on the CPU.
 #include "common/attention.h"
 
-#include <new>
-
 #include "cpu/attention_run.h"
 #include "cpu/backends.h"
+#include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
@@ -16,24 +15,11 @@ struct AttentionKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<AttentionKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   AttentionAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow) AttentionKernel{attributes, ToElementType(init.types.inputs[kAttentionQ]), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(init, AttentionKernel{attributes, ToElementType(init.types.inputs[kAttentionQ]), nullptr},
+                           state);
 }
 
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
@@ -46,6 +32,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUAttention = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUAttention = {nullptr, Create, Compute, DestroyScratchKernel<AttentionKernel>, nullptr};
 
 }  // namespace mojo

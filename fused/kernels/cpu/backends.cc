@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "cpu/isa.h"
 
 namespace mojo {
@@ -55,6 +57,14 @@ size_t TaskCount(size_t items, size_t width) {
   if (count > items) count = items;
   if (count > kMaxTasks) count = kMaxTasks;
   return count == 0 ? 1 : count;
+}
+
+size_t ProductGroups(size_t units, size_t products) {
+  constexpr size_t kGrain = size_t{1} << 17, kMost = 64;  // products that are worth a task; groups
+  const size_t most = std::min(units, std::min(kMost, products / kGrain));
+  size_t groups = 1;
+  while (groups < most) groups *= 2;
+  return std::min(groups, units);
 }
 
 }  // namespace mojo

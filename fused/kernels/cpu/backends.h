@@ -30,6 +30,11 @@ GateKind ToGateKind(Activation activation);
 // thread for, at least 1 and at most items (for items > 0).
 size_t TaskCount(size_t items, size_t width);
 
+// ProductGroups is how many groups to cut units of weights into, with which so many products are made in all: a task
+// multiplies with one group. The number is a power of two, unless there are fewer units, since onnxruntime gives each
+// of its threads as many tasks.
+size_t ProductGroups(size_t units, size_t products);
+
 // RunInTasks calls run(args, begin, end) for ranges that together cover 0..items-1 once, on the
 // session's threads. An item has width elements.
 template <class Args>

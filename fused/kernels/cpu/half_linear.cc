@@ -4,7 +4,6 @@
 #include "common/half_linear.h"
 
 #include <algorithm>
-#include <new>
 
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
@@ -12,11 +11,6 @@
 
 namespace mojo {
 namespace {
-
-// Products of a task: so many, or more where there are too many tasks. The number of tasks is a power of two, since
-// onnxruntime gives each of its threads as many.
-constexpr size_t kGrain = size_t{1} << 17;
-constexpr size_t kMostTasks = 64;
 
 // Rows that a task takes: those of all weights that it reads.
 constexpr size_t kRows = 128;
@@ -35,26 +29,12 @@ struct HalfLinearKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<HalfLinearKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   AttributeReader read(init);
   const auto layout = read.Choice<Layout>("layout");
   if (read.status != nullptr) return read.status;
   const auto type = [&](HalfLinearInput input) { return ToElementType(init.types.inputs[input]); };
-  auto* kernel = new (std::nothrow) HalfLinearKernel{layout, type(kHalfLinearX), type(kHalfLinearW), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(init, HalfLinearKernel{layout, type(kHalfLinearX), type(kHalfLinearW), nullptr}, state);
 }
 
 // Go is what the tasks of one run share: each multiplies some rows of X with some outputs' weights.
@@ -175,14 +155,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
     go.products = room->Take<float>(t.rows * t.n);
     if (t.bias != nullptr) bias = room->Take<float>(t.n);
   };
-  HostRoom count;
-  plan(&count);
   HostScratch scratch;
-  if (count.used > 0) {
-    if (OrtStatus* s = scratch.Take(api, context, kernel.cpu_memory, count.used)) return s;
-    HostRoom room{scratch.memory()};
-    plan(&room);
-  }
+  if (OrtStatus* s = scratch.Divide(api, context, kernel.cpu_memory, plan)) return s;
   go.bias = static_cast<const float*>(t.bias);
   if (!narrow) {
     go.x = static_cast<float*>(const_cast<void*>(t.x));
@@ -202,15 +176,12 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   } else {
     go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
   }
-  const size_t units = (t.n + go.unit - 1) / go.unit;
-  const size_t most = std::min(units, std::min(kMostTasks, std::min(t.rows, kRows) * t.n * t.k / kGrain));
-  for (go.groups = 1; go.groups < most;) go.groups *= 2;
-  go.groups = std::min(go.groups, units);
+  go.groups = ProductGroups((t.n + go.unit - 1) / go.unit, std::min(t.rows, kRows) * t.n * t.k);
   return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
 }
 
 }  // namespace
 
-const Backend kCPUHalfLinear = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUHalfLinear = {nullptr, Create, Compute, DestroyScratchKernel<HalfLinearKernel>, nullptr};
 
 }  // namespace mojo

@@ -1,10 +1,9 @@
 // LatentAttention on the CPU.
 #include "common/latent_attention.h"
 
-#include <new>
-
 #include "cpu/backends.h"
 #include "cpu/latent_attention_run.h"
+#include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
@@ -16,25 +15,11 @@ struct LatentKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<LatentKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   LatentAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel =
-      new (std::nothrow) LatentKernel{attributes, ToElementType(init.types.inputs[kLatentAttentionQ]), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(init, LatentKernel{attributes, ToElementType(init.types.inputs[kLatentAttentionQ]), nullptr},
+                           state);
 }
 
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
@@ -47,6 +32,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPULatentAttention = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPULatentAttention = {nullptr, Create, Compute, DestroyScratchKernel<LatentKernel>, nullptr};
 
 }  // namespace mojo

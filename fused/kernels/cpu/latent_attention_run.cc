@@ -166,12 +166,8 @@ OrtStatus* RunNaive(const Api& api, OrtKernelContext* context, const OrtMemoryIn
     go->keys = room->Take<float>(at_a_time * longest * width);
     go->values = room->Take<float>(at_a_time * longest * t.value_width);
   };
-  HostRoom count;
-  plan(&count);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, std::max<size_t>(1, count.used))) return s;
-  HostRoom room{scratch.memory()};
-  plan(&room);
+  if (OrtStatus* s = scratch.Divide(api, context, cpu_memory, plan)) return s;
   if (OrtStatus* s = RunInTasks(api, context, CompletePresent, *go, t.batch * t.room, t.Width())) return s;
   const float* const wide = go->wide;
   for (go->sequence = 0; go->sequence < t.batch; ++go->sequence) {
@@ -224,12 +220,8 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const OrtMemor
     attended = room->Take<float>(t.heads * rows * t.latent);
     go->y = room->Take<float>(t.heads * rows * t.value_width);
   };
-  HostRoom count;
-  plan(&count);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, std::max<size_t>(1, count.used))) return s;
-  HostRoom room{scratch.memory()};
-  plan(&room);
+  if (OrtStatus* s = scratch.Divide(api, context, cpu_memory, plan)) return s;
   go->attended = attended;
   for (size_t i = 0; i < t.batch * t.added; ++i) WriteToken(*go, i, added + i * t.Width() * go->size);
   AttentionTensors a;

@@ -1,7 +1,6 @@
 // Linear on the CPU. Activations are rounded into tiles first; then panels of weights are multiplied with them, read
 // where they lie.
 #include <algorithm>
-#include <new>
 
 #include "common/linear.h"
 #include "cpu/backends.h"
@@ -11,11 +10,6 @@
 namespace mojo {
 namespace {
 
-// Products of a task: so many, or more where there are too many tasks. The number of tasks is a power of two, since
-// onnxruntime gives each of its threads as many.
-constexpr size_t kGrain = size_t{1} << 17;
-constexpr size_t kMostTasks = 64;
-
 // LinearKernel is the state of one node. Immutable after Create.
 struct LinearKernel {
   CodedAttributes weights;
@@ -24,13 +18,6 @@ struct LinearKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<LinearKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   CodedAttributes weights{};
   if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &weights)) return s;
@@ -38,15 +25,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   const auto rounded = read.Choice<Activations>("activations");
   if (read.status != nullptr) return read.status;
   if (OrtStatus* s = CheckActivations(&read, rounded, weights.code)) return s;
-  auto* kernel = new (std::nothrow)
-      LinearKernel{weights, ToActivationKind(rounded), ToElementType(init.types.inputs[kLinearX]), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(
+      init, LinearKernel{weights, ToActivationKind(rounded), ToElementType(init.types.inputs[kLinearX]), nullptr},
+      state);
 }
 
 // Go is what the tasks of one run share: each multiplies some rows with some panels.
@@ -102,14 +83,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
     if (!as_it_is) prepared = room->Take<char>(m.rows * TheLinear()->row_bytes(weights, kernel.activations));
     if (widens_bias) wide_bias = room->Take<float>(weights.n);
   };
-  HostRoom count;
-  plan(&count);
   HostScratch scratch;
-  if (count.used > 0) {
-    if (OrtStatus* s = scratch.Take(api, context, kernel.cpu_memory, count.used)) return s;
-    HostRoom room{scratch.memory()};
-    plan(&room);
-  }
+  if (OrtStatus* s = scratch.Divide(api, context, kernel.cpu_memory, plan)) return s;
   m.x = as_it_is ? x : prepared;
   m.bias = widens_bias ? wide_bias : static_cast<const float*>(bias);
   if (widens_bias) TheKernels()->to_float32(kernel.type, bias, wide_bias, weights.n);
@@ -122,14 +97,12 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   go.row_group = kLinearRows;
   go.row_groups = (m.rows + kLinearRows - 1) / kLinearRows;
   const size_t panel_products = std::min(m.rows, kLinearRows) * kPanel * weights.k;
-  const size_t most = std::min(go.panels, std::min(kMostTasks, go.panels * panel_products / kGrain));
-  for (go.panel_groups = 1; go.panel_groups < most;) go.panel_groups *= 2;
-  go.panel_groups = std::min(go.panel_groups, go.panels);
+  go.panel_groups = ProductGroups(go.panels, go.panels * panel_products);
   return ParallelFor(api, context, Multiply, go.row_groups * go.panel_groups, &go);
 }
 
 }  // namespace
 
-const Backend kCPULinear = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPULinear = {nullptr, Create, Compute, DestroyScratchKernel<LinearKernel>, nullptr};
 
 }  // namespace mojo

@@ -1,10 +1,10 @@
 // MoE on the CPU.
-#include <new>
 
 #include "common/moe.h"
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
 #include "cpu/moe_run.h"
+#include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
@@ -19,25 +19,12 @@ struct MoEKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<MoEKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   const auto type = [&](MoEInput input) { return ToElementType(init.types.inputs[input]); };
   MoEAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow) MoEKernel{attributes, type(kMoEX), type(kMoEWeights), type(kMoEGateUp), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(init, MoEKernel{attributes, type(kMoEX), type(kMoEWeights), type(kMoEGateUp), nullptr},
+                           state);
 }
 
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
@@ -77,6 +64,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUMoE = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUMoE = {nullptr, Create, Compute, DestroyScratchKernel<MoEKernel>, nullptr};
 
 }  // namespace mojo

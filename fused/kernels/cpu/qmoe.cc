@@ -1,7 +1,6 @@
 // QMoE on the CPU. Choices are sorted by expert, as MoE does it; the tokens of each expert are rounded into tiles, and
 // multiplied with its panels where they lie.
 #include <algorithm>
-#include <new>
 
 #include "common/qmoe.h"
 #include "cpu/backends.h"
@@ -24,25 +23,13 @@ struct QMoEKernel {
   OrtMemoryInfo* cpu_memory;
 };
 
-void Destroy(void* state) {
-  auto* kernel = static_cast<QMoEKernel*>(state);
-  if (kernel == nullptr) return;
-  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   QMoEAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow) QMoEKernel{attributes, ToElementType(init.types.inputs[kQMoEX]),
-                                               ToElementType(init.types.inputs[kQMoEWeights]), nullptr};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
-    Destroy(kernel);
-    return s;
-  }
-  *state = kernel;
-  return nullptr;
+  return MakeScratchKernel(init,
+                           QMoEKernel{attributes, ToElementType(init.types.inputs[kQMoEX]),
+                                      ToElementType(init.types.inputs[kQMoEWeights]), nullptr},
+                           state);
 }
 
 // Plan is where everything lies in the scratch memory.
@@ -170,6 +157,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUQMoE = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUQMoE = {nullptr, Create, Compute, DestroyScratchKernel<QMoEKernel>, nullptr};
 
 }  // namespace mojo

@@ -339,8 +339,12 @@ void Multiply(const ProductArgs& args) {
     constexpr size_t kFew = sizeof(T) == sizeof(float) ? kTileTokens : 2 * kTileTokens;
     return args.tokens > kFew ? ManyTokensByRows<T>(args) : FewTokensByRows<T>(args);
   }
-  if (!kStreams || args.tokens > kTileTokens) return MultiplyColumns<T>(args);
-  WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamColumns<decltype(count)::value, T>(args); });
+  if constexpr (kStreams) {
+    if (args.tokens <= kTileTokens) {
+      return WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamColumns<decltype(count)::value, T>(args); });
+    }
+  }
+  MultiplyColumns<T>(args);
 }
 
 // StreamRows multiplies kTokens tokens with weights by rows, one row after the other. Each row has several sums, since
@@ -379,8 +383,12 @@ void StreamRows(const ProductArgs& args) {
 // MultiplyFew is Multiply, where few tokens may read weights by rows as a stream.
 template <class T>
 void MultiplyFew(const ProductArgs& args) {
-  if (!kStreams || !args.by_rows || args.tokens > kTileTokens) return Multiply<T>(args);
-  WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamRows<decltype(count)::value, T>(args); });
+  if constexpr (kStreams) {
+    if (args.by_rows && args.tokens <= kTileTokens) {
+      return WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamRows<decltype(count)::value, T>(args); });
+    }
+  }
+  Multiply<T>(args);
 }
 
 inline ProductFn PickStream(ElementType type) {
