@@ -91,7 +91,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.StringVar(&f.dtype, "dtype", "",
 		"convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
 	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
-	f.safe.flags(c)
+	f.safe.flags(c, "those of --golden, else random inputs")
 	fl.StringVar(&f.runsOn, "runs-on", "",
 		"lower nodes that this provider of onnxruntime has no kernel for: cpu or cuda, with @1.29 for a version "+
 			"(default: the one at hand)")

@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/spf13/cobra"
 )
 
@@ -30,6 +31,9 @@ type quantizeFlags struct {
 	dataWritten          onnx.DataWritten // how the output got its data file
 	onnxruntime, library string
 	limitFlags
+	dtype   string
+	safe    safeFlags
+	safely  *streams.Options // of --safe
 	options quantize.Options
 }
 
@@ -66,10 +70,14 @@ runs on recorded inputs, before and after: the report then has the error of what
 products give, and KL and the most probable tokens as diff has them. --golden also takes a recorded
 generation (arrays prompt0, greedy0 and so on, as for generate --golden). --max-kl and --min-top1 say
 what may be lost; beyond that nothing is written, and the exit code is 1. --keep-above leaves weights
-in float whose error is greater: that of their products where --golden is given.`,
+in float whose error is greater: that of their products where --golden is given.
+
+--dtype converts the model before its weights are rounded, as apply --dtype does; with --safe so that
+nothing overflows in float16. The model before, that --golden compares with, is the converted one.`,
 		Example: `  mojo-patch quantize model.onnx -o small.onnx
   mojo-patch quantize patched.onnx --format q4_1 --head q8_0 -o small.onnx --golden recorded.npz --max-kl 0.5
-  mojo-patch quantize model.onnx --format q4_0 --only 'mlp' -o small.onnx --json`,
+  mojo-patch quantize model.onnx --format q4_0 --only 'mlp' -o small.onnx --json
+  mojo-patch quantize model.onnx --dtype float16 --safe --golden recorded.npz -o small.onnx`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -96,6 +104,8 @@ in float whose error is greater: that of their products where --golden is given.
 	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
 	fl.Float64Var(&f.keepAbove, "keep-above", 0, "leave weights in float whose error is greater (default: none)")
 	f.limitFlags.flags(c)
+	fl.StringVar(&f.dtype, "dtype", "", "convert the model first: float32, float16 or bfloat16 (default: as it is)")
+	f.safe.flags(c, "those of --golden, else random inputs")
 	fl.BoolVar(&f.merge, "merge-products", true,
 		"make one product of quantised ones of one value, such as q, k and v")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
@@ -104,6 +114,7 @@ in float whose error is greater: that of their products where --golden is given.
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
 	choices := func() []string { return append(quantize.Formats(), quantize.Float) }
+	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	completeValues(c, "format", choices, false)
 	completeValues(c, "head", choices, false)
 	completeValues(c, "experts", choices, false)
@@ -134,6 +145,15 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 	}
 	if !c.Flags().Changed("keep-above") {
 		f.keepAbove = math.Inf(1)
+	}
+	if f.dtype != "" {
+		if _, err := dtypeOf(f.dtype); err != nil {
+			return err
+		}
+	}
+	var err error
+	if f.safely, err = f.safe.options(dtypes[f.dtype], f.golden); err != nil {
+		return err
 	}
 	for _, name := range []struct{ flag, value string }{{"format", f.format}, {"head", f.head},
 		{"experts", f.experts}} {
@@ -167,11 +187,24 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 		return err
 	}
 	defer m.Close()
+	r := &quantizeReport{Model: path, Activations: f.activations}
+	if f.dtype == "" {
+		return f.round(a, m, r)
+	}
+	converted, err := f.safe.convert(m, dtypes[f.dtype], f.safely)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	r.DType, r.Safe = converted.DType, converted.Safe
+	return a.through(m, f.out, func(m *onnx.Model) error { return f.round(a, m, r) })
+}
+
+// round rounds the weights of a model, writes it and reports.
+func (f *quantizeFlags) round(a *app, m *onnx.Model, r *quantizeReport) error {
 	p, err := quantize.Find(m, f.options)
 	if err != nil {
 		return err
 	}
-	r := &quantizeReport{Model: path, Activations: f.activations}
 	var before *recordedRun
 	if f.golden != "" {
 		if before, err = f.record(a, m, p); err != nil {
@@ -194,7 +227,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 	r.fill(m, p, checked)
 	var failure error
 	if len(p.Weights) == 0 {
-		failure = failed(fmt.Errorf("no weight of %s is rounded: nothing is written", path))
+		failure = failed(fmt.Errorf("no weight of %s is rounded: nothing is written", r.Model))
 	} else if failure, err = f.write(a, m, r, before); err != nil {
 		return err
 	}

@@ -65,6 +65,9 @@ func (f *quantizeFlags) record(a *app, m *onnx.Model, p *quantize.Plan) (*record
 		if c, err = c.Followed(r.cases); err != nil {
 			return nil, fmt.Errorf("case %d of %s: %w", i, f.golden, err)
 		}
+		if c.Inputs, err = asDeclared(again.Graph.Inputs, c.Inputs); err != nil {
+			return nil, fmt.Errorf("case %d of %s: %w", i, f.golden, err)
+		}
 		got, err := run.Run(c.Inputs)
 		if err != nil {
 			return nil, failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))

@@ -8,9 +8,11 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
 // quantizeReport is what quantize prints as JSON.
@@ -20,6 +22,9 @@ type quantizeReport struct {
 	Output      string `json:"output,omitempty"`
 	Written     bool   `json:"written"`
 	Activations string `json:"activations"`
+	// DType and Safe say what the model was converted to before; absent without --dtype and --safe.
+	DType *precision.DTypeReport `json:"dtype,omitempty"`
+	Safe  *streams.SafeReport    `json:"safe,omitempty"`
 	// Before and After are the bytes of all of the model's initializers.
 	Before  int64                 `json:"bytes_before"`
 	After   int64                 `json:"bytes_after"`
@@ -84,6 +89,12 @@ const mostWorst = 10
 
 func (r *quantizeReport) write(a *app) {
 	w := a.human()
+	if r.DType != nil {
+		fmt.Fprintln(w, r.DType.Text())
+	}
+	if r.Safe != nil {
+		fmt.Fprint(w, r.Safe.Text())
+	}
 	if len(r.Formats) > 0 {
 		t := newTable("format", ">weights", ">bits a weight", ">before", ">after")
 		for _, f := range r.Formats {

@@ -3,8 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/spf13/cobra"
 )
@@ -17,15 +20,19 @@ type safeFlags struct {
 	strict   bool
 }
 
-func (f *safeFlags) flags(c *cobra.Command) {
+// flags adds the flags to a command. The default source names the inputs that are measured without --safe-inputs. A
+// command that has a --strict for something else sets strict itself.
+func (f *safeFlags) flags(c *cobra.Command, source string) {
 	fl := c.Flags()
 	fl.BoolVar(&f.safe, "safe", false,
 		"with --dtype float16: scale what would overflow, such as the residual stream, by powers of two")
 	fl.StringVar(&f.inputs, "safe-inputs", "",
-		"with --safe: recorded cases to measure magnitudes on (default: those of --golden, else random inputs)")
+		"with --safe: recorded cases to measure magnitudes on (default: "+source+")")
 	fl.Float64Var(&f.headroom, "safe-headroom", streams.Headroom,
 		"with --safe: how many times the measured magnitude must fit into float16")
-	fl.BoolVar(&f.strict, "strict", false, "with --safe: write nothing if a value has to stay in float32")
+	if fl.Lookup("strict") == nil {
+		fl.BoolVar(&f.strict, "strict", false, "with --safe: write nothing if a value has to stay in float32")
+	}
 	completeFile(c, "safe-inputs", "npz")
 }
 
@@ -52,9 +59,43 @@ func (f *safeFlags) options(dtype onnx.DataType, golden string) (*streams.Option
 	return o, nil
 }
 
+// convert converts a model that has its weights, and returns what was done.
+func (f *safeFlags) convert(m *onnx.Model, dtype onnx.DataType, o *streams.Options) (*rewrite.Report, error) {
+	p, err := rewrite.New(rewrite.Request{Kernels: rewrite.None, DType: dtype, Safe: o, Version: toolVersion()})
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.Run(m)
+	var stays *streams.StaysError
+	if errors.As(err, &stays) {
+		err = failed(err)
+	}
+	return r, err
+}
+
+// through writes a model to a temporary folder beside output, reads it again and hands it over: so weights that are
+// computed as they are read are computed once, and are mapped from then on.
+func (a *app) through(m *onnx.Model, output string, use func(*onnx.Model) error) (err error) {
+	folder, err := atomicfile.MkdirTemp(filepath.Dir(filepath.Clean(output)), ".mojo-patch-folder-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, atomicfile.Remove(folder)) }()
+	path := filepath.Join(folder, "model.onnx")
+	if err := onnx.Write(path, m, onnx.ExternalDataOver(defaultExternalOver)); err != nil {
+		return err
+	}
+	again, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer again.Close()
+	return use(again)
+}
+
 // recordedInputs reads the inputs of recorded cases. Caches that an earlier case made are taken from its outputs.
 func recordedInputs(path string, m *onnx.Model) ([][]*onnx.Tensor, error) {
-	cases, err := loadCases(path, m)
+	cases, err := recordedCases(path, m)
 	if err != nil {
 		return nil, err
 	}

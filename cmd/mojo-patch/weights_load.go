@@ -7,8 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/spf13/cobra"
 )
 
@@ -22,6 +24,9 @@ type weightsLoadFlags struct {
 	replace      bool
 	externalOver int64
 	keep         keepFlags
+	safe         safeFlags
+	options      *streams.Options        // of --safe
+	converted    map[string]*onnx.Tensor // by --safe: the initializers
 }
 
 func newWeightsLoad(a *app) *cobra.Command {
@@ -66,13 +71,18 @@ a Cast the rows of a Gather, and mojo.MoE reads experts as they are stored.
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
 tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
 half type; --dtype-provider names the providers that it must load in. load then writes nothing if a
-key is missing, and warns of weights that a cast makes infinite (over 65504 in float16).`,
+key is missing, and warns of weights that a cast makes infinite (over 65504 in float16).
+
+--safe with --dtype float16 loads the weights in float32 and then converts the model as apply --safe
+does, so that nothing overflows. It needs room for the float32 model beside MODEL, and --safe-inputs
+for a model of more than 2^26 weights.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
   mojo-patch weights load graph.onnx --from checkpoint/ -o half.onnx --keep
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
-  mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype float16`,
+  mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype float16
+  mojo-patch weights load graph.onnx --from checkpoint/ -o half.onnx --dtype float16 --safe --safe-inputs recorded.npz`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -92,6 +102,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
 		"put weights of more than this many bytes into MODEL.data")
 	f.keep.flags(c)
+	f.safe.flags(c, "random inputs")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
@@ -121,6 +132,11 @@ func (f *weightsLoadFlags) check(graph string) error {
 		if _, err := dtypeOf(f.dtype); err != nil {
 			return err
 		}
+	}
+	var err error
+	f.safe.strict = f.safe.safe && f.strict
+	if f.options, err = f.safe.options(dtypes[f.dtype], ""); err != nil {
+		return err
 	}
 	if err := f.keep.check(); err != nil {
 		return err
@@ -156,6 +172,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	var failure error
 	var converted *convert.PrecisionReport
 	var merged *products.MergeReport
+	var safe *rewrite.Report
 	switch {
 	case f.strict && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
@@ -164,7 +181,11 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 			"nothing is written", keysAre(p.Missing()), f.dtype))
 	default:
 		if f.dtype != "" {
-			if converted, err = convert.Precision(m, dtypes[f.dtype], f.providers...); err != nil {
+			to := dtypes[f.dtype]
+			if f.options != nil {
+				to = onnx.Float // until it has its weights
+			}
+			if converted, err = convert.Precision(m, to, f.providers...); err != nil {
 				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
 			}
 		}
@@ -174,7 +195,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		if f.keep.pattern != "" && p.Kept() == 0 {
 			failure = failed(errors.New("no weight stays as the checkpoint has it, which --keep and --keep-quantized " +
 				"ask for: nothing is written; load without them to have float weights"))
-		} else if merged, err = f.write(a, m, p); err != nil {
+		} else if merged, safe, err = f.write(a, m, p); err != nil {
 			return err
 		}
 	}
@@ -183,6 +204,15 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if failure == nil {
 		r.Output, r.Written = f.out, true
 	}
+	if safe != nil {
+		r.Safe = safe.Safe
+		for i, k := range r.Keys {
+			if t := f.converted[k.Name]; t != nil && !k.Quantised {
+				r.Bytes += t.Size() - t.Len()*int64(onnx.Float.Bits()/8)
+				r.Keys[i].DataType = t.DataType.String()
+			}
+		}
+	}
 	if err := a.result(r); err != nil {
 		return err
 	}
@@ -190,7 +220,9 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if merged != nil && merged.Merged > 0 {
 		a.say("products: %s", merged.Text())
 	}
-	if converted != nil && converted.Initializers > 0 {
+	if safe != nil {
+		fmt.Fprintf(a.human(), "%s\n%s", safe.DType.Text(), safe.Safe.Text())
+	} else if converted != nil && converted.Initializers > 0 {
 		a.say("converted to %s: %s and %s more, %d nodes in float32 behind %s", f.dtype, counted(len(r.Keys), "key"),
 			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32),
 			counted(converted.Casts, "cast"))
@@ -205,19 +237,33 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	return failure
 }
 
-// write writes the model with its weights.
-func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *products.MergeReport, err error) {
+// write writes the model with its weights. The report is that of --safe, nil without it.
+func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *products.MergeReport,
+	safe *rewrite.Report, err error) {
 	step, end := a.progress("writing tensor")
 	defer end()
 	if err := p.Apply(step); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if f.keep.pattern != "" && f.keep.merge {
 		if merged, err = mergeProducts(m); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return merged, onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
+	if f.options == nil {
+		return merged, nil, onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
+	}
+	err = a.through(m, f.out, func(m *onnx.Model) error {
+		if safe, err = f.safe.convert(m, dtypes[f.dtype], f.options); err != nil {
+			return err
+		}
+		f.converted = map[string]*onnx.Tensor{}
+		for _, v := range m.Graph.Initializers() {
+			f.converted[v.Name] = v.Const
+		}
+		return onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
+	})
+	return merged, safe, err
 }
 
 // dtypes are the values of --dtype.

@@ -3,6 +3,8 @@ package weights
 import (
 	"cmp"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
 // Schema is the version of the JSON form of Report.
@@ -36,6 +38,8 @@ type Report struct {
 	Quantised []QuantisedFormat `json:"quantised,omitempty"`
 	Widened   []WidenedKey      `json:"widened,omitempty"`
 	Check     *QuantisedCheck   `json:"check,omitempty"`
+	// Safe says how the model was kept from overflowing in float16; absent unless that was asked for.
+	Safe *streams.SafeReport `json:"safe,omitempty"`
 }
 
 // QuantisedFormat sums up the matrices of one format; one that several keys share counts once.
