@@ -37,6 +37,9 @@ func TestFind(t *testing.T) {
 	call := node("Embed", table("words", 7), node("Cast", input("x", onnx.Int64, "b", "s")).Outputs[0])
 	call.Domain = "local"
 	node("Gather", table("places", 5), input("position_ids", onnx.Int64, "b", "s"))
+	coded := node("Embedding", input("tokens", onnx.Int64, "b", "s"), table("codes", 1))
+	coded.Domain = "mojo"
+	coded.SetAttr(onnx.IntAttr("n", 6))
 	attention := node("GroupQueryAttention", nil, nil, nil, nil, nil, input("a", onnx.Int32, "b"),
 		input("c", onnx.Int32))
 	attention.Domain = "com.microsoft"
@@ -57,7 +60,7 @@ func TestFind(t *testing.T) {
 	grows := node("Attention", nil, nil, nil, nil, input("keys", onnx.Float, "b", "2", "p", "4"))
 	grows.Domain = "mojo"
 	want := map[string]roles.Role{"buffer": roles.Buffer, "length": roles.PastLength, "keys": roles.Past,
-		"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
+		"x": roles.Index, "tokens": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
 		"attention_mask": roles.Mask,
 		"past.0.key":     roles.Past, "past_seq_len": roles.PastLength, "total_sequence_length": roles.Total,
 		"use_cache_branch":   roles.CacheFlag,
@@ -74,7 +77,7 @@ func TestFind(t *testing.T) {
 		if in.Role != want[name] {
 			t.Errorf("%s: %s, want %s", name, in.Role, want[name])
 		}
-		rows := map[string]int64{"x": 7, "position_ids": 5}[name]
+		rows := map[string]int64{"x": 7, "position_ids": 5, "tokens": 6}[name]
 		if rows > 0 && (len(in.Tables) != 1 || in.Tables[0].Value != rows) {
 			t.Errorf("%s indexes %v, want %d rows", name, in.Tables, rows)
 		}

@@ -39,6 +39,8 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 			w.table(n.Input(0), n.AttrInt("axis", 0), s)
 		case n.OpType == "GatherBlockQuantized" && u.Index == 1:
 			w.table(n.Input(0), n.AttrInt("gather_axis", 0), s)
+		case n.Domain == "mojo" && n.OpType == "Embedding" && u.Index == 0:
+			w.note([]onnx.Dim{{Value: n.AttrInt("n", 0)}}, 0)
 		case n.OpType == "GroupQueryAttention" && u.Index == 5:
 			w.found = Last
 		case n.OpType == "GroupQueryAttention" && u.Index == 6:
