@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
 // gated is a model whose activation is Swish. onnxruntime runs that of opset 24 on its definition, and no other.
@@ -19,6 +20,25 @@ func gated(opset int64) *onnx.Model {
 	y.Producer.Name = "the_gate"
 	b.Output(y)
 	return b.Model
+}
+
+// fusedGates returns a model of Swish and SwiGLU, the standard's gated units, and the same model after apply.
+func fusedGates(t *testing.T) (before, patched *onnx.Model) {
+	b := onnxtest.New(28)
+	gate, up := b.Input("gate", onnx.Float, "n", 4), b.Input("up", onnx.Float, "n", 4)
+	b.Output(b.Op("SwiGLU", b.Op("Mul", b.Op("Swish", gate, onnx.FloatAttr("alpha", 1.702)), up), up))
+	patched, err := b.Model.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := rewrite.Apply(patched, rewrite.Request{AssumeAvailable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Fused() != 2 {
+		t.Fatalf("%d of 2 units were fused", r.Fused())
+	}
+	return b.Model, patched
 }
 
 // weighted is a model with a large weight, which is turned, and is not there.
@@ -71,6 +91,7 @@ func TestOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gates, fused := fusedGates(t)
 	for _, c := range []struct {
 		name            string
 		before, patched *onnx.Model
@@ -79,6 +100,8 @@ func TestOpened(t *testing.T) {
 	}{
 		{"opens", gated(24), gated(24), true, ""},
 		{"no longer opens", gated(24), gated(25), false, "Swish(24) node with name 'the_gate'"},
+		{"opens since it was patched", gates, fused, true, ""},
+		{"not opened before", gates, gates, false, ""},
 		{"never opened", gated(25), gated(25), false, ""},
 		{"weights that are not there", weighted(t), weighted(t), true, ""},
 	} {

@@ -156,6 +156,26 @@ func writeQuickGLU(w *writer) []*onnx.Value {
 	return []*onnx.Value{w.product(gate, up, w.sigmoid(w.product(gate, w.scalar(w.typ, alpha)), w.typ))}
 }
 
+// writeSwish writes the op Swish of opset 24 and its product with up, or SwiGLU of opset 28.
+func writeSwish(w *writer) []*onnx.Value {
+	gate, up, _ := w.gated(false)
+	var alpha []any
+	if a := choose(w, 0, 1, 1.702, 0.5); a != 0 {
+		alpha = []any{onnx.FloatAttr("alpha", float32(a))}
+	}
+	if w.wrong("negative factor") {
+		alpha = []any{onnx.FloatAttr("alpha", -1)}
+	}
+	swish := func(x *onnx.Value) *onnx.Value { return w.op("Swish", append([]any{x}, alpha...)...) }
+	if y := w.gluEdits(gate, up, swish); y != nil {
+		return []*onnx.Value{y}
+	}
+	if w.opset >= 28 && w.chance(2) {
+		return []*onnx.Value{w.op("SwiGLU", append([]any{gate, up}, alpha...)...)}
+	}
+	return []*onnx.Value{w.product(swish(gate), up)}
+}
+
 // clamp bounds x on both sides, by Clip or by Min and Max.
 func (w *writer) clamp(x *onnx.Value, low, high *onnx.Value) *onnx.Value {
 	switch w.r.IntN(4) {

@@ -39,6 +39,7 @@ func Kinds() []Kind {
 		{"LayerNorm", "LayerNorm", "", 17, writeLayerNorm},
 		{"SwiGLU", "SwiGLU", "", 13, writeSwiGLU},
 		{"SwiGLU with a factor", "SwiGLU", "", 13, writeQuickGLU},
+		{"SwiGLU, the standard's ops", "SwiGLU", "", 24, writeSwish},
 		{"SwiGLU, clamped", "ClampedSwiGLU", "", 13, writeClampedSwiGLU},
 		{"GeGLU, tanh", "GeGLU", "", 13, writeGeGLU(true)},
 		{"GeGLU, erf", "GeGLU", "", 13, writeGeGLU(false)},

@@ -39,7 +39,11 @@ func newRand(kind string, seed uint64, purpose string) *rand.Rand {
 
 func newWriter(kind string, seed uint64, minOpset int64) *writer {
 	w := &writer{r: newRand(kind, seed, "block")}
-	w.opset = minOpset + w.r.Int64N(24-minOpset)
+	newest := int64(23)
+	if minOpset > newest {
+		newest = 28
+	}
+	w.opset = minOpset + w.r.Int64N(newest+1-minOpset)
 	w.typ = []onnx.DataType{onnx.Float, onnx.Float, onnx.Float16, onnx.BFloat16}[w.r.IntN(4)]
 	w.m = onnx.New(10, w.opset)
 	w.g = w.m.Graph

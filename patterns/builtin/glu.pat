@@ -3,24 +3,24 @@
 # The unit of gpt-oss: the gate clamped from above, up on both sides and shifted. It is found in experts as well: they have
 # no other form.
 pattern ClampedSwiGLU(gate, up) -> y {
-  anchor Sigmoid, Swish
+  anchor Sigmoid, Swish, SwiGLU
   g = ClampAbove(gate, $limit)
   u = Clamp(up, $least, $limit)
-  y = Mul(Add?(u, $offset), g, Logistic(Mul?(g, $alpha))) | Mul(Add?(u, $offset), Swish<alpha=$alpha>(g))
+  y = Mul(Add?(u, $offset), g, Logistic(Mul?(g, $alpha))) | Mul(Add?(u, $offset), Swish<alpha=$alpha>(g)) | SwiGLU<alpha=$alpha>(g, Add?(u, $offset))
   where limit > 0 && least == -limit && sameshape(gate, up) && sameshape(gate, y) && type(gate) == type(up)
 } => mojo.GLU(gate, up; activation="silu", alpha=alpha, limit=limit, up_offset=offset)
 
 pattern SwiGLU(gate, up) -> y {
-  anchor Sigmoid, Swish
+  anchor Sigmoid, Swish, SwiGLU
   y = SiluMul(gate, up)
   where sameshape(gate, up) && sameshape(gate, y) && type(gate) == type(up) && !routed(gate)
 } => mojo.GLU(gate, up; activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 
 # The same with a factor inside the sigmoid: 1.702 makes an approximate gelu of it.
 pattern SwiGLU(gate, up) -> y {
-  anchor Sigmoid, Swish, QuickGelu
+  anchor Sigmoid, Swish, SwiGLU, QuickGelu
   gf = Cast?(gate)
-  y  = Mul(gate, Logistic(Mul(gate, $alpha)), up) | Mul(Cast?(Mul(gf, Logistic(Mul(gf, $alpha))) | Swish<alpha=$alpha>(gf) | com.microsoft.QuickGelu<alpha=$alpha>(gf)), up)
+  y  = Mul(gate, Logistic(Mul(gate, $alpha)), up) | Mul(Cast?(Mul(gf, Logistic(Mul(gf, $alpha))) | Swish<alpha=$alpha>(gf) | com.microsoft.QuickGelu<alpha=$alpha>(gf)), up) | SwiGLU<alpha=$alpha>(gate, up)
   where alpha > 0 && sameshape(gate, up) && sameshape(gate, y) && type(gate) == type(up) && !routed(gate)
 } => mojo.GLU(gate, up; activation="silu", alpha=alpha, limit=0.0, up_offset=0.0)
 

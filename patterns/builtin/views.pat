@@ -23,7 +23,7 @@ view Logistic(x)   = Sigmoid(x) | Inverse(ExpOnePlus(x))
 
 # x * sigmoid(x), and times u however the product is nested; the activation may be computed in a wider type
 view Silu(x)       = Mul(x, Logistic(x)) | Div(x, ExpOnePlus(x)) | Swish<alpha=1>(x) | com.microsoft.QuickGelu<alpha=1>(x)
-view SiluMul(x, u) = Mul(x, Logistic(x), u) | Mul(Silu(x) | Cast(Silu(Cast(x))), u) | Mul(x, Div(u, ExpOnePlus(x))) | Div(Mul(x, u), ExpOnePlus(x))
+view SiluMul(x, u) = SwiGLU<alpha=1>(x, u) | Mul(x, Logistic(x), u) | Mul(Silu(x) | Cast(Silu(Cast(x))), u) | Mul(x, Div(u, ExpOnePlus(x))) | Div(Mul(x, u), ExpOnePlus(x))
 
 # gelu(x) by tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), and times u
 view TanhArg(x)    = Mul(0.7978845608028654, Add(x, Mul(0.044715, x, x, x) | Mul(0.044715, Cube(x)) | Mul(0.044715, x, Pow(x, 2)))) | Mul(0.7978845608028654, x, Add(1, Mul(0.044715, Pow(x, 2)) | Mul(0.044715, x, x)))

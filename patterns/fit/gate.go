@@ -28,8 +28,8 @@ type Gate struct {
 var (
 	bends = append([]string{"Exp", "Log"}, activations...)
 
-	activations = []string{"Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "Softplus", "Swish", "Gelu", "QuickGelu",
-		"FastGelu", "BiasGelu"}
+	activations = []string{"Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "Softplus", "Swish", "SwiGLU", "Gelu",
+		"QuickGelu", "FastGelu", "BiasGelu"}
 )
 
 // Gates finds gated units among the nodes that are not taken, and what comes near to one.

@@ -244,7 +244,7 @@ var AttributeInputs = map[string]map[string]int{
 // attributeDefaults are the defaults of the ONNX standard for attributes that patterns speak of.
 var attributeDefaults = map[string]map[string]any{
 	"Softmax": {"axis": -1.0}, "LogSoftmax": {"axis": -1.0}, "Gelu": {"approximate": "none"},
-	"Swish": {"alpha": 1.0}, "Split": {"axis": 0.0},
+	"Swish": {"alpha": 1.0}, "SwiGLU": {"alpha": 1.0}, "Split": {"axis": 0.0},
 	"TopK": {"axis": -1.0, "largest": 1.0, "sorted": 1.0}, "Gather": {"axis": 0.0}, "GatherElements": {"axis": 0.0},
 	"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0},
 	"Gemm":               {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
