@@ -141,6 +141,10 @@ func (f *weightsLoadFlags) check(graph string) error {
 	if err := f.keep.check(); err != nil {
 		return err
 	}
+	if f.safe.safe && f.keep.pattern != "" {
+		return errors.New("--safe cannot be combined with --keep or --keep-quantized: load with --safe first, then " +
+			"round the weights with mojo-patch quantize")
+	}
 	return writable(f.out)
 }
 
