@@ -2,11 +2,10 @@
 #ifndef MOJO_KERNELS_ASCEND_BACKENDS_H_
 #define MOJO_KERNELS_ASCEND_BACKENDS_H_
 
-#include <new>
-
 #include "ascend/contract.h"
 #include "ascend/run.h"
 #include "common/glu.h"
+#include "common/kernel.h"
 #include "common/rotary_embedding.h"
 
 namespace mojo {
@@ -18,40 +17,25 @@ MOJO_NPU_OPS(MOJO_DECLARE)
 // kCANNProvider is onnxruntime's name for the provider whose nodes these backends run.
 constexpr char kCANNProvider[] = "CANNExecutionProvider";
 
-// Node is the state of one node: its attributes and types. Immutable once it is made.
+// Node is what the states of all nodes have: attributes, types and memory.
 template <class Attributes>
 struct Node {
   Attributes attributes{};
-  const TypeCombo* types;
+  const TypeCombo* types = nullptr;
   DeviceMemory memory;
 
-  explicit Node(const TypeCombo* t) : types(t) {}
+  // InitNode reads the attributes, and finds what of CANN every kernel needs. An Init begins with it, and goes on with
+  // the checks and operators of its op.
+  OrtStatus* InitNode(const KernelInit& init) {
+    types = &init.types;
+    if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+    if (OrtStatus* s = FindBase(init)) return s;
+    return memory.Find(init);
+  }
+
   aclDataType input(size_t i) const { return ToAclType(types->inputs[i]); }
   aclDataType output(size_t i) const { return ToAclType(types->outputs[i]); }
 };
-
-// CreateNode makes the state of a node, and finds what of CANN every kernel needs. check may look at the attributes,
-// and finds the operators.
-template <class Attributes, class Check>
-OrtStatus* CreateNode(const KernelInit& init, void** state, const Check& check) {
-  auto* node = new (std::nothrow) Node<Attributes>(&init.types);
-  if (node == nullptr) return OutOfMemory(init.api);
-  OrtStatus* status = ReadAttributes(init, &node->attributes);
-  if (status == nullptr) status = FindBase(init);
-  if (status == nullptr) status = node->memory.Find(init);
-  if (status == nullptr) status = check(node->attributes);
-  if (status != nullptr) {
-    delete node;
-    return status;
-  }
-  *state = node;
-  return nullptr;
-}
-
-template <class Attributes>
-void DestroyNode(void* state) {
-  delete static_cast<Node<Attributes>*>(state);
-}
 
 // Norm has the rows of x, [rows, width], normalised into y, which is of x's type; the sum of the row's squares as
 // CANN has it goes into memory of its own. gamma is of x's type or float32.

@@ -7,7 +7,10 @@
 namespace mojo {
 namespace {
 
-using GateNode = Node<GLUAttributes>;
+struct GateKernel : Node<GLUAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
 // Activate writes the activation of gate to y.
 void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const View& y) {
@@ -37,14 +40,12 @@ View Clamped(Run* run, const View& from, float least, float greatest) {
   return to;
 }
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<GLUAttributes>(init, state,
-                                   [&](const GLUAttributes& attributes) { return FindGate(init, attributes); });
+OrtStatus* GateKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  return FindGate(init, attributes);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const GateNode*>(state);
+OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const void *gate_data, *up_data;
   void* y_data;
   Shape gate, up;
@@ -54,9 +55,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &y_data)) return s;
   const Dims dims{static_cast<int64_t>(gate.Count())};
   if (dims.at[0] == 0) return nullptr;
-  const aclDataType type = node.input(0);
-  Run run(context, kGLU, node.memory);
-  Gate(&run, node.attributes, View(gate_data, type, dims), View(up_data, type, dims), View(y_data, type, dims));
+  const aclDataType type = input(0);
+  Run run(context, kGLU, memory);
+  Gate(&run, attributes, View(gate_data, type, dims), View(up_data, type, dims), View(y_data, type, dims));
   return run.Finish();
 }
 
@@ -93,6 +94,6 @@ OrtStatus* FindGate(const KernelInit& init, const GLUAttributes& attributes) {
   }
 }
 
-const Backend kCANNGLU = {kCANNProvider, Create, Compute, DestroyNode<GLUAttributes>, nullptr};
+const Backend kCANNGLU = MakeBackend<GateKernel>(kCANNProvider);
 
 }  // namespace mojo

@@ -9,7 +9,10 @@
 namespace mojo {
 namespace {
 
-using MoENode = Node<MoEAttributes>;
+struct MoEKernel : Node<MoEAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
 // MoERun is a node that runs. Numbers of rows, ids and counts have 32 bits where CANN's routing has them.
 struct MoERun {
@@ -92,20 +95,16 @@ void MoERun::Combine(const View& expanded, const View& row_ids, const View& weig
   if (wide != type) run->CastTo(out, sum);
 }
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<MoEAttributes>(init, state, [&](const MoEAttributes& a) {
-    Cann& c = TheCann();
-    OrtStatus* status = CheckMoETypes(init);
-    if (status == nullptr) status = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast);
-    if (status == nullptr) status = IsSwiGlu(a) ? Find(init, c.SwiGlu) : FindGate(init, a.gate);
-    return status;
-  });
+OrtStatus* MoEKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  if (OrtStatus* s = CheckMoETypes(init)) return s;
+  Cann& c = TheCann();
+  if (OrtStatus* s = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast)) return s;
+  return IsSwiGlu(attributes) ? Find(init, c.SwiGlu) : FindGate(init, attributes.gate);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const MoENode*>(state);
-  const MoEAttributes& a = node.attributes;
+OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const MoEAttributes& a = attributes;
   const void* data[kMaxInputs];
   Shape shapes[kMaxInputs];
   MoEShape shape;
@@ -114,8 +113,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &y)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
   if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
-  Run run(context, kMoE, node.memory);
-  MoERun m{a, shape, node.input(kMoEX), data, &run};
+  Run run(context, kMoE, memory);
+  MoERun m{a, shape, input(kMoEX), data, &run};
   const Dims chosen{m.tokens(), m.k()};
   const View ids = run.Cast(View(data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
   const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
@@ -129,12 +128,12 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
                            data[kMoEGateUpBias], groups);
   const View out = m.Product(m.Activated(h), m.Weights(data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
                              data[kMoEDownBias], groups);
-  m.Combine(out, row_ids, View(data[kMoEWeights], node.input(kMoEWeights), chosen), y);
+  m.Combine(out, row_ids, View(data[kMoEWeights], input(kMoEWeights), chosen), y);
   return run.Finish();
 }
 
 }  // namespace
 
-const Backend kCANNMoE = {kCANNProvider, Create, Compute, DestroyNode<MoEAttributes>, nullptr};
+const Backend kCANNMoE = MakeBackend<MoEKernel>(kCANNProvider);
 
 }  // namespace mojo

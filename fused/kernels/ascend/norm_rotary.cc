@@ -5,20 +5,20 @@
 namespace mojo {
 namespace {
 
-using NormRotaryNode = Node<NormRotaryAttributes>;
+struct NormRotaryKernel : Node<NormRotaryAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<NormRotaryAttributes>(init, state, [&](const NormRotaryAttributes& attributes) {
-    OrtStatus* status = CheckRotary(init, attributes.rotary);
-    if (status == nullptr) status = FindNorm(init);
-    return status == nullptr ? FindRotary(init) : status;
-  });
+OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  if (OrtStatus* s = CheckRotary(init, attributes.rotary)) return s;
+  if (OrtStatus* s = FindNorm(init)) return s;
+  return FindRotary(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const NormRotaryNode*>(state);
-  const RotaryEmbeddingAttributes& rotary = node.attributes.rotary;
+OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RotaryEmbeddingAttributes& rotary = attributes.rotary;
   const void *x_data, *scale_data, *cos_data, *sin_data;
   void* y_data;
   Shape x, scale, cos, sin;
@@ -33,16 +33,16 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &y_data)) return s;
   if (layout.rows == 0) return nullptr;
   const Dims dims{static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.width)};
-  Run run(context, kNormRotary, node.memory);
-  const View normed = run.Memory(node.output(0), dims);
-  NormAs(&run, View(x_data, node.input(kNormRotaryX), dims),
-         View(scale_data, node.input(kNormRotaryScale), {dims.at[1]}), node.attributes.epsilon, normed);
+  Run run(context, kNormRotary, memory);
+  const View normed = run.Memory(output(0), dims);
+  NormAs(&run, View(x_data, input(kNormRotaryX), dims), View(scale_data, input(kNormRotaryScale), {dims.at[1]}),
+         attributes.epsilon, normed);
   Rotate(&run, layout, rotary, normed.type, normed.data, cos_data, sin_data, y_data);
   return run.Finish();
 }
 
 }  // namespace
 
-const Backend kCANNNormRotary = {kCANNProvider, Create, Compute, DestroyNode<NormRotaryAttributes>, nullptr};
+const Backend kCANNNormRotary = MakeBackend<NormRotaryKernel>(kCANNProvider);
 
 }  // namespace mojo

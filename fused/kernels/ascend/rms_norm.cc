@@ -24,15 +24,17 @@ OrtStatus* FindNorm(const KernelInit& init) { return Find(init, TheCann().RmsNor
 
 namespace {
 
-using NormNode = Node<RMSNormAttributes>;
+template <bool kAdd>
+struct NormKernel : Node<RMSNormAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
 template <bool kAdd>
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<RMSNormAttributes>(init, state, [&](const RMSNormAttributes&) {
-    OrtStatus* status = FindNorm(init);
-    if (kAdd && status == nullptr) status = Find(init, TheCann().AddRmsNorm, TheCann().Add);
-    return status;
-  });
+OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  if (OrtStatus* s = FindNorm(init)) return s;
+  return kAdd ? Find(init, TheCann().AddRmsNorm, TheCann().Add) : nullptr;
 }
 
 // AddNorm writes sum and its norm. AddRmsNorm wants a scale of the type of X; for another that is wider the sum is made
@@ -52,11 +54,9 @@ void AddNorm(Run* run, const View& x, const View& residual, const View& gamma, f
 }
 
 template <bool kAdd>
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const NormNode*>(state);
+OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) const {
   const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
-  const int64_t axis = node.attributes.axis;
+  const int64_t axis = attributes.axis;
   constexpr size_t kScale = kAdd ? 2 : 1;
   const void *x_data, *residual_data = nullptr, *scale_data;
   void *y_data, *sum_data = nullptr;
@@ -76,15 +76,14 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   }
   if (rows == 0 || width == 0) return nullptr;
   const Dims dims{static_cast<int64_t>(rows), static_cast<int64_t>(width)};
-  const aclDataType type = node.input(0);
-  Run run(context, def, node.memory);
-  const View in(x_data, type, dims), gamma(scale_data, node.input(kScale), {dims.at[1]}),
-      y(y_data, node.output(0), dims);
+  const aclDataType type = input(0);
+  Run run(context, def, memory);
+  const View in(x_data, type, dims), gamma(scale_data, input(kScale), {dims.at[1]}), y(y_data, output(0), dims);
   if (kAdd) {
     const View sum = sum_data != nullptr ? View(sum_data, type, dims) : run.Memory(type, dims);
-    AddNorm(&run, in, View(residual_data, type, dims), gamma, node.attributes.epsilon, y, sum);
+    AddNorm(&run, in, View(residual_data, type, dims), gamma, attributes.epsilon, y, sum);
   } else {
-    NormAs(&run, in, gamma, node.attributes.epsilon, y);
+    NormAs(&run, in, gamma, attributes.epsilon, y);
   }
   return run.Finish();
 }
@@ -92,7 +91,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 }  // namespace
 
 // Nothing in place: the documentation does not say that an output may lie over an input.
-const Backend kCANNRMSNorm = {kCANNProvider, Create<false>, Compute<false>, DestroyNode<RMSNormAttributes>, nullptr};
-const Backend kCANNAddRMSNorm = {kCANNProvider, Create<true>, Compute<true>, DestroyNode<RMSNormAttributes>, nullptr};
+const Backend kCANNRMSNorm = MakeBackend<NormKernel<false>>(kCANNProvider);
+const Backend kCANNAddRMSNorm = MakeBackend<NormKernel<true>>(kCANNProvider);
 
 }  // namespace mojo

@@ -11,18 +11,18 @@
 namespace mojo {
 namespace {
 
-using RotaryNode = Node<RotaryEmbeddingAttributes>;
+struct RotaryKernel : Node<RotaryEmbeddingAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<RotaryEmbeddingAttributes>(init, state, [&](const RotaryEmbeddingAttributes& attributes) {
-    OrtStatus* status = CheckRotary(init, attributes);
-    return status == nullptr ? FindRotary(init) : status;
-  });
+OrtStatus* RotaryKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  if (OrtStatus* s = CheckRotary(init, attributes)) return s;
+  return FindRotary(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const RotaryNode*>(state);
+OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const void *x_data, *cos_data, *sin_data;
   void* y_data;
   Shape x, cos, sin;
@@ -30,17 +30,17 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &x_data, &x)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &cos_data, &cos)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &sin_data, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, node.attributes, x, cos, sin, &layout)) return s;
+  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, attributes, x, cos, sin, &layout)) return s;
   if (OrtStatus* s = CheckLayout(api, kRotaryEmbedding, layout)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &y_data)) return s;
   if (layout.rows == 0) return nullptr;
-  Run run(context, kRotaryEmbedding, node.memory);
-  Rotate(&run, layout, node.attributes, node.input(0), x_data, cos_data, sin_data, y_data);
+  Run run(context, kRotaryEmbedding, memory);
+  Rotate(&run, layout, attributes, input(0), x_data, cos_data, sin_data, y_data);
   return run.Finish();
 }
 
 }  // namespace
 
-const Backend kCANNRotaryEmbedding = {kCANNProvider, Create, Compute, DestroyNode<RotaryEmbeddingAttributes>, nullptr};
+const Backend kCANNRotaryEmbedding = MakeBackend<RotaryKernel>(kCANNProvider);
 
 }  // namespace mojo

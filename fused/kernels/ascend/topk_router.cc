@@ -6,7 +6,10 @@
 namespace mojo {
 namespace {
 
-using RouterNode = Node<RouterAttributes>;
+struct RouterKernel : Node<RouterAttributes> {
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
 
 // Beyond this Softplus gives its argument, from which it differs by less than float32 resolves.
 constexpr float kSoftplusThreshold = 20;
@@ -135,40 +138,38 @@ void Steps(Router* router, const View& logits, const View& bias, const View& wei
   }
 }
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  return CreateNode<RouterAttributes>(init, state, [&](const RouterAttributes& a) {
-    Cann& c = TheCann();
-    OrtStatus* status = Find(init, c.Cast, c.InplaceCopy, c.Add, c.Topk, c.Gather);
-    const auto find = [&](bool needed, auto&... calls) {
-      if (needed && status == nullptr) status = Find(init, calls...);
-    };
-    find(a.score == Score::kSoftmax, c.Softmax, c.MoeGatingTopKSoftmax);
-    find(a.score == Score::kSigmoid, c.Sigmoid);
-    find(a.score == Score::kSqrtsoftplus, c.Softplus, c.Sqrt);
-    find(a.groups > 1, c.ReduceSum, c.InplaceOne, c.InplaceScatterValue, c.InplaceMaskedFillScalar);
-    find(a.renormalize, c.ReduceSum, c.Adds, c.Div);
-    find(a.scale != 1, c.Muls);
-    return status;
-  });
+OrtStatus* RouterKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = InitNode(init)) return s;
+  const RouterAttributes& a = attributes;
+  Cann& c = TheCann();
+  OrtStatus* status = Find(init, c.Cast, c.InplaceCopy, c.Add, c.Topk, c.Gather);
+  const auto find = [&](bool needed, auto&... calls) {
+    if (needed && status == nullptr) status = Find(init, calls...);
+  };
+  find(a.score == Score::kSoftmax, c.Softmax, c.MoeGatingTopKSoftmax);
+  find(a.score == Score::kSigmoid, c.Sigmoid);
+  find(a.score == Score::kSqrtsoftplus, c.Softplus, c.Sqrt);
+  find(a.groups > 1, c.ReduceSum, c.InplaceOne, c.InplaceScatterValue, c.InplaceMaskedFillScalar);
+  find(a.renormalize, c.ReduceSum, c.Adds, c.Div);
+  find(a.scale != 1, c.Muls);
+  return status;
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& node = *static_cast<const RouterNode*>(state);
-  const RouterAttributes& a = node.attributes;
+OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RouterAttributes& a = attributes;
   RouterTensors tensors;
   if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
   if (tensors.rows == 0) return nullptr;
-  Run run(context, kTopKRouter, node.memory);
+  Run run(context, kTopKRouter, memory);
   Router router{a, static_cast<int64_t>(tensors.rows), static_cast<int64_t>(tensors.experts), &run};
   const Dims chosen{router.rows, a.top_k};
   const View weights(tensors.weights, ACL_FLOAT, chosen), ids(tensors.ids, ACL_INT64, chosen);
-  const View logits = run.Cast(View(tensors.logits, node.input(0), {router.rows, router.experts}), ACL_FLOAT);
+  const View logits = run.Cast(View(tensors.logits, input(0), {router.rows, router.experts}), ACL_FLOAT);
   if (GatesTopK(a, tensors.bias != nullptr)) {
     Gating(&router, logits, weights, ids);
   } else {
     View bias;
-    if (tensors.bias != nullptr) bias = run.Cast(View(tensors.bias, node.input(1), {router.experts}), ACL_FLOAT);
+    if (tensors.bias != nullptr) bias = run.Cast(View(tensors.bias, input(1), {router.experts}), ACL_FLOAT);
     Steps(&router, logits, bias, weights, ids);
   }
   return run.Finish();
@@ -176,6 +177,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCANNTopKRouter = {kCANNProvider, Create, Compute, DestroyNode<RouterAttributes>, nullptr};
+const Backend kCANNTopKRouter = MakeBackend<RouterKernel>(kCANNProvider);
 
 }  // namespace mojo

@@ -1,7 +1,5 @@
 #include "common/linear.h"
 
-#include <new>
-
 namespace mojo {
 
 OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes, LinearTensors* t) {
@@ -27,17 +25,6 @@ OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttr
   y_shape.own[x_shape.rank - 1] = static_cast<int64_t>(n);
   y_shape.dims = y_shape.own;
   return MakeOutput(api, context, kLinear, 0, y_shape, &t->y);
-}
-
-void DestroyEmbedding(void* state) { delete static_cast<CodedAttributes*>(state); }
-
-OrtStatus* CreateEmbedding(const KernelInit& init, void** state) {
-  CodedAttributes attributes{};
-  if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
-  auto* kernel = new (std::nothrow) CodedAttributes(attributes);
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
 }
 
 OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const CodedAttributes& attributes, Shape* y) {

@@ -1,4 +1,4 @@
-// Inputs and shape rules of Linear, and what Embedding's kernels share.
+// Inputs and shape rules of Linear, and the output shape of Embedding.
 #ifndef MOJO_KERNELS_COMMON_LINEAR_H_
 #define MOJO_KERNELS_COMMON_LINEAR_H_
 
@@ -17,10 +17,6 @@ struct LinearTensors {
 // ReadLinear reads the inputs, checks them and makes the output.
 OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes,
                       LinearTensors* tensors);
-
-// CreateEmbedding and DestroyEmbedding make and delete the state of Embedding's kernels, its CodedAttributes.
-OrtStatus* CreateEmbedding(const KernelInit& init, void** state);
-void DestroyEmbedding(void* state);
 
 // EmbeddingShape is the shape of Embedding's output.
 OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const CodedAttributes& attributes, Shape* y);

@@ -8,30 +8,30 @@
 namespace mojo {
 namespace {
 
-// AttentionKernel is the state of one node. Immutable after Create.
+// AttentionKernel is the state of one node.
 struct AttentionKernel {
-  AttentionAttributes attributes;
-  ElementType type;
-  OrtMemoryInfo* cpu_memory;
+  AttentionAttributes attributes{};
+  ElementType type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  AttentionAttributes attributes{};
+OrtStatus* AttentionKernel::Init(const KernelInit& init) {
+  type = ToElementType(init.types.inputs[kAttentionQ]);
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return MakeScratchKernel(init, AttentionKernel{attributes, ToElementType(init.types.inputs[kAttentionQ]), nullptr},
-                           state);
+  return memory.Find(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const AttentionKernel*>(state);
+OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   AttentionTensors tensors;
-  if (OrtStatus* s = ReadAttention(api, context, kernel.attributes, &tensors)) return s;
-  return RunAttention(api, context, kernel.cpu_memory, kernel.attributes, {kernel.type, kernel.type}, &tensors);
+  if (OrtStatus* s = ReadAttention(api, context, attributes, &tensors)) return s;
+  return RunAttention(api, context, memory, attributes, {type, type}, &tensors);
 }
 
 }  // namespace
 
-const Backend kCPUAttention = {nullptr, Create, Compute, DestroyScratchKernel<AttentionKernel>, nullptr};
+const Backend kCPUAttention = MakeBackend<AttentionKernel>(nullptr);
 
 }  // namespace mojo

@@ -91,7 +91,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, AttentionGo* go, size
 
 }  // namespace
 
-OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                         const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors) {
   AttentionTensors& t = *tensors;
   const size_t pairs = t.batch * t.key_heads;
@@ -138,7 +138,7 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   HostRoom count;
   Plan(go, needs_key, needs_value, has_valid, worker_count, &count);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
+  if (OrtStatus* s = scratch.Take(api, context, memory, count.used)) return s;
   HostRoom room{scratch.memory()};
   const Plan plan(go, needs_key, needs_value, has_valid, worker_count, &room);
   if (needs_key) t.present_key = plan.present_key;

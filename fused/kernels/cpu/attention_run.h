@@ -3,6 +3,7 @@
 #define MOJO_KERNELS_CPU_ATTENTION_RUN_H_
 
 #include "common/attention.h"
+#include "cpu/scratch.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
@@ -13,8 +14,8 @@ struct AttentionTypes {
 };
 
 // RunAttention computes y, and fills present_key and present_value. Where those are left out and there is a past, they
-// are scratch memory, which comes from the allocator for cpu_memory.
-OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+// are scratch memory, which comes from memory.
+OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                         const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors);
 
 }  // namespace mojo

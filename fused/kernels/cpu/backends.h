@@ -2,6 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_BACKENDS_H_
 #define MOJO_KERNELS_CPU_BACKENDS_H_
 
+#include "common/kernel.h"
 #include "common/schema.h"
 #include "cpu/simd/kernels.h"
 

@@ -6,6 +6,14 @@
 namespace mojo {
 namespace {
 
+// EmbeddingKernel is the state of one node.
+struct EmbeddingKernel {
+  CodedAttributes attributes{};
+
+  OrtStatus* Init(const KernelInit& init) { return ReadCodedAttributes(init, kEmbeddingCodes, &attributes); }
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
+
 // Work is what the tasks of one run share.
 struct Work {
   CodedWeights weights;
@@ -21,9 +29,7 @@ void DecodeRows(const Work& work, size_t begin, size_t end) {
   }
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& attributes = *static_cast<const CodedAttributes*>(state);
+OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Shape ids, y;
   const void* data;
   CodedTensors tensors{};
@@ -46,6 +52,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUEmbedding = {nullptr, CreateEmbedding, Compute, DestroyEmbedding, nullptr};
+const Backend kCPUEmbedding = MakeBackend<EmbeddingKernel>(nullptr);
 
 }  // namespace mojo

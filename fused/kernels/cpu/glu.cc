@@ -1,5 +1,4 @@
 // GLU on the CPU.
-#include <new>
 
 #include "common/glu.h"
 #include "cpu/backends.h"
@@ -7,27 +6,22 @@
 namespace mojo {
 namespace {
 
-// GateKernel is the state of one node. Immutable after Create.
+// GateKernel is the state of one node.
 struct GateKernel {
-  GLUAttributes attributes;
-  GateFn run;
+  GLUAttributes attributes{};
+  GateFn run = nullptr;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<GateKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  GLUAttributes attributes{};
+OrtStatus* GateKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  const GateFn run = TheKernels()->gate(ToElementType(init.types.inputs[0]), ToGateKind(attributes.activation));
-  auto* kernel = new (std::nothrow) GateKernel{attributes, run};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
+  run = TheKernels()->gate(ToElementType(init.types.inputs[0]), ToGateKind(attributes.activation));
   return nullptr;
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const GateKernel*>(state);
+OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
   GateArgs args{};
   Shape gate, up;
   if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &args.gate, &gate)) return s;
@@ -36,14 +30,14 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &args.y)) return s;
   const size_t count = gate.Count();
   if (count == 0) return nullptr;
-  args.alpha = kernel.attributes.alpha;
-  args.limit = kernel.attributes.limit;
-  args.up_offset = kernel.attributes.up_offset;
-  return RunInTasks(api, context, kernel.run, args, count, 1);
+  args.alpha = attributes.alpha;
+  args.limit = attributes.limit;
+  args.up_offset = attributes.up_offset;
+  return RunInTasks(api, context, run, args, count, 1);
 }
 
 }  // namespace
 
-const Backend kCPUGLU = {nullptr, Create, Compute, Destroy, MayInPlace<0, 0, 1, 0>};
+const Backend kCPUGLU = MakeBackend<GateKernel>(nullptr, MayInPlace<0, 0, 1, 0>);
 
 }  // namespace mojo

@@ -22,19 +22,23 @@ constexpr size_t kColumns = 512;
 constexpr size_t kColumnsOfMany = 128;
 constexpr size_t kPanelOutputs = 48;
 
-// HalfLinearKernel is the state of one node. Immutable after Create.
+// HalfLinearKernel is the state of one node.
 struct HalfLinearKernel {
-  Layout layout;
-  ElementType x, weights;
-  OrtMemoryInfo* cpu_memory;
+  Layout layout = Layout::kOutIn;
+  ElementType x = kFloat32, weights = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
+OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
   AttributeReader read(init);
-  const auto layout = read.Choice<Layout>("layout");
+  layout = read.Choice<Layout>("layout");
   if (read.status != nullptr) return read.status;
-  const auto type = [&](HalfLinearInput input) { return ToElementType(init.types.inputs[input]); };
-  return MakeScratchKernel(init, HalfLinearKernel{layout, type(kHalfLinearX), type(kHalfLinearW), nullptr}, state);
+  x = ToElementType(init.types.inputs[kHalfLinearX]);
+  weights = ToElementType(init.types.inputs[kHalfLinearW]);
+  return memory.Find(init);
 }
 
 // Go is what the tasks of one run share: each multiplies some rows of X with some outputs' weights.
@@ -135,16 +139,13 @@ void Multiply(void* state, size_t task) {
   }
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const HalfLinearKernel*>(state);
+OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const KernelTable& kernels = *TheKernels();
   HalfLinearTensors t{};
-  if (OrtStatus* s = ReadHalfLinear(api, context, kernel.layout, &t)) return s;
+  if (OrtStatus* s = ReadHalfLinear(api, context, layout, &t)) return s;
   if (t.rows == 0 || t.n == 0) return nullptr;
-  const bool narrow = kernel.x != kFloat32, by_rows = kernel.layout == Layout::kOutIn;
-  Go go{kernel, t, kernels.product_of_few(kernel.weights), kernels.panels(kernel.weights),
-        kernels.weighted_sum(kernel.x)};
+  const bool narrow = x != kFloat32, by_rows = layout == Layout::kOutIn;
+  Go go{*this, t, kernels.product_of_few(weights), kernels.panels(weights), kernels.weighted_sum(x)};
   go.lanes = by_rows ? kernels.lanes : 0;
   go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
   float* bias = nullptr;
@@ -156,13 +157,13 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
     if (t.bias != nullptr) bias = room->Take<float>(t.n);
   };
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, kernel.cpu_memory, plan)) return s;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
   go.bias = static_cast<const float*>(t.bias);
   if (!narrow) {
     go.x = static_cast<float*>(const_cast<void*>(t.x));
     go.products = static_cast<float*>(t.y);
   } else if (bias != nullptr) {
-    kernels.to_float32(kernel.x, t.bias, bias, t.n);
+    kernels.to_float32(x, t.bias, bias, t.n);
     go.bias = bias;
   }
   if (narrow && t.k > 0) {
@@ -182,6 +183,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUHalfLinear = {nullptr, Create, Compute, DestroyScratchKernel<HalfLinearKernel>, nullptr};
+const Backend kCPUHalfLinear = MakeBackend<HalfLinearKernel>(nullptr);
 
 }  // namespace mojo

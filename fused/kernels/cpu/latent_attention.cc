@@ -8,30 +8,30 @@
 namespace mojo {
 namespace {
 
-// LatentKernel is the state of one node. Immutable after Create.
+// LatentKernel is the state of one node.
 struct LatentKernel {
-  LatentAttributes attributes;
-  ElementType type;
-  OrtMemoryInfo* cpu_memory;
+  LatentAttributes attributes{};
+  ElementType type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  LatentAttributes attributes{};
+OrtStatus* LatentKernel::Init(const KernelInit& init) {
+  type = ToElementType(init.types.inputs[kLatentAttentionQ]);
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return MakeScratchKernel(init, LatentKernel{attributes, ToElementType(init.types.inputs[kLatentAttentionQ]), nullptr},
-                           state);
+  return memory.Find(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const LatentKernel*>(state);
+OrtStatus* LatentKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LatentTensors tensors;
-  if (OrtStatus* s = ReadLatentAttention(api, context, kernel.attributes, &tensors)) return s;
-  return RunLatentAttention(api, context, kernel.cpu_memory, kernel.attributes, kernel.type, tensors);
+  if (OrtStatus* s = ReadLatentAttention(api, context, attributes, &tensors)) return s;
+  return RunLatentAttention(api, context, memory, attributes, type, tensors);
 }
 
 }  // namespace
 
-const Backend kCPULatentAttention = {nullptr, Create, Compute, DestroyScratchKernel<LatentKernel>, nullptr};
+const Backend kCPULatentAttention = MakeBackend<LatentKernel>(nullptr);
 
 }  // namespace mojo

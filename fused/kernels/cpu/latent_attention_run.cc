@@ -153,7 +153,7 @@ void Expand(void* state, size_t task) {
 }
 
 // RunNaive makes keys and values of a few heads of a sequence at a time, and attends to them.
-OrtStatus* RunNaive(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+OrtStatus* RunNaive(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                     const AttentionAttributes& attributes, LatentGo* go) {
   const LatentTensors& t = go->t;
   const size_t longest = t.Longest(), width = t.nope + t.rotated;
@@ -167,7 +167,7 @@ OrtStatus* RunNaive(const Api& api, OrtKernelContext* context, const OrtMemoryIn
     go->values = room->Take<float>(at_a_time * longest * t.value_width);
   };
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, cpu_memory, plan)) return s;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
   if (OrtStatus* s = RunInTasks(api, context, CompletePresent, *go, t.batch * t.room, t.Width())) return s;
   const float* const wide = go->wide;
   for (go->sequence = 0; go->sequence < t.batch; ++go->sequence) {
@@ -200,14 +200,14 @@ OrtStatus* RunNaive(const Api& api, OrtKernelContext* context, const OrtMemoryIn
       a.y_steps = t.y_steps;
       a.key_valid = t.key_valid == nullptr ? nullptr : t.key_valid + go->sequence * t.valid_step;
       a.valid_step = t.valid_step;
-      if (OrtStatus* s = RunAttention(api, context, cpu_memory, attributes, {go->type, kFloat32}, &a)) return s;
+      if (OrtStatus* s = RunAttention(api, context, memory, attributes, {go->type, kFloat32}, &a)) return s;
     }
   }
   return nullptr;
 }
 
 // RunAbsorbed attends to the latents, which are the keys of all heads; their first channels are the values.
-OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                        const AttentionAttributes& attributes, LatentGo* go) {
   const LatentTensors& t = go->t;
   const size_t rows = t.batch * t.queries;
@@ -221,7 +221,7 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const OrtMemor
     go->y = room->Take<float>(t.heads * rows * t.value_width);
   };
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, cpu_memory, plan)) return s;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
   go->attended = attended;
   for (size_t i = 0; i < t.batch * t.added; ++i) WriteToken(*go, i, added + i * t.Width() * go->size);
   AttentionTensors a;
@@ -248,13 +248,13 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const OrtMemor
   a.y_steps = {t.queries * t.heads * t.latent, t.latent, t.heads * t.latent};
   a.present_key = t.present;
   if (OrtStatus* s = ParallelFor(api, context, Absorb, t.heads, go)) return s;
-  if (OrtStatus* s = RunAttention(api, context, cpu_memory, attributes, {kFloat32, go->type}, &a)) return s;
+  if (OrtStatus* s = RunAttention(api, context, memory, attributes, {kFloat32, go->type}, &a)) return s;
   return ParallelFor(api, context, Project, t.heads, go);
 }
 
 }  // namespace
 
-OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                               const LatentAttributes& attributes, ElementType type, const LatentTensors& tensors) {
   const LatentTensors& t = tensors;
   LatentGo go{t,
@@ -265,7 +265,7 @@ OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const O
               TheKernels()->weighted_sum(type)};
   go.present = static_cast<char*>(t.present);
   const auto run = NaiveIsLess(t, t.Longest()) ? RunNaive : RunAbsorbed;
-  return run(api, context, cpu_memory, attributes.attention, &go);
+  return run(api, context, memory, attributes.attention, &go);
 }
 
 }  // namespace mojo

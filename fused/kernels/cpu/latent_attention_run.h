@@ -3,13 +3,14 @@
 #define MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_
 
 #include "common/latent_attention.h"
+#include "cpu/scratch.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
 
 // RunLatentAttention computes y and fills present, in the form that takes fewer multiplications: naive, with keys and
 // values of all tokens, or absorbed, where the latents are the keys of all heads.
-OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                               const LatentAttributes& attributes, ElementType type, const LatentTensors& tensors);
 
 }  // namespace mojo

@@ -10,24 +10,26 @@
 namespace mojo {
 namespace {
 
-// LinearKernel is the state of one node. Immutable after Create.
+// LinearKernel is the state of one node.
 struct LinearKernel {
-  CodedAttributes weights;
-  ActivationKind activations;
-  ElementType type;
-  OrtMemoryInfo* cpu_memory;
+  CodedAttributes attributes{};
+  ActivationKind activations = kFloatActivations;
+  ElementType type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  CodedAttributes weights{};
-  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &weights)) return s;
+OrtStatus* LinearKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &attributes)) return s;
   AttributeReader read(init);
   const auto rounded = read.Choice<Activations>("activations");
   if (read.status != nullptr) return read.status;
-  if (OrtStatus* s = CheckActivations(&read, rounded, weights.code)) return s;
-  return MakeScratchKernel(
-      init, LinearKernel{weights, ToActivationKind(rounded), ToElementType(init.types.inputs[kLinearX]), nullptr},
-      state);
+  if (OrtStatus* s = CheckActivations(&read, rounded, attributes.code)) return s;
+  activations = ToActivationKind(rounded);
+  type = ToElementType(init.types.inputs[kLinearX]);
+  return memory.Find(init);
 }
 
 // Go is what the tasks of one run share: each multiplies some rows with some panels.
@@ -60,36 +62,34 @@ void Multiply(void* state, size_t task) {
   TheLinear()->multiply(args);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const LinearKernel*>(state);
+OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LinearTensors tensors{};
   Go go{};
   MultiplyArgs& m = go.multiply;
-  if (OrtStatus* s = ReadLinear(api, context, kernel.weights, &tensors)) return s;
+  if (OrtStatus* s = ReadLinear(api, context, attributes, &tensors)) return s;
   if (tensors.rows == 0) return nullptr;
   const void *const x = tensors.x, *const bias = tensors.bias;
   m.rows = tensors.rows;
   m.y = tensors.y;
-  const CodedWeights weights = ToWeights(kernel.weights, tensors.weights);
+  const CodedWeights weights = ToWeights(attributes, tensors.weights);
   m.weights = &weights;
-  m.activations = kernel.activations;
-  m.type = kernel.type;
-  const bool as_it_is = kernel.activations == kFloatActivations && kernel.type == kFloat32;
-  const bool widens_bias = bias != nullptr && kernel.type != kFloat32;
+  m.activations = activations;
+  m.type = type;
+  const bool as_it_is = activations == kFloatActivations && type == kFloat32;
+  const bool widens_bias = bias != nullptr && type != kFloat32;
   char* prepared = nullptr;
   float* wide_bias = nullptr;
   const auto plan = [&](HostRoom* room) {
-    if (!as_it_is) prepared = room->Take<char>(m.rows * TheLinear()->row_bytes(weights, kernel.activations));
+    if (!as_it_is) prepared = room->Take<char>(m.rows * TheLinear()->row_bytes(weights, activations));
     if (widens_bias) wide_bias = room->Take<float>(weights.n);
   };
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, kernel.cpu_memory, plan)) return s;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
   m.x = as_it_is ? x : prepared;
   m.bias = widens_bias ? wide_bias : static_cast<const float*>(bias);
-  if (widens_bias) TheKernels()->to_float32(kernel.type, bias, wide_bias, weights.n);
+  if (widens_bias) TheKernels()->to_float32(type, bias, wide_bias, weights.n);
   if (!as_it_is) {
-    go.quantise = {x, kernel.type, kernel.activations, &weights, m.rows, prepared};
+    go.quantise = {x, type, activations, &weights, m.rows, prepared};
     const size_t groups = (m.rows + kTileRows - 1) / kTileRows;
     if (OrtStatus* s = RunInTasks(api, context, Prepare, go, groups, kTileRows * weights.k)) return s;
   }
@@ -103,6 +103,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPULinear = {nullptr, Create, Compute, DestroyScratchKernel<LinearKernel>, nullptr};
+const Backend kCPULinear = MakeBackend<LinearKernel>(nullptr);
 
 }  // namespace mojo

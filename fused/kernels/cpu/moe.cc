@@ -12,25 +12,26 @@ namespace {
 // As much scratch memory as a run takes, about: that of 1900 tokens with 8 experts each, H 2048 and I 768.
 constexpr size_t kScratchBytes = size_t{256} << 20;
 
-// MoEKernel is the state of one node. Immutable after Create.
+// MoEKernel is the state of one node.
 struct MoEKernel {
-  MoEAttributes attributes;
-  ElementType x, weights, experts;
-  OrtMemoryInfo* cpu_memory;
+  MoEAttributes attributes{};
+  ElementType x = kFloat32, weights = kFloat32, experts = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
+OrtStatus* MoEKernel::Init(const KernelInit& init) {
   const auto type = [&](MoEInput input) { return ToElementType(init.types.inputs[input]); };
-  MoEAttributes attributes{};
+  x = type(kMoEX);
+  weights = type(kMoEWeights);
+  experts = type(kMoEGateUp);
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return MakeScratchKernel(init, MoEKernel{attributes, type(kMoEX), type(kMoEWeights), type(kMoEGateUp), nullptr},
-                           state);
+  return memory.Find(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const MoEKernel*>(state);
-  const MoEAttributes& attributes = kernel.attributes;
+OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Shape shapes[kMaxInputs];
   const void* data[kMaxInputs];
   MoEShape shape;
@@ -39,9 +40,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = CheckIds(api, kMoE, ids, shape)) return s;
   MoEArgs args{};
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
-  args.x_type = kernel.x;
-  args.weights_type = kernel.weights;
-  args.expert_type = kernel.experts;
+  args.x_type = x;
+  args.weights_type = weights;
+  args.expert_type = experts;
   args.x = data[kMoEX];
   args.weights = data[kMoEWeights];
   args.ids = ids;
@@ -59,11 +60,11 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.limit = attributes.gate.limit;
   args.up_offset = attributes.gate.up_offset;
   args.scratch_bytes = kScratchBytes;
-  return RunMoE(api, context, kernel.cpu_memory, args);
+  return RunMoE(api, context, memory, args);
 }
 
 }  // namespace
 
-const Backend kCPUMoE = {nullptr, Create, Compute, DestroyScratchKernel<MoEKernel>, nullptr};
+const Backend kCPUMoE = MakeBackend<MoEKernel>(nullptr);
 
 }  // namespace mojo

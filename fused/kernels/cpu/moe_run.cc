@@ -64,7 +64,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go, const Plan& p
 
 }  // namespace
 
-OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const MoEArgs& args) {
+OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const MoEArgs& args) {
   const MoEArgs& a = args;
   if (a.tokens == 0 || a.hidden == 0) return nullptr;
   // Panels are for weights by rows.
@@ -92,7 +92,7 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   HostRoom count;
   Plan(a, most, lanes, &count);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
+  if (OrtStatus* s = scratch.Take(api, context, memory, count.used)) return s;
   HostRoom room{scratch.memory()};
   const Plan plan(a, most, lanes, &room);
   Go go{a,

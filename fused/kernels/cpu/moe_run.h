@@ -3,6 +3,7 @@
 #define MOJO_KERNELS_CPU_MOE_RUN_H_
 
 #include "common/ort.h"
+#include "cpu/scratch.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
@@ -39,8 +40,8 @@ struct MoEArgs {
   size_t scratch_bytes;  // what tokens beyond this need waits for a second go, which reads the weights again
 };
 
-// RunMoE computes y. Scratch memory comes from the allocator for cpu_memory and goes back to it.
-OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const MoEArgs& args);
+// RunMoE computes y. Scratch memory comes from memory and goes back to it.
+OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const MoEArgs& args);
 
 }  // namespace mojo
 

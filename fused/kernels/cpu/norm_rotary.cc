@@ -13,33 +13,29 @@ namespace {
 // The widest scale that is widened to float32 on the stack, where it is no constant.
 constexpr size_t kStackScale = 2048;
 
-// NormRotaryKernel is the state of one node. Immutable after Create.
+// NormRotaryKernel is the state of one node.
 struct NormRotaryKernel {
-  NormRotaryAttributes attributes;
-  NormRotaryFn run;
-  ElementType x, y, scale;
+  NormRotaryAttributes attributes{};
+  NormRotaryFn run = nullptr;
+  ElementType x_type = kFloat32, y_type = kFloat32, scale_type = kFloat32;
   PreparedScale prepared;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<NormRotaryKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  std::unique_ptr<NormRotaryKernel> kernel(new (std::nothrow) NormRotaryKernel{});
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = ReadAttributes(init, &kernel->attributes)) return s;
-  kernel->x = ToElementType(init.types.inputs[kNormRotaryX]);
-  kernel->y = ToElementType(init.types.outputs[0]);
-  kernel->scale = ToElementType(init.types.inputs[kNormRotaryScale]);
+OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  x_type = ToElementType(init.types.inputs[kNormRotaryX]);
+  y_type = ToElementType(init.types.outputs[0]);
+  scale_type = ToElementType(init.types.inputs[kNormRotaryScale]);
   const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
-  kernel->run = TheKernels()->norm_rotary({kernel->x, kernel->y, kernel->attributes.scale_after_cast,
-                                           layout(kernel->attributes.rotary.interleaved),
-                                           layout(kernel->attributes.rotary.output_interleaved)});
-  if (kernel->run == nullptr) {
+  run = TheKernels()->norm_rotary({x_type, y_type, attributes.scale_after_cast, layout(attributes.rotary.interleaved),
+                                   layout(attributes.rotary.output_interleaved)});
+  if (run == nullptr) {
     return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
   }
-  if (OrtStatus* s = kernel->prepared.Prepare(init, kNormRotaryScale)) return s;
-  *state = kernel.release();
-  return nullptr;
+  return prepared.Prepare(init, kNormRotaryScale);
 }
 
 // Work is what the tasks of one run share.
@@ -55,17 +51,15 @@ void NormRotateRange(const Work& work, size_t row, size_t end) {
   work.tensors.EachRun(row, end, [&](const RotaryArgs& args) { work.run({args, work.scale, work.epsilon}); });
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const NormRotaryKernel*>(state);
-  const RotaryEmbeddingAttributes& rotary = kernel.attributes.rotary;
-  Work work{kernel.run, kernel.prepared.data(), kernel.attributes.epsilon, {}};
+OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RotaryEmbeddingAttributes& rotary = attributes.rotary;
+  Work work{run, prepared.data(), attributes.epsilon, {}};
   RotaryTensors& t = work.tensors;
   Shape x, scale, cos, sin;
   const void* stored_scale = nullptr;
   if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &t.x, &x)) return s;
   if (work.scale != nullptr) {
-    kernel.prepared.SetShape(&scale);
+    prepared.SetShape(&scale);
   } else if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryScale, &stored_scale, &scale)) {
     return s;
   }
@@ -76,8 +70,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &t.y)) return s;
   const size_t width = t.layout.width;
   if (t.layout.rows == 0) return nullptr;
-  t.x_size = ElementSize(kernel.x);
-  t.y_size = ElementSize(kernel.y);
+  t.x_size = ElementSize(x_type);
+  t.y_size = ElementSize(y_type);
   float on_stack[kStackScale];
   std::unique_ptr<float[]> widened;
   if (work.scale == nullptr) {
@@ -86,7 +80,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
       widened.reset(to = new (std::nothrow) float[width]);
       if (to == nullptr) return OutOfMemory(api);
     }
-    TheKernels()->to_float32(kernel.scale, stored_scale, to, width);
+    TheKernels()->to_float32(scale_type, stored_scale, to, width);
     work.scale = to;
   }
   std::unique_ptr<char[]> copy;
@@ -98,6 +92,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPUNormRotary = {nullptr, Create, Compute, Destroy, MayInPlace<0, 0>};
+const Backend kCPUNormRotary = MakeBackend<NormRotaryKernel>(nullptr, MayInPlace<0, 0>);
 
 }  // namespace mojo

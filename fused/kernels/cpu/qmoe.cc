@@ -16,20 +16,21 @@ constexpr size_t kScratchBytes = size_t{256} << 20;
 // Multiplications that are worth waking another thread for.
 constexpr size_t kFewMultiplications = size_t{1} << 18;
 
-// QMoEKernel is the state of one node. Immutable after Create.
+// QMoEKernel is the state of one node.
 struct QMoEKernel {
-  QMoEAttributes attributes;
-  ElementType x, weights;
-  OrtMemoryInfo* cpu_memory;
+  QMoEAttributes attributes{};
+  ElementType x_type = kFloat32, weights_type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-OrtStatus* Create(const KernelInit& init, void** state) {
-  QMoEAttributes attributes{};
+OrtStatus* QMoEKernel::Init(const KernelInit& init) {
+  x_type = ToElementType(init.types.inputs[kQMoEX]);
+  weights_type = ToElementType(init.types.inputs[kQMoEWeights]);
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return MakeScratchKernel(init,
-                           QMoEKernel{attributes, ToElementType(init.types.inputs[kQMoEX]),
-                                      ToElementType(init.types.inputs[kQMoEWeights]), nullptr},
-                           state);
+  return memory.Find(init);
 }
 
 // Plan is where everything lies in the scratch memory.
@@ -81,7 +82,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, QMoEGo* go, const Pla
   return RunInTasks(api, context, AddOutputs, *go, go->tokens, a.top_k * a.hidden);
 }
 
-OrtStatus* Run(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const QMoEArgs& a) {
+OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const QMoEArgs& a) {
   if (a.tokens == 0) return nullptr;
   const size_t x_bytes = TheLinear()->row_bytes(a.gate_up, a.activations);
   const size_t tile_bytes = TheLinear()->row_bytes(a.down, a.activations);
@@ -92,7 +93,7 @@ OrtStatus* Run(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* c
   HostRoom count;
   Plan(a, most, x_bytes, tile_bytes, &count);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
+  if (OrtStatus* s = scratch.Take(api, context, memory, count.used)) return s;
   HostRoom room{scratch.memory()};
   const Plan plan(a, most, x_bytes, tile_bytes, &room);
   QMoEGo go{a,
@@ -119,10 +120,7 @@ OrtStatus* Run(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* c
   return nullptr;
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const QMoEKernel*>(state);
-  const QMoEAttributes& attributes = kernel.attributes;
+OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   QMoEInputs in{};
   Shape x;
   MoEShape shape;
@@ -130,8 +128,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = CheckIds(api, kQMoE, in.ids, shape)) return s;
   QMoEArgs args{};
   if (OrtStatus* s = MakeOutput(api, context, kQMoE, 0, x, &args.y)) return s;
-  args.x_type = kernel.x;
-  args.weights_type = kernel.weights;
+  args.x_type = x_type;
+  args.weights_type = weights_type;
   args.activations = ToActivationKind(attributes.activations);
   args.x = in.x;
   args.weights = in.weights;
@@ -152,11 +150,11 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.limit = attributes.gate.limit;
   args.up_offset = attributes.gate.up_offset;
   args.scratch_bytes = kScratchBytes;
-  return Run(api, context, kernel.cpu_memory, args);
+  return RunQMoE(api, context, memory, args);
 }
 
 }  // namespace
 
-const Backend kCPUQMoE = {nullptr, Create, Compute, DestroyScratchKernel<QMoEKernel>, nullptr};
+const Backend kCPUQMoE = MakeBackend<QMoEKernel>(nullptr);
 
 }  // namespace mojo

@@ -1,6 +1,5 @@
 // RotaryEmbedding on the CPU.
 #include <memory>
-#include <new>
 
 #include "common/rotary_embedding.h"
 #include "cpu/backends.h"
@@ -9,25 +8,22 @@
 namespace mojo {
 namespace {
 
-// RotaryKernel is the state of one node. Immutable after Create.
+// RotaryKernel is the state of one node.
 struct RotaryKernel {
-  RotaryEmbeddingAttributes attributes;
-  RotaryFn run;
-  size_t element_size;
+  RotaryEmbeddingAttributes attributes{};
+  RotaryFn run = nullptr;
+  size_t element_size = 0;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<RotaryKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  RotaryEmbeddingAttributes attributes{};
+OrtStatus* RotaryKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   const ElementType type = ToElementType(init.types.inputs[0]);
   const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
-  const RotaryFn run =
-      TheKernels()->rotary(type, layout(attributes.interleaved), layout(attributes.output_interleaved));
-  auto* kernel = new (std::nothrow) RotaryKernel{attributes, run, ElementSize(type)};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
+  run = TheKernels()->rotary(type, layout(attributes.interleaved), layout(attributes.output_interleaved));
+  element_size = ElementSize(type);
   return nullptr;
 }
 
@@ -42,21 +38,19 @@ void RotateRange(const Work& work, size_t row, size_t end) {
   work.tensors.EachRun(row, end, [&](const RotaryArgs& args) { work.run(args); });
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const RotaryKernel*>(state);
-  Work work{kernel.run, {}};
+OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  Work work{run, {}};
   RotaryTensors& t = work.tensors;
   Shape x, cos, sin;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &t.x, &x)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &t.cos, &cos)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &t.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, kernel.attributes, x, cos, sin, &t.layout)) return s;
+  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, attributes, x, cos, sin, &t.layout)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &t.y)) return s;
   if (t.layout.rows == 0) return nullptr;
-  t.x_size = t.y_size = kernel.element_size;
+  t.x_size = t.y_size = element_size;
   std::unique_ptr<char[]> copy;
-  if (kernel.attributes.interleaved != kernel.attributes.output_interleaved && t.layout.rotated > kRotaryInPlace &&
+  if (attributes.interleaved != attributes.output_interleaved && t.layout.rotated > kRotaryInPlace &&
       !t.MoveOutOfPlace(&copy)) {
     return OutOfMemory(api);
   }
@@ -65,6 +59,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCPURotaryEmbedding = {nullptr, Create, Compute, Destroy, MayInPlace<0, 0>};
+const Backend kCPURotaryEmbedding = MakeBackend<RotaryKernel>(nullptr, MayInPlace<0, 0>);
 
 }  // namespace mojo

@@ -2,6 +2,14 @@
 
 namespace mojo {
 
+HostMemory::~HostMemory() {
+  if (info_ != nullptr) TheApi().ort->ReleaseMemoryInfo(info_);
+}
+
+OrtStatus* HostMemory::Find(const KernelInit& init) {
+  return init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &info_);
+}
+
 HostScratch::~HostScratch() {
   const Api& api = TheApi();
   if (memory_ != nullptr) {
@@ -10,8 +18,8 @@ HostScratch::~HostScratch() {
   if (allocator_ != nullptr) api.ort->ReleaseAllocator(allocator_);
 }
 
-OrtStatus* HostScratch::Take(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, size_t bytes) {
-  if (OrtStatus* s = api.ort->KernelContext_GetAllocator(context, cpu_memory, &allocator_)) return s;
+OrtStatus* HostScratch::Take(const Api& api, OrtKernelContext* context, const HostMemory& from, size_t bytes) {
+  if (OrtStatus* s = api.ort->KernelContext_GetAllocator(context, from.info_, &allocator_)) return s;
   if (OrtStatus* s = api.ort->AllocatorAlloc(allocator_, bytes, &memory_)) return s;
   return memory_ == nullptr ? OutOfMemory(api) : nullptr;
 }

@@ -2,8 +2,6 @@
 #ifndef MOJO_KERNELS_CPU_SCRATCH_H_
 #define MOJO_KERNELS_CPU_SCRATCH_H_
 
-#include <new>
-
 #include "common/op.h"
 #include "common/room.h"
 
@@ -11,6 +9,21 @@ namespace mojo {
 
 // HostRoom divides scratch memory of the CPU up: each part begins a cache line.
 using HostRoom = Room<64>;
+
+// HostMemory names the session's memory on the CPU. The state of a node whose runs take scratch memory holds one.
+class HostMemory {
+ public:
+  HostMemory() {}
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
+
+  OrtStatus* Find(const KernelInit& init);
+
+ private:
+  friend class HostScratch;
+  OrtMemoryInfo* info_ = nullptr;
+};
 
 // HostScratch is memory of the session's allocator, which goes back to it with the object.
 class HostScratch {
@@ -20,16 +33,16 @@ class HostScratch {
   ~HostScratch();
 
   // Take allocates bytes, aligned as the allocator's memory is.
-  OrtStatus* Take(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, size_t bytes);
+  OrtStatus* Take(const Api& api, OrtKernelContext* context, const HostMemory& from, size_t bytes);
 
   // Divide takes the memory that plan(HostRoom*) divides up, which it calls twice: to count, and to divide. No memory
   // is taken where plan needs none.
   template <class Plan>
-  OrtStatus* Divide(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const Plan& plan) {
+  OrtStatus* Divide(const Api& api, OrtKernelContext* context, const HostMemory& from, const Plan& plan) {
     HostRoom count;
     plan(&count);
     if (count.used == 0) return nullptr;
-    if (OrtStatus* s = Take(api, context, cpu_memory, count.used)) return s;
+    if (OrtStatus* s = Take(api, context, from, count.used)) return s;
     HostRoom room{memory()};
     plan(&room);
     return nullptr;
@@ -41,27 +54,6 @@ class HostScratch {
   OrtAllocator* allocator_ = nullptr;
   void* memory_ = nullptr;
 };
-
-// MakeScratchKernel makes the state of a node whose runs take scratch memory: a copy of kernel, whose cpu_memory it
-// sets. It is a Backend's create, and DestroyScratchKernel its destroy.
-template <class Kernel>
-OrtStatus* MakeScratchKernel(const KernelInit& init, const Kernel& kernel, void** state) {
-  auto* made = new (std::nothrow) Kernel(kernel);
-  if (made == nullptr) return OutOfMemory(init.api);
-  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &made->cpu_memory)) {
-    delete made;
-    return s;
-  }
-  *state = made;
-  return nullptr;
-}
-template <class Kernel>
-void DestroyScratchKernel(void* state) {
-  auto* kernel = static_cast<Kernel*>(state);
-  if (kernel == nullptr) return;
-  TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
-  delete kernel;
-}
 
 }  // namespace mojo
 

@@ -8,22 +8,19 @@
 namespace mojo {
 namespace {
 
-// RouterKernel is the state of one node. Immutable after Create.
+// RouterKernel is the state of one node.
 struct RouterKernel {
-  RouterAttributes attributes;
-  ElementType logits, bias;
+  RouterAttributes attributes{};
+  ElementType logits = kFloat32, bias = kFloat32;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<RouterKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  RouterAttributes attributes{};
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow)
-      RouterKernel{attributes, ToElementType(init.types.inputs[0]), ToElementType(init.types.inputs[1])};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
+OrtStatus* RouterKernel::Init(const KernelInit& init) {
+  logits = ToElementType(init.types.inputs[0]);
+  bias = ToElementType(init.types.inputs[1]);
+  return ReadAttributes(init, &attributes);
 }
 
 RouterScore ToRouterScore(Score score) {
@@ -34,10 +31,8 @@ RouterScore ToRouterScore(Score score) {
   }
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const RouterKernel*>(state);
-  const RouterAttributes& a = kernel.attributes;
+OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RouterAttributes& a = attributes;
   RouterArgs args{};
   RouterTensors tensors;
   if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
@@ -46,8 +41,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.bias = tensors.bias;
   args.weights = tensors.weights;
   args.ids = tensors.ids;
-  args.logits_type = kernel.logits;
-  args.bias_type = kernel.bias;
+  args.logits_type = logits;
+  args.bias_type = bias;
   args.experts = tensors.experts;
   args.top_k = static_cast<size_t>(a.top_k);
   args.groups = static_cast<size_t>(a.groups);
@@ -59,20 +54,20 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.top_k_first = a.top_k_first;
   args.top2_sum = a.top2_sum;
   args.renormalize = a.renormalize;
-  const RouterFn run = TheKernels()->router;
+  const RouterFn route = TheKernels()->router;
   if (tensors.experts > kRouterExperts) {  // more than any model has: one task with its own memory
     const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (tensors.experts + 64)]);
     if (scratch == nullptr) return OutOfMemory(api);
     args.scratch = scratch.get();
-    run(args, 0, tensors.rows);
+    route(args, 0, tensors.rows);
     return nullptr;
   }
   // An expert is looked at once for its score, and once for each choice.
-  return RunInTasks(api, context, run, args, tensors.rows, tensors.experts * (2 + args.top_k / 4));
+  return RunInTasks(api, context, route, args, tensors.rows, tensors.experts * (2 + args.top_k / 4));
 }
 
 }  // namespace
 
-const Backend kCPUTopKRouter = {nullptr, Create, Compute, Destroy, nullptr};
+const Backend kCPUTopKRouter = MakeBackend<RouterKernel>(nullptr);
 
 }  // namespace mojo

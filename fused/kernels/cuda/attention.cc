@@ -1,34 +1,25 @@
 // Attention on CUDA.
 #include "common/attention.h"
 
-#include <new>
-
 #include "cuda/backends.h"
 
 namespace mojo {
 namespace {
 
-// AttentionKernel is the state of one node. Immutable after Create.
+// AttentionKernel is the state of one node.
 struct AttentionKernel {
-  AttentionAttributes attributes;
-  MojoType type;
+  AttentionAttributes attributes{};
+  MojoType type = kMojoFloat32;
   DeviceMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<AttentionKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) AttentionKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->type = ToMojoType(init.types.inputs[kAttentionQ]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+OrtStatus* AttentionKernel::Init(const KernelInit& init) {
+  type = ToMojoType(init.types.inputs[kAttentionQ]);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  return memory.Find(init);
 }
 
 // SetTensors writes the tensors and their sizes into args.
@@ -66,10 +57,7 @@ void SetTensors(const AttentionTensors& t, MojoAttentionArgs* args) {
 
 // The lengths of past_length are on the device: the kernels clamp them to what there is room for, where the CPU's
 // backend refuses others.
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const AttentionKernel*>(state);
-  const AttentionAttributes& attributes = kernel.attributes;
+OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   AttentionTensors tensors;
   cudaStream_t stream;
   tensors.on_device = true;
@@ -83,8 +71,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.softcap = attributes.softcap;
   args.empty_mean = attributes.empty_mean;
   args.cyclic = attributes.cyclic;
-  args.type = kernel.type;
-  Scratch scratch(kernel.memory);
+  args.type = type;
+  Scratch scratch(memory);
   if (OrtStatus* s = scratch.Take(api, context, kAttention, MojoAttentionScratch(&args), &args.scratch)) return s;
   return Launched(api, kAttention, MojoCudaAttention(&args, stream));
 }
@@ -92,6 +80,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 }  // namespace
 
 // Present may be past where both are bound to one buffer; onnxruntime is not asked for that, as on the CPU.
-const Backend kCUDAAttention = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDAAttention = MakeBackend<AttentionKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -4,6 +4,7 @@
 
 #include "common/attention.h"
 #include "common/device_memory.h"
+#include "common/kernel.h"
 #include "common/moe.h"
 #include "common/rotary_embedding.h"
 #include "cuda/mojo_cuda.h"

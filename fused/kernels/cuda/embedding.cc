@@ -5,11 +5,17 @@
 namespace mojo {
 namespace {
 
+// EmbeddingKernel is the state of one node.
+struct EmbeddingKernel {
+  CodedAttributes attributes{};
+
+  OrtStatus* Init(const KernelInit& init) { return ReadCodedAttributes(init, kEmbeddingCodes, &attributes); }
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
+
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
 // the stream. A row of NaN stands for one that there is not.
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& attributes = *static_cast<const CodedAttributes*>(state);
+OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Shape ids, y;
   const void* data;
   void* to;
@@ -31,6 +37,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 
 }  // namespace
 
-const Backend kCUDAEmbedding = {kCUDAProvider, CreateEmbedding, Compute, DestroyEmbedding, nullptr};
+const Backend kCUDAEmbedding = MakeBackend<EmbeddingKernel>(kCUDAProvider);
 
 }  // namespace mojo

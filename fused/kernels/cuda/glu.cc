@@ -1,5 +1,4 @@
 // GLU on CUDA.
-#include <new>
 
 #include "common/glu.h"
 #include "cuda/backends.h"
@@ -7,26 +6,21 @@
 namespace mojo {
 namespace {
 
-// GateKernel is the state of one node. Immutable after Create.
+// GateKernel is the state of one node.
 struct GateKernel {
-  GLUAttributes attributes;
-  MojoType type;
+  GLUAttributes attributes{};
+  MojoType type = kMojoFloat32;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<GateKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  GLUAttributes attributes{};
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow) GateKernel{attributes, ToMojoType(init.types.inputs[0])};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
+OrtStatus* GateKernel::Init(const KernelInit& init) {
+  type = ToMojoType(init.types.inputs[0]);
+  return ReadAttributes(init, &attributes);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const GateKernel*>(state);
+OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoGLUArgs args{};
   cudaStream_t stream;
   Shape gate, up;
@@ -36,16 +30,16 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   args.count = gate.Count();
-  args.type = kernel.type;
-  args.activation = ToMojoActivation(kernel.attributes.activation);
-  args.alpha = kernel.attributes.alpha;
-  args.limit = kernel.attributes.limit;
-  args.up_offset = kernel.attributes.up_offset;
+  args.type = type;
+  args.activation = ToMojoActivation(attributes.activation);
+  args.alpha = attributes.alpha;
+  args.limit = attributes.limit;
+  args.up_offset = attributes.up_offset;
   return Launched(api, kGLU, MojoCudaGLU(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDAGLU = {kCUDAProvider, Create, Compute, Destroy, MayInPlace<0, 0, 1, 0>};
+const Backend kCUDAGLU = MakeBackend<GateKernel>(kCUDAProvider, MayInPlace<0, 0, 1, 0>);
 
 }  // namespace mojo

@@ -1,34 +1,25 @@
 // LatentAttention on CUDA.
 #include "common/latent_attention.h"
 
-#include <new>
-
 #include "cuda/backends.h"
 
 namespace mojo {
 namespace {
 
-// LatentKernel is the state of one node. Immutable after Create.
+// LatentKernel is the state of one node.
 struct LatentKernel {
-  LatentAttributes attributes;
-  MojoType type;
+  LatentAttributes attributes{};
+  MojoType type = kMojoFloat32;
   DeviceMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<LatentKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) LatentKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->type = ToMojoType(init.types.inputs[kLatentAttentionQ]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+OrtStatus* LatentKernel::Init(const KernelInit& init) {
+  type = ToMojoType(init.types.inputs[kLatentAttentionQ]);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  return memory.Find(init);
 }
 
 // SetTensors writes the tensors and their sizes into args.
@@ -60,22 +51,20 @@ void SetTensors(const LatentTensors& t, MojoLatentAttentionArgs* args) {
 
 // The lengths of past_length are on the device: the kernels clamp them to what there is room for, where the CPU's
 // backend refuses others.
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const LatentKernel*>(state);
+OrtStatus* LatentKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LatentTensors tensors;
   cudaStream_t stream;
   tensors.on_device = true;
-  if (OrtStatus* s = ReadLatentAttention(api, context, kernel.attributes, &tensors)) return s;
+  if (OrtStatus* s = ReadLatentAttention(api, context, attributes, &tensors)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   MojoLatentAttentionArgs args{};
   SetTensors(tensors, &args);
-  args.scale = kernel.attributes.attention.scale;
-  args.causal = kernel.attributes.attention.causal;
-  args.empty_mean = kernel.attributes.attention.empty_mean;
-  args.w_out_in = kernel.attributes.w_out_in;
-  args.type = kernel.type;
-  Scratch scratch(kernel.memory);
+  args.scale = attributes.attention.scale;
+  args.causal = attributes.attention.causal;
+  args.empty_mean = attributes.attention.empty_mean;
+  args.w_out_in = attributes.w_out_in;
+  args.type = type;
+  Scratch scratch(memory);
   const size_t bytes = MojoLatentAttentionScratch(&args);
   if (OrtStatus* s = scratch.Take(api, context, kLatentAttention, bytes, &args.scratch)) return s;
   return Launched(api, kLatentAttention, MojoCudaLatentAttention(&args, stream));
@@ -84,6 +73,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
 }  // namespace
 
 // Present may be past where both are bound to one buffer; onnxruntime is not asked for that, as on the CPU.
-const Backend kCUDALatentAttention = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDALatentAttention = MakeBackend<LatentKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -1,5 +1,4 @@
 // Linear on CUDA.
-#include <new>
 
 #include "common/linear.h"
 #include "cuda/coded.h"
@@ -7,60 +6,49 @@
 namespace mojo {
 namespace {
 
-// LinearKernel is the state of one node. Immutable after Create.
+// LinearKernel is the state of one node.
 struct LinearKernel {
-  CodedAttributes weights;
-  MojoRounding rounding;
-  MojoType type;
+  CodedAttributes attributes{};
+  MojoRounding rounding = kMojoNotRounded;
+  MojoType type = kMojoFloat32;
   DeviceMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<LinearKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) LinearKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  OrtStatus* status = ReadCodedAttributes(init, kLinearCodes, &kernel->weights);
-  if (status == nullptr) {
-    AttributeReader read(init);
-    const auto activations = read.Choice<Activations>("activations");
-    kernel->rounding = ToMojoRounding(activations);
-    kernel->type = ToMojoType(init.types.inputs[kLinearX]);
-    status = read.status;
-    if (status == nullptr) status = CheckCode(init.api, kLinear, kernel->weights.code, activations);
-  }
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+OrtStatus* LinearKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &attributes)) return s;
+  AttributeReader read(init);
+  const auto activations = read.Choice<Activations>("activations");
+  if (read.status != nullptr) return read.status;
+  if (OrtStatus* s = CheckCode(init.api, kLinear, attributes.code, activations)) return s;
+  rounding = ToMojoRounding(activations);
+  type = ToMojoType(init.types.inputs[kLinearX]);
+  return memory.Find(init);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const LinearKernel*>(state);
+OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LinearTensors tensors{};
   MojoLinearArgs args{};
   cudaStream_t stream;
-  if (OrtStatus* s = ReadLinear(api, context, kernel.weights, &tensors)) return s;
+  if (OrtStatus* s = ReadLinear(api, context, attributes, &tensors)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (tensors.rows == 0) return nullptr;
-  SetWeights(kernel.weights, tensors.weights, &args.weights);
+  SetWeights(attributes, tensors.weights, &args.weights);
   args.x = tensors.x;
   args.bias = tensors.bias;
   args.y = tensors.y;
   args.rows = tensors.rows;
-  args.type = kernel.type;
-  args.rounding = kernel.rounding;
-  Scratch scratch(kernel.memory);
+  args.type = type;
+  args.rounding = rounding;
+  Scratch scratch(memory);
   if (OrtStatus* s = scratch.Take(api, context, kLinear, MojoLinearScratch(&args), &args.scratch)) return s;
   return Launched(api, kLinear, MojoCudaLinear(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDALinear = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDALinear = MakeBackend<LinearKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -1,5 +1,4 @@
 // MoE on CUDA.
-#include <new>
 
 #include "common/moe.h"
 #include "cuda/moe_tuned.h"
@@ -7,72 +6,63 @@
 namespace mojo {
 namespace {
 
-// MoEKernel is the state of one node. Immutable after Create.
+// MoEKernel is the state of one node.
 struct MoEKernel {
-  MoEAttributes attributes;
-  MojoType x, weights, experts;
+  MoEAttributes attributes{};
+  MojoType x = kMojoFloat32, weights = kMojoFloat32, experts = kMojoFloat32;
   DeviceMemory memory;
   TunedMoE tuned;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+  OrtStatus* ReadTables(const KernelInit& init);
+  void SetForm(const MoEShape& shape, MojoMoEArgs* args) const;
 };
 
 // SetForm writes the node's attributes and types, and the sizes, into args.
-void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) {
-  const MoEAttributes& attributes = kernel.attributes;
+void MoEKernel::SetForm(const MoEShape& shape, MojoMoEArgs* args) const {
   SetExperts(shape, attributes.gate, attributes.packing, args);
-  args->x_type = kernel.x;
-  args->weights_type = kernel.weights;
-  args->expert_type = kernel.experts;
+  args->x_type = x;
+  args->weights_type = weights;
+  args->expert_type = experts;
   args->gate_up_in_out = attributes.gate_up_in_out;
   args->down_in_out = attributes.down_in_out;
 }
 
 // ReadTables reads the tables for the node.
-OrtStatus* ReadTables(const KernelInit& init, MoEKernel* kernel) {
-  const MoEAttributes& a = kernel->attributes;
-  const bool tuned = kernel->x == kernel->experts && a.gate_up_in_out == a.down_in_out;
-  const char* const format = !tuned                       ? ""
-                             : kernel->x == kMojoBFloat16 ? "bfloat16"
-                             : kernel->x == kMojoFloat16  ? "float16"
-                                                          : "";
-  return kernel->tuned.Read(init, format, a.gate_up_in_out,
-                            [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
-                              MojoMoEArgs call{};
-                              SetForm(*kernel, {tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, &call);
-                              call.config = config;
-                              return MojoMoETakes(&call) != 0;
-                            });
+OrtStatus* MoEKernel::ReadTables(const KernelInit& init) {
+  const char* format = "";
+  if (x == experts && attributes.gate_up_in_out == attributes.down_in_out) {
+    if (x == kMojoBFloat16) format = "bfloat16";
+    if (x == kMojoFloat16) format = "float16";
+  }
+  return tuned.Read(init, format, attributes.gate_up_in_out,
+                    [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
+                      MojoMoEArgs call{};
+                      SetForm({tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, &call);
+                      call.config = config;
+                      return MojoMoETakes(&call) != 0;
+                    });
 }
 
-void Destroy(void* state) { delete static_cast<MoEKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) MoEKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->x = ToMojoType(init.types.inputs[kMoEX]);
-  kernel->weights = ToMojoType(init.types.inputs[kMoEWeights]);
-  kernel->experts = ToMojoType(init.types.inputs[kMoEGateUp]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status == nullptr) status = ReadTables(init, kernel);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+OrtStatus* MoEKernel::Init(const KernelInit& init) {
+  x = ToMojoType(init.types.inputs[kMoEX]);
+  weights = ToMojoType(init.types.inputs[kMoEWeights]);
+  experts = ToMojoType(init.types.inputs[kMoEGateUp]);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  if (OrtStatus* s = memory.Find(init)) return s;
+  return ReadTables(init);
 }
 
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them
 // would stop the stream. The kernels pass over one that is no expert's.
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const MoEKernel*>(state);
+OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Shape shapes[kMaxInputs];
   const void* data[kMaxInputs];
   MoEShape shape;
   MojoMoEArgs args{};
   cudaStream_t stream;
-  if (OrtStatus* s = ReadMoE(api, context, kernel.attributes, data, shapes, &shape)) return s;
+  if (OrtStatus* s = ReadMoE(api, context, attributes, data, shapes, &shape)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
@@ -83,19 +73,19 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.down = data[kMoEDown];
   args.gate_up_bias = data[kMoEGateUpBias];
   args.down_bias = data[kMoEDownBias];
-  SetForm(kernel, shape, &args);
-  kernel.tuned.Choose(&args, [&args](const MojoMoEConfig& config) {
+  SetForm(shape, &args);
+  tuned.Choose(&args, [&args](const MojoMoEConfig& config) {
     MojoMoEArgs call = args;
     call.config = config;
     return MojoMoETakes(&call) != 0;
   });
-  Scratch scratch(kernel.memory);
+  Scratch scratch(memory);
   if (OrtStatus* s = scratch.Take(api, context, kMoE, MojoMoEScratch(&args), &args.scratch)) return s;
   return Launched(api, kMoE, MojoCudaMoE(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDAMoE = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDAMoE = MakeBackend<MoEKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -1,5 +1,4 @@
 // NormRotary on CUDA.
-#include <new>
 
 #include "common/norm_rotary.h"
 #include "cuda/backends.h"
@@ -7,29 +6,24 @@
 namespace mojo {
 namespace {
 
-// NormRotaryKernel is the state of one node. Immutable after Create.
+// NormRotaryKernel is the state of one node.
 struct NormRotaryKernel {
-  NormRotaryAttributes attributes;
-  MojoType x, scale, y;
+  NormRotaryAttributes attributes{};
+  MojoType x_type = kMojoFloat32, scale_type = kMojoFloat32, y_type = kMojoFloat32;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<NormRotaryKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  NormRotaryAttributes attributes{};
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow)
-      NormRotaryKernel{attributes, ToMojoType(init.types.inputs[kNormRotaryX]),
-                       ToMojoType(init.types.inputs[kNormRotaryScale]), ToMojoType(init.types.outputs[0])};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
+OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
+  x_type = ToMojoType(init.types.inputs[kNormRotaryX]);
+  scale_type = ToMojoType(init.types.inputs[kNormRotaryScale]);
+  y_type = ToMojoType(init.types.outputs[0]);
+  return ReadAttributes(init, &attributes);
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const NormRotaryKernel*>(state);
-  const RotaryEmbeddingAttributes& rotary = kernel.attributes.rotary;
+OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RotaryEmbeddingAttributes& rotary = attributes.rotary;
   MojoNormRotaryArgs args{};
   cudaStream_t stream;
   Shape x, scale, cos, sin;
@@ -43,18 +37,18 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &args.rotary.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (layout.rows == 0) return nullptr;
-  args.rotary.type = kernel.y;
+  args.rotary.type = y_type;
   SetRotary(layout, rotary, &args.rotary);
-  args.epsilon = kernel.attributes.epsilon;
-  args.scale_after_cast = kernel.attributes.scale_after_cast;
-  args.x_type = kernel.x;
-  args.scale_type = kernel.scale;
+  args.epsilon = attributes.epsilon;
+  args.scale_after_cast = attributes.scale_after_cast;
+  args.x_type = x_type;
+  args.scale_type = scale_type;
   return Launched(api, kNormRotary, MojoCudaNormRotary(&args, 1, stream));
 }
 
 }  // namespace
 
 // Not in place, for the reasons of RotaryEmbedding.
-const Backend kCUDANormRotary = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDANormRotary = MakeBackend<NormRotaryKernel>(kCUDAProvider);
 
 }  // namespace mojo

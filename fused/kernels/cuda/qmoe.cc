@@ -1,6 +1,5 @@
 // QMoE on CUDA.
 #include <initializer_list>
-#include <new>
 
 #include "common/qmoe.h"
 #include "cuda/coded.h"
@@ -9,75 +8,65 @@
 namespace mojo {
 namespace {
 
-// QMoEKernel is the state of one node. Immutable after Create.
+// QMoEKernel is the state of one node.
 struct QMoEKernel {
-  QMoEAttributes attributes;
-  MojoType x, weights;
+  QMoEAttributes attributes{};
+  MojoType x_type = kMojoFloat32, weights_type = kMojoFloat32;
   DeviceMemory memory;
   TunedMoE tuned;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+  const char* Format() const;
+  OrtStatus* ReadTables(const KernelInit& init);
+  void SetForm(const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) const;
 };
 
 // SetForm writes the node's attributes and types, and the sizes, into args.
-void SetForm(const QMoEKernel& kernel, const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) {
-  const QMoEAttributes& attributes = kernel.attributes;
+void QMoEKernel::SetForm(const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) const {
   MojoMoEArgs& moe = args->moe;
   SetExperts(shape, attributes.gate, attributes.packing, &moe);
-  moe.x_type = kernel.x;
-  moe.weights_type = kernel.weights;
+  moe.x_type = x_type;
+  moe.weights_type = weights_type;
   moe.expert_type = kMojoFloat32;
   SetWeights(attributes.gate_up, in.gate_up, &args->gate_up);
   SetWeights(attributes.down, in.down, &args->down);
   args->rounding = ToMojoRounding(attributes.activations);
 }
 
-// FormatOf names the format that there are tables for; it is empty for others.
-const char* FormatOf(const QMoEKernel& kernel) {
-  const QMoEAttributes& a = kernel.attributes;
-  if (a.gate_up.code != a.down.code || kernel.x != kMojoBFloat16) return "";
+// Format names the format that there are tables for; it is empty for others.
+const char* QMoEKernel::Format() const {
+  const QMoEAttributes& a = attributes;
+  if (a.gate_up.code != a.down.code || x_type != kMojoBFloat16) return "";
   if (a.gate_up.code == Code::kE4m3 && a.activations == Activations::kFp8) return "fp8";
   return a.gate_up.code == Code::kE2m1 && a.activations == Activations::kFloat ? "mxfp4" : "";
 }
 
 // ReadTables reads the tables for the node.
-OrtStatus* ReadTables(const KernelInit& init, QMoEKernel* kernel) {
-  return kernel->tuned.Read(init, FormatOf(*kernel), false,
-                            [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
-                              const QMoEAttributes& a = kernel->attributes;
-                              if (s.hidden != a.gate_up.k || s.inner != a.down.k) return true;  // other experts'
-                              MojoQMoEArgs call{};
-                              SetForm(*kernel, {tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, {}, &call);
-                              call.moe.config = config;
-                              return MojoQMoETakes(&call) != 0;
-                            });
+OrtStatus* QMoEKernel::ReadTables(const KernelInit& init) {
+  return tuned.Read(init, Format(), false, [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
+    if (s.hidden != attributes.gate_up.k || s.inner != attributes.down.k) return true;  // other experts'
+    MojoQMoEArgs call{};
+    SetForm({tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, {}, &call);
+    call.moe.config = config;
+    return MojoQMoETakes(&call) != 0;
+  });
 }
 
-void Destroy(void* state) { delete static_cast<QMoEKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) QMoEKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->x = ToMojoType(init.types.inputs[kQMoEX]);
-  kernel->weights = ToMojoType(init.types.inputs[kQMoEWeights]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  const QMoEAttributes& a = kernel->attributes;
+OrtStatus* QMoEKernel::Init(const KernelInit& init) {
+  x_type = ToMojoType(init.types.inputs[kQMoEX]);
+  weights_type = ToMojoType(init.types.inputs[kQMoEWeights]);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  const QMoEAttributes& a = attributes;
   for (const Code code : {a.gate_up.code, a.down.code}) {
-    if (status == nullptr) status = CheckCode(init.api, kQMoE, code, a.activations, ToMojoPacking(a.packing));
+    if (OrtStatus* s = CheckCode(init.api, kQMoE, code, a.activations, ToMojoPacking(a.packing))) return s;
   }
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status == nullptr) status = ReadTables(init, kernel);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+  if (OrtStatus* s = memory.Find(init)) return s;
+  return ReadTables(init);
 }
 
 // Nothing here looks at the ids, as in MoE: the kernels pass over one that is no expert's.
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const QMoEKernel*>(state);
-  const QMoEAttributes& attributes = kernel.attributes;
+OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   QMoEInputs in{};
   Shape x;
   MoEShape shape;
@@ -93,19 +82,19 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   moe.ids = in.ids;
   moe.gate_up_bias = in.gate_up_bias;
   moe.down_bias = in.down_bias;
-  SetForm(kernel, shape, in, &args);
-  kernel.tuned.Choose(&moe, [&args](const MojoMoEConfig& config) {
+  SetForm(shape, in, &args);
+  tuned.Choose(&moe, [&args](const MojoMoEConfig& config) {
     MojoQMoEArgs call = args;
     call.moe.config = config;
     return MojoQMoETakes(&call) != 0;
   });
-  Scratch scratch(kernel.memory);
+  Scratch scratch(memory);
   if (OrtStatus* s = scratch.Take(api, context, kQMoE, MojoQMoEScratch(&args), &moe.scratch)) return s;
   return Launched(api, kQMoE, MojoCudaQMoE(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDAQMoE = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDAQMoE = MakeBackend<QMoEKernel>(kCUDAProvider);
 
 }  // namespace mojo

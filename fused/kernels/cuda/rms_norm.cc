@@ -1,5 +1,4 @@
 // RMSNorm and AddRMSNorm on CUDA.
-#include <new>
 
 #include "common/rms_norm.h"
 #include "cuda/backends.h"
@@ -7,31 +6,27 @@
 namespace mojo {
 namespace {
 
-// NormKernel is the state of one node. Immutable after Create.
+// NormKernel is the state of one node.
+template <bool kAdd>
 struct NormKernel {
-  RMSNormAttributes attributes;
-  MojoType x, scale;
+  RMSNormAttributes attributes{};
+  MojoType x_type = kMojoFloat32, scale_type = kMojoFloat32;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<NormKernel*>(state); }
-
 template <bool kAdd>
-OrtStatus* Create(const KernelInit& init, void** state) {
-  RMSNormAttributes attributes{};
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow)
-      NormKernel{attributes, ToMojoType(init.types.inputs[0]), ToMojoType(init.types.inputs[kAdd ? 2 : 1])};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  *state = kernel;
-  return nullptr;
+OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
+  x_type = ToMojoType(init.types.inputs[0]);
+  scale_type = ToMojoType(init.types.inputs[kAdd ? 2 : 1]);
+  return ReadAttributes(init, &attributes);
 }
 
 template <bool kAdd>
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const NormKernel*>(state);
+OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) const {
   const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
-  const int64_t axis = kernel.attributes.axis;
+  const int64_t axis = attributes.axis;
   MojoRMSNormArgs args{};
   cudaStream_t stream;
   Shape x, scale;
@@ -50,17 +45,17 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   }
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (args.rows == 0 || args.width == 0) return nullptr;
-  args.epsilon = kernel.attributes.epsilon;
-  args.scale_after_cast = kernel.attributes.scale_after_cast;
-  args.x_type = kernel.x;
-  args.scale_type = kernel.scale;
+  args.epsilon = attributes.epsilon;
+  args.scale_after_cast = attributes.scale_after_cast;
+  args.x_type = x_type;
+  args.scale_type = scale_type;
   return Launched(api, def, kAdd ? MojoCudaAddRMSNorm(&args, stream) : MojoCudaRMSNorm(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDARMSNorm = {kCUDAProvider, Create<false>, Compute<false>, Destroy, MayInPlace<0, 0>};
+const Backend kCUDARMSNorm = MakeBackend<NormKernel<false>>(kCUDAProvider, MayInPlace<0, 0>);
 // The pairs that MojoRMSNormArgs allows: never Y over X's memory where sum takes it.
-const Backend kCUDAAddRMSNorm = {kCUDAProvider, Create<true>, Compute<true>, Destroy, MayInPlace<0, 1, 1, 0>};
+const Backend kCUDAAddRMSNorm = MakeBackend<NormKernel<true>>(kCUDAProvider, MayInPlace<0, 1, 1, 0>);
 
 }  // namespace mojo

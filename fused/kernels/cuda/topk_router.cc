@@ -1,5 +1,4 @@
 // TopKRouter on CUDA.
-#include <new>
 
 #include "common/topk_router.h"
 #include "cuda/backends.h"
@@ -7,28 +6,21 @@
 namespace mojo {
 namespace {
 
-// RouterKernel is the state of one node. Immutable after Create.
+// RouterKernel is the state of one node.
 struct RouterKernel {
-  RouterAttributes attributes;
-  MojoType logits, bias;
+  RouterAttributes attributes{};
+  MojoType logits = kMojoFloat32, bias = kMojoFloat32;
   DeviceMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-void Destroy(void* state) { delete static_cast<RouterKernel*>(state); }
-
-OrtStatus* Create(const KernelInit& init, void** state) {
-  auto* kernel = new (std::nothrow) RouterKernel{};
-  if (kernel == nullptr) return OutOfMemory(init.api);
-  kernel->logits = ToMojoType(init.types.inputs[0]);
-  kernel->bias = ToMojoType(init.types.inputs[1]);
-  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = kernel->memory.Find(init);
-  if (status != nullptr) {
-    Destroy(kernel);
-    return status;
-  }
-  *state = kernel;
-  return nullptr;
+OrtStatus* RouterKernel::Init(const KernelInit& init) {
+  logits = ToMojoType(init.types.inputs[0]);
+  bias = ToMojoType(init.types.inputs[1]);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  return memory.Find(init);
 }
 
 MojoScore ToMojoScore(Score score) {
@@ -39,10 +31,8 @@ MojoScore ToMojoScore(Score score) {
   }
 }
 
-OrtStatus* Compute(void* state, OrtKernelContext* context) {
-  const Api& api = TheApi();
-  const auto& kernel = *static_cast<const RouterKernel*>(state);
-  const RouterAttributes& a = kernel.attributes;
+OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const RouterAttributes& a = attributes;
   MojoTopKRouterArgs args{};
   cudaStream_t stream;
   RouterTensors tensors;
@@ -56,8 +46,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.rows = tensors.rows;
   args.experts = tensors.experts;
   args.top_k = static_cast<size_t>(a.top_k);
-  args.logits_type = kernel.logits;
-  args.bias_type = kernel.bias;
+  args.logits_type = logits;
+  args.bias_type = bias;
   args.score = ToMojoScore(a.score);
   args.top_k_first = a.top_k_first;
   args.groups = static_cast<size_t>(a.groups);
@@ -67,13 +57,13 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.renormalize = a.renormalize;
   args.epsilon = a.epsilon;
   args.scale = a.scale;
-  Scratch scratch(kernel.memory);
+  Scratch scratch(memory);
   if (OrtStatus* s = scratch.Take(api, context, kTopKRouter, MojoTopKRouterScratch(&args), &args.scratch)) return s;
   return Launched(api, kTopKRouter, MojoCudaTopKRouter(&args, stream));
 }
 
 }  // namespace
 
-const Backend kCUDATopKRouter = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+const Backend kCUDATopKRouter = MakeBackend<RouterKernel>(kCUDAProvider);
 
 }  // namespace mojo

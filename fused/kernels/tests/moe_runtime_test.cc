@@ -260,7 +260,7 @@ void TestGoes(const OrtApi& api, const Checker& check) {
                              0,
                              bytes};
     OrtKernelContext context{{}, {}, 2};
-    OrtStatus* status = mojo::RunMoE(mojo::TheApi(), &context, nullptr, args);
+    OrtStatus* status = mojo::RunMoE(mojo::TheApi(), &context, mojo::HostMemory{}, args);
     check(status == nullptr, "MoE in goes", "it failed");
     if (status != nullptr) api.ReleaseStatus(status);
   }

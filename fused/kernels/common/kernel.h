@@ -1,0 +1,45 @@
+// KernelOf makes the three functions of a Backend from one type: the state of a node.
+#ifndef MOJO_KERNELS_COMMON_KERNEL_H_
+#define MOJO_KERNELS_COMMON_KERNEL_H_
+
+#include <memory>
+#include <new>
+
+#include "common/op.h"
+
+namespace mojo {
+
+// KernelOf<State> allocates, runs and deletes the states of an op's nodes. A State has
+//
+//   OrtStatus* Init(const KernelInit& init);
+//   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+//
+// Init reads and checks the attributes and types of the node. Compute runs the node, in several threads at a time:
+// nothing changes a state after Init. The destructor frees what Init took, after an error too. Neither may throw.
+template <class State>
+struct KernelOf {
+  static OrtStatus* Create(const KernelInit& init, void** kernel) {
+    std::unique_ptr<State> state(new (std::nothrow) State{});
+    if (state == nullptr) return OutOfMemory(init.api);
+    if (OrtStatus* s = state->Init(init)) return s;
+    *kernel = state.release();
+    return nullptr;
+  }
+
+  static OrtStatus* Compute(void* kernel, OrtKernelContext* context) {
+    return static_cast<const State*>(kernel)->Compute(TheApi(), context);
+  }
+
+  static void Destroy(void* kernel) { delete static_cast<State*>(kernel); }
+};
+
+// MakeBackend returns the Backend whose nodes have a State. provider is null for the CPU; may_in_place is a
+// MayInPlace, or null if no output may be written over an input.
+template <class State>
+constexpr Backend MakeBackend(const char* provider, size_t (*may_in_place)(int** inputs, int** outputs) = nullptr) {
+  return {provider, KernelOf<State>::Create, KernelOf<State>::Compute, KernelOf<State>::Destroy, may_in_place};
+}
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_KERNEL_H_
