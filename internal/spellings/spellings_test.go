@@ -58,6 +58,17 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestOneExpert has changes of meaning at one expert of several, which once were fused: only more tokens than two for
+// that expert show them.
+func TestOneExpert(t *testing.T) {
+	at := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == "experts, one by one" })
+	for _, seed := range []uint64{84, 261} {
+		if r := Measure(Kinds()[at], seed, 1); r.Changes != 1 || r.FusedChanges+r.Wrong > 0 {
+			t.Errorf("seed %d: %d changes of meaning: %v", seed, r.Changes, r.Failures)
+		}
+	}
+}
+
 // TestComposed patches spellings composed of identities. All of them are fused, but for routers, which are found by
 // their form; no change of meaning is, and what is fused gives the same results.
 func TestComposed(t *testing.T) {

@@ -18,6 +18,8 @@ const (
 	// fewAtOnce is a number of tokens for one expert that is tried in any case, if it takes no more than fewProducts.
 	fewAtOnce   = 33
 	fewProducts = 1 << 26
+	// manyProducts bounds what is tried so that each expert once gets so many tokens.
+	manyProducts = 1 << 28
 	// mostAtOnce and mostProducts bound what is tried because of a number in the graph.
 	mostAtOnce   = 1 << 12
 	mostProducts = 1 << 33
@@ -28,8 +30,9 @@ const (
 )
 
 // crowd sends more tokens to one expert than the matched nodes may have room for: some mixtures drop those over a
-// capacity, which shows with so many tokens alone. The capacity is a number that something is compared with, or counted
-// to.
+// capacity, which only so many tokens show. The capacity is a number that something is compared with, or counted to.
+// Then each of the other experts gets as many, if that does not take too long: one of them may have a capacity that
+// the others lack.
 func (x *routed) crowd() error {
 	named, other := x.limits()
 	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
@@ -47,11 +50,31 @@ func (x *routed) crowd() error {
 	if named == 0 && n*each > fewProducts {
 		return nil
 	}
+	if err := x.crowded(at, x.next, n); err != nil {
+		return err
+	}
+	rounds := (x.r.experts + at.hits - 1) / at.hits
+	if n*each*rounds > manyProducts {
+		n = tokens(fewAtOnce)
+	}
+	if n*each*rounds > manyProducts {
+		return nil
+	}
+	for start := at.hits; start < x.r.experts; start += at.hits { // any of them may be the one that drops tokens
+		if err := x.crowded(at, x.next+start, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crowded tries n tokens on as many experts as a good trial has, from number start on.
+func (x *routed) crowded(at trial, start, n int64) error {
 	s, err := x.sizeOf(x.c, x.r, n)
 	if err != nil {
 		return nil // the site is made for another number
 	}
-	t := trial{size: s, kind: prove.Normal, hits: at.hits, start: x.next}
+	t := trial{size: s, kind: prove.Normal, hits: at.hits, start: start}
 	defined, err := x.try(t, true)
 	if err == nil && !defined {
 		x.undefined = append(x.undefined, t)
