@@ -1,0 +1,131 @@
+// The softmax of attention, a block of keys at a time (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018): a row keeps its greatest score and the sum of the powers of e below it. When a block raises the
+// greatest score, what was added up before is multiplied with a factor.
+#ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
+#define MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/math.h"
+#include "cpu/simd/pairs.h"
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// The sums of a product must fit into the registers, with what they are made of. Where these are few, the weights of a
+// key are kept there, and its values come one vector after the other, of a strip of keys at a time: the strip is in the
+// nearest cache when the next channels are read, which a block of keys is not.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kAttentionSums = 24;
+constexpr bool kManyRegisters = true;
+#else
+constexpr int kAttentionSums = 12;
+constexpr bool kManyRegisters = false;
+#endif
+
+constexpr float kNoScore = -__builtin_inff();
+
+inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
+inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
+
+// TanhOf is tanh(x) to about 2 ulp: a polynomial where the powers of e would cancel.
+MOJO_INLINE F32 TanhOf(F32 x) {
+  const F32 a = FromBits(Bits(x) & 0x7fffffffu), z = x * x;
+  F32 q = Set(-0x1.722ae0p-8f);
+  q = Fma(q, z, Set(0x1.5157f4p-6f));
+  q = Fma(q, z, Set(-0x1.b81dc0p-5f));
+  q = Fma(q, z, Set(0x1.110646p-3f));
+  q = Fma(q, z, Set(-0x1.55552ep-2f));
+  const F32 near = Fma(q * z, a, a);
+  const F32 e = PowerOfE(a * -2);
+  const F32 far = (1 - e) / (1 + e);
+  const F32 magnitude = Select(a < Set(0.625f), near, far);
+  return FromBits(Bits(magnitude) | (Bits(x) & 0x80000000u));
+}
+
+// Between is where j, the first of as many keys as there are lanes, up to the last of them, are at least first and less
+// than last.
+MOJO_INLINE I32 Between(size_t j, size_t first, size_t last) {
+  const size_t from = first > j ? Smaller(first - j, kLanes) : 0, to = last > j ? Smaller(last - j, kLanes) : 0;
+  const I32 lane = LaneNumbers();
+  return (lane >= static_cast<int32_t>(from)) & (lane < static_cast<int32_t>(to));
+}
+
+// Adjust caps the scores of a row, adds its bias, and makes minus infinity of those of keys but the ones from first to
+// last - 1, and of those that are not valid. Scores begin with key number key; count is a number of whole vectors.
+inline void Adjust(const AttentionTile& t, size_t row, size_t key, size_t count, size_t first, size_t last,
+                   float* scores) {
+  const float* bias = t.bias == nullptr ? nullptr : t.bias[row];
+  for (size_t i = 0; i < count; i += kLanes) {
+    const size_t j = key + i;
+    F32 s = Load(scores + i);
+    if (t.softcap > 0) s = TanhOf(s * (1 / t.softcap)) * t.softcap;
+    if (bias != nullptr && j < last) {
+      const Part part{Smaller(last - j, kLanes)};
+      s += t.bias_step == 0 ? Set(bias[0]) : part.count == kLanes ? Load(bias + j) : Load(part, bias + j);
+    }
+    if (t.valid != nullptr) s = Select(Load(t.valid + j) == 0, s, Set(kNoScore));
+    if (j < first || j + kLanes > last) s = Select(Between(j, first, last), s, Set(kNoScore));
+    Store(scores + i, s);
+  }
+}
+
+// Reduced has in each lane what combine makes of all lanes of one of kLanes vectors.
+template <class Combine>
+MOJO_INLINE F32 Reduced(F32* v, Combine combine) {
+#pragma GCC unroll 4
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) v[i] = combine(Evens(v[2 * i], v[2 * i + 1]), Odds(v[2 * i], v[2 * i + 1]));
+  }
+  return v[0];
+}
+
+// Weigh makes powers of e of the scores of rows, relative to the greatest of each, and tells by which factors those of
+// former blocks have become less. As many rows as there are lanes are taken together, so that none waits until the
+// lanes of another one are added up.
+inline void Weigh(const AttentionTile& t, size_t row, size_t rows, size_t key, size_t count, float* scores) {
+  for (; rows > kLanes; row += kLanes, rows -= kLanes, scores += kLanes * kAttentionBlock) {
+    Weigh(t, row, kLanes, key, count, scores);
+  }
+  F32 each[kLanes];
+  for (F32& v : each) v = Set(kNoScore);
+  for (size_t r = 0; r < rows; ++r) {
+    float* of = scores + r * kAttentionBlock;
+    const size_t first = t.first[row + r], last = Smaller(t.last[row + r], t.end);
+    if (t.softcap > 0 || t.bias != nullptr || t.valid != nullptr || first > key || last < key + count) {
+      Adjust(t, row + r, key, count, first, last, of);
+    }
+    F32 greatest = Load(of);
+    for (size_t i = kLanes; i < count; i += kLanes) greatest = AtLeast(Load(of + i), greatest);
+    each[r] = greatest;
+  }
+  const Part part{rows};
+  const F32 before = Load(part, t.most + row);
+  const F32 most = AtLeast(Reduced(each, [](F32 a, F32 b) MOJO_LAMBDA { return AtLeast(a, b); }), before);
+  const F32 base = Select(most == Set(kNoScore), F32{}, most);
+  const F32 factor = Select(most == before, Set(1), PowerOfE(before - base));
+  float bases[kLanes];
+  Store(bases, base);
+  for (F32& v : each) v = F32{};
+  for (size_t r = 0; r < rows; ++r) {
+    float* of = scores + r * kAttentionBlock;
+    const F32 less = Set(bases[r]);
+    F32 sum{};
+    for (size_t i = 0; i < count; i += kLanes) {
+      const F32 p = PowerOfE(Load(of + i) - less);
+      Store(of + i, p);
+      sum += p;
+    }
+    each[r] = sum;
+  }
+  const F32 sums = Reduced(each, [](F32 a, F32 b) MOJO_LAMBDA { return a + b; });
+  Store(part, t.most + row, most);
+  Store(part, t.sum + row, Load(part, t.sum + row) * factor + sums);
+  Store(part, t.factors + row, factor);
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
