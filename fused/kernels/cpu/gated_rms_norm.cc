@@ -1,9 +1,6 @@
 // GatedRMSNorm on the CPU.
 #include "common/gated_rms_norm.h"
 
-#include <memory>
-#include <new>
-
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 
@@ -14,7 +11,6 @@ namespace {
 struct GatedNormKernel {
   GatedRMSNormAttributes attributes{};
   NormFn run = nullptr;
-  ElementType scale_type = kFloat32;
   PreparedScale prepared;
 
   OrtStatus* Init(const KernelInit& init);
@@ -26,7 +22,6 @@ OrtStatus* GatedNormKernel::Init(const KernelInit& init) {
   NormKey key;
   key.x = ToElementType(init.types.inputs[kGatedRMSNormX]);
   key.y = ToElementType(init.types.outputs[0]);
-  key.scale = kFloat32;
   key.scale_after_cast = attributes.scale_after_cast;
   key.add = false;
   key.gate = attributes.gate_first ? kGateThenNorm : kNormThenGate;
@@ -34,7 +29,6 @@ OrtStatus* GatedNormKernel::Init(const KernelInit& init) {
   if (run == nullptr) {
     return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
   }
-  scale_type = ToElementType(init.types.inputs[kGatedRMSNormScale]);
   return prepared.Prepare(init, kGatedRMSNormScale);
 }
 
@@ -49,15 +43,8 @@ OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) c
   args.width = t.width;
   args.groups = attributes.groups;
   args.epsilon = attributes.epsilon;
-  args.scale = prepared.data();
-  std::unique_ptr<float[]> widened;
-  if (args.scale == nullptr) {
-    const size_t channels = t.width * args.groups;
-    widened.reset(new (std::nothrow) float[channels]);
-    if (widened == nullptr) return OutOfMemory(api);
-    TheKernels()->to_float32(scale_type, t.scale, widened.get(), channels);
-    args.scale = widened.get();
-  }
+  ScaleRoom room;
+  if (OrtStatus* s = prepared.AsFloats(api, t.scale, t.width * attributes.groups, &room, &args.scale)) return s;
   return RunInTasks(api, context, run, args, t.rows, t.width);
 }
 

@@ -1,6 +1,5 @@
 // NormRotary on the CPU.
 #include <memory>
-#include <new>
 
 #include "common/norm_rotary.h"
 #include "cpu/backends.h"
@@ -10,14 +9,11 @@
 namespace mojo {
 namespace {
 
-// The widest scale that is widened to float32 on the stack, where it is no constant.
-constexpr size_t kStackScale = 2048;
-
 // NormRotaryKernel is the state of one node.
 struct NormRotaryKernel {
   NormRotaryAttributes attributes{};
   NormRotaryFn run = nullptr;
-  ElementType x_type = kFloat32, y_type = kFloat32, scale_type = kFloat32;
+  ElementType x_type = kFloat32, y_type = kFloat32;
   PreparedScale prepared;
 
   OrtStatus* Init(const KernelInit& init);
@@ -28,7 +24,6 @@ OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   x_type = ToElementType(init.types.inputs[kNormRotaryX]);
   y_type = ToElementType(init.types.outputs[0]);
-  scale_type = ToElementType(init.types.inputs[kNormRotaryScale]);
   const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
   run = TheKernels()->norm_rotary({x_type, y_type, attributes.scale_after_cast, layout(attributes.rotary.interleaved),
                                    layout(attributes.rotary.output_interleaved)});
@@ -53,16 +48,12 @@ void NormRotateRange(const Work& work, size_t row, size_t end) {
 
 OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const RotaryEmbeddingAttributes& rotary = attributes.rotary;
-  Work work{run, prepared.data(), attributes.epsilon, {}};
+  Work work{run, nullptr, attributes.epsilon, {}};
   RotaryTensors& t = work.tensors;
   Shape x, scale, cos, sin;
-  const void* stored_scale = nullptr;
+  ScaleRoom room;
   if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &t.x, &x)) return s;
-  if (work.scale != nullptr) {
-    prepared.SetShape(&scale);
-  } else if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryScale, &stored_scale, &scale)) {
-    return s;
-  }
+  if (OrtStatus* s = prepared.Read(api, context, kNormRotary, &room, &work.scale, &scale)) return s;
   if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryCos, &t.cos, &cos)) return s;
   if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotarySin, &t.sin, &sin)) return s;
   if (OrtStatus* s = LayOutRotary(api, kNormRotary, rotary, x, cos, sin, &t.layout)) return s;
@@ -72,17 +63,6 @@ OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) 
   if (t.layout.rows == 0) return nullptr;
   t.x_size = ElementSize(x_type);
   t.y_size = ElementSize(y_type);
-  float on_stack[kStackScale];
-  std::unique_ptr<float[]> widened;
-  if (work.scale == nullptr) {
-    float* to = on_stack;
-    if (width > kStackScale) {
-      widened.reset(to = new (std::nothrow) float[width]);
-      if (to == nullptr) return OutOfMemory(api);
-    }
-    TheKernels()->to_float32(scale_type, stored_scale, to, width);
-    work.scale = to;
-  }
   std::unique_ptr<char[]> copy;
   if (rotary.interleaved != rotary.output_interleaved && width > kRotaryInPlace && !t.MoveOutOfPlace(&copy)) {
     return OutOfMemory(api);

@@ -8,6 +8,8 @@ namespace mojo {
 
 OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {
   const Api& api = init.api;
+  index_ = index;
+  type_ = ToElementType(init.types.inputs[index]);
   int is_constant = 0;
   const OrtValue* value = nullptr;
   OrtStatus* status = api.ort->KernelInfoGetConstantInput_tensor(init.info, index, &is_constant, &value);
@@ -23,15 +25,39 @@ OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {
   if (count == 0) return nullptr;
   data_.reset(new (std::nothrow) float[count]);
   if (data_ == nullptr) return OutOfMemory(api);
-  TheKernels()->to_float32(ToElementType(init.types.inputs[index]), data, data_.get(), count);
+  TheKernels()->to_float32(type_, data, data_.get(), count);
   rank_ = read.rank;
   for (size_t i = 0; i < read.rank; ++i) dims_[i] = read.dims[i];
   return nullptr;
 }
 
-void PreparedScale::SetShape(Shape* shape) const {
-  shape->rank = rank_;
-  shape->dims = dims_;
+OrtStatus* PreparedScale::Read(const Api& api, OrtKernelContext* context, const OpDef& def, ScaleRoom* room,
+                               const float** data, Shape* shape) const {
+  if (data_ != nullptr) {
+    *data = data_.get();
+    shape->rank = rank_;
+    shape->dims = dims_;
+    return nullptr;
+  }
+  const void* stored = nullptr;
+  if (OrtStatus* s = ReadInput(api, context, def, index_, &stored, shape)) return s;
+  return AsFloats(api, stored, shape->Count(), room, data);
+}
+
+OrtStatus* PreparedScale::AsFloats(const Api& api, const void* stored, size_t count, ScaleRoom* room,
+                                   const float** data) const {
+  if (data_ != nullptr || type_ == kFloat32) {
+    *data = data_ != nullptr ? data_.get() : static_cast<const float*>(stored);
+    return nullptr;
+  }
+  float* to = room->on_stack_;
+  if (count > ScaleRoom::kOnStack) {
+    room->on_heap_.reset(to = new (std::nothrow) float[count]);
+    if (to == nullptr) return OutOfMemory(api);
+  }
+  TheKernels()->to_float32(type_, stored, to, count);
+  *data = to;
+  return nullptr;
 }
 
 }  // namespace mojo

@@ -1,25 +1,44 @@
-// The scale of a norm, where it is a constant.
+// The scale of a norm as float32, which its loops take.
 #ifndef MOJO_KERNELS_CPU_PREPARED_SCALE_H_
 #define MOJO_KERNELS_CPU_PREPARED_SCALE_H_
 
 #include <memory>
 
 #include "common/op.h"
+#include "cpu/simd/kernels.h"
 
 namespace mojo {
+
+// ScaleRoom holds the widened scale of one run: up to kOnStack numbers without an allocation.
+class ScaleRoom {
+ public:
+  ScaleRoom() {}
+  ScaleRoom(const ScaleRoom&) = delete;
+  ScaleRoom& operator=(const ScaleRoom&) = delete;
+
+ private:
+  friend class PreparedScale;
+  static constexpr size_t kOnStack = 2048;
+  float on_stack_[kOnStack];
+  std::unique_ptr<float[]> on_heap_;
+};
 
 // PreparedScale keeps a constant scale as float32: a run then neither fetches it nor widens it.
 class PreparedScale {
  public:
-  // Prepare reads input number index of the node. It does nothing where that is no constant.
+  // Prepare reads input number index of the node. It keeps the number, and the value of a constant.
   OrtStatus* Prepare(const KernelInit& init, size_t index);
 
-  // data is the scale, null where it is no constant.
-  const float* data() const { return data_.get(); }
-  // SetShape writes its shape to *shape.
-  void SetShape(Shape* shape) const;
+  // Read writes the scale of a run and its shape: the constant, or the input, widened into room unless it is float32.
+  OrtStatus* Read(const Api& api, OrtKernelContext* context, const OpDef& def, ScaleRoom* room, const float** data,
+                  Shape* shape) const;
+
+  // AsFloats is Read for an input that was read already, of count numbers.
+  OrtStatus* AsFloats(const Api& api, const void* stored, size_t count, ScaleRoom* room, const float** data) const;
 
  private:
+  size_t index_ = 0;
+  ElementType type_ = kFloat32;
   std::unique_ptr<float[]> data_;
   size_t rank_ = 0;
   int64_t dims_[kMaxRank];

@@ -11,8 +11,7 @@ namespace {
 template <bool kAdd>
 struct NormKernel {
   RMSNormAttributes attributes{};
-  NormFn run_stored = nullptr;    // for a scale as it is stored
-  NormFn run_prepared = nullptr;  // for one widened to float32
+  NormFn run = nullptr;
   PreparedScale prepared;
 
   OrtStatus* Init(const KernelInit& init);
@@ -22,20 +21,16 @@ struct NormKernel {
 template <bool kAdd>
 OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  constexpr size_t kScale = kAdd ? 2 : 1;
   NormKey key;
   key.x = ToElementType(init.types.inputs[0]);
   key.y = ToElementType(init.types.outputs[0]);
-  key.scale = ToElementType(init.types.inputs[kScale]);
   key.scale_after_cast = attributes.scale_after_cast;
   key.add = kAdd;
-  run_stored = TheKernels()->norm(key);
-  key.scale = kFloat32;
-  run_prepared = TheKernels()->norm(key);
-  if (run_stored == nullptr || run_prepared == nullptr) {
+  run = TheKernels()->norm(key);
+  if (run == nullptr) {
     return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
   }
-  return prepared.Prepare(init, kScale);
+  return prepared.Prepare(init, kAdd ? 2 : 1);
 }
 
 template <bool kAdd>
@@ -43,7 +38,6 @@ OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) 
   const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
   const int64_t axis = attributes.axis;
   NormArgs args{};
-  NormFn run = run_prepared;
   Shape x, scale;
   if (OrtStatus* s = ReadInput(api, context, def, 0, &args.x, &x)) return s;
   if (kAdd) {
@@ -51,13 +45,8 @@ OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) 
     if (OrtStatus* s = ReadInput(api, context, def, 1, &args.residual, &residual)) return s;
     if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
   }
-  if (prepared.data() != nullptr) {
-    args.scale = prepared.data();
-    prepared.SetShape(&scale);
-  } else {
-    run = run_stored;
-    if (OrtStatus* s = ReadInput(api, context, def, kAdd ? 2 : 1, &args.scale, &scale)) return s;
-  }
+  ScaleRoom room;
+  if (OrtStatus* s = prepared.Read(api, context, def, &room, &args.scale, &scale)) return s;
   size_t rows, width;
   if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
   if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;

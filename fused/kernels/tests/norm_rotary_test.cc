@@ -29,11 +29,11 @@ void RunAndCompare(const mojo::KernelTable& kernels, size_t half, size_t count, 
 
   mojo::NormArgs norm{};
   norm.x = x.data();
-  norm.scale = scale.data();
+  norm.scale = static_cast<const float*>(scale.data());
   norm.y = normed.data();
   norm.width = width;
   norm.epsilon = 1e-5f;
-  kernels.norm({key.x, key.y, mojo::kFloat32, key.scale_after_cast, false})(norm, 0, count);
+  kernels.norm({key.x, key.y, key.scale_after_cast, false})(norm, 0, count);
   mojo::NormRotaryArgs args{};
   mojo::RotaryArgs& rotary = args.rotary;
   rotary.x = normed.data();

@@ -18,7 +18,7 @@ enum ElementType { kFloat32, kFloat16, kBFloat16 };
 struct NormArgs {
   const void* x;
   const void* residual;  // AddRMSNorm only
-  const void* scale;
+  const float* scale;
   void* y;
   void* sum;  // AddRMSNorm only, null where the node leaves it out
   size_t width;
@@ -36,8 +36,7 @@ enum NormGate { kNoGate, kNormThenGate, kGateThenNorm };
 // NormKey selects a NormFn.
 struct NormKey {
   ElementType x;
-  ElementType y;      // type of the output, and what n is rounded to where scale_after_cast
-  ElementType scale;  // type that the scale is stored in: y's or float32; with a gate float32
+  ElementType y;  // type of the output, and what n is rounded to where scale_after_cast
   bool scale_after_cast;
   bool add;
   NormGate gate = kNoGate;

@@ -57,12 +57,12 @@ MOJO_INLINE F32 InverseRoot(float squares, size_t n, float epsilon, Value value)
   return Set(1.0f / __builtin_sqrtf(mean + epsilon));
 }
 
-// NormRows is the loop over rows. X, Y and S are the stored types of X, of the output and of scale;
+// NormRows is the loop over rows. X and Y are the stored types of X and of the output;
 // kAfter is scale_after_cast, kAdd tells AddRMSNorm. Y may be X's buffer.
-template <class X, class Y, class S, bool kAfter, bool kAdd>
+template <class X, class Y, bool kAfter, bool kAdd>
 void NormRows(const NormArgs& args, size_t begin, size_t end) {
   const size_t width = args.width;
-  const S* scale = static_cast<const S*>(args.scale);
+  const float* scale = args.scale;
   for (size_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(args.x) + row * width;
     Y* y = static_cast<Y*>(args.y) + row * width;
@@ -123,7 +123,7 @@ void GatedRows(const NormArgs& args, size_t begin, size_t end) {
   for (size_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(args.x) + row * width;
     const Y* gate = static_cast<const Y*>(args.gate) + row * width;
-    const float* scale = static_cast<const float*>(args.scale) + row % args.groups * width;
+    const float* scale = args.scale + row % args.groups * width;
     Y* y = static_cast<Y*>(args.y) + row * width;
     const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA {
       const F32 v = Load(lanes, x + i);
@@ -158,7 +158,7 @@ NormFn PickNarrowGated(const NormKey& key) {
 }
 
 inline NormFn PickGated(const NormKey& key) {
-  if (key.scale != kFloat32 || key.add) return nullptr;
+  if (key.add) return nullptr;
   switch (key.y) {
     case kFloat32: return key.x == kFloat32 ? PickOrder<float, float, false>(key.gate) : nullptr;
     case kFloat16: return PickNarrowGated<Half>(key);
@@ -167,34 +167,25 @@ inline NormFn PickGated(const NormKey& key) {
   return nullptr;
 }
 
-template <class X, class Y, class S, bool kAfter>
+template <class X, class Y, bool kAfter>
 NormFn PickAdd(bool add) {
-  if (add) return NormRows<X, Y, S, kAfter, true>;
-  return NormRows<X, Y, S, kAfter, false>;
-}
-
-// PickScale chooses by how the scale is stored: as the narrow type N or widened to float32.
-template <class X, class Y, class N, bool kAfter>
-NormFn PickScale(const NormKey& key) {
-  if (key.scale == kFloat32) return PickAdd<X, Y, float, kAfter>(key.add);
-  return PickAdd<X, Y, N, kAfter>(key.add);
+  return add ? NormRows<X, Y, kAfter, true> : NormRows<X, Y, kAfter, false>;
 }
 
 template <class N>
 NormFn PickNarrow(const NormKey& key) {
   if (key.x == kFloat32) {
-    return key.scale_after_cast ? PickScale<float, N, N, true>(key) : nullptr;
+    return key.scale_after_cast ? PickAdd<float, N, true>(key.add) : nullptr;
   }
   if (key.x != key.y) return nullptr;
-  return key.scale_after_cast ? PickScale<N, N, N, true>(key) : PickScale<N, N, N, false>(key);
+  return key.scale_after_cast ? PickAdd<N, N, true>(key.add) : PickAdd<N, N, false>(key.add);
 }
 
 inline NormFn PickNorm(const NormKey& key) {
   if (key.gate != kNoGate) return PickGated(key);
-  if (key.scale != kFloat32 && key.scale != key.y) return nullptr;
   switch (key.y) {
     case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
-      return key.x == kFloat32 ? PickAdd<float, float, float, false>(key.add) : nullptr;
+      return key.x == kFloat32 ? PickAdd<float, float, false>(key.add) : nullptr;
     case kFloat16: return PickNarrow<Half>(key);
     case kBFloat16: return PickNarrow<BFloat>(key);
   }

@@ -47,10 +47,21 @@ struct Normed {
   MOJO_INLINE Normed From(size_t i) const { return {{x.p + i}, {scale.p + i}, inv}; }
 };
 
-// StoreNormed writes n normed numbers that are not rotated.
+// StoreNormed writes n normed numbers that are not rotated. It is compiled once for all layouts of pairs.
 template <class Source, class Y>
-MOJO_INLINE void StoreNormed(const Source& x, size_t n, Y* y) {
+__attribute__((noinline)) void StoreNormed(const Source& x, size_t n, Y* y) {
   ForEachVector(n, [&](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, y + i, x.One(lanes, i)); });
+}
+
+// InverseRootOf is InverseRoot of a row in memory; InverseRoots is that of several rows, compiled once for all forms.
+template <class X>
+MOJO_INLINE F32 InverseRootOf(const X* x, size_t width, float epsilon) {
+  const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); };
+  return InverseRoot(SumOfSquares(width, value), width, epsilon, value);
+}
+template <class X>
+__attribute__((noinline)) void InverseRoots(const X* x, size_t rows, size_t width, float epsilon, F32* inv) {
+  for (size_t row = 0; row < rows; ++row) inv[row] = InverseRootOf(x + row * width, width, epsilon);
 }
 
 template <class X, class Y, bool kAfter, PairLayout kFrom, PairLayout kTo>
@@ -67,10 +78,10 @@ void NormRotateRows(const NormRotaryArgs& args) {
     const X* x = static_cast<const X*>(rotary.x) + block * width;
     Y* y = static_cast<Y*>(rotary.y) + block * width;
     F32 inv[kAhead];
-    for (size_t row = 0; row < rows; ++row) {
-      const X* from = x + row * width;
-      const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, from + i); };
-      inv[row] = InverseRoot(SumOfSquares(width, value), width, args.epsilon, value);
+    if constexpr (kAhead > 1) {
+      InverseRoots(x, rows, width, args.epsilon, inv);
+    } else {
+      inv[0] = InverseRootOf(x, width, args.epsilon);
     }
     for (size_t row = 0; row < rows; ++row, x += width, y += width) {
       const X* from = x;
@@ -79,8 +90,8 @@ void NormRotateRows(const NormRotaryArgs& args) {
         from = row_copy;
       }
       const Normed<X, Y, kAfter> normed{{from}, {args.scale}, inv[row]};
-      StoreNormed(normed, first, y);
-      StoreNormed(normed.From(end), width - end, y + end);
+      if (first > 0) StoreNormed(normed, first, y);
+      if (end < width) StoreNormed(normed.From(end), width - end, y + end);
       Rotate<kFrom, kTo>(RotationOf<Y>(rotary, block + row, normed.From(first), y));
     }
   }
