@@ -82,7 +82,10 @@ func Edit(k Kind, seed uint64) (*Spelling, error) {
 	r := newRand(k.Name, seed, "edit")
 	for range maxTries {
 		s := Spell(k, seed)
-		if s.Change = edit(s.Model, r); s.Change != "" && differ(unchanged.Model, s.Model) {
+		if s.Change = edit(s.Model, r); s.Change == "" || !differ(unchanged.Model, s.Model) {
+			continue
+		}
+		if _, err := evaluate(s.Model, 1, false); err == nil { // some ops take inputs of two types, and others do not
 			return s, nil
 		}
 	}

@@ -40,6 +40,7 @@ type routed struct {
 	next      int64          // the first expert of the next trial
 	hit       map[int64]bool // experts that were reached
 	alone     map[int64]bool // experts that were reached by a single token
+	idle      map[int64]bool // experts that no token of a trial was sent to
 	good      []trial        // that the matched nodes are defined for
 	undefined []trial
 	failure   error                     // of the matched nodes, for those
@@ -63,7 +64,7 @@ type trial struct {
 // tryRouted tries a site on the routings and numbers that its op asks for.
 func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
 	x := &routed{proof: &proof{Checker: k, c: c}, r: c.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
-		random: map[int]*reference.Tensor{}, out: r}
+		idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: r}
 	if x.sizes, err = k.sizes(c, x.r); err != nil {
 		return err
 	}
@@ -254,7 +255,8 @@ func (x *routed) variants() []trial {
 	return list
 }
 
-// cover has every expert reached.
+// cover has every expert reached, and every expert idle in a trial, as far as the matched nodes are defined for that:
+// what a branch does for an expert without tokens shows then only.
 func (x *routed) cover() error {
 	best := slices.MaxFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
 	for e := range x.r.experts {
@@ -276,6 +278,16 @@ func (x *routed) cover() error {
 		return &prove.EvalError{Err: reason.New(reason.NodesFail, nil,
 			"the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure).
 			With("experts", missing)}
+	}
+	few := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
+	for e := range x.r.experts {
+		if few.hits == x.r.experts || x.idle[e] {
+			continue
+		}
+		few.start = x.r.startAt(e) + 1
+		if _, err := x.try(few, true); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -312,8 +324,9 @@ func (x *routed) reached(ids []int64) {
 		x.hit[e] = true
 		tokens[e]++
 	}
-	for e, n := range tokens {
-		x.alone[e] = x.alone[e] || n == 1
+	for e := range x.r.experts {
+		x.alone[e] = x.alone[e] || tokens[e] == 1
+		x.idle[e] = x.idle[e] || tokens[e] == 0
 	}
 }
 
