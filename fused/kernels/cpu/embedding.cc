@@ -1,7 +1,7 @@
 // Embedding on the CPU.
 #include "common/linear.h"
 #include "cpu/backends.h"
-#include "cpu/coded_weights.h"
+#include "cpu/quantized_weights.h"
 
 namespace mojo {
 namespace {
@@ -16,13 +16,13 @@ struct EmbeddingKernel {
 
 // Work is what the tasks of one run share.
 struct Work {
-  CodedWeights weights;
+  QuantizedWeights weights;
   const int64_t* ids;
   float* y;
 };
 
 void DecodeRows(const Work& work, size_t begin, size_t end) {
-  const CodedWeights& w = work.weights;
+  const QuantizedWeights& w = work.weights;
   for (size_t i = begin; i < end; ++i) {
     const int64_t id = work.ids[i];
     TheLinear()->decode(w, static_cast<size_t>(id < 0 ? id + static_cast<int64_t>(w.n) : id), work.y + i * w.k);

@@ -2,8 +2,8 @@
 #ifndef MOJO_KERNELS_CPU_ISA_H_
 #define MOJO_KERNELS_CPU_ISA_H_
 
-#include "cpu/simd/coded.h"
 #include "cpu/simd/kernels.h"
+#include "cpu/simd/quantized.h"
 
 namespace mojo {
 

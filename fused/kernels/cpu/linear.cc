@@ -4,7 +4,7 @@
 
 #include "common/linear.h"
 #include "cpu/backends.h"
-#include "cpu/coded_weights.h"
+#include "cpu/quantized_weights.h"
 #include "cpu/scratch.h"
 
 namespace mojo {
@@ -34,7 +34,7 @@ OrtStatus* LinearKernel::Init(const KernelInit& init) {
 
 // Go is what the tasks of one run share: each multiplies some rows with some panels.
 struct Go {
-  QuantiseArgs quantise;
+  QuantizeArgs quantize;
   MultiplyArgs multiply;
   size_t row_groups, row_group;
   size_t panel_groups, panels;
@@ -42,9 +42,9 @@ struct Go {
 
 // Prepare rounds or widens the groups of rows from begin to end - 1.
 void Prepare(const Go& go, size_t begin, size_t end) {
-  const QuantiseArgs& q = go.quantise;
+  const QuantizeArgs& q = go.quantize;
   const size_t first = begin * kTileRows, last = std::min(end * kTileRows, q.rows), k = q.weights->k;
-  if (q.activations != kFloatActivations) return TheLinear()->quantise(q, first, last);
+  if (q.activations != kFloatActivations) return TheLinear()->quantize(q, first, last);
   const size_t size = q.type == kFloat32 ? 4 : 2;
   TheKernels()->to_float32(q.type, static_cast<const char*>(q.x) + first * k * size,
                            reinterpret_cast<float*>(q.to) + first * k, (last - first) * k);
@@ -71,7 +71,7 @@ OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) cons
   const void *const x = tensors.x, *const bias = tensors.bias;
   m.rows = tensors.rows;
   m.y = tensors.y;
-  const CodedWeights weights = ToWeights(attributes, tensors.weights);
+  const QuantizedWeights weights = ToWeights(attributes, tensors.weights);
   m.weights = &weights;
   m.activations = activations;
   m.type = type;
@@ -89,7 +89,7 @@ OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) cons
   m.bias = widens_bias ? wide_bias : static_cast<const float*>(bias);
   if (widens_bias) TheKernels()->to_float32(type, bias, wide_bias, weights.n);
   if (!as_it_is) {
-    go.quantise = {x, type, activations, &weights, m.rows, prepared};
+    go.quantize = {x, type, activations, &weights, m.rows, prepared};
     const size_t groups = (m.rows + kTileRows - 1) / kTileRows;
     if (OrtStatus* s = RunInTasks(api, context, Prepare, go, groups, kTileRows * weights.k)) return s;
   }

@@ -12,7 +12,7 @@ namespace {
 size_t SizeOf(ElementType type) { return type == kFloat32 ? 4 : 2; }
 
 // Multiply computes some rows of a run, from number first on, times panels: y has as many columns as those rows.
-void Multiply(const QMoEGo& go, const CodedWeights& panels, const float* bias, const char* x, size_t first,
+void Multiply(const QMoEGo& go, const QuantizedWeights& panels, const float* bias, const char* x, size_t first,
               size_t count, size_t rows, float* y) {
   MultiplyArgs m{};
   m.weights = &panels;
@@ -52,7 +52,7 @@ void GatherTokens(const QMoEGo& go, size_t begin, size_t end) {
       for (size_t m = 0; m < run.count; ++m) memcpy(gathered + m * row, token(m), row);
       rows = gathered;
     }
-    TheLinear()->quantise({rows, a.x_type, a.activations, &a.gate_up, run.count, to}, 0, run.count);
+    TheLinear()->quantize({rows, a.x_type, a.activations, &a.gate_up, run.count, to}, 0, run.count);
   }
 }
 
@@ -65,8 +65,8 @@ void ActivateBlock(void* state, size_t task) {
   const size_t panel = run.expert * (a.gate_up.n / kPanel), width = a.interleaved ? 2 * kInnerBlock : kInnerBlock;
   const size_t gate = a.interleaved ? 2 * first : first;
   const float* bias = Forward(a.gate_up_bias, run.expert * a.gate_up.n);
-  const CodedWeights gates = PanelsOf(a.gate_up, panel + gate / kPanel, width / kPanel);
-  const CodedWeights ups = PanelsOf(a.gate_up, panel + (a.inner + first) / kPanel, kInnerBlock / kPanel);
+  const QuantizedWeights gates = PanelsOf(a.gate_up, panel + gate / kPanel, width / kPanel);
+  const QuantizedWeights ups = PanelsOf(a.gate_up, panel + (a.inner + first) / kPanel, kInnerBlock / kPanel);
   float products[kLinearRows * 2 * kInnerBlock], halves[kLinearRows * 2 * kInnerBlock];
   if (!a.gated) std::fill_n(halves + kLinearRows * kInnerBlock, kLinearRows * kInnerBlock, 1.0f);
   for (size_t done = 0; done < run.count; done += kLinearRows) {
@@ -96,7 +96,7 @@ void RoundActivated(const QMoEGo& go, size_t begin, size_t end) {
   const QMoEArgs& a = go.args;
   for (size_t r = begin; r < end; ++r) {
     const ExpertRun& run = go.run[r];
-    TheLinear()->quantise({go.activated + run.first * a.inner, kFloat32, a.activations, &a.down, run.count,
+    TheLinear()->quantize({go.activated + run.first * a.inner, kFloat32, a.activations, &a.down, run.count,
                            go.tiles + run.first * go.tile_bytes},
                           0, run.count);
   }
@@ -108,7 +108,7 @@ void ProjectPanels(void* state, size_t task) {
   const size_t panels = a.hidden / kPanel, groups = (panels + kDownPanels - 1) / kDownPanels;
   const ExpertRun& run = go.run[task / groups];
   const size_t first = task % groups * kDownPanels, count = std::min(kDownPanels, panels - first);
-  const CodedWeights weights = PanelsOf(a.down, run.expert * panels + first, count);
+  const QuantizedWeights weights = PanelsOf(a.down, run.expert * panels + first, count);
   const float* bias = Forward(a.down_bias, run.expert * a.hidden + first * kPanel);
   float products[kLinearRows * kDownPanels * kPanel];
   for (size_t done = 0; done < run.count; done += kLinearRows) {

@@ -2,8 +2,8 @@
 #ifndef MOJO_KERNELS_CPU_QMOE_TASKS_H_
 #define MOJO_KERNELS_CPU_QMOE_TASKS_H_
 
-#include "cpu/coded_weights.h"
 #include "cpu/moe_plan.h"
+#include "cpu/quantized_weights.h"
 
 namespace mojo {
 
@@ -12,11 +12,11 @@ struct QMoEArgs {
   ElementType x_type;  // of x and y
   ElementType weights_type;
   ActivationKind activations;
-  const void* x;         // [tokens, hidden]
-  const void* weights;   // [tokens, top_k]
-  const int64_t* ids;    // [tokens, top_k], each an expert
-  CodedWeights gate_up;  // of all experts, one after the other; n is that of one
-  CodedWeights down;
+  const void* x;             // [tokens, hidden]
+  const void* weights;       // [tokens, top_k]
+  const int64_t* ids;        // [tokens, top_k], each an expert
+  QuantizedWeights gate_up;  // of all experts, one after the other; n is that of one
+  QuantizedWeights down;
   const float* gate_up_bias;  // null: none
   const float* down_bias;
   void* y;  // [tokens, hidden]

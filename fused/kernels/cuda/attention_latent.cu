@@ -1,12 +1,16 @@
 // Attention whose heads share keys of 576 numbers, of which the first 512 are the values, on compute capability 9.0:
-// steps of DeepSeek's latent attention, which multiply more than they read.
+// decode steps of DeepSeek's latent attention, which multiply more than they read.
 //
-// A unit is 64 rows of a sequence, a pair two tiles of 64 keys. The pairs of all sequences stand in a row, and a team,
-// which has a block for each unit of a sequence, takes as many as another; its blocks read the same keys at one time.
-// What blocks have of a unit that several teams work on, JoinUnits adds up. In a block one warp copies rows and tiles.
-// Two warpgroups share a pair's work: each multiplies all rows with its own tile of keys, and weighs its own half of
-// the channels of both tiles, so that a warpgroup's exponents fall into the other's products. They tell each other the
-// greatest scores, and give each other their weights. (Deng, Liu: FlashMLA, 2025, calls it seesaw.)
+// Work is divided by rows and keys. A row tile is 64 rows of a sequence; a block works on a pair of key tiles, 64 keys
+// each, at a time. The pairs of all sequences are numbered one after the other and divided evenly among partitions. A
+// partition has a block for each row tile of a sequence, and these read the same keys at the same time. If several
+// partitions work on a row tile, CombineTiles sums their partial results (split-KV). One warp of a block copies rows
+// and key tiles. Two warpgroups share a pair (the seesaw schedule: Deng, Liu, "FlashMLA", 2025): each multiplies all
+// rows with its own key tile, and accumulates its own half of the value channels over both tiles, so that the
+// exponents of one overlap the products of the other. They exchange the greatest scores and the weights.
+//
+// A key is 1152 bytes, read once for each row tile of its sequence, and takes 64 * (576 + 512) multiply-adds there:
+// with 128 heads 242 operations for a byte read from memory, so that the tensor cores are about as busy as memory is.
 #include <limits.h>
 
 #include <algorithm>
@@ -58,23 +62,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// JoinUnits adds up rows of a unit that several blocks have worked on: of a row's parts, a fourth at a time.
+// CombineTiles sums the rows of a row tile that several blocks have worked on: a fourth of a row's parts at a time.
 //
 // Registers: 80. Shared memory: 9 KB.
 template <class T>
-__global__ __launch_bounds__(kJoinThreads) void JoinUnits(const __grid_constant__ MojoAttentionArgs a,
-                                                          const __grid_constant__ Work work, int teams, int rows) {
+__global__ __launch_bounds__(kJoinThreads) void CombineTiles(const __grid_constant__ MojoAttentionArgs a,
+                                                             const __grid_constant__ Work work, int partitions,
+                                                             int rows) {
   constexpr int kQuads = kOut / 4, kShares = kJoinThreads / kQuads;
   __shared__ __align__(16) float totals[kShares * kOut];
   __shared__ float2 states[kShares];
   WaitForPrevious();
   LetNextStart();
-  const int heads = static_cast<int>(a.heads), each = kRows / rows, unit = blockIdx.x / each;
-  const int batch = unit / work.row_tiles, tile = unit % work.row_tiles;
+  const int heads = static_cast<int>(a.heads), each = kRows / rows, row_tile = blockIdx.x / each;
+  const int batch = row_tile / work.row_tiles, tile = row_tile % work.row_tiles;
   const Sequence s = SequenceOf(a, batch);
-  const int quota = Quota(FindSequence(a, INT_MAX).begin, teams);
-  const int first = s.begin / quota;
-  const int parts = (s.begin + s.pairs - 1) / quota - first + 1;
+  const int each_pairs = PairsEach(FindSequence(a, INT_MAX).begin, partitions);
+  const int first = s.begin / each_pairs;
+  const int parts = (s.begin + s.pairs - 1) / each_pairs - first + 1;
   if (parts == 1) return;
   const int share = threadIdx.x / kQuads, quad = threadIdx.x % kQuads;
   const int from = parts * share / kShares, count = parts * (share + 1) / kShares - from;
@@ -82,7 +87,7 @@ __global__ __launch_bounds__(kJoinThreads) void JoinUnits(const __grid_constant_
   for (int own = first_row; own < first_row + rows; ++own) {
     const int at = tile * kRows + own;
     if (at >= heads * static_cast<int>(a.queries)) return;
-    // The first team's part is the second of its block, those of the others are their first ones.
+    // The first partition's part is the second of its block, those of the others are their first ones.
     const auto join = [&](Joined* joined, int i, int n) {
       const size_t block = static_cast<size_t>(first + i) * work.row_tiles + tile;
       const size_t slot = (block * 2 + (i == 0)) * kRows + own;
@@ -160,15 +165,16 @@ const void* LatentsOf(const MojoAttentionArgs& a) {
 size_t StepOf(const MojoAttentionArgs& a) { return LatentsOf(a) == a.k ? a.k_steps.batch : a.room * kWidth; }
 size_t TokensOf(const MojoAttentionArgs& a) { return LatentsOf(a) == a.k ? a.added : a.room; }
 
-// RowTiles are the units of a sequence, TeamsOf the teams of a call: as many as find work and room, at most.
+// RowTiles are the row tiles of a sequence, PartitionsOf the partitions of a call: at most as many as have work and fit
+// on the multiprocessors.
 size_t RowTiles(const MojoAttentionArgs& a) { return DivideUp(RowsOf(a), kRows); }
-size_t TeamsOf(const MojoAttentionArgs& a) {
+size_t PartitionsOf(const MojoAttentionArgs& a) {
   const size_t pairs = a.batch * std::max<size_t>(1, DivideUp(a.room, 2 * kKeys));
   return std::max<size_t>(1, std::min(pairs, TheDevice().multiprocessors / RowTiles(a)));
 }
 
 void Divide(const MojoAttentionArgs& a, Room<256>* room, Work* work) {
-  const size_t rows = TeamsOf(a) * RowTiles(a) * 2 * kRows;
+  const size_t rows = PartitionsOf(a) * RowTiles(a) * 2 * kRows;
   work->part = room->Take<float>(rows * kOut);
   work->state = room->Take<float2>(rows);
 }
@@ -188,16 +194,16 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   if (cudaError_t e = MakeTensorMap(&work.k, work.latents, keys, 3)) return e;
   const auto kernel = AttendLatents<T>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
-  const size_t teams = TeamsOf(a);
-  const auto blocks = static_cast<unsigned>(teams * RowTiles(a));
+  const size_t partitions = PartitionsOf(a);
+  const auto blocks = static_cast<unsigned>(partitions * RowTiles(a));
   if (cudaError_t e = Launch(kernel, blocks, kThreads, kBytes, stream, a, work)) return e;
   // Blocks that fit beside each other, where a row takes one.
-  const size_t units = a.batch * RowTiles(a), most = 4 * static_cast<size_t>(TheDevice().multiprocessors);
+  const size_t tiles = a.batch * RowTiles(a), most = 4 * static_cast<size_t>(TheDevice().multiprocessors);
   int joined_rows = 1;
-  while (joined_rows < kRows && units * kRows / joined_rows > most) joined_rows *= 2;
-  const auto joins = static_cast<unsigned>(units * kRows / joined_rows);
+  while (joined_rows < kRows && tiles * kRows / joined_rows > most) joined_rows *= 2;
+  const auto joins = static_cast<unsigned>(tiles * kRows / joined_rows);
   const cudaError_t error =
-      Launch(JoinUnits<T>, joins, kJoinThreads, 0, stream, a, work, static_cast<int>(teams), joined_rows);
+      Launch(CombineTiles<T>, joins, kJoinThreads, 0, stream, a, work, static_cast<int>(partitions), joined_rows);
   if (error != cudaSuccess) return error;
   // Without padding each query sees a key, its own at least.
   if (!a.empty_mean || (a.key_valid == nullptr && a.queries <= a.added)) return cudaSuccess;

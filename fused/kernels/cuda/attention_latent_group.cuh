@@ -94,7 +94,7 @@ struct Group {
   char* const memory;
   const uint32_t shared;
   const int lane, row;  // the thread's first row; the other one is eight further
-  const int first_row;  // of the unit
+  const int first_row;  // of the row tile
   float o[kOwn / 8][4], s[kKeys / 8][4], most[2], sum[2], fade[2];
 
   __device__ __forceinline__ Group(const MojoAttentionArgs& args, const Work& of, char* at)

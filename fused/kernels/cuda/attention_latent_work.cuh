@@ -1,5 +1,5 @@
-// How the keys of all sequences are divided among the blocks of attention_latent.cu, whatever the lengths, which only
-// the device knows.
+// How attention_latent.cu divides the keys of all sequences among blocks. The lengths are on the device, so each block
+// finds its own part.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_LATENT_WORK_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_LATENT_WORK_CUH_
 
@@ -19,9 +19,9 @@ struct Work {
   CUtensorMap q, k;
   const void* latents;
   size_t step;    // from one sequence of latents to the next
-  int row_tiles;  // units of a sequence, blocks of a team
+  int row_tiles;  // of a sequence; blocks of a partition
   float factor;   // of the scores, for PowerOfTwo
-  float* part;    // [blocks, 2, kRows, kOut]: of units that a block does not do alone, the one that it begins second
+  float* part;  // [blocks, 2, kRows, kOut]: of row tiles that a block shares with others, the one that it begins second
   float2* state;  // [blocks, 2, kRows]: the greatest score, and the sum of weights
 };
 
@@ -77,8 +77,8 @@ __device__ __forceinline__ Sequence SequenceOf(const MojoAttentionArgs& a, int b
   return {batch, before, pairs};
 }
 
-// Quota is how many of all pairs each of the teams takes.
-__device__ __forceinline__ int Quota(int all, int teams) { return (all + teams - 1) / teams; }
+// PairsEach is how many of all pairs each partition takes.
+__device__ __forceinline__ int PairsEach(int all, int partitions) { return (all + partitions - 1) / partitions; }
 
 // OfWarp is v, which all lanes have: the compiler knows it by the shuffle, and keeps one for the warp.
 __device__ __forceinline__ int OfWarp(int v) { return __shfl_sync(~0u, v, 0); }
@@ -105,11 +105,11 @@ struct Places {
 
   __device__ __forceinline__ Places(const MojoAttentionArgs& a, const Work& work)
       : tile(static_cast<int>(blockIdx.x) % work.row_tiles) {
-    const int teams = static_cast<int>(gridDim.x) / work.row_tiles,
-              team = static_cast<int>(blockIdx.x) / work.row_tiles;
-    const int all = FindSequence(a, INT_MAX).begin, quota = Quota(all, teams);
-    at = OfWarp(min(all, quota * team));
-    end = OfWarp(min(all, at + quota));
+    const int partitions = static_cast<int>(gridDim.x) / work.row_tiles,
+              partition = static_cast<int>(blockIdx.x) / work.row_tiles;
+    const int all = FindSequence(a, INT_MAX).begin, each = PairsEach(all, partitions);
+    at = OfWarp(min(all, each * partition));
+    end = OfWarp(min(all, at + each));
   }
   // Next is the next segment; there is one while at < end.
   __device__ __forceinline__ Segment Next(const MojoAttentionArgs& a) {

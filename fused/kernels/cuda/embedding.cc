@@ -1,6 +1,6 @@
 // Embedding on CUDA.
 #include "common/linear.h"
-#include "cuda/coded.h"
+#include "cuda/quantized.h"
 
 namespace mojo {
 namespace {

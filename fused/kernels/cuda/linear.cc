@@ -1,7 +1,7 @@
 // Linear on CUDA.
 
 #include "common/linear.h"
-#include "cuda/coded.h"
+#include "cuda/quantized.h"
 
 namespace mojo {
 namespace {

@@ -1,11 +1,11 @@
-// Linear: a product of quantised weights. Embedding: rows of such weights.
-#include "cuda/coded_product.cuh"
+// Linear: a product of quantized weights. Embedding: rows of such weights.
+#include "cuda/quantized_product.cuh"
 
 namespace {
 
-mojo::CodedProduct ToProduct(const MojoLinearArgs& a) {
-  mojo::CodedProduct p = {};
-  p.kind = mojo::kCodedLinear;
+mojo::QuantizedProduct ToProduct(const MojoLinearArgs& a) {
+  mojo::QuantizedProduct p = {};
+  p.kind = mojo::kQuantizedLinear;
   p.weights = a.weights;
   p.x = a.x;
   p.type = p.y_type = a.type;
@@ -21,7 +21,7 @@ mojo::CodedProduct ToProduct(const MojoLinearArgs& a) {
 // x may not be known yet, and its alignment decides: enough for each way.
 size_t MojoLinearScratch(const MojoLinearArgs* args) {
   mojo::Room<256> room, hopper;
-  mojo::CodedProduct p = ToProduct(*args);
+  mojo::QuantizedProduct p = ToProduct(*args);
   p.x = nullptr;
   if (mojo::HopperTakes(p)) mojo::DivideOperands(p, &hopper);
   if (p.weights.code != kMojoE4M3) mojo::DividePrepared(p, false, &room);
@@ -31,18 +31,18 @@ size_t MojoLinearScratch(const MojoLinearArgs* args) {
 cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream) {
   if (args->rows == 0) return cudaSuccess;
   if (!mojo::AreAligned(args->weights)) return cudaErrorMisalignedAddress;
-  const mojo::CodedProduct p = ToProduct(*args);
+  const mojo::QuantizedProduct p = ToProduct(*args);
   mojo::Room<256> room{static_cast<char*>(args->scratch)};
-  const mojo::CodedConfig config = mojo::ConfigOfLinear(p);
-  if (config.way == mojo::kCodedDirect) return mojo::CodedDirect(p, stream);
-  if (config.way == mojo::kCodedHopper) {
+  const mojo::QuantizedConfig config = mojo::ConfigOfLinear(p);
+  if (config.way == mojo::kQuantizedDirect) return mojo::QuantizedDirect(p, stream);
+  if (config.way == mojo::kQuantizedHopper) {
     const mojo::Operands x = mojo::DivideOperands(p, &room);
     if (cudaError_t e = mojo::PrepareOperands(p, x, false, stream)) return e;
-    return mojo::CodedHopper(p, config, x, {}, stream);
+    return mojo::QuantizedHopper(p, config, x, {}, stream);
   }
   if (p.weights.code == kMojoE4M3) return cudaErrorNotSupported;
-  if (config.way == mojo::kCodedRows) return mojo::CodedRows(p, config.tokens, stream);
-  return mojo::CodedTiles(p, mojo::DividePrepared(p, mojo::Aligned(p.x, 16), &room), stream);
+  if (config.way == mojo::kQuantizedRows) return mojo::QuantizedRows(p, config.tokens, stream);
+  return mojo::QuantizedTiles(p, mojo::DividePrepared(p, mojo::Aligned(p.x, 16), &room), stream);
 }
 
 namespace mojo {
@@ -51,7 +51,7 @@ namespace {
 // DecodeRow: each column by a thread, with the roundings of the definition. Registers: 32.
 template <MojoCode kCode>
 __global__ __launch_bounds__(128) void DecodeRow(const __grid_constant__ MojoEmbeddingArgs a,
-                                                 const __grid_constant__ CodedForm f) {
+                                                 const __grid_constant__ QuantizedForm f) {
   WaitForPrevious();
   LetNextStart();
   const int64_t given = a.ids[blockIdx.x], n = static_cast<int64_t>(a.weights.n), id = given < 0 ? given + n : given;

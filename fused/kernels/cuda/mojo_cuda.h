@@ -200,7 +200,7 @@ int MojoMoETakes(const MojoMoEArgs* args);
 size_t MojoMoEScratch(const MojoMoEArgs* args);
 cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
 
-/* MojoCode is what a code of quantised weights is, MojoScales what the factors of blocks are. */
+/* MojoCode is what a code of quantized weights is, MojoScales what the factors of blocks are. */
 typedef enum { kMojoInt4, kMojoInt8, kMojoE2M1, kMojoE4M3 } MojoCode;
 typedef enum {
   kMojoFloatScales,
@@ -214,11 +214,11 @@ typedef enum {
  * capability 9.0, activations rounded to the same, and of experts a packing with gates (for Linear, any). */
 int MojoCudaMultipliesE4M3(MojoPacking packing);
 
-/* MojoRounding is what activations are rounded to before they are multiplied with quantised weights. */
+/* MojoRounding is what activations are rounded to before they are multiplied with quantized weights. */
 typedef enum { kMojoNotRounded, kMojoToInt16, kMojoToInt8, kMojoToE4M3 } MojoRounding;
 
-/* MojoCodedWeights are weights [n, k] in panels of 16 rows, as docs/ops.md has them for Linear. The arrays are aligned
- * to 16 bytes. */
+/* MojoQuantizedWeights are weights [n, k] in panels of 16 rows, as docs/ops.md has them for Linear. The arrays are
+ * aligned to 16 bytes. */
 typedef struct {
   const void* codes;
   const void* scale;
@@ -229,11 +229,11 @@ typedef struct {
   MojoCode code;
   MojoScales scales;
   int zero;
-} MojoCodedWeights;
+} MojoQuantizedWeights;
 
 /* MojoLinearArgs is one Linear. */
 typedef struct {
-  MojoCodedWeights weights;
+  MojoQuantizedWeights weights;
   const void* x;    /* [rows, k] */
   const void* bias; /* [n], or null */
   void* y;          /* [rows, n] */
@@ -249,7 +249,7 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream);
 
 /* MojoEmbeddingArgs is one Embedding. A number that is no row's gives NaN. */
 typedef struct {
-  MojoCodedWeights weights;
+  MojoQuantizedWeights weights;
   const int64_t* ids; /* [count] */
   float* y;           /* [count, k] */
   size_t count;
@@ -257,13 +257,13 @@ typedef struct {
 
 cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* args, cudaStream_t stream);
 
-/* MojoQMoEArgs is one QMoE: a MoE whose matrices are quantised. moe.gate_up, moe.down, their layouts and
+/* MojoQMoEArgs is one QMoE: a MoE whose matrices are quantized. moe.gate_up, moe.down, their layouts and
  * moe.expert_type are not read, and the biases are float32; moe.hidden and moe.inner are multiples of 32, and there are
  * at most 4096 experts. Of the weights, n and k are those of one expert, and the experts follow each other. */
 typedef struct {
   MojoMoEArgs moe;
-  MojoCodedWeights gate_up;
-  MojoCodedWeights down;
+  MojoQuantizedWeights gate_up;
+  MojoQuantizedWeights down;
   MojoRounding rounding;
 } MojoQMoEArgs;
 

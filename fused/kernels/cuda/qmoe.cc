@@ -2,8 +2,8 @@
 #include <initializer_list>
 
 #include "common/qmoe.h"
-#include "cuda/coded.h"
 #include "cuda/moe_tuned.h"
+#include "cuda/quantized.h"
 
 namespace mojo {
 namespace {

@@ -1,14 +1,13 @@
-// QMoE: experts whose weights stay quantised.
+// QMoE: experts whose weights stay quantized.
 //
 // Launches: the plan, two products, the sum of each token's choices. A few choices of MXFP4 and e4m3 need no plan
-// (coded_direct.cu). More of them go by wgmma on compute capability 9.0 (coded_wgmma.cu), with one more launch that
-// makes its operands beside the plan. Else few choices of an expert are multiplied as they are read (coded_rows.cuh),
-// more by tiles. coded_config.cu chooses.
-// What lies between the products is float32, as the definition has it, but bfloat16 where x is and activations are not
-// rounded.
+// (quantized_direct.cu). More of them go by wgmma on compute capability 9.0 (quantized_wgmma.cu), with one more launch
+// that makes its operands beside the plan. Else few choices of an expert are multiplied as they are read
+// (quantized_rows.cuh), more by tiles. quantized_config.cu chooses. What lies between the products is float32, as the
+// definition has it, but bfloat16 where x is and activations are not rounded.
 //
 // The floor is that of reading the codes and factors of each chosen expert once: 4.25 bits a weight of MXFP4.
-#include "cuda/coded_product.cuh"
+#include "cuda/quantized_product.cuh"
 
 namespace mojo {
 namespace {
@@ -19,11 +18,11 @@ constexpr size_t kWideBytes = size_t{40} << 20;
 
 // Way is how a call goes, and where the parts of its scratch memory lie.
 struct Way {
-  CodedConfig config;
+  QuantizedConfig config;
   MoEPlan plan;
-  CodedProduct first, second;
+  QuantizedProduct first, second;
   Prepared x, activated;
-  Operands operands[2];  // kCodedHopper: what the products read
+  Operands operands[2];  // kQuantizedHopper: what the products read
 };
 
 Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
@@ -31,31 +30,31 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   const MojoMoEArgs& m = a.moe;
   const size_t choices = m.tokens * m.top_k;
   const bool wide = m.x_type != kMojoBFloat16 || a.rounding != kMojoNotRounded;
-  CodedProduct p = {};
+  QuantizedProduct p = {};
   p.moe = m;
   p.rounding = a.rounding;
   w.first = w.second = p;
-  w.first.kind = kCodedGateUp;
+  w.first.kind = kQuantizedGateUp;
   w.first.weights = a.gate_up;
   w.first.x = m.x;
   w.first.type = m.x_type;
   w.first.rows = m.tokens;
   w.first.y_type = wide ? kMojoFloat32 : kMojoBFloat16;
   w.first.bias = m.gate_up_bias;
-  w.second.kind = kCodedOutputs;
+  w.second.kind = kQuantizedOutputs;
   w.second.weights = a.down;
   w.second.type = w.first.y_type;
   w.second.rows = choices;
   w.second.y_type = kMojoFloat32;
   w.second.bias = m.down_bias;
   w.config = ConfigOfExperts(w.first, w.second);
-  if (w.config.way == kCodedDirect) {
+  if (w.config.way == kQuantizedDirect) {
     w.first.y = room->Take<float>(choices * m.inner);
     w.second.x = w.first.y;
     w.second.y = room->Take<float>(choices * m.hidden);
     return w;
   }
-  const bool hopper = w.config.way == kCodedHopper;
+  const bool hopper = w.config.way == kQuantizedHopper;
   w.plan.choice = room->Take<int>(choices);
   w.plan.weight = room->Take<float>(choices);
   w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.config.tokens));
@@ -72,7 +71,7 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   }
   w.first.y = room->Take<float>(choices * m.inner);
   w.second.x = w.first.y;
-  if (w.config.way == kCodedTiles) {
+  if (w.config.way == kQuantizedTiles) {
     w.x = DividePrepared(w.first, Aligned(m.x, 16), room);
     w.activated = DividePrepared(w.second, true, room);
   }
@@ -115,18 +114,18 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
 cudaError_t Multiply(const Way& w, cudaStream_t stream) {
   cudaError_t e;
   switch (w.config.way) {
-    case kCodedDirect:
-      if ((e = CodedDirect(w.first, stream))) return e;
-      return CodedDirect(w.second, stream);
-    case kCodedHopper:
-      if ((e = CodedHopper(w.first, w.config, w.operands[0], w.operands[1], stream))) return e;
-      return CodedHopper(w.second, w.config, w.operands[1], {}, stream);
-    case kCodedRows:
-      if ((e = CodedRows(w.first, w.config.tokens, stream))) return e;
-      return CodedRows(w.second, w.config.tokens, stream);
+    case kQuantizedDirect:
+      if ((e = QuantizedDirect(w.first, stream))) return e;
+      return QuantizedDirect(w.second, stream);
+    case kQuantizedHopper:
+      if ((e = QuantizedHopper(w.first, w.config, w.operands[0], w.operands[1], stream))) return e;
+      return QuantizedHopper(w.second, w.config, w.operands[1], {}, stream);
+    case kQuantizedRows:
+      if ((e = QuantizedRows(w.first, w.config.tokens, stream))) return e;
+      return QuantizedRows(w.second, w.config.tokens, stream);
     default:
-      if ((e = CodedTiles(w.first, w.x, stream))) return e;
-      return CodedTiles(w.second, w.activated, stream);
+      if ((e = QuantizedTiles(w.first, w.x, stream))) return e;
+      return QuantizedTiles(w.second, w.activated, stream);
   }
 }
 
@@ -140,9 +139,10 @@ int MojoQMoETakes(const MojoQMoEArgs* args) {
   if (args->moe.experts == 0) return 0;
   Room<256> room;
   const Way w = Divide(*args, &room);
-  if (c.kernel == kMojoFew) return w.config.way == kCodedDirect && c.tile == 0 && c.split == 0;
+  if (c.kernel == kMojoFew) return w.config.way == kQuantizedDirect && c.tile == 0 && c.split == 0;
   if (c.kernel == kMojoWgmma)
-    return w.config.way == kCodedHopper && HopperHas(w.first, c.tile, c.split) && HopperHas(w.second, c.tile, c.split);
+    return w.config.way == kQuantizedHopper && HopperHas(w.first, c.tile, c.split) &&
+           HopperHas(w.second, c.tile, c.split);
   const bool has = c.tile == kTileTokens || (c.tile == kFewTokens && Aligned(args->moe.x, 16));
   return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
 }
@@ -173,10 +173,10 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
   if (m.experts > 0 && m.top_k > 0) {
     Room<256> room{static_cast<char*>(m.scratch)};
     const Way w = Divide(*args, &room);
-    if (w.config.way != kCodedDirect) {
+    if (w.config.way != kQuantizedDirect) {
       if (cudaError_t e = PlanMoE(m, w.config.tokens, w.plan, stream)) return e;
     }
-    if (w.config.way == kCodedHopper) {
+    if (w.config.way == kQuantizedHopper) {
       if (cudaError_t e = PrepareOperands(w.first, w.operands[0], true, stream)) return e;
     }
     if (cudaError_t e = Multiply(w, stream)) return e;

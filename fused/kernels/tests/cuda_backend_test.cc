@@ -312,14 +312,14 @@ void TestLatentAttention(const OrtApi& api) {
         "the shapes of LatentAttention's outputs");
 }
 
-bool IsWeights(const MojoCodedWeights& w, size_t codes, size_t scale, size_t minus, size_t super_scale,
+bool IsWeights(const MojoQuantizedWeights& w, size_t codes, size_t scale, size_t minus, size_t super_scale,
                size_t super_minus) {
   const auto at = [](size_t i) { return i == 0 ? nullptr : static_cast<const void*>(&in[i]); };
   return w.codes == at(codes) && w.scale == at(scale) && w.minus == at(minus) && w.super_scale == at(super_scale) &&
          w.super_minus == at(super_minus);
 }
 
-void TestCoded(const OrtApi& api) {
+void TestQuantized(const OrtApi& api) {
   const OrtKernelInfo weights =
       Node({{"zero", 3}, {"block", 16}, {"n", 20}, {"k", 512}}, {}, {{"code", "int4"}, {"activations", "int8"}});
   const Dims codes = {2, 16, 4, 64}, scale = {2, 32, 16}, super = {2, 2, 16};
@@ -524,7 +524,7 @@ int Main(int argc, char** argv) {
     TestForms(api);
     TestAttention(api);
     TestLatentAttention(api);
-    TestCoded(api);
+    TestQuantized(api);
     TestScratch(api);
     TestTables(api);
   } else {

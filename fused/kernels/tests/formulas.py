@@ -248,7 +248,7 @@ def apart(got, want):
         return np.where(got == want, 0, np.abs(got.astype(np.float64) - want))
 
 
-class Coded:
+class Quantized:
     """The weights of Linear and Embedding as arrays [n, k] of float64: codes, d and m."""
 
     def __init__(self, codes, scale, minus, super_scale, super_minus, code, zero, block, n, k):
@@ -280,7 +280,7 @@ class Coded:
 
 def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activations, **attributes):
     """What Linear gives: the rounding of the activations in float32, sums in float64."""
-    w, rows = Coded(codes, scale, minus, super_scale, super_minus, **attributes), x.astype(np.float32)
+    w, rows = Quantized(codes, scale, minus, super_scale, super_minus, **attributes), x.astype(np.float32)
     if activations == "float":
         y = rows.astype(np.float64) @ w.values().astype(np.float64).T
     else:
@@ -328,20 +328,20 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
         if activations == "float":
             continue
         # Sums in float32 are off by less than this, and so is what is made of them.
-        off = np.abs(rows) @ np.abs(Coded(*first, **up).values()).T * 8 * EPSILON[F32]
+        off = np.abs(rows) @ np.abs(Quantized(*first, **up).values()).T * 8 * EPSILON[F32]
         place = np.arange(packed)
         signs = np.where(place % 2 if gate["packing"] == "interleaved" else place >= inner, -1, 1)
         near = np.maximum(np.abs(between(h + off, **gate) - a), np.abs(between(h + off * signs, **gate) - a))
         limit = 127 if activations == "int8" else 32767
         step = np.repeat(np.abs(a).reshape(len(a), -1, 32).max(-1) / limit, 32, -1) + 1e-300
         ties = np.abs(a / step % 1 - 0.5) < near / step + limit * 8 * EPSILON[F32]
-        slack[mine] += np.abs(share) * ((ties * step) @ np.abs(Coded(*second, **down).values()).T)
+        slack[mine] += np.abs(share) * ((ties * step) @ np.abs(Quantized(*second, **down).values()).T)
     return y.reshape(x.shape), slack.reshape(x.shape)
 
 
 def embedding(ids, *weights, **attributes):
     """Rows of the weights."""
-    return Coded(*weights, **attributes).values()[ids.astype(np.int64)]
+    return Quantized(*weights, **attributes).values()[ids.astype(np.int64)]
 
 
 FORMULAS = {

@@ -11,7 +11,7 @@
 namespace mojo_test {
 namespace {
 
-using mojo::CodedWeights;
+using mojo::QuantizedWeights;
 
 // Format is a way to store weights.
 struct Format {
@@ -49,7 +49,7 @@ typedef std::unique_ptr<char[]> Bytes;
 // Weights are random, in memory of exactly their sizes.
 struct Weights {
   Bytes codes, scale, minus, super_scale, super_minus;
-  CodedWeights w;
+  QuantizedWeights w;
 
   Weights(const Format& f, size_t n, size_t k, std::mt19937* rng)
       : w{nullptr, nullptr, nullptr, nullptr, nullptr, n, k, f.block, f.code, f.scales, f.zero, 0} {
@@ -203,10 +203,10 @@ void TestProductsOf(const mojo::LinearFns& linear) {
         const ElementType type = kTypes[rows % 3];
         const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);
         if (kind != mojo::kFloatActivations) {
-          const mojo::QuantiseArgs args{x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()};
+          const mojo::QuantizeArgs args{x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()};
           const size_t middle = rows / 16 * 8;
-          linear.quantise(args, 0, middle);
-          linear.quantise(args, middle, rows);
+          linear.quantize(args, 0, middle);
+          linear.quantize(args, middle, rows);
         }
         Buffer y(type, rows * n);
         for (size_t first = 0; first < rows; first += mojo::kLinearRows) {
@@ -289,7 +289,7 @@ void TestNotFiniteOf(const mojo::LinearFns& linear) {
       std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
       x[k + 40] = bad;
       const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);
-      linear.quantise({x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()}, 0, rows);
+      linear.quantize({x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()}, 0, rows);
       linear.multiply({&weights.w, kind, tiles.get(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
       for (size_t i = 0; i < rows * n; ++i) {
         Check(isfinite(y[i]) == (i / n != 1), "linear of %g: row %zu is %g", bad, i / n, y[i]);

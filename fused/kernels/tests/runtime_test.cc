@@ -503,9 +503,9 @@ void TestEmpty(const OrtApi& api) {
           op->KernelDestroy(kernel);
         }
         const std::string name = form.op.input_names[i], error = status == nullptr ? "no error" : status->message;
-        const bool coded = name.find("codes") != std::string::npos || name.find("minus") != std::string::npos ||
-                           (name.find("scale") != std::string::npos && form.op.attribute_count > 3);
-        if (coded) Check(error.find(" has shape [") != std::string::npos, form.op.name, name + ": " + error);
+        const bool quantized = name.find("codes") != std::string::npos || name.find("minus") != std::string::npos ||
+                               (name.find("scale") != std::string::npos && form.op.attribute_count > 3);
+        if (quantized) Check(error.find(" has shape [") != std::string::npos, form.op.name, name + ": " + error);
         if (status != nullptr) api.ReleaseStatus(status);
       }
     }

@@ -5,8 +5,8 @@
 #ifndef MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
 #define MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
 
-#include "cpu/simd/coded.h"
-#include "cpu/simd/quantise.h"
+#include "cpu/simd/quantize.h"
+#include "cpu/simd/quantized.h"
 #include "cpu/simd/unpack.h"
 #include "cpu/simd/vec.h"
 
@@ -54,11 +54,11 @@ struct Float8Factor {
 MOJO_INLINE U32 NotNumbers(U32 word) { return ((word & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u; }
 
 // Float8Block is where the codes of 128 columns of a panel begin, block by block of 32.
-MOJO_INLINE const uint8_t* Float8Block(const CodedWeights& w, size_t panel, size_t block) {
+MOJO_INLINE const uint8_t* Float8Block(const QuantizedWeights& w, size_t panel, size_t block) {
   return w.codes + (panel * w.k + block * kFloatBlock) * kPanel;
 }
 
-MOJO_INLINE float Float8Scale(const CodedWeights& w, size_t panel, size_t block) {
+MOJO_INLINE float Float8Scale(const QuantizedWeights& w, size_t panel, size_t block) {
   return static_cast<const float*>(w.scale)[panel * (w.k / kFloatBlock) + block];
 }
 
@@ -70,7 +70,7 @@ MOJO_INLINE constexpr int Chains(int rows) { return rows > 2 ? 1 : 4; }
 
 // MultiplyFewFloat8 computes kRows rows of a panel, reading the codes as they are.
 template <int kRows>
-void MultiplyFewFloat8(const CodedWeights& w, size_t panel, const float* x, float* y) {
+void MultiplyFewFloat8(const QuantizedWeights& w, size_t panel, const float* x, float* y) {
   constexpr int kChains = Chains(kRows);
   F32 total[kSlabs][kRows] = {};
   U32 bad[kSlabs] = {};
@@ -141,7 +141,7 @@ inline void WidenFloat8(const uint8_t* codes, F32 factor, float (*to)[kPanel]) {
 
 // MultiplyManyFloat8 computes all rows of args of a panel, whose codes are widened once.
 inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y) {
-  const CodedWeights& w = *args.weights;
+  const QuantizedWeights& w = *args.weights;
   const size_t rows = args.end_row - args.first_row;
   for (size_t i = 0; i < rows * kPanel; ++i) y[i] = 0;
   alignas(64) float wide[kFloatBlock][kPanel];
@@ -178,7 +178,7 @@ inline void MultiplyFloat8(const MultiplyArgs& args, size_t panel, float* y) {
 }
 
 // DecodeFloat8Row writes a row of the weights.
-inline void DecodeFloat8Row(const CodedWeights& w, size_t row, float* to) {
+inline void DecodeFloat8Row(const QuantizedWeights& w, size_t row, float* to) {
   const Subnormals kept;
   const size_t panel = row / kPanel, r = row % kPanel;
   alignas(64) float wide[kFloatBlock][kPanel];
@@ -212,7 +212,7 @@ void RoundFloat8Block(const T* x, float* to) {
 }
 
 template <class T>
-void RoundFloat8Rows(const QuantiseArgs& args, size_t first, size_t end) {
+void RoundFloat8Rows(const QuantizeArgs& args, size_t first, size_t end) {
   const size_t k = args.weights->k;
   const T* x = static_cast<const T*>(args.x);
   float* to = reinterpret_cast<float*>(args.to);
@@ -220,7 +220,7 @@ void RoundFloat8Rows(const QuantiseArgs& args, size_t first, size_t end) {
 }
 
 // RoundFloat8 rounds the rows from first to end - 1.
-inline void RoundFloat8(const QuantiseArgs& args, size_t first, size_t end) {
+inline void RoundFloat8(const QuantizeArgs& args, size_t first, size_t end) {
   switch (args.type) {
     case kFloat32: return RoundFloat8Rows<float>(args, first, end);
     case kFloat16: return RoundFloat8Rows<Half>(args, first, end);

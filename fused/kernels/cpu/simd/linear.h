@@ -5,9 +5,9 @@
 #ifndef MOJO_KERNELS_CPU_SIMD_LINEAR_H_
 #define MOJO_KERNELS_CPU_SIMD_LINEAR_H_
 
-#include "cpu/simd/coded.h"
 #include "cpu/simd/float8.h"
-#include "cpu/simd/quantise.h"
+#include "cpu/simd/quantize.h"
+#include "cpu/simd/quantized.h"
 #include "cpu/simd/unpack.h"
 #include "cpu/simd/vec.h"
 
@@ -233,7 +233,7 @@ MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
 }
 
 // PrefetchFactors asks for those of as many blocks of weights as there are from first to end - 1, behind these.
-MOJO_INLINE void PrefetchFactors(const CodedWeights& w, size_t panel, size_t first, size_t end) {
+MOJO_INLINE void PrefetchFactors(const QuantizedWeights& w, size_t panel, size_t first, size_t end) {
   const size_t size = w.scales == kFloatScales ? 4 : w.scales == kHalfScales ? 2 : 1, step = kPanel * size;
   const size_t from = (panel * (w.k / w.block) + end) * step, to = from + (end - first) * step;
   for (size_t at = from; at < to; at += 64) {
@@ -259,7 +259,7 @@ struct Rows {
 
 // MultiplyStored computes kRows rows of a panel, reading the codes as they are.
 template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
-void MultiplyStored(const CodedWeights& w, size_t panel, const char* tile, float* y) {
+void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, float* y) {
   const size_t blocks = w.k / kCodeBlock;
   const uint8_t* codes = w.codes + panel * blocks * CodeBytes(kKind);
   const bool offset = HasOffset(w);
@@ -310,7 +310,7 @@ void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks,
 // MultiplyMany computes all rows of args of a panel.
 template <CodeKind kKind, bool kShorts, int kBlocks>
 void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
-  const CodedWeights& w = *args.weights;
+  const QuantizedWeights& w = *args.weights;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   const bool offset = HasOffset(w);
   Unpacked<kKind, kShorts, kBlocks> unpacked;
@@ -347,7 +347,7 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
 // MultiplyFew does the same for rows that fit into a tile, for which it does not pay to unpack.
 template <CodeKind kKind, bool kShorts, int kBlocks>
 void MultiplyFew(const MultiplyArgs& args, size_t panel, float* y) {
-  const CodedWeights& w = *args.weights;
+  const QuantizedWeights& w = *args.weights;
   const size_t row_bytes = w.k / kCodeBlock * TileBytes(kShorts, kBlocks);
   for (size_t row = args.first_row; row < args.end_row;) {
     const size_t tile = TileAt<kBlocks>(args.rows, row);
@@ -362,7 +362,7 @@ void MultiplyFew(const MultiplyArgs& args, size_t panel, float* y) {
 
 // MultiplyFloats multiplies activations that are not rounded.
 inline void MultiplyFloats(const MultiplyArgs& args, size_t panel, float* y) {
-  const CodedWeights& w = *args.weights;
+  const QuantizedWeights& w = *args.weights;
   const size_t rows = args.end_row - args.first_row;
   for (size_t i = 0; i < rows * kPanel; ++i) y[i] = 0;
   for (size_t first = 0; first < w.k; first += kCodeBlock) {

@@ -4,11 +4,11 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-inline void RoundActivations(const QuantiseArgs& args, size_t first, size_t end) {
-  (args.activations == kFloat8Activations ? RoundFloat8 : Quantise)(args, first, end);
+inline void RoundActivations(const QuantizeArgs& args, size_t first, size_t end) {
+  (args.activations == kFloat8Activations ? RoundFloat8 : Quantize)(args, first, end);
 }
 
-inline void DecodeAnyRow(const CodedWeights& w, size_t row, float* to) {
+inline void DecodeAnyRow(const QuantizedWeights& w, size_t row, float* to) {
   (w.code == kE4M3Codes ? DecodeFloat8Row : DecodeRow)(w, row, to);
 }
 

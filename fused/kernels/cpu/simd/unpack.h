@@ -2,7 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_SIMD_UNPACK_H_
 #define MOJO_KERNELS_CPU_SIMD_UNPACK_H_
 
-#include "cpu/simd/coded.h"
+#include "cpu/simd/quantized.h"
 #include "cpu/simd/vec.h"
 
 namespace mojo {
@@ -126,10 +126,11 @@ struct Factors {
 };
 
 // HasOffset reports whether sums of activations are multiplied with anything.
-MOJO_INLINE bool HasOffset(const CodedWeights& w) { return w.minus != nullptr || w.shift != 0; }
+MOJO_INLINE bool HasOffset(const QuantizedWeights& w) { return w.minus != nullptr || w.shift != 0; }
 
 // BlockOf is scale or minus of a slab of a panel: of block number i of w.block columns.
-MOJO_INLINE F32 BlockOf(const CodedWeights& w, const void* scale, const void* super, size_t panel, int slab, size_t i) {
+MOJO_INLINE F32 BlockOf(const QuantizedWeights& w, const void* scale, const void* super, size_t panel, int slab,
+                        size_t i) {
   const F32 v = LoadScale(w.scales, scale, (panel * (w.k / w.block) + i) * kPanel + slab * kLanes);
   if (w.scales != kTwofoldScales) return v;
   const size_t at = panel * (w.k / kSuperBlock) + i * w.block / kSuperBlock;
@@ -138,7 +139,7 @@ MOJO_INLINE F32 BlockOf(const CodedWeights& w, const void* scale, const void* su
 
 // FactorsOf reads those of block number i of a slab. kScales is w.scales.
 template <ScaleKind kScales>
-MOJO_INLINE Factors FactorsOf(const CodedWeights& w, size_t panel, int slab, size_t i) {
+MOJO_INLINE Factors FactorsOf(const QuantizedWeights& w, size_t panel, int slab, size_t i) {
   const size_t at = (panel * (w.k / w.block) + i) * kPanel + slab * kLanes;
   const size_t super = (panel * (w.k / kSuperBlock) + i * w.block / kSuperBlock) * kPanel + slab * kLanes;
   const auto number = [&](const void* numbers, const void* supers) MOJO_LAMBDA {
@@ -155,13 +156,14 @@ MOJO_INLINE Factors FactorsOf(const CodedWeights& w, size_t panel, int slab, siz
 
 // LoadFactors reads those of the blocks from first to end - 1, of all slabs.
 template <ScaleKind kScales>
-MOJO_INLINE void LoadFactorsOf(const CodedWeights& w, size_t panel, size_t first, size_t end, Factors (*to)[kSlabs]) {
+MOJO_INLINE void LoadFactorsOf(const QuantizedWeights& w, size_t panel, size_t first, size_t end,
+                               Factors (*to)[kSlabs]) {
   for (size_t i = first; i < end; ++i, ++to) {
 #pragma GCC unroll 4
     for (int s = 0; s < kSlabs; ++s) (*to)[s] = FactorsOf<kScales>(w, panel, s, i);
   }
 }
-inline void LoadFactors(const CodedWeights& w, size_t panel, size_t first, size_t end, Factors (*to)[kSlabs]) {
+inline void LoadFactors(const QuantizedWeights& w, size_t panel, size_t first, size_t end, Factors (*to)[kSlabs]) {
   switch (w.scales) {
     case kFloatScales: return LoadFactorsOf<kFloatScales>(w, panel, first, end, to);
     case kHalfScales: return LoadFactorsOf<kHalfScales>(w, panel, first, end, to);
@@ -171,7 +173,7 @@ inline void LoadFactors(const CodedWeights& w, size_t panel, size_t first, size_
 }
 
 // Code is the code of one weight.
-inline unsigned Code(const CodedWeights& w, size_t panel, size_t row, size_t column) {
+inline unsigned Code(const QuantizedWeights& w, size_t panel, size_t row, size_t column) {
   const uint8_t* block = w.codes + (panel * (w.k / kCodeBlock) + column / kCodeBlock) * CodeBytes(w.code);
   const size_t c = column % kCodeBlock;
   if (w.code == kInt8Codes) return block[c / 4 * 64 + row * 4 + c % 4];
@@ -179,14 +181,14 @@ inline unsigned Code(const CodedWeights& w, size_t panel, size_t row, size_t col
 }
 
 // ValueOf is what a code stands for before it is scaled.
-MOJO_INLINE float ValueOf(const CodedWeights& w, unsigned code) {
+MOJO_INLINE float ValueOf(const QuantizedWeights& w, unsigned code) {
   static const float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   return w.code == kE2M1Codes ? kE2M1[code] : static_cast<float>(code) - w.zero;
 }
 
 // DecodeBlock writes 32 columns of a panel from the column first on.
-inline void DecodeBlock(const CodedWeights& w, size_t panel, size_t first, float (*to)[kPanel]) {
+inline void DecodeBlock(const QuantizedWeights& w, size_t panel, size_t first, float (*to)[kPanel]) {
   for (size_t i = first / w.block; i < (first + kCodeBlock) / w.block; ++i) {
     float scale[kPanel], minus[kPanel] = {};
     for (int s = 0; s < kSlabs; ++s) {
@@ -202,7 +204,7 @@ inline void DecodeBlock(const CodedWeights& w, size_t panel, size_t first, float
 }
 
 // DecodeRow writes a row of the weights.
-inline void DecodeRow(const CodedWeights& w, size_t row, float* to) {
+inline void DecodeRow(const QuantizedWeights& w, size_t row, float* to) {
   const size_t panel = row / kPanel, r = row % kPanel;
   const int slab = static_cast<int>(r) / kLanes;
   for (size_t i = 0; i < w.k / w.block; ++i) {

@@ -1,4 +1,4 @@
-// How quantised weights and activations come into shared memory on compute capability 9.0.
+// How quantized weights and activations come into shared memory on compute capability 9.0.
 //
 // A place is 16 panels of a matrix and up to kTokens rows of activations, and a stage of it some columns of both, in a
 // ring as for MoE (moe_load.cuh). Panels are copied as they lie, in a box that one thread asks for; activations are
@@ -8,12 +8,12 @@
 // Blocks take places as they get through them, so that tiles of the same rows begin at about the same time, and those
 // come from L2. Where there are too few for the device, the blocks of a cluster share the columns of one place instead,
 // and that is all they have.
-#ifndef MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
-#define MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
+#define MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
 
 #include "cuda/cluster.cuh"
-#include "cuda/coded_product.cuh"
 #include "cuda/moe_load.cuh"
+#include "cuda/quantized_product.cuh"
 
 namespace mojo {
 
@@ -58,9 +58,9 @@ using Sums = float[Layout<kEightBits, kTokens>::kOperands][kTokens / 8][4];
 
 // HopperCall is what the kernels need to know of a product.
 struct HopperCall {
-  CodedProduct p;
+  QuantizedProduct p;
   Operands x;   // what it reads
-  Operands to;  // kCodedGateUp: what it writes
+  Operands to;  // kQuantizedGateUp: what it writes
   int units;    // blocks of 32 columns
   int panels;   // of a matrix
   int row_blocks, split;
@@ -103,11 +103,11 @@ struct LaneRows {
 // CountPlaces is how many places there are; EntryOf is what of the plan belongs to one, and PlaceOf the place itself.
 template <int kTokens>
 __device__ __forceinline__ int CountPlaces(const HopperCall& a) {
-  if (a.p.kind == kCodedLinear) return static_cast<int>(a.p.rows + kTokens - 1) / kTokens * a.row_blocks;
+  if (a.p.kind == kQuantizedLinear) return static_cast<int>(a.p.rows + kTokens - 1) / kTokens * a.row_blocks;
   return __ldcg(a.p.plan.tile_count) * a.row_blocks;
 }
 __device__ __forceinline__ int4 EntryOf(const HopperCall& a, int index) {
-  if (a.p.kind == kCodedLinear) return make_int4(0, 0, 0, static_cast<int>(a.p.rows));
+  if (a.p.kind == kQuantizedLinear) return make_int4(0, 0, 0, static_cast<int>(a.p.rows));
   return __ldcg(reinterpret_cast<const int4*>(a.p.plan.tiles + index / a.row_blocks));
 }
 template <int kTokens>
@@ -176,7 +176,7 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
 
 // LoadPlaces loads what the block multiplies, by all threads that load. Weights of the second product's first stages
 // are on their way before it waits for what the first one stores.
-template <bool kEightBits, int kTokens, CodedKind kKind>
+template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
   typedef Layout<kEightBits, kTokens> L;
   constexpr int kLines = L::kLoaders / 8, kCopies = kTokens / kLines;  // tokens at once, and of a thread
@@ -186,7 +186,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
   const int n = threadIdx.x - L::kMultipliers, line = a.units * 32 * kColumnBytes;  // bytes
   const Span<L::kUnits> span(a);
   Ring<L::kStages> ring;
-  bool waited = kKind != kCodedOutputs;
+  bool waited = kKind != kQuantizedOutputs;
   if (waited) {
     WaitForPrevious();
     LetNextStart();
@@ -194,8 +194,8 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
   int* const next = reinterpret_cast<int*>(memory + L::kNextAt);
   int index = blockIdx.x / a.split;
   while (index < CountPlaces<kTokens>(a)) {  // in no register, of which there are few
-    if (kKind != kCodedLinear && a.split == 1 && n == 0)
-      *next = atomicAdd(a.p.plan.begun + (kKind == kCodedOutputs), 1) + static_cast<int>(gridDim.x);
+    if (kKind != kQuantizedLinear && a.split == 1 && n == 0)
+      *next = atomicAdd(a.p.plan.begun + (kKind == kQuantizedOutputs), 1) + static_cast<int>(gridDim.x);
     const Place place = PlaceOf<kTokens>(a, EntryOf(a, index), index);
     const auto begin = [&](int stage, int k) {
       if (k == span.begin) places[stage] = place;
@@ -212,7 +212,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
     uint32_t from[kCopies];  // where its tokens begin, in pieces of 16 bytes
     const auto row_of = [&](int i) {
       const int at = place.first + min(i, place.count - 1);
-      return kKind == kCodedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
+      return kKind == kQuantizedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
     };
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
@@ -247,7 +247,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       ring.Advance();
     }
     if (a.split > 1) break;
-    if (kKind == kCodedLinear) {
+    if (kKind == kQuantizedLinear) {
       index += static_cast<int>(gridDim.x);
       continue;
     }
@@ -272,4 +272,4 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_

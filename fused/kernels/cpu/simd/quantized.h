@@ -1,7 +1,7 @@
 // The interface between Linear and Embedding and their inner loops, which are compiled once per instruction set from
 // linear_table.cc. As kernels.h, it holds plain data only.
-#ifndef MOJO_KERNELS_CPU_SIMD_CODED_H_
-#define MOJO_KERNELS_CPU_SIMD_CODED_H_
+#ifndef MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
+#define MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,8 +21,8 @@ constexpr size_t kCodeBlock = 32;
 constexpr size_t kSuperBlock = 256;
 constexpr size_t kFloatBlock = 128;  // of kE4M3Codes and kFloat8Activations
 
-// CodedWeights are weights as they are stored; docs/ops.md has their layout.
-struct CodedWeights {
+// QuantizedWeights are weights as they are stored; docs/ops.md has their layout.
+struct QuantizedWeights {
   const uint8_t* codes;
   const void* scale;
   const void* minus;        // null: none
@@ -39,18 +39,18 @@ struct CodedWeights {
 // for each row, then, t numbers each: the factors, and for each block of weights where the sums of products begin, and
 // the sums of what was rounded. Codes have 16 bits, or 8 where the instructions multiply those. Rows that are rounded
 // to floats of 8 bits are float32, one after the other.
-struct QuantiseArgs {
+struct QuantizeArgs {
   const void* x;  // row 0
   ElementType type;
   ActivationKind activations;
-  const CodedWeights* weights;
+  const QuantizedWeights* weights;
   size_t rows;  // of all tiles
   char* to;     // row 0
 };
 
 // MultiplyArgs are the products of some rows with some panels.
 struct MultiplyArgs {
-  const CodedWeights* weights;
+  const QuantizedWeights* weights;
   ActivationKind activations;
   const void* x;  // row 0: tiles, or float32 where they are not rounded
   size_t rows;    // of all tiles
@@ -65,13 +65,13 @@ struct MultiplyArgs {
 struct LinearFns {
   const char* name;
   // row_bytes is what a row of activations takes in a tile.
-  size_t (*row_bytes)(const CodedWeights& weights, ActivationKind activations);
-  // quantise rounds the rows from first to end - 1; first is a multiple of kTileRows, or 0.
-  void (*quantise)(const QuantiseArgs& args, size_t first, size_t end);
+  size_t (*row_bytes)(const QuantizedWeights& weights, ActivationKind activations);
+  // quantize rounds the rows from first to end - 1; first is a multiple of kTileRows, or 0.
+  void (*quantize)(const QuantizeArgs& args, size_t first, size_t end);
   // multiply takes rows from first_row on, a multiple of kTileRows.
   void (*multiply)(const MultiplyArgs& args);
   // decode writes row number row of the weights.
-  void (*decode)(const CodedWeights& weights, size_t row, float* to);
+  void (*decode)(const QuantizedWeights& weights, size_t row, float* to);
 };
 
 // A number that the rows of any tile but the last divide, whatever the instruction set.
@@ -91,4 +91,4 @@ extern const LinearFns kDotProdLinear;
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CPU_SIMD_CODED_H_
+#endif  // MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_

@@ -1,4 +1,4 @@
-// A product of quantised weights with a few tokens. The floor is the time to read the weights once; on an H200 it takes
+// A product of quantized weights with a few tokens. The floor is the time to read the weights once; on an H200 it takes
 // three to five times as long, bound by instructions: some 250 of a warp for each unit of bfloat16 and MXFP4.
 //
 // A block has a unit's 32 rows, and its warps take turns along them, each with the stages of its own on their way from
@@ -6,10 +6,10 @@
 // split into parts by every warp for itself: there is no launch before.
 //
 // On the way are kRowStages - 1 times 512 bytes (1 KB with codes of 8 bits) a warp: 40 KB of 16 warps.
-#ifndef MOJO_KERNELS_CUDA_CODED_ROWS_CUH_
-#define MOJO_KERNELS_CUDA_CODED_ROWS_CUH_
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
+#define MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
 
-#include "cuda/coded.cuh"
+#include "cuda/quantized.cuh"
 
 namespace mojo {
 
@@ -79,7 +79,7 @@ struct Activations {
 
 // RowsCall is what MultiplyRows needs to know of a product.
 struct RowsCall {
-  CodedForm form;
+  QuantizedForm form;
   Slot slot;
   MojoType type;  // of activations
   MojoRounding rounding;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void MultiplyRows(const RowsCall& a, size_t panel, co
   const bool wide = !kPlain && a.type == kMojoFloat32, rounded = !kPlain && a.rounding != kMojoNotRounded;
   const bool summed = !kPlain && a.form.summed, fine = !kPlain && a.form.fine;
   const int size = wide ? 4 : 2, x_bytes = wide ? 32 : 16;
-  const CodedForm& f = a.form;
+  const QuantizedForm& f = a.form;
   const Reader reader(f, panel);
   const auto start = [&](int stage, int unit) {
     if (unit < f.units) {
@@ -199,4 +199,4 @@ __device__ __forceinline__ float* RowsResults(const Slot& slot, char* memory) {
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_ROWS_CUH_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_

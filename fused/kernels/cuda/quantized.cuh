@@ -1,4 +1,4 @@
-// Quantised weights as operands of mma.sync.
+// Quantized weights as operands of mma.sync.
 //
 // Rows lie in panels of 16, and 32 columns of a panel in 256 bytes, with codes of 8 bits in 512: a block. A warp
 // multiplies a unit at a time: a block of each of two panels, with tokens as columns. A lane has 16 bytes of each 256:
@@ -10,8 +10,8 @@
 // Operands are the codes less their middle, which bfloat16 has exactly. Activations that it does not have are split
 // into up to three parts that add up to them. So products are exact; those of a block are added up before they are
 // multiplied with its factor, in float32 as the definition has it.
-#ifndef MOJO_KERNELS_CUDA_CODED_CUH_
-#define MOJO_KERNELS_CUDA_CODED_CUH_
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_CUH_
+#define MOJO_KERNELS_CUDA_QUANTIZED_CUH_
 
 #include <cuda_fp8.h>
 
@@ -215,8 +215,8 @@ __device__ __forceinline__ uint16_t EightBits(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
-// CodedForm is weights as the kernels read them, and what they need to know of activations.
-struct CodedForm {
+// QuantizedForm is weights as the kernels read them, and what they need to know of activations.
+struct QuantizedForm {
   const char *codes, *scale, *minus, *super_scale, *super_minus;
   MojoCode code;
   MojoScales scales;
@@ -236,15 +236,15 @@ struct CodedForm {
   }
 };
 
-// AreAligned tells whether the arrays are as MojoCodedWeights says.
-inline bool AreAligned(const MojoCodedWeights& w) {
+// AreAligned tells whether the arrays are as MojoQuantizedWeights says.
+inline bool AreAligned(const MojoQuantizedWeights& w) {
   return Aligned(w.codes, 16) && Aligned(w.scale, 16) && Aligned(w.minus, 16) && Aligned(w.super_scale, 16) &&
          Aligned(w.super_minus, 16);
 }
 
 // ToForm is the form of weights.
-inline CodedForm ToForm(const MojoCodedWeights& w) {
-  CodedForm f = {};
+inline QuantizedForm ToForm(const MojoQuantizedWeights& w) {
+  QuantizedForm f = {};
   f.codes = static_cast<const char*>(w.codes);
   f.scale = static_cast<const char*>(w.scale);
   f.minus = static_cast<const char*>(w.minus);
@@ -267,7 +267,7 @@ struct Slot {
 };
 
 // LaySlots divides a stage; x_bytes is what a thread keeps of activations.
-inline Slot LaySlots(const CodedForm& f, int threads, int x_bytes) {
+inline Slot LaySlots(const QuantizedForm& f, int threads, int x_bytes) {
   const int factors = 4 * FactorBytes(f.scales) << f.fine;
   const bool twofold = f.scales == kMojoTwofoldScales;
   Slot s;
@@ -282,7 +282,7 @@ inline Slot LaySlots(const CodedForm& f, int threads, int x_bytes) {
 }
 
 // CopyFactors copies those of four rows, and of both halves of a block where they are fine.
-__device__ __forceinline__ void CopyFactors(const CodedForm& f, char* to, const char* from) {
+__device__ __forceinline__ void CopyFactors(const QuantizedForm& f, char* to, const char* from) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (half == 1 && !f.fine) return;
@@ -304,7 +304,7 @@ struct Reader {
   size_t scale, super;  // the bytes of block 0
   int step;             // of factors, from a block to the next
 
-  __device__ __forceinline__ Reader(const CodedForm& f, size_t panel) {
+  __device__ __forceinline__ Reader(const QuantizedForm& f, size_t panel) {
     const int lane = threadIdx.x % 32;
     const int quad = lane / 4 % 4 * 4;  // the first of the lane's four rows
     codes = f.codes + panel * f.units * f.bytes + lane % 4 * 64 + quad * 4;
@@ -314,7 +314,7 @@ struct Reader {
   }
 
   // Start copies a unit's codes and factors into the thread's place of a stage.
-  __device__ __forceinline__ void Start(const CodedForm& f, const Slot& slot, char* stage, int block) const {
+  __device__ __forceinline__ void Start(const QuantizedForm& f, const Slot& slot, char* stage, int block) const {
     const int n = threadIdx.x, factors = 4 * FactorBytes(f.scales) << f.fine;
     const char* const from = codes + static_cast<size_t>(block) * f.bytes;
     Copy(SharedAddress(stage + n * 16), from, true);
@@ -352,7 +352,7 @@ struct Unit {
   }
 
   // LoadCodes takes operands from the thread's place.
-  __device__ __forceinline__ void LoadCodes(const CodedForm& f, const char* stage) {
+  __device__ __forceinline__ void LoadCodes(const QuantizedForm& f, const char* stage) {
     const int n = threadIdx.x;
     const uint4 codes = *reinterpret_cast<const uint4*>(stage + n * 16);
     if (f.code == kMojoE2M1) {
@@ -364,7 +364,7 @@ struct Unit {
     }
   }
 
-  __device__ __forceinline__ void LoadFactors(const CodedForm& f, const Slot& slot, const char* stage, int half,
+  __device__ __forceinline__ void LoadFactors(const QuantizedForm& f, const Slot& slot, const char* stage, int half,
                                               bool summed) {
     const int n = threadIdx.x, size = 4 * FactorBytes(f.scales), at = ((n << f.fine) + half) * size;
     Factors(f.scales, stage + slot.scale + at, stage + slot.super_scale + n * 8, factor);
@@ -409,4 +409,4 @@ struct Unit {
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_CUH_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_CUH_

@@ -4,7 +4,7 @@
 // choices of its expert among the few ids, and widens or rounds activations for itself. It has 32 rows of weights and
 // up to eight tokens; its warps share the columns. Weights of the second product are on their way before it waits for
 // the first one.
-#include "cuda/coded_product.cuh"
+#include "cuda/quantized_product.cuh"
 
 namespace mojo {
 namespace {
@@ -31,14 +31,14 @@ __device__ __forceinline__ uint32_t LoadWord(const void* p) {
 }
 
 // Taken is what a block multiplies: up to kFewTokens choices of an expert, or rows of x.
-template <CodedKind kKind>
+template <QuantizedKind kKind>
 struct Taken {
   int expert = 0, count = 0;
   uint64_t choices = 0;  // the first of them is the block's own
 
   // count stays 0 where another block has the choice, or nobody.
-  __device__ __forceinline__ explicit Taken(const CodedProduct& p) {
-    if (kKind == kCodedLinear) {
+  __device__ __forceinline__ explicit Taken(const QuantizedProduct& p) {
+    if (kKind == kQuantizedLinear) {
       count = static_cast<int>(p.rows);
       return;
     }
@@ -57,7 +57,7 @@ struct Taken {
   // Of is the choice or row that is token number i, or the last one.
   __device__ __forceinline__ int Of(int i) const {
     i = min(i, count - 1);
-    if (kKind == kCodedLinear) return i;
+    if (kKind == kQuantizedLinear) return i;
     uint64_t rest = choices;
     for (; i > 0; --i) rest &= rest - 1;
     return __ffsll(static_cast<long long>(rest)) - 1;
@@ -66,7 +66,7 @@ struct Taken {
 
 // DirectCall is a product, and the blocks of 32 columns and the panels of a matrix.
 struct DirectCall {
-  CodedProduct p;
+  QuantizedProduct p;
   int units;
   int panels;
   int halves;     // gates and ups lie in halves
@@ -224,7 +224,7 @@ __device__ __forceinline__ float Total(const float* sums, int row, int token) {
   for (unsigned w = 0; w < blockDim.x / 32; ++w) total += of[w * kSums * 32];
   return total;
 }
-__device__ __forceinline__ void StoreActivated(const CodedProduct& p, const Taken<kCodedGateUp>& taken,
+__device__ __forceinline__ void StoreActivated(const QuantizedProduct& p, const Taken<kQuantizedGateUp>& taken,
                                                const float* sums) {
   const bool gated = p.moe.packing != kMojoNoGate, turns = p.moe.packing == kMojoInterleaved;
   const int bits = gated ? 4 : 5;  // of the pairs of a token
@@ -243,8 +243,8 @@ __device__ __forceinline__ void StoreActivated(const CodedProduct& p, const Take
     PutNumber(p.y, taken.Of(token) * p.moe.inner + inner, p.y_type, Activated(p.moe, gate, up));
   }
 }
-template <CodedKind kKind>
-__device__ __forceinline__ void StoreProducts(const CodedProduct& p, const Taken<kKind>& taken, const float* sums) {
+template <QuantizedKind kKind>
+__device__ __forceinline__ void StoreProducts(const QuantizedProduct& p, const Taken<kKind>& taken, const float* sums) {
   const size_t n = p.weights.n;
 #pragma unroll 1
   for (int at = threadIdx.x; at < kRows * taken.count; at += blockDim.x) {
@@ -252,7 +252,7 @@ __device__ __forceinline__ void StoreProducts(const CodedProduct& p, const Taken
     const size_t row = static_cast<size_t>(blockIdx.x) * kRows + at % kRows, of = taken.Of(token);
     if (row >= n) continue;
     float v = Total(sums, at % kRows, token);
-    if (kKind == kCodedLinear) {
+    if (kKind == kQuantizedLinear) {
       if (p.bias != nullptr) v += Number(p.bias, row, p.y_type);
     } else {
       if (p.bias != nullptr) v += static_cast<const float*>(p.bias)[taken.expert * n + row];
@@ -263,17 +263,17 @@ __device__ __forceinline__ void StoreProducts(const CodedProduct& p, const Taken
 }
 
 // MultiplyDirect: T is the type of activations. Registers: see kWarps.
-template <bool kEightBits, class T, CodedKind kKind>
+template <bool kEightBits, class T, QuantizedKind kKind>
 __global__ void __launch_bounds__(32 * kMostWarps<kEightBits>, kWarps<kEightBits> / kMostWarps<kEightBits>)
     MultiplyDirect(const __grid_constant__ DirectCall a) {
   extern __shared__ float sums[];
   // Ids and weights were there before the first product began; its results are waited for as late as can be.
-  if (kKind != kCodedOutputs) {
+  if (kKind != kQuantizedOutputs) {
     WaitForPrevious();
     LetNextStart();
   }
   const auto wait = [] {
-    if (kKind == kCodedOutputs) {
+    if (kKind == kQuantizedOutputs) {
       WaitForPrevious();
       LetNextStart();
     }
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(32 * kMostWarps<kEightBits>, kWarps<kEightBits
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = taken.Of(lane / 4);
   const size_t last = lane / 16, numbered = a.halves ? blockIdx.x + last * (a.panels / 2) : 2 * blockIdx.x + last;
   const size_t panel = static_cast<size_t>(taken.expert) * a.panels + min(numbered, static_cast<size_t>(a.panels - 1));
-  const size_t row = kKind == kCodedGateUp ? own / static_cast<int>(a.p.moe.top_k) : own;
+  const size_t row = kKind == kQuantizedGateUp ? own / static_cast<int>(a.p.moe.top_k) : own;
   const int quad = lane / 4 % 4;
   // Columns are divided among the warps, whole steps each.
   const int steps = kEightBits ? a.units / 4 : a.units, begin = steps * warp >> a.warp_bits;
@@ -308,16 +308,16 @@ __global__ void __launch_bounds__(32 * kMostWarps<kEightBits>, kWarps<kEightBits
 #pragma unroll
   for (int j = 0; j < kSums; ++j) sums[(warp * kSums + j) * 32 + lane] = sum[j / 4][j % 4];
   __syncthreads();
-  if constexpr (kKind == kCodedGateUp) {
+  if constexpr (kKind == kQuantizedGateUp) {
     StoreActivated(a.p, taken, sums);
   } else {
     StoreProducts<kKind>(a.p, taken, sums);
   }
 }
 
-template <bool kEightBits, class T, CodedKind kKind>
+template <bool kEightBits, class T, QuantizedKind kKind>
 cudaError_t Run(DirectCall a, unsigned pairs, cudaStream_t stream) {
-  const unsigned groups = kKind == kCodedLinear ? 1 : static_cast<unsigned>(a.p.moe.tokens * a.p.moe.top_k);
+  const unsigned groups = kKind == kQuantizedLinear ? 1 : static_cast<unsigned>(a.p.moe.tokens * a.p.moe.top_k);
   // Where there are blocks enough, they have fewer warps.
   const unsigned most = static_cast<unsigned>(kWarps<kEightBits> * TheDevice().multiprocessors);
   const int steps = a.units / (kEightBits ? 4 : 1);
@@ -331,30 +331,31 @@ cudaError_t Run(DirectCall a, unsigned pairs, cudaStream_t stream) {
 
 }  // namespace
 
-bool DirectTakes(const CodedProduct& p) {
-  if (p.kind == kCodedLinear ? p.rows > kFewTokens : p.moe.tokens * p.moe.top_k > kMostChoices) return false;
+bool DirectTakes(const QuantizedProduct& p) {
+  if (p.kind == kQuantizedLinear ? p.rows > kFewTokens : p.moe.tokens * p.moe.top_k > kMostChoices) return false;
   if (p.weights.n == 0 || p.weights.k == 0 || !Aligned(p.x, 16)) return false;
   if (p.weights.code == kMojoE4M3) {
-    return HopperTakes(p) && p.type == (p.kind == kCodedOutputs ? kMojoFloat32 : kMojoBFloat16);
+    return HopperTakes(p) && p.type == (p.kind == kQuantizedOutputs ? kMojoFloat32 : kMojoBFloat16);
   }
   return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
          p.type == kMojoBFloat16;
 }
 
-cudaError_t CodedDirect(const CodedProduct& p, cudaStream_t stream) {
+cudaError_t QuantizedDirect(const QuantizedProduct& p, cudaStream_t stream) {
   DirectCall a = {};
   a.p = p;
   a.units = static_cast<int>(p.weights.k / kBlockColumns);
   a.panels = static_cast<int>(DivideUp(p.weights.n, kPanelRows));
-  a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
+  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves;
   const auto pairs = static_cast<unsigned>(a.halves ? a.panels / 2 : DivideUp(a.panels, 2));
   const bool eights = p.weights.code == kMojoE4M3;
   switch (p.kind) {
-    case kCodedGateUp:
-      return (eights ? Run<true, BFloat, kCodedGateUp> : Run<false, BFloat, kCodedGateUp>)(a, pairs, stream);
-    case kCodedOutputs:
-      return (eights ? Run<true, float, kCodedOutputs> : Run<false, BFloat, kCodedOutputs>)(a, pairs, stream);
-    default: return (eights ? Run<true, BFloat, kCodedLinear> : Run<false, BFloat, kCodedLinear>)(a, pairs, stream);
+    case kQuantizedGateUp:
+      return (eights ? Run<true, BFloat, kQuantizedGateUp> : Run<false, BFloat, kQuantizedGateUp>)(a, pairs, stream);
+    case kQuantizedOutputs:
+      return (eights ? Run<true, float, kQuantizedOutputs> : Run<false, BFloat, kQuantizedOutputs>)(a, pairs, stream);
+    default:
+      return (eights ? Run<true, BFloat, kQuantizedLinear> : Run<false, BFloat, kQuantizedLinear>)(a, pairs, stream);
   }
 }
 

@@ -1,10 +1,11 @@
-// Products of quantised weights on compute capability 9.0, with its copies and wgmma.
+// Products of quantized weights on compute capability 9.0, with its copies and wgmma.
 //
-// coded_load.cuh brings what is multiplied (coded_multiply.cuh), and coded_store.cuh stores what comes of it.
+// quantized_load.cuh brings what is multiplied (quantized_multiply.cuh), and quantized_store.cuh stores what comes of
+// it.
 #include <math.h>
 
-#include "cuda/coded_multiply.cuh"
-#include "cuda/coded_store.cuh"
+#include "cuda/quantized_multiply.cuh"
+#include "cuda/quantized_store.cuh"
 
 namespace mojo {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // MultiplyPlaces multiplies and stores what is loaded, until that says that there is no more.
-template <bool kEightBits, int kTokens, CodedKind kKind>
+template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory) {
   typedef Layout<kEightBits, kTokens> L;
   const uint32_t shared = SharedAddress(memory);
@@ -27,7 +28,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
     const int n = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
     int2* const choices = reinterpret_cast<int2*>(memory + L::kChoicesAt) + group * kTokens;
     int2 own = make_int2(0, 0);
-    if (kKind == kCodedOutputs && n < place.count) {
+    if (kKind == kQuantizedOutputs && n < place.count) {
       own = make_int2(__ldcg(a.p.plan.choice + place.first + n),
                       __float_as_int(__ldcg(a.p.plan.weight + place.first + n)));
     }
@@ -37,10 +38,10 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
       AddUp<kEightBits, kTokens>(a.split, place.count, memory, sum);
       if (blockIdx.x % a.split != 0) return;
     }
-    if constexpr (kKind == kCodedGateUp) {
+    if constexpr (kKind == kQuantizedGateUp) {
       StoreActivated<kEightBits, kTokens>(a, place, memory, sum);
     } else {
-      if (kKind == kCodedOutputs) {
+      if (kKind == kQuantizedOutputs) {
         WaitForGroup<kGroup>(3 + group);
         if (n < kTokens) choices[n] = own;
         WaitForGroup<kGroup>(3 + group);
@@ -52,11 +53,11 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// MultiplyCoded. Registers: 72 where three blocks run on a multiprocessor and 96 where two do; else 168, of which a
+// MultiplyQuantized. Registers: 72 where three blocks run on a multiprocessor and 96 where two do; else 168, of which a
 // thread that loads keeps 88 and one that multiplies has 208. Shared memory: see Layout.
-template <bool kEightBits, int kTokens, CodedKind kKind>
+template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<kEightBits, kTokens>::kBlocks)
-    MultiplyCoded(const __grid_constant__ HopperCall a) {
+    MultiplyQuantized(const __grid_constant__ HopperCall a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
   typedef Layout<kEightBits, kTokens> L;
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
 // PrepareOperands: eight or 16 columns a thread. Beside the plan it runs at once, and one block waits, so that what
 // comes after it comes after the plan.
 template <bool kEightBits>
-__global__ __launch_bounds__(256) void Prepare(const __grid_constant__ CodedProduct p, Operands to, bool planned) {
+__global__ __launch_bounds__(256) void Prepare(const __grid_constant__ QuantizedProduct p, Operands to, bool planned) {
   if (!planned || blockIdx.x == gridDim.x - 1) WaitForPrevious();
   LetNextStart();
   const size_t at = (static_cast<size_t>(blockIdx.x) * 256 + threadIdx.x) * (kEightBits ? 8 : 16);
@@ -161,7 +162,7 @@ int Split(const HopperCall& a, double places, int blocks, int units) {
 cudaError_t MapPanels(const HopperCall& a, const void* data, int bytes, int units, CUtensorMap* map) {
   const size_t line = static_cast<size_t>(a.units) * bytes, panels = a.panels / (a.halves ? 2 : 1);
   const unsigned halves = a.halves ? 2 : 1;
-  const size_t experts = a.p.kind == kCodedLinear ? 1 : a.p.moe.experts;
+  const size_t experts = a.p.kind == kQuantizedLinear ? 1 : a.p.moe.experts;
   const Extent extents[] = {{line / 8, 0, static_cast<unsigned>(units * bytes / 8)},
                             {panels, line, kPlacePanels / halves},
                             {halves, panels * line, halves},
@@ -170,17 +171,17 @@ cudaError_t MapPanels(const HopperCall& a, const void* data, int bytes, int unit
   return MakePlainMap(map, data, extents, 5);
 }
 
-template <bool kEightBits, int kTokens, CodedKind kKind>
+template <bool kEightBits, int kTokens, QuantizedKind kKind>
 cudaError_t Run(HopperCall a, cudaStream_t stream) {
   typedef Layout<kEightBits, kTokens> L;
   if (cudaError_t e = MapPanels(a, a.p.weights.codes, L::kUnitBytes, L::kUnits, &a.codes)) return e;
   if (!kEightBits) {
     if (cudaError_t e = MapPanels(a, a.p.weights.scale, 16, L::kUnits, &a.scales)) return e;
   }
-  const auto kernel = MultiplyCoded<kEightBits, kTokens, kKind>;
+  const auto kernel = MultiplyQuantized<kEightBits, kTokens, kKind>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes)) return e;
   const MojoMoEArgs& m = a.p.moe;
-  const bool linear = a.p.kind == kCodedLinear;
+  const bool linear = a.p.kind == kQuantizedLinear;
   const size_t choices = m.tokens * m.top_k;
   const size_t tiles = linear ? DivideUp(a.p.rows, kTokens) : MostTiles(choices, m.experts, kTokens);
   // Of experts, those that choices at random are of.
@@ -198,20 +199,20 @@ cudaError_t Run(HopperCall a, cudaStream_t stream) {
 template <bool kEightBits, int kTokens>
 cudaError_t RunKind(const HopperCall& a, cudaStream_t stream) {
   switch (a.p.kind) {
-    case kCodedGateUp: return Run<kEightBits, kTokens, kCodedGateUp>(a, stream);
-    case kCodedOutputs: return Run<kEightBits, kTokens, kCodedOutputs>(a, stream);
-    default: return Run<kEightBits, kTokens, kCodedLinear>(a, stream);
+    case kQuantizedGateUp: return Run<kEightBits, kTokens, kQuantizedGateUp>(a, stream);
+    case kQuantizedOutputs: return Run<kEightBits, kTokens, kQuantizedOutputs>(a, stream);
+    default: return Run<kEightBits, kTokens, kQuantizedLinear>(a, stream);
   }
 }
 
-bool IsEightBits(const CodedProduct& p) { return p.weights.code == kMojoE4M3; }
+bool IsEightBits(const QuantizedProduct& p) { return p.weights.code == kMojoE4M3; }
 
 // The kernels are empty where they were compiled for another capability, or for one and later ones.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, MultiplyCoded<false, 32, kCodedLinear>) == cudaSuccess &&
+    return cudaFuncGetAttributes(&attributes, MultiplyQuantized<false, 32, kQuantizedLinear>) == cudaSuccess &&
            attributes.ptxVersion >= 90 && HasTensorMaps();
   }();
   return has;
@@ -219,14 +220,14 @@ bool HasKernels() {
 
 }  // namespace
 
-bool HopperTakes(const CodedProduct& p) {
-  if (!HasKernels() || (p.kind == kCodedGateUp && p.moe.packing == kMojoNoGate)) return false;
+bool HopperTakes(const QuantizedProduct& p) {
+  if (!HasKernels() || (p.kind == kQuantizedGateUp && p.moe.packing == kMojoNoGate)) return false;
   if (IsEightBits(p)) return p.rounding == kMojoToE4M3;
   return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
          p.type == kMojoBFloat16 && Aligned(p.x, 16);
 }
 
-bool HopperHas(const CodedProduct& p, int tokens, int split) {
+bool HopperHas(const QuantizedProduct& p, int tokens, int split) {
   const bool eights = IsEightBits(p);
   if (tokens != 128 && (eights ? tokens != 64 : tokens != 16 && tokens != 32)) return false;
   if (split == 0) return true;
@@ -238,7 +239,7 @@ bool HopperHas(const CodedProduct& p, int tokens, int split) {
   return CanSplit(split, p.weights.k / kBlockColumns, units);
 }
 
-Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
+Operands DivideOperands(const QuantizedProduct& p, Room<256>* room) {
   Operands x = {};
   const size_t count = p.rows * p.weights.k;
   if (IsEightBits(p)) {
@@ -250,14 +251,14 @@ Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
   return x;
 }
 
-cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, bool planned, cudaStream_t stream) {
+cudaError_t PrepareOperands(const QuantizedProduct& p, const Operands& x, bool planned, cudaStream_t stream) {
   const size_t threads = p.rows * p.weights.k / (IsEightBits(p) ? 8 : 16);
   return Launch(IsEightBits(p) ? Prepare<true> : Prepare<false>, static_cast<unsigned>(DivideUp(threads, 256)), 256, 0,
                 stream, p, x, planned);
 }
 
-cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const Operands& x, const Operands& to,
-                        cudaStream_t stream) {
+cudaError_t QuantizedHopper(const QuantizedProduct& p, const QuantizedConfig& config, const Operands& x,
+                            const Operands& to, cudaStream_t stream) {
   const int tokens = config.tokens;
   HopperCall a = {};
   a.p = p;
@@ -265,7 +266,7 @@ cudaError_t CodedHopper(const CodedProduct& p, const CodedConfig& config, const 
   a.to = to;
   a.units = static_cast<int>(p.weights.k / kBlockColumns);
   a.panels = static_cast<int>(DivideUp(p.weights.n, kPanelRows));
-  a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
+  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves;
   a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
   a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
   a.split = config.split;

@@ -62,7 +62,7 @@ struct Weights {
   Format format;
   size_t n, k;
   Bytes codes, scale, minus, super_scale, super_minus;
-  MojoCodedWeights args = {};
+  MojoQuantizedWeights args = {};
   std::vector<float> d, m, code;  // by element, for the reference
 
   Weights(const Format& f, size_t rows, size_t columns, Random* random) : format(f), n(rows), k(columns) {

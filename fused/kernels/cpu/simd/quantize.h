@@ -1,8 +1,8 @@
 // Activations rounded to integers, in tiles.
-#ifndef MOJO_KERNELS_CPU_SIMD_QUANTISE_H_
-#define MOJO_KERNELS_CPU_SIMD_QUANTISE_H_
+#ifndef MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_
+#define MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_
 
-#include "cpu/simd/coded.h"
+#include "cpu/simd/quantized.h"
 #include "cpu/simd/unpack.h"
 #include "cpu/simd/vec.h"
 
@@ -58,7 +58,7 @@ MOJO_INLINE constexpr size_t TileBytes(bool shorts, size_t parts) {
   return kCodeBlock * (shorts ? 2 : 1) + (1 + 2 * parts) * 4;
 }
 
-inline size_t RowBytes(const CodedWeights& w, ActivationKind activations) {
+inline size_t RowBytes(const QuantizedWeights& w, ActivationKind activations) {
   if (activations == kFloatActivations || activations == kFloat8Activations) return w.k * sizeof(float);
   return w.k / kCodeBlock * TileBytes(NeedsShorts(w.code, activations), kCodeBlock / w.block);
 }
@@ -121,9 +121,9 @@ MOJO_INLINE int32_t SumInts(I32 v) {
 #endif
 }
 
-// QuantiseBlock rounds 32 numbers: those of row number row of a tile, whose block begins at to.
+// QuantizeBlock rounds 32 numbers: those of row number row of a tile, whose block begins at to.
 template <class T, bool kShorts, int parts>
-MOJO_INLINE void QuantiseBlock(const T* x, float limit, int32_t zero, char* to, size_t tile, size_t row) {
+MOJO_INLINE void QuantizeBlock(const T* x, float limit, int32_t zero, char* to, size_t tile, size_t row) {
   F32 v[kVectors], most{};
   for (int i = 0; i < kVectors; ++i) {
     v[i] = Load(x + i * kLanes);
@@ -163,8 +163,8 @@ MOJO_INLINE void QuantiseBlock(const T* x, float limit, int32_t zero, char* to, 
 }
 
 template <class T, bool kShorts, int kBlocks>
-void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
-  const CodedWeights& w = *args.weights;
+void QuantizeRows(const QuantizeArgs& args, size_t first, size_t end) {
+  const QuantizedWeights& w = *args.weights;
   const float limit = args.activations == kInt16Activations ? 32767 : 127;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   for (size_t row = first; row < end;) {
@@ -173,7 +173,7 @@ void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
     for (size_t r = 0; r < tile; ++r) {
       const T* x = static_cast<const T*>(args.x) + (row + r) * w.k;
       for (size_t b = 0; b < blocks; ++b) {
-        QuantiseBlock<T, kShorts, kBlocks>(x + b * kCodeBlock, limit, ZeroCode(w.code, kShorts), to + b * tile * bytes,
+        QuantizeBlock<T, kShorts, kBlocks>(x + b * kCodeBlock, limit, ZeroCode(w.code, kShorts), to + b * tile * bytes,
                                            tile, r);
       }
     }
@@ -182,21 +182,21 @@ void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
 }
 
 template <class T>
-void QuantiseType(const QuantiseArgs& args, size_t first, size_t end) {
+void QuantizeType(const QuantizeArgs& args, size_t first, size_t end) {
   const bool shorts = NeedsShorts(args.weights->code, args.activations), one = args.weights->block == kCodeBlock;
-  if (shorts) return one ? QuantiseRows<T, true, 1>(args, first, end) : QuantiseRows<T, true, 2>(args, first, end);
-  return one ? QuantiseRows<T, false, 1>(args, first, end) : QuantiseRows<T, false, 2>(args, first, end);
+  if (shorts) return one ? QuantizeRows<T, true, 1>(args, first, end) : QuantizeRows<T, true, 2>(args, first, end);
+  return one ? QuantizeRows<T, false, 1>(args, first, end) : QuantizeRows<T, false, 2>(args, first, end);
 }
 
-inline void Quantise(const QuantiseArgs& args, size_t first, size_t end) {
+inline void Quantize(const QuantizeArgs& args, size_t first, size_t end) {
   switch (args.type) {
-    case kFloat32: return QuantiseType<float>(args, first, end);
-    case kFloat16: return QuantiseType<Half>(args, first, end);
-    case kBFloat16: return QuantiseType<BFloat>(args, first, end);
+    case kFloat32: return QuantizeType<float>(args, first, end);
+    case kFloat16: return QuantizeType<Half>(args, first, end);
+    case kBFloat16: return QuantizeType<BFloat>(args, first, end);
   }
 }
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CPU_SIMD_QUANTISE_H_
+#endif  // MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_

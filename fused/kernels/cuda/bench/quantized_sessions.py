@@ -1,6 +1,6 @@
-"""QMoE and Linear beside onnxruntime's own ops for quantised weights, in sessions of its CUDA provider, in one run.
+"""QMoE and Linear beside onnxruntime's own ops for quantized weights, in sessions of its CUDA provider, in one run.
 
-    python coded_sessions.py libmojo_ops_cuda.so [--only mxfp4,int4,e4m3,linear] [--tokens 1,8,64,512,4096]
+    python quantized_sessions.py libmojo_ops_cuda.so [--only mxfp4,int4,e4m3,linear] [--tokens 1,8,64,512,4096]
         [--rounds 15]
 
   com.microsoft.QMoE                            experts: MXFP4 (fp4), whole numbers in blocks of 32 (int4), E4M3 with

@@ -1,22 +1,22 @@
-// What becomes of the sums of quantised weights and activations on compute capability 9.0.
+// What becomes of the sums of quantized weights and activations on compute capability 9.0.
 //
 // A lane has four rows of a panel, 4t to 4t + 3: sum[m][c] is of rows 4t + 2m and the next, and of the tokens 8c +
 // 2 * (lane % 4) and the next.
-#ifndef MOJO_KERNELS_CUDA_CODED_STORE_CUH_
-#define MOJO_KERNELS_CUDA_CODED_STORE_CUH_
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
+#define MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
 
-#include "cuda/coded_load.cuh"
+#include "cuda/quantized_load.cuh"
 
 namespace mojo {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // StoreProducts adds the bias, multiplies with the tokens' weights where there are experts, and stores.
-template <bool kEightBits, int kTokens, CodedKind kKind>
+template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& place, const int2* choices,
                                               const Sums<kEightBits, kTokens>& sum) {
   constexpr int kRows = 2 * Layout<kEightBits, kTokens>::kOperands;  // of a lane
-  const CodedProduct& p = a.p;
+  const QuantizedProduct& p = a.p;
   const LaneRows<kRows / 2> of;
   const int lane = threadIdx.x % 32, panel = PanelOf(a, place.row_block, of.Slot());
   if (panel < 0) return;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (p.bias == nullptr || row + i >= n) continue;
-    bias[i] = kKind == kCodedLinear
+    bias[i] = kKind == kQuantizedLinear
                   ? Number(p.bias, row + i, p.y_type)
                   : static_cast<const float*>(p.bias)[static_cast<size_t>(place.expert) * n + row + i];
   }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
 #pragma unroll
       for (int j = 0; j < kRows; ++j) v[j] = sum[j / 2][c][i + j % 2 * 2] + bias[j];
       uint32_t at = place.first + token;
-      if (kKind == kCodedOutputs) {
+      if (kKind == kQuantizedOutputs) {
         const int2 choice = choices[token];
         at = choice.x;
 #pragma unroll
@@ -59,7 +59,7 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
         }
       } else if (p.y_type == kMojoFloat32) {
         StorePack(reinterpret_cast<float*>(to), PackFloats<float>(v));
-      } else if (kKind == kCodedLinear && p.y_type == kMojoFloat16) {
+      } else if (kKind == kQuantizedLinear && p.y_type == kMojoFloat16) {
         StorePack(reinterpret_cast<Half*>(to), PackFloats<Half>(v));
       } else {
         StorePack(reinterpret_cast<BFloat*>(to), PackFloats<BFloat>(v));
@@ -95,7 +95,7 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
                                                Sums<kEightBits, kTokens>& sum) {
   typedef Layout<kEightBits, kTokens> L;
   constexpr int kPairs = L::kOperands;  // of a lane
-  const CodedProduct& p = a.p;
+  const QuantizedProduct& p = a.p;
   const MojoMoEArgs& m = p.moe;
   const LaneRows<L::kOperands> of;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -180,4 +180,4 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_STORE_CUH_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_

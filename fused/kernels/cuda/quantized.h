@@ -1,6 +1,6 @@
-// Quantised weights, from what the runtime hands to what the kernels take.
-#ifndef MOJO_KERNELS_CUDA_CODED_H_
-#define MOJO_KERNELS_CUDA_CODED_H_
+// Quantized weights, from what the runtime hands to what the kernels take.
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_H_
+#define MOJO_KERNELS_CUDA_QUANTIZED_H_
 
 #include "common/coded.h"
 #include "cuda/backends.h"
@@ -8,7 +8,7 @@
 namespace mojo {
 
 // SetWeights puts tensors that are known to fit their attributes together.
-void SetWeights(const CodedAttributes& attributes, const CodedTensors& tensors, MojoCodedWeights* weights);
+void SetWeights(const CodedAttributes& attributes, const CodedTensors& tensors, MojoQuantizedWeights* weights);
 
 // CheckCode errs for a code that the kernels do not multiply with such activations; packing is that of experts.
 OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code, Activations activations,
@@ -19,4 +19,4 @@ MojoRounding ToMojoRounding(Activations activations);
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_H_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_H_

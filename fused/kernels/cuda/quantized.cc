@@ -1,8 +1,8 @@
-#include "cuda/coded.h"
+#include "cuda/quantized.h"
 
 namespace mojo {
 
-void SetWeights(const CodedAttributes& a, const CodedTensors& t, MojoCodedWeights* w) {
+void SetWeights(const CodedAttributes& a, const CodedTensors& t, MojoQuantizedWeights* w) {
   w->codes = t.codes;
   w->scale = t.scale;
   w->minus = t.minus;

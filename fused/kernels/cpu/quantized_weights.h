@@ -1,9 +1,9 @@
 // Weights of Linear and Embedding as the inner loops take them.
-#ifndef MOJO_KERNELS_CPU_CODED_WEIGHTS_H_
-#define MOJO_KERNELS_CPU_CODED_WEIGHTS_H_
+#ifndef MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
+#define MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
 
 #include "common/coded.h"
-#include "cpu/simd/coded.h"
+#include "cpu/simd/quantized.h"
 
 namespace mojo {
 
@@ -11,14 +11,14 @@ namespace mojo {
 const LinearFns* TheLinear();
 
 // ToWeights puts tensors that are known to fit their attributes together.
-CodedWeights ToWeights(const CodedAttributes& attributes, const CodedTensors& tensors);
+QuantizedWeights ToWeights(const CodedAttributes& attributes, const CodedTensors& tensors);
 
 // PanelsOf is count panels of the weights, from number first on.
-CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count);
+QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t count);
 
 // ToActivationKind translates the attribute.
 ActivationKind ToActivationKind(Activations activations);
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CPU_CODED_WEIGHTS_H_
+#endif  // MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_

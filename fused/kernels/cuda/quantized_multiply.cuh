@@ -1,4 +1,4 @@
-// The multiplication of quantised weights and activations on compute capability 9.0.
+// The multiplication of quantized weights and activations on compute capability 9.0.
 //
 // Weights are the left operand, from registers, and tokens the right one, from shared memory. Two warpgroups multiply
 // 128 rows each, as two operands of 64: what wgmma calls rows g and g + 8 of a warp's 16 are rows 4t and 4t + 1 of
@@ -6,10 +6,10 @@
 // panels; those of e2m1 are widened to bfloat16, which has them times their block's power of two exactly, so that sums
 // of all columns stay in wgmma's registers. Sums of 128 columns of e4m3 are multiplied with their two scales in
 // float32.
-#ifndef MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_
-#define MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_
+#ifndef MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
+#define MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
 
-#include "cuda/coded_load.cuh"
+#include "cuda/quantized_load.cuh"
 
 namespace mojo {
 
@@ -48,9 +48,9 @@ struct StageReader {
   }
 };
 
-// Coded is what a lane multiplies of a unit of e2m1: codes of 2 * kOperands rows, and a byte of their powers each.
+// Quantized is what a lane multiplies of a unit of e2m1: codes of 2 * kOperands rows, and a byte of their powers each.
 template <int kOperands>
-struct Coded {
+struct Quantized {
   uint32_t codes[2 * kOperands], powers;
 
   __device__ __forceinline__ void Load(uint32_t codes_at, uint32_t powers_at) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a, const Spa
     SeeCopies();
     const uint32_t stage = shared + ring->stage * L::kStageBytes;
     const uint64_t right = Descriptor(stage);
-    Coded<kOperands> unit;
+    Quantized<kOperands> unit;
     unit.Load(stage + at.codes, stage + at.scales);
     uint32_t factors[2 * kOperands];
 #pragma unroll
@@ -251,7 +251,7 @@ __device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<La
   for (int i = 0; i < kTokens; ++i) {
     const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
     if (i >= kTokens / 4 || token >= place.count) break;
-    const size_t row = a.p.kind == kCodedGateUp
+    const size_t row = a.p.kind == kQuantizedGateUp
                            ? __ldcg(a.p.plan.choice + place.first + token) / static_cast<int>(a.p.moe.top_k)
                            : place.first + token;
     const BFloat* const x = static_cast<const BFloat*>(a.x.numbers) + row * a.units * kBlockColumns;
@@ -360,4 +360,4 @@ __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<k
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_
+#endif  // MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_

@@ -36,7 +36,7 @@ __global__ void Mask(uint32_t* p, size_t n) {
 
 // Weights are random ones of so many panels of 16 rows, in blocks of 32.
 struct Weights {
-  MojoCodedWeights args = {};
+  MojoQuantizedWeights args = {};
   double bytes = 0;
 
   Weights(const Format& f, size_t n, size_t k, size_t matrices) {

@@ -1,4 +1,4 @@
-#include "cpu/coded_weights.h"
+#include "cpu/quantized_weights.h"
 
 #include <stdlib.h>
 
@@ -11,19 +11,19 @@ const LinearFns* TheLinear() {
   return fns;
 }
 
-CodedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
-  CodedWeights w{static_cast<const uint8_t*>(t.codes),
-                 t.scale,
-                 t.minus,
-                 t.super_scale,
-                 t.super_minus,
-                 a.n,
-                 a.k,
-                 a.block,
-                 kInt4Codes,
-                 kFloatScales,
-                 static_cast<float>(a.zero),
-                 8 - static_cast<float>(a.zero)};
+QuantizedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
+  QuantizedWeights w{static_cast<const uint8_t*>(t.codes),
+                     t.scale,
+                     t.minus,
+                     t.super_scale,
+                     t.super_minus,
+                     a.n,
+                     a.k,
+                     a.block,
+                     kInt4Codes,
+                     kFloatScales,
+                     static_cast<float>(a.zero),
+                     8 - static_cast<float>(a.zero)};
   if (a.code == Code::kInt8) {
     w.code = kInt8Codes;
     w.shift = 128 - w.zero;
@@ -40,7 +40,7 @@ CodedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
   return w;
 }
 
-CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count) {
+QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t count) {
   const auto forward = [](const void* data, size_t bytes) -> const void* {
     return data == nullptr ? nullptr : static_cast<const char*>(data) + bytes;
   };
@@ -48,7 +48,7 @@ CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count) {
   const bool floats = weights.code == kE4M3Codes;
   const size_t scales = first * (floats ? 1 : kPanel) * (weights.k / weights.block) * scale_size;
   const size_t supers = first * kPanel * (weights.k / kSuperBlock) * 2;
-  CodedWeights w = weights;
+  QuantizedWeights w = weights;
   w.codes += first * kPanel * (weights.code == kInt8Codes || floats ? weights.k : weights.k / 2);
   w.scale = forward(w.scale, scales);
   w.minus = forward(w.minus, scales);

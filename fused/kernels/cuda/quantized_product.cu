@@ -1,11 +1,11 @@
-// Products of quantised weights with activations.
+// Products of quantized weights with activations.
 //
-// Few rows of activations go one way (coded_rows.cuh), whose floor is the bytes of the weights at 4.6 TB/s (H200). More
-// go through tiles of 64 of them and 32 rows of weights a warp: activations are in shared memory for all warps of a
-// block, and weights go from memory into each warp's own registers there too, where 64 products are made of each.
-#include "cuda/coded_product.cuh"
+// Few rows of activations go one way (quantized_rows.cuh), whose floor is the bytes of the weights at 4.6 TB/s (H200).
+// More go through tiles of 64 of them and 32 rows of weights a warp: activations are in shared memory for all warps of
+// a block, and weights go from memory into each warp's own registers there too, where 64 products are made of each.
+#include "cuda/quantized_product.cuh"
 
-#include "cuda/coded_rows.cuh"
+#include "cuda/quantized_rows.cuh"
 
 namespace mojo {
 namespace {
@@ -22,7 +22,7 @@ struct Form {
   size_t panels;  // of one expert
 };
 
-Form FormOf(const CodedProduct& p) {
+Form FormOf(const QuantizedProduct& p) {
   Form f = {};
   f.call.form = ToForm(p.weights);
   f.call.type = p.type;
@@ -39,9 +39,9 @@ struct CodedPlace {
   int count;
 
   // Find returns false where there is nothing to do.
-  __device__ __forceinline__ bool Find(const CodedProduct& p, unsigned index, int tokens) {
+  __device__ __forceinline__ bool Find(const QuantizedProduct& p, unsigned index, int tokens) {
     expert = 0;
-    if (p.kind == kCodedLinear) {
+    if (p.kind == kQuantizedLinear) {
       first = static_cast<size_t>(index) * tokens;
       count = static_cast<int>(p.rows - first < static_cast<size_t>(tokens) ? p.rows - first : tokens);
       return true;
@@ -56,26 +56,26 @@ struct CodedPlace {
   }
 
   // RowOf is the row of x of token number i.
-  __device__ __forceinline__ size_t RowOf(const CodedProduct& p, int i) const {
-    if (p.kind != kCodedGateUp) return first + i;
+  __device__ __forceinline__ size_t RowOf(const QuantizedProduct& p, int i) const {
+    if (p.kind != kQuantizedGateUp) return first + i;
     return static_cast<size_t>(__ldcg(p.plan.choice + first + i)) / p.moe.top_k;
   }
 };
 
 // PanelOf is the panel of pair number n that this lane reads: of the pair's first 16 rows or of its last. In halves,
 // these are gates and those their ups.
-__device__ __forceinline__ size_t PanelOf(const CodedProduct& p, const Form& f, int expert, size_t n) {
-  const bool halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves, last = threadIdx.x % 32 >= 16;
+__device__ __forceinline__ size_t PanelOf(const QuantizedProduct& p, const Form& f, int expert, size_t n) {
+  const bool halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves, last = threadIdx.x % 32 >= 16;
   const size_t panel = halves ? n + (last ? f.panels / 2 : 0) : 2 * n + last;
   return expert * f.panels + (panel < f.panels ? panel : f.panels - 1);
 }
 
 // StorePair stores results of a pair, [token][row] with a stride of kPairRows + 1 in shared memory, by threads from
 // first on, step of them.
-__device__ __forceinline__ void StorePair(const CodedProduct& p, const CodedPlace& place, size_t pair, const float* out,
-                                          int first, int step) {
+__device__ __forceinline__ void StorePair(const QuantizedProduct& p, const CodedPlace& place, size_t pair,
+                                          const float* out, int first, int step) {
   const size_t n = p.weights.n;
-  if (p.kind == kCodedGateUp) {
+  if (p.kind == kQuantizedGateUp) {
     const bool gated = p.moe.packing != kMojoNoGate, turns = p.moe.packing == kMojoInterleaved;
     const int width = gated ? kPanelRows : kPairRows;
     for (int at = first; at < width * place.count; at += step) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void StorePair(const CodedProduct& p, const CodedPlac
     const size_t row = pair * kPairRows + at % kPairRows;
     if (row >= n) continue;
     float v = out[token * (kPairRows + 1) + at % kPairRows];
-    if (p.kind == kCodedLinear) {
+    if (p.kind == kQuantizedLinear) {
       if (p.bias != nullptr) v += Number(p.bias, row, p.y_type);
       PutNumber(p.y, (place.first + token) * n + row, p.y_type, v);
     } else {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void StorePair(const CodedProduct& p, const CodedPlac
 // MultiplyFew: a block multiplies a pair of panels with up to 8 * kTiles tokens. Registers: 128.
 template <int kTiles, bool kPlain>
 __global__ __launch_bounds__(32 * (kTiles == 1 ? kFewWarps : kSomeWarps),
-                             kTiles == 1 ? 1 : 2) void MultiplyFew(const __grid_constant__ CodedProduct p,
+                             kTiles == 1 ? 1 : 2) void MultiplyFew(const __grid_constant__ QuantizedProduct p,
                                                                    const __grid_constant__ Form f) {
   extern __shared__ __align__(128) char memory[];
   WaitForPrevious();
@@ -134,7 +134,7 @@ __global__ __launch_bounds__(32 * (kTiles == 1 ? kFewWarps : kSomeWarps),
 }
 
 // PrepareRows: four columns a thread, eight of which have a block. Registers: 32.
-__global__ __launch_bounds__(256) void PrepareRows(const __grid_constant__ CodedProduct p,
+__global__ __launch_bounds__(256) void PrepareRows(const __grid_constant__ QuantizedProduct p,
                                                    const __grid_constant__ Prepared to, int parts, int fine) {
   WaitForPrevious();
   LetNextStart();
@@ -176,10 +176,11 @@ __device__ __forceinline__ int Swizzled(int row, int piece) { return row * 128 +
 // MultiplyMany: a block multiplies a pair of panels for each of its warps with up to kTileTokens tokens.
 // Registers: 160.
 template <bool kPlain>
-__global__ __launch_bounds__(32 * kTileWarps, kPlain ? 4 : 3) void MultiplyMany(const __grid_constant__ CodedProduct p,
-                                                                                const __grid_constant__ Form all,
-                                                                                const __grid_constant__ Prepared x,
-                                                                                int stage_bytes, unsigned pairs) {
+__global__ __launch_bounds__(32 * kTileWarps,
+                             kPlain ? 4 : 3) void MultiplyMany(const __grid_constant__ QuantizedProduct p,
+                                                               const __grid_constant__ Form all,
+                                                               const __grid_constant__ Prepared x, int stage_bytes,
+                                                               unsigned pairs) {
   extern __shared__ __align__(128) char memory[];
   constexpr int kTiles = kTileTokens / 8, kPartBytes = kTileTokens * 128;
   WaitForPrevious();
@@ -188,7 +189,7 @@ __global__ __launch_bounds__(32 * kTileWarps, kPlain ? 4 : 3) void MultiplyMany(
   CodedPlace place;
   if (!place.Find(p, blockIdx.x, kTileTokens)) return;
   const RowsCall& call = all.call;
-  const CodedForm& f = call.form;
+  const QuantizedForm& f = call.form;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const bool rounded = !kPlain && call.rounding != kMojoNotRounded;
   const bool summed = !kPlain && f.summed, fine = !kPlain && f.fine;
@@ -285,14 +286,14 @@ __global__ __launch_bounds__(32 * kTileWarps, kPlain ? 4 : 3) void MultiplyMany(
 }
 
 // Pairs is how many pairs of panels a product has.
-size_t Pairs(const CodedProduct& p) {
+size_t Pairs(const QuantizedProduct& p) {
   const size_t panels = DivideUp(p.weights.n, kPanelRows);
-  return p.kind == kCodedGateUp && p.moe.packing == kMojoHalves ? panels / 2 : DivideUp(panels, 2);
+  return p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves ? panels / 2 : DivideUp(panels, 2);
 }
 
 // Groups is how many tiles of tokens there may be.
-size_t Groups(const CodedProduct& p, size_t tokens) {
-  if (p.kind == kCodedLinear) return DivideUp(p.rows, tokens);
+size_t Groups(const QuantizedProduct& p, size_t tokens) {
+  if (p.kind == kQuantizedLinear) return DivideUp(p.rows, tokens);
   return MostTiles(p.moe.tokens * p.moe.top_k, p.moe.experts, tokens);
 }
 
@@ -304,7 +305,7 @@ cudaError_t Allow(Kernel kernel) {
 }
 
 template <int kTiles, bool kPlain>
-cudaError_t Few(const CodedProduct& p, Form f, cudaStream_t stream) {
+cudaError_t Few(const QuantizedProduct& p, Form f, cudaStream_t stream) {
   // Where there are many blocks, more of them with fewer warps run at once.
   const size_t pairs = Pairs(p), groups = Groups(p, 8 * kTiles);
   int warps = kTiles == 1 ? kFewWarps : kSomeWarps;
@@ -324,13 +325,13 @@ cudaError_t Few(const CodedProduct& p, Form f, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t CodedRows(const CodedProduct& p, int tokens, cudaStream_t stream) {
+cudaError_t QuantizedRows(const QuantizedProduct& p, int tokens, cudaStream_t stream) {
   const Form f = FormOf(p);
   if (!f.call.Plain()) return Few<kFewTiles, false>(p, f, stream);
   return tokens == kSomeTokens ? Few<kSomeTiles, true>(p, f, stream) : Few<kFewTiles, true>(p, f, stream);
 }
 
-Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room) {
+Prepared DividePrepared(const QuantizedProduct& p, bool aligned, Room<256>* room) {
   Prepared x = {};
   x.stride = static_cast<int>(DivideUp(p.rows, kTileTokens) * kTileTokens);
   const bool is_operand = p.type == kMojoBFloat16 && p.rounding == kMojoNotRounded && aligned;
@@ -344,7 +345,7 @@ Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room) {
   return x;
 }
 
-cudaError_t CodedTiles(const CodedProduct& p, const Prepared& given, cudaStream_t stream) {
+cudaError_t QuantizedTiles(const QuantizedProduct& p, const Prepared& given, cudaStream_t stream) {
   Form f = FormOf(p);
   Prepared x = given;
   const bool prepared = x.parts[0] != nullptr;
