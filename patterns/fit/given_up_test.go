@@ -44,6 +44,22 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestManyParts has a Concat of more parts than a region has nodes: no search begins there, and so none is given up.
+func TestManyParts(t *testing.T) {
+	g, parts := &graph{onnxtest.New(20)}, []*onnx.Value{}
+	x := g.Input("x", onnx.Float, "batch", 2000)
+	for _, part := range g.Ops(2000, "Split", x, onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2000)) {
+		parts = append(parts, g.Op("Exp", part))
+	}
+	g.Output(g.Op("Concat", parts, onnx.IntAttr("axis", -1)))
+	_, misses := patterns.Builtin().Find(g.Graph, infer.Analyze(g.Model))
+	for _, m := range misses {
+		if m.Reason.Code == reason.Limit {
+			t.Errorf("the search for %s is given up at %v places", m.Pattern, m.Reason.Figures["places"])
+		}
+	}
+}
+
 func (g *graph) matMul(x *onnx.Value, width int) *onnx.Value {
 	return g.Op("MatMul", x, g.matrix(width, width))
 }

@@ -142,10 +142,24 @@ func (f *finder) mayStandInside(n *onnx.Node) bool {
 	is, ok := f.inside[n]
 	if !ok {
 		is = len(n.Subgraphs()) == 0 && !n.IsRandom() && !f.projects(n) && !f.without[n.OpType] &&
-			(onnx.IsStandardDomain(n.Domain) || isNorm(n))
+			(onnx.IsStandardDomain(n.Domain) || isNorm(n)) && !joinsMany(n)
 		f.inside[n] = is
 	}
 	return is
+}
+
+// joinsMany reports whether a node reads the results of more nodes than a region may have.
+func joinsMany(n *onnx.Node) bool {
+	if len(n.Inputs) <= maxNodes {
+		return false
+	}
+	makers := map[*onnx.Node]bool{}
+	for _, v := range n.Inputs {
+		if v != nil && v.Producer != nil && v.Constant() == nil {
+			makers[v.Producer] = true
+		}
+	}
+	return len(makers) > maxNodes
 }
 
 // foreign lists the ops that no block is made of: those of images, and norms that are fused already
