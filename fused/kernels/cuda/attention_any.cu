@@ -1,7 +1,8 @@
-// Attention of any type, any width and any masks, in float32 arithmetic.
+// Attention of any type, any width and any masks, in float32 arithmetic: the fallback of the other kernels.
 //
 // A block has 64 rows of a pair and up to 128 channels of their values; it goes over the keys that the rows see 64 at a
-// time. 256 threads: each multiplies 4 rows and 4 keys, weighs 16 keys of a row, and adds 8 channels for 4 rows.
+// time, with the online softmax (Milakov, Gimelshein, 2018). 256 threads: each multiplies 4 rows and 4 keys, weighs 16
+// keys of a row, and adds 8 channels for 4 rows. The floor is rows * keys seen * (width + value_width) multiply-adds.
 #include "cuda/attention.cuh"
 
 namespace mojo {

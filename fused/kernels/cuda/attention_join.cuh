@@ -1,6 +1,6 @@
-// How what the warps of a split Attention have becomes rows of y: a block adds up what its warps have, the blocks of a
-// cluster what they have, each for some rows and in its shared memory, and the last cluster of a unit what all clusters
-// have, in their order, through scratch memory.
+// The combination of split attention: partial results of warps become rows of y. A block combines its warps, the blocks
+// of a cluster combine theirs, each for some rows and in its shared memory, and the last cluster of a row tile combines
+// all clusters, in their order, through scratch memory. Results do not depend on which cluster is last.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_JOIN_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_JOIN_CUH_
 
@@ -9,8 +9,8 @@
 
 namespace mojo {
 
-// How many clusters of a unit have finished stands in the lowest bits of a number whose others are the launch's tag, so
-// that scratch memory may hold anything before: a number with another tag counts as 0.
+// How many clusters of a row tile have finished stands in the lowest bits of a number whose others are the launch's
+// tag, so that scratch memory may hold anything before: a number with another tag counts as 0.
 constexpr int kTagShift = 16;
 
 // BeginCount makes the number one of this launch.
@@ -112,8 +112,8 @@ struct JoinPlace {
   float2 state[kSplitRows];
 };
 
-// Finish makes rows of y of what the warps of the unit have. memory has rows of kSumPitch for each warp, at step floats
-// of each other; warp_state is [warps, kSplitRows].
+// Finish makes rows of y of what the warps of the row tile have. memory has rows of kSumPitch for each warp, at step
+// floats of each other; warp_state is [warps, kSplitRows].
 template <class T, int kWidth>
 __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWork& work, const Part& part,
                                        const float* memory, int step, const float2* warp_state, JoinPlace<kWidth>* join,
@@ -172,7 +172,7 @@ __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWo
         StoreRow<T>(a, part, r, channel, joined);
         continue;
       }
-      const size_t at = (static_cast<size_t>(part.unit) * (work.splits >> bits) + number) * kSplitRows + r;
+      const size_t at = (static_cast<size_t>(part.tile) * (work.splits >> bits) + number) * kSplitRows + r;
       *reinterpret_cast<float4*>(work.part + at * kWidth + channel) = joined.total;
       if (channel == 0) work.state[at] = make_float2(joined.most, joined.sum);
     }
@@ -180,12 +180,12 @@ __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWo
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      last = CountsLast(work.finished + (part.unit << bits) + rank, work.tag, used);
+      last = CountsLast(work.finished + (part.tile << bits) + rank, work.tag, used);
       __threadfence();
     }
     __syncthreads();
     if (!last) return;
-    const size_t at = static_cast<size_t>(part.unit) * (work.splits >> bits) * kSplitRows + first;
+    const size_t at = static_cast<size_t>(part.tile) * (work.splits >> bits) * kSplitRows + first;
     from = work.part + at * kWidth;
     state = work.state + at;
     count = used;

@@ -1,7 +1,9 @@
-// Attention of many rows of 16 bit numbers, on any device with mma.sync for them (compute capability 8.0).
+// Attention of many rows of 16 bit numbers, on any device with mma.sync for them (compute capability 8.0): the
+// algorithm of Dao, "FlashAttention-2", 2023.
 //
 // A block has 64 rows of a pair, 16 to a warp, and up to kValues channels of their values; it goes over the keys that
-// the rows see 64 at a time. Values are on their way while keys are multiplied, and the next keys while values are.
+// the rows see 64 at a time, with the online softmax. Values are copied while keys are multiplied, and the next keys
+// while values are. The floor is rows * keys seen * (width + value_width) multiply-adds on the tensor cores.
 #include "cuda/attention.cuh"
 #include "cuda/mma.cuh"
 

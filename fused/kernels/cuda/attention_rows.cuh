@@ -1,8 +1,8 @@
-// How a warp of a split Attention multiplies its keys and values with the rows of its unit: 16 bit numbers by mma.sync,
-// float32 by itself.
+// How a warp of split attention multiplies its keys and values with the rows of its row tile: 16 bit numbers by
+// mma.sync, float32 by fused multiply-adds.
 //
-// Keys and values are the first operands and rows the second, whose columns are eight: so few rows waste little. What a
-// warp has added up of the values is [channels, rows] then.
+// Keys and values are the left operand (M) and rows the right one (N = 8), so that few rows waste little of the tensor
+// cores. A warp's sums of values are [channels, rows].
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
 

@@ -1,8 +1,9 @@
-// Attention of few rows, such as those of a step of decoding: one launch, which reads the keys and values of a sequence
-// once for each eight rows of the heads that share them, puts the new ones into the cache, and adds up what blocks
-// have.
+// Attention of few rows, as in decode steps, in one launch: it writes new keys and values into the cache, attends, and
+// combines the partial results of blocks.
 //
-// It is as fast as memory is read, so the grid fills the device whatever the batch: attention_split.cuh says how.
+// Bytes read: the keys and values up to a sequence's length, once for each eight rows of the heads that share them. The
+// floor is that over the bandwidth of the memory, so the grid fills the device whatever the batch: attention_split.cuh
+// says how.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,7 +16,7 @@ namespace mojo {
 namespace {
 
 template <class T, int kWidth>
-using UnitRows = std::conditional_t<sizeof(T) == 4, FloatRows<kWidth>, MmaRows<T, kWidth>>;
+using TileRows = std::conditional_t<sizeof(T) == 4, FloatRows<kWidth>, MmaRows<T, kWidth>>;
 
 // How many blocks of the most warps find registers beside each other.
 template <class T, int kWidth>
@@ -43,7 +44,7 @@ __global__ __launch_bounds__(kMostSplitWarps * 32,
   const SplitRows<T> values = MakeSplitRows<T>(a, part, a.v, a.v_steps, a.past_value, a.present_value, a.value_width);
   const int warp = threadIdx.x / 32;
   char* const ring = memory + warp * S::kWarpBytes;
-  UnitRows<T, kWidth> rows;
+  TileRows<T, kWidth> rows;
   Span seen;
   part.Resolve(a, work, past);
   const int bits = work.cluster_bits, clusters = (part.used + (1 << bits) - 1) >> bits;
@@ -53,7 +54,7 @@ __global__ __launch_bounds__(kMostSplitWarps * 32,
     if (n == 0) {
       rows.Begin(a, part, memory + part.warps * S::kWarpBytes + sizeof(JoinPlace<kWidth>));
       if (clusters > 1 && threadIdx.x == 0) {
-        BeginCount(work.finished + (part.unit << bits) + (part.split & ((1 << bits) - 1)), work.tag);
+        BeginCount(work.finished + (part.tile << bits) + (part.split & ((1 << bits) - 1)), work.tag);
       }
       rows.See(a, part);
       const int last_row = min(part.rows - part.first_row, kSplitRows) - 1;
@@ -103,7 +104,7 @@ int WidthOf(const MojoAttentionArgs& a) {
   return width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 
-// Cut is how the keys of units are cut: warps of a block, blocks of a cluster, and clusters of a unit.
+// Cut is how the keys of row tiles are cut: warps of a block, blocks of a cluster, and clusters of a row tile.
 struct Cut {
   int warps = 1, cluster = 1, clusters = 1;
 };
@@ -111,7 +112,7 @@ struct Cut {
 // CutOf takes the cut that is estimated to take the least time, in microseconds. Memory, a multiprocessor and a warp
 // can each read so much; blocks that wait for others to end begin late, and adding up takes longer the farther parts
 // are from each other. The numbers were fitted to 1,166 cuts of steps on an H200.
-Cut CutOf(const MojoAttentionArgs& a, size_t units) {
+Cut CutOf(const MojoAttentionArgs& a, size_t tiles) {
   constexpr double kMemoryBytes = 4.5e6, kMultiprocessorBytes = 4.8e4;  // in a microsecond
   constexpr double kBlock = 0.57, kStage = 0.9, kStageOf8KB = 0.46, kFewWarps = 1.034, kWave = 2.3, kWarp = 0.1;
   constexpr double kCluster = 0.25, kBlockOfCluster = 0.1, kScratch = 3, kScratchParts = 0.4;
@@ -125,7 +126,7 @@ Cut CutOf(const MojoAttentionArgs& a, size_t units) {
   const bool copies = a.present_key != nullptr && a.past_length == nullptr && a.past_key != nullptr;
   size_t keys = a.past_length == nullptr ? a.past + a.added : a.room;
   if (a.window > 0 && !copies) keys = std::min(keys, a.window + a.queries - 1);
-  const double memory_time = static_cast<double>(units) * keys * 2 * row_bytes / kMemoryBytes;
+  const double memory_time = static_cast<double>(tiles) * keys * 2 * row_bytes / kMemoryBytes;
   Cut best;
   double least = HUGE_VAL;
   for (int warps = kMostSplitWarps; warps >= 1; warps /= 2) {
@@ -136,9 +137,9 @@ Cut CutOf(const MojoAttentionArgs& a, size_t units) {
       const size_t cluster = size_t{1} << bits, room = static_cast<size_t>(device.clustered[bits]);
       if (room == 0 || (bits > 0 && cluster > groups)) break;
       size_t tried = 0;
-      for (size_t wanted = 0; wanted <= 2; ++wanted) {  // waves; 0: one cluster for a unit
-        const size_t fit = room * beside * wanted / (units * cluster), most = std::min<size_t>(groups, kMostSplits);
-        const size_t clusters = std::max<size_t>(1, std::min(fit, most / cluster)), blocks = units * cluster * clusters;
+      for (size_t wanted = 0; wanted <= 2; ++wanted) {  // waves; 0: one cluster for a row tile
+        const size_t fit = room * beside * wanted / (tiles * cluster), most = std::min<size_t>(groups, kMostSplits);
+        const size_t clusters = std::max<size_t>(1, std::min(fit, most / cluster)), blocks = tiles * cluster * clusters;
         // Fewer than four warps take long to add up many parts.
         if (clusters == tried || (clusters > 1 && warps < 4 && least < HUGE_VAL)) continue;
         tried = clusters;
@@ -163,8 +164,8 @@ Cut CutOf(const MojoAttentionArgs& a, size_t units) {
 
 SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room, int* warps) {
   SplitWork work = {};
-  const size_t row_tiles = DivideUp(RowsOf(a), kSplitRows), units = PairsOf(a) * row_tiles;
-  const Cut cut = CutOf(a, units);
+  const size_t row_tiles = DivideUp(RowsOf(a), kSplitRows), tiles = PairsOf(a) * row_tiles;
+  const Cut cut = CutOf(a, tiles);
   *warps = cut.warps;
   work.row_tiles = static_cast<int>(row_tiles);
   work.group = static_cast<int>(a.heads / a.key_heads);
@@ -172,8 +173,8 @@ SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room, int* warps) {
   while (1 << work.cluster_bits < cut.cluster) ++work.cluster_bits;
   work.splits = cut.cluster * cut.clusters;
   if (cut.clusters == 1) return work;
-  const size_t rows = units * cut.clusters * kSplitRows;
-  work.finished = room->Take<unsigned long long>(units * cut.cluster);
+  const size_t rows = tiles * cut.clusters * kSplitRows;
+  work.finished = room->Take<unsigned long long>(tiles * cut.cluster);
   work.part = room->Take<float>(rows * WidthOf(a));
   work.state = room->Take<float2>(rows);
   return work;
@@ -195,13 +196,13 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   int warps;
   SplitWork work = Divide(a, &room, &warps);
   work.tag = NextTag();
-  static_assert(UnitRows<T, kWidth>::kBytes <= kRowsBytes, "CutOf leaves room for it");
+  static_assert(TileRows<T, kWidth>::kBytes <= kRowsBytes, "CutOf leaves room for it");
   constexpr int kWarpBytes = Stage<T, kWidth>::kWarpBytes;
-  constexpr int kUnitBytes = static_cast<int>(sizeof(JoinPlace<kWidth>)) + UnitRows<T, kWidth>::kBytes;
-  const int bytes = warps * kWarpBytes + kUnitBytes;
+  constexpr int kTileBytes = static_cast<int>(sizeof(JoinPlace<kWidth>)) + TileRows<T, kWidth>::kBytes;
+  const int bytes = warps * kWarpBytes + kTileBytes;
   const auto kernel = AttendSplit<T, kWidth>;
   // One limit for all launches: that of this one alone could be set down, by another thread, before it.
-  const int most = std::min(kMostSplitWarps * kWarpBytes + kUnitBytes, TheDevice().shared_bytes - kOtherBytes);
+  const int most = std::min(kMostSplitWarps * kWarpBytes + kTileBytes, TheDevice().shared_bytes - kOtherBytes);
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most)) return e;
   const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(a.key_heads * work.row_tiles),
                   static_cast<unsigned>(a.batch));
@@ -214,7 +215,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   return width == 64 ? Run<T, 64>(a, stream) : width == 128 ? Run<T, 128>(a, stream) : Run<T, 256>(a, stream);
 }
 
-// As many rows as this are few; a grid has no more units.
+// As many rows as this are few; a grid has no more row tiles.
 constexpr size_t kFewRows = 16, kMostInGrid = 65535;
 
 }  // namespace

@@ -1,9 +1,10 @@
-// What the kernels of Attention share that split the keys of a pair among blocks.
+// Split-KV attention of few rows: what its kernels share (Dao et al., "Flash-Decoding for long-context inference",
+// 2023).
 //
-// A unit is eight rows of a pair. Its keys are cut into groups, a stage for each warp of a block, which blocks take by
-// turns; as many work as the length has work for. Each warp copies its own keys and values into its own ring of
-// stages in shared memory, so that warps wait for nobody before the end. What warps have is added up as
-// attention_join.cuh says.
+// A row tile is eight rows of a pair. Its keys are cut into groups, one pipeline stage for each warp of a block, which
+// blocks take in turn; as many blocks work as the length has work for. Each warp copies its own keys and values into
+// its own ring of stages in shared memory, so that warps do not wait for each other before the end. attention_join.cuh
+// combines the partial results.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 
@@ -12,7 +13,7 @@
 
 namespace mojo {
 
-constexpr int kSplitRows = 8;   // of a unit
+constexpr int kSplitRows = 8;   // of a row tile
 constexpr int kSplitKeys = 16;  // that are multiplied at once
 constexpr int kMostSplitWarps = 8;
 constexpr int kMostSplits = 256;
@@ -20,33 +21,33 @@ constexpr int kMostClusterBits = 3;  // clusters have up to eight blocks
 
 // SplitWork is how the work is cut, and where the parts of the scratch memory lie.
 struct SplitWork {
-  int splits;                    // blocks of a unit
+  int splits;                    // blocks of a row tile
   int cluster_bits;              // of them as many form a cluster, which adds up in shared memory
-  int row_tiles;                 // units of a pair
+  int row_tiles;                 // of a pair
   int group;                     // heads that share keys
   int by_group;                  // 256 / group, rounded up: a row times that and over 256 is its query
   unsigned long long tag;        // of this launch
-  unsigned long long* finished;  // [units, cluster]: tag and how many clusters have finished
-  float* part;                   // [units, clusters, kSplitRows, channels]
-  float2* state;                 // [units, clusters, kSplitRows]: the greatest score, and the sum of weights
+  unsigned long long* finished;  // [tiles, cluster]: tag and how many clusters have finished
+  float* part;                   // [tiles, clusters, kSplitRows, channels]
+  float2* state;                 // [tiles, clusters, kSplitRows]: the greatest score, and the sum of weights
 };
 
-// Part is what a block of a unit does. Resolve completes it once the length is there.
+// Part is what a block of a row tile does. Resolve completes it once the length is there.
 struct Part {
   Pair p;
-  int unit, split;
-  int first_row, rows;  // of the unit, and of the pair
+  int tile, split;      // the row tile, and which of its blocks
+  int first_row, rows;  // of the row tile, and of the pair
   int warps, by_group, stage_keys;
   bool added_alone;  // all keys are new: they are copied as past ones are
   bool writes;       // new rows go to present
   bool keeps;        // and those that are copied
   int tail;          // the first key that is not copied, but new or none
   int begin;         // the first key
-  int groups, used;  // used blocks of the unit work
+  int groups, used;  // used blocks of the row tile work
 
   __device__ __forceinline__ Part(const MojoAttentionArgs& a, const SplitWork& work, int keys_of_stage)
       : p(a, blockIdx.z, static_cast<int>(blockIdx.y) >> (work.row_tiles - 1), work.group),
-        unit(blockIdx.z * gridDim.y + blockIdx.y),
+        tile(blockIdx.z * gridDim.y + blockIdx.y),
         split(blockIdx.x),
         first_row((static_cast<int>(blockIdx.y) & (work.row_tiles - 1)) * kSplitRows),
         rows(static_cast<int>(a.queries) * work.group),
@@ -73,14 +74,14 @@ struct Part {
     return (keys + each - 1) >> (31 - __clz(each));
   }
 
-  // Query is the query of a row of the unit, and HeadOf its head.
+  // Query is the query of a row of the row tile, and HeadOf its head.
   __device__ __forceinline__ int Query(const MojoAttentionArgs& a, int row) const {
     return (first_row + row) * by_group >> 8;
   }
   __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
     return p.HeadOfMember(a, first_row + row - Query(a, row) * p.group);
   }
-  // At is where a row of the unit lies in q or y.
+  // At is where a row of the row tile lies in q or y.
   __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
     return p.batch * steps.batch + HeadOf(a, row) * steps.head + Query(a, row) * steps.row;
   }

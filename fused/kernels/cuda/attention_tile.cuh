@@ -1,10 +1,12 @@
-// How attention of many queries on compute capability 9.0 divides its work, and the warp that copies.
+// Attention of many queries on compute capability 9.0: how the work is divided, and the warp that copies. The schedule
+// is that of Shah et al., "FlashAttention-3", 2024: a producer warp, two consumer warpgroups, exponents under products.
 //
-// A block takes tiles by turns, the longest first. A tile's 128 rows are some queries of the heads that share keys, so
-// that few keys are hidden from some of them. One warp copies: the rows, then keys and values, tile by tile from the
-// last one that a row sees, through a ring. Each of two warpgroups has 64 rows; their scores, exponents and sums stay
-// in registers. The exponents of a tile of keys are made while the values of the tile before are multiplied, and the
-// warpgroups take turns to begin products, so that one's exponents fall into the other's products.
+// Blocks are persistent and take tiles in turn, the longest first. The 128 rows of a tile are some queries of the heads
+// that share keys, so that few keys are hidden from some of them. One warp copies the rows, then keys and values, tile
+// by tile from the last one that a row sees, through a ring of stages. Each of two warpgroups has 64 rows; their
+// scores, exponents and sums stay in registers. The exponents of a key tile are computed while the values of the tile
+// before are multiplied, and the warpgroups begin products in turn, so that the exponents of one overlap the products
+// of the other. The floor is rows * keys seen * (width + value_width) multiply-adds on the tensor cores.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_TILE_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_TILE_CUH_
 

@@ -1,5 +1,7 @@
-// LatentAttention: the new latents go behind those of the past, and then it is Attention, to keys and values made of
-// all latents or, absorbed, to the latents themselves, by queries multiplied with w.
+// LatentAttention (DeepSeek-V2, 2024: multi-head latent attention): the new latents are appended to those of the cache,
+// and then it is Attention in one of two forms. Naive: keys and values of all heads are computed from the latents.
+// Absorbed: queries are multiplied with w, and attend to the latents themselves, which are the keys of all heads.
+// common/latent_form.h chooses the form with fewer multiplications.
 #include <algorithm>
 
 #include "common/latent_form.h"

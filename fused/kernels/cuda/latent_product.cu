@@ -1,5 +1,6 @@
-// The products of LatentAttention, in tiles of the rows of all sequences: 16 bit numbers by mma.sync where rows are
-// multiples of 16 bytes, anything else in float32 arithmetic.
+// The products of LatentAttention, a batch of matrix products by heads, in tiles of the rows of all sequences: 16 bit
+// numbers by mma.sync if rows are multiples of 16 bytes, anything else in float32 arithmetic. The floor of few rows is
+// reading w once, and of many rows the multiply-adds.
 #include "cuda/latent_product.cuh"
 
 #include "cuda/mma.cuh"

@@ -1,8 +1,11 @@
-// The products of tiles on compute capability 9.0, with its copies and wgmma.
+// The products of experts on compute capability 9.0: a persistent grouped GEMM with tensor maps and wgmma.
 //
-// As many blocks as run at once take places by turns, from a counter, so that it does not matter how long each
-// takes. Some threads of a block load (moe_load.cuh) and two warpgroups multiply: 64 rows each, by all choices of
-// the tile at once, both read from shared memory. While they store a tile, those that load go on with the next.
+// As many blocks as fit on the device take output tiles from a counter, so it does not matter how long each takes. Some
+// threads of a block load (moe_load.cuh) and two warpgroups multiply: 64 rows of weights each, with all choices of the
+// tile at once, both read from shared memory. While they store a tile, the loading threads go on with the next.
+//
+// The floor is the greater of reading the weights of each chosen expert once, 6 * hidden * inner bytes, and 3 * hidden
+// * inner multiply-adds for each choice on the tensor cores.
 #include "cuda/moe_load.cuh"
 
 namespace mojo {

@@ -1,4 +1,5 @@
-// Products of MXFP4 and e4m3 with a few rows of activations: the time is that of reading the weights once.
+// Products of MXFP4 and e4m3 with a few rows of activations: the time is that of reading the weights once, 4.25 and 8
+// bits each.
 //
 // Weights go from memory into registers, as operands of mma.sync, and nothing is launched before: a block finds the
 // choices of its expert among the few ids, and widens or rounds activations for itself. It has 32 rows of weights and

@@ -1,7 +1,8 @@
-// Products of quantized weights on compute capability 9.0, with its copies and wgmma.
+// Products of quantized weights on compute capability 9.0: a persistent grouped GEMM with tensor maps and wgmma, whose
+// weights are widened in registers (MXFP4 to bfloat16) or multiplied as they are (e4m3).
 //
-// quantized_load.cuh brings what is multiplied (quantized_multiply.cuh), and quantized_store.cuh stores what comes of
-// it.
+// quantized_load.cuh copies the operands, quantized_multiply.cuh multiplies, and quantized_store.cuh stores the sums.
+// The floor is the greater of reading the weights of each chosen expert once and the multiply-adds of all choices.
 #include <math.h>
 
 #include "cuda/quantized_multiply.cuh"
