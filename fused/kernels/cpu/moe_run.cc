@@ -10,55 +10,35 @@
 namespace mojo {
 namespace {
 
-// Multiplications that are worth waking another thread for.
-constexpr size_t kFewMultiplications = size_t{1} << 18;
-
 // Blocks is how many blocks cover so many outputs.
 size_t Blocks(size_t outputs, size_t block) { return (outputs + block - 1) / block; }
 
-// Plan is where everything lies in the scratch memory.
-struct Plan {
-  float *x, *weights, *x_panels, *activated, *activated_panels, *outputs;
-  const float** rows;
-  size_t *starts, *choice, *place;
-  ExpertRun* runs;
+// TakeRoom divides scratch memory for so many tokens.
+void TakeRoom(size_t tokens, Go* go, HostRoom* room) {
+  const MoEArgs& a = go->args;
+  const size_t choices = tokens * a.top_k;
+  const size_t in_panels = MostPanels(choices, go->lanes) * go->lanes;
+  const size_t inner = choices > 0 ? Padded(a.inner) : 0;
+  go->TakeRoom(a, choices, room);
+  go->x = room->Take<float>(tokens * Padded(a.hidden));
+  go->activated = room->Take<float>(choices * inner);
+  go->activated_panels = room->Take<float>(in_panels * inner);
+  // Panels of x are not read any more when outputs are written.
+  go->outputs = go->x_panels = room->Take<float>(std::max(in_panels, choices) * Padded(a.hidden));
+}
 
-  Plan(const MoEArgs& a, size_t tokens, size_t lanes, HostRoom* room) {
-    const size_t choices = tokens * a.top_k;
-    const size_t in_panels = MostPanels(choices, lanes) * lanes;
-    const size_t inner = choices > 0 ? Padded(a.inner) : 0, experts = choices > 0 ? a.experts : 0;
-    x = room->Take<float>(tokens * Padded(a.hidden));
-    weights = room->Take<float>(choices);
-    activated = room->Take<float>(choices * inner);
-    activated_panels = room->Take<float>(in_panels * inner);
-    // Panels of x are not read any more when outputs are written.
-    outputs = x_panels = room->Take<float>(std::max(in_panels, choices) * Padded(a.hidden));
-    rows = room->Take<const float*>(choices);
-    starts = room->Take<size_t>(experts + 1);
-    choice = room->Take<size_t>(choices);
-    place = room->Take<size_t>(choices);
-    runs = room->Take<ExpertRun>(MostRuns(choices, experts));
-  }
-};
+void Combine(const Go& go, size_t begin, size_t end) { go.Combine(go.args, begin, end); }
 
 // Work computes the tokens of one go.
-OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go, const Plan& plan) {
+OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go) {
   const MoEArgs& a = go->args;
-  const size_t choices = go->tokens * a.top_k, first = go->first_token;
+  const size_t choices = go->tokens * a.top_k;
   if (choices == 0) return RunInTasks(api, context, Combine, *go, go->tokens, a.hidden);
-  go->runs =
-      PlanRuns(a.ids + first * a.top_k, choices, a.experts, go->lanes, plan.starts, plan.choice, plan.place, plan.runs);
+  go->Sort(a, go->lanes, Padded(a.hidden));
   if (OrtStatus* s = RunInTasks(api, context, WidenTokens, *go, go->tokens, a.hidden)) return s;
   if (OrtStatus* s = RunInTasks(api, context, FillPanels, *go, go->runs, choices / go->runs * a.hidden)) return s;
-  TheKernels()->to_float32(a.weights_type, At(a.weights, first * a.top_k, a.weights_type), plan.weights, choices);
-  for (size_t c = 0; c < choices; ++c) plan.rows[c] = plan.outputs + plan.place[c] * Padded(a.hidden);
-  const auto run = [&](void (*task)(void*, size_t), size_t tasks) -> OrtStatus* {
-    if (choices * a.hidden * a.inner >= kFewMultiplications) return ParallelFor(api, context, task, tasks, go);
-    for (size_t i = 0; i < tasks; ++i) task(go, i);
-    return nullptr;
-  };
-  if (OrtStatus* s = run(Activate, go->runs * go->gate_up_blocks)) return s;
-  if (OrtStatus* s = run(Project, go->runs * go->down_blocks)) return s;
+  if (OrtStatus* s = RunExpertTasks(api, context, Activate, go->runs * go->gate_up_blocks, go)) return s;
+  if (OrtStatus* s = RunExpertTasks(api, context, Project, go->runs * go->down_blocks, go)) return s;
   return RunInTasks(api, context, Combine, *go, go->tokens, a.top_k * a.hidden);
 }
 
@@ -86,40 +66,21 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& m
     }
     token_bytes += choice_bytes;
   }
-  const size_t most = std::max<size_t>(1, std::min(a.tokens, a.scratch_bytes / token_bytes));
-  const size_t block = a.gate_up.by_rows ? kRowBlock / 2 : kColumnBlock / 2;
-  const size_t down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
-  HostRoom count;
-  Plan(a, most, lanes, &count);
+  Go go(a);
+  go.product = kernels.product(a.expert_type);
+  go.product_of_panels = kernels.panels(a.expert_type);
+  go.lanes = lanes;
+  go.gate_up_block = a.gate_up.by_rows ? kRowBlock / 2 : kColumnBlock / 2;
+  go.gate_up_blocks = Blocks(a.inner, go.gate_up_block);
+  go.down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
+  go.down_blocks = Blocks(a.hidden, go.down_block);
+  const size_t most = MostTokens(a, token_bytes);
   HostScratch scratch;
-  if (OrtStatus* s = scratch.Take(api, context, memory, count.used)) return s;
-  HostRoom room{scratch.memory()};
-  const Plan plan(a, most, lanes, &room);
-  Go go{a,
-        kernels.product(a.expert_type),
-        kernels.panels(a.expert_type),
-        kernels.gate(kFloat32, a.activation),
-        kernels.weighted_sum(a.x_type),
-        lanes,
-        0,
-        0,
-        0,
-        plan.runs,
-        plan.choice,
-        plan.x,
-        plan.weights,
-        plan.x_panels,
-        plan.activated,
-        plan.activated_panels,
-        plan.outputs,
-        plan.rows,
-        Blocks(a.inner, block),
-        block,
-        Blocks(a.hidden, down_block),
-        down_block};
+  const auto plan = [&](HostRoom* room) { TakeRoom(most, &go, room); };
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
   for (; go.first_token < a.tokens; go.first_token += go.tokens) {
     go.tokens = std::min(most, a.tokens - go.first_token);
-    if (OrtStatus* s = Work(api, context, &go, plan)) return s;
+    if (OrtStatus* s = Work(api, context, &go)) return s;
   }
   return nullptr;
 }

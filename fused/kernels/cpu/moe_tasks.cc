@@ -251,12 +251,4 @@ void Project(void* state, size_t task) {
   for (size_t m = 0; m < run.rest; ++m) AddTo(p.y + m * p.y_stride, bias, n);
 }
 
-void Combine(const Go& go, size_t begin, size_t end) {
-  const MoEArgs& a = go.args;
-  for (size_t t = begin; t < end; ++t) {
-    const char* y = At(a.y, (go.first_token + t) * a.hidden, a.x_type);
-    go.weighted_sum({go.rows + t * a.top_k, go.weights + t * a.top_k, a.top_k, a.hidden, const_cast<char*>(y)});
-  }
-}
-
 }  // namespace mojo

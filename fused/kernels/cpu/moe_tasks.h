@@ -2,7 +2,6 @@
 #ifndef MOJO_KERNELS_CPU_MOE_TASKS_H_
 #define MOJO_KERNELS_CPU_MOE_TASKS_H_
 
-#include "cpu/moe_plan.h"
 #include "cpu/moe_run.h"
 #include "cpu/simd/kernels.h"
 
@@ -17,27 +16,19 @@ inline const char* At(const void* data, size_t element, ElementType type) {
   return static_cast<const char*>(data) + element * (type == kFloat32 ? 4 : 2);
 }
 
-// Go is what the tasks of a number of tokens share.
-struct Go {
+// Go is what the tasks of a number of tokens share. Rows of x, activated and outputs are Padded.
+struct Go : ExpertPass {
   const MoEArgs& args;
-  ProductFn product;
-  PanelFn product_of_panels;
-  GateFn gate;
-  WeightedSumFn weighted_sum;
-  size_t lanes;  // of a panel; 0: there are none
-  size_t first_token, tokens;
-  size_t runs;
-  const ExpertRun* run;
-  const size_t* choice;     // per place
-  float* x;                 // [tokens, hidden], rows Padded
-  float* weights;           // per choice
-  float* x_panels;          // [panel, hidden, lanes]
-  float* activated;         // [place, inner], rows Padded
-  float* activated_panels;  // [panel, inner, lanes]
-  float* outputs;           // [place, hidden], rows Padded; may be x_panels' memory
-  const float** rows;       // per choice, its row of outputs
-  size_t gate_up_blocks, gate_up_block;
-  size_t down_blocks, down_block;
+  ProductFn product = nullptr;
+  PanelFn product_of_panels = nullptr;
+  size_t lanes = 0;                   // of a panel; 0: there are none
+  float* x = nullptr;                 // [tokens, hidden]
+  float* x_panels = nullptr;          // [panel, hidden, lanes]; outputs may be in its memory
+  float* activated_panels = nullptr;  // [panel, inner, lanes]
+  size_t gate_up_blocks = 0, gate_up_block = 0;
+  size_t down_blocks = 0, down_block = 0;
+
+  explicit Go(const MoEArgs& a) : ExpertPass(a), args(a) {}
 };
 
 // Outputs of a matrix that one task computes. Columns are read in longer pieces of memory.
@@ -55,9 +46,6 @@ void Activate(void* state, size_t task);
 
 // Project computes one run's outputs of one block of the hidden dimension. state is a Go.
 void Project(void* state, size_t task);
-
-// Combine writes y of the tokens from begin to end - 1.
-void Combine(const Go& go, size_t begin, size_t end);
 
 }  // namespace mojo
 

@@ -121,13 +121,4 @@ void ProjectPanels(void* state, size_t task) {
   }
 }
 
-void AddOutputs(const QMoEGo& go, size_t begin, size_t end) {
-  const QMoEArgs& a = go.args;
-  const size_t row = a.hidden * SizeOf(a.x_type);
-  for (size_t t = begin; t < end; ++t) {
-    go.weighted_sum({go.rows + t * a.top_k, go.weights + t * a.top_k, a.top_k, a.hidden,
-                     static_cast<char*>(a.y) + (go.first_token + t) * row});
-  }
-}
-
 }  // namespace mojo

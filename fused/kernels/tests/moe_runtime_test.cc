@@ -238,27 +238,20 @@ void TestGoes(const OrtApi& api, const Checker& check) {
   }
   for (size_t i = 0; i < tokens * k; ++i) ids.push_back(static_cast<int64_t>(i * 7 % experts));
   for (const size_t bytes : {size_t{1}, size_t{1} << 20}) {
-    const mojo::MoEArgs args{mojo::kFloat32,
-                             mojo::kFloat32,
-                             mojo::kFloat32,
-                             x.data(),
-                             weights.data(),
-                             ids.data(),
-                             {gate_up.data(), nullptr, true},
-                             {down.data(), nullptr, true},
-                             y[bytes == 1].data(),
-                             tokens,
-                             k,
-                             experts,
-                             hidden,
-                             inner,
-                             true,
-                             false,
-                             mojo::kGateSilu,
-                             1,
-                             0,
-                             0,
-                             bytes};
+    mojo::MoEArgs args;
+    args.x = x.data();
+    args.weights = weights.data();
+    args.ids = ids.data();
+    args.gate_up = {gate_up.data(), nullptr, true};
+    args.down = {down.data(), nullptr, true};
+    args.y = y[bytes == 1].data();
+    args.tokens = tokens;
+    args.top_k = k;
+    args.experts = experts;
+    args.hidden = hidden;
+    args.inner = inner;
+    args.gated = true;
+    args.scratch_bytes = bytes;
     OrtKernelContext context{{}, {}, 2};
     OrtStatus* status = mojo::RunMoE(mojo::TheApi(), &context, mojo::HostMemory{}, args);
     check(status == nullptr, "MoE in goes", "it failed");
