@@ -93,3 +93,24 @@ func TestOverflow(t *testing.T) {
 		})
 	}
 }
+
+// TestTies demands that reports name inputs on which roundings make scores equal, and the op chooses another expert.
+func TestTies(t *testing.T) {
+	for name, want := range map[string]bool{"moe-einsum-dynamo-fp16": true, "moe-onehot-ts-fp32": false} {
+		m, err := onnx.Read("../models/" + name + ".onnx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		r := apply(t, m)
+		var text bytes.Buffer
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Contains(text.String(), "the op may choose another expert")
+		found := slices.ContainsFunc(r.Sites, func(s SiteReport) bool { return s.Check != nil && len(s.Check.Ties) > 0 })
+		if said != want || found != want {
+			t.Errorf("%s: ties said %v, in the figures %v, want %v", name, said, found, want)
+		}
+	}
+}

@@ -126,6 +126,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	r.writeRepairs(&b, false)
 	r.writeOverflow(&b)
+	r.writeTies(&b)
 	if c := r.worst(); c != nil {
 		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel,
 			c.Structural)
@@ -325,6 +326,27 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 	if guarded > 0 {
 		fmt.Fprintf(b, "%-18s %s: the model replaces NaN after the softmax, and the op returns NaN for queries that "+
 			"are NaN or infinite\n", "NaN guard", english.Counted(guarded, "site"))
+	}
+}
+
+// writeTies writes at how many routers the op chooses another one of experts with equal scores.
+func (r *Report) writeTies(b *strings.Builder) {
+	count, inputs := 0, []string{}
+	for _, s := range r.Sites {
+		if s.Status != Fused || s.Check == nil || len(s.Check.Ties) == 0 {
+			continue
+		}
+		count++
+		for _, name := range s.Check.Ties {
+			if !slices.Contains(inputs, name) {
+				inputs = append(inputs, name)
+			}
+		}
+	}
+	if count > 0 {
+		fmt.Fprintf(b, "%-18s %s: where scores are equal, or roundings make them equal, the op may choose another "+
+			"expert than the model, as on these inputs: %s\n", "ties", english.Counted(count, "router"),
+			strings.Join(inputs, ", "))
 	}
 }
 

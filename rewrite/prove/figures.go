@@ -29,6 +29,9 @@ type CheckReport struct {
 	// NaN, and the other returns numbers, or on which subnormal squares lose different digits; absent when there are
 	// none.
 	Overflow []string `json:"overflow,omitempty"`
+	// Ties names the tried inputs for which a router has equal scores, or scores that roundings make equal, and the op
+	// chooses another one of these experts than the matched nodes; absent when there are none.
+	Ties []string `json:"ties,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
 }
@@ -60,6 +63,13 @@ func (r *CheckReport) NumbersForNone(inputs string, want, got []*reference.Tenso
 func (r *CheckReport) overflowsOn(inputs string) {
 	if !slices.Contains(r.Overflow, inputs) {
 		r.Overflow = append(r.Overflow, inputs)
+	}
+}
+
+// TiedOn notes inputs for which equal scores are chosen among differently.
+func (r *CheckReport) TiedOn(inputs string) {
+	if !slices.Contains(r.Ties, inputs) {
+		r.Ties = append(r.Ties, inputs)
 	}
 }
 

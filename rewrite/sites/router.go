@@ -27,7 +27,12 @@ func (x *routed) routerClaim() *prove.Claim {
 		if err != nil {
 			return err
 		}
-		x.settle = func(want, got []*reference.Tensor) { settle(want, got, open, unsettled(t.Kind)) }
+		x.settle = func(want, got []*reference.Tensor) {
+			if choosesOthers(want, got) {
+				x.out.TiedOn(t.Kind)
+			}
+			settle(want, got, open, unsettled(t.Kind))
+		}
 		x.settle(want, got)
 		return nil
 	}
@@ -165,6 +170,16 @@ func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 		}
 		want[i], got[i] = w, g
 	}
+}
+
+// choosesOthers reports whether one of the ids differs.
+func choosesOthers(want, got []*reference.Tensor) bool {
+	for i, w := range want {
+		if w != nil && got[i] != nil && !w.IsFloat() && !slices.Equal(w.I, got[i].I) {
+			return true
+		}
+	}
+	return false
 }
 
 // peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are

@@ -145,6 +145,7 @@ class Check:
     kernel_max_rel: Optional[float] = None
     repairs: str = ""
     overflow: List[str] = field(default_factory=list)
+    ties: List[str] = field(default_factory=list)
     shared: bool = False
 
 
