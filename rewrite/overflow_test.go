@@ -108,7 +108,9 @@ func TestTies(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := strings.Contains(text.String(), "the op may choose another expert")
-		found := slices.ContainsFunc(r.Sites, func(s SiteReport) bool { return s.Check != nil && len(s.Check.Ties) > 0 })
+		found := slices.ContainsFunc(r.Sites, func(s SiteReport) bool {
+			return s.Check != nil && len(s.Check.Ties) > 0
+		})
 		if said != want || found != want {
 			t.Errorf("%s: ties said %v, in the figures %v, want %v", name, said, found, want)
 		}
