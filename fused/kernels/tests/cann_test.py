@@ -28,7 +28,7 @@ from cann_models_test import ModelsTest
 from cann_node import CANN, DTYPES, PROVIDER, CANNTest, run
 from harness import F16, F32, I64
 from ops import OPS
-from ort_test import NORM_TYPES, SHAPES
+from ort_case import NORM_TYPES, SHAPES
 
 
 class RMSNormTest(CANNTest):
