@@ -37,7 +37,7 @@ cudaError_t Run(MojoAttentionArgs a, cudaStream_t stream) {
   const size_t elements = sizeof(Unit) / TypeSize(a.type);
   a.width /= elements;
   a.value_width /= elements;
-  for (MojoHeadSteps* s : {&a.k_steps, &a.v_steps}) {
+  for (HeadSteps* s : {&a.k_steps, &a.v_steps}) {
     s->batch /= elements;
     s->head /= elements;
     s->row /= elements;
@@ -75,7 +75,7 @@ bool Attends(const MojoAttentionArgs& a) { return PairsOf(a) > 0 && a.heads > 0 
 
 // Appends tells whether rows beyond the length go to present as well: those of a buffer that is copied.
 bool Appends(const MojoAttentionArgs& a) {
-  return a.past_length != nullptr && (a.present_key != a.past_key || a.present_value != a.past_value);
+  return a.past_lengths != nullptr && (a.present_key != a.past_key || a.present_value != a.past_value);
 }
 
 }  // namespace

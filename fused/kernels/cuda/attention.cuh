@@ -36,7 +36,7 @@ inline bool Pieces(const MojoAttentionArgs& a) {
                         static_cast<const void*>(a.present_value), static_cast<const void*>(a.y)}) {
     all = all && Aligned(p, 16);
   }
-  for (const MojoHeadSteps* s : {&a.q_steps, &a.k_steps, &a.v_steps, &a.y_steps}) {
+  for (const HeadSteps* s : {&a.q_steps, &a.k_steps, &a.v_steps, &a.y_steps}) {
     all = all && s->batch * bytes % 16 == 0 && s->head * bytes % 16 == 0 && s->row * bytes % 16 == 0;
   }
   return all;
@@ -75,10 +75,11 @@ struct Pair {
 
   // AskPast reads how many keys there are before those of k; SetPast takes them.
   __device__ __forceinline__ int64_t AskPast(const MojoAttentionArgs& a) const {
-    return a.past_length == nullptr ? static_cast<int64_t>(a.past) : __ldg(a.past_length + (a.one_length ? 0 : batch));
+    return a.past_lengths == nullptr ? static_cast<int64_t>(a.past)
+                                     : __ldg(a.past_lengths + (a.one_length ? 0 : batch));
   }
   __device__ __forceinline__ void SetPast(const MojoAttentionArgs& a, int64_t n) {
-    const int64_t most = a.past_length == nullptr ? a.past : a.past - a.added;
+    const int64_t most = a.past_lengths == nullptr ? a.past : a.past - a.added;
     past = static_cast<int>(n < 0 ? 0 : n > most ? most : n);
     length = past + static_cast<int>(a.added);
   }
@@ -91,7 +92,7 @@ struct Pair {
     return a.cyclic ? member * static_cast<int>(a.key_heads) + head : head * group + member;
   }
   // At is where a row lies in q or y.
-  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
+  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const HeadSteps& steps, int row) const {
     return batch * steps.batch + HeadOf(a, row) * steps.head + row / group * steps.row;
   }
 };
@@ -112,7 +113,7 @@ struct Keys {
 
 template <class T>
 __device__ __forceinline__ Keys<T> MakeKeys(const MojoAttentionArgs& a, const Pair& p, const void* added,
-                                            const MojoHeadSteps& steps, const void* past, void* present, size_t width) {
+                                            const HeadSteps& steps, const void* past, void* present, size_t width) {
   Keys<T> keys;
   keys.past_rows = static_cast<const T*>(past) + p.number * a.past * width;
   keys.added_rows = static_cast<const T*>(added) + p.batch * steps.batch + p.head * steps.head;

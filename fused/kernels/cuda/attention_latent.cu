@@ -160,7 +160,7 @@ __global__ __launch_bounds__(kMeanThreads) void MeanOfEmpty(const __grid_constan
 
 // Keys are read from present_key where there is a past, which then has the added ones too.
 const void* LatentsOf(const MojoAttentionArgs& a) {
-  return a.past > 0 || a.past_length != nullptr ? a.present_key : a.k;
+  return a.past > 0 || a.past_lengths != nullptr ? a.present_key : a.k;
 }
 size_t StepOf(const MojoAttentionArgs& a) { return LatentsOf(a) == a.k ? a.k_steps.batch : a.room * kWidth; }
 size_t TokensOf(const MojoAttentionArgs& a) { return LatentsOf(a) == a.k ? a.added : a.room; }

@@ -41,7 +41,7 @@ __device__ __forceinline__ int PairsIn(const MojoAttentionArgs& a, int batch) {
 // pairs. A warp calls it. Where lengths are one for all, nothing is searched.
 __device__ __forceinline__ Sequence FindSequence(const MojoAttentionArgs& a, int place) {
   const int batch = static_cast<int>(a.batch), lane = threadIdx.x % 32;
-  if (a.past_length == nullptr || a.one_length) {
+  if (a.past_lengths == nullptr || a.one_length) {
     const int pairs = PairsIn(a, 0), b = min(place / pairs, batch);
     return {b, b * pairs, pairs};
   }
@@ -68,7 +68,7 @@ __device__ __forceinline__ Sequence FindSequence(const MojoAttentionArgs& a, int
 // SequenceOf is the sequence of that number. A warp calls it.
 __device__ __forceinline__ Sequence SequenceOf(const MojoAttentionArgs& a, int batch) {
   const int pairs = PairsIn(a, batch);
-  if (a.past_length == nullptr || a.one_length) return {batch, batch * pairs, pairs};
+  if (a.past_lengths == nullptr || a.one_length) return {batch, batch * pairs, pairs};
   int before = 0;
 #pragma unroll 1
   for (int b = threadIdx.x % 32; b < batch; b += 32) before += PairsIn(a, b);

@@ -123,8 +123,8 @@ Cut CutOf(const MojoAttentionArgs& a, size_t tiles) {
   const int warp_bytes = StagesOf(stage) * stage;
   const int block_bytes = kSplitRows * (width * 4 + 8) + kOtherBytes + (is_float ? kRowsBytes : 0);
   const double stage_time = (kStage + kStageOf8KB * stage / 8192) * (is_float ? 2 : 1);
-  const bool copies = a.present_key != nullptr && a.past_length == nullptr && a.past_key != nullptr;
-  size_t keys = a.past_length == nullptr ? a.past + a.added : a.room;
+  const bool copies = a.present_key != nullptr && a.past_lengths == nullptr && a.past_key != nullptr;
+  size_t keys = a.past_lengths == nullptr ? a.past + a.added : a.room;
   if (a.window > 0 && !copies) keys = std::min(keys, a.window + a.queries - 1);
   const double memory_time = static_cast<double>(tiles) * keys * 2 * row_bytes / kMemoryBytes;
   Cut best;

@@ -56,7 +56,7 @@ struct Part {
         stage_keys(keys_of_stage),
         added_alone(a.past == 0) {
     writes = (a.present_key != nullptr || a.present_value != nullptr) && first_row == 0;
-    keeps = writes && (added_alone || a.past_length == nullptr);
+    keeps = writes && (added_alone || a.past_lengths == nullptr);
     begin = 0;
   }
 
@@ -82,7 +82,7 @@ struct Part {
     return p.HeadOfMember(a, first_row + row - Query(a, row) * p.group);
   }
   // At is where a row of the row tile lies in q or y.
-  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
+  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const HeadSteps& steps, int row) const {
     return p.batch * steps.batch + HeadOf(a, row) * steps.head + Query(a, row) * steps.row;
   }
 
@@ -149,7 +149,7 @@ struct SplitRows {
 
 template <class T>
 __device__ __forceinline__ SplitRows<T> MakeSplitRows(const MojoAttentionArgs& a, const Part& part, const void* added,
-                                                      const MojoHeadSteps& steps, const void* past, void* present,
+                                                      const HeadSteps& steps, const void* past, void* present,
                                                       size_t width) {
   const Pair& p = part.p;
   SplitRows<T> r;

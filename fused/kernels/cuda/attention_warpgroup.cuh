@@ -168,7 +168,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
       wait_for_values(at);
       const uint32_t from = F::kValuesAt + Keys::Stage(at) * F::kValueBytes;
       // Rows of a buffer that nobody has filled may hold anything, and 0 times that may be NaN.
-      if (a.past_length != nullptr && (n + 1) * F::kKeys > tile.pair.length) {
+      if (a.past_lengths != nullptr && (n + 1) * F::kKeys > tile.pair.length) {
         const int first = tile.pair.length - n * F::kKeys, pieces = (F::kKeys - first) * 8;
 #pragma unroll 1
         for (int i = threadIdx.x % kGroup; i < pieces * (F::kOut / 64); i += kGroup) {

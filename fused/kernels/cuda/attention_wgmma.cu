@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Registers: 32. Shared memory: 32 KB.
 template <class T>
 __global__ void __launch_bounds__(kMeanThreads)
-    MeanValues(const __grid_constant__ MojoAttentionArgs a, const T* values, MojoHeadSteps steps, float* means) {
+    MeanValues(const __grid_constant__ MojoAttentionArgs a, const T* values, HeadSteps steps, float* means) {
   __shared__ float sums[kMeanThreads * 8];
   WaitForPrevious();
   LetNextStart();
@@ -92,14 +92,14 @@ typedef Form<256, 256, 80, 2, 1> Form256;
 // Source is where keys or values are read.
 struct Source {
   const void* data;
-  MojoHeadSteps steps;
+  HeadSteps steps;
   size_t rows;
 };
 
 // HasPast tells whether keys are read from present_key, which then has the past and the added ones.
-bool HasPast(const MojoAttentionArgs& a) { return a.past > 0 || a.past_length != nullptr; }
+bool HasPast(const MojoAttentionArgs& a) { return a.past > 0 || a.past_lengths != nullptr; }
 
-Source SourceOf(const MojoAttentionArgs& a, const void* added, const MojoHeadSteps& steps, const void* present,
+Source SourceOf(const MojoAttentionArgs& a, const void* added, const HeadSteps& steps, const void* present,
                 size_t width) {
   if (!HasPast(a)) return {added, steps, a.added};
   return {present, {a.key_heads * a.room * width, a.room * width, width}, a.room};

@@ -28,8 +28,6 @@ MojoPacking ToMojoPacking(Packing packing) {
   }
 }
 
-MojoHeadSteps ToMojoSteps(const HeadSteps& steps) { return {steps.batch, steps.head, steps.row}; }
-
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args) {
   static_assert(MOJO_MAX_DIMS >= kMaxRank, "a tensor's leading dims must fit");
   args->rank = static_cast<int>(layout.rank);

@@ -27,9 +27,6 @@ MojoActivation ToMojoActivation(Activation activation);
 // ToMojoPacking translates where gate and up lie.
 MojoPacking ToMojoPacking(Packing packing);
 
-// ToMojoSteps translates the distances in a tensor of heads.
-MojoHeadSteps ToMojoSteps(const HeadSteps& steps);
-
 // SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
 

@@ -22,8 +22,8 @@ struct Sizes {
 
 // PastOf is how many tokens a sequence has before the new ones.
 __device__ __forceinline__ size_t PastOf(const MojoLatentAttentionArgs& a, size_t b) {
-  if (a.past_length == nullptr) return a.past;
-  const int64_t n = __ldg(a.past_length + (a.one_length ? 0 : b)), most = static_cast<int64_t>(a.past - a.added);
+  if (a.past_lengths == nullptr) return a.past;
+  const int64_t n = __ldg(a.past_lengths + (a.one_length ? 0 : b)), most = static_cast<int64_t>(a.past - a.added);
   return static_cast<size_t>(n < 0 ? 0 : n > most ? most : n);
 }
 
@@ -89,7 +89,7 @@ size_t Width(const MojoLatentAttentionArgs& a) { return a.latent + a.rotated; }
 
 // SetCommon sets what both forms have in common.
 void SetCommon(const MojoLatentAttentionArgs& a, const Plan& plan, MojoAttentionArgs* to) {
-  to->past_length = plan.lengths;
+  to->past_lengths = plan.lengths;
   to->valid_step = a.valid_step;
   to->queries = a.queries;
   to->past = to->room = a.room;
@@ -113,7 +113,7 @@ MojoAttentionArgs NaiveArgs(const MojoLatentAttentionArgs& a, const Plan& plan, 
   to.y_steps = a.y_steps;
   to.past_key = to.present_key = plan.keys;
   to.past_value = to.present_value = plan.values;
-  to.past_length = plan.lengths + first;
+  to.past_lengths = plan.lengths + first;
   to.key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + first * a.valid_step;
   to.width = a.nope + a.rotated;
   to.value_width = a.value_width;
@@ -196,7 +196,7 @@ cudaError_t RunNaive(const MojoLatentAttentionArgs& a, const Plan& plan, cudaStr
         p.batch = attention.batch;
         p.heads = attention.heads;
         p.rows = a.room;
-        p.lengths = attention.past_length;
+        p.lengths = attention.past_lengths;
         if (cudaError_t e = MultiplyByHeads(p, stream)) return e;
       }
       if (cudaError_t e = MojoCudaAttention(&attention, stream)) return e;

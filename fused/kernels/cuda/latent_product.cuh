@@ -11,7 +11,7 @@ namespace mojo {
 struct HeadProduct {
   const void *x, *w;
   void* y;
-  MojoHeadSteps x_steps, y_steps;
+  HeadSteps x_steps, y_steps;
   size_t w_head, w_deep,
       w_column;               // from one head, number of the depth or column to the next; one of the last two is 1
   size_t batch, heads, rows;  // rows of a sequence

@@ -12,11 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attention_tensors.h"
 #include "cuda/moe_config.h"
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 /* MojoType is the element type of a tensor, in the order of the CPU kernels' ElementType. */
 typedef enum { kMojoFloat32, kMojoFloat16, kMojoBFloat16 } MojoType;
@@ -274,89 +273,34 @@ int MojoQMoETakes(const MojoQMoEArgs* args);
 size_t MojoQMoEScratch(const MojoQMoEArgs* args);
 cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream);
 
-/* MojoHeadSteps are the distances in a tensor of heads, in elements: from one sequence, head or token to the next. */
-typedef struct {
-  size_t batch, head, row;
-} MojoHeadSteps;
-
-/* MojoAttentionArgs is one Attention. Keys are those of past_key, then those of k. With past_length they are as many of
- * past_key as it says (clamped to 0..past - added), then those of k; present_key may then be past_key, and
+/* MojoAttentionArgs is one Attention. Keys are those of past_key, then those of k. With past_lengths they are as many
+ * of past_key as it says (clamped to 0..past - added), then those of k; present_key may then be past_key, and
  * present_value past_value. No other tensor may overlap a result. */
-typedef struct {
-  const void* q; /* [batch, heads, queries, width] */
-  const void* k; /* [batch, key_heads, added, width] */
-  const void* v; /* [batch, key_heads, added, value_width] */
-  MojoHeadSteps q_steps;
-  MojoHeadSteps k_steps;
-  MojoHeadSteps v_steps;
-  const void* past_key;       /* [batch, key_heads, past, width], or null */
-  const void* past_value;     /* [batch, key_heads, past, value_width], or null */
-  const int64_t* past_length; /* on the device: [1] or [batch], or null: past */
-  int one_length;             /* past_length is [1] */
-  const int64_t* key_valid;   /* [batch, valid_step], or null; a key beyond valid_step is not seen */
-  size_t valid_step;
-  const float* bias;    /* null: none */
-  size_t bias_steps[4]; /* from one sequence, head, query or key to the next; 0 where bias broadcasts */
-  size_t bias_keys;     /* keys that bias has numbers of where bias_steps[3] is not 0; one beyond is not seen */
-  const float* sink;    /* [heads], or null */
-  void* y;              /* [batch, heads, queries, value_width] */
-  MojoHeadSteps y_steps;
-  void* present_key;   /* [batch, key_heads, room, width], or null where nobody reads it */
-  void* present_value; /* [batch, key_heads, room, value_width], or null */
-  void* scratch;       /* MojoAttentionScratch bytes, aligned to 256; whatever they hold */
-  size_t batch;
-  size_t heads;
-  size_t key_heads; /* divides heads */
-  size_t queries;
-  size_t added;
-  size_t past; /* 0 without past_key */
-  size_t room; /* past with past_length, else past + added */
-  size_t width;
-  size_t value_width;
-  int values_in_keys; /* values are the first value_width numbers of keys; v and what is of values is not read */
-  float scale;
-  int causal;
-  size_t window; /* 0: none */
-  float softcap; /* 0: none */
-  int empty_mean;
-  int cyclic; /* head h reads the keys of head h mod key_heads; else of h / (heads / key_heads) */
-  MojoType type;
-} MojoAttentionArgs;
+struct MojoAttentionArgs : mojo::AttentionTensors {
+  void* scratch = nullptr; /* MojoAttentionScratch bytes, aligned to 256; whatever they hold */
+  float scale = 1;
+  bool causal = false;
+  size_t window = 0; /* 0: none */
+  float softcap = 0; /* 0: none */
+  bool empty_mean = false;
+  bool cyclic = false; /* head h reads the keys of head h mod key_heads; else of h / (heads / key_heads) */
+  MojoType type = kMojoFloat32;
+};
 
 /* MojoAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoAttentionScratch(const MojoAttentionArgs* args);
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream);
 
 /* MojoLatentAttentionArgs is one LatentAttention. Lengths are as in MojoAttentionArgs; present may be
- * past_latents where past_length is given. */
-typedef struct {
-  const void* q; /* [batch, heads, queries, nope + rotated] */
-  MojoHeadSteps q_steps;
-  const void* c;              /* [batch, added, latent] */
-  const void* k_pe;           /* [batch, added, rotated] */
-  const void* w;              /* [latent, heads * (nope + value_width)], or its transpose with w_out_in */
-  const void* past_latents;   /* [batch, past, latent + rotated], or null */
-  const int64_t* past_length; /* on the device: [1] or [batch], or null: past */
-  int one_length;             /* past_length is [1] */
-  const int64_t* key_valid;   /* [batch, valid_step], or null; a key beyond valid_step is not seen */
-  size_t valid_step;
-  void* y; /* [batch, heads, queries, value_width] */
-  MojoHeadSteps y_steps;
-  void* present; /* [batch, room, latent + rotated], or null where nobody reads it */
-  void* scratch; /* MojoLatentAttentionScratch bytes, aligned to 256; whatever they hold */
-  size_t batch;
-  size_t heads;
-  size_t queries;
-  size_t added;
-  size_t past; /* 0 without past_latents */
-  size_t room; /* past with past_length, else past + added */
-  size_t nope, rotated, latent, value_width;
-  float scale;
-  int causal;
-  int empty_mean;
-  int w_out_in;
-  MojoType type;
-} MojoLatentAttentionArgs;
+ * past_latents where past_lengths is given. */
+struct MojoLatentAttentionArgs : mojo::LatentTensors {
+  void* scratch = nullptr; /* MojoLatentAttentionScratch bytes, aligned to 256; whatever they hold */
+  float scale = 1;
+  bool causal = false;
+  bool empty_mean = false;
+  bool w_out_in = false; /* w is [heads * (nope + value_width), latent] */
+  MojoType type = kMojoFloat32;
+};
 
 /* MojoLatentAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoLatentAttentionScratch(const MojoLatentAttentionArgs* args);
@@ -370,8 +314,6 @@ int MojoCudaCapability(void);
  * On unless turned off: for timings, and where a tool cannot follow it. */
 void MojoCudaSetDependentLaunch(int on);
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
 
 #endif /* MOJO_KERNELS_CUDA_MOJO_CUDA_H_ */

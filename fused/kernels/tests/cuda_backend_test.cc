@@ -274,7 +274,7 @@ void TestAttention(const OrtApi& api) {
   Check(Run(Attention(kBF16), api).empty(), "Attention fails");
   const MojoAttentionArgs& a = call.attention;
   Check(a.q == &in[0] && a.k == &in[1] && a.v == &in[2] && static_cast<const void*>(a.key_valid) == &in[3] &&
-            a.past_key == &in[4] && a.past_value == &in[5] && static_cast<const void*>(a.past_length) == &in[6] &&
+            a.past_key == &in[4] && a.past_value == &in[5] && static_cast<const void*>(a.past_lengths) == &in[6] &&
             static_cast<const void*>(a.bias) == &in[7] && static_cast<const void*>(a.sink) == &in[8] &&
             a.y == &out[0] && a.present_key == &out[1] && a.present_value == &out[2] && a.scratch != nullptr,
         "Attention's tensors");
@@ -297,7 +297,7 @@ void TestLatentAttention(const OrtApi& api) {
   const MojoLatentAttentionArgs& a = call.latent;
   Check(a.q == &in[0] && a.c == &in[1] && a.k_pe == &in[2] && a.w == &in[3] &&
             static_cast<const void*>(a.key_valid) == &in[4] && a.past_latents == &in[5] &&
-            static_cast<const void*>(a.past_length) == &in[6] && a.y == &out[0] && a.present == &out[1] &&
+            static_cast<const void*>(a.past_lengths) == &in[6] && a.y == &out[0] && a.present == &out[1] &&
             a.scratch != nullptr,
         "LatentAttention's tensors");
   Check(a.batch == 2 && a.heads == 6 && a.queries == 3 && a.added == 3 && a.past == 20 && a.room == 20 && a.nope == 5 &&

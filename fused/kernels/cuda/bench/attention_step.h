@@ -37,7 +37,7 @@ class Step {
     length_.ToDevice();
     args.q_steps = args.y_steps = {m.heads * m.width, m.width, m.heads * m.width};
     args.k_steps = args.v_steps = {m.key_heads * m.width, m.width, m.key_heads * m.width};
-    args.past_length = length_.device;
+    args.past_lengths = length_.device;
     args.one_length = 1;
     args.sink = m.sinks ? static_cast<const float*>(sink_.device()) : nullptr;
     args.batch = batch;

@@ -20,7 +20,7 @@ class Whole {
     args_.k_pe = random(batch * kRotated, 1);
     args_.w = random(kLatentValues * kLatentHeads * (kNope + kValues), 0.044f);
     args_.past_latents = args_.present = random(batch * keys * kLatentWidth, 1);
-    args_.past_length = length_.device;
+    args_.past_lengths = length_.device;
     args_.one_length = 1;
     args_.y = data_[data_count_++] = Allocate(batch * kLatentHeads * kValues * 2);
     args_.y_steps = {kLatentHeads * kValues, kValues, kLatentHeads * kValues};

@@ -23,7 +23,7 @@ class LatentStep {
     args.y = y_;
     args.q_steps = {kLatentHeads * kLatentWidth, kLatentWidth, kLatentHeads * kLatentWidth};
     args.y_steps = {kLatentHeads * kLatentValues, kLatentValues, kLatentHeads * kLatentValues};
-    args.past_length = length_.device;
+    args.past_lengths = length_.device;
     args.one_length = 1;
     args.batch = batch;
     args.heads = kLatentHeads;

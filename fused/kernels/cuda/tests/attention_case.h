@@ -43,7 +43,7 @@ struct Form {
   }
 };
 
-inline MojoHeadSteps Steps(size_t heads, size_t tokens, size_t width, bool by_token) {
+inline mojo::HeadSteps Steps(size_t heads, size_t tokens, size_t width, bool by_token) {
   return {heads * tokens * width, by_token ? width : tokens * width, by_token ? heads * width : width};
 }
 
@@ -211,7 +211,7 @@ class Case {
       a.past_value = past_value.device();
     }
     if (f.lengths > 0) {
-      a.past_length = past_length.device;
+      a.past_lengths = past_length.device;
       a.one_length = f.lengths == 1;
     }
     if (f.presents) {
@@ -248,7 +248,7 @@ class Case {
   }
 
   // Rows are all keys, or values, of a pair.
-  std::vector<float> Rows(const Numbers& past, const Numbers& added, const MojoHeadSteps& steps, size_t width,
+  std::vector<float> Rows(const Numbers& past, const Numbers& added, const mojo::HeadSteps& steps, size_t width,
                           size_t pair) const {
     const size_t b = pair / f.key_heads, g = pair % f.key_heads, length = lengths[b] + f.added;
     std::vector<float> rows(length * width);
@@ -300,7 +300,7 @@ class Case {
   }
 
   // Present tells whether the present tensor is what it must be, bit for bit.
-  bool Present(Numbers* past, const Numbers& added, const MojoHeadSteps& steps, size_t width, Numbers* present) {
+  bool Present(Numbers* past, const Numbers& added, const mojo::HeadSteps& steps, size_t width, Numbers* present) {
     Numbers* const got = f.lengths > 0 && f.in_place ? past : present;
     const std::vector<char> before = past->bytes();
     const size_t bytes = SizeOf(f.type);

@@ -42,10 +42,10 @@ __global__ void Reference(MojoAttentionArgs a, double* y) {
   __shared__ double shared[2];
   const size_t i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, group = a.heads / a.key_heads;
   const size_t g = a.cyclic ? h % a.key_heads : h / group;
-  const bool kept = a.past > 0 || a.past_length != nullptr;
-  const int64_t past = a.past_length != nullptr ? a.past_length[a.one_length ? 0 : b] : static_cast<int64_t>(a.past);
+  const bool kept = a.past > 0 || a.past_lengths != nullptr;
+  const int64_t past = a.past_lengths != nullptr ? a.past_lengths[a.one_length ? 0 : b] : static_cast<int64_t>(a.past);
   const int64_t length = past + static_cast<int64_t>(a.added);
-  const auto key_at = [&](size_t j, size_t width, const MojoHeadSteps& steps) {
+  const auto key_at = [&](size_t j, size_t width, const mojo::HeadSteps& steps) {
     return kept ? ((b * a.key_heads + g) * a.room + j) * width : b * steps.batch + g * steps.head + j * steps.row;
   };
   for (int64_t j = threadIdx.x; j < length; j += blockDim.x) {
@@ -89,11 +89,11 @@ __global__ void Reference(MojoAttentionArgs a, double* y) {
 
 // Heads is a tensor of heads and its steps.
 struct Heads {
-  MojoHeadSteps steps;
+  mojo::HeadSteps steps;
   Numbers numbers;
   Heads(const Form& f, size_t heads, size_t rows, size_t width)
       : steps(Steps(f, heads, rows, width)), numbers(f.type, f.batch * steps.batch + 8) {}
-  static MojoHeadSteps Steps(const Form& f, size_t heads, size_t rows, size_t width) {
+  static mojo::HeadSteps Steps(const Form& f, size_t heads, size_t rows, size_t width) {
     const size_t gap = f.gaps ? 24 : 0;
     if (f.by_row) return {rows * (heads * width + gap), width, heads * width + gap};
     return {heads * rows * (width + gap), rows * (width + gap), width + gap};
@@ -140,7 +140,7 @@ bool Run(const Form& f, Random* random) {
     a.past_key = a.present_key = keys.device();
     a.past_value = a.present_value = values.device();
   }
-  if (f.on_device) a.past_length = lengths.device;
+  if (f.on_device) a.past_lengths = lengths.device;
   a.one_length = f.one_length;
   if (f.valid) a.key_valid = valid.device;
   a.valid_step = room + 3;

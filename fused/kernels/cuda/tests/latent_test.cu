@@ -32,7 +32,7 @@ struct Form {
   }
 };
 
-MojoHeadSteps Steps(size_t heads, size_t tokens, size_t width, bool by_token) {
+mojo::HeadSteps Steps(size_t heads, size_t tokens, size_t width, bool by_token) {
   return {heads * tokens * width, by_token ? width : tokens * width, by_token ? heads * width : width};
 }
 
@@ -81,7 +81,7 @@ struct Case {
     a.q_steps = Steps(f.heads, f.queries, f.nope + f.rotated, f.q_by_token);
     a.y_steps = Steps(f.heads, f.queries, f.value_width, f.y_by_token);
     if (f.past > 0) a.past_latents = past.device();
-    if (f.lengths > 0) a.past_length = past_length.device, a.one_length = f.lengths == 1;
+    if (f.lengths > 0) a.past_lengths = past_length.device, a.one_length = f.lengths == 1;
     if (f.padding != 0) a.key_valid = key_valid.device, a.valid_step = room + 3;
     if (f.present) a.present = f.lengths > 0 && f.in_place ? past.device() : present.device();
     a.batch = f.batch, a.heads = f.heads, a.queries = f.queries, a.added = f.added, a.past = f.past, a.room = room;

@@ -1,0 +1,75 @@
+// The tensors of attention, for all devices: nothing but C++17, which nvcc compiles too.
+#ifndef MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
+#define MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace mojo {
+
+// HeadSteps are the distances in a tensor of heads, in elements: from one sequence, head or token to the next.
+struct HeadSteps {
+  size_t batch = 0, head = 0, row = 0;
+};
+
+// CacheLengths are the lengths of the sequences of a cache.
+struct CacheLengths {
+  size_t batch = 0;
+  size_t added = 0;                       // N, the new keys or latents
+  size_t past = 0;                        // P, or M with past_lengths
+  size_t room = 0;                        // of what becomes of the cache
+  const int64_t* past_lengths = nullptr;  // null: left out
+  bool on_device = false;                 // the tensors are, so that nothing reads past_lengths
+  bool one_length = false;                // past_lengths has one number for all
+
+  // Past is how many tokens come before the new ones in a sequence, Length how many there are with them. Longest is the
+  // greatest length, or the least that it can be where lengths are not known.
+  size_t Past(size_t b) const {
+    return past_lengths == nullptr ? past : static_cast<size_t>(past_lengths[one_length ? 0 : b]);
+  }
+  size_t Length(size_t b) const { return Past(b) + added; }
+  size_t Longest() const;
+};
+
+// AttentionTensors are the tensors of a running Attention, and their sizes. The shapes are those of the steps: of
+// [batch, heads, tokens, width] in some order, or as given. What is left out is null.
+struct AttentionTensors : CacheLengths {
+  size_t heads = 0, key_heads = 0;  // key_heads divides heads
+  size_t queries = 0;               // S
+  size_t width = 0, value_width = 0;
+  bool values_in_keys = false;  // values are the first value_width channels of keys, and have no cache
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // queries, and the added keys and values
+  HeadSteps q_steps, k_steps, v_steps, y_steps;
+  const void *past_key = nullptr, *past_value = nullptr;  // [batch, key_heads, past, width or value_width]
+  const int64_t* key_valid = nullptr;                     // [batch, valid_step]; a key beyond valid_step is not seen
+  size_t valid_step = 0;                                  // from one sequence to the next
+  const float* bias = nullptr;
+  size_t bias_steps[4] = {};    // of sequence, head, query and key; 0 where broadcast
+  size_t bias_keys = 0;         // the last dimension; where bias_steps[3] is not 0, a key beyond is not seen
+  const float* sink = nullptr;  // [heads]
+  void* y = nullptr;
+  void *present_key = nullptr, *present_value = nullptr;  // [batch, key_heads, room, width or value_width]
+};
+
+// LatentTensors are the tensors of a running LatentAttention, and their sizes. What is left out is null.
+struct LatentTensors : CacheLengths {
+  size_t heads = 0;
+  size_t queries = 0;  // S
+  size_t nope = 0, rotated = 0, latent = 0, value_width = 0;
+  const void* q = nullptr;     // [batch, heads, queries, nope + rotated], by q_steps
+  const void* c = nullptr;     // [batch, added, latent]
+  const void* k_pe = nullptr;  // [batch, added, rotated]
+  const void* w = nullptr;     // [latent, heads * (nope + value_width)], or its transpose
+  HeadSteps q_steps, y_steps;
+  const void* past_latents = nullptr;  // [batch, past, latent + rotated]
+  const int64_t* key_valid = nullptr;  // [batch, valid_step]; a token beyond valid_step is not seen
+  size_t valid_step = 0;               // from one sequence to the next
+  void* y = nullptr;                   // [batch, heads, queries, value_width], by y_steps
+  void* present = nullptr;             // [batch, room, latent + rotated]
+
+  size_t Width() const { return latent + rotated; }  // of what is kept of a token
+};
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
