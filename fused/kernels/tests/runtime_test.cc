@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/forms.h"
 #include "tests/moe_runtime_test.h"
+#include "tests/runtime_test.h"
 #include "tests/stand_in.h"
 
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
@@ -22,19 +22,6 @@ namespace {
 
 int failures = 0;
 
-void Check(bool ok, const std::string& what, const std::string& detail) {
-  if (ok) return;
-  ++failures;
-  fprintf(stderr, "API %u: %s: %s\n", version, what.c_str(), detail.c_str());
-}
-
-constexpr auto kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr auto kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr auto kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
-constexpr auto kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-constexpr auto kI8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-constexpr auto kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
-
 // Bits encodes f, which is 0 or between 2^-14 and 2^15 in magnitude, dropping what does not fit.
 uint32_t Bits(ONNXTensorElementDataType type, float f) {
   uint32_t bits;
@@ -42,36 +29,6 @@ uint32_t Bits(ONNXTensorElementDataType type, float f) {
   if (type == kBF16) return bits >> 16;
   if (type == kF32 || f == 0) return bits;
   return (bits >> 16 & 0x8000) | ((bits & 0x7fffffff) - (112u << 23)) >> 13;
-}
-
-// Tensor makes a value at an address that is aligned to its elements only. A shape that is no shape, or
-// too large, gets little memory: the kernel must not come as far as to look at it. One without elements gets none.
-// Integers are 0 and 1, but for bytes, which are up to 100.
-OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
-  size_t n = 1;
-  for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
-  const bool byte = type == kI8 || type == kU8;
-  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : byte ? 1 : 2;
-  OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
-  v.data = v.memory.data() + size;
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
-    v.memory.clear();
-    v.data = nullptr;
-  }
-  for (size_t i = 0; i < n; ++i) {
-    if (byte) {
-      v.data[i] = static_cast<char>(i * 37 % 101);
-      continue;
-    }
-    if (type == kI64) {
-      const int64_t number = i * 37 % 101 % 2;
-      memcpy(v.data + i * size, &number, size);
-      continue;
-    }
-    const uint32_t bits = Bits(type, seed + static_cast<float>(i * 37 % 101) / 50 - 1);
-    memcpy(v.data + i * size, &bits, size);
-  }
-  return v;
 }
 
 // Attributes of a node, as "axis=-1 epsilon=0.5 side=last": numbers with a point are floats.
@@ -112,12 +69,6 @@ const OrtCustomOp* FindOp(const char* name, ONNXTensorElementDataType type) {
   }
   return nullptr;
 }
-
-// Result is the bytes of the outputs, or an error.
-struct Result {
-  std::string bytes, error;
-  bool operator==(const Result& other) const { return bytes == other.bytes && error == other.error; }
-};
 
 // Run makes a kernel and runs it, twice where that gives the same.
 Result Run(const Case& c, const OrtApi& api, ONNXTensorElementDataType type, int threads, bool in_place) {
@@ -193,17 +144,6 @@ Case Route(const std::vector<Dims>& shapes, const std::string& attributes) {
   c.out_types = {kF32, kI64};
   return c;
 }
-
-// Way is how a result is asked for again. The thread sanitizer looks for races alone.
-struct Way {
-  int threads;
-  bool in_place;
-};
-#ifdef __SANITIZE_THREAD__
-const std::vector<Way> kWays{{4, false}};
-#else
-const std::vector<Way> kWays{{1, false}, {1, true}, {4, false}, {4, true}};
-#endif
 
 void TestGood(const OrtApi& api) {
   std::vector<Case> cases{
@@ -386,132 +326,6 @@ void TestBad(const OrtApi& api) {
   }
 }
 
-// RunForm makes and runs the kernel of a form, with outputs over the inputs whose memory the kernel may take, or not.
-Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const mojo::TypeCombo& types, int threads,
-               bool in_place) {
-  std::vector<OrtValue> inputs, outputs;
-  for (size_t i = 0; i < form.inputs.size(); ++i) {
-    inputs.push_back(Tensor(types.inputs[i], form.inputs[i], 0.25f * static_cast<float>(i)));
-  }
-  for (size_t i = 0; i < form.outputs.size(); ++i) outputs.push_back(Tensor(types.outputs[i], form.outputs[i], 9));
-  OrtKernelContext context{{}, {}, threads};
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    context.inputs.push_back(form.inputs[i] == kLeftOut ? nullptr : &inputs[i]);
-  }
-  for (OrtValue& v : outputs) context.outputs.push_back(&v);
-  if (in_place && op->version >= 18 && op->GetMayInplace != nullptr) {
-    int *from, *to;
-    const size_t pairs = op->GetMayInplace(&from, &to);
-    for (size_t i = 0; i < pairs; ++i) {
-      const size_t in = static_cast<size_t>(from[i]), out = static_cast<size_t>(to[i]);
-      if (types.inputs[in] == types.outputs[out]) context.outputs[out] = &inputs[in];
-    }
-    op->ReleaseMayInplace(from, to);
-  }
-  if (in_place && form.op.name == mojo::kAttention.name && form.inputs.size() > mojo::kAttentionPastLength &&
-      form.inputs[mojo::kAttentionPastLength] != kLeftOut) {
-    // A caller may bind a cache over itself.
-    context.outputs[1] = &inputs[mojo::kAttentionPastKey];
-    context.outputs[2] = &inputs[mojo::kAttentionPastValue];
-  }
-  Result result;
-  void* kernel = nullptr;
-  OrtStatus* status = op->CreateKernelV2(op, &api, &form.attributes, &kernel);
-  if (status == nullptr) {
-    status = op->KernelComputeV2(kernel, &context);
-    op->KernelDestroy(kernel);
-  }
-  if (status != nullptr) {
-    result.error = status->message;
-    api.ReleaseStatus(status);
-  } else {
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      OrtValue& v = *context.outputs[i];
-      Check(v.shape == form.outputs[i], form.op.name, "an output has another shape than the catalogue says");
-      if (v.data != nullptr) result.bytes.append(v.data, v.memory.data() + v.memory.size());
-    }
-  }
-  Check(live_objects == 0, form.op.name, "a status or a shape is not released");
-  return result;
-}
-
-// TestForms runs every op in every form and combination of types that the catalogue has; thorough, in all ways.
-void TestForms(const OrtApi& api, bool thorough) {
-  for (const Form& form : Forms()) {
-    for (const size_t at : form.types) {
-      const mojo::TypeCombo& types = form.op.combos[at];
-      const OrtCustomOp* op = FindKernel(form.op, types, nullptr);
-      if (op == nullptr) {
-        Check(false, form.op.name, "a combination of types has no kernel for the CPU");
-        continue;
-      }
-      const Result want = RunForm(api, op, form, types, 1, false);
-      Check(want.error.empty(), form.op.name, want.error);
-      for (const Way& way : thorough ? kWays : std::vector<Way>()) {
-        Check(RunForm(api, op, form, types, way.threads, way.in_place) == want, form.op.name,
-              "threads or memory change the result");
-      }
-    }
-  }
-}
-
-// TestAttributes leaves out each attribute that an op declares: its kernel must ask for it by name.
-void TestAttributes(const OrtApi& api) {
-  const mojo::OpDef* last = nullptr;
-  for (const Form& form : Forms()) {
-    if (&form.op == last) continue;
-    last = &form.op;
-    const mojo::TypeCombo& types = form.op.combos[form.types[0]];
-    const OrtCustomOp* op = FindKernel(form.op, types, nullptr);
-    for (size_t i = 0; op != nullptr && i < form.op.attribute_count; ++i) {
-      const std::string name = form.op.attributes[i].name;
-      OrtKernelInfo info = form.attributes;
-      Check(info.ints.erase(name) + info.floats.erase(name) + info.strings.erase(name) == 1, form.op.name,
-            "a form has no " + name);
-      const Form without{form.op, info, form.inputs, form.outputs, form.types};
-      const std::string error = RunForm(api, op, without, types, 1, false).error;
-      Check(error.find("attribute " + name + " (") != std::string::npos, form.op.name + (" without " + name), error);
-    }
-  }
-}
-
-// TestEmpty gives each input of every form, one at a time, a dimension of zero and so no memory. Weights in blocks have
-// the shape that the attributes say, and no other: a product of dimensions that a zero makes right is none.
-void TestEmpty(const OrtApi& api) {
-  for (const Form& form : Forms()) {
-    const mojo::TypeCombo& types = form.op.combos[form.types[0]];
-    const OrtCustomOp* op = FindKernel(form.op, types, nullptr);
-    for (size_t i = 0; op != nullptr && i < form.inputs.size(); ++i) {
-      for (size_t axis = 0; form.inputs[i] != kLeftOut && axis < form.inputs[i].size(); ++axis) {
-        Form empty = form;
-        empty.inputs[i][axis] = 0;
-        // What outputs there are is not known.
-        std::vector<OrtValue> inputs, outputs(form.outputs.size());
-        OrtKernelContext context{{}, {}, 1};
-        for (size_t k = 0; k < form.inputs.size(); ++k) inputs.push_back(Tensor(types.inputs[k], empty.inputs[k], 0));
-        for (size_t k = 0; k < form.inputs.size(); ++k) {
-          context.inputs.push_back(form.inputs[k] == kLeftOut ? nullptr : &inputs[k]);
-        }
-        for (OrtValue& v : outputs) {
-          v.element = 8;
-          context.outputs.push_back(&v);
-        }
-        void* kernel = nullptr;
-        OrtStatus* status = op->CreateKernelV2(op, &api, &form.attributes, &kernel);
-        if (status == nullptr) {
-          status = op->KernelComputeV2(kernel, &context);
-          op->KernelDestroy(kernel);
-        }
-        const std::string name = form.op.input_names[i], error = status == nullptr ? "no error" : status->message;
-        const bool quantized = name.find("codes") != std::string::npos || name.find("minus") != std::string::npos ||
-                               (name.find("scale") != std::string::npos && form.op.attribute_count > 3);
-        if (quantized) Check(error.find(" has shape [") != std::string::npos, form.op.name, name + ": " + error);
-        if (status != nullptr) api.ReleaseStatus(status);
-      }
-    }
-  }
-}
-
 int Main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "latest") != 0) version = static_cast<uint32_t>(atoi(argv[1]));
   static const OrtApi api = StandIn();
@@ -547,6 +361,40 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
+
+void Check(bool ok, const std::string& what, const std::string& detail) {
+  if (ok) return;
+  ++failures;
+  fprintf(stderr, "API %u: %s: %s\n", version, what.c_str(), detail.c_str());
+}
+
+OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
+  size_t n = 1;
+  for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
+  const bool byte = type == kI8 || type == kU8;
+  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : byte ? 1 : 2;
+  OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
+  v.data = v.memory.data() + size;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+    v.memory.clear();
+    v.data = nullptr;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (byte) {
+      v.data[i] = static_cast<char>(i * 37 % 101);
+      continue;
+    }
+    if (type == kI64) {
+      const int64_t number = i * 37 % 101 % 2;
+      memcpy(v.data + i * size, &number, size);
+      continue;
+    }
+    const uint32_t bits = Bits(type, seed + static_cast<float>(i * 37 % 101) / 50 - 1);
+    memcpy(v.data + i * size, &bits, size);
+  }
+  return v;
+}
+
 }  // namespace mojo_test
 
 int main(int argc, char** argv) { return mojo_test::Main(argc, argv); }

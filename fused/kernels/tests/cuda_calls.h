@@ -1,0 +1,34 @@
+// Functions in the place of the CUDA kernels, which keep what they are called with.
+#ifndef MOJO_KERNELS_TESTS_CUDA_CALLS_H_
+#define MOJO_KERNELS_TESTS_CUDA_CALLS_H_
+
+#include "cuda/mojo_cuda.h"
+
+namespace mojo_test {
+
+// Call is a call of a kernel.
+struct Call {
+  int count = 0;
+  cudaStream_t stream = nullptr;
+  int live = 0;  // objects of the stand-in at that time
+  MojoRMSNormArgs norm;
+  MojoGLUArgs glu;
+  MojoRotaryArgs rotary;
+  MojoNormRotaryArgs norm_rotary;
+  MojoTopKRouterArgs router;
+  MojoMoEArgs moe;
+  MojoAttentionArgs attention;
+  MojoLatentAttentionArgs latent;
+  MojoLinearArgs linear;
+  MojoEmbeddingArgs embedding;
+  MojoQMoEArgs qmoe;
+};
+
+extern Call call;          // the last one
+extern bool added;         // AddRMSNorm was called
+extern cudaError_t gives;  // what the kernels return
+extern size_t wants;       // the bytes of scratch memory that they ask for
+
+}  // namespace mojo_test
+
+#endif  // MOJO_KERNELS_TESTS_CUDA_CALLS_H_
