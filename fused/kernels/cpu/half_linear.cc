@@ -45,16 +45,16 @@ OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
 struct Go {
   const HalfLinearKernel& kernel;
   const HalfLinearTensors& tensors;
-  ProductFn product;
-  PanelFn product_of_panels;
-  WeightedSumFn store;
-  size_t lanes, panels;
-  float* x;           // [rows, k]
-  float* x_panels;    // [panels, k, lanes]
-  const float* bias;  // null: none
-  float* products;    // [rows, n]; y itself where it is float32
-  size_t groups;      // of outputs
-  size_t unit;        // outputs that are not cut
+  ProductFn product = nullptr;
+  PanelFn product_of_panels = nullptr;
+  WeightedSumFn store = nullptr;
+  size_t lanes = 0, panels = 0;
+  float* x = nullptr;           // [rows, k]
+  float* x_panels = nullptr;    // [panels, k, lanes]
+  const float* bias = nullptr;  // null: none
+  float* products = nullptr;    // [rows, n]; y itself where it is float32
+  size_t groups = 0;            // of outputs
+  size_t unit = 0;              // outputs that are not cut
 };
 
 // Widen writes the rows of X from begin to end - 1 as float32.
@@ -145,7 +145,10 @@ OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) 
   if (OrtStatus* s = ReadHalfLinear(api, context, layout, &t)) return s;
   if (t.rows == 0 || t.n == 0) return nullptr;
   const bool narrow = x != kFloat32, by_rows = layout == Layout::kOutIn;
-  Go go{*this, t, kernels.product_of_few(weights), kernels.panels(weights), kernels.weighted_sum(x)};
+  Go go{*this, t};
+  go.product = kernels.product_of_few(weights);
+  go.product_of_panels = kernels.panels(weights);
+  go.store = kernels.weighted_sum(x);
   go.lanes = by_rows ? kernels.lanes : 0;
   go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
   float* bias = nullptr;

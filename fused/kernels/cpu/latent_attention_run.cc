@@ -21,11 +21,11 @@ constexpr size_t kHeadBytes = size_t{64} << 20;
 // LatentGo is what the tasks of a run share.
 struct LatentGo {
   const LatentTensors& t;
-  ElementType type;
-  size_t size;  // of an element
-  bool w_out_in;
-  ProductFn product;
-  WeightedSumFn sum;
+  ElementType type = kFloat32;
+  size_t size = 0;  // of an element
+  bool w_out_in = false;
+  ProductFn product = nullptr;
+  WeightedSumFn sum = nullptr;
   char* present = nullptr;  // [batch, room, latent + rotated]
   // Absorbed: of a head, the rows of all queries one after the other.
   float *q = nullptr, *y = nullptr;  // [heads, rows, E + R or Dv], widened
@@ -257,12 +257,12 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const HostMemo
 OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                               const LatentAttributes& attributes, ElementType type, const LatentTensors& tensors) {
   const LatentTensors& t = tensors;
-  LatentGo go{t,
-              type,
-              type == kFloat32 ? size_t{4} : 2,
-              attributes.w_out_in,
-              TheKernels()->product(type),
-              TheKernels()->weighted_sum(type)};
+  LatentGo go{t};
+  go.type = type;
+  go.size = type == kFloat32 ? 4 : 2;
+  go.w_out_in = attributes.w_out_in;
+  go.product = TheKernels()->product(type);
+  go.sum = TheKernels()->weighted_sum(type);
   go.present = static_cast<char*>(t.present);
   const auto run = NaiveIsLess(t, t.Longest()) ? RunNaive : RunAbsorbed;
   return run(api, context, memory, attributes.attention, &go);

@@ -28,9 +28,20 @@ OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) c
   cudaStream_t stream;
   if (OrtStatus* s = ReadGatedRMSNorm(api, context, a, &t)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  const MojoGatedRMSNormArgs args = {t.x,     t.gate,   t.scale,      t.y,       t.rows,
-                                     t.width, a.groups, a.gate_first, a.epsilon, a.scale_after_cast,
-                                     x,       gate,     scale};
+  MojoGatedRMSNormArgs args{};
+  args.x = t.x;
+  args.gate = t.gate;
+  args.scale = t.scale;
+  args.y = t.y;
+  args.rows = t.rows;
+  args.width = t.width;
+  args.groups = a.groups;
+  args.gate_first = a.gate_first;
+  args.epsilon = a.epsilon;
+  args.scale_after_cast = a.scale_after_cast;
+  args.x_type = x;
+  args.gate_type = gate;
+  args.scale_type = scale;
   return Launched(api, kGatedRMSNorm, MojoCudaGatedRMSNorm(&args, stream));
 }
 
