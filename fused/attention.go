@@ -43,6 +43,28 @@ var attentionInputs = []Param{
 	{Name: "sink", Type: "float32", Optional: true, Doc: "[H]"},
 }
 
+var attentionAttributes = []AttributeSpec{
+	{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.25}, Doc: "factor of the scores"},
+	{Name: "causal", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
+		Doc: "1: no query sees a later key; the last query stands with the last key"},
+	{Name: "window", Type: onnx.AttrInt, Bounds: atLeast(0), Grid: []any{0, 3},
+		Doc: "how many keys back a query sees, its own counted; 0: all"},
+	{Name: "softcap", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{0.0, 0.75},
+		Doc: "bound of the scores; 0: none"},
+	{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean}, Field: "empty_mean",
+		Doc: "what a query gets that sees no key: 0, or the mean of V over all L keys"},
+	{Name: "head_order", Type: onnx.AttrString, Values: []string{headBlocked, headCyclic}, Field: "cyclic",
+		Doc: "which queries share a head of keys: those of G heads in a row, or those of every Hk-th head"},
+	{Name: "q_layout", Type: onnx.AttrString, Values: headLayouts, Field: "q_by_token",
+		Doc: "order of q's dimensions"},
+	{Name: "k_layout", Type: onnx.AttrString, Values: headLayouts, Field: "k_by_token",
+		Doc: "order of k's dimensions"},
+	{Name: "v_layout", Type: onnx.AttrString, Values: headLayouts, Field: "v_by_token",
+		Doc: "order of v's dimensions"},
+	{Name: "y_layout", Type: onnx.AttrString, Values: headLayouts, Field: "y_by_token",
+		Doc: "order of Y's dimensions"},
+}
+
 var attentionFamily = &Family{Name: "attention", Summary: "attention with its masks and its cache"}
 
 // attention is scaled dot-product attention with all that stands around it in a decoder: heads that share keys, masks
@@ -74,23 +96,8 @@ var attention = &Op{
 			Doc: "[B, Hk, L, D], or the shape of past_key with past_length"},
 		{Name: "present_value", Type: "T", Optional: true, Doc: "as present_key, Dv wide"},
 	},
-	Attributes: []AttributeSpec{
-		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{0.25}, Doc: "factor of the scores"},
-		{Name: "causal", Type: onnx.AttrInt, Grid: []any{0, 1},
-			Doc: "1: no query sees a later key; the last query stands with the last key"},
-		{Name: "window", Type: onnx.AttrInt, Grid: []any{0, 3},
-			Doc: "how many keys back a query sees, its own counted; 0: all"},
-		{Name: "softcap", Type: onnx.AttrFloat, Grid: []any{0.0, 0.75}, Doc: "bound of the scores; 0: none"},
-		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean},
-			Doc: "what a query gets that sees no key: 0, or the mean of V over all L keys"},
-		{Name: "head_order", Type: onnx.AttrString, Values: []string{headBlocked, headCyclic},
-			Doc: "which queries share a head of keys: those of G heads in a row, or those of every Hk-th head"},
-		{Name: "q_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of q's dimensions"},
-		{Name: "k_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of k's dimensions"},
-		{Name: "v_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of v's dimensions"},
-		{Name: "y_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of Y's dimensions"},
-	},
-	Types: independent("T"),
+	Attributes: attentionAttributes,
+	Types:      independent("T"),
 	Source: "Vaswani et al., Attention Is All You Need (2017); heads that share keys: Ainslie et al., GQA (2023); " +
 		"softcap is Gemma 2's, sinks are gpt-oss's, windows Mistral's",
 	check:    attentionSupports,
@@ -106,20 +113,21 @@ var headLayouts = []string{layoutBNSH, layoutBSNH}
 // attentionOverload names what the body depends on: the attributes that are not numbers, whether numbers are 0, and
 // which inputs there are.
 func attentionOverload(s Site) string {
+	attrs := Read[Attention](s.Attributes)
 	name := "full"
-	if s.Attr("causal").Int == 1 {
+	if attrs.Causal {
 		name = "causal"
 	}
-	if s.Attr("window").Int > 0 {
+	if attrs.Window > 0 {
 		name += "_window"
 	}
-	if s.Attr("softcap").Float > 0 {
+	if attrs.Softcap > 0 {
 		name += "_softcap"
 	}
-	if s.Attr("empty").String == emptyMean {
+	if attrs.Empty == emptyMean {
 		name += "_" + emptyMean
 	}
-	if s.Attr("head_order").String == headCyclic {
+	if attrs.HeadOrder == headCyclic {
 		name += "_" + headCyclic
 	}
 	for i := AttentionKeyValid; i <= AttentionSink; i++ {
@@ -176,16 +184,13 @@ func attentionShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 		length += past
 	}
 	return [][]int64{
-		headDims{batch, q.heads, q.length, valueWidth}.in(s.Attr("y_layout").String),
+		headDims{batch, q.heads, q.length, valueWidth}.in(Read[Attention](s.Attributes).YLayout),
 		{batch, heads, length, width},
 		{batch, heads, length, valueWidth},
 	}
 }
 
 func attentionSupports(s Site) error {
-	if err := attentionAttributes(s); err != nil {
-		return err
-	}
 	if s.has(AttentionPastKey) != s.has(AttentionPastValue) {
 		return fmt.Errorf("mojo.Attention takes past_key and past_value, or neither")
 	}
@@ -193,21 +198,6 @@ func attentionSupports(s Site) error {
 		return fmt.Errorf("mojo.Attention takes past_length with past_key alone")
 	}
 	return attentionDims(s)
-}
-
-func attentionAttributes(s Site) error {
-	if causal := s.Attr("causal").Int; causal != 0 && causal != 1 {
-		return fmt.Errorf("mojo.Attention attribute causal is %d; it must be 0 or 1", causal)
-	}
-	if window := s.Attr("window").Int; window < 0 {
-		return fmt.Errorf("mojo.Attention attribute window is %d; it must not be negative", window)
-	}
-	if scale, softcap := s.Attr("scale").Float, s.Attr("softcap").Float; !isFinite(scale) || !isFinite(softcap) ||
-		softcap < 0 {
-		return fmt.Errorf("mojo.Attention attributes scale and softcap are %v and %v; they must be finite, softcap "+
-			"not negative", scale, softcap)
-	}
-	return nil
 }
 
 // attentionDims checks what is known of the shapes against each other.

@@ -9,13 +9,14 @@ import (
 // attentionBody has scores of rank 4, [B, H, S, L], but for the two products: there the heads that share keys have a
 // dimension of their own, so that keys and values are broadcast and not repeated.
 func attentionBody(b *body, s Site) []*onnx.Value {
+	attrs := Read[Attention](s.Attributes)
 	a := &attentionBuilder{body: b, axis: 2}
-	if s.Attr("head_order").String == headCyclic {
+	if attrs.HeadOrder == headCyclic {
 		a.axis = 1
 	}
-	q := a.byHeads("q_heads", b.in[AttentionQ], s.Attr("q_layout").String)
-	k := a.byHeads("k_heads", b.in[AttentionK], s.Attr("k_layout").String)
-	v := a.byHeads("v_heads", b.in[AttentionV], s.Attr("v_layout").String)
+	q := a.byHeads("q_heads", b.in[AttentionQ], attrs.QLayout)
+	k := a.byHeads("k_heads", b.in[AttentionK], attrs.KLayout)
+	v := a.byHeads("v_heads", b.in[AttentionV], attrs.VLayout)
 	a.keys = a.size("keys", k, 2)
 	a.queries = a.size("queries", q, 2)
 	presentKey, presentValue := k, v
@@ -42,7 +43,7 @@ func attentionBody(b *body, s Site) []*onnx.Value {
 	scaled := b.call("scaled", "Mul", b.float32("q_32", q), b.attribute("scale"))
 	scores := a.product("scores", scaled, b.op("keys_transposed", "Transpose", []*onnx.Value{allKeys},
 		onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-	if s.Attr("softcap").Float > 0 {
+	if attrs.Softcap > 0 {
 		cap := b.attribute("softcap")
 		scores = b.call("capped", "Mul", b.call("tanh", "Tanh", b.call("uncapped", "Div", scores, cap)), cap)
 	}
@@ -61,7 +62,7 @@ func attentionBody(b *body, s Site) []*onnx.Value {
 	}
 	p := a.softmax(s, scores, exists)
 	y := a.product("attended", p, allValues)
-	if s.Attr("y_layout").String == layoutBSNH {
+	if attrs.YLayout == layoutBSNH {
 		y = a.swapped("attended_rows", y)
 	}
 	return []*onnx.Value{b.round("Y", y, AttentionQ), presentKey, presentValue}
@@ -163,6 +164,7 @@ func (a *attentionBuilder) product(name string, v, w *onnx.Value) *onnx.Value {
 // masks returns which keys there are, [B, 1, 1, L], nil where it is all of them, and which a query sees, nil where it
 // is all of them.
 func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
+	attrs := Read[Attention](s.Attributes)
 	and := func(name string, v, w *onnx.Value) *onnx.Value {
 		if v == nil {
 			return w
@@ -176,7 +178,7 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 		exists = a.call("exists", "Less", key, length)
 		seen = exists
 	}
-	causal, window := s.Attr("causal").Int == 1, s.Attr("window").Int > 0
+	causal, window := attrs.Causal, attrs.Window > 0
 	if causal || window {
 		query := a.call("query", "Unsqueeze", a.numbers("query_number", a.queries), a.integers("last", -1))
 		at := a.call("query_key", "Add", query, a.call("query_offset", "Sub", length, a.queries))
@@ -224,7 +226,7 @@ func (a *attentionBuilder) softmax(s Site, scores, exists *onnx.Value) *onnx.Val
 		sum = a.call("sum_and_sink", "Add", sum, a.call("e_sink", "Exp", a.call("sink_below", "Sub", sink, most)))
 	}
 	p := a.call("p", "Div", e, a.call("divisor", "Where", none, a.number("one", 1), sum))
-	if s.Attr("empty").String != emptyMean {
+	if Read[Attention](s.Attributes).Empty != emptyMean {
 		return p
 	}
 	length := a.longest

@@ -50,23 +50,25 @@ func attentionExamples(s Site) [][][]int64 {
 }
 
 func (f attentionForm) matches(s Site) bool {
-	layouts := s.Attr("q_layout").String + " " + s.Attr("k_layout").String + " " + s.Attr("v_layout").String + " " +
-		s.Attr("y_layout").String
+	attrs := Read[Attention](s.Attributes)
+	layouts := attrs.QLayout + " " + attrs.KLayout + " " + attrs.VLayout + " " +
+		attrs.YLayout
 	want := f.layouts
 	if want == "" {
 		want = "bnsh bnsh bnsh bnsh"
 	}
-	return layouts == want && f.causal == (s.Attr("causal").Int == 1) && f.window == (s.Attr("window").Int > 0) &&
-		f.softcap == (s.Attr("softcap").Float > 0) && f.mean == (s.Attr("empty").String == emptyMean) &&
-		f.cyclic == (s.Attr("head_order").String == headCyclic)
+	return layouts == want && f.causal == attrs.Causal && f.window == (attrs.Window > 0) &&
+		f.softcap == (attrs.Softcap > 0) && f.mean == (attrs.Empty == emptyMean) &&
+		f.cyclic == (attrs.HeadOrder == headCyclic)
 }
 
 // dims are the shapes of the inputs.
 func (f attentionForm) dims(s Site) [][]int64 {
+	attrs := Read[Attention](s.Attributes)
 	dims := make([][]int64, AttentionSink+1)
-	dims[AttentionQ] = headDims{f.batch, f.heads, f.queries, f.width}.in(s.Attr("q_layout").String)
-	dims[AttentionK] = headDims{f.batch, f.keyHeads, f.keys, f.width}.in(s.Attr("k_layout").String)
-	dims[AttentionV] = headDims{f.batch, f.keyHeads, f.keys, f.valueWidth}.in(s.Attr("v_layout").String)
+	dims[AttentionQ] = headDims{f.batch, f.heads, f.queries, f.width}.in(attrs.QLayout)
+	dims[AttentionK] = headDims{f.batch, f.keyHeads, f.keys, f.width}.in(attrs.KLayout)
+	dims[AttentionV] = headDims{f.batch, f.keyHeads, f.keys, f.valueWidth}.in(attrs.VLayout)
 	length := f.keys
 	if f.past >= 0 {
 		dims[AttentionPastKey] = []int64{f.batch, f.keyHeads, f.past, f.width}

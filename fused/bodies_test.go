@@ -229,7 +229,7 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 			c.Attributes[a.Name] = a.Int
 		case onnx.AttrFloat:
 			c.Attributes[a.Name] = a.Float
-			if !isFinite(a.Float) {
+			if !finite.Takes(float64(a.Float)) {
 				c.Attributes[a.Name] = fmt.Sprint(a.Float) // JSON has no infinity
 			}
 		case onnx.AttrString:

@@ -3,7 +3,6 @@ package fused
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -25,9 +24,9 @@ func linearWeights(b *body, s Site) *coded { return codedWeights(b, s, LinearCod
 
 // codedWeights reads the site; without a body there are no values to be had.
 func codedWeights(b *body, s Site, first int) *coded {
-	return &coded{body: b, site: s, first: first, code: s.Attr("code").String, zero: s.Attr("zero").Int,
-		block: s.Attr("block").Int, n: s.Attr("n").Int, k: s.Attr("k").Int, minus: s.has(first + 2),
-		twofold: s.has(first + 3)}
+	attrs := Read[Embedding](s.Attributes)
+	return &coded{body: b, site: s, first: first, code: attrs.Code, zero: attrs.Zero, block: attrs.Block, n: attrs.N,
+		k: attrs.K, minus: s.has(first + 2), twofold: s.has(first + 3)}
 }
 
 // overload names what the body depends on.
@@ -52,27 +51,13 @@ func (w *coded) isFloat() bool { return w.code == codeE2M1 || w.code == codeE4M3
 // takesByte reports whether a code takes a byte.
 func (w *coded) takesByte() bool { return w.code == codeInt8 || w.code == codeE4M3 }
 
-// blocksOf are the values of block that a code goes with.
-var blocksOf = map[string][]int64{codeInt4: {16, codeBlock}, codeInt8: {16, codeBlock}, codeE2M1: {codeBlock},
-	codeE4M3: {floatBlock}}
-
-// check errs unless attributes, types and shapes of the weights go together.
+// check errs unless types and shapes of the weights go together.
 func (w *coded) check(op string) error {
-	most := map[string]int64{codeInt4: 15, codeInt8: 255}[w.code]
-	multiple := max(w.block, codeBlock)
-	if w.twofold {
-		multiple = superBlock
+	if w.twofold && w.k%superBlock != 0 {
+		return fmt.Errorf("mojo.%s attribute k is %d; it must be a multiple of %d with super_scale", op, w.k,
+			superBlock)
 	}
 	switch {
-	case w.zero < 0 || w.zero > most:
-		return fmt.Errorf("mojo.%s attribute zero is %d; it must be from 0 to %d with code %s", op, w.zero, most,
-			w.code)
-	case !slices.Contains(blocksOf[w.code], w.block):
-		return fmt.Errorf("mojo.%s attribute block is %d; it must be 32, or 16 with a code of integers, and 128 with "+
-			"e4m3", op, w.block)
-	case w.n < 1 || w.k < multiple || w.k%multiple != 0 || max(w.n, w.k) > math.MaxInt32:
-		return fmt.Errorf("mojo.%s attributes n and k are %d and %d; n must be at least 1 and k a multiple of %d, and "+
-			"both below 2^31", op, w.n, w.k, multiple)
 	case w.isFloat() && (w.minus || w.twofold):
 		return fmt.Errorf("mojo.%s takes neither minus nor super_scale with code %s", op, w.code)
 	case w.site.has(w.first+4) != (w.minus && w.twofold):

@@ -48,14 +48,15 @@ var codedForms = []codedForm{
 
 // of reports whether the weights have the attributes of a site.
 func (f codedForm) of(s Site) bool {
-	return f.code == s.Attr("code").String && f.zero == s.Attr("zero").Int && f.block == s.Attr("block").Int &&
-		f.n == s.Attr("n").Int && f.k == s.Attr("k").Int
+	attrs := Read[Linear](s.Attributes)
+	return f.code == attrs.Code && f.zero == attrs.Zero && f.block == attrs.Block &&
+		f.n == attrs.N && f.k == attrs.K
 }
 
 func linearExamples(s Site) [][][]int64 {
 	var list [][][]int64
 	for _, f := range codedForms {
-		if f.of(s) && f.activations == s.Attr("activations").String {
+		if f.of(s) && f.activations == Read[Linear](s.Attributes).Activations {
 			weights := linearWeights(nil, s).dims(f.minus, f.twofold)
 			dims := append([][]int64{append(slices.Clone(f.rows), f.k)}, weights...)
 			if f.bias {

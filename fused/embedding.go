@@ -27,6 +27,7 @@ var embedding = &Op{
 	Inputs:     append([]Param{{Name: "ids", Type: "int64", Doc: "[...]: from -n to n - 1"}}, codedParams...),
 	Outputs:    []Param{{Name: "Y", Type: "float32", Doc: "[..., k]"}},
 	Attributes: codedAttributes,
+	Rules:      codedRules("", "k"),
 	Types:      scaleTypes(Combination{}),
 	check: func(s Site) error {
 		return codedWeights(nil, s, EmbeddingCodes).check("Embedding")
@@ -36,7 +37,7 @@ var embedding = &Op{
 		if ids == nil {
 			return [][]int64{nil}
 		}
-		return [][]int64{append(slices.Clone(ids), s.Attr("k").Int)}
+		return [][]int64{append(slices.Clone(ids), Read[Embedding](s.Attributes).K)}
 	},
 	examples: embeddingExamples,
 	overload: func(s Site) string { return codedWeights(nil, s, EmbeddingCodes).overload() },

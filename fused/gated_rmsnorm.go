@@ -27,9 +27,9 @@ var gatedRMSNorm = &Op{
 	},
 	Outputs: []Param{{Name: "Y", Type: "G", Doc: "shape of X"}},
 	Attributes: append([]AttributeSpec{
-		{Name: "gate_first", Type: onnx.AttrInt, Grid: []any{0, 1},
+		{Name: "gate_first", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 			Doc: "1: the gate multiplies what is normalised; 0: it multiplies the result"},
-		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 2},
+		{Name: "groups", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2},
 			Doc: "number of runs of channels that are normalised apart"},
 	}, scaleAttributes...),
 	Types:     gatedTypes(),
@@ -39,7 +39,7 @@ var gatedRMSNorm = &Op{
 		"Zamba2 and Nemotron-H, either of Falcon-H1",
 	check: gatedSupports,
 	examples: func(s Site) [][][]int64 {
-		d, groups := exampleX[2], s.Attr("groups").Int
+		d, groups := exampleX[2], Read[GatedRMSNorm](s.Attributes).Groups
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
 		widths := [][]int64{exampleX, {3, 128}}
 		if groups == 1 { // a width for each form of the kernels, which groups change nothing of
@@ -51,7 +51,7 @@ var gatedRMSNorm = &Op{
 		return list
 	},
 	overload: func(s Site) string {
-		if s.Attr("gate_first").Int == 1 {
+		if Read[GatedRMSNorm](s.Attributes).GateFirst {
 			return "gate_first_" + normOverload(s, -1)
 		}
 		return normOverload(s, -1)
@@ -75,14 +75,8 @@ func gatedTypes() []Combination {
 }
 
 func gatedSupports(s Site) error {
-	if first := s.Attr("gate_first").Int; first != 0 && first != 1 {
-		return fmt.Errorf("mojo.GatedRMSNorm attribute gate_first is %d; it must be 0 or 1", first)
-	}
-	if err := normSupports("GatedRMSNorm", Site{Attributes: s.Attributes}, -1, 0, 2); err != nil {
-		return err
-	}
-	groups, d, x, scale := s.Attr("groups").Int, s.lastDim(0), s.dims(0), s.dims(2)
-	if groups < 1 || d >= 0 && d%groups != 0 {
+	groups, d, x, scale := Read[GatedRMSNorm](s.Attributes).Groups, s.lastDim(0), s.dims(0), s.dims(2)
+	if d >= 0 && d%groups != 0 {
 		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which "+
 			"is %v", groups, x)
 	}
@@ -94,8 +88,9 @@ func gatedSupports(s Site) error {
 }
 
 func gatedBody(b *body, s Site) []*onnx.Value {
+	attrs := Read[GatedRMSNorm](s.Attributes)
 	const gate = 1 // the input whose type Y has
-	first, after := s.Attr("gate_first").Int == 1, s.Attr("scale_after_cast").Int == 1
+	first, after := attrs.GateFirst, attrs.ScaleAfterCast
 	rounded := func(name string, v *onnx.Value) *onnx.Value {
 		if after {
 			return b.rounded(name, v, gate)

@@ -1,7 +1,6 @@
 package fused
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -22,23 +21,14 @@ var glu = &Op{
 		{Name: "gate", Type: "T", Doc: "any shape"},
 		{Name: "up", Type: "T", Doc: "shape of gate (no broadcasting)"},
 	},
-	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of gate"}},
-	Family:  &Family{Name: "swiglu", Summary: "gated activations: SwiGLU and GeGLU"},
-	Devices: Devices(),
-	Attributes: []AttributeSpec{
-		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"},
-			Doc: "activation of the gate"},
-		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702},
-			Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
-		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5},
-			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
-		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0},
-			Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
-	},
-	Types:     independent("T"),
-	Source:    "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
-	SameShape: []int{0, 1},
-	check:     func(s Site) error { return gateSupports("GLU", s) },
+	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of gate"}},
+	Family:     &Family{Name: "swiglu", Summary: "gated activations: SwiGLU and GeGLU"},
+	Devices:    Devices(),
+	Attributes: gateAttributes([]string{"silu", "gelu", "gelu_tanh"}),
+	Rules:      []Rule{alphaRule},
+	Types:      independent("T"),
+	Source:     "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
+	SameShape:  []int{0, 1},
 	examples: func(s Site) [][][]int64 {
 		if !gateTried(s) {
 			return nil
@@ -49,26 +39,30 @@ var glu = &Op{
 	define:   gluBody,
 }
 
-// gateSupports looks at the attributes of the gate of GLU or MoE.
-func gateSupports(op string, s Site) error {
-	alpha, limit, offset := s.Attr("alpha").Float, s.Attr("limit").Float, s.Attr("up_offset").Float
-	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-		return fmt.Errorf("mojo.%s attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
-			"negative", op, alpha, limit, offset)
+// gateAttributes are those of a gate.
+func gateAttributes(activations []string) []AttributeSpec {
+	return []AttributeSpec{
+		{Name: "activation", Type: onnx.AttrString, Values: activations, Doc: "activation of the gate"},
+		{Name: "alpha", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{1.0, 1.702},
+			Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the others"},
+		{Name: "limit", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{0.0, 0.5},
+			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.0, 1.0},
+			Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
 	}
-	if a := s.Attr("activation").String; a != "silu" && alpha != 1 {
-		return fmt.Errorf("mojo.%s attribute alpha is %v; it must be 1 for activation %q", op, alpha, a)
-	}
-	return nil
 }
+
+// alphaRule: no other activation has an alpha.
+var alphaRule = Rule{Attribute: "alpha", Bounds: only(1), With: "activation", Is: []string{"silu"}, Not: true}
 
 // gateOverload names what a definition has of a gate.
 func gateOverload(s Site) string {
-	name := s.Attr("activation").String
-	if s.Attr("limit").Float > 0 {
+	attrs := Read[GLU](s.Attributes)
+	name := attrs.Activation
+	if attrs.Limit > 0 {
 		name += "_limit"
 	}
-	if s.Attr("up_offset").Float != 0 {
+	if attrs.UpOffset != 0 {
 		name += "_offset"
 	}
 	return name
@@ -77,26 +71,28 @@ func gateOverload(s Site) string {
 // gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in
 // gpt-oss.
 func gateTried(s Site) bool {
-	alpha, limit, offset := s.Attr("alpha").Float, s.Attr("limit").Float, s.Attr("up_offset").Float
+	attrs := Read[GLU](s.Attributes)
+	alpha, limit, offset := attrs.Alpha, attrs.Limit, attrs.UpOffset
 	return alpha == 1 && limit == 0 && offset == 0 || gateClamped(s) && alpha != 1 && offset != 0
 }
 
 func gateClamped(s Site) bool {
-	return s.Attr("activation").String == "silu" && s.Attr("limit").Float > 0
+	attrs := Read[GLU](s.Attributes)
+	return attrs.Activation == "silu" && attrs.Limit > 0
 }
 
 func gluBody(b *body, s Site) []*onnx.Value {
 	g, u := b.limited(s, b.float32("gate_32", b.in[0]), b.float32("up_32", b.in[1]))
 	a := b.activated(s, g)
 	a = b.rounded("activated_rounded", a, 0)
-	if s.Attr("up_offset").Float != 0 {
+	if Read[GLU](s.Attributes).UpOffset != 0 {
 		u = b.rounded("up_rounded", b.call("up_shifted", "Add", u, b.attribute("up_offset")), 0)
 	}
 	return []*onnx.Value{b.round("Y", b.call("product", "Mul", a, u), 0)}
 }
 
 func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
-	if s.Attr("limit").Float > 0 {
+	if Read[GLU](s.Attributes).Limit > 0 {
 		limit := b.attribute("limit")
 		g = b.call("gate_limited", "Min", g, limit)
 		u = b.call("up_limited", "Max", b.call("up_below", "Min", u, limit), b.call("minus_limit", "Neg", limit))
@@ -105,7 +101,7 @@ func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
 }
 
 func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
-	switch s.Attr("activation").String {
+	switch Read[GLU](s.Attributes).Activation {
 	case "silu":
 		return b.call("activated", "Mul", g,
 			b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
@@ -130,5 +126,3 @@ func gelu(b *body, g, cdf *onnx.Value) *onnx.Value {
 	sum := b.call("one_plus", "Add", cdf, b.number("one", 1))
 	return b.call("activated", "Mul", b.call("gated", "Mul", g, sum), b.number("half", 0.5))
 }
-
-func isFinite(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }

@@ -39,7 +39,7 @@ var halfLinear = &Op{
 	check:    halfLinearSupports,
 	shapes:   halfLinearShapes,
 	examples: halfLinearExamples,
-	overload: func(s Site) string { return s.Attr("layout").String + named(s, HalfLinearBias, "_bias") },
+	overload: func(s Site) string { return Read[HalfLinear](s.Attributes).Layout + named(s, HalfLinearBias, "_bias") },
 	define:   halfLinearBody,
 }
 
@@ -56,7 +56,7 @@ func halfLinearTypes() []Combination {
 
 // halfLinearSizes are the places of K and N in the shape of W.
 func halfLinearSizes(s Site) (k, n int) {
-	if s.Attr("layout").String == layoutOutIn {
+	if Read[HalfLinear](s.Attributes).Layout == layoutOutIn {
 		return 1, 0
 	}
 	return 0, 1
@@ -75,6 +75,7 @@ func halfLinearShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 }
 
 func halfLinearSupports(s Site) error {
+	attrs := Read[HalfLinear](s.Attributes)
 	x, w := s.dims(HalfLinearX), s.dims(HalfLinearW)
 	if w != nil && len(w) != 2 {
 		return fmt.Errorf("mojo.HalfLinear takes W of rank 2, not %v", w)
@@ -85,11 +86,11 @@ func halfLinearSupports(s Site) error {
 	k, n := halfLinearSizes(s)
 	if w != nil && x != nil && !agree(x[len(x)-1:], w[k:k+1]) {
 		return fmt.Errorf("mojo.HalfLinear takes X of shape [..., K]: X is %v, and W %v with layout %q", x, w,
-			s.Attr("layout").String)
+			attrs.Layout)
 	}
 	if d := s.dims(HalfLinearBias); w != nil && d != nil && !agree(d, w[n:n+1]) {
 		return fmt.Errorf("mojo.HalfLinear takes a bias of shape [N]: bias is %v, and W %v with layout %q", d, w,
-			s.Attr("layout").String)
+			attrs.Layout)
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func halfLinearExamples(s Site) [][][]int64 {
 	for _, x := range [][]int64{{70}, {2, 3, 70}, {19, 33}, {1, 1040}, {0, 8}, {3, 0}} {
 		k, n := x[len(x)-1], int64(37)
 		w := []int64{k, n}
-		if s.Attr("layout").String == layoutOutIn {
+		if Read[HalfLinear](s.Attributes).Layout == layoutOutIn {
 			w = []int64{n, k}
 		}
 		list = append(list, [][]int64{x, w}, [][]int64{x, w, {n}})
@@ -110,7 +111,7 @@ func halfLinearExamples(s Site) [][][]int64 {
 
 func halfLinearBody(b *body, s Site) []*onnx.Value {
 	w := b.float32("W_32", b.in[HalfLinearW])
-	if s.Attr("layout").String == layoutOutIn {
+	if Read[HalfLinear](s.Attributes).Layout == layoutOutIn {
 		w = b.op("W_turned", "Transpose", []*onnx.Value{w}, onnx.IntsAttr("perm", []int64{1, 0}))
 	}
 	y := b.call("product", "MatMul", b.float32("X_32", b.in[HalfLinearX]), w)

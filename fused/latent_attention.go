@@ -51,16 +51,14 @@ var latentAttention = &Op{
 		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},
 		{Name: "present", Type: "T", Optional: true, Doc: "[B, 1, L, C + R], or the shape of past with past_length"},
 	},
-	Attributes: []AttributeSpec{
-		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{0.03125}, Doc: "factor of the scores"},
-		{Name: "causal", Type: onnx.AttrInt, Grid: []any{0, 1},
-			Doc: "1: no query sees a later key; the last query stands with the last key"},
-		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean},
+	Attributes: append(within("attention", "Attention", []AttributeSpec{
+		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.03125}, Doc: "factor of the scores"},
+		attentionAttributes[1],
+		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean}, Field: "empty_mean",
 			Doc: "what a query gets that sees no key: 0, or the mean of the values over all L keys"},
-		{Name: "q_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of q's dimensions"},
-		{Name: "y_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of Y's dimensions"},
-		{Name: "w_layout", Type: onnx.AttrString, Values: []string{layoutInOut, layoutOutIn}, Doc: "how w is stored"},
-	},
+		attentionAttributes[6], attentionAttributes[9],
+	}), AttributeSpec{Name: "w_layout", Type: onnx.AttrString, Values: []string{layoutInOut, layoutOutIn},
+		Field: "w_out_in", Doc: "how w is stored"}),
 	Types: independent("T"),
 	Source: "DeepSeek-V2 (2024), multi-head latent attention; w is kv_b_proj. Y by k and v is its naive form; the " +
 		"absorbed one has q . w in the place of q and multiplies what it attends to with w",
@@ -73,11 +71,12 @@ var latentAttention = &Op{
 
 // latentOverload names what the body depends on.
 func latentOverload(s Site) string {
+	attrs := Read[LatentAttention](s.Attributes)
 	name := "full"
-	if s.Attr("causal").Int == 1 {
+	if attrs.Causal {
 		name = "causal"
 	}
-	if s.Attr("empty").String == emptyMean {
+	if attrs.Empty == emptyMean {
 		name += "_" + emptyMean
 	}
 	for i := LatentKeyValid; i <= LatentPastLength; i++ {
@@ -90,7 +89,7 @@ func latentOverload(s Site) string {
 			name += "_" + tensor + "_" + layoutBSNH
 		}
 	}
-	return name + "_" + s.Attr("w_layout").String
+	return name + "_" + attrs.WLayout
 }
 
 // latentDims are the sizes of a site, -1 where unknown.
@@ -116,7 +115,7 @@ func latentSizes(s Site, unify func(a, b int64) int64) latentDims {
 	}
 	d.added = unify(dim(LatentC, 3, 1), dim(LatentKPE, 4, 2))
 	in, out := 0, 1
-	if s.Attr("w_layout").String == layoutOutIn {
+	if Read[LatentAttention](s.Attributes).WLayout == layoutOutIn {
 		in, out = 1, 0
 	}
 	d.latent = unify(dim(LatentC, 3, 2), dim(LatentW, 2, in))
@@ -147,18 +146,12 @@ func latentShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 		width = d.latent + d.rotated
 	}
 	return [][]int64{
-		headDims{d.batch, d.heads, d.queries, d.valueWidth()}.in(s.Attr("y_layout").String),
+		headDims{d.batch, d.heads, d.queries, d.valueWidth()}.in(Read[LatentAttention](s.Attributes).YLayout),
 		{d.batch, 1, length, width},
 	}
 }
 
 func latentSupports(s Site) error {
-	if causal := s.Attr("causal").Int; causal != 0 && causal != 1 {
-		return fmt.Errorf("mojo.LatentAttention attribute causal is %d; it must be 0 or 1", causal)
-	}
-	if scale := s.Attr("scale").Float; !isFinite(scale) {
-		return fmt.Errorf("mojo.LatentAttention attribute scale is %v; it must be finite", scale)
-	}
 	if s.has(LatentPastLength) && !s.has(LatentPast) {
 		return fmt.Errorf("mojo.LatentAttention takes past_length with past alone")
 	}
@@ -198,19 +191,19 @@ func latentSupports(s Site) error {
 
 // latentBody is the naive form: keys and values of all tokens, and attention to them.
 func latentBody(b *body, s Site) []*onnx.Value {
-	attends := Site{Opset: s.Opset, Types: make([]onnx.DataType, AttentionSink+1), Attributes: []*onnx.Attribute{
-		s.Attr("scale"), s.Attr("causal"), onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0), s.Attr("empty"),
-		onnx.StringAttr("head_order", headBlocked), s.Attr("q_layout"), onnx.StringAttr("k_layout", layoutBNSH),
-		onnx.StringAttr("v_layout", layoutBNSH), s.Attr("y_layout")}}
+	attrs := Read[LatentAttention](s.Attributes)
+	attends := Site{Opset: s.Opset, Types: make([]onnx.DataType, AttentionSink+1), Attributes: Attention{
+		Scale: attrs.Scale, Causal: attrs.Causal, Empty: attrs.Empty, HeadOrder: headBlocked, QLayout: attrs.QLayout,
+		KLayout: layoutBNSH, VLayout: layoutBNSH, YLayout: attrs.YLayout}.Attributes()}
 	inner := &body{root: b.root, g: b.g, site: attends, in: make([]*onnx.Value, AttentionSink+1)}
 	give := func(to int, v *onnx.Value, t onnx.DataType) { inner.in[to], attends.Types[to] = v, t }
 	a := &attentionBuilder{body: inner}
 	l := &latentBuilder{attentionBuilder: a, w: b.float32("w_32", b.in[LatentW])}
-	if s.Attr("w_layout").String == layoutOutIn {
+	if attrs.WLayout == layoutOutIn {
 		l.w = b.op("w_transposed", "Transpose", []*onnx.Value{l.w}, onnx.IntsAttr("perm", []int64{1, 0}))
 	}
 	headAxis := int64(1)
-	if s.Attr("q_layout").String == layoutBSNH {
+	if attrs.QLayout == layoutBSNH {
 		headAxis = 2
 	}
 	l.heads = a.size("q_heads", b.in[LatentQ], headAxis)
@@ -295,15 +288,16 @@ var latentForms = []latentForm{
 
 // latentExamples lists the forms that have these attributes.
 func latentExamples(s Site) [][][]int64 {
+	attrs := Read[LatentAttention](s.Attributes)
 	var list [][][]int64
 	for _, f := range latentForms {
 		layout := layoutInOut
 		if f.byOutput {
 			layout = layoutOutIn
 		}
-		if f.layouts == s.Attr("q_layout").String+" "+s.Attr("y_layout").String &&
-			layout == s.Attr("w_layout").String &&
-			f.causal == (s.Attr("causal").Int == 1) && f.mean == (s.Attr("empty").String == emptyMean) {
+		if f.layouts == attrs.QLayout+" "+attrs.YLayout &&
+			layout == attrs.WLayout &&
+			f.causal == attrs.Causal && f.mean == (attrs.Empty == emptyMean) {
 			list = append(list, f.dims(s))
 		}
 	}
@@ -313,7 +307,8 @@ func latentExamples(s Site) [][][]int64 {
 // dims are the shapes of the inputs.
 func (f latentForm) dims(s Site) [][]int64 {
 	dims := make([][]int64, LatentPastLength+1)
-	dims[LatentQ] = headDims{f.batch, f.heads, f.queries, f.nope + f.rotated}.in(s.Attr("q_layout").String)
+	q := headDims{f.batch, f.heads, f.queries, f.nope + f.rotated}
+	dims[LatentQ] = q.in(Read[LatentAttention](s.Attributes).QLayout)
 	dims[LatentC] = []int64{f.batch, f.added, f.latent}
 	dims[LatentKPE] = []int64{f.batch, 1, f.added, f.rotated}
 	dims[LatentW] = []int64{f.latent, f.heads * (f.nope + f.valueWidth)}

@@ -53,13 +53,37 @@ var codedParams = []Param{
 var codedAttributes = []AttributeSpec{
 	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1, codeE4M3},
 		Doc: "what a code is: 4 or 8 bits without a sign, or of floating point"},
-	{Name: "zero", Type: onnx.AttrInt, Grid: []any{0, 8, 112, 128},
+	{Name: "zero", Type: onnx.AttrInt, Bounds: Bounds{Least: 0, Most: 255}, Grid: []any{0, 8, 112, 128},
 		Doc: "the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3"},
-	{Name: "block", Type: onnx.AttrInt, Grid: []any{16, 32, 128},
+	{Name: "block", Type: onnx.AttrInt, Bounds: only(16, codeBlock, floatBlock), Grid: []any{16, 32, 128},
 		Doc: "columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3"},
-	{Name: "n", Type: onnx.AttrInt, Grid: []any{5, 37}, Doc: "rows of W"},
-	{Name: "k", Type: onnx.AttrInt, Grid: []any{96, 256, 512},
+	{Name: "n", Type: onnx.AttrInt, Bounds: size(1), Grid: []any{5, 37}, Doc: "rows of W"},
+	{Name: "k", Type: onnx.AttrInt, Bounds: size(codeBlock), Grid: []any{96, 256, 512},
 		Doc: "columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128"},
+}
+
+// codedRules are those of the attributes that say how a matrix is to be read. The names of the first three begin with
+// prefix, columns is the last.
+func codedRules(prefix, columns string) []Rule {
+	code := prefix + "code"
+	return []Rule{
+		{Attribute: prefix + "zero", Bounds: Bounds{Least: 0, Most: 15}, With: code, Is: []string{codeInt4}},
+		{Attribute: prefix + "zero", Bounds: only(0), With: code, Is: []string{codeE2M1, codeE4M3}},
+		{Attribute: prefix + "block", Bounds: only(16, codeBlock), With: code, Is: []string{codeInt4, codeInt8}},
+		{Attribute: prefix + "block", Bounds: only(codeBlock), With: code, Is: []string{codeE2M1}},
+		{Attribute: prefix + "block", Bounds: only(floatBlock), With: code, Is: []string{codeE4M3}},
+		{Attribute: columns, Bounds: size(floatBlock), With: code, Is: []string{codeE4M3}},
+	}
+}
+
+// activationRules are those of activations with a code, in an attribute of that name.
+func activationRules(code string) []Rule {
+	return []Rule{
+		{Attribute: "activations", Values: []string{activationsFloat, activationsFP8}, With: code,
+			Is: []string{codeE4M3}},
+		{Attribute: "activations", Values: []string{activationsFloat, activationsInt16, activationsInt8}, With: code,
+			Is: []string{codeE4M3}, Not: true},
+	}
 }
 
 var linearFamily = &Family{Name: "linear", Summary: "products with weights that stay quantised",
@@ -103,17 +127,19 @@ var linear = &Op{
 	Inputs: append(append([]Param{{Name: "X", Type: "T", Doc: "[..., k]"}}, codedParams...),
 		Param{Name: "bias", Type: "T", Optional: true, Doc: "[n]"}),
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., n]"}},
-	Attributes: append(codedAttributes[:len(codedAttributes):len(codedAttributes)],
+	Attributes: append(within("weights", "Embedding", codedAttributes),
 		AttributeSpec{Name: "activations", Type: onnx.AttrString,
 			Values: []string{activationsFloat, activationsInt16, activationsInt8, activationsFP8},
 			Doc: "what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to " +
 				"nothing; with code=e4m3 float or fp8, which is for that alone"}),
+	Rules:    append(codedRules("", "k"), activationRules("code")...),
 	Types:    linearTypes(),
 	check:    linearSupports,
 	shapes:   linearShapes,
 	examples: linearExamples,
 	overload: func(s Site) string {
-		return linearWeights(nil, s).overload() + "_" + s.Attr("activations").String + named(s, LinearBias, "_bias")
+		kind := Read[Linear](s.Attributes).Activations
+		return linearWeights(nil, s).overload() + "_" + kind + named(s, LinearBias, "_bias")
 	},
 	define: linearBody,
 }
@@ -136,22 +162,18 @@ func scaleTypes(c Combination) []Combination {
 }
 
 func linearShapes(s Site, equal func(a, b int64) int64) [][]int64 {
+	attrs := Read[Linear](s.Attributes)
 	x := s.dims(LinearX)
 	if len(x) > 0 {
-		equal(x[len(x)-1], s.Attr("k").Int)
+		equal(x[len(x)-1], attrs.K)
 	}
-	return [][]int64{withLast(x, s.Attr("n").Int)}
+	return [][]int64{withLast(x, attrs.N)}
 }
 
 func linearSupports(s Site) error {
 	w := linearWeights(nil, s)
 	if err := w.check("Linear"); err != nil {
 		return err
-	}
-	if kind := s.Attr("activations").String; (kind == activationsFP8) != (w.code == codeE4M3) &&
-		kind != activationsFloat {
-		return fmt.Errorf("mojo.Linear attribute activations is %s with code %s; it must be float, with code e4m3 or "+
-			"fp8, with others or int16 or int8", kind, w.code)
 	}
 	if x := s.dims(LinearX); x != nil && (len(x) == 0 || !agree(x[len(x)-1:], []int64{w.k})) {
 		return fmt.Errorf("mojo.Linear takes X of shape [..., %d], k being %d, not %v", w.k, w.k, x)
@@ -175,7 +197,7 @@ func linearBody(b *body, s Site) []*onnx.Value {
 func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	w := linearWeights(b, s)
 	var y *onnx.Value
-	switch kind := s.Attr("activations").String; kind {
+	switch kind := Read[Linear](s.Attributes).Activations; kind {
 	case activationsFloat, activationsFP8:
 		if kind == activationsFP8 {
 			x = b.rounded8(x)
@@ -197,7 +219,7 @@ func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 // quantised is a matrix of whole blocks, each rounded to integers of its own factor.
 func (b *body) quantised(x *onnx.Value, s Site) *onnx.Value {
 	most := float32(127)
-	if s.Attr("activations").String == activationsInt16 {
+	if Read[Linear](s.Attributes).Activations == activationsInt16 {
 		most = 32767
 	}
 	return b.roundedBlocks(x, codeBlock, most, func(x *onnx.Value) *onnx.Value {

@@ -39,6 +39,12 @@ var moeInputs = []Param{
 	{Name: "down_bias", Type: "V", Doc: "[E, H]", Optional: true},
 }
 
+// gateRules are those of a gate that packing may leave out.
+var gateRules = []Rule{alphaRule,
+	{Attribute: "limit", Bounds: only(0), With: "packing", Is: []string{packNone}},
+	{Attribute: "up_offset", Bounds: only(0), With: "packing", Is: []string{packNone}},
+}
+
 var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
 
 // moe is the experts of a mixture, each token sent through those that the router chose.
@@ -60,29 +66,23 @@ var moe = &Op{
 	},
 	Inputs:  moeInputs,
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
-	Attributes: []AttributeSpec{
-		{Name: "activation", Type: onnx.AttrString, Values: moeActivations, Doc: "activation of the gate"},
-		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702},
-			Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
-		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5},
-			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
-		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0},
-			Doc: "added to up after clamping (1 for gpt-oss)"},
+	Attributes: append(within("gate", "GLU", gateAttributes(moeActivations)), []AttributeSpec{
 		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone},
 			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the " +
 				"whole"},
 		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
-			Doc: "how the matrices of gate_up are stored"},
+			Field: "gate_up_in_out", Doc: "how the matrices of gate_up are stored"},
 		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
-			Doc: "how those of down are"},
-	},
+			Field: "down_in_out", Doc: "how those of down are"},
+	}...),
+	Rules:     gateRules,
 	Family:    mixtureFamily,
 	Devices:   Devices(),
 	Types:     moeTypes(),
 	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores " +
 		"weights, in_out and interleaved are gpt-oss",
-	check:    moeSupports,
+	check:    moeShapes,
 	shapes:   moeOutputShapes,
 	examples: moeExamples,
 	overload: moeOverload,
@@ -123,10 +123,11 @@ func moeOutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 
 // moeExamples has each activation in each packing, the four pairs of layouts in turn, with and without biases.
 func moeExamples(s Site) [][][]int64 {
+	attrs := Read[MoE](s.Attributes)
 	const experts, hidden, inner = 4, 22, 10
-	packing, layouts := s.Attr("packing").String, []string{layoutOutIn, layoutInOut}
-	up, down := s.Attr("gate_up_layout").String, s.Attr("down_layout").String
-	turn := slices.Index(moeActivations, s.Attr("activation").String)
+	packing, layouts := attrs.Packing, []string{layoutOutIn, layoutInOut}
+	up, down := attrs.GateUpLayout, attrs.DownLayout
+	turn := slices.Index(moeActivations, attrs.Activation)
 	if gateClamped(s) {
 		turn = len(moeActivations)
 	}
@@ -155,8 +156,9 @@ func moeExamples(s Site) [][][]int64 {
 }
 
 func moeOverload(s Site) string {
-	name := gateOverload(s) + "_" + s.Attr("packing").String + "_" + s.Attr("gate_up_layout").String + "_" +
-		s.Attr("down_layout").String
+	attrs := Read[MoE](s.Attributes)
+	name := gateOverload(s) + "_" + attrs.Packing + "_" + attrs.GateUpLayout + "_" +
+		attrs.DownLayout
 	if s.has(MoEGateUpBias) {
 		name += "_gate_up_bias"
 	}
@@ -167,26 +169,6 @@ func moeOverload(s Site) string {
 		name += "_gathered"
 	}
 	return name
-}
-
-func moeSupports(s Site) error {
-	if err := gatesSupport(MoEName, s); err != nil {
-		return err
-	}
-	return moeShapes(s)
-}
-
-// gatesSupport looks at the attributes of what lies between the products.
-func gatesSupport(op string, s Site) error {
-	if err := gateSupports(op, s); err != nil {
-		return err
-	}
-	limit, offset, packing := s.Attr("limit").Float, s.Attr("up_offset").Float, s.Attr("packing").String
-	if packing == packNone && (limit != 0 || offset != 0) {
-		return fmt.Errorf("mojo.%s attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
-			op, limit, offset, packing)
-	}
-	return nil
 }
 
 // choicesSupport checks what is known of the shapes of X, weights and ids.
@@ -209,6 +191,7 @@ func choicesSupport(op string, s Site) error {
 
 // moeShapes checks what is known of the shapes against each other.
 func moeShapes(s Site) error {
+	attrs := Read[MoE](s.Attributes)
 	wrong := func(i int, want string) error {
 		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
 			s.dims(MoEX), s.dims(MoEGateUp), s.dims(MoEDown), moeInputs[i].Name, s.dims(i))
@@ -241,21 +224,21 @@ func moeShapes(s Site) error {
 		}
 		return nil
 	}
-	if err := matrix(MoEGateUp, s.Attr("gate_up_layout").String, &packed, &hidden); err != nil {
+	if err := matrix(MoEGateUp, attrs.GateUpLayout, &packed, &hidden); err != nil {
 		return err
 	}
 	factor := int64(2)
-	if s.Attr("packing").String == packNone {
+	if attrs.Packing == packNone {
 		factor = 1
 	}
 	if packed >= 0 {
 		if packed%factor != 0 {
 			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v",
-				s.Attr("packing").String, s.dims(MoEGateUp))
+				attrs.Packing, s.dims(MoEGateUp))
 		}
 		inner = packed / factor
 	}
-	if err := matrix(MoEDown, s.Attr("down_layout").String, &hidden, &inner); err != nil {
+	if err := matrix(MoEDown, attrs.DownLayout, &hidden, &inner); err != nil {
 		return err
 	}
 	if packed < 0 && inner >= 0 {

@@ -8,9 +8,10 @@ import (
 
 // moeBody is the definition of MoE.
 func moeBody(b *body, s Site) []*onnx.Value {
+	attrs := Read[MoE](s.Attributes)
 	return b.mixture(s, func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
-		h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.Attr("gate_up_layout").String)
-		return b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.Attr("down_layout").String)
+		h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], attrs.GateUpLayout)
+		return b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], attrs.DownLayout)
 	})
 }
 
@@ -136,8 +137,9 @@ func MoEUnit(attributes []*onnx.Attribute, opset int64) *onnx.Function {
 
 // between is what comes between the two products.
 func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
+	attrs := Read[MoE](s.Attributes)
 	var g, u *onnx.Value
-	switch s.Attr("packing").String {
+	switch attrs.Packing {
 	case packNone:
 		return b.activated(s, h)
 	case packHalves:
@@ -147,7 +149,7 @@ func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
 	}
 	g, u = b.limited(s, g, u)
 	a := b.activated(s, g)
-	if s.Attr("up_offset").Float != 0 {
+	if attrs.UpOffset != 0 {
 		u = b.call("up_shifted", "Add", u, b.attribute("up_offset"))
 	}
 	return b.call("a", "Mul", a, u)

@@ -1,6 +1,10 @@
 package fused
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // normRotary is RMSNorm of each head, then RotaryEmbedding of the result: what becomes of queries and keys.
 var normRotary = &Op{
@@ -20,7 +24,7 @@ var normRotary = &Op{
 	Family:     rotaryFamily,
 	Parts:      []*Op{rmsNorm, rotaryEmbedding},
 	Devices:    Devices(),
-	Attributes: append(append([]AttributeSpec(nil), scaleAttributes...), rotaryAttributes...),
+	Attributes: slices.Concat(scaleAttributes, within("rotary", "RotaryEmbedding", rotaryAttributes)),
 	Types:      normTypes,
 	Variables:  normVariables,
 	Source:     "queries and keys of Qwen3 and Gemma3, each head of which is normalised before it is rotated",

@@ -31,11 +31,30 @@ type Param struct {
 type AttributeSpec struct {
 	Name string
 	Type onnx.AttributeType
-	// Values lists the allowed strings, or is empty.
+	// Values lists the allowed strings; a number has Bounds instead. Rules of the op may limit both further.
 	Values []string
+	Bounds Bounds
 	// Grid lists the values, of type int, float64 or string, that kernels are tried with; nil stands for all of Values.
 	Grid []any
 	Doc  string
+	// Field names the attribute in the C++ struct of the op's attributes, Name if it is empty. A string of two values
+	// with a Field is a bool there: whether it is the second one.
+	Field string
+	// Part is the member of that struct that has the attribute; nil for the struct itself.
+	Part *Part
+}
+
+// Part is a member of the C++ struct of an op's attributes: the struct of another op. If the op has all attributes of
+// the other one, the Go struct embeds that of the other one too.
+type Part struct{ Op, Field string }
+
+// within declares attributes of an op as a part of another one.
+func within(field, op string, attributes []AttributeSpec) []AttributeSpec {
+	list := slices.Clone(attributes)
+	for i := range list {
+		list[i].Part = &Part{op, field}
+	}
+	return list
 }
 
 // Op declares one fused op. The documentation, the tables of the C++ kernels, what the Python tests know of an op, the
@@ -55,6 +74,8 @@ type Op struct {
 	Inputs     []Param
 	Outputs    []Param
 	Attributes []AttributeSpec
+	// Rules relate attributes to each other.
+	Rules []Rule
 	// Types lists the combinations of types that the kernels have, Variables the type variables that follow from
 	// others.
 	Types     []Combination
@@ -66,7 +87,7 @@ type Op struct {
 	// Parts lists the ops that do the same one after the other, nil for an op of one block.
 	Parts []*Op
 
-	// check errs unless the kernels take the attributes and shapes; what the fields above say holds already.
+	// check errs unless the kernels take the shapes; what the fields above say holds already. nil if nothing is left.
 	check func(Site) error
 	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first
 	// input.
@@ -139,6 +160,9 @@ func (o *Op) supports(s Site) error {
 	if err := o.checkTypes(s); err != nil {
 		return reason.New(reason.Types, nil, "%w", err).With("op", o.Name)
 	}
+	if o.check == nil {
+		return nil
+	}
 	return o.check(s)
 }
 
@@ -207,31 +231,6 @@ func (o *Op) checkInputs(s Site) error {
 		if !p.Optional && !s.has(i) {
 			return fmt.Errorf("mojo.%s: input %s is missing", o.Name, p.Name)
 		}
-	}
-	return nil
-}
-
-func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
-	have := map[string]*onnx.Attribute{}
-	for _, a := range attrs {
-		have[a.Name] = a
-	}
-	for _, spec := range o.Attributes {
-		a := have[spec.Name]
-		if a == nil {
-			return fmt.Errorf("%s needs the attribute %q", o.Name, spec.Name)
-		}
-		if a.Type != spec.Type || a.RefName != "" {
-			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
-		}
-		if len(spec.Values) > 0 && !slices.Contains(spec.Values, a.String) {
-			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
-				strings.Join(spec.Values, ", "))
-		}
-		delete(have, spec.Name)
-	}
-	for name := range have {
-		return fmt.Errorf("%s has no attribute %q", o.Name, name)
 	}
 	return nil
 }

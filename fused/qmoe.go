@@ -69,10 +69,14 @@ var qmoe = &Op{
 	Inputs:  qmoeInputs,
 	Outputs: moe.Outputs,
 	Attributes: slices.Concat(moe.Attributes[:5], codedOf("gate_up"), codedOf("down"), []AttributeSpec{
-		{Name: "hidden", Type: onnx.AttrInt, Doc: "columns of X: a multiple of 32, as k of gate_up_* is"},
-		{Name: "inner", Type: onnx.AttrInt, Doc: "columns of what is activated: a multiple of 32, as k of down_* is"},
+		{Name: "hidden", Type: onnx.AttrInt, Bounds: size(codeBlock),
+			Doc: "columns of X: a multiple of 32, as k of gate_up_* is"},
+		{Name: "inner", Type: onnx.AttrInt, Bounds: size(codeBlock),
+			Doc: "columns of what is activated: a multiple of 32, as k of down_* is"},
 		linear.Attributes[len(linear.Attributes)-1],
 	}),
+	Rules: slices.Concat(gateRules, codedRules("gate_up_", "hidden"), codedRules("down_", "inner"),
+		activationRules("gate_up_code"), activationRules("down_code")),
 	Types:     qmoeTypes(),
 	Variables: moe.Variables,
 	check:     qmoeSupports,
@@ -82,13 +86,13 @@ var qmoe = &Op{
 			equal(w[len(w)-1], ids[len(ids)-1])
 		}
 		if len(x) > 0 {
-			x = withLast(x, equal(x[len(x)-1], s.Attr("hidden").Int))
+			x = withLast(x, equal(x[len(x)-1], Read[QMoE](s.Attributes).Hidden))
 		}
 		return [][]int64{x}
 	},
 	forms: qmoeForms,
 	overload: func(s Site) string {
-		name := gateOverload(s) + "_" + s.Attr("packing").String + "_" + s.Attr("activations").String
+		name := gateOverload(s) + "_" + Read[QMoE](s.Attributes).Packing + "_" + Read[QMoE](s.Attributes).Activations
 		for _, m := range expertMatrices {
 			linear := m.site(s)
 			name += "_" + m.name + "_" + linearWeights(nil, linear).overload() + named(linear, LinearBias, "_bias")
@@ -97,7 +101,7 @@ var qmoe = &Op{
 	},
 	open: func(s Site) float64 {
 		return map[string]float64{activationsInt16: 1.0 / 4096, activationsInt8: 1.0 / 32,
-			activationsFP8: 1.0 / 8}[s.Attr("activations").String]
+			activationsFP8: 1.0 / 8}[Read[QMoE](s.Attributes).Activations]
 	},
 	define: qmoeBody,
 }
@@ -136,24 +140,21 @@ type expertMatrix struct {
 
 var expertMatrices = []expertMatrix{{"gate_up", QMoEGateUp}, {"down", QMoEDown}}
 
-// sizes are n and k of the matrix.
-func (m expertMatrix) sizes(s Site) (n, k int64) {
-	hidden, inner := s.Attr("hidden").Int, s.Attr("inner").Int
+// weights describes the matrix as Linear does.
+func (m expertMatrix) weights(s Site) Embedding {
+	a := Read[QMoE](s.Attributes)
 	switch {
 	case m.name == "down":
-		return hidden, inner
-	case s.Attr("packing").String == packNone:
-		return inner, hidden
+		return Embedding{a.DownCode, a.DownZero, a.DownBlock, a.Hidden, a.Inner}
+	case a.Packing == packNone:
+		return Embedding{a.GateUpCode, a.GateUpZero, a.GateUpBlock, a.Inner, a.Hidden}
 	}
-	return 2 * inner, hidden
+	return Embedding{a.GateUpCode, a.GateUpZero, a.GateUpBlock, 2 * a.Inner, a.Hidden}
 }
 
 // site is the Linear that one expert's product is.
 func (m expertMatrix) site(s Site) Site {
-	n, k := m.sizes(s)
-	l := Site{Attributes: []*onnx.Attribute{onnx.StringAttr("code", s.Attr(m.name+"_code").String),
-		onnx.IntAttr("zero", s.Attr(m.name+"_zero").Int), onnx.IntAttr("block", s.Attr(m.name+"_block").Int),
-		onnx.IntAttr("n", n), onnx.IntAttr("k", k), s.Attr("activations")},
+	l := Site{Attributes: Linear{m.weights(s), Read[QMoE](s.Attributes).Activations}.Attributes(),
 		Types: []onnx.DataType{f32}, Dims: [][]int64{nil}, Opset: s.Opset}
 	for _, i := range m.inputs {
 		t, dims := onnx.Undefined, s.dims(i)
@@ -181,39 +182,23 @@ func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *o
 
 // QMoEAttributes are those of a QMoE in the place of a MoE with the attributes given.
 func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantised, activations string) []*onnx.Attribute {
-	var list []*onnx.Attribute
-	for _, a := range attributes {
-		if slices.ContainsFunc(qmoe.Attributes, func(spec AttributeSpec) bool { return spec.Name == a.Name }) {
-			list = append(list, a)
-		}
-	}
-	for i, q := range []*Quantised{gateUp, down} {
-		name := expertMatrices[i].name
-		list = append(list, onnx.StringAttr(name+"_code", q.Code), onnx.IntAttr(name+"_zero", q.Zero),
-			onnx.IntAttr(name+"_block", q.Block))
-	}
-	return append(list, onnx.IntAttr("hidden", gateUp.K), onnx.IntAttr("inner", down.K),
-		onnx.StringAttr("activations", activations))
+	m := Read[MoE](attributes)
+	return QMoE{GLU: m.GLU, Packing: m.Packing, GateUpCode: gateUp.Code, GateUpZero: gateUp.Zero,
+		GateUpBlock: gateUp.Block, DownCode: down.Code, DownZero: down.Zero, DownBlock: down.Block, Hidden: gateUp.K,
+		Inner: down.K, Activations: activations}.Attributes()
 }
 
 func qmoeSupports(s Site) error {
-	if err := gatesSupport("QMoE", s); err != nil {
-		return err
-	}
+	attrs := Read[QMoE](s.Attributes)
 	if err := choicesSupport("QMoE", s); err != nil {
 		return err
 	}
-	if d := s.dims(QMoEX); d != nil && !agree(d[len(d)-1:], []int64{s.Attr("hidden").Int}) {
-		return fmt.Errorf("mojo.QMoE takes X of shape [..., %d], hidden being that, not %v", s.Attr("hidden").Int, d)
+	if d := s.dims(QMoEX); d != nil && !agree(d[len(d)-1:], []int64{attrs.Hidden}) {
+		return fmt.Errorf("mojo.QMoE takes X of shape [..., %d], hidden being that, not %v", attrs.Hidden, d)
 	}
 	experts := int64(-1)
 	for _, m := range expertMatrices {
 		l := m.site(s)
-		// The rows of one are the columns of the other, so that panels are full.
-		if _, k := m.sizes(s); k < codeBlock || k%codeBlock != 0 {
-			return fmt.Errorf("mojo.QMoE attributes hidden and inner are %d and %d; they must be multiples of %d",
-				s.Attr("hidden").Int, s.Attr("inner").Int, codeBlock)
-		}
 		if err := linearSupports(l); err != nil {
 			return fmt.Errorf("mojo.QMoE has no %s that Linear takes: %w", m.name, err)
 		}
@@ -242,7 +227,7 @@ func qmoeBody(b *body, s Site) []*onnx.Value {
 		k := map[string]*onnx.Value{"n": hidden, "k": inner}
 		if m.name == "gate_up" {
 			k["n"], k["k"] = inner, hidden
-			if s.Attr("packing").String != packNone {
+			if Read[QMoE](s.Attributes).Packing != packNone {
 				k["n"] = b.call("packed", "Add", inner, inner)
 			}
 		}

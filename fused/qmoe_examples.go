@@ -1,7 +1,5 @@
 package fused
 
-import "github.com/mojo-patch/mojo-patch/onnx"
-
 // qmoeForm is a use of QMoE with four experts: what codedForm has of the two matrices, n and k left out.
 type qmoeForm struct {
 	activation    string
@@ -62,29 +60,21 @@ func qmoeForms() []Form {
 }
 
 func (f qmoeForm) form() Form {
-	alpha, limit, offset := float32(1), float32(0), float32(0)
+	gate := GLU{f.activation, 1, 0, 0}
 	if f.clamped {
-		alpha, limit, offset = 1.702, 0.5, 1
+		gate = GLU{f.activation, 1.702, 0.5, 1}
 	}
-	attrs := []*onnx.Attribute{onnx.StringAttr("activation", f.activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", f.packing)}
-	for i, c := range []codedForm{f.up, f.down} {
-		name := expertMatrices[i].name
-		attrs = append(attrs, onnx.StringAttr(name+"_code", c.code), onnx.IntAttr(name+"_zero", c.zero),
-			onnx.IntAttr(name+"_block", c.block))
-	}
-	attrs = append(attrs, onnx.IntAttr("hidden", f.hidden), onnx.IntAttr("inner", f.inner),
-		onnx.StringAttr("activations", f.activations))
+	attrs := QMoE{gate, f.packing, f.up.code, f.up.zero, f.up.block, f.down.code, f.down.zero, f.down.block, f.hidden,
+		f.inner, f.activations}.Attributes()
 	choices := append(append([]int64(nil), f.tokens...), f.k)
 	dims := make([][]int64, len(qmoeInputs))
 	dims[QMoEX] = append(append([]int64(nil), f.tokens...), f.hidden)
 	dims[QMoEWeights], dims[QMoEIDs] = choices, choices
 	for i, c := range []codedForm{f.up, f.down} {
 		m := expertMatrices[i]
-		n, _ := m.sizes(Site{Attributes: attrs})
 		shapes := append(linearWeights(nil, m.site(Site{Attributes: attrs})).dims(c.minus, c.twofold), nil)
 		if i == 0 && f.upBias || i == 1 && f.bias {
-			shapes[5] = []int64{n}
+			shapes[5] = []int64{m.weights(Site{Attributes: attrs}).N}
 		}
 		for j, d := range shapes {
 			if d != nil {

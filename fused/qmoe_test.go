@@ -50,7 +50,8 @@ func widened(s Site, in []*reference.Tensor) (Site, []*reference.Tensor) {
 	var biases []*reference.Tensor
 	for _, m := range expertMatrices {
 		l := m.site(s)
-		n, k := m.sizes(s)
+		w := m.weights(s)
+		n, k := w.N, w.K
 		experts := in[m.inputs[0]].Shape[0]
 		var all []float64
 		for e := range experts {
@@ -121,7 +122,7 @@ func TestQMoESupports(t *testing.T) {
 		{"no gate, panels of two", qmoe, attrs(plain), types(), [][]int64{x, choice, choice, upCodes},
 			"codes of shape [6 2 4 64]"},
 		{"no gate, clamped", qmoe, attrs(clamped), types(), nil, "must be 0 with packing"},
-		{"odd blocks", qmoe, attrs(narrow), types(), nil, "hidden and inner are 64 and 48"},
+		{"odd blocks", qmoe, attrs(narrow), types(), nil, "inner is 48; it must be a multiple of 32"},
 		{"narrow X", qmoe, attrs(base), types(), [][]int64{{5, 32}}, "X of shape [..., 64]"},
 		{"other tokens", qmoe, attrs(base), types(), [][]int64{x, {4, 2}}, "as many weights as tokens"},
 		{"other experts", qmoe, attrs(base), types(), [][]int64{x, choice, choice, upCodes, {5, 12, 2, 16}},

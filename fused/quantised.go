@@ -78,6 +78,5 @@ func Activations(kind string, matrices ...*Quantised) string {
 
 // Attributes are those of an Embedding with the matrix; a Linear has activations besides.
 func (q *Quantised) Attributes() []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("code", q.Code), onnx.IntAttr("zero", q.Zero),
-		onnx.IntAttr("block", q.Block), onnx.IntAttr("n", q.N), onnx.IntAttr("k", q.K)}
+	return Embedding{q.Code, q.Zero, q.Block, q.N, q.K}.Attributes()
 }

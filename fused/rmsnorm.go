@@ -10,13 +10,14 @@ import (
 
 var normAttributes = append([]AttributeSpec{
 	{Name: "axis", Type: onnx.AttrInt,
-		Doc:  "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
-		Grid: []any{-1}},
+		Doc:    "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
+		Bounds: Bounds{Least: -16, Most: -1, Note: "negative; -1 is the last axis"}, Grid: []any{-1}},
 }, scaleAttributes...)
 
 var scaleAttributes = []AttributeSpec{
-	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
-	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},
+	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Bounds: notNegative,
+		Grid: []any{1e-6}},
+	{Name: "scale_after_cast", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied " +
 			"in float32"},
 }
@@ -67,11 +68,11 @@ var rmsNorm = &Op{
 	Variables:  normVariables,
 	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
 		"scale_after_cast=1 with stash_type=1, the modules of PyTorch transformers are either form",
-	check:    func(s Site) error { return normSupports("RMSNorm", s, s.Attr("axis").Int, 0, 1) },
+	check:    func(s Site) error { return normSupports("RMSNorm", s, Read[RMSNorm](s.Attributes).Axis, 0, 1) },
 	examples: func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX[2:]}} },
-	overload: func(s Site) string { return normOverload(s, s.Attr("axis").Int) },
+	overload: func(s Site) string { return normOverload(s, Read[RMSNorm](s.Attributes).Axis) },
 	define: func(b *body, s Site) []*onnx.Value {
-		return []*onnx.Value{normBody(b, s, "Y", s.Attr("axis").Int, b.in[0], 0, 1)}
+		return []*onnx.Value{normBody(b, s, "Y", Read[RMSNorm](s.Attributes).Axis, b.in[0], 0, 1)}
 	},
 }
 
@@ -97,13 +98,13 @@ var addRMSNorm = &Op{
 	Variables:  normVariables,
 	Source:     "pre-norm decoder blocks: the sum feeds the next block, its norm feeds attention or MLP",
 	SameShape:  []int{0, 1},
-	check:      func(s Site) error { return normSupports("AddRMSNorm", s, s.Attr("axis").Int, 0, 2) },
+	check:      func(s Site) error { return normSupports("AddRMSNorm", s, Read[RMSNorm](s.Attributes).Axis, 0, 2) },
 	examples:   func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX, exampleX[2:]}} },
-	overload:   func(s Site) string { return normOverload(s, s.Attr("axis").Int) },
+	overload:   func(s Site) string { return normOverload(s, Read[RMSNorm](s.Attributes).Axis) },
 	define: func(b *body, s Site) []*onnx.Value {
 		exact := b.call("sum_32", "Add", b.float32("X_32", b.in[0]), b.float32("residual_32", b.in[1]))
 		sum := b.round("sum", exact, 0)
-		return []*onnx.Value{normBody(b, s, "Y", s.Attr("axis").Int, sum, 0, 2), sum}
+		return []*onnx.Value{normBody(b, s, "Y", Read[RMSNorm](s.Attributes).Axis, sum, 0, 2), sum}
 	},
 }
 
@@ -121,7 +122,7 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 	squares := b.call("squares", "Pow", xf, b.number("two", 2))
 	variance := b.call("variance", "Add", b.mean("mean", squares, axes), b.attribute("epsilon"))
 	normalised := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
-	if s.Attr("scale_after_cast").Int == 1 {
+	if Read[RMSNorm](s.Attributes).ScaleAfterCast {
 		normalised = b.rounded("rounded", normalised, scaleIn)
 		return b.round(name, b.call("scaled", "Mul", normalised, scale), scaleIn)
 	}
@@ -130,7 +131,7 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 
 func normOverload(s Site, axis int64) string {
 	name := "scale_in_float32"
-	if s.Attr("scale_after_cast").Int == 1 {
+	if Read[RMSNorm](s.Attributes).ScaleAfterCast {
 		name = "scale_after_cast"
 	}
 	if axis != -1 {
@@ -139,17 +140,8 @@ func normOverload(s Site, axis int64) string {
 	return name
 }
 
+// normSupports checks what is known of the shapes of a norm of input x from axis on, with input scale.
 func normSupports(op string, s Site, axis int64, x, scale int) error {
-	after, epsilon := s.Attr("scale_after_cast").Int, s.Attr("epsilon").Float
-	if axis >= 0 || axis < -8 {
-		return fmt.Errorf("mojo.%s attribute axis is %d; it is counted from the end and must be -1 to -8", op, axis)
-	}
-	if after != 0 && after != 1 {
-		return fmt.Errorf("mojo.%s attribute scale_after_cast is %d; it must be 0 or 1", op, after)
-	}
-	if !(epsilon >= 0) {
-		return fmt.Errorf("mojo.%s attribute epsilon is %v; it must not be negative", op, epsilon)
-	}
 	xd, sd := s.dims(x), s.dims(scale)
 	if xd == nil || sd == nil {
 		return nil

@@ -2,6 +2,7 @@ package fused
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -17,13 +18,15 @@ const (
 
 // rotaryAttributes are those of a rotation.
 var rotaryAttributes = []AttributeSpec{
-	{Name: "interleaved", Type: onnx.AttrInt, Grid: []any{0, 1},
+	{Name: "interleaved", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 		Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
-	{Name: "rotary_dim", Type: onnx.AttrInt, Grid: []any{22, 10},
-		Doc: "how many channels are rotated (r): even, from 2 to D"},
-	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast},
+	{Name: "rotary_dim", Type: onnx.AttrInt, Bounds: Bounds{Least: 2, Most: math.MaxInt64, Multiple: 2},
+		Grid: []any{22, 10},
+		Doc:  "how many channels are rotated (r): even, from 2 to D"},
+	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Field: "last",
 		Doc: "which r of the D channels are rotated; first where all are"},
 	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved},
+		Field: "output_interleaved",
 		Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in " +
 			"DeepSeek"},
 }
@@ -67,8 +70,9 @@ var rotaryEmbedding = &Op{
 
 // rotaryExamples has tables of both widths.
 func rotaryExamples(s Site) [][][]int64 {
-	r := s.Attr("rotary_dim").Int
-	if r == exampleX[2] && s.Attr("rotated_side").String == sideLast {
+	attrs := Read[RotaryEmbedding](s.Attributes)
+	r := attrs.RotaryDim
+	if r == exampleX[2] && attrs.RotatedSide == sideLast {
 		return nil // all channels: there are no sides
 	}
 	return [][][]int64{{exampleX, {3, r}, {2, 1, r}}, {exampleX, {3, r / 2}, {2, 1, r / 2}}}
@@ -88,18 +92,19 @@ func rotaryOverload(s Site, cos int) string {
 		name += "_" + from
 	}
 	if rotaryPartial(s) {
-		name += "_" + s.Attr("rotated_side").String
+		name += "_" + Read[RotaryEmbedding](s.Attributes).RotatedSide
 	}
 	return name
 }
 
 // rotaryBody rotates v, which has the type of input like, by the tables cosIn and the one after it.
 func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
+	attrs := Read[RotaryEmbedding](s.Attributes)
 	from, to := rotaryLayouts(s)
 	x := b.float32("x", v)
 	var rest *onnx.Value
 	if rotaryPartial(s) {
-		x, rest = b.rotated(x, s.Attr("rotated_side").String)
+		x, rest = b.rotated(x, attrs.RotatedSide)
 	}
 	x1, x2 := b.pairs("x1", "x2", x, from)
 	cos, sin := b.float32("cos_32", b.in[cosIn]), b.float32("sin_32", b.in[cosIn+1])
@@ -121,7 +126,7 @@ func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	}
 	switch {
 	case rest == nil:
-	case s.Attr("rotated_side").String == sideFirst:
+	case attrs.RotatedSide == sideFirst:
 		y = b.concat("channels", y, rest)
 	default:
 		y = b.concat("channels", rest, y)
@@ -161,29 +166,26 @@ func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Va
 
 // rotaryLayouts returns the layouts of the pairs in X and in Y.
 func rotaryLayouts(s Site) (from, to string) {
+	attrs := Read[RotaryEmbedding](s.Attributes)
 	from = layoutHalves
-	if s.Attr("interleaved").Int == 1 {
+	if attrs.Interleaved {
 		from = layoutInterleaved
 	}
-	return from, s.Attr("output_layout").String
+	return from, attrs.OutputLayout
 }
 
 // cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as
 // wide.
-func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.Attr("rotary_dim").Int }
+func cosWide(s Site, cos int) bool {
+	return s.lastDim(cos) == Read[RotaryEmbedding](s.Attributes).RotaryDim
+}
 
 // rotaryPartial reports whether there may be channels that are not rotated.
-func rotaryPartial(s Site) bool { return s.lastDim(0) != s.Attr("rotary_dim").Int }
+func rotaryPartial(s Site) bool { return s.lastDim(0) != Read[RotaryEmbedding](s.Attributes).RotaryDim }
 
 // rotarySupports looks at the attributes and shapes of a rotation by the tables cos and the input after it.
 func rotarySupports(op string, s Site, cos int) error {
-	r := s.Attr("rotary_dim").Int
-	if i := s.Attr("interleaved").Int; i != 0 && i != 1 {
-		return fmt.Errorf("mojo.%s attribute interleaved is %d; it must be 0 or 1", op, i)
-	}
-	if r <= 0 || r%2 != 0 {
-		return fmt.Errorf("mojo.%s attribute rotary_dim is %d; it must be positive and even", op, r)
-	}
+	r := Read[RotaryEmbedding](s.Attributes).RotaryDim
 	if x := s.lastDim(0); x >= 0 && x < r {
 		return fmt.Errorf("mojo.%s attribute rotary_dim is %d, more than the last dimension of X, %d", op, r, x)
 	}

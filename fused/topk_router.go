@@ -43,22 +43,31 @@ var topKRouter = &Op{
 		{Name: "ids", Type: "int64", Doc: "[..., k]: numbers of experts, 0 to E-1"},
 	},
 	Attributes: []AttributeSpec{
-		{Name: "top_k", Type: onnx.AttrInt, Grid: []any{3}, Doc: "how many experts a token goes to (k)"},
+		{Name: "top_k", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{3},
+			Doc: "how many experts a token goes to (k)"},
 		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft},
 			Doc: "what makes scores of logits"},
-		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst},
+		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Field: "top_k_first",
 			Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
-		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 4},
-			Doc: "into how many groups the experts are parted; 1: none"},
-		{Name: "group_top_k", Type: onnx.AttrInt, Grid: []any{1, 2}, Doc: "how many groups stay; 1 for one group"},
-		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum},
+		{Name: "groups", Type: onnx.AttrInt, Bounds: Bounds{Least: 1, Most: math.MaxInt64, Note: "1 for no groups"},
+			Grid: []any{1, 4},
+			Doc:  "into how many groups the experts are parted; 1: none"},
+		{Name: "group_top_k", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2},
+			Doc: "how many groups stay; 1 for one group"},
+		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Field: "top2_sum",
 			Doc: "the score of a group"},
-		{Name: "excluded_score", Type: onnx.AttrFloat, Grid: []any{0.0, math.Inf(-1)},
-			Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
-		{Name: "renormalize", Type: onnx.AttrInt, Grid: []any{0, 1},
+		{Name: "excluded_score", Type: onnx.AttrFloat, Bounds: only(0, math.Inf(-1)),
+			Grid: []any{0.0, math.Inf(-1)},
+			Doc:  "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
+		{Name: "renormalize", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 			Doc: "1: the weights of a token are divided by their sum"},
-		{Name: "epsilon", Type: onnx.AttrFloat, Grid: []any{1e-20}, Doc: "added to that sum; 0 where nothing is"},
-		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{2.5}, Doc: "factor of the weights"},
+		{Name: "epsilon", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{1e-20},
+			Doc: "added to that sum; 0 where nothing is"},
+		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{2.5}, Doc: "factor of the weights"},
+	},
+	Rules: []Rule{
+		{Attribute: "groups", Bounds: only(1), With: "order", Is: []string{topKFirst}},
+		{Attribute: "group_top_k", AtMost: "groups"},
 	},
 	Family:  mixtureFamily,
 	Devices: Devices(),
@@ -77,7 +86,7 @@ var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their ro
 
 // routerShapes has top_k in the place of the experts.
 func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
-	k := s.Attr("top_k").Int
+	k := Read[TopKRouter](s.Attributes).TopK
 	if k < 1 {
 		k = -1
 	}
@@ -87,42 +96,23 @@ func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
 
 // routerExamples are without and with a correction. Groups are of DeepSeek's two kinds.
 func routerExamples(s Site) [][][]int64 {
-	v2 := s.Attr("group_score").String == groupMax && s.Attr("excluded_score").Float == 0
-	v3 := s.Attr("group_score").String == groupTop2Sum && s.Attr("excluded_score").Float != 0
-	renormalize, kept := s.Attr("renormalize").Int == 1, s.Attr("group_top_k").Int
-	if s.Attr("groups").Int == 1 {
+	attrs := Read[TopKRouter](s.Attributes)
+	v2 := attrs.GroupScore == groupMax && attrs.ExcludedScore == 0
+	v3 := attrs.GroupScore == groupTop2Sum && attrs.ExcludedScore != 0
+	renormalize, kept := attrs.Renormalize, attrs.GroupTopK
+	if attrs.Groups == 1 {
 		if kept != 1 || !v2 {
 			return nil
 		}
-	} else if kept != 2 || s.Attr("order").String != scoreFirst || !(v2 && !renormalize || v3 && renormalize) {
+	} else if kept != 2 || attrs.Order != scoreFirst || !(v2 && !renormalize || v3 && renormalize) {
 		return nil
 	}
 	return [][][]int64{{{2, 3, 20}}, {{5, 20}, {20}}}
 }
 
 func routerSupports(s Site) error {
-	k, groups, groupK := s.Attr("top_k").Int, s.Attr("groups").Int, s.Attr("group_top_k").Int
-	if k < 1 {
-		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)
-	}
-	if groups < 1 || groupK < 1 || groupK > groups {
-		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least "+
-			"1, and group_top_k from 1 to groups", groups, groupK)
-	}
-	if groups > 1 && s.Attr("order").String != scoreFirst {
-		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups,
-			s.Attr("order").String)
-	}
-	if r := s.Attr("renormalize").Int; r != 0 && r != 1 {
-		return fmt.Errorf("mojo.TopKRouter attribute renormalize is %d; it must be 0 or 1", r)
-	}
-	if e := s.Attr("excluded_score").Float; e != 0 && !math.IsInf(float64(e), -1) {
-		return fmt.Errorf("mojo.TopKRouter attribute excluded_score is %v; it must be 0 or minus infinity", e)
-	}
-	if e, f := s.Attr("epsilon").Float, s.Attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
-		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon "+
-			"not negative", e, f)
-	}
+	attrs := Read[TopKRouter](s.Attributes)
+	k, groups, groupK := attrs.TopK, attrs.Groups, attrs.GroupTopK
 	if d := s.dims(0); d != nil && len(d) == 0 {
 		return fmt.Errorf("mojo.TopKRouter takes logits of rank 1 or more, not a scalar")
 	}
@@ -139,7 +129,7 @@ func routerSupports(s Site) error {
 	case experts%groups != 0:
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups,
 			experts)
-	case groups > 1 && size < 2 && s.Attr("group_score").String == groupTop2Sum:
+	case groups > 1 && size < 2 && attrs.GroupScore == groupTop2Sum:
 		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
 			"greatest", size)
 	case k > experts || groups > 1 && k > groupK*size:
@@ -150,33 +140,35 @@ func routerSupports(s Site) error {
 }
 
 func routerOverload(s Site) string {
-	name := s.Attr("score").String
-	if s.Attr("order").String == topKFirst {
+	attrs := Read[TopKRouter](s.Attributes)
+	name := attrs.Score
+	if attrs.Order == topKFirst {
 		name += "_" + topKFirst
 	}
 	if s.has(correctionArg) {
 		name += "_bias"
 	}
-	if s.Attr("groups").Int > 1 {
-		name += "_groups_" + s.Attr("group_score").String
+	if attrs.Groups > 1 {
+		name += "_groups_" + attrs.GroupScore
 	}
-	if s.Attr("renormalize").Int == 1 {
+	if attrs.Renormalize {
 		name += "_renormalize"
 	}
 	return name
 }
 
 func routerBody(b *body, s Site) []*onnx.Value {
+	attrs := Read[TopKRouter](s.Attributes)
 	logits := b.float32("logits_32", b.in[0])
 	scored := logits
-	if s.Attr("order").String == scoreFirst {
+	if attrs.Order == scoreFirst {
 		scored = b.score(s, "scores", logits)
 	}
 	choice := scored
 	if s.has(correctionArg) {
 		choice = b.call("corrected", "Add", choice, b.float32("correction_bias_32", b.in[correctionArg]))
 	}
-	if s.Attr("groups").Int > 1 {
+	if attrs.Groups > 1 {
 		choice = b.bestGroups(s, choice)
 	}
 	chosen, ids := b.topK("chosen", "ids", choice, b.intAttribute("top_k"))
@@ -184,10 +176,10 @@ func routerBody(b *body, s Site) []*onnx.Value {
 	if choice != scored {
 		w = b.op("chosen_scores", "GatherElements", []*onnx.Value{scored, ids}, onnx.IntAttr("axis", -1))
 	}
-	if s.Attr("order").String == topKFirst {
+	if attrs.Order == topKFirst {
 		w = b.score(s, "scores", w)
 	}
-	if s.Attr("renormalize").Int == 1 {
+	if attrs.Renormalize {
 		sum := b.op("sum", "ReduceSum", []*onnx.Value{w, b.integers("last", -1)}, onnx.IntAttr("keepdims", 1))
 		w = b.call("normalised", "Div", w, b.call("divisor", "Add", sum, b.attribute("epsilon")))
 	}
@@ -195,7 +187,7 @@ func routerBody(b *body, s Site) []*onnx.Value {
 }
 
 func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
-	switch s.Attr("score").String {
+	switch Read[TopKRouter](s.Attributes).Score {
 	case scoreSigmoid:
 		return b.call(name, "Sigmoid", logits)
 	case scoreSqrtSoft:
@@ -220,7 +212,7 @@ func (b *body) bestGroups(s Site, choice *onnx.Value) *onnx.Value {
 	grouped := b.call("grouped", "Reshape", choice,
 		b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
 	var score *onnx.Value
-	if s.Attr("group_score").String == groupTop2Sum {
+	if Read[TopKRouter](s.Attributes).GroupScore == groupTop2Sum {
 		greatest, _ := b.topK("greatest", "greatest_at", grouped, b.integers("two", 2))
 		one := b.integers("one", 1)
 		// No ReduceSum: where there are no tokens, onnxruntime's (1.31) gives the shape of its input.

@@ -13,7 +13,8 @@ type Values map[string]any
 
 // Of returns the attributes in the order in which the op declares them. For an op that is not in the catalogue, they
 // are in the order of their names. It panics if an attribute of the op is missing, is not one of the op's, or has
-// another type or value than the op takes: the code that names an op knows its attributes.
+// another type or string than the op takes: the code that names an op knows its attributes. Numbers may come from a
+// model: Op.Supports looks at them.
 func (v Values) Of(opType string) []*onnx.Attribute {
 	names := slices.Sorted(maps.Keys(v))
 	op := Lookup(opType)
@@ -41,7 +42,7 @@ func (v Values) Of(opType string) []*onnx.Attribute {
 		}
 	}
 	if op != nil {
-		if err := op.checkAttributes(list); err != nil {
+		if err := op.checkKinds(list); err != nil {
 			panic(err)
 		}
 	}

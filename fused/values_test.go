@@ -30,6 +30,8 @@ func TestValuesAreDeclared(t *testing.T) {
 		{"RMSNorm", Values{"axis": -1, "epsilon": 1, "scale_after_cast": true}, "refused"},
 		{"RMSNorm", Values{"axis": -1, "epsilon": 0.5, "scale_after_cast": true, "eps": 1.0}, "refused"},
 		{"RMSNorm", Values{"axis": -1, "epsilon": float32(1), "scale_after_cast": true}, "refused"},
+		{"GLU", Values{"activation": "silu", "alpha": 1.0, "limit": -1.0, "up_offset": 0.0}, // a model's number
+			"activation=0|0|silu alpha=0|1| limit=0|-1| up_offset=0|0| "},
 		{"GLU", Values{"activation": "relu", "alpha": 1.0, "limit": 0.0, "up_offset": 0.0}, "refused"},
 	} {
 		if got := of(tt.op, tt.v); got != tt.want {

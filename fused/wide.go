@@ -96,11 +96,10 @@ func (o *Op) wideForms() []Form {
 
 // coded is a form of Linear or Embedding.
 func (o *Op) coded(f codedForm, n, k int64, form func(dims [][]int64, attrs ...*onnx.Attribute) Form) Form {
-	attrs := []*onnx.Attribute{onnx.StringAttr("code", f.code), onnx.IntAttr("zero", f.zero),
-		onnx.IntAttr("block", f.block), onnx.IntAttr("n", n), onnx.IntAttr("k", k)}
-	first := []int64{3}
+	table := Embedding{f.code, f.zero, f.block, n, k}
+	attrs, first := table.Attributes(), []int64{3}
 	if o.Name == "Linear" {
-		attrs, first = append(attrs, onnx.StringAttr("activations", f.activations)), []int64{3, k}
+		attrs, first = Linear{table, f.activations}.Attributes(), []int64{3, k}
 	}
 	weights := codedWeights(nil, Site{Attributes: attrs}, EmbeddingCodes).dims(f.minus, f.twofold)
 	return form(append([][]int64{first}, weights...), attrs...)

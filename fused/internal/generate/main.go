@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"go/format"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 
 // files are the generated files, by their paths from the root of the repository. Each has a template of its name.
 var files = []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/schema.h", "fused/kernels/common/schema.cc",
-	"fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
+	"fused/attributes_gen.go", "fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
 
 // What stands around the one part of docs/kernels.md that is generated.
 const (
@@ -65,6 +66,9 @@ func generate(name string, now []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, path.Base(name)+".tmpl", nil); err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(name, ".go") {
+		return format.Source(b.Bytes())
 	}
 	if name != "docs/kernels.md" {
 		return b.Bytes(), nil

@@ -19,14 +19,22 @@ var templateFiles embed.FS
 // templates write the files: text, with the catalogue's parts between << and >>.
 var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template.FuncMap{
 	"ops": fused.Ops, "devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
-	"domain":   func() string { return fused.Domain },
-	"version":  func() int { return fused.Version },
-	"opset":    func() int { return fused.MinOpset },
-	"upper":    upper,
-	"upperAll": func(devices []fused.Device) string { return joined(devices, upper) },
-	"has":      func(list []fused.Device, d fused.Device) bool { return slices.Contains(list, d) },
-	"kind":     func(t onnx.AttributeType) string { return kinds[t] },
-	"camel":    camel, "required": required, "signature": signature, "typesText": typesText, "set": set,
+	"domain":    func() string { return fused.Domain },
+	"version":   func() int { return fused.Version },
+	"opset":     func() int { return fused.MinOpset },
+	"upper":     upper,
+	"upperAll":  func(devices []fused.Device) string { return joined(devices, upper) },
+	"has":       func(list []fused.Device, d fused.Device) bool { return slices.Contains(list, d) },
+	"kind":      func(t onnx.AttributeType) string { return kinds[t] },
+	"goMembers": goMembers, "cMembers": cMembers, "offset": offset, "sameAs": sameAs, "rule": rule, "tied": tied,
+	"isBool": isBool, "structs": structs, "fields": fields,
+	"bounds": func(a fused.AttributeSpec) string {
+		if a.Type == onnx.AttrString {
+			return "{}"
+		}
+		return bounds(a.Bounds, a.Bounds.String())
+	},
+	"camel": camel, "required": required, "signature": signature, "typesText": typesText, "set": set,
 	"quoted": func(words []string) string { return joined(words, strconv.Quote) },
 	"quotedNames": func(params []fused.Param) string {
 		return joined(params, func(p fused.Param) string { return strconv.Quote(p.Name) })
@@ -71,23 +79,24 @@ func words[T any](list []T, text func(T) string) string { return strings.Join(ma
 
 func upper(d fused.Device) string { return strings.ToUpper(string(d)) }
 
-// enumeration is the values of a string attribute.
+// enumeration is the values of string attributes.
 type enumeration struct {
 	Name   string
 	Values []string
 }
 
-// enumerations lists the string attributes. Ops that have one of the same name have the same values, as far as they go.
+// enumerations lists those of string attributes that are no bool in C++. Attributes of one name have the same values,
+// as far as they go, and so has one whose name ends in another one's.
 func enumerations() ([]enumeration, error) {
 	var list []enumeration
 	for _, o := range fused.Ops() {
 		for _, a := range o.Attributes {
-			if a.Type != onnx.AttrString {
+			if a.Type != onnx.AttrString || isBool(a) {
 				continue
 			}
-			i := slices.IndexFunc(list, func(e enumeration) bool { return e.Name == a.Name })
+			i := slices.IndexFunc(list, func(e enumeration) bool { return e.Name == enumerationOf(a) })
 			if i < 0 {
-				list = append(list, enumeration{a.Name, a.Values})
+				list = append(list, enumeration{enumerationOf(a), a.Values})
 				continue
 			}
 			n := min(len(a.Values), len(list[i].Values))
@@ -104,12 +113,20 @@ func enumerations() ([]enumeration, error) {
 	return list, nil
 }
 
-func camel(name string) string {
-	var b strings.Builder
-	for _, word := range strings.Split(name, "_") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+// enumerationOf names the enumeration of a string attribute: by the attribute, or by one that its name ends in.
+func enumerationOf(a fused.AttributeSpec) string {
+	for _, o := range fused.Ops() {
+		for _, other := range o.Attributes {
+			if other.Type == onnx.AttrString && !isBool(other) && strings.HasSuffix(a.Name, "_"+other.Name) {
+				return camel(other.Name)
+			}
+		}
 	}
-	return b.String()
+	return camel(a.Name)
+}
+
+func camel(name string) string {
+	return joinWords(name, func(word string) string { return strings.ToUpper(word[:1]) + word[1:] })
 }
 
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",

@@ -4,7 +4,7 @@
 
 #include "ascend/contract.h"
 #include "ascend/run.h"
-#include "common/glu.h"
+#include "common/attributes.h"
 #include "common/kernel.h"
 #include "common/rotary_embedding.h"
 

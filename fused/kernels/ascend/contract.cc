@@ -7,16 +7,16 @@
 namespace mojo {
 
 OrtStatus* CheckAttention(const KernelInit& init, const AttentionAttributes& attributes) {
-  AttributeReader read(init);
   if (attributes.softcap > 0) {
-    read.FailFloat("softcap", attributes.softcap, "0: aclnnFlashAttentionScore bounds no scores");
-  } else if (attributes.cyclic) {
+    return BadAttribute(init, "softcap", attributes.softcap, "0: aclnnFlashAttentionScore bounds no scores");
+  }
+  if (attributes.cyclic) {
     return Errorf(
         init.api,
         "mojo.Attention: head_order is cyclic; with aclnnFlashAttentionScore, heads that share keys stand in a "
         "row");
   }
-  return read.status;
+  return nullptr;
 }
 
 OrtStatus* CheckAttentionTensors(const Api& api, const AttentionTensors& t) {
@@ -39,12 +39,10 @@ OrtStatus* CheckAttentionTensors(const Api& api, const AttentionTensors& t) {
 
 OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {
   if (attributes.rotary_dim < kRotatedEnd) return nullptr;
-  AttributeReader read(init);
   char expected[96];
   snprintf(expected, sizeof(expected), "less than %d, which is what aclnnRotaryPositionEmbedding takes",
            static_cast<int>(kRotatedEnd));
-  read.FailInt("rotary_dim", attributes.rotary_dim, expected);
-  return read.status;
+  return BadAttribute(init, "rotary_dim", attributes.rotary_dim, expected);
 }
 
 bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size) {
@@ -54,7 +52,7 @@ bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size) {
   return d >= 80;
 }
 
-bool GatesTopK(const RouterAttributes& attributes, bool biased) {
+bool GatesTopK(const TopKRouterAttributes& attributes, bool biased) {
   return attributes.score == Score::kSoftmax && !attributes.top_k_first && attributes.groups == 1 && !biased &&
          attributes.top_k <= kMostChosen;
 }

@@ -39,7 +39,7 @@ OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& 
 bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size);
 
 // GatesTopK reports whether MoeGatingTopKSoftmax does the routing: the softmax of all logits, and the greatest of it.
-bool GatesTopK(const RouterAttributes& attributes, bool biased);
+bool GatesTopK(const TopKRouterAttributes& attributes, bool biased);
 
 // CheckMoETypes refuses experts of another type than X: both matrices of a GroupedMatmul have one.
 OrtStatus* CheckMoETypes(const KernelInit& init);

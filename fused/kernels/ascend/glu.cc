@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "ascend/backends.h"
-#include "common/glu.h"
+#include "common/attributes.h"
 
 namespace mojo {
 namespace {

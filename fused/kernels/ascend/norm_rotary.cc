@@ -1,6 +1,7 @@
 // NormRotary: the norm into memory of its own, then the rotation of that.
-#include "common/norm_rotary.h"
 #include "ascend/backends.h"
+#include "common/rms_norm.h"
+#include "common/rotary_embedding.h"
 
 namespace mojo {
 namespace {

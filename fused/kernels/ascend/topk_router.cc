@@ -6,7 +6,7 @@
 namespace mojo {
 namespace {
 
-struct RouterKernel : Node<RouterAttributes> {
+struct RouterKernel : Node<TopKRouterAttributes> {
   OrtStatus* Init(const KernelInit& init);
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
@@ -16,7 +16,7 @@ constexpr float kSoftplusThreshold = 20;
 
 // Router is a node that runs: its attributes, and the sizes of its tensors.
 struct Router {
-  const RouterAttributes& a;
+  const TopKRouterAttributes& a;
   int64_t rows, experts;
   Run* run;
 
@@ -140,7 +140,7 @@ void Steps(Router* router, const View& logits, const View& bias, const View& wei
 
 OrtStatus* RouterKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = InitNode(init)) return s;
-  const RouterAttributes& a = attributes;
+  const TopKRouterAttributes& a = attributes;
   Cann& c = TheCann();
   OrtStatus* status = Find(init, c.Cast, c.InplaceCopy, c.Add, c.Topk, c.Gather);
   const auto find = [&](bool needed, auto&... calls) {
@@ -156,7 +156,7 @@ OrtStatus* RouterKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const RouterAttributes& a = attributes;
+  const TopKRouterAttributes& a = attributes;
   RouterTensors tensors;
   if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
   if (tensors.rows == 0) return nullptr;

@@ -1,7 +1,5 @@
-// Attributes, inputs and shape rules of Attention.
+// Inputs and shape rules of Attention.
 #include "common/attention.h"
-
-#include <math.h>
 
 #include <algorithm>
 
@@ -159,27 +157,6 @@ size_t CacheLengths::Longest() const {
     longest = std::max(longest, Length(b));
   }
   return longest;
-}
-
-OrtStatus* ReadAttributes(const KernelInit& init, AttentionAttributes* out) {
-  AttributeReader read(init);
-  out->scale = read.Float("scale");
-  if (!isfinite(out->scale)) read.FailFloat("scale", out->scale, "a finite number");
-  out->causal = read.Flag("causal");
-  const int64_t window = read.Int("window");
-  if (window < 0) read.FailInt("window", window, "at least 0");
-  out->window = static_cast<size_t>(window);
-  out->softcap = read.Float("softcap");
-  if (!(out->softcap >= 0) || !isfinite(out->softcap)) {
-    read.FailFloat("softcap", out->softcap, "a finite number of at least 0");
-  }
-  out->empty_mean = read.Choice<Empty>("empty") == Empty::kMean;
-  out->cyclic = read.Choice<HeadOrder>("head_order") == HeadOrder::kCyclic;
-  out->q_by_token = read.Choice<QLayout>("q_layout") == QLayout::kBsnh;
-  out->k_by_token = read.Choice<KLayout>("k_layout") == KLayout::kBsnh;
-  out->v_by_token = read.Choice<VLayout>("v_layout") == VLayout::kBsnh;
-  out->y_by_token = read.Choice<YLayout>("y_layout") == YLayout::kBsnh;
-  return read.status;
 }
 
 OrtStatus* ReadAttention(const Api& api, OrtKernelContext* context, const AttentionAttributes& attributes,

@@ -8,54 +8,34 @@ constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256, kFlo
 // TakesByte reports whether codes take a byte each.
 bool TakesByte(Code code) { return code == Code::kInt8 || code == Code::kE4m3; }
 
-// TakesBlock reports whether a code goes with blocks of so many columns.
-bool TakesBlock(Code code, int64_t block) {
-  if (code == Code::kE4m3) return block == kFloatColumns;
-  return block == kBlockColumns || (block == 16 && code != Code::kE2m1);
-}
-
 }  // namespace
 
-OrtStatus* ReadCodedAttributes(const KernelInit& init, const CodedPlace& place, CodedAttributes* out) {
-  AttributeReader read(init);
-  out->scale = init.types.inputs[place.inputs[1]];
-  out->code = read.Choice<Code>(place.code);
-  const int64_t zero = read.Int(place.zero), block = read.Int(place.block);
-  const int64_t n = place.n == nullptr ? 1 : read.Int(place.n), k = read.Int(place.k);
-  const int64_t most = out->code == Code::kInt4 ? 15 : out->code == Code::kInt8 ? 255 : 0;
-  if (zero < 0 || zero > most) read.FailInt(place.zero, zero, "a code; 0 with code=e2m1 and e4m3");
-  if (!TakesBlock(out->code, block)) {
-    read.FailInt(place.block, block, "32, or 16 with a code of integers, and 128 with code=e4m3");
+OrtStatus* FindCoded(const KernelInit& init, const CodedPlace& place, const EmbeddingAttributes& a,
+                     CodedAttributes* out) {
+  const auto scale = init.types.inputs[place.inputs[1]];
+  if (scale == kI8 && a.k % kSuperColumns != 0) {
+    return BadAttribute(init, place.k, a.k, "a multiple of 256, scales being int8");
   }
-  // Sizes beyond these have no tensor; products of them do not overflow.
-  if (n < 1 || n > int64_t{1} << 31) read.FailInt(place.n, n, "from 1 to 2^31");
-  const bool wide = out->code == Code::kE4m3;
-  const int64_t multiple = out->scale == kI8 ? kSuperColumns : wide ? kFloatColumns : kBlockColumns;
-  if (k < multiple || k % multiple != 0 || k > int64_t{1} << 31) {
-    read.FailInt(place.k, k,
-                 out->scale == kI8 ? "a multiple of 256, scales being int8"
-                 : wide            ? "a multiple of 128, the code being e4m3"
-                                   : "a multiple of 32");
+  if (a.code == Code::kE4m3 && scale != kF32) {
+    return BadAttribute(init, place.code, "\"e4m3\"", "another code, or scales of float32");
   }
-  if (wide && out->scale != kF32) read.Fail(place.code, "\"e4m3\"", "e4m3 with scales of float32 alone");
-  if ((out->code == Code::kE2m1) != (out->scale == kU8)) {
-    read.Fail(place.code, out->code == Code::kE2m1 ? "\"e2m1\"" : "of integers",
-              "e2m1 with scales of uint8, and no other code");
+  if ((a.code == Code::kE2m1) != (scale == kU8)) {
+    return BadAttribute(init, place.code, a.code == Code::kE2m1 ? "\"e2m1\"" : "not \"e2m1\"",
+                        "\"e2m1\" with scales of uint8, and no other code");
   }
-  out->zero = static_cast<size_t>(zero);
-  out->block = static_cast<size_t>(block);
-  out->n = static_cast<size_t>(n);
-  out->k = static_cast<size_t>(k);
-  return read.status;
+  *out = {a.code,
+          static_cast<size_t>(a.zero),
+          static_cast<size_t>(a.block),
+          static_cast<size_t>(a.n),
+          static_cast<size_t>(a.k),
+          scale};
+  return nullptr;
 }
 
-OrtStatus* CheckActivations(AttributeReader* read, Activations activations, Code code) {
-  const bool floats = code == Code::kE4m3;
-  if (activations != Activations::kFloat && (activations == Activations::kFp8) != floats) {
-    read->Fail("activations", floats ? "an integer" : "\"fp8\"",
-               floats ? "float or fp8, the code being e4m3" : "float, int16 or int8, the code being no e4m3");
-  }
-  return read->status;
+OrtStatus* ReadAttributes(const KernelInit& init, CodedAttributes* out) {
+  EmbeddingAttributes a;
+  if (OrtStatus* s = ReadAttributes(init, &a)) return s;
+  return FindCoded(init, PlaceFrom(kEmbeddingCodes), a, out);
 }
 
 OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, const CodedPlace& place,

@@ -16,24 +16,21 @@ struct CodedAttributes {
 
 // CodedPlace says which attributes and inputs of an op hold weights.
 struct CodedPlace {
-  const char *code, *zero, *block;
-  const char* n;  // null: the op says otherwise what it is
-  const char* k;
+  const char *code, *k;
   size_t inputs[5];  // as in CodedTensors
 };
 
 // PlaceFrom is that of an op whose inputs follow on the one of a number, codes.
 constexpr CodedPlace PlaceFrom(size_t first) {
-  return {"code", "zero", "block", "n", "k", {first, first + 1, first + 2, first + 3, first + 4}};
+  return {"code", "k", {first, first + 1, first + 2, first + 3, first + 4}};
 }
 
-OrtStatus* ReadCodedAttributes(const KernelInit& init, const CodedPlace& place, CodedAttributes* out);
-inline OrtStatus* ReadCodedAttributes(const KernelInit& init, size_t first, CodedAttributes* out) {
-  return ReadCodedAttributes(init, PlaceFrom(first), out);
-}
+// FindCoded completes attributes of weights by the type of their scales, which must go with them.
+OrtStatus* FindCoded(const KernelInit& init, const CodedPlace& place, const EmbeddingAttributes& attributes,
+                     CodedAttributes* out);
 
-// CheckActivations errs unless activations are rounded to what goes with a code.
-OrtStatus* CheckActivations(AttributeReader* read, Activations activations, Code code);
+// ReadAttributes reads the attributes of Embedding.
+OrtStatus* ReadAttributes(const KernelInit& init, CodedAttributes* out);
 
 // CodedTensors are the weights; those that are left out are null.
 struct CodedTensors {

@@ -1,34 +1,10 @@
-// Attributes, inputs and shape rules of GatedRMSNorm.
+// Inputs and shape rules of GatedRMSNorm.
 #ifndef MOJO_KERNELS_COMMON_GATED_RMS_NORM_H_
 #define MOJO_KERNELS_COMMON_GATED_RMS_NORM_H_
 
 #include "common/rms_norm.h"
 
 namespace mojo {
-
-// GatedRMSNormAttributes are the attributes of GatedRMSNorm.
-struct GatedRMSNormAttributes {
-  bool gate_first;
-  size_t groups;
-  float epsilon;
-  bool scale_after_cast;
-};
-
-inline OrtStatus* ReadAttributes(const KernelInit& init, GatedRMSNormAttributes* out) {
-  AttributeReader read(init);
-  out->gate_first = read.Flag("gate_first");
-  const int64_t groups = read.Int("groups");
-  if (groups < 1) read.FailInt("groups", groups, "at least 1");
-  out->groups = static_cast<size_t>(groups);
-  out->epsilon = read.Float("epsilon");
-  if (!(out->epsilon >= 0)) read.FailFloat("epsilon", out->epsilon, "a number of at least 0");
-  out->scale_after_cast = read.Flag("scale_after_cast");
-  const auto& types = init.types.inputs;
-  const bool mixed =
-      types[kGatedRMSNormX] != types[kGatedRMSNormGate] || types[kGatedRMSNormX] != types[kGatedRMSNormScale];
-  if (mixed && out->scale_after_cast) read.Fail("scale_after_cast", "1", "0 where the inputs have several types");
-  return read.status;
-}
 
 // GatedRMSNormTensors are the tensors of a running GatedRMSNorm, and their sizes.
 struct GatedRMSNormTensors {
@@ -51,7 +27,7 @@ inline OrtStatus* ReadGatedRMSNorm(const Api& api, OrtKernelContext* context, co
   if (OrtStatus* s = CheckSame(api, def, "X", x, "gate", gate)) return s;
   size_t tokens, channels;
   if (OrtStatus* s = SplitAtAxis(api, def, x, -1, &tokens, &channels)) return s;
-  const size_t groups = attributes.groups;
+  const auto groups = static_cast<size_t>(attributes.groups);
   if (channels % groups != 0) {
     return Errorf(api, "mojo.%s: X has shape %s; groups is %zu and must divide the last dimension", def.name,
                   ShapeText(x).text, groups);

@@ -1,4 +1,4 @@
-// Inputs, attributes and shape rules of HalfLinear.
+// Inputs and shape rules of HalfLinear.
 #ifndef MOJO_KERNELS_COMMON_HALF_LINEAR_H_
 #define MOJO_KERNELS_COMMON_HALF_LINEAR_H_
 

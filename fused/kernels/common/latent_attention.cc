@@ -1,7 +1,5 @@
-// Attributes, inputs and shape rules of LatentAttention.
+// Inputs and shape rules of LatentAttention.
 #include "common/latent_attention.h"
-
-#include <math.h>
 
 namespace mojo {
 namespace {
@@ -85,21 +83,7 @@ OrtStatus* MakeOutput4(const Api& api, OrtKernelContext* context, size_t output,
 
 }  // namespace
 
-OrtStatus* ReadAttributes(const KernelInit& init, LatentAttributes* out) {
-  AttributeReader read(init);
-  AttentionAttributes& a = out->attention;
-  a = {};
-  a.scale = read.Float("scale");
-  if (!isfinite(a.scale)) read.FailFloat("scale", a.scale, "a finite number");
-  a.causal = read.Flag("causal");
-  a.empty_mean = read.Choice<Empty>("empty") == Empty::kMean;
-  a.q_by_token = read.Choice<QLayout>("q_layout") == QLayout::kBsnh;
-  a.y_by_token = read.Choice<YLayout>("y_layout") == YLayout::kBsnh;
-  out->w_out_in = read.Choice<WLayout>("w_layout") == WLayout::kOutIn;
-  return read.status;
-}
-
-OrtStatus* ReadLatentAttention(const Api& api, OrtKernelContext* context, const LatentAttributes& attributes,
+OrtStatus* ReadLatentAttention(const Api& api, OrtKernelContext* context, const LatentAttentionAttributes& attributes,
                                LatentTensors* out) {
   const bool q_by_token = attributes.attention.q_by_token, y_by_token = attributes.attention.y_by_token;
   Shape q, c, k_pe, w;

@@ -1,4 +1,4 @@
-// Attributes, inputs and shape rules of LatentAttention.
+// Inputs and shape rules of LatentAttention.
 #ifndef MOJO_KERNELS_COMMON_LATENT_ATTENTION_H_
 #define MOJO_KERNELS_COMMON_LATENT_ATTENTION_H_
 
@@ -6,16 +6,8 @@
 
 namespace mojo {
 
-// LatentAttributes are the attributes of LatentAttention.
-struct LatentAttributes {
-  AttentionAttributes attention;  // of its attention to keys and values by heads
-  bool w_out_in;
-};
-
-OrtStatus* ReadAttributes(const KernelInit& init, LatentAttributes* out);
-
 // ReadLatentAttention reads the inputs of a running node, checks shapes and lengths, and allocates the outputs.
-OrtStatus* ReadLatentAttention(const Api& api, OrtKernelContext* context, const LatentAttributes& attributes,
+OrtStatus* ReadLatentAttention(const Api& api, OrtKernelContext* context, const LatentAttentionAttributes& attributes,
                                LatentTensors* out);
 
 }  // namespace mojo

@@ -2,6 +2,13 @@
 
 namespace mojo {
 
+OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out) {
+  LinearAttributes a;
+  if (OrtStatus* s = ReadAttributes(init, &a)) return s;
+  out->activations = a.activations;
+  return FindCoded(init, PlaceFrom(kLinearCodes), a.weights, &out->weights);
+}
+
 OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes, LinearTensors* t) {
   Shape x_shape, bias_shape, y_shape;
   const size_t n = attributes.n, k = attributes.k;

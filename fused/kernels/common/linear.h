@@ -14,6 +14,14 @@ struct LinearTensors {
   size_t rows;
 };
 
+// LinearForm is the attributes of Linear.
+struct LinearForm {
+  CodedAttributes weights;
+  Activations activations;
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out);
+
 // ReadLinear reads the inputs, checks them and makes the output.
 OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes,
                       LinearTensors* tensors);

@@ -1,7 +1,5 @@
-// Types, attributes and shape rules of MoE.
+// Shape rules of MoE.
 #include "common/moe.h"
-
-#include <stdio.h>
 
 namespace mojo {
 namespace {
@@ -75,26 +73,6 @@ OrtStatus* CheckChoices(const Api& api, const OpDef& def, const Shape& x, const 
   out->hidden = static_cast<size_t>(x.dims[x.rank - 1]);
   out->k = static_cast<size_t>(ids.dims[ids.rank - 1]);
   return nullptr;
-}
-
-void ReadBetween(AttributeReader* read, GLUAttributes* gate, Packing* packing) {
-  gate->activation = read->Choice<Activation>("activation");
-  ReadGate(read, gate);
-  *packing = read->Choice<Packing>("packing");
-  if (*packing == Packing::kNone && gate->limit != 0) {
-    read->FailFloat("limit", gate->limit, "0 (there is no gate with packing \"none\")");
-  }
-  if (*packing == Packing::kNone && gate->up_offset != 0) {
-    read->FailFloat("up_offset", gate->up_offset, "0 (there is no gate with packing \"none\")");
-  }
-}
-
-OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
-  AttributeReader read(init);
-  ReadBetween(&read, &out->gate, &out->packing);
-  out->gate_up_in_out = read.Choice<GateUpLayout>("gate_up_layout") == GateUpLayout::kInOut;
-  out->down_in_out = read.Choice<DownLayout>("down_layout") == DownLayout::kInOut;
-  return read.status;
 }
 
 OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,

@@ -1,23 +1,10 @@
-// Attributes and shape rules of MoE.
+// Shape rules of MoE.
 #ifndef MOJO_KERNELS_COMMON_MOE_H_
 #define MOJO_KERNELS_COMMON_MOE_H_
 
-#include "common/glu.h"
+#include "common/attributes.h"
 
 namespace mojo {
-
-// MoEAttributes are the attributes of MoE.
-struct MoEAttributes {
-  GLUAttributes gate;
-  Packing packing;
-  bool gate_up_in_out;  // gate_up is [E, H, 2I]; else [E, 2I, H]
-  bool down_in_out;     // down is [E, I, H]; else [E, H, I]
-};
-
-OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
-
-// ReadBetween reads the attributes of what lies between the products of MoE and QMoE.
-void ReadBetween(AttributeReader* read, GLUAttributes* gate, Packing* packing);
 
 // MoEShape are the sizes of a MoE.
 struct MoEShape {

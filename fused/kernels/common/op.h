@@ -36,11 +36,25 @@ constexpr ONNXTensorElementDataType kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 struct TypeCombo {
   ONNXTensorElementDataType inputs[kMaxInputs];
   ONNXTensorElementDataType outputs[kMaxOutputs];
+  // An attribute, an int, and the value that it must have with these types; -1: none.
+  int attribute = -1;
+  int64_t value = 0;
+};
+
+// Bounds are the numbers that an attribute takes: from least to most, and of an int only multiples of a number. If
+// only_count is not 0, they are the first of only.
+struct Bounds {
+  double least, most;
+  int64_t multiple;
+  double only[3];
+  size_t only_count;
+  const char* expected;  // the same in words
 };
 
 // AttributeDef describes one attribute, which every node must have.
 enum class AttributeType { kInt, kFloat, kString };
 
+constexpr size_t kMaxAttributes = 16;
 constexpr size_t kMaxValues = 8;
 
 struct AttributeDef {
@@ -48,6 +62,20 @@ struct AttributeDef {
   AttributeType type;
   const char* values[kMaxValues];  // what a string may be
   size_t value_count;
+  bool is_bool;   // in the op's struct: whether an int is 1, or a string the second of two values
+  size_t offset;  // in the op's struct
+  Bounds bounds;  // of a number
+};
+
+// AttributeRule limits an attribute further: always, or where another one, a string, has certain values. Attributes are
+// numbers in the op's list, -1 for none; sets of values have a bit for each.
+struct AttributeRule {
+  int attribute;
+  int with;         // the other attribute
+  unsigned is;      // its values
+  unsigned values;  // what a string may then be
+  int at_most;      // an attribute that this one is not greater than
+  Bounds bounds;    // what a number may then be; expected is of all three
 };
 
 // OpDef describes one op. The catalogue declares them (fused/*.go), and schema.cc has them.
@@ -63,6 +91,9 @@ struct OpDef {
   size_t combo_count;
   const AttributeDef* attributes;
   size_t attribute_count;
+  const AttributeRule* rules;
+  size_t rule_count;
+  size_t attributes_size;  // of the op's struct
 };
 
 // KernelInit is what a Backend gets to make the kernel of one node.

@@ -3,18 +3,12 @@
 namespace mojo {
 namespace {
 
-// Where the two matrices are; the rows of each are what the attributes of the other one say.
 constexpr CodedPlace kGateUp = {
     "gate_up_code",
-    "gate_up_zero",
-    "gate_up_block",
-    nullptr,
     "hidden",
     {kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEGateUpMinus, kQMoEGateUpSuperScale, kQMoEGateUpSuperMinus}};
 constexpr CodedPlace kDown = {
-    "down_code",  "down_zero",
-    "down_block", nullptr,
-    "inner",      {kQMoEDownCodes, kQMoEDownScale, kQMoEDownMinus, kQMoEDownSuperScale, kQMoEDownSuperMinus}};
+    "down_code", "inner", {kQMoEDownCodes, kQMoEDownScale, kQMoEDownMinus, kQMoEDownSuperScale, kQMoEDownSuperMinus}};
 
 // ReadBias reads a bias of width numbers for each expert.
 OrtStatus* ReadBias(const Api& api, OrtKernelContext* context, size_t input, size_t experts, size_t width,
@@ -31,22 +25,19 @@ OrtStatus* ReadBias(const Api& api, OrtKernelContext* context, size_t input, siz
 
 }  // namespace
 
-OrtStatus* ReadAttributes(const KernelInit& init, QMoEAttributes* out) {
-  AttributeReader read(init);
-  ReadBetween(&read, &out->gate, &out->packing);
-  out->activations = read.Choice<Activations>("activations");
-  if (read.status != nullptr) return read.status;
-  if (OrtStatus* s = ReadCodedAttributes(init, kGateUp, &out->gate_up)) return s;
-  if (OrtStatus* s = ReadCodedAttributes(init, kDown, &out->down)) return s;
-  if (OrtStatus* s = CheckActivations(&read, out->activations, out->gate_up.code)) return s;
-  if (OrtStatus* s = CheckActivations(&read, out->activations, out->down.code)) return s;
-  out->gate_up.n = out->packing == Packing::kNone ? out->down.k : 2 * out->down.k;
-  out->down.n = out->gate_up.k;
-  return nullptr;
+// The rows of each matrix are the columns of the other one.
+OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out) {
+  QMoEAttributes& a = *out;
+  if (OrtStatus* s = ReadAttributes(init, &a)) return s;
+  const int64_t packed = a.packing == Packing::kNone ? a.inner : 2 * a.inner;
+  const EmbeddingAttributes gate_up{a.gate_up_code, a.gate_up_zero, a.gate_up_block, packed, a.hidden};
+  const EmbeddingAttributes down{a.down_code, a.down_zero, a.down_block, a.hidden, a.inner};
+  if (OrtStatus* s = FindCoded(init, kGateUp, gate_up, &out->gate_up)) return s;
+  return FindCoded(init, kDown, down, &out->down);
 }
 
-OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEAttributes& attributes, QMoEInputs* in,
-                    Shape* x, MoEShape* out) {
+OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEForm& attributes, QMoEInputs* in, Shape* x,
+                    MoEShape* out) {
   Shape weights, ids;
   const void* data;
   if (OrtStatus* s = ReadInput(api, context, kQMoE, kQMoEX, &in->x, x)) return s;

@@ -7,15 +7,12 @@
 
 namespace mojo {
 
-// QMoEAttributes are the attributes of QMoE.
-struct QMoEAttributes {
-  GLUAttributes gate;
-  Packing packing;
+// QMoEForm is the attributes of QMoE, and its matrices as they describe them.
+struct QMoEForm : QMoEAttributes {
   CodedAttributes gate_up, down;
-  Activations activations;
 };
 
-OrtStatus* ReadAttributes(const KernelInit& init, QMoEAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out);
 
 // QMoEInputs are the inputs of a running node; an optional one that is left out is null.
 struct QMoEInputs {
@@ -27,8 +24,8 @@ struct QMoEInputs {
 
 // ReadQMoE reads the inputs of a running node and checks their shapes against each other and the attributes. x is the
 // shape of X.
-OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEAttributes& attributes, QMoEInputs* in,
-                    Shape* x, MoEShape* out);
+OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEForm& attributes, QMoEInputs* in, Shape* x,
+                    MoEShape* out);
 
 }  // namespace mojo
 

@@ -1,22 +1,10 @@
-// Attributes and shape rules of RMSNorm, AddRMSNorm, and of ops that have a norm in them.
+// Shape rules of RMSNorm, AddRMSNorm, and of ops that have a norm in them.
 #ifndef MOJO_KERNELS_COMMON_RMS_NORM_H_
 #define MOJO_KERNELS_COMMON_RMS_NORM_H_
 
 #include "common/attributes.h"
 
 namespace mojo {
-
-// RMSNormAttributes are the attributes of RMSNorm and AddRMSNorm.
-struct RMSNormAttributes {
-  int64_t axis;  // negative
-  float epsilon;
-  bool scale_after_cast;
-};
-
-OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
-
-// ReadNorm reads epsilon and scale_after_cast, of an op whose scale is input number scale.
-void ReadNorm(AttributeReader* read, size_t scale, float* epsilon, bool* scale_after_cast);
 
 // SplitAtAxis returns rows (product of the dims before axis) and width (product of those from axis
 // on); axis is negative, and an error where X has fewer dims.

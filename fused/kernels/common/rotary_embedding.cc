@@ -1,4 +1,4 @@
-// Types, attributes and shape rules of RotaryEmbedding, and the shape rules of NormRotary.
+// Attributes and shape rules of RotaryEmbedding, and the shape rules of NormRotary.
 #include "common/rotary_embedding.h"
 
 #include <stdio.h>
@@ -26,6 +26,15 @@ int64_t StaticLastDim(const KernelInit& init) {
   if (status != nullptr) ort.ReleaseStatus(status);
   if (type != nullptr) ort.ReleaseTypeInfo(type);
   return last;
+}
+
+// CheckStaticWidth checks the width of what is rotated against the last dim of X where the model fixes it.
+OrtStatus* CheckStaticWidth(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {
+  const int64_t last = StaticLastDim(init);
+  if (last <= 0 || last >= attributes.rotary_dim) return nullptr;
+  char expected[96];
+  snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X", static_cast<long long>(last));
+  return BadAttribute(init, "rotary_dim", attributes.rotary_dim, expected);
 }
 
 // Steps returns the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
@@ -58,33 +67,13 @@ OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape
 }  // namespace
 
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
-  AttributeReader read(init);
-  ReadRotary(&read, out);
-  return read.status;
+  if (OrtStatus* s = ReadAttributesInto(init, out, sizeof(*out))) return s;
+  return CheckStaticWidth(init, *out);
 }
 
-void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out) {
-  char found[64];
-  const int64_t interleaved = read->Int("interleaved");
-  out->interleaved = interleaved == 1;
-  out->rotary_dim = read->Int("rotary_dim");
-  if (interleaved != 0 && interleaved != 1) {
-    snprintf(found, sizeof(found), "%lld", static_cast<long long>(interleaved));
-    read->Fail("interleaved", found, "0 or 1");
-  }
-  snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->rotary_dim));
-  if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
-    read->Fail("rotary_dim", found, "a positive even number");
-  }
-  out->last = read->Choice<RotatedSide>("rotated_side") == RotatedSide::kLast;
-  out->output_interleaved = read->Choice<OutputLayout>("output_layout") == OutputLayout::kInterleaved;
-  if (read->status != nullptr) return;
-  const int64_t last = StaticLastDim(read->init);
-  if (last > 0 && last < out->rotary_dim) {
-    char expected[96];
-    snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X", static_cast<long long>(last));
-    read->Fail("rotary_dim", found, expected);
-  }
+OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out) {
+  if (OrtStatus* s = ReadAttributesInto(init, out, sizeof(*out))) return s;
+  return CheckStaticWidth(init, out->rotary);
 }
 
 OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,

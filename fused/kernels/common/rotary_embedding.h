@@ -6,19 +6,9 @@
 
 namespace mojo {
 
-// RotaryEmbeddingAttributes are the attributes of RotaryEmbedding.
-struct RotaryEmbeddingAttributes {
-  bool interleaved;  // the pairs in X
-  int64_t rotary_dim;
-  bool last;                // rotated_side
-  bool output_interleaved;  // the pairs in Y
-};
-
+// ReadAttributes for a rotation of X checks its width against the last dimension of X too, where the model fixes that.
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
-
-// ReadRotary reads the attributes of a rotation of X, and checks them against its last dimension where the
-// model fixes that.
-void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out);
 
 // RotaryLayout is how cos and sin lie against X: the dims of X before the last, merged where that
 // changes nothing, and the step, in elements, of cos and sin along each (0 where broadcast).

@@ -2,22 +2,26 @@
 // clang-format off
 #include "common/schema.h"
 
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+
 namespace mojo {
 
 static constexpr TypeCombo kRMSNormTypes[] = {
   {{kF32, kF32}, {kF32}},
   {{kF16, kF16}, {kF16}},
   {{kBF16, kBF16}, {kBF16}},
-  {{kF16, kF32}, {kF16}},
-  {{kBF16, kF32}, {kBF16}},
-  {{kF32, kF16}, {kF16}},
-  {{kF32, kBF16}, {kBF16}},
+  {{kF16, kF32}, {kF16}, 2, 0},
+  {{kBF16, kF32}, {kBF16}, 2, 0},
+  {{kF32, kF16}, {kF16}, 2, 1},
+  {{kF32, kBF16}, {kBF16}, 2, 1},
 };
 
 static constexpr AttributeDef kRMSNormAttributes[] = {
-  {"axis", AttributeType::kInt, {}, 0},
-  {"epsilon", AttributeType::kFloat, {}, 0},
-  {"scale_after_cast", AttributeType::kInt, {}, 0},
+  {"axis", AttributeType::kInt, {}, 0, false, offsetof(RMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(RMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(RMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 const OpDef kRMSNorm = {
@@ -26,22 +30,24 @@ const OpDef kRMSNorm = {
   {"Y"}, 1, 1,
   kRMSNormTypes, 7,
   kRMSNormAttributes, 3,
+  nullptr, 0,
+  sizeof(RMSNormAttributes),
 };
 
 static constexpr TypeCombo kAddRMSNormTypes[] = {
   {{kF32, kF32, kF32}, {kF32, kF32}},
   {{kF16, kF16, kF16}, {kF16, kF16}},
   {{kBF16, kBF16, kBF16}, {kBF16, kBF16}},
-  {{kF16, kF16, kF32}, {kF16, kF16}},
-  {{kBF16, kBF16, kF32}, {kBF16, kBF16}},
-  {{kF32, kF32, kF16}, {kF16, kF32}},
-  {{kF32, kF32, kBF16}, {kBF16, kF32}},
+  {{kF16, kF16, kF32}, {kF16, kF16}, 2, 0},
+  {{kBF16, kBF16, kF32}, {kBF16, kBF16}, 2, 0},
+  {{kF32, kF32, kF16}, {kF16, kF32}, 2, 1},
+  {{kF32, kF32, kBF16}, {kBF16, kF32}, 2, 1},
 };
 
 static constexpr AttributeDef kAddRMSNormAttributes[] = {
-  {"axis", AttributeType::kInt, {}, 0},
-  {"epsilon", AttributeType::kFloat, {}, 0},
-  {"scale_after_cast", AttributeType::kInt, {}, 0},
+  {"axis", AttributeType::kInt, {}, 0, false, offsetof(AddRMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(AddRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(AddRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 const OpDef kAddRMSNorm = {
@@ -50,25 +56,27 @@ const OpDef kAddRMSNorm = {
   {"Y", "sum"}, 2, 1,
   kAddRMSNormTypes, 7,
   kAddRMSNormAttributes, 3,
+  nullptr, 0,
+  sizeof(AddRMSNormAttributes),
 };
 
 static constexpr TypeCombo kGatedRMSNormTypes[] = {
   {{kF32, kF32, kF32}, {kF32}},
   {{kF16, kF16, kF16}, {kF16}},
-  {{kF16, kF16, kF32}, {kF16}},
-  {{kF32, kF16, kF32}, {kF16}},
-  {{kF32, kF16, kF16}, {kF16}},
+  {{kF16, kF16, kF32}, {kF16}, 3, 0},
+  {{kF32, kF16, kF32}, {kF16}, 3, 0},
+  {{kF32, kF16, kF16}, {kF16}, 3, 0},
   {{kBF16, kBF16, kBF16}, {kBF16}},
-  {{kBF16, kBF16, kF32}, {kBF16}},
-  {{kF32, kBF16, kF32}, {kBF16}},
-  {{kF32, kBF16, kBF16}, {kBF16}},
+  {{kBF16, kBF16, kF32}, {kBF16}, 3, 0},
+  {{kF32, kBF16, kF32}, {kBF16}, 3, 0},
+  {{kF32, kBF16, kBF16}, {kBF16}, 3, 0},
 };
 
 static constexpr AttributeDef kGatedRMSNormAttributes[] = {
-  {"gate_first", AttributeType::kInt, {}, 0},
-  {"groups", AttributeType::kInt, {}, 0},
-  {"epsilon", AttributeType::kFloat, {}, 0},
-  {"scale_after_cast", AttributeType::kInt, {}, 0},
+  {"gate_first", AttributeType::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, gate_first), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"groups", AttributeType::kInt, {}, 0, false, offsetof(GatedRMSNormAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(GatedRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 const OpDef kGatedRMSNorm = {
@@ -77,6 +85,8 @@ const OpDef kGatedRMSNorm = {
   {"Y"}, 1, 1,
   kGatedRMSNormTypes, 9,
   kGatedRMSNormAttributes, 4,
+  nullptr, 0,
+  sizeof(GatedRMSNormAttributes),
 };
 
 static constexpr TypeCombo kGLUTypes[] = {
@@ -86,10 +96,14 @@ static constexpr TypeCombo kGLUTypes[] = {
 };
 
 static constexpr AttributeDef kGLUAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh"}, 3},
-  {"alpha", AttributeType::kFloat, {}, 0},
-  {"limit", AttributeType::kFloat, {}, 0},
-  {"up_offset", AttributeType::kFloat, {}, 0},
+  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(GLUAttributes, activation), {}},
+  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+};
+
+static constexpr AttributeRule kGLURules[] = {
+  {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
 };
 
 const OpDef kGLU = {
@@ -98,6 +112,8 @@ const OpDef kGLU = {
   {"Y"}, 1, 1,
   kGLUTypes, 3,
   kGLUAttributes, 4,
+  kGLURules, 1,
+  sizeof(GLUAttributes),
 };
 
 static constexpr TypeCombo kRotaryEmbeddingTypes[] = {
@@ -107,10 +123,10 @@ static constexpr TypeCombo kRotaryEmbeddingTypes[] = {
 };
 
 static constexpr AttributeDef kRotaryEmbeddingAttributes[] = {
-  {"interleaved", AttributeType::kInt, {}, 0},
-  {"rotary_dim", AttributeType::kInt, {}, 0},
-  {"rotated_side", AttributeType::kString, {"first", "last"}, 2},
-  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2},
+  {"interleaved", AttributeType::kInt, {}, 0, true, offsetof(RotaryEmbeddingAttributes, interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"rotary_dim", AttributeType::kInt, {}, 0, false, offsetof(RotaryEmbeddingAttributes, rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
+  {"rotated_side", AttributeType::kString, {"first", "last"}, 2, true, offsetof(RotaryEmbeddingAttributes, last), {}},
+  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(RotaryEmbeddingAttributes, output_interleaved), {}},
 };
 
 const OpDef kRotaryEmbedding = {
@@ -119,25 +135,27 @@ const OpDef kRotaryEmbedding = {
   {"Y"}, 1, 1,
   kRotaryEmbeddingTypes, 3,
   kRotaryEmbeddingAttributes, 4,
+  nullptr, 0,
+  sizeof(RotaryEmbeddingAttributes),
 };
 
 static constexpr TypeCombo kNormRotaryTypes[] = {
   {{kF32, kF32, kF32, kF32}, {kF32}},
   {{kF16, kF16, kF16, kF16}, {kF16}},
   {{kBF16, kBF16, kBF16, kBF16}, {kBF16}},
-  {{kF16, kF32, kF16, kF16}, {kF16}},
-  {{kBF16, kF32, kBF16, kBF16}, {kBF16}},
-  {{kF32, kF16, kF16, kF16}, {kF16}},
-  {{kF32, kBF16, kBF16, kBF16}, {kBF16}},
+  {{kF16, kF32, kF16, kF16}, {kF16}, 1, 0},
+  {{kBF16, kF32, kBF16, kBF16}, {kBF16}, 1, 0},
+  {{kF32, kF16, kF16, kF16}, {kF16}, 1, 1},
+  {{kF32, kBF16, kBF16, kBF16}, {kBF16}, 1, 1},
 };
 
 static constexpr AttributeDef kNormRotaryAttributes[] = {
-  {"epsilon", AttributeType::kFloat, {}, 0},
-  {"scale_after_cast", AttributeType::kInt, {}, 0},
-  {"interleaved", AttributeType::kInt, {}, 0},
-  {"rotary_dim", AttributeType::kInt, {}, 0},
-  {"rotated_side", AttributeType::kString, {"first", "last"}, 2},
-  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2},
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(NormRotaryAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(NormRotaryAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"interleaved", AttributeType::kInt, {}, 0, true, offsetof(NormRotaryAttributes, rotary.interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"rotary_dim", AttributeType::kInt, {}, 0, false, offsetof(NormRotaryAttributes, rotary.rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
+  {"rotated_side", AttributeType::kString, {"first", "last"}, 2, true, offsetof(NormRotaryAttributes, rotary.last), {}},
+  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(NormRotaryAttributes, rotary.output_interleaved), {}},
 };
 
 const OpDef kNormRotary = {
@@ -146,6 +164,8 @@ const OpDef kNormRotary = {
   {"Y"}, 1, 1,
   kNormRotaryTypes, 7,
   kNormRotaryAttributes, 6,
+  nullptr, 0,
+  sizeof(NormRotaryAttributes),
 };
 
 static constexpr TypeCombo kTopKRouterTypes[] = {
@@ -161,16 +181,21 @@ static constexpr TypeCombo kTopKRouterTypes[] = {
 };
 
 static constexpr AttributeDef kTopKRouterAttributes[] = {
-  {"top_k", AttributeType::kInt, {}, 0},
-  {"score", AttributeType::kString, {"softmax", "sigmoid", "sqrtsoftplus"}, 3},
-  {"order", AttributeType::kString, {"score_first", "top_k_first"}, 2},
-  {"groups", AttributeType::kInt, {}, 0},
-  {"group_top_k", AttributeType::kInt, {}, 0},
-  {"group_score", AttributeType::kString, {"max", "top2_sum"}, 2},
-  {"excluded_score", AttributeType::kFloat, {}, 0},
-  {"renormalize", AttributeType::kInt, {}, 0},
-  {"epsilon", AttributeType::kFloat, {}, 0},
-  {"scale", AttributeType::kFloat, {}, 0},
+  {"top_k", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"score", AttributeType::kString, {"softmax", "sigmoid", "sqrtsoftplus"}, 3, false, offsetof(TopKRouterAttributes, score), {}},
+  {"order", AttributeType::kString, {"score_first", "top_k_first"}, 2, true, offsetof(TopKRouterAttributes, top_k_first), {}},
+  {"groups", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1 (1 for no groups)"}},
+  {"group_top_k", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, group_top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"group_score", AttributeType::kString, {"max", "top2_sum"}, 2, true, offsetof(TopKRouterAttributes, top2_sum), {}},
+  {"excluded_score", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, excluded_score), {0, 0, 1, {0, -INFINITY}, 2, "0 or minus infinity"}},
+  {"renormalize", AttributeType::kInt, {}, 0, true, offsetof(TopKRouterAttributes, renormalize), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+};
+
+static constexpr AttributeRule kTopKRouterRules[] = {
+  {3, 2, 0x2, 0, -1, {0, 0, 1, {1}, 1, "1"}},
+  {4, -1, 0, 0, 3, {0, 0, 1, {}, 0, "at most groups"}},
 };
 
 const OpDef kTopKRouter = {
@@ -179,6 +204,8 @@ const OpDef kTopKRouter = {
   {"weights", "ids"}, 2, 2,
   kTopKRouterTypes, 9,
   kTopKRouterAttributes, 10,
+  kTopKRouterRules, 2,
+  sizeof(TopKRouterAttributes),
 };
 
 static constexpr TypeCombo kMoETypes[] = {
@@ -200,13 +227,19 @@ static constexpr TypeCombo kMoETypes[] = {
 };
 
 static constexpr AttributeDef kMoEAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5},
-  {"alpha", AttributeType::kFloat, {}, 0},
-  {"limit", AttributeType::kFloat, {}, 0},
-  {"up_offset", AttributeType::kFloat, {}, 0},
-  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3},
-  {"gate_up_layout", AttributeType::kString, {"out_in", "in_out"}, 2},
-  {"down_layout", AttributeType::kString, {"out_in", "in_out"}, 2},
+  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(MoEAttributes, gate.activation), {}},
+  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(MoEAttributes, packing), {}},
+  {"gate_up_layout", AttributeType::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, gate_up_in_out), {}},
+  {"down_layout", AttributeType::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, down_in_out), {}},
+};
+
+static constexpr AttributeRule kMoERules[] = {
+  {1, 0, 0x1e, 0, -1, {0, 0, 1, {1}, 1, "1"}},
+  {2, 4, 0x4, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {3, 4, 0x4, 0, -1, {0, 0, 1, {0}, 1, "0"}},
 };
 
 const OpDef kMoE = {
@@ -215,6 +248,8 @@ const OpDef kMoE = {
   {"Y"}, 1, 1,
   kMoETypes, 15,
   kMoEAttributes, 7,
+  kMoERules, 3,
+  sizeof(MoEAttributes),
 };
 
 static constexpr TypeCombo kAttentionTypes[] = {
@@ -224,16 +259,16 @@ static constexpr TypeCombo kAttentionTypes[] = {
 };
 
 static constexpr AttributeDef kAttentionAttributes[] = {
-  {"scale", AttributeType::kFloat, {}, 0},
-  {"causal", AttributeType::kInt, {}, 0},
-  {"window", AttributeType::kInt, {}, 0},
-  {"softcap", AttributeType::kFloat, {}, 0},
-  {"empty", AttributeType::kString, {"zero", "mean"}, 2},
-  {"head_order", AttributeType::kString, {"blocked", "cyclic"}, 2},
-  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
-  {"k_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
-  {"v_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
-  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(AttentionAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", AttributeType::kInt, {}, 0, true, offsetof(AttentionAttributes, causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"window", AttributeType::kInt, {}, 0, false, offsetof(AttentionAttributes, window), {0, 0x1p63, 1, {}, 0, "a number of at least 0"}},
+  {"softcap", AttributeType::kFloat, {}, 0, false, offsetof(AttentionAttributes, softcap), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"empty", AttributeType::kString, {"zero", "mean"}, 2, true, offsetof(AttentionAttributes, empty_mean), {}},
+  {"head_order", AttributeType::kString, {"blocked", "cyclic"}, 2, true, offsetof(AttentionAttributes, cyclic), {}},
+  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, q_by_token), {}},
+  {"k_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, k_by_token), {}},
+  {"v_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, v_by_token), {}},
+  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, y_by_token), {}},
 };
 
 const OpDef kAttention = {
@@ -242,6 +277,8 @@ const OpDef kAttention = {
   {"Y", "present_key", "present_value"}, 3, 1,
   kAttentionTypes, 3,
   kAttentionAttributes, 10,
+  nullptr, 0,
+  sizeof(AttentionAttributes),
 };
 
 static constexpr TypeCombo kLatentAttentionTypes[] = {
@@ -251,12 +288,12 @@ static constexpr TypeCombo kLatentAttentionTypes[] = {
 };
 
 static constexpr AttributeDef kLatentAttentionAttributes[] = {
-  {"scale", AttributeType::kFloat, {}, 0},
-  {"causal", AttributeType::kInt, {}, 0},
-  {"empty", AttributeType::kString, {"zero", "mean"}, 2},
-  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
-  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
-  {"w_layout", AttributeType::kString, {"in_out", "out_in"}, 2},
+  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(LatentAttentionAttributes, attention.scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", AttributeType::kInt, {}, 0, true, offsetof(LatentAttentionAttributes, attention.causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"empty", AttributeType::kString, {"zero", "mean"}, 2, true, offsetof(LatentAttentionAttributes, attention.empty_mean), {}},
+  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.q_by_token), {}},
+  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.y_by_token), {}},
+  {"w_layout", AttributeType::kString, {"in_out", "out_in"}, 2, true, offsetof(LatentAttentionAttributes, w_out_in), {}},
 };
 
 const OpDef kLatentAttention = {
@@ -265,6 +302,8 @@ const OpDef kLatentAttention = {
   {"Y", "present"}, 2, 1,
   kLatentAttentionTypes, 3,
   kLatentAttentionAttributes, 6,
+  nullptr, 0,
+  sizeof(LatentAttentionAttributes),
 };
 
 static constexpr TypeCombo kLinearTypes[] = {
@@ -283,12 +322,23 @@ static constexpr TypeCombo kLinearTypes[] = {
 };
 
 static constexpr AttributeDef kLinearAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
-  {"zero", AttributeType::kInt, {}, 0},
-  {"block", AttributeType::kInt, {}, 0},
-  {"n", AttributeType::kInt, {}, 0},
-  {"k", AttributeType::kInt, {}, 0},
-  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4},
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(LinearAttributes, weights.code), {}},
+  {"zero", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"block", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"n", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
+  {"k", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(LinearAttributes, activations), {}},
+};
+
+static constexpr AttributeRule kLinearRules[] = {
+  {1, 0, 0x1, 0, -1, {0, 15, 1, {}, 0, "from 0 to 15"}},
+  {1, 0, 0xc, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {2, 0, 0x3, 0, -1, {0, 0, 1, {16, 32}, 2, "16 or 32"}},
+  {2, 0, 0x4, 0, -1, {0, 0, 1, {32}, 1, "32"}},
+  {2, 0, 0x8, 0, -1, {0, 0, 1, {128}, 1, "128"}},
+  {4, 0, 0x8, 0, -1, {128, 2147483647, 128, {}, 0, "a multiple of 128 up to 2147483647"}},
+  {5, 0, 0x8, 0x9, -1, {0, 0, 1, {}, 0, "float or fp8"}},
+  {5, 0, 0x7, 0x7, -1, {0, 0, 1, {}, 0, "float, int16 or int8"}},
 };
 
 const OpDef kLinear = {
@@ -297,6 +347,8 @@ const OpDef kLinear = {
   {"Y"}, 1, 1,
   kLinearTypes, 12,
   kLinearAttributes, 6,
+  kLinearRules, 8,
+  sizeof(LinearAttributes),
 };
 
 static constexpr TypeCombo kHalfLinearTypes[] = {
@@ -309,7 +361,7 @@ static constexpr TypeCombo kHalfLinearTypes[] = {
 };
 
 static constexpr AttributeDef kHalfLinearAttributes[] = {
-  {"layout", AttributeType::kString, {"out_in", "in_out"}, 2},
+  {"layout", AttributeType::kString, {"out_in", "in_out"}, 2, false, offsetof(HalfLinearAttributes, layout), {}},
 };
 
 const OpDef kHalfLinear = {
@@ -318,6 +370,8 @@ const OpDef kHalfLinear = {
   {"Y"}, 1, 1,
   kHalfLinearTypes, 6,
   kHalfLinearAttributes, 1,
+  nullptr, 0,
+  sizeof(HalfLinearAttributes),
 };
 
 static constexpr TypeCombo kEmbeddingTypes[] = {
@@ -328,11 +382,20 @@ static constexpr TypeCombo kEmbeddingTypes[] = {
 };
 
 static constexpr AttributeDef kEmbeddingAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
-  {"zero", AttributeType::kInt, {}, 0},
-  {"block", AttributeType::kInt, {}, 0},
-  {"n", AttributeType::kInt, {}, 0},
-  {"k", AttributeType::kInt, {}, 0},
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(EmbeddingAttributes, code), {}},
+  {"zero", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"block", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"n", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
+  {"k", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+};
+
+static constexpr AttributeRule kEmbeddingRules[] = {
+  {1, 0, 0x1, 0, -1, {0, 15, 1, {}, 0, "from 0 to 15"}},
+  {1, 0, 0xc, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {2, 0, 0x3, 0, -1, {0, 0, 1, {16, 32}, 2, "16 or 32"}},
+  {2, 0, 0x4, 0, -1, {0, 0, 1, {32}, 1, "32"}},
+  {2, 0, 0x8, 0, -1, {0, 0, 1, {128}, 1, "128"}},
+  {4, 0, 0x8, 0, -1, {128, 2147483647, 128, {}, 0, "a multiple of 128 up to 2147483647"}},
 };
 
 const OpDef kEmbedding = {
@@ -341,6 +404,8 @@ const OpDef kEmbedding = {
   {"Y"}, 1, 1,
   kEmbeddingTypes, 4,
   kEmbeddingAttributes, 5,
+  kEmbeddingRules, 6,
+  sizeof(EmbeddingAttributes),
 };
 
 static constexpr TypeCombo kQMoETypes[] = {
@@ -427,20 +492,42 @@ static constexpr TypeCombo kQMoETypes[] = {
 };
 
 static constexpr AttributeDef kQMoEAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5},
-  {"alpha", AttributeType::kFloat, {}, 0},
-  {"limit", AttributeType::kFloat, {}, 0},
-  {"up_offset", AttributeType::kFloat, {}, 0},
-  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3},
-  {"gate_up_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
-  {"gate_up_zero", AttributeType::kInt, {}, 0},
-  {"gate_up_block", AttributeType::kInt, {}, 0},
-  {"down_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
-  {"down_zero", AttributeType::kInt, {}, 0},
-  {"down_block", AttributeType::kInt, {}, 0},
-  {"hidden", AttributeType::kInt, {}, 0},
-  {"inner", AttributeType::kInt, {}, 0},
-  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4},
+  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(QMoEAttributes, gate.activation), {}},
+  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(QMoEAttributes, packing), {}},
+  {"gate_up_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, gate_up_code), {}},
+  {"gate_up_zero", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"gate_up_block", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"down_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, down_code), {}},
+  {"down_zero", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, down_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"down_block", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, down_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"hidden", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, hidden), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"inner", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, inner), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(QMoEAttributes, activations), {}},
+};
+
+static constexpr AttributeRule kQMoERules[] = {
+  {1, 0, 0x1e, 0, -1, {0, 0, 1, {1}, 1, "1"}},
+  {2, 4, 0x4, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {3, 4, 0x4, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {6, 5, 0x1, 0, -1, {0, 15, 1, {}, 0, "from 0 to 15"}},
+  {6, 5, 0xc, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {7, 5, 0x3, 0, -1, {0, 0, 1, {16, 32}, 2, "16 or 32"}},
+  {7, 5, 0x4, 0, -1, {0, 0, 1, {32}, 1, "32"}},
+  {7, 5, 0x8, 0, -1, {0, 0, 1, {128}, 1, "128"}},
+  {11, 5, 0x8, 0, -1, {128, 2147483647, 128, {}, 0, "a multiple of 128 up to 2147483647"}},
+  {9, 8, 0x1, 0, -1, {0, 15, 1, {}, 0, "from 0 to 15"}},
+  {9, 8, 0xc, 0, -1, {0, 0, 1, {0}, 1, "0"}},
+  {10, 8, 0x3, 0, -1, {0, 0, 1, {16, 32}, 2, "16 or 32"}},
+  {10, 8, 0x4, 0, -1, {0, 0, 1, {32}, 1, "32"}},
+  {10, 8, 0x8, 0, -1, {0, 0, 1, {128}, 1, "128"}},
+  {12, 8, 0x8, 0, -1, {128, 2147483647, 128, {}, 0, "a multiple of 128 up to 2147483647"}},
+  {13, 5, 0x8, 0x9, -1, {0, 0, 1, {}, 0, "float or fp8"}},
+  {13, 5, 0x7, 0x7, -1, {0, 0, 1, {}, 0, "float, int16 or int8"}},
+  {13, 8, 0x8, 0x9, -1, {0, 0, 1, {}, 0, "float or fp8"}},
+  {13, 8, 0x7, 0x7, -1, {0, 0, 1, {}, 0, "float, int16 or int8"}},
 };
 
 const OpDef kQMoE = {
@@ -449,6 +536,8 @@ const OpDef kQMoE = {
   {"Y"}, 1, 1,
   kQMoETypes, 80,
   kQMoEAttributes, 14,
+  kQMoERules, 19,
+  sizeof(QMoEAttributes),
 };
 
 }  // namespace mojo

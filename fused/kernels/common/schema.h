@@ -107,28 +107,119 @@ enum EmbeddingInput { kEmbeddingIds, kEmbeddingCodes, kEmbeddingScale, kEmbeddin
 extern const OpDef kQMoE;
 enum QMoEInput { kQMoEX, kQMoEWeights, kQMoEIds, kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEDownCodes, kQMoEDownScale, kQMoEGateUpMinus, kQMoEDownMinus, kQMoEGateUpSuperScale, kQMoEDownSuperScale, kQMoEGateUpSuperMinus, kQMoEDownSuperMinus, kQMoEGateUpBias, kQMoEDownBias };
 
+
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
-enum class RotatedSide { kFirst, kLast };
-enum class OutputLayout { kHalves, kInterleaved };
 enum class Score { kSoftmax, kSigmoid, kSqrtsoftplus };
-enum class Order { kScoreFirst, kTopKFirst };
-enum class GroupScore { kMax, kTop2Sum };
 enum class Packing { kHalves, kInterleaved, kNone };
-enum class GateUpLayout { kOutIn, kInOut };
-enum class DownLayout { kOutIn, kInOut };
-enum class Empty { kZero, kMean };
-enum class HeadOrder { kBlocked, kCyclic };
-enum class QLayout { kBnsh, kBsnh };
-enum class KLayout { kBnsh, kBsnh };
-enum class VLayout { kBnsh, kBsnh };
-enum class YLayout { kBnsh, kBsnh };
-enum class WLayout { kInOut, kOutIn };
 enum class Code { kInt4, kInt8, kE2m1, kE4m3 };
 enum class Activations { kFloat, kInt16, kInt8, kFp8 };
 enum class Layout { kOutIn, kInOut };
-enum class GateUpCode { kInt4, kInt8, kE2m1, kE4m3 };
-enum class DownCode { kInt4, kInt8, kE2m1, kE4m3 };
+
+// The attributes of each op, as ReadAttributes (attributes.h) reads them.
+struct RMSNormAttributes {
+  int64_t axis = 0;
+  float epsilon = 0;
+  bool scale_after_cast = false;
+};
+
+using AddRMSNormAttributes = RMSNormAttributes;
+
+struct GatedRMSNormAttributes {
+  bool gate_first = false;
+  int64_t groups = 0;
+  float epsilon = 0;
+  bool scale_after_cast = false;
+};
+
+struct GLUAttributes {
+  Activation activation{};
+  float alpha = 0;
+  float limit = 0;
+  float up_offset = 0;
+};
+
+struct RotaryEmbeddingAttributes {
+  bool interleaved = false;
+  int64_t rotary_dim = 0;
+  bool last = false;  // rotated_side is last
+  bool output_interleaved = false;  // output_layout is interleaved
+};
+
+struct TopKRouterAttributes {
+  int64_t top_k = 0;
+  Score score{};
+  bool top_k_first = false;  // order is top_k_first
+  int64_t groups = 0;
+  int64_t group_top_k = 0;
+  bool top2_sum = false;  // group_score is top2_sum
+  float excluded_score = 0;
+  bool renormalize = false;
+  float epsilon = 0;
+  float scale = 0;
+};
+
+struct AttentionAttributes {
+  float scale = 0;
+  bool causal = false;
+  int64_t window = 0;
+  float softcap = 0;
+  bool empty_mean = false;  // empty is mean
+  bool cyclic = false;  // head_order is cyclic
+  bool q_by_token = false;  // q_layout is bsnh
+  bool k_by_token = false;  // k_layout is bsnh
+  bool v_by_token = false;  // v_layout is bsnh
+  bool y_by_token = false;  // y_layout is bsnh
+};
+
+struct HalfLinearAttributes {
+  Layout layout{};
+};
+
+struct EmbeddingAttributes {
+  Code code{};
+  int64_t zero = 0;
+  int64_t block = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+struct NormRotaryAttributes {
+  float epsilon = 0;
+  bool scale_after_cast = false;
+  RotaryEmbeddingAttributes rotary;
+};
+
+struct MoEAttributes {
+  GLUAttributes gate;
+  Packing packing{};
+  bool gate_up_in_out = false;  // gate_up_layout is in_out
+  bool down_in_out = false;  // down_layout is in_out
+};
+
+struct LatentAttentionAttributes {
+  AttentionAttributes attention;
+  bool w_out_in = false;  // w_layout is out_in
+};
+
+struct LinearAttributes {
+  EmbeddingAttributes weights;
+  Activations activations{};
+};
+
+struct QMoEAttributes {
+  GLUAttributes gate;
+  Packing packing{};
+  Code gate_up_code{};
+  int64_t gate_up_zero = 0;
+  int64_t gate_up_block = 0;
+  Code down_code{};
+  int64_t down_zero = 0;
+  int64_t down_block = 0;
+  int64_t hidden = 0;
+  int64_t inner = 0;
+  Activations activations{};
+};
 
 }  // namespace mojo
 

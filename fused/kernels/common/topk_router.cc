@@ -1,13 +1,11 @@
-// Types, attributes and shape rules of TopKRouter.
+// Shape rules of TopKRouter.
 #include "common/topk_router.h"
-
-#include <math.h>
 
 namespace mojo {
 namespace {
 
 // CheckRouter checks the shapes, and sets the sizes; bias is null where it is left out.
-OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits, const Shape* bias,
+OrtStatus* CheckRouter(const Api& api, const TopKRouterAttributes& attributes, const Shape& logits, const Shape* bias,
                        RouterTensors* out) {
   if (logits.rank == 0) return Errorf(api, "mojo.TopKRouter: logits have rank 0; at least 1 is needed");
   const int64_t experts = logits.dims[logits.rank - 1], groups = attributes.groups;
@@ -42,37 +40,7 @@ OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const
 
 }  // namespace
 
-OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out) {
-  AttributeReader read(init);
-  out->top_k = read.Int("top_k");
-  out->score = read.Choice<Score>("score");
-  out->top_k_first = read.Choice<Order>("order") == Order::kTopKFirst;
-  out->groups = read.Int("groups");
-  out->group_top_k = read.Int("group_top_k");
-  out->top2_sum = read.Choice<GroupScore>("group_score") == GroupScore::kTop2Sum;
-  out->excluded_score = read.Float("excluded_score");
-  out->renormalize = read.Flag("renormalize");
-  out->epsilon = read.Float("epsilon");
-  out->scale = read.Float("scale");
-  if (out->top_k < 1) read.FailInt("top_k", out->top_k, "at least 1");
-  if (out->groups < 1) read.FailInt("groups", out->groups, "at least 1 (1 for no groups)");
-  if (out->groups > 1 && out->top_k_first) {
-    read.FailInt("groups", out->groups, "1 with order \"top_k_first\"");
-  }
-  if (out->group_top_k < 1 || out->group_top_k > out->groups) {
-    read.FailInt("group_top_k", out->group_top_k, "from 1 to groups");
-  }
-  if (out->excluded_score != 0 && out->excluded_score != -INFINITY) {
-    read.FailFloat("excluded_score", out->excluded_score, "0 or minus infinity");
-  }
-  if (!(out->epsilon >= 0) || isinf(out->epsilon)) {
-    read.FailFloat("epsilon", out->epsilon, "a finite number of at least 0");
-  }
-  if (!isfinite(out->scale)) read.FailFloat("scale", out->scale, "a finite number");
-  return read.status;
-}
-
-OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const RouterAttributes& attributes,
+OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const TopKRouterAttributes& attributes,
                       RouterTensors* out) {
   Shape logits, bias, chosen;
   if (OrtStatus* s = ReadInput(api, context, kTopKRouter, 0, &out->logits, &logits)) return s;

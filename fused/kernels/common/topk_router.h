@@ -1,26 +1,10 @@
-// Attributes and tensors of TopKRouter.
+// Tensors and shape rules of TopKRouter.
 #ifndef MOJO_KERNELS_COMMON_TOPK_ROUTER_H_
 #define MOJO_KERNELS_COMMON_TOPK_ROUTER_H_
 
 #include "common/attributes.h"
 
 namespace mojo {
-
-// RouterAttributes are the attributes of TopKRouter.
-struct RouterAttributes {
-  int64_t top_k;
-  Score score;
-  bool top_k_first;  // order
-  int64_t groups;    // 1: none
-  int64_t group_top_k;
-  bool top2_sum;         // group_score; else max
-  float excluded_score;  // 0 or minus infinity
-  bool renormalize;
-  float epsilon;
-  float scale;
-};
-
-OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out);
 
 // RouterTensors are the tensors of a running TopKRouter, and their sizes.
 struct RouterTensors {
@@ -34,7 +18,7 @@ struct RouterTensors {
 
 // ReadRouter reads the inputs of a running node, checks their shapes against each other and the attributes,
 // and allocates the outputs.
-OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const RouterAttributes& attributes,
+OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const TopKRouterAttributes& attributes,
                       RouterTensors* out);
 
 }  // namespace mojo

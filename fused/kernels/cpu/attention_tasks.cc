@@ -95,7 +95,8 @@ Span Seen(const AttentionGo& go, const Pair& p, size_t query) {
   const size_t at = query + p.length, before = go.t.queries;  // the key that the query stands with is at - before
   Span seen{0, p.length};
   if (a.causal) seen.end = at < before ? 0 : std::min(p.length, at - before + 1);
-  if (a.window > 0 && at + 1 > before + a.window) seen.begin = std::min(p.length, at + 1 - before - a.window);
+  const auto window = static_cast<size_t>(a.window);
+  if (window > 0 && at + 1 > before + window) seen.begin = std::min(p.length, at + 1 - before - window);
   return seen;
 }
 

@@ -10,7 +10,7 @@ namespace {
 struct EmbeddingKernel {
   CodedAttributes attributes{};
 
-  OrtStatus* Init(const KernelInit& init) { return ReadCodedAttributes(init, kEmbeddingCodes, &attributes); }
+  OrtStatus* Init(const KernelInit& init) { return ReadAttributes(init, &attributes); }
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 

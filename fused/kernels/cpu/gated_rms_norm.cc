@@ -41,7 +41,7 @@ OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) c
   args.gate = t.gate;
   args.y = t.y;
   args.width = t.width;
-  args.groups = attributes.groups;
+  args.groups = static_cast<size_t>(attributes.groups);
   args.epsilon = attributes.epsilon;
   ScaleRoom room;
   if (OrtStatus* s = prepared.AsFloats(api, t.scale, t.width * attributes.groups, &room, &args.scale)) return s;

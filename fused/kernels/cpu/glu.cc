@@ -1,6 +1,6 @@
 // GLU on the CPU.
 
-#include "common/glu.h"
+#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {

@@ -24,7 +24,7 @@ constexpr size_t kPanelOutputs = 48;
 
 // HalfLinearKernel is the state of one node.
 struct HalfLinearKernel {
-  Layout layout = Layout::kOutIn;
+  HalfLinearAttributes attributes;
   ElementType x = kFloat32, weights = kFloat32;
   HostMemory memory;
 
@@ -33,9 +33,7 @@ struct HalfLinearKernel {
 };
 
 OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
-  AttributeReader read(init);
-  layout = read.Choice<Layout>("layout");
-  if (read.status != nullptr) return read.status;
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   x = ToElementType(init.types.inputs[kHalfLinearX]);
   weights = ToElementType(init.types.inputs[kHalfLinearW]);
   return memory.Find(init);
@@ -103,7 +101,7 @@ void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t p
 // MultiplyRows computes what the rows from begin to end - 1 give for the outputs.
 void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
   const HalfLinearTensors& t = go.tensors;
-  const bool by_rows = go.kernel.layout == Layout::kOutIn;
+  const bool by_rows = go.kernel.attributes.layout == Layout::kOutIn;
   const float* x[kRows];
   for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * t.k;
   go.product({outputs.w, by_rows ? t.k : t.n, by_rows, x, end - begin, t.k, outputs.count,
@@ -118,7 +116,8 @@ void Multiply(void* state, size_t task) {
   Outputs outputs{};
   outputs.first = units * group / go.groups * go.unit;
   outputs.count = std::min(units * (group + 1) / go.groups * go.unit, t.n) - outputs.first;
-  outputs.w = static_cast<const char*>(t.w) + outputs.first * (go.kernel.layout == Layout::kOutIn ? t.k : 1) * 2;
+  outputs.w =
+      static_cast<const char*>(t.w) + outputs.first * (go.kernel.attributes.layout == Layout::kOutIn ? t.k : 1) * 2;
   const size_t begin = task / go.groups * kRows, end = std::min(begin + kRows, t.rows);
   if (t.k == 0) {
     for (size_t i = begin; i < end; ++i) std::fill_n(go.products + i * t.n + outputs.first, outputs.count, 0.0f);
@@ -142,9 +141,9 @@ void Multiply(void* state, size_t task) {
 OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const KernelTable& kernels = *TheKernels();
   HalfLinearTensors t{};
-  if (OrtStatus* s = ReadHalfLinear(api, context, layout, &t)) return s;
+  if (OrtStatus* s = ReadHalfLinear(api, context, attributes.layout, &t)) return s;
   if (t.rows == 0 || t.n == 0) return nullptr;
-  const bool narrow = x != kFloat32, by_rows = layout == Layout::kOutIn;
+  const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
   Go go{*this, t};
   go.product = kernels.product_of_few(weights);
   go.product_of_panels = kernels.panels(weights);

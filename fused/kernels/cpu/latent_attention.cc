@@ -10,7 +10,7 @@ namespace {
 
 // LatentKernel is the state of one node.
 struct LatentKernel {
-  LatentAttributes attributes{};
+  LatentAttentionAttributes attributes{};
   ElementType type = kFloat32;
   HostMemory memory;
 

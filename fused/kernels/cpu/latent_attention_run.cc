@@ -255,7 +255,8 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const HostMemo
 }  // namespace
 
 OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
-                              const LatentAttributes& attributes, ElementType type, const LatentTensors& tensors) {
+                              const LatentAttentionAttributes& attributes, ElementType type,
+                              const LatentTensors& tensors) {
   const LatentTensors& t = tensors;
   LatentGo go{t};
   go.type = type;

@@ -11,7 +11,8 @@ namespace mojo {
 // RunLatentAttention computes y and fills present, in the form that takes fewer multiplications: naive, with keys and
 // values of all tokens, or absorbed, where the latents are the keys of all heads.
 OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
-                              const LatentAttributes& attributes, ElementType type, const LatentTensors& tensors);
+                              const LatentAttentionAttributes& attributes, ElementType type,
+                              const LatentTensors& tensors);
 
 }  // namespace mojo
 

@@ -22,12 +22,10 @@ struct LinearKernel {
 };
 
 OrtStatus* LinearKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &attributes)) return s;
-  AttributeReader read(init);
-  const auto rounded = read.Choice<Activations>("activations");
-  if (read.status != nullptr) return read.status;
-  if (OrtStatus* s = CheckActivations(&read, rounded, attributes.code)) return s;
-  activations = ToActivationKind(rounded);
+  LinearForm form{};
+  if (OrtStatus* s = ReadAttributes(init, &form)) return s;
+  attributes = form.weights;
+  activations = ToActivationKind(form.activations);
   type = ToElementType(init.types.inputs[kLinearX]);
   return memory.Find(init);
 }

@@ -1,7 +1,8 @@
 // NormRotary on the CPU.
 #include <memory>
 
-#include "common/norm_rotary.h"
+#include "common/rms_norm.h"
+#include "common/rotary_embedding.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 #include "cpu/rotary_rows.h"

@@ -11,7 +11,7 @@ namespace {
 
 // QMoEKernel is the state of one node.
 struct QMoEKernel {
-  QMoEAttributes attributes{};
+  QMoEForm attributes{};
   ElementType x_type = kFloat32, weights_type = kFloat32;
   HostMemory memory;
 

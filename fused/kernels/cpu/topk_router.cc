@@ -10,7 +10,7 @@ namespace {
 
 // RouterKernel is the state of one node.
 struct RouterKernel {
-  RouterAttributes attributes{};
+  TopKRouterAttributes attributes{};
   ElementType logits = kFloat32, bias = kFloat32;
 
   OrtStatus* Init(const KernelInit& init);
@@ -32,7 +32,7 @@ RouterScore ToRouterScore(Score score) {
 }
 
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const RouterAttributes& a = attributes;
+  const TopKRouterAttributes& a = attributes;
   RouterArgs args{};
   RouterTensors tensors;
   if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;

@@ -32,7 +32,7 @@ OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) c
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   args.scale = attributes.scale;
   args.causal = attributes.causal;
-  args.window = attributes.window;
+  args.window = static_cast<size_t>(attributes.window);
   args.softcap = attributes.softcap;
   args.empty_mean = attributes.empty_mean;
   args.cyclic = attributes.cyclic;

@@ -35,7 +35,7 @@ OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) c
   args.y = t.y;
   args.rows = t.rows;
   args.width = t.width;
-  args.groups = a.groups;
+  args.groups = static_cast<size_t>(a.groups);
   args.gate_first = a.gate_first;
   args.epsilon = a.epsilon;
   args.scale_after_cast = a.scale_after_cast;

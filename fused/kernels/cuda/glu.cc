@@ -1,6 +1,6 @@
 // GLU on CUDA.
 
-#include "common/glu.h"
+#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {

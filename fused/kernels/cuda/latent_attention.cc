@@ -8,7 +8,7 @@ namespace {
 
 // LatentKernel is the state of one node.
 struct LatentKernel {
-  LatentAttributes attributes{};
+  LatentAttentionAttributes attributes{};
   MojoType type = kMojoFloat32;
   DeviceMemory memory;
 

@@ -18,12 +18,11 @@ struct LinearKernel {
 };
 
 OrtStatus* LinearKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &attributes)) return s;
-  AttributeReader read(init);
-  const auto activations = read.Choice<Activations>("activations");
-  if (read.status != nullptr) return read.status;
-  if (OrtStatus* s = CheckCode(init.api, kLinear, attributes.code, activations)) return s;
-  rounding = ToMojoRounding(activations);
+  LinearForm form{};
+  if (OrtStatus* s = ReadAttributes(init, &form)) return s;
+  if (OrtStatus* s = CheckCode(init.api, kLinear, form.weights.code, form.activations)) return s;
+  attributes = form.weights;
+  rounding = ToMojoRounding(form.activations);
   type = ToMojoType(init.types.inputs[kLinearX]);
   return memory.Find(init);
 }

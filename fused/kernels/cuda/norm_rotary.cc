@@ -1,6 +1,7 @@
 // NormRotary on CUDA.
 
-#include "common/norm_rotary.h"
+#include "common/rms_norm.h"
+#include "common/rotary_embedding.h"
 #include "cuda/backends.h"
 
 namespace mojo {

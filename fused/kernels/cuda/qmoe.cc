@@ -10,7 +10,7 @@ namespace {
 
 // QMoEKernel is the state of one node.
 struct QMoEKernel {
-  QMoEAttributes attributes{};
+  QMoEForm attributes{};
   MojoType x_type = kMojoFloat32, weights_type = kMojoFloat32;
   DeviceMemory memory;
   TunedMoE tuned;
@@ -36,7 +36,7 @@ void QMoEKernel::SetForm(const MoEShape& shape, const QMoEInputs& in, MojoQMoEAr
 
 // Format names the format that there are tables for; it is empty for others.
 const char* QMoEKernel::Format() const {
-  const QMoEAttributes& a = attributes;
+  const QMoEForm& a = attributes;
   if (a.gate_up.code != a.down.code || x_type != kMojoBFloat16) return "";
   if (a.gate_up.code == Code::kE4m3 && a.activations == Activations::kFp8) return "fp8";
   return a.gate_up.code == Code::kE2m1 && a.activations == Activations::kFloat ? "mxfp4" : "";
@@ -57,7 +57,7 @@ OrtStatus* QMoEKernel::Init(const KernelInit& init) {
   x_type = ToMojoType(init.types.inputs[kQMoEX]);
   weights_type = ToMojoType(init.types.inputs[kQMoEWeights]);
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  const QMoEAttributes& a = attributes;
+  const QMoEForm& a = attributes;
   for (const Code code : {a.gate_up.code, a.down.code}) {
     if (OrtStatus* s = CheckCode(init.api, kQMoE, code, a.activations, ToMojoPacking(a.packing))) return s;
   }

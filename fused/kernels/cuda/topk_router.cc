@@ -8,7 +8,7 @@ namespace {
 
 // RouterKernel is the state of one node.
 struct RouterKernel {
-  RouterAttributes attributes{};
+  TopKRouterAttributes attributes{};
   MojoType logits = kMojoFloat32, bias = kMojoFloat32;
   DeviceMemory memory;
 
@@ -32,7 +32,7 @@ MojoScore ToMojoScore(Score score) {
 }
 
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const RouterAttributes& a = attributes;
+  const TopKRouterAttributes& a = attributes;
   MojoTopKRouterArgs args{};
   cudaStream_t stream;
   RouterTensors tensors;

@@ -310,7 +310,7 @@ void TestBad(const OrtApi& api) {
       {Route({x}, Router(0)), {"top_k is 0", "at least 1", "the_node"}},
       {Route({x}, Router(INT64_MIN)), {"top_k is -9223372036854775808"}},
       {Route({x}, Router(2, 0)), {"groups is 0"}},
-      {Route({x}, Router(2, 2, 3)), {"group_top_k is 3", "1 to groups"}},
+      {Route({x}, Router(2, 2, 3)), {"group_top_k is 3", "at most groups"}},
       {Route({x}, Router(2, huge, huge)), {"groups (4611686018427387904)"}},
       {Route({x}, Router(2, 2, 1, "top_k_first")), {"groups is 2", "top_k_first"}},
       {Route({x}, Router(2, 1, 1, "last")), {"order is \"last\"", "\"score_first\" or \"top_k_first\""}},

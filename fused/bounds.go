@@ -1,0 +1,224 @@
+package fused
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Bounds are the numbers that an attribute takes: Least to Most, and of an int only the multiples of Multiple, if that
+// is not 0. If Only has numbers, these are the only ones.
+type Bounds struct {
+	Least, Most float64
+	Multiple    int64
+	Only        []float64
+	// Note is what a message adds in parentheses.
+	Note string
+}
+
+// The bounds of most attributes.
+var (
+	flag        = Bounds{Least: 0, Most: 1}
+	finite      = Bounds{Least: -math.MaxFloat32, Most: math.MaxFloat32}
+	notNegative = Bounds{Least: 0, Most: math.MaxFloat32}
+)
+
+// atLeast is the bounds of an int without an upper bound.
+func atLeast(n float64) Bounds { return Bounds{Least: n, Most: math.MaxInt64} }
+
+// size is the bounds of a dimension of weights: a multiple of n whose products do not overflow.
+func size(n int64) Bounds { return Bounds{Least: float64(n), Most: math.MaxInt32, Multiple: n} }
+
+// only is the bounds of an attribute that has few values.
+func only(numbers ...float64) Bounds { return Bounds{Only: numbers} }
+
+// Flag reports whether the numbers of an int are 0 and 1.
+func (b Bounds) Flag() bool { return b.Least == 0 && b.Most == 1 && b.Only == nil }
+
+// Takes reports whether a number is within the bounds. NaN never is.
+func (b Bounds) Takes(v float64) bool {
+	if b.Only != nil {
+		return slices.Contains(b.Only, v)
+	}
+	return v >= b.Least && v <= b.Most && (b.Multiple == 0 || int64(v)%b.Multiple == 0)
+}
+
+// String completes "it must be".
+func (b Bounds) String() string {
+	text := b.numbers()
+	if b.Note != "" {
+		text += " (" + b.Note + ")"
+	}
+	return text
+}
+
+func (b Bounds) numbers() string {
+	number := func(v float64) string {
+		if math.IsInf(v, -1) {
+			return "minus infinity"
+		}
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	from := func(what string) string {
+		switch {
+		case b.Multiple > 1 && b.Least == float64(b.Multiple) && b.Most < math.MaxInt64:
+			return what + " up to " + number(b.Most)
+		case b.Most == math.MaxInt64 || b.Most == math.MaxFloat32:
+			return what + " of at least " + number(b.Least)
+		case what == "a number":
+			return "from " + number(b.Least) + " to " + number(b.Most)
+		}
+		return what + " from " + number(b.Least) + " to " + number(b.Most)
+	}
+	switch {
+	case b.Only != nil:
+		var list []string
+		for _, v := range b.Only {
+			list = append(list, number(v))
+		}
+		return anyOf(list)
+	case b.Flag():
+		return "0 or 1"
+	case b.Least == -math.MaxFloat32:
+		return "a finite number"
+	case b.Most == math.MaxFloat32:
+		return from("a finite number")
+	case b.Multiple == 2:
+		return from("an even number")
+	case b.Multiple > 1:
+		return from(fmt.Sprintf("a multiple of %d", b.Multiple))
+	}
+	return from("a number")
+}
+
+// anyOf joins words as a sentence does: a, b or c.
+func anyOf(words []string) string {
+	n := len(words) - 1
+	if n < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n], ", ") + " or " + words[n]
+}
+
+// Rule limits an attribute more than its declaration does. With names a string attribute: the rule holds if that is one
+// of Is, or, with Not, if it is another one. A rule without With always holds.
+type Rule struct {
+	Attribute string
+	// Bounds are the numbers, or Values the strings, that the attribute then takes.
+	Bounds Bounds
+	Values []string
+	// AtMost, where it is not empty, names an int attribute that this one is not greater than.
+	AtMost string
+
+	With string
+	Is   []string
+	Not  bool
+}
+
+// Holds reports whether the rule holds for a value of With.
+func (r Rule) Holds(value string) bool { return slices.Contains(r.Is, value) != r.Not }
+
+// Expected completes "it must be".
+func (r Rule) Expected() string {
+	switch {
+	case r.AtMost != "":
+		return "at most " + r.AtMost
+	case r.Values != nil:
+		return anyOf(r.Values)
+	}
+	return r.Bounds.String()
+}
+
+// takes reports whether the attribute may have the value.
+func (r Rule) takes(s Site, a *onnx.Attribute) bool {
+	switch {
+	case r.AtMost != "":
+		return a.Int <= s.Attr(r.AtMost).Int
+	case r.Values != nil:
+		return slices.Contains(r.Values, a.String)
+	}
+	return r.Bounds.Takes(numberOf(a))
+}
+
+// numberOf is the number of an int or a float.
+func numberOf(a *onnx.Attribute) float64 {
+	if a.Type == onnx.AttrInt {
+		return float64(a.Int)
+	}
+	return float64(a.Float)
+}
+
+// valueOf is the value of an attribute as messages have it.
+func valueOf(a *onnx.Attribute) string {
+	switch a.Type {
+	case onnx.AttrString:
+		return strconv.Quote(a.String)
+	case onnx.AttrInt:
+		return strconv.FormatInt(a.Int, 10)
+	}
+	return fmt.Sprint(a.Float)
+}
+
+// checkAttributes errs unless the attributes are those that the op declares, with values that it takes.
+func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
+	if err := o.checkKinds(attrs); err != nil {
+		return err
+	}
+	s := Site{Attributes: attrs}
+	for _, spec := range o.Attributes {
+		if a := s.Attr(spec.Name); len(spec.Values) == 0 && !spec.Bounds.Takes(numberOf(a)) {
+			return fmt.Errorf("mojo.%s attribute %s is %s; it must be %v", o.Name, a.Name, valueOf(a), spec.Bounds)
+		}
+	}
+	return o.checkRules(s)
+}
+
+// checkKinds errs unless the attributes are those that the op declares, of their types; strings must have a value that
+// is listed.
+func (o *Op) checkKinds(attrs []*onnx.Attribute) error {
+	have := map[string]*onnx.Attribute{}
+	for _, a := range attrs {
+		have[a.Name] = a
+	}
+	for _, spec := range o.Attributes {
+		a := have[spec.Name]
+		if a == nil {
+			return fmt.Errorf("%s needs the attribute %q", o.Name, spec.Name)
+		}
+		if a.Type != spec.Type || a.RefName != "" {
+			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
+		}
+		if len(spec.Values) > 0 && !slices.Contains(spec.Values, a.String) {
+			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
+				strings.Join(spec.Values, ", "))
+		}
+		delete(have, spec.Name)
+	}
+	for name := range have {
+		return fmt.Errorf("%s has no attribute %q", o.Name, name)
+	}
+	return nil
+}
+
+// checkRules errs unless the attributes go together.
+func (o *Op) checkRules(s Site) error {
+	for _, r := range o.Rules {
+		a, with := s.Attr(r.Attribute), ""
+		if r.With != "" {
+			value := s.Attr(r.With).String
+			if !r.Holds(value) {
+				continue
+			}
+			with = fmt.Sprintf(" with %s %q", r.With, value)
+		}
+		if !r.takes(s, a) {
+			return fmt.Errorf("mojo.%s attribute %s is %s; it must be %s%s", o.Name, a.Name, valueOf(a), r.Expected(),
+				with)
+		}
+	}
+	return nil
+}
