@@ -1,8 +1,6 @@
 package fused
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -30,17 +28,18 @@ const (
 )
 
 var attentionInputs = []Param{
-	{Name: "q", Type: "T", Doc: "[B, H, S, D] or, with q_layout=bsnh, [B, S, H, D]"},
-	{Name: "k", Type: "T", Doc: "[B, Hk, N, D] or, with k_layout=bsnh, [B, N, Hk, D]; Hk divides H"},
-	{Name: "v", Type: "T", Doc: "[B, Hk, N, Dv] or, with v_layout=bsnh, [B, N, Hk, Dv]"},
-	{Name: "key_valid", Type: "int64", Optional: true,
-		Doc: "[B, at least L]: 0 for a key that no query sees, such as padding; with past_length L is the longest"},
-	{Name: "past_key", Type: "T", Optional: true, Doc: "[B, Hk, P, D], or [B, Hk, M, D] with past_length"},
-	{Name: "past_value", Type: "T", Optional: true, Doc: "as past_key, Dv wide; there if past_key is"},
-	{Name: "past_length", Type: "int64", Optional: true,
-		Doc: "[1] or [B]: keys that are in past_key, at most M - N; the others are overwritten by k, or not read"},
-	{Name: "bias", Type: "float32", Optional: true, Doc: "broadcast to [B, H, S, L]"},
-	{Name: "sink", Type: "float32", Optional: true, Doc: "[H]"},
+	{Name: "q", Type: "T", Dims: "q_layout: B H S D | B S H D"},
+	{Name: "k", Type: "T", Dims: "k_layout: B Hk N D | B N Hk D"},
+	{Name: "v", Type: "T", Dims: "v_layout: B Hk N Dv | B N Hk Dv"},
+	{Name: "key_valid", Type: "int64", Optional: true, Dims: "B >=L",
+		Doc: "0 for a key that no query sees, such as padding; with past_length L is the longest"},
+	{Name: "past_key", Type: "T", Optional: true, Dims: "B Hk P D",
+		Doc: "P is M with past_length"},
+	{Name: "past_value", Type: "T", Optional: true, Dims: "B Hk P Dv"},
+	{Name: "past_length", Type: "int64", Optional: true, Dims: "1 | B",
+		Doc: "keys that are in past_key, at most M - N; the others are overwritten by k, or not read"},
+	{Name: "bias", Type: "float32", Optional: true, Dims: "~B ~H ~S ~L", Doc: "added to the scores"},
+	{Name: "sink", Type: "float32", Optional: true, Dims: "H", Doc: "a score of each head that no value goes with"},
 }
 
 var attentionAttributes = []AttributeSpec{
@@ -64,6 +63,9 @@ var attentionAttributes = []AttributeSpec{
 	{Name: "y_layout", Type: onnx.AttrString, Values: headLayouts, Field: "y_by_token",
 		Doc: "order of Y's dimensions"},
 }
+
+// cacheLet: T tokens are kept of a cache, L are attended to, which only past_length knows where it is given.
+var cacheLet = map[string]Shape{"T": "past_length?: P+N | P", "L": "past_length?: P+N | ?"}
 
 var attentionFamily = &Family{Name: "attention", Summary: "attention with its masks and its cache"}
 
@@ -91,17 +93,20 @@ var attention = &Op{
 	Devices: Devices(),
 	Inputs:  attentionInputs,
 	Outputs: []Param{
-		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},
-		{Name: "present_key", Type: "T", Optional: true,
-			Doc: "[B, Hk, L, D], or the shape of past_key with past_length"},
-		{Name: "present_value", Type: "T", Optional: true, Doc: "as present_key, Dv wide"},
+		{Name: "Y", Type: "T", Dims: "y_layout: B H S Dv | B S H Dv"},
+		{Name: "present_key", Type: "T", Optional: true, Dims: "B Hk T D"},
+		{Name: "present_value", Type: "T", Optional: true, Dims: "B Hk T Dv"},
 	},
 	Attributes: attentionAttributes,
 	Types:      independent("T"),
 	Source: "Vaswani et al., Attention Is All You Need (2017); heads that share keys: Ainslie et al., GQA (2023); " +
 		"softcap is Gemma 2's, sinks are gpt-oss's, windows Mistral's",
-	check:    attentionSupports,
-	shapes:   attentionShapes,
+	Let: cacheLet,
+	Where: []Relation{
+		{"past_key iff past_value", "past_key and past_value, or neither"},
+		{"past_length needs past_key", "past_length with past_key alone"},
+		{"Hk divides H", "heads of k that divide those of q"},
+	},
 	examples: attentionExamples,
 	overload: attentionOverload,
 	define:   attentionBody,
@@ -164,109 +169,4 @@ func (d headDims) in(layout string) []int64 {
 		return []int64{d.batch, d.length, d.heads, d.width}
 	}
 	return []int64{d.batch, d.heads, d.length, d.width}
-}
-
-func attentionShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	q, k, v := s.heads(AttentionQ, "q_layout"), s.heads(AttentionK, "k_layout"), s.heads(AttentionV, "v_layout")
-	pastKey, pastValue := s.heads(AttentionPastKey, ""), s.heads(AttentionPastValue, "")
-	batch := equal(equal(q.batch, k.batch), equal(v.batch, equal(pastKey.batch, pastValue.batch)))
-	heads := equal(equal(k.heads, v.heads), equal(pastKey.heads, pastValue.heads))
-	width := equal(q.width, equal(k.width, pastKey.width))
-	valueWidth := equal(v.width, pastValue.width)
-	length := equal(k.length, v.length)
-	switch past := equal(pastKey.length, pastValue.length); {
-	case s.has(AttentionPastLength):
-		length = past
-	case !s.has(AttentionPastKey):
-	case past < 0 || length < 0:
-		length = -1
-	default:
-		length += past
-	}
-	return [][]int64{
-		headDims{batch, q.heads, q.length, valueWidth}.in(Read[Attention](s.Attributes).YLayout),
-		{batch, heads, length, width},
-		{batch, heads, length, valueWidth},
-	}
-}
-
-func attentionSupports(s Site) error {
-	if s.has(AttentionPastKey) != s.has(AttentionPastValue) {
-		return fmt.Errorf("mojo.Attention takes past_key and past_value, or neither")
-	}
-	if s.has(AttentionPastLength) && !s.has(AttentionPastKey) {
-		return fmt.Errorf("mojo.Attention takes past_length with past_key alone")
-	}
-	return attentionDims(s)
-}
-
-// attentionDims checks what is known of the shapes against each other.
-func attentionDims(s Site) error {
-	layouts := map[int]string{AttentionQ: "q_layout", AttentionK: "k_layout", AttentionV: "v_layout",
-		AttentionPastKey: "", AttentionPastValue: ""}
-	for _, i := range []int{AttentionQ, AttentionK, AttentionV, AttentionPastKey, AttentionPastValue} {
-		if d := s.dims(i); d != nil && len(d) != 4 {
-			return fmt.Errorf("mojo.Attention takes %s of rank 4, not of shape %v", attentionInputs[i].Name, d)
-		}
-	}
-	// same errs where two inputs differ in a dimension that they must share.
-	same := func(what string, dim func(headDims) int64, inputs ...int) error {
-		known, from := int64(-1), 0
-		for _, i := range inputs {
-			d := dim(s.heads(i, layouts[i]))
-			if d >= 0 && known >= 0 && d != known {
-				return fmt.Errorf("mojo.Attention takes %s and %s with the same %s: %s is %v, %s is %v",
-					attentionInputs[from].Name, attentionInputs[i].Name, what, attentionInputs[from].Name,
-					s.dims(from), attentionInputs[i].Name, s.dims(i))
-			}
-			if d >= 0 {
-				known, from = d, i
-			}
-		}
-		return nil
-	}
-	const q, k, v, pastKey, pastValue = AttentionQ, AttentionK, AttentionV, AttentionPastKey, AttentionPastValue
-	for _, err := range []error{
-		same("batch", func(d headDims) int64 { return d.batch }, q, k, v, pastKey, pastValue),
-		same("heads", func(d headDims) int64 { return d.heads }, k, v, pastKey, pastValue),
-		same("number of keys", func(d headDims) int64 { return d.length }, k, v),
-		same("number of keys", func(d headDims) int64 { return d.length }, pastKey, pastValue),
-		same("width", func(d headDims) int64 { return d.width }, q, k, pastKey),
-		same("width", func(d headDims) int64 { return d.width }, v, pastValue),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	h, hk := s.heads(q, "q_layout").heads, s.heads(k, "k_layout").heads
-	if h >= 0 && (hk == 0 || hk > 0 && h%hk != 0) {
-		return fmt.Errorf("mojo.Attention takes heads of k that divide those of q: there are %d and %d", hk, h)
-	}
-	if d := s.dims(AttentionSink); d != nil && !agree(d, []int64{h}) && h >= 0 {
-		return fmt.Errorf("mojo.Attention takes a sink of shape [%d], not %v", h, d)
-	}
-	b := s.heads(q, "q_layout").batch
-	if d := s.dims(AttentionPastLength); d != nil && b >= 0 && !agree(d, []int64{b}) && !agree(d, []int64{1}) {
-		return fmt.Errorf("mojo.Attention takes a past_length of shape [1] or [%d], not %v", b, d)
-	}
-	if d := s.dims(AttentionKeyValid); d != nil && (len(d) != 2 || d[0] >= 0 && b >= 0 && d[0] != b) {
-		return fmt.Errorf("mojo.Attention takes key_valid of shape [B, L]: q is %v, key_valid is %v", s.dims(q), d)
-	}
-	return attentionBias(s, b, h)
-}
-
-// attentionBias checks that a bias broadcasts to the scores of as many batches and heads.
-func attentionBias(s Site, batch, heads int64) error {
-	bias := s.dims(AttentionBias)
-	scores := []int64{batch, heads, s.heads(AttentionQ, "q_layout").length, -1}
-	ok := len(bias) <= len(scores)
-	for i := 1; ok && i <= len(bias); i++ {
-		a, b := bias[len(bias)-i], scores[len(scores)-i]
-		ok = a < 0 || b < 0 || a == 1 || a == b
-	}
-	if !ok {
-		return fmt.Errorf("mojo.Attention takes a bias that broadcasts to [B, H, S, L]: q is %v, bias is %v",
-			s.dims(AttentionQ), bias)
-	}
-	return nil
 }

@@ -52,11 +52,12 @@ func TestAttentionSupports(t *testing.T) {
 		{"length without a cache", attention, attentionAttrs(),
 			types(map[int]onnx.DataType{AttentionPastLength: onnx.Int64}, 7), nil, "past_length with past_key"},
 		{"cache of another width", attention, attentionAttrs(), cached,
-			[][]int64{q, k, v, nil, {2, 2, 7, 4}, {2, 2, 7, 5}}, "past_key with the same width"},
+			[][]int64{q, k, v, nil, {2, 2, 7, 4}, {2, 2, 7, 5}},
+			"past_key of shape [B, Hk, P, D], here [2, 2, P, 8]: past_key is [2 2 7 4], "},
 		{"values of another length", attention, attentionAttrs(), plain, [][]int64{q, k, {2, 2, 4, 5}},
-			"v with the same number of keys"},
+			"v of shape [B, Hk, N, Dv], here [2, 2, 3, Dv]"},
 		{"heads that do not divide", attention, attentionAttrs(), plain, [][]int64{{2, 5, 3, 8}, k, v}, "divide"},
-		{"packed heads", attention, attentionAttrs(), plain, [][]int64{{2, 3, 48}, k, v}, "rank 4"},
+		{"packed heads", attention, attentionAttrs(), plain, [][]int64{{2, 3, 48}, k, v}, "q of shape [B, H, S, D]"},
 		{"two types", attention, attentionAttrs(), types(map[int]onnx.DataType{AttentionK: f32}, 3), nil, "one type"},
 		{"negative window", attention, attentionAttrs(onnx.IntAttr("window", -1)), plain, nil, "window is -1"},
 		{"causal twice", attention, attentionAttrs(onnx.IntAttr("causal", 2)), plain, nil, "causal is 2"},
@@ -69,12 +70,12 @@ func TestAttentionSupports(t *testing.T) {
 		tests = append(tests, supportsCase{name, attention, attentionAttrs(), list, shapes, err})
 	}
 	add("sink", "", AttentionSink, f32, 6)
-	add("sink of key heads", "sink of shape [6]", AttentionSink, f32, 2)
+	add("sink of key heads", "sink of shape [H], here [6]", AttentionSink, f32, 2)
 	add("sink of half", "takes sink of float32", AttentionSink, f16, 6)
 	add("bias", "", AttentionBias, f32, 6, 1, 3)
-	add("bias of key heads", "broadcasts to [B, H, S, L]", AttentionBias, f32, 2, 1, 3)
+	add("bias of key heads", "bias that broadcasts to [B, H, S, L], here [2, 6, 3, 3]", AttentionBias, f32, 2, 1, 3)
 	add("bool mask", "takes key_valid of int64", AttentionKeyValid, onnx.Bool, 2, 3)
-	add("mask of one sequence", "key_valid of shape [B, L]", AttentionKeyValid, onnx.Int64, 1, 3)
+	add("mask of one sequence", "key_valid of shape [B, >=L], here [2, >=3]", AttentionKeyValid, onnx.Int64, 1, 3)
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { c.run(t) })
 	}

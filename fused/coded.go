@@ -76,12 +76,6 @@ func (w *coded) check(op string) error {
 	if !ok {
 		return fmt.Errorf("mojo.%s takes a scale of %s, not of %s", op, want, scale)
 	}
-	for i, dims := range w.dims(w.minus, w.twofold) {
-		if d := w.site.dims(w.first + i); d != nil && dims != nil && !agree(d, dims) {
-			return fmt.Errorf("mojo.%s takes %s of shape %v with n %d, k %d, block %d and code %s, not %v", op,
-				codedParams[i].Name, dims, w.n, w.k, w.block, w.code, d)
-		}
-	}
 	return nil
 }
 

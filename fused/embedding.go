@@ -1,8 +1,6 @@
 package fused
 
 import (
-	"slices"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -24,20 +22,14 @@ var embedding = &Op{
 	Source:     "as Linear",
 	Family:     linearFamily,
 	Devices:    []Device{CPU, CUDA},
-	Inputs:     append([]Param{{Name: "ids", Type: "int64", Doc: "[...]: from -n to n - 1"}}, codedParams...),
-	Outputs:    []Param{{Name: "Y", Type: "float32", Doc: "[..., k]"}},
+	Inputs:     append([]Param{{Name: "ids", Type: "int64", Dims: "A...", Doc: "from -n to n - 1"}}, codedParams...),
+	Outputs:    []Param{{Name: "Y", Type: "float32", Dims: "A... k"}},
 	Attributes: codedAttributes,
 	Rules:      codedRules("", "k"),
 	Types:      scaleTypes(Combination{}),
+	Let:        codedLet,
 	check: func(s Site) error {
 		return codedWeights(nil, s, EmbeddingCodes).check("Embedding")
-	},
-	shapes: func(s Site, _ func(a, b int64) int64) [][]int64 {
-		ids := s.dims(EmbeddingIDs)
-		if ids == nil {
-			return [][]int64{nil}
-		}
-		return [][]int64{append(slices.Clone(ids), Read[Embedding](s.Attributes).K)}
 	},
 	examples: embeddingExamples,
 	overload: func(s Site) string { return codedWeights(nil, s, EmbeddingCodes).overload() },

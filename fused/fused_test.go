@@ -89,11 +89,11 @@ func TestSupports(t *testing.T) {
 		{"rotary, odd tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}},
 			"wide"},
 		{"rotary, tables of two widths", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
-			[][]int64{{3, 8}, {3, 8}, {3, 4}}, "one width"},
+			[][]int64{{3, 8}, {3, 8}, {3, 4}}, "sin that broadcasts to [A..., R], here [3, 8]: sin is [3 4]"},
 		{"rotary, large table", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}},
-			"broadcast"},
+			"cos that broadcasts to [A..., R]"},
 		{"rotary, table of a higher rank", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
-			[][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "more dimensions"},
+			[][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "cos that broadcasts to [A..., R], here [3, R]: cos is [1 3 8]"},
 		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32),
 			[][]int64{{3, 8}, {3, 7}, {3, 7}},
 			"even"},
@@ -204,8 +204,8 @@ func TestEveryParameterIsDocumented(t *testing.T) {
 			t.Errorf("%s: incomplete", o.Name)
 		}
 		for _, p := range append(append([]Param(nil), o.Inputs...), o.Outputs...) {
-			if p.Doc == "" || p.Type == "" {
-				t.Errorf("%s: parameter %s has no documentation", o.Name, p.Name)
+			if p.Dims == "" || p.Type == "" {
+				t.Errorf("%s: parameter %s has no shape", o.Name, p.Name)
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package fused
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -21,23 +19,22 @@ var gatedRMSNorm = &Op{
 	Family:  normFamily,
 	Devices: []Device{CPU, CUDA},
 	Inputs: []Param{
-		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
-		{Name: "gate", Type: "G", Doc: "shape of X (no broadcasting)"},
-		{Name: "scale", Type: "S", Doc: "[D] or [groups, D/groups]"},
+		{Name: "X", Type: "T", Dims: "A... D"},
+		{Name: "gate", Type: "G", Dims: "A... D", Doc: "no broadcasting"},
+		{Name: "scale", Type: "S", Dims: "D | groups D/groups"},
 	},
-	Outputs: []Param{{Name: "Y", Type: "G", Doc: "shape of X"}},
+	Outputs: []Param{{Name: "Y", Type: "G", Dims: "A... D"}},
 	Attributes: append([]AttributeSpec{
 		{Name: "gate_first", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 			Doc: "1: the gate multiplies what is normalised; 0: it multiplies the result"},
 		{Name: "groups", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2},
 			Doc: "number of runs of channels that are normalised apart"},
 	}, scaleAttributes...),
-	Types:     gatedTypes(),
-	SameShape: []int{0, 1},
-	Parts:     []*Op{rmsNorm, glu},
+	Types: gatedTypes(),
+	Where: []Relation{{"groups divides D", "groups that divide the last dimension of X"}},
+	Parts: []*Op{rmsNorm, glu},
 	Source: "modules of PyTorch transformers: gate_first=0 of Qwen3-Next and OLMo-Hybrid, 1 of Mamba-2, Bamba, " +
 		"Zamba2 and Nemotron-H, either of Falcon-H1",
-	check: gatedSupports,
 	examples: func(s Site) [][][]int64 {
 		d, groups := exampleX[2], Read[GatedRMSNorm](s.Attributes).Groups
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
@@ -72,19 +69,6 @@ func gatedTypes() []Combination {
 		}
 	}
 	return list
-}
-
-func gatedSupports(s Site) error {
-	groups, d, x, scale := Read[GatedRMSNorm](s.Attributes).Groups, s.lastDim(0), s.dims(0), s.dims(2)
-	if d >= 0 && d%groups != 0 {
-		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which "+
-			"is %v", groups, x)
-	}
-	if d >= 0 && scale != nil && !agree(scale, []int64{d}) && !agree(scale, []int64{groups, d / groups}) {
-		return fmt.Errorf("mojo.GatedRMSNorm takes a scale of [%d] or [%d %d] for X of %v, not of %v",
-			d, groups, d/groups, x, scale)
-	}
-	return nil
 }
 
 func gatedBody(b *body, s Site) []*onnx.Value {

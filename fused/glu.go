@@ -18,17 +18,16 @@ var glu = &Op{
 		"Y = round_T(round_T(a) * round_T(u + up_offset))",
 	},
 	Inputs: []Param{
-		{Name: "gate", Type: "T", Doc: "any shape"},
-		{Name: "up", Type: "T", Doc: "shape of gate (no broadcasting)"},
+		{Name: "gate", Type: "T", Dims: "A..."},
+		{Name: "up", Type: "T", Dims: "A...", Doc: "no broadcasting"},
 	},
-	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of gate"}},
+	Outputs:    []Param{{Name: "Y", Type: "T", Dims: "A..."}},
 	Family:     &Family{Name: "swiglu", Summary: "gated activations: SwiGLU and GeGLU"},
 	Devices:    Devices(),
 	Attributes: gateAttributes([]string{"silu", "gelu", "gelu_tanh"}),
 	Rules:      []Rule{alphaRule},
 	Types:      independent("T"),
 	Source:     "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
-	SameShape:  []int{0, 1},
 	examples: func(s Site) [][][]int64 {
 		if !gateTried(s) {
 			return nil

@@ -1,8 +1,6 @@
 package fused
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -28,16 +26,14 @@ var halfLinear = &Op{
 	// A GPU multiplies such weights by itself.
 	Devices: []Device{CPU},
 	Inputs: []Param{
-		{Name: "X", Type: "T", Doc: "[..., K]"},
-		{Name: "W", Type: "V", Doc: "[K, N] with layout=in_out, [N, K] with out_in"},
-		{Name: "bias", Type: "T", Optional: true, Doc: "[N]"},
+		{Name: "X", Type: "T", Dims: "A... K"},
+		{Name: "W", Type: "V", Dims: "layout: N K | K N"},
+		{Name: "bias", Type: "T", Optional: true, Dims: "N"},
 	},
-	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., N]"}},
+	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... N"}},
 	Attributes: []AttributeSpec{{Name: "layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
 		Doc: "how W is stored"}},
 	Types:    halfLinearTypes(),
-	check:    halfLinearSupports,
-	shapes:   halfLinearShapes,
 	examples: halfLinearExamples,
 	overload: func(s Site) string { return Read[HalfLinear](s.Attributes).Layout + named(s, HalfLinearBias, "_bias") },
 	define:   halfLinearBody,
@@ -52,47 +48,6 @@ func halfLinearTypes() []Combination {
 		}
 	}
 	return list
-}
-
-// halfLinearSizes are the places of K and N in the shape of W.
-func halfLinearSizes(s Site) (k, n int) {
-	if Read[HalfLinear](s.Attributes).Layout == layoutOutIn {
-		return 1, 0
-	}
-	return 0, 1
-}
-
-func halfLinearShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	x, w := s.dims(HalfLinearX), s.dims(HalfLinearW)
-	if len(w) != 2 {
-		return [][]int64{withLast(x, -1)}
-	}
-	k, n := halfLinearSizes(s)
-	if len(x) > 0 {
-		equal(x[len(x)-1], w[k])
-	}
-	return [][]int64{withLast(x, w[n])}
-}
-
-func halfLinearSupports(s Site) error {
-	attrs := Read[HalfLinear](s.Attributes)
-	x, w := s.dims(HalfLinearX), s.dims(HalfLinearW)
-	if w != nil && len(w) != 2 {
-		return fmt.Errorf("mojo.HalfLinear takes W of rank 2, not %v", w)
-	}
-	if x != nil && len(x) == 0 {
-		return fmt.Errorf("mojo.HalfLinear takes X of rank 1 or more, not of rank 0")
-	}
-	k, n := halfLinearSizes(s)
-	if w != nil && x != nil && !agree(x[len(x)-1:], w[k:k+1]) {
-		return fmt.Errorf("mojo.HalfLinear takes X of shape [..., K]: X is %v, and W %v with layout %q", x, w,
-			attrs.Layout)
-	}
-	if d := s.dims(HalfLinearBias); w != nil && d != nil && !agree(d, w[n:n+1]) {
-		return fmt.Errorf("mojo.HalfLinear takes a bias of shape [N]: bias is %v, and W %v with layout %q", d, w,
-			attrs.Layout)
-	}
-	return nil
 }
 
 // halfLinearExamples have one row, rows of one tile of the kernels and rows of several, and sizes that fill no vector.

@@ -1,8 +1,6 @@
 package fused
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -18,17 +16,18 @@ const (
 )
 
 var latentInputs = []Param{
-	{Name: "q", Type: "T",
-		Doc: "[B, H, S, E + R] or, with q_layout=bsnh, [B, S, H, E + R]; the R rotated channels last"},
-	{Name: "c", Type: "T", Doc: "[B, N, C]"},
-	{Name: "k_pe", Type: "T", Doc: "[B, 1, N, R]"},
-	{Name: "w", Type: "T", Doc: "[C, H * (E + Dv)] or, with w_layout=out_in, [H * (E + Dv), C]; of each head the E " +
-		"channels of keys, then the Dv of values"},
-	{Name: "key_valid", Type: "int64", Optional: true,
-		Doc: "[B, at least L]: 0 for a key that no query sees, such as padding; with past_length L is the longest"},
-	{Name: "past", Type: "T", Optional: true, Doc: "[B, 1, P, C + R], or [B, 1, M, C + R] with past_length"},
-	{Name: "past_length", Type: "int64", Optional: true,
-		Doc: "[1] or [B]: tokens that are in past, at most M - N; the others are overwritten, or not read"},
+	{Name: "q", Type: "T", Dims: "q_layout: B H S F | B S H F",
+		Doc: "F = E + R: the R rotated channels last"},
+	{Name: "c", Type: "T", Dims: "B N C"},
+	{Name: "k_pe", Type: "T", Dims: "B 1 N R"},
+	{Name: "w", Type: "T", Dims: "w_layout: C O | O C",
+		Doc: "O = H * (E + Dv): of each head the E channels of keys, then the Dv of values"},
+	{Name: "key_valid", Type: "int64", Optional: true, Dims: "B >=L",
+		Doc: "0 for a key that no query sees, such as padding; with past_length L is the longest"},
+	{Name: "past", Type: "T", Optional: true, Dims: "B 1 P C+R",
+		Doc: "P is M with past_length"},
+	{Name: "past_length", Type: "int64", Optional: true, Dims: "1 | B",
+		Doc: "tokens that are in past, at most M - N; the others are overwritten, or not read"},
 }
 
 // latentAttention is attention whose keys and values are linear maps of one narrow vector for each token, the latent.
@@ -48,8 +47,9 @@ var latentAttention = &Op{
 	Devices: []Device{CPU, CUDA},
 	Inputs:  latentInputs,
 	Outputs: []Param{
-		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},
-		{Name: "present", Type: "T", Optional: true, Doc: "[B, 1, L, C + R], or the shape of past with past_length"},
+		{Name: "Y", Type: "T", Dims: "y_layout: B H S O/H-(F-R) | B S H O/H-(F-R)",
+			Doc: "Dv = O/H - E channels"},
+		{Name: "present", Type: "T", Optional: true, Dims: "B 1 T C+R"},
 	},
 	Attributes: append(within("attention", "Attention", []AttributeSpec{
 		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.03125}, Doc: "factor of the scores"},
@@ -62,8 +62,13 @@ var latentAttention = &Op{
 	Types: independent("T"),
 	Source: "DeepSeek-V2 (2024), multi-head latent attention; w is kv_b_proj. Y by k and v is its naive form; the " +
 		"absorbed one has q . w in the place of q and multiplies what it attends to with w",
-	check:    latentSupports,
-	shapes:   latentShapes,
+	Let: cacheLet,
+	Where: []Relation{
+		{"past_length needs past", "past_length with past alone"},
+		{"H divides O", "heads that share the outputs of w"},
+		{"R <= F", "heads of q that are at least as wide as k_pe"},
+		{"F-R <= O/H", "keys of w that are as wide as heads of q without k_pe"},
+	},
 	examples: latentExamples,
 	overload: latentOverload,
 	define:   latentBody,
@@ -90,103 +95,6 @@ func latentOverload(s Site) string {
 		}
 	}
 	return name + "_" + attrs.WLayout
-}
-
-// latentDims are the sizes of a site, -1 where unknown.
-type latentDims struct {
-	batch, heads, queries, added, past int64
-	width                              int64 // of a head of q
-	latent, rotated                    int64 // C and R
-	outputs                            int64 // of w
-}
-
-// latentSizes reads the sizes from the shapes, of which unify makes one of two that must be equal.
-func latentSizes(s Site, unify func(a, b int64) int64) latentDims {
-	dim := func(input, rank, axis int) int64 {
-		if d := s.dims(input); len(d) == rank {
-			return d[axis]
-		}
-		return -1
-	}
-	q := s.heads(LatentQ, "q_layout")
-	d := latentDims{batch: q.batch, heads: q.heads, queries: q.length, width: q.width, past: dim(LatentPast, 4, 2)}
-	for _, input := range []struct{ number, rank int }{{LatentC, 3}, {LatentKPE, 4}, {LatentPast, 4}} {
-		d.batch = unify(d.batch, dim(input.number, input.rank, 0))
-	}
-	d.added = unify(dim(LatentC, 3, 1), dim(LatentKPE, 4, 2))
-	in, out := 0, 1
-	if Read[LatentAttention](s.Attributes).WLayout == layoutOutIn {
-		in, out = 1, 0
-	}
-	d.latent = unify(dim(LatentC, 3, 2), dim(LatentW, 2, in))
-	d.rotated, d.outputs = dim(LatentKPE, 4, 3), dim(LatentW, 2, out)
-	return d
-}
-
-// valueWidth is the width of a head of values, -1 where unknown.
-func (d latentDims) valueWidth() int64 {
-	if d.heads < 1 || d.outputs < 0 || d.width < 0 || d.rotated < 0 {
-		return -1
-	}
-	return d.outputs/d.heads - (d.width - d.rotated)
-}
-
-func latentShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	d := latentSizes(s, equal)
-	length, width := int64(-1), int64(-1)
-	switch {
-	case s.has(LatentPastLength):
-		length = d.past
-	case !s.has(LatentPast):
-		length = d.added
-	case d.past >= 0 && d.added >= 0:
-		length = d.past + d.added
-	}
-	if d.latent >= 0 && d.rotated >= 0 {
-		width = d.latent + d.rotated
-	}
-	return [][]int64{
-		headDims{d.batch, d.heads, d.queries, d.valueWidth()}.in(Read[LatentAttention](s.Attributes).YLayout),
-		{d.batch, 1, length, width},
-	}
-}
-
-func latentSupports(s Site) error {
-	if s.has(LatentPastLength) && !s.has(LatentPast) {
-		return fmt.Errorf("mojo.LatentAttention takes past_length with past alone")
-	}
-	for _, input := range []struct{ number, rank int }{{LatentQ, 4}, {LatentC, 3}, {LatentKPE, 4}, {LatentW, 2},
-		{LatentKeyValid, 2}, {LatentPast, 4}, {LatentPastLength, 1}} {
-		if d := s.dims(input.number); d != nil && len(d) != input.rank {
-			return fmt.Errorf("mojo.LatentAttention takes %s of rank %d, not of shape %v",
-				latentInputs[input.number].Name, input.rank, d)
-		}
-	}
-	differ := false
-	d := latentSizes(s, func(a, b int64) int64 {
-		differ = differ || a >= 0 && b >= 0 && a != b
-		return max(a, b)
-	})
-	wrong := func(input int, axis int, want int64) bool {
-		dims := s.dims(input)
-		return dims != nil && dims[axis] >= 0 && want >= 0 && dims[axis] != want
-	}
-	width := int64(-1)
-	if d.latent >= 0 && d.rotated >= 0 {
-		width = d.latent + d.rotated
-	}
-	if differ || wrong(LatentKPE, 1, 1) || wrong(LatentPast, 1, 1) || wrong(LatentPast, 3, width) ||
-		wrong(LatentKeyValid, 0, d.batch) || d.rotated > d.width && d.width >= 0 ||
-		d.heads > 0 && d.outputs >= 0 &&
-			(d.outputs%d.heads != 0 || d.width >= 0 && d.rotated >= 0 && d.valueWidth() < 0) {
-		return fmt.Errorf("mojo.LatentAttention does not take shapes that differ: q is %v, c %v, k_pe %v, w %v, "+
-			"past %v, key_valid %v", s.dims(LatentQ), s.dims(LatentC), s.dims(LatentKPE), s.dims(LatentW),
-			s.dims(LatentPast), s.dims(LatentKeyValid))
-	}
-	if n := s.dims(LatentPastLength); n != nil && d.batch >= 0 && !agree(n, []int64{d.batch}) && !agree(n, []int64{1}) {
-		return fmt.Errorf("mojo.LatentAttention takes a past_length of shape [1] or [%d], not %v", d.batch, n)
-	}
-	return nil
 }
 
 // latentBody is the naive form: keys and values of all tokens, and attention to them.

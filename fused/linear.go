@@ -37,16 +37,25 @@ const (
 	floatBlock = 128 // columns that share a scale with code=e4m3, and a factor with activations=fp8
 )
 
+// The shapes of codes and scales with each code.
+const (
+	codesDims Shape = "code: P k/32 4 64 | P k/32 8 64 | P k/32 4 64 | P k/32 8 64"
+	superDims Shape = "P k/256 16"
+	scaleDims Shape = "code: P k/block 16 | P k/block 16 | P k/block 16 | P k/block 1"
+)
+
+// codedLet: weights lie in panels of 16 rows.
+var codedLet = map[string]Shape{"P": "(n+15)/16"}
+
 // codedParams are the inputs that hold the weights.
 var codedParams = []Param{
-	{Name: "codes", Type: "uint8",
-		Doc: "[P, k/32, 4, 64], with a code of 8 bits [P, k/32, 8, 64]; P = ceil(n/16) panels of 16 rows"},
-	{Name: "scale", Type: "S",
-		Doc: "[P, k/block, 16]: float32 or float16; int8 with super_scale; uint8 with code=e2m1; with code=e4m3 " +
-			"[P, k/128, 1] of float32"},
-	{Name: "minus", Type: "S", Optional: true, Doc: "the shape of scale"},
-	{Name: "super_scale", Type: "float16", Optional: true, Doc: "[P, k/256, 16]"},
-	{Name: "super_minus", Type: "float16", Optional: true, Doc: "[P, k/256, 16]: given if minus and super_scale are"},
+	{Name: "codes", Type: "uint8", Dims: codesDims},
+	{Name: "scale", Type: "S", Dims: scaleDims,
+		Doc: "float32 or float16; int8 with super_scale; uint8 with code=e2m1; float32 with code=e4m3"},
+	{Name: "minus", Type: "S", Optional: true, Dims: scaleDims},
+	{Name: "super_scale", Type: "float16", Optional: true, Dims: superDims},
+	{Name: "super_minus", Type: "float16", Optional: true, Dims: superDims,
+		Doc: "given if minus and super_scale are"},
 }
 
 // codedAttributes say how the weights are to be read.
@@ -124,9 +133,9 @@ var linear = &Op{
 	Family:  linearFamily,
 	Devices: []Device{CPU, CUDA},
 	Partial: []Partial{{CUDA, "code", codeE4M3}}, // Hopper's tensor cores multiply it
-	Inputs: append(append([]Param{{Name: "X", Type: "T", Doc: "[..., k]"}}, codedParams...),
-		Param{Name: "bias", Type: "T", Optional: true, Doc: "[n]"}),
-	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., n]"}},
+	Inputs: append(append([]Param{{Name: "X", Type: "T", Dims: "A... k"}}, codedParams...),
+		Param{Name: "bias", Type: "T", Optional: true, Dims: "n"}),
+	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... n"}},
 	Attributes: append(within("weights", "Embedding", codedAttributes),
 		AttributeSpec{Name: "activations", Type: onnx.AttrString,
 			Values: []string{activationsFloat, activationsInt16, activationsInt8, activationsFP8},
@@ -134,8 +143,8 @@ var linear = &Op{
 				"nothing; with code=e4m3 float or fp8, which is for that alone"}),
 	Rules:    append(codedRules("", "k"), activationRules("code")...),
 	Types:    linearTypes(),
-	check:    linearSupports,
-	shapes:   linearShapes,
+	Let:      codedLet,
+	check:    func(s Site) error { return linearWeights(nil, s).check("Linear") },
 	examples: linearExamples,
 	overload: func(s Site) string {
 		kind := Read[Linear](s.Attributes).Activations
@@ -159,29 +168,6 @@ func scaleTypes(c Combination) []Combination {
 		list = append(list, c.with("S", t))
 	}
 	return list
-}
-
-func linearShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	attrs := Read[Linear](s.Attributes)
-	x := s.dims(LinearX)
-	if len(x) > 0 {
-		equal(x[len(x)-1], attrs.K)
-	}
-	return [][]int64{withLast(x, attrs.N)}
-}
-
-func linearSupports(s Site) error {
-	w := linearWeights(nil, s)
-	if err := w.check("Linear"); err != nil {
-		return err
-	}
-	if x := s.dims(LinearX); x != nil && (len(x) == 0 || !agree(x[len(x)-1:], []int64{w.k})) {
-		return fmt.Errorf("mojo.Linear takes X of shape [..., %d], k being %d, not %v", w.k, w.k, x)
-	}
-	if d := s.dims(LinearBias); d != nil && !agree(d, []int64{w.n}) {
-		return fmt.Errorf("mojo.Linear takes a bias of shape [%d], n being %d, not %v", w.n, w.n, d)
-	}
-	return nil
 }
 
 // linearBody is the definition.

@@ -1,7 +1,6 @@
 package fused
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -28,15 +27,14 @@ const (
 )
 
 var moeInputs = []Param{
-	{Name: "X", Type: "T", Doc: "[..., H]; its leading dimensions are the tokens"},
-	{Name: "weights", Type: "W", Doc: "[..., k]: as many tokens"},
-	{Name: "ids", Type: "int64",
-		Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
-	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place " +
-		"of 2I with packing=none"},
-	{Name: "down", Type: "V", Doc: "[E, H, I] with down_layout=out_in, [E, I, H] with in_out"},
-	{Name: "gate_up_bias", Type: "V", Doc: "[E, 2I]; [E, I] with packing=none", Optional: true},
-	{Name: "down_bias", Type: "V", Doc: "[E, H]", Optional: true},
+	{Name: "X", Type: "T", Dims: "A... H", Doc: "its leading dimensions are the tokens"},
+	{Name: "weights", Type: "W", Dims: "T... K", Doc: "as many tokens"},
+	{Name: "ids", Type: "int64", Dims: "U... K",
+		Doc: "as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
+	{Name: "gate_up", Type: "V", Dims: "gate_up_layout: E G H | E H G"},
+	{Name: "down", Type: "V", Dims: "down_layout: E H I | E I H"},
+	{Name: "gate_up_bias", Type: "V", Dims: "E G", Optional: true},
+	{Name: "down_bias", Type: "V", Dims: "E H", Optional: true},
 }
 
 // gateRules are those of a gate that packing may leave out.
@@ -65,7 +63,7 @@ var moe = &Op{
 		"Y[t] = round_T(y[0] + ... + y[k-1])",
 	},
 	Inputs:  moeInputs,
-	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
+	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... H"}},
 	Attributes: append(within("gate", "GLU", gateAttributes(moeActivations)), []AttributeSpec{
 		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone},
 			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the " +
@@ -82,8 +80,12 @@ var moe = &Op{
 	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores " +
 		"weights, in_out and interleaved are gpt-oss",
-	check:    moeShapes,
-	shapes:   moeOutputShapes,
+	Let: map[string]Shape{"I": "packing: G/2 | G/2 | G"},
+	Where: []Relation{
+		{"#T = #A", "as many weights as tokens"},
+		{"#U = #A", "as many ids as tokens"},
+		{"2 divides G unless packing=none", "gate and up of one width"},
+	},
 	examples: moeExamples,
 	overload: moeOverload,
 	define:   moeBody,
@@ -97,28 +99,6 @@ func moeTypes() []Combination {
 		}
 	}
 	return list
-}
-
-// moeOutputShapes: Y is like X, whose width is that of the experts too.
-func moeOutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	x := s.dims(MoEX)
-	if w, ids := s.dims(MoEWeights), s.dims(MoEIDs); len(w) > 0 && len(ids) > 0 {
-		equal(w[len(w)-1], ids[len(ids)-1])
-	}
-	hidden := func(input int, layout string, outIn int) {
-		w := s.dims(input)
-		if len(w) != 3 || len(x) == 0 {
-			return
-		}
-		at := outIn
-		if s.Attr(layout).String == layoutInOut {
-			at = 3 - outIn
-		}
-		x = withLast(x, equal(x[len(x)-1], w[at]))
-	}
-	hidden(MoEGateUp, "gate_up_layout", 2)
-	hidden(MoEDown, "down_layout", 1)
-	return [][]int64{x}
 }
 
 // moeExamples has each activation in each packing, the four pairs of layouts in turn, with and without biases.
@@ -169,85 +149,6 @@ func moeOverload(s Site) string {
 		name += "_gathered"
 	}
 	return name
-}
-
-// choicesSupport checks what is known of the shapes of X, weights and ids.
-func choicesSupport(op string, s Site) error {
-	for i := MoEX; i <= MoEIDs; i++ {
-		if d := s.dims(i); d != nil && len(d) == 0 {
-			return fmt.Errorf("mojo.%s takes %s of rank 1 or more, not of rank 0", op, moeInputs[i].Name)
-		}
-		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
-			return fmt.Errorf("mojo.%s takes as many %s as tokens: X is %v, %s are %v", op, moeInputs[i].Name,
-				s.dims(MoEX), moeInputs[i].Name, s.dims(i))
-		}
-	}
-	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {
-		return fmt.Errorf("mojo.%s takes as many weights as ids: weights are %v, ids are %v", op, s.dims(MoEWeights),
-			s.dims(MoEIDs))
-	}
-	return nil
-}
-
-// moeShapes checks what is known of the shapes against each other.
-func moeShapes(s Site) error {
-	attrs := Read[MoE](s.Attributes)
-	wrong := func(i int, want string) error {
-		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
-			s.dims(MoEX), s.dims(MoEGateUp), s.dims(MoEDown), moeInputs[i].Name, s.dims(i))
-	}
-	if err := choicesSupport(MoEName, s); err != nil {
-		return err
-	}
-	hidden, experts, inner, packed := s.lastDim(MoEX), int64(-1), int64(-1), int64(-1)
-	// unify makes sure that a dimension is the one that another input told, or takes note of it.
-	unify := func(dim int64, known *int64) bool {
-		if *known < 0 {
-			*known = dim
-		}
-		return dim < 0 || dim == *known
-	}
-	matrix := func(i int, layout string, out, in *int64) error {
-		want, rows, columns := "[E, out, in]", out, in
-		if layout == layoutInOut {
-			want, rows, columns = "[E, in, out]", in, out
-		}
-		d := s.dims(i)
-		if d != nil && (len(d) != 3 || !unify(d[0], &experts) || !unify(d[1], rows) || !unify(d[2], columns)) {
-			return wrong(i, want)
-		}
-		return nil
-	}
-	bias := func(i int, out *int64) error {
-		if d := s.dims(i); d != nil && (len(d) != 2 || !unify(d[0], &experts) || !unify(d[1], out)) {
-			return wrong(i, "[E, out]")
-		}
-		return nil
-	}
-	if err := matrix(MoEGateUp, attrs.GateUpLayout, &packed, &hidden); err != nil {
-		return err
-	}
-	factor := int64(2)
-	if attrs.Packing == packNone {
-		factor = 1
-	}
-	if packed >= 0 {
-		if packed%factor != 0 {
-			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v",
-				attrs.Packing, s.dims(MoEGateUp))
-		}
-		inner = packed / factor
-	}
-	if err := matrix(MoEDown, attrs.DownLayout, &hidden, &inner); err != nil {
-		return err
-	}
-	if packed < 0 && inner >= 0 {
-		packed = inner * factor
-	}
-	if err := bias(MoEGateUpBias, &packed); err != nil {
-		return err
-	}
-	return bias(MoEDownBias, &hidden)
 }
 
 // tokens is the product of all dimensions but the last, -1 where one is unknown.

@@ -15,12 +15,12 @@ var normRotary = &Op{
 		"Y = RotaryEmbedding(normed, cos, sin; interleaved, rotary_dim, rotated_side, output_layout)",
 	},
 	Inputs: []Param{
-		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
-		{Name: "scale", Type: "S", Doc: "[D]"},
-		{Name: "cos", Type: "N", Doc: "as of RotaryEmbedding"},
-		{Name: "sin", Type: "N", Doc: "as cos, with the same last dimension"},
+		{Name: "X", Type: "T", Dims: "A... D"},
+		{Name: "scale", Type: "S", Dims: "D"},
+		{Name: "cos", Type: "N", Dims: "~A... R", Doc: "as of RotaryEmbedding"},
+		{Name: "sin", Type: "N", Dims: "~A... R", Doc: "as cos"},
 	},
-	Outputs:    []Param{{Name: "Y", Type: "N", Doc: "shape of X"}},
+	Outputs:    []Param{{Name: "Y", Type: "N", Dims: "A... D"}},
 	Family:     rotaryFamily,
 	Parts:      []*Op{rmsNorm, rotaryEmbedding},
 	Devices:    Devices(),
@@ -28,9 +28,9 @@ var normRotary = &Op{
 	Types:      normTypes,
 	Variables:  normVariables,
 	Source:     "queries and keys of Qwen3 and Gemma3, each head of which is normalised before it is rotated",
-	Spread:     []int{2, 3},
+	Where:      rotaryWhere,
 	check: func(s Site) error {
-		if err := normSupports("NormRotary", s, -1, 0, 1); err != nil {
+		if err := normSupports("NormRotary", s, 1); err != nil {
 			return err
 		}
 		return rotarySupports("NormRotary", s, 2)

@@ -22,6 +22,7 @@ const MinOpset = 13
 type Param struct {
 	Name string
 	Type string // type variable, such as T, or a type
+	Dims Shape
 	Doc  string
 	// Optional says that a node may leave it out; only those after it may be optional too, and all of them are.
 	Optional bool
@@ -80,18 +81,14 @@ type Op struct {
 	// others.
 	Types     []Combination
 	Variables []Variable
-	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
-	SameShape []int
-	// Spread lists inputs that broadcast to the first one, except in their last dimension; nil where none does.
-	Spread []int
+	// Let says what symbols of shapes are that follow from others, Where what else holds between sizes.
+	Let   map[string]Shape
+	Where []Relation
 	// Parts lists the ops that do the same one after the other, nil for an op of one block.
 	Parts []*Op
 
-	// check errs unless the kernels take the shapes; what the fields above say holds already. nil if nothing is left.
+	// check errs unless the kernels take the site; what the fields above say holds already. nil if nothing is left.
 	check func(Site) error
-	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first
-	// input.
-	shapes func(s Site, equal func(a, b int64) int64) [][]int64
 	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not
 	// tried.
 	examples func(Site) [][][]int64
@@ -150,18 +147,19 @@ func (o *Op) supports(s Site) error {
 	if err := o.checkAttributes(s.Attributes); err != nil {
 		return err
 	}
-	for _, i := range o.SameShape[min(1, len(o.SameShape)):] {
-		a, b := s.dims(o.SameShape[0]), s.dims(i)
+	same := o.SameShape()
+	for _, i := range same[min(1, len(same)):] {
+		a, b := s.dims(same[0]), s.dims(i)
 		if a != nil && b != nil && !agree(a, b) {
-			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[o.SameShape[0]].Name, a,
+			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[same[0]].Name, a,
 				o.Inputs[i].Name, b)
 		}
 	}
 	if err := o.checkTypes(s); err != nil {
 		return reason.New(reason.Types, nil, "%w", err).With("op", o.Name)
 	}
-	if o.check == nil {
-		return nil
+	if err := o.checkShapes(s); err != nil || o.check == nil {
+		return err
 	}
 	return o.check(s)
 }

@@ -3,6 +3,7 @@ package fused
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -33,20 +34,29 @@ var (
 	QMoEDown = [6]int{QMoEDownCodes, QMoEDownScale, QMoEDownMinus, QMoEDownSuperScale, QMoEDownSuperMinus, QMoEDownBias}
 )
 
+func gateUpDims(s Shape) Shape { return expertDims(s, "gate_up", "P", "hidden") }
+func downDims(s Shape) Shape   { return expertDims(s, "down", "Q", "inner") }
+
+// expertDims are those of an input of Linear, for all experts.
+func expertDims(s Shape, matrix, panels, columns string) Shape {
+	return Shape(strings.NewReplacer("code:", matrix+"_code:", "P k", "E "+panels+" "+columns, "block",
+		matrix+"_block").Replace(string(s)))
+}
+
 var qmoeInputs = []Param{
 	moeInputs[MoEX], moeInputs[MoEWeights], moeInputs[MoEIDs],
-	{Name: "gate_up_codes", Type: "uint8", Doc: "[E, ...]: an expert's are Linear's codes"},
-	{Name: "gate_up_scale", Type: "S", Doc: "[E, ...]: Linear's scale"},
-	{Name: "down_codes", Type: "uint8", Doc: "[E, ...]: Linear's codes"},
-	{Name: "down_scale", Type: "D", Doc: "[E, ...]: Linear's scale"},
-	{Name: "gate_up_minus", Type: "S", Doc: "[E, ...]: Linear's minus", Optional: true},
-	{Name: "down_minus", Type: "D", Doc: "[E, ...]: Linear's minus", Optional: true},
-	{Name: "gate_up_super_scale", Type: "float16", Doc: "[E, ...]: Linear's super_scale", Optional: true},
-	{Name: "down_super_scale", Type: "float16", Doc: "[E, ...]: Linear's super_scale", Optional: true},
-	{Name: "gate_up_super_minus", Type: "float16", Doc: "[E, ...]: Linear's super_minus", Optional: true},
-	{Name: "down_super_minus", Type: "float16", Doc: "[E, ...]: Linear's super_minus", Optional: true},
-	{Name: "gate_up_bias", Type: "float32", Doc: "[E, 2 * inner]; [E, inner] with packing=none", Optional: true},
-	{Name: "down_bias", Type: "float32", Doc: "[E, hidden]", Optional: true},
+	{Name: "gate_up_codes", Type: "uint8", Dims: gateUpDims(codesDims), Doc: "of an expert as Linear's"},
+	{Name: "gate_up_scale", Type: "S", Dims: gateUpDims(scaleDims)},
+	{Name: "down_codes", Type: "uint8", Dims: downDims(codesDims)},
+	{Name: "down_scale", Type: "D", Dims: downDims(scaleDims)},
+	{Name: "gate_up_minus", Type: "S", Dims: gateUpDims(scaleDims), Optional: true},
+	{Name: "down_minus", Type: "D", Dims: downDims(scaleDims), Optional: true},
+	{Name: "gate_up_super_scale", Type: "float16", Dims: gateUpDims(superDims), Optional: true},
+	{Name: "down_super_scale", Type: "float16", Dims: downDims(superDims), Optional: true},
+	{Name: "gate_up_super_minus", Type: "float16", Dims: gateUpDims(superDims), Optional: true},
+	{Name: "down_super_minus", Type: "float16", Dims: downDims(superDims), Optional: true},
+	{Name: "gate_up_bias", Type: "float32", Dims: "E N", Optional: true},
+	{Name: "down_bias", Type: "float32", Dims: "E hidden", Optional: true},
 }
 
 // qmoe is MoE with weights that are kept as they were quantised.
@@ -80,17 +90,9 @@ var qmoe = &Op{
 	Types:     qmoeTypes(),
 	Variables: moe.Variables,
 	check:     qmoeSupports,
-	shapes: func(s Site, equal func(a, b int64) int64) [][]int64 {
-		x := s.dims(QMoEX)
-		if w, ids := s.dims(QMoEWeights), s.dims(QMoEIDs); len(w) > 0 && len(ids) > 0 {
-			equal(w[len(w)-1], ids[len(ids)-1])
-		}
-		if len(x) > 0 {
-			x = withLast(x, equal(x[len(x)-1], Read[QMoE](s.Attributes).Hidden))
-		}
-		return [][]int64{x}
-	},
-	forms: qmoeForms,
+	Let:       map[string]Shape{"H": "hidden", "N": "packing: 2*inner | 2*inner | inner", "P": "N/16", "Q": "hidden/16"},
+	Where:     moe.Where[:2],
+	forms:     qmoeForms,
 	overload: func(s Site) string {
 		name := gateOverload(s) + "_" + Read[QMoE](s.Attributes).Packing + "_" + Read[QMoE](s.Attributes).Activations
 		for _, m := range expertMatrices {
@@ -189,31 +191,9 @@ func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantised, activ
 }
 
 func qmoeSupports(s Site) error {
-	attrs := Read[QMoE](s.Attributes)
-	if err := choicesSupport("QMoE", s); err != nil {
-		return err
-	}
-	if d := s.dims(QMoEX); d != nil && !agree(d[len(d)-1:], []int64{attrs.Hidden}) {
-		return fmt.Errorf("mojo.QMoE takes X of shape [..., %d], hidden being that, not %v", attrs.Hidden, d)
-	}
-	experts := int64(-1)
 	for _, m := range expertMatrices {
-		l := m.site(s)
-		if err := linearSupports(l); err != nil {
+		if err := linearWeights(nil, m.site(s)).check("Linear"); err != nil {
 			return fmt.Errorf("mojo.QMoE has no %s that Linear takes: %w", m.name, err)
-		}
-		for _, i := range m.inputs {
-			d := s.dims(i)
-			if len(d) == 0 || d[0] < 0 {
-				continue
-			}
-			if experts < 0 {
-				experts = d[0]
-			}
-			if d[0] != experts {
-				return fmt.Errorf("mojo.QMoE takes tensors of as many experts as gate_up_codes has, %d: %s is %v",
-					experts, qmoeInputs[i].Name, d)
-			}
 		}
 	}
 	return nil

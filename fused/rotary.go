@@ -31,6 +31,8 @@ var rotaryAttributes = []AttributeSpec{
 			"DeepSeek"},
 }
 
+var rotaryWhere = []Relation{{"rotary_dim <= D", "no rotary_dim of more than the last dimension of X"}}
+
 var rotaryFamily = &Family{Name: "rope",
 	Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
 
@@ -48,20 +50,19 @@ var rotaryEmbedding = &Op{
 		"where cos and sin are r/2 wide, cos[i] and sin[i] stand for those at j and at k",
 	},
 	Inputs: []Param{
-		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
-		{Name: "cos", Type: "T",
-			Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the " +
-				"channel that is written) or r/2 (taken by pair)"},
-		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
+		{Name: "X", Type: "T", Dims: "A... D"},
+		{Name: "cos", Type: "T", Dims: "~A... R",
+			Doc: "R is r (taken by the channel that is written) or r/2 (taken by pair)"},
+		{Name: "sin", Type: "T", Dims: "~A... R", Doc: "as cos"},
 	},
-	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
+	Outputs:    []Param{{Name: "Y", Type: "T", Dims: "A... D"}},
 	Attributes: rotaryAttributes,
 	Family:     rotaryFamily,
 	Devices:    Devices(),
 	Types:      independent("T"),
 	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers " +
 		"interleaved=0; partial rotation is that of GPT-J and GPT-NeoX",
-	Spread:   []int{1, 2},
+	Where:    rotaryWhere,
 	check:    func(s Site) error { return rotarySupports("RotaryEmbedding", s, 1) },
 	examples: rotaryExamples,
 	overload: func(s Site) string { return rotaryOverload(s, 1) },
@@ -183,43 +184,15 @@ func cosWide(s Site, cos int) bool {
 // rotaryPartial reports whether there may be channels that are not rotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != Read[RotaryEmbedding](s.Attributes).RotaryDim }
 
-// rotarySupports looks at the attributes and shapes of a rotation by the tables cos and the input after it.
+// rotarySupports errs unless the tables, cos and the input after it, are as wide as what is rotated, or half as wide.
 func rotarySupports(op string, s Site, cos int) error {
-	r := Read[RotaryEmbedding](s.Attributes).RotaryDim
-	if x := s.lastDim(0); x >= 0 && x < r {
-		return fmt.Errorf("mojo.%s attribute rotary_dim is %d, more than the last dimension of X, %d", op, r, x)
-	}
-	c, n := s.lastDim(cos), s.lastDim(cos+1)
+	r, c := Read[RotaryEmbedding](s.Attributes).RotaryDim, s.lastDim(cos)
 	if c < 0 {
 		return reason.New(reason.Unknown, nil,
 			"mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
 	}
-	if n >= 0 && c != n {
-		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, n)
-	}
 	if c != r && c != r/2 {
 		return fmt.Errorf("mojo.%s takes cos and sin %d or %d wide, not %d", op, r, r/2, c)
-	}
-	for i, name := range []string{"cos", "sin"} {
-		if err := broadcasts(s.dims(cos+i), s.dims(0)); err != nil {
-			return fmt.Errorf("mojo.%s: %s does not broadcast to X: %w", op, name, err)
-		}
-	}
-	return nil
-}
-
-// broadcasts reports whether a table of shape t broadcasts to x in all dimensions but the last.
-func broadcasts(t, x []int64) error {
-	if t == nil || x == nil {
-		return nil
-	}
-	if len(t) > len(x) {
-		return fmt.Errorf("shape %v has more dimensions than %v", t, x)
-	}
-	for i := 2; i <= len(t); i++ {
-		if a, b := t[len(t)-i], x[len(x)-i]; a >= 0 && b >= 0 && a != 1 && a != b {
-			return fmt.Errorf("shape %v against %v", t, x)
-		}
 	}
 	return nil
 }

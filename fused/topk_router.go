@@ -35,12 +35,12 @@ var topKRouter = &Op{
 		"weights = w * scale",
 	},
 	Inputs: []Param{
-		{Name: "logits", Type: "T", Doc: "[..., E]: any rank of at least 1"},
-		{Name: "correction_bias", Type: "B", Doc: "[E]: added for the choice alone", Optional: true},
+		{Name: "logits", Type: "T", Dims: "A... E"},
+		{Name: "correction_bias", Type: "B", Dims: "E", Doc: "added for the choice alone", Optional: true},
 	},
 	Outputs: []Param{
-		{Name: "weights", Type: "float32", Doc: "[..., k]"},
-		{Name: "ids", Type: "int64", Doc: "[..., k]: numbers of experts, 0 to E-1"},
+		{Name: "weights", Type: "float32", Dims: "A... top_k"},
+		{Name: "ids", Type: "int64", Dims: "A... top_k", Doc: "numbers of experts, 0 to E-1"},
 	},
 	Attributes: []AttributeSpec{
 		{Name: "top_k", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{3},
@@ -75,24 +75,17 @@ var topKRouter = &Op{
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first " +
 		"Mixtral and Qwen; groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and " +
 		"sigmoid), sqrtsoftplus is DeepSeek-V4's",
+	Where: []Relation{
+		{"groups divides E", "groups that divide the experts"},
+		{"top_k <= group_top_k*(E/groups)", "no top_k of more than the experts to choose from"},
+	},
 	check:    routerSupports,
-	shapes:   routerShapes,
 	examples: routerExamples,
 	overload: routerOverload,
 	define:   routerBody,
 }
 
 var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their routers, and the experts as one op"}
-
-// routerShapes has top_k in the place of the experts.
-func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
-	k := Read[TopKRouter](s.Attributes).TopK
-	if k < 1 {
-		k = -1
-	}
-	shape := withLast(s.dims(0), k)
-	return [][]int64{shape, shape}
-}
 
 // routerExamples are without and with a correction. Groups are of DeepSeek's two kinds.
 func routerExamples(s Site) [][][]int64 {
@@ -110,31 +103,12 @@ func routerExamples(s Site) [][][]int64 {
 	return [][][]int64{{{2, 3, 20}}, {{5, 20}, {20}}}
 }
 
+// routerSupports errs where a group has no two greatest scores.
 func routerSupports(s Site) error {
-	attrs := Read[TopKRouter](s.Attributes)
-	k, groups, groupK := attrs.TopK, attrs.Groups, attrs.GroupTopK
-	if d := s.dims(0); d != nil && len(d) == 0 {
-		return fmt.Errorf("mojo.TopKRouter takes logits of rank 1 or more, not a scalar")
-	}
-	experts := s.lastDim(0)
-	if b := s.dims(correctionArg); b != nil && !agree(b, []int64{experts}) {
-		return fmt.Errorf("mojo.TopKRouter takes a correction_bias of shape [E]: logits are %v, correction_bias is %v",
-			s.dims(0), b)
-	}
-	if experts < 0 {
-		return nil
-	}
-	size := experts / groups
-	switch {
-	case experts%groups != 0:
-		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups,
-			experts)
-	case groups > 1 && size < 2 && attrs.GroupScore == groupTop2Sum:
+	a, experts := Read[TopKRouter](s.Attributes), s.lastDim(0)
+	if a.Groups > 1 && a.GroupScore == groupTop2Sum && experts >= 0 && experts/a.Groups < 2 {
 		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
-			"greatest", size)
-	case k > experts || groups > 1 && k > groupK*size:
-		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k,
-			groupK*size)
+			"greatest", experts/a.Groups)
 	}
 	return nil
 }

@@ -144,15 +144,16 @@ func (c *Site) describe(call *Call) error {
 	if err := op.Supports(call.Site); err != nil {
 		return err
 	}
-	for i := 1; i < len(op.SameShape); i++ {
-		v, w := inputs[op.SameShape[0]], inputs[op.SameShape[i]]
+	same := op.SameShape()
+	for i := 1; i < len(same); i++ {
+		v, w := inputs[same[0]], inputs[same[i]]
 		if v != w && !c.Facts.SameShape(v, w) {
 			return reason.New(reason.Unknown, nil,
 				"%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w),
 				op.Name)
 		}
 	}
-	for _, i := range op.Spread {
+	for _, i := range op.Spread() {
 		if v := inputs[i]; !c.spreads(v, inputs[0]) {
 			return reason.New(reason.Unknown, nil, "%q is not known to broadcast to %q", c.nameOf(v),
 				c.nameOf(inputs[0]))

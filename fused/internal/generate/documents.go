@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,6 +24,64 @@ func signature(list []fused.Param, separator, optional string) string {
 		}
 		return p.Name + separator + p.Type
 	})
+}
+
+// dims writes a shape with its alternatives, each with what it goes with.
+func dims(o *fused.Op, s fused.Shape) string {
+	selector, list := s.Alternatives()
+	return strings.Join(cases(o, selector, list, func(text string) string {
+		verb := ""
+		if strings.Contains(text, "~") {
+			verb = "broadcasts to "
+		}
+		text = strings.NewReplacer("~", "", ">=", "at least ", " ", ", ").Replace(text)
+		return verb + "[" + strings.ReplaceAll(text, "least, ", "least ") + "]"
+	}), " or ")
+}
+
+// cases lists alternatives: those that are the same once, with the values of the attribute that select them.
+func cases(o *fused.Op, selector string, list []string, write func(string) string) []string {
+	var texts []string
+	with := map[string][]string{}
+	input, given := strings.CutSuffix(selector, "?")
+	for i, text := range list {
+		if text = write(text); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+		for _, a := range o.Attributes {
+			if a.Name == selector {
+				with[text] = append(with[text], a.Values[i])
+			}
+		}
+		if given && i == 1 {
+			with[text] = []string{input}
+		}
+	}
+	for i, text := range texts {
+		switch values := with[text]; {
+		case len(texts) == 1 || len(values) == 0:
+		case given:
+			texts[i] += " with " + values[0]
+		default:
+			texts[i] += " with " + selector + "=" + strings.Join(values, ", ")
+		}
+	}
+	return texts
+}
+
+// sizes lists what sizes follow from others, and how they are related.
+func sizes(o *fused.Op) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(o.Let)) {
+		selector, texts := o.Let[name].Alternatives()
+		list = append(list, name+" = "+or(cases(o, selector, texts, func(text string) string {
+			return strings.ReplaceAll(text, "?", "what past_length says")
+		})))
+	}
+	for _, r := range o.Where {
+		list = append(list, strings.ReplaceAll(r.Text, "#", "the product of "))
+	}
+	return strings.Join(list, "; ")
 }
 
 // typesText returns which types an op takes: variables that each have any type for themselves, then those that go

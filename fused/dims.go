@@ -1,0 +1,506 @@
+package fused
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Shape is the shape of an input or output as the catalogue writes it, a word for each dimension:
+//
+//	B Hk P+N D     symbols, attributes (in small letters) and numbers, and what + - * / and () make of them
+//	A... D         any number of dimensions before one
+//	A...[axis]     those of A from axis on, which counts from the end
+//	~H ~A...       1 or H; dimensions that broadcast to A. Those at the front may be missing
+//	>=L            at least L
+//	?              what nothing tells
+//	a: X | Y       X if the attribute a has the first of its values, Y if the second
+//	a?: X | Y      X if the input a is left out, Y if it is given
+//	X | Y          either
+//
+// A symbol stands for the dimension that is the symbol alone, in the first input that has it; for 0 if all such inputs
+// are left out. The Let of an op says what symbols are that follow from others.
+type Shape string
+
+// sizeOf is a size: a name or a number, or two sizes that an operator makes one of.
+type sizeOf struct {
+	name        string
+	number      int64
+	operator    byte // 0 for a name, or a number if name is empty
+	left, right *sizeOf
+}
+
+// dim is a word of a shape.
+type dim struct {
+	size   *sizeOf
+	spread string  // A of A...
+	from   *sizeOf // where a spread begins in A, counted from the end; nil for all of A
+	wide   bool    // ~
+	least  bool    // >=
+}
+
+// Alternatives parts "selector: X | Y".
+func (s Shape) Alternatives() (selector string, list []string) {
+	text := string(s)
+	if before, after, ok := strings.Cut(text, ":"); ok {
+		selector, text = strings.TrimSpace(before), after
+	}
+	for _, part := range strings.Split(text, "|") {
+		list = append(list, strings.TrimSpace(part))
+	}
+	return selector, list
+}
+
+// parseDims parses the words of a shape, one of its alternatives.
+func parseDims(text string) []dim {
+	var list []dim
+	for _, word := range strings.Fields(text) {
+		var d dim
+		word, d.wide = strings.CutPrefix(word, "~")
+		word, d.least = strings.CutPrefix(word, ">=")
+		if spread, from, ok := strings.Cut(word, "..."); ok {
+			if d.spread = spread; from != "" {
+				d.from = parseSize(strings.Trim(from, "[]"))
+			}
+		} else {
+			d.size = parseSize(word)
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// parseSize parses a size without spaces. It panics if that is none: the catalogue's tests parse all of them.
+func parseSize(text string) *sizeOf {
+	p := &sizeParser{text: text}
+	size := p.sum()
+	if p.text != "" {
+		panic(fmt.Sprintf("fused: %q is no size: %q is left", text, p.text))
+	}
+	return size
+}
+
+type sizeParser struct{ text string }
+
+func (p *sizeParser) take(operators string) byte {
+	if p.text == "" || !strings.Contains(operators, p.text[:1]) {
+		return 0
+	}
+	c := p.text[0]
+	p.text = p.text[1:]
+	return c
+}
+
+func (p *sizeParser) sum() *sizeOf     { return p.binary("+-", p.product) }
+func (p *sizeParser) product() *sizeOf { return p.binary("*/", p.factor) }
+
+func (p *sizeParser) binary(operators string, operand func() *sizeOf) *sizeOf {
+	size := operand()
+	for c := p.take(operators); c != 0; c = p.take(operators) {
+		size = &sizeOf{operator: c, left: size, right: operand()}
+	}
+	return size
+}
+
+func (p *sizeParser) factor() *sizeOf {
+	if p.take("(") != 0 {
+		size := p.sum()
+		p.take(")")
+		return size
+	}
+	n := strings.IndexAny(p.text, "+-*/()")
+	if n < 0 {
+		n = len(p.text)
+	}
+	word := p.text[:n]
+	p.text = p.text[n:]
+	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
+		return &sizeOf{number: number}
+	}
+	return &sizeOf{name: word}
+}
+
+// sizes is what the shapes of a site's inputs say: sizes of symbols, and dimensions of spreads, -1 where not known.
+type sizes struct {
+	op     *Op
+	site   Site
+	equal  func(a, b int64) int64 // what two sizes are that must be equal
+	known  map[string]int64
+	spread map[string][]int64
+	strict bool // sizes that differ are an error, and are not taken
+	differ bool
+}
+
+// checkShapes errs unless the shapes of the inputs are as declared, as far as they are known.
+func (o *Op) checkShapes(s Site) error {
+	z := &sizes{op: o, site: s, known: map[string]int64{}, spread: map[string][]int64{}, strict: true}
+	z.equal = func(a, b int64) int64 {
+		z.differ = z.differ || a >= 0 && b >= 0 && a != b
+		return max(a, b)
+	}
+	for _, r := range o.Where {
+		if !z.given(r) {
+			return fmt.Errorf("mojo.%s takes %s", o.Name, r.Doc)
+		}
+	}
+	for i, p := range o.Inputs {
+		if !z.match(p.Dims, s.dims(i)) {
+			return fmt.Errorf("mojo.%s takes %s %s: %s", o.Name, p.Name, z.expected(p.Dims), z.shapes(i))
+		}
+	}
+	for _, r := range o.Where {
+		if !z.holds(r) {
+			left, operator, right := z.parts(r)
+			return fmt.Errorf("mojo.%s takes %s: %s %s %s, here %d and %d; %s", o.Name, r.Doc, left, operator, right,
+				z.size(parseSize(left)), z.size(parseSize(right)), z.shapes(len(o.Inputs)-1))
+		}
+	}
+	return nil
+}
+
+// shapes lists the known shapes of the inputs up to one.
+func (z *sizes) shapes(last int) string {
+	var words []string
+	for i := last; i >= 0; i-- {
+		if d := z.site.dims(i); d != nil {
+			words = append(words, fmt.Sprintf("%s is %s", z.op.Inputs[i].Name, open(d)))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// OutputShapes returns the shapes of the outputs at a site, as far as those of the inputs tell: nil for an unknown
+// rank, -1 for an unknown dimension. equal is called with dimensions that must be equal, and returns what they are.
+func (o *Op) OutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
+	z := &sizes{op: o, site: s, equal: equal, known: map[string]int64{}, spread: map[string][]int64{}}
+	for i, p := range o.Inputs {
+		z.match(p.Dims, s.dims(i))
+	}
+	var shapes [][]int64
+	for _, p := range o.Outputs {
+		shapes = append(shapes, z.make(p.Dims))
+	}
+	return shapes
+}
+
+// choose returns the alternatives of a text that the site leaves.
+func (z *sizes) choose(text Shape) []string {
+	selector, list := text.Alternatives()
+	at := -1
+	if name, ok := strings.CutSuffix(selector, "?"); ok {
+		at = 0
+		if z.site.has(z.op.input(name)) {
+			at = 1
+		}
+	} else if i := z.op.place(selector); i >= 0 {
+		at = slices.Index(z.op.Attributes[i].Values, z.site.Attr(selector).String)
+	}
+	if at >= 0 && at < len(list) {
+		return list[at : at+1]
+	}
+	return list
+}
+
+// input is the number of an input, -1 if there is none of the name.
+func (o *Op) input(name string) int {
+	return slices.IndexFunc(o.Inputs, func(p Param) bool { return p.Name == name })
+}
+
+// match takes note of what a shape says, and reports whether it is one of the alternatives.
+func (z *sizes) match(want Shape, shape []int64) bool {
+	if shape == nil {
+		return true
+	}
+	list := z.choose(want)
+	if len(list) > 1 && !z.strict {
+		return true // either may be meant
+	}
+	for _, text := range list {
+		known, spread := maps.Clone(z.known), maps.Clone(z.spread)
+		z.differ = false
+		if z.fit(parseDims(text), shape) && !z.differ {
+			return true
+		}
+		if z.strict {
+			z.known, z.spread = known, spread
+		}
+	}
+	return false
+}
+
+// fit is match for one alternative.
+func (z *sizes) fit(want []dim, shape []int64) bool {
+	// The words take a dimension each, but for a spread, which takes what is left.
+	takes, rest, free := make([]int, len(want)), len(shape), -1
+	for i, d := range want {
+		takes[i] = 1
+		if d.spread != "" {
+			takes[i], free = 0, i
+		}
+		rest -= takes[i]
+	}
+	for i := 0; i < len(want) && want[i].wide && rest < 0; i++ {
+		rest, takes[i] = rest+takes[i], 0
+	}
+	if free >= 0 && rest > 0 {
+		takes[free], rest = rest, 0
+	}
+	if rest != 0 {
+		return false
+	}
+	at := 0
+	for i, d := range want {
+		part := shape[at : at+takes[i]]
+		at += takes[i]
+		if d.spread != "" {
+			if !z.fitSpread(d, part) {
+				return false
+			}
+		} else if len(part) == 1 && !z.fitSize(d, part[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (z *sizes) fitSpread(d dim, part []int64) bool {
+	have, ok := z.spread[d.spread]
+	if d.from != nil {
+		from, known := z.value(d.from)
+		if !ok || !known {
+			return true
+		}
+		if len(have)+int(from) < 0 {
+			return false
+		}
+		return z.fitSpread(dim{spread: d.spread}, append(slices.Clone(have[:len(have)+int(from)]), part...))
+	}
+	if !ok {
+		if !d.wide {
+			z.spread[d.spread] = part
+		}
+		return true
+	}
+	if len(part) > len(have) || !d.wide && len(part) < len(have) {
+		return false
+	}
+	merged := slices.Clone(have)
+	for i, size := range part {
+		if at := len(have) - len(part) + i; !d.wide {
+			merged[at] = z.equal(have[at], size)
+		} else if size != 1 && size >= 0 && have[at] >= 0 && size != have[at] {
+			return false
+		}
+	}
+	z.spread[d.spread] = merged
+	return true
+}
+
+func (z *sizes) fitSize(d dim, size int64) bool {
+	name := d.size.name
+	_, known := z.known[name]
+	if name != "" && !d.wide && !d.least && z.op.place(name) < 0 && z.op.Let[name] == "" {
+		if known {
+			size = z.equal(z.known[name], size)
+		}
+		z.known[name] = size
+		return true
+	}
+	want := z.size(d.size)
+	switch {
+	case want < 0 || size < 0 || d.wide && size == 1:
+		return true
+	case d.least:
+		return size >= want
+	case d.wide:
+		return size == want
+	}
+	z.equal(size, want)
+	return true
+}
+
+// size evaluates a size, -1 if it is not known.
+func (z *sizes) size(e *sizeOf) int64 {
+	if size, ok := z.value(e); ok {
+		return max(size, -1)
+	}
+	return -1
+}
+
+// value is size for parts of a size, which may be less than 0.
+func (z *sizes) value(e *sizeOf) (int64, bool) {
+	switch {
+	case e.operator == 0 && e.name == "":
+		return e.number, true
+	case e.operator == 0:
+		return z.named(e.name)
+	}
+	a, ok := z.value(e.left)
+	b, known := z.value(e.right)
+	switch {
+	case !ok || !known || e.operator == '/' && b == 0:
+		return 0, false
+	case e.operator == '+':
+		return a + b, true
+	case e.operator == '-':
+		return a - b, true
+	case e.operator == '*':
+		return a * b, true
+	}
+	return a / b, true
+}
+
+func (z *sizes) named(name string) (int64, bool) {
+	if size, ok := z.known[name]; ok {
+		return size, size >= 0
+	}
+	if name == "?" {
+		return 0, false
+	}
+	if spread, ok := strings.CutPrefix(name, "#"); ok {
+		n := tokens(append(slices.Clone(z.spread[spread]), 0))
+		return n, n >= 0 && z.spread[spread] != nil
+	}
+	if i := z.op.place(name); i >= 0 {
+		a := z.site.Attr(name)
+		return a.Int, a.Name != "" && z.op.Attributes[i].Bounds.Takes(float64(a.Int))
+	}
+	if let := z.op.Let[name]; let != "" {
+		if list := z.choose(let); len(list) == 1 {
+			return z.value(parseSize(list[0]))
+		}
+		return 0, false
+	}
+	for i, p := range z.op.Inputs {
+		if z.site.has(i) && p.Dims.has(name) {
+			return 0, false
+		}
+	}
+	return 0, true
+}
+
+// has reports whether a symbol alone is a dimension.
+func (s Shape) has(symbol string) bool {
+	_, list := s.Alternatives()
+	return slices.ContainsFunc(list, func(text string) bool { return slices.Contains(strings.Fields(text), symbol) })
+}
+
+// make returns the shape that the sizes give.
+func (z *sizes) make(want Shape) []int64 {
+	var shape []int64
+	for _, d := range parseDims(z.choose(want)[0]) {
+		if d.spread == "" {
+			shape = append(shape, max(z.size(d.size), -1))
+			continue
+		}
+		part, ok := z.spread[d.spread]
+		if !ok {
+			return nil
+		}
+		shape = append(shape, part...)
+	}
+	return shape
+}
+
+// Relation is what holds between sizes: "Hk divides H", "R <= D", "#T = #A" (the products of two spreads); or between
+// inputs that may be left out: "past_key iff past_value", "past_length needs past_key". It may end in "if a=v" or
+// "unless a=v", a being a string attribute.
+type Relation struct {
+	Text string
+	Doc  string // completes "takes"
+}
+
+// parts splits a relation at its operator, if it holds at the site; else the operator is empty.
+func (z *sizes) parts(r Relation) (left, operator, right string) {
+	words := strings.Fields(r.Text)
+	if len(words) == 5 {
+		name, value, _ := strings.Cut(words[4], "=")
+		if (z.site.Attr(name).String == value) != (words[3] == "if") {
+			return "", "", ""
+		}
+	}
+	return words[0], words[1], words[2]
+}
+
+// given reports whether a relation allows the inputs that there are.
+func (z *sizes) given(r Relation) bool {
+	left, operator, right := z.parts(r)
+	if operator != "iff" && operator != "needs" {
+		return true
+	}
+	a, b := z.site.has(z.op.input(left)), z.site.has(z.op.input(right))
+	return a == b || operator == "needs" && b
+}
+
+// holds reports whether a relation allows the sizes, as far as they are known.
+func (z *sizes) holds(r Relation) bool {
+	left, operator, right := z.parts(r)
+	if operator == "" || operator == "iff" || operator == "needs" {
+		return true
+	}
+	a, ok := z.value(parseSize(left))
+	b, known := z.value(parseSize(right))
+	switch {
+	case !ok || !known:
+		return true
+	case operator == "divides":
+		return b == 0 || a != 0 && b%a == 0
+	case operator == "<=":
+		return a <= b
+	}
+	return a == b
+}
+
+// expected writes a shape, and what is known of it.
+func (z *sizes) expected(want Shape) string {
+	var words []string
+	verb := "of shape"
+	for _, text := range z.choose(want) {
+		var names, known []string
+		for i, d := range parseDims(text) {
+			if d.wide {
+				verb = "that broadcasts to"
+			}
+			name := strings.TrimPrefix(strings.Fields(text)[i], "~")
+			names = append(names, name)
+			switch part, ok := z.spread[d.spread]; {
+			case ok && d.from == nil:
+				name = strings.Trim(strings.ReplaceAll(open(part), " ", ", "), "[]")
+			case d.spread == "" && z.size(d.size) >= 0:
+				name = strings.TrimSuffix(name, strings.TrimLeft(name, ">=")) + fmt.Sprint(z.size(d.size))
+			}
+			if name != "" {
+				known = append(known, name)
+			}
+		}
+		words = append(words, fmt.Sprintf("[%s], here [%s]", strings.Join(names, ", "), strings.Join(known, ", ")))
+	}
+	return verb + " " + strings.Join(words, ", or ")
+}
+
+// SameShape lists the inputs that must have one shape, without broadcasting; nil if there are none.
+func (o *Op) SameShape() []int {
+	var list []int
+	for i, p := range o.Inputs {
+		if strings.Contains(string(p.Dims), "...") && p.Dims == o.Inputs[0].Dims {
+			list = append(list, i)
+		}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	return list
+}
+
+// Spread lists the inputs whose dimensions broadcast to the first one's, except in their last dimension.
+func (o *Op) Spread() []int {
+	var list []int
+	for i, p := range o.Inputs {
+		if strings.HasPrefix(string(p.Dims), "~A...") {
+			list = append(list, i)
+		}
+	}
+	return list
+}
