@@ -222,3 +222,8 @@ func (o *Op) checkRules(s Site) error {
 	}
 	return nil
 }
+
+// place returns the place of an attribute in the declaration.
+func (o *Op) place(attribute string) int {
+	return slices.IndexFunc(o.Attributes, func(a AttributeSpec) bool { return a.Name == attribute })
+}

@@ -66,7 +66,7 @@ func skipNorm(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	if read(sum) {
 		outputs[1] = "sum"
 	}
-	out := s.Compute(fused.Values{"axis": -1, "epsilon": epsilon, "scale_after_cast": false}, outputs,
+	out := s.Compute(fused.AddRMSNorm{Axis: -1, Epsilon: float32(epsilon)}, outputs,
 		s.Input(site.NoRole, "x", x), residual, s.Input(site.NoRole, "scale", scale))
 	s.Output(y, out[0])
 	if read(sum) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
@@ -347,7 +346,8 @@ func product(equation string, x, y *tensor, order string) []float64 {
 	if order == cyclic {
 		m, shape[1], shape[2] = "gn", shape[2], shape[1]
 	}
-	out, err := probe.Op("Einsum", fused.Values{"equation": strings.ReplaceAll(equation, "m", m)}.Of("Einsum"), nil,
+	out, err := probe.Op("Einsum", []*onnx.Attribute{
+		onnx.StringAttr("equation", strings.ReplaceAll(equation, "m", m))}, nil,
 		reference.NewFloats(onnx.Double, shape, x.data),
 		reference.NewFloats(onnx.Double, []int{y.batch, y.heads, y.rows, y.width}, y.data))
 	if err != nil {

@@ -132,7 +132,7 @@ func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, 
 		inputs[fused.AttentionBias] = reference.NewFloats(onnx.Float,
 			[]int{int(n.batch), b.heads, int(n.queries), int(n.keys())}, bias)
 	}
-	out, err := probe.Op("Attention", s.values(byHeads, byHeads, byHeads, byHeads).Of("Attention"), nil, inputs...)
+	out, err := probe.Fused(s.op(byHeads, byHeads, byHeads, byHeads), nil, inputs...)
 	if err != nil {
 		return nil, false
 	}

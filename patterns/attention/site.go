@@ -49,7 +49,7 @@ func (s *Reading) site(g *match.View) *site.Site {
 	if b.read(s.PresentKey) || b.read(s.PresentValue) {
 		outputs[1], outputs[2] = "present_key", "present_value"
 	}
-	out := b.Compute(s.values(s.QAxes, s.KAxes, s.VAxes, s.YAxes), outputs, q, k, v, valid, pastKey, pastValue, nil,
+	out := b.Compute(s.op(s.QAxes, s.KAxes, s.VAxes, s.YAxes), outputs, q, k, v, valid, pastKey, pastValue, nil,
 		bias, sink)
 	b.Output(s.Y, arranger{b, "y", s.Heads, s.ValueWidth}.to(out[0], s.YAxes))
 	for i, v := range []*onnx.Value{s.PresentKey, s.PresentValue} {
@@ -60,12 +60,12 @@ func (s *Reading) site(g *match.View) *site.Site {
 	return b.Site
 }
 
-// values are the attributes of mojo.Attention, with the layouts that operands and a result of these axes come to.
-func (s *Reading) values(q, k, v, y Axes) fused.Values {
+// op is mojo.Attention with its attributes, with the layouts that operands and a result of these axes come to.
+func (s *Reading) op(q, k, v, y Axes) fused.Attention {
 	layout := func(a Axes) string { return axesForms[a].layout.letters() }
-	return fused.Values{"scale": s.Scale, "causal": s.Causal, "window": s.Window, "softcap": s.Softcap,
-		"empty": cmp.Or(s.Empty, zero), "head_order": cmp.Or(s.HeadOrder, blocked), "q_layout": layout(q),
-		"k_layout": layout(k), "v_layout": layout(v), "y_layout": layout(y)}
+	return fused.Attention{Scale: float32(s.Scale), Causal: s.Causal, Window: s.Window, Softcap: float32(s.Softcap),
+		Empty: cmp.Or(s.Empty, zero), HeadOrder: cmp.Or(s.HeadOrder, blocked), QLayout: layout(q),
+		KLayout: layout(k), VLayout: layout(v), YLayout: layout(y)}
 }
 
 // read reports whether other nodes than those of the block read a value.
@@ -171,8 +171,8 @@ func (b *builder) rotated(q, k *site.Operand) (_, _ *site.Operand) {
 		layout = "interleaved"
 	}
 	rotated := func(name string, x *site.Operand) *site.Operand {
-		return b.Fused("RotaryEmbedding", fused.Values{"interleaved": b.Rotary.Interleaved, "rotary_dim": 2 * pairs,
-			"rotated_side": "first", "output_layout": layout}, []string{name}, x, cos, sin)[0]
+		return b.Fused(fused.RotaryEmbedding{Interleaved: b.Rotary.Interleaved, RotaryDim: 2 * pairs,
+			RotatedSide: "first", OutputLayout: layout}, []string{name}, x, cos, sin)[0]
 	}
 	return rotated("q_rotated", q), rotated("k_rotated", k)
 }

@@ -320,16 +320,16 @@ func (n *gateReader) agrees(unit *Gate) bool {
 // site has mojo.GLU compute the unit.
 func (unit *Gate) site(g *match.View) *site.Site {
 	s := site.New(g, "GLU", unit.Y.Producer)
-	s.Output(unit.Y, s.Compute(unit.values(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
+	s.Output(unit.Y, s.Compute(unit.op(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
 		s.Input(site.NoRole, "up", unit.Up))[0])
 	s.Nodes = unit.Nodes
 	return s
 }
 
-// values are the attributes of mojo.GLU.
-func (unit *Gate) values() fused.Values {
-	return fused.Values{"activation": unit.Activation, "alpha": unit.Alpha, "limit": unit.Limit,
-		"up_offset": unit.UpOffset}
+// op is mojo.GLU with its attributes.
+func (unit *Gate) op() fused.GLU {
+	return fused.GLU{Activation: unit.Activation, Alpha: float32(unit.Alpha), Limit: float32(unit.Limit),
+		UpOffset: float32(unit.UpOffset)}
 }
 
 // of returns the results of the op at points; nil if it has none for such attributes.
@@ -339,7 +339,7 @@ func (unit *Gate) of(points []point) []float64 {
 		gate[i], up[i] = p.gate, p.up
 	}
 	shape := []int{len(points)}
-	out, err := probe.Op("GLU", unit.values().Of("GLU"), nil, reference.NewFloats(onnx.Float, shape, gate),
+	out, err := probe.Fused(unit.op(), nil, reference.NewFloats(onnx.Float, shape, gate),
 		reference.NewFloats(onnx.Float, shape, up))
 	if err != nil {
 		return nil

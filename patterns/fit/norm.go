@@ -291,8 +291,8 @@ func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []floa
 	if n.norm.Centered {
 		op, inputs = layerNorm, append(inputs, tensor(bias, channels))
 	}
-	values := (&Norm{Axes: []int{0}, Epsilon: epsilon, Centered: n.norm.Centered}).values()
-	out, err := probe.Op(op, values.Of(op), nil, inputs...)
+	norm := &Norm{Axes: []int{0}, Epsilon: epsilon, Centered: n.norm.Centered}
+	out, err := probe.Op(op, norm.attributes(), nil, inputs...)
 	if err != nil {
 		panic(err) // a mistake of the build, caught by any test
 	}
@@ -347,7 +347,7 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 		// y = normed * sqrt(meanSquare / (meanSquare + epsilon)) * scale
 		part := (result[at] - bias[at]) / (normed[at] * scale[at])
 		epsilon := meanSquare/(part*part) - meanSquare
-		if epsilon > meanSquare/4 && !math.IsInf(epsilon, 0) {
+		if epsilon > meanSquare/4 && epsilon < math.MaxFloat32/2 {
 			n.norm.Epsilon = decimal(epsilon)
 			return nil
 		}

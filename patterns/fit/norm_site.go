@@ -22,7 +22,7 @@ func (n *Norm) site(g *match.View) *site.Site {
 	if n.Bias != nil {
 		inputs = append(inputs, n.vector(s, g, "bias", *n.Bias))
 	}
-	s.Output(n.Y, s.Compute(n.values(), []string{"y"}, inputs...)[0].Transpose("y_axes", back...))
+	s.Output(n.Y, s.ComputeAs(n.attributes(), []string{"y"}, inputs...)[0].Transpose("y_axes", back...))
 	s.Nodes = n.Nodes
 	return s
 }
@@ -39,22 +39,20 @@ func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site
 	}
 	s := site.New(g, "AddRMSNorm", n.Y.Producer)
 	x, residual := s.Input(site.NoRole, "x", add.Inputs[0]), s.Input(site.NoRole, "residual", add.Inputs[1])
-	out := s.Compute(n.values(), []string{"y", "sum"}, x, residual, n.vector(s, g, "scale", n.Scale))
+	out := s.ComputeAs(n.attributes(), []string{"y", "sum"}, x, residual, n.vector(s, g, "scale", n.Scale))
 	s.Output(n.Y, out[0])
 	s.Output(sum, out[1])
 	s.Nodes, s.Parts = append(slices.Clone(n.Nodes), add), []*site.Site{norm}
 	return s
 }
 
-// values are the attributes of the op.
-func (n *Norm) values() fused.Values {
-	values := fused.Values{"axis": -len(n.Axes), "epsilon": n.Epsilon}
+// attributes are those of the op.
+func (n *Norm) attributes() []*onnx.Attribute {
+	op := fused.RMSNorm{Axis: -int64(len(n.Axes)), Epsilon: float32(n.Epsilon), ScaleAfterCast: n.ScaleAfterCast}
 	if n.Centered {
-		values["stash_type"] = 1
-	} else {
-		values["scale_after_cast"] = n.ScaleAfterCast
+		return append(op.Attributes()[:2], onnx.IntAttr("stash_type", 1)) // axis and epsilon are called the same
 	}
-	return values
+	return op.Attributes()
 }
 
 // channelsLast returns the order of axes that moves the channels behind all others, and the one that moves them back;

@@ -15,8 +15,8 @@ func (n *Rotation) site(g *match.View) *site.Site {
 	s := site.New(g, "RotaryEmbedding", n.Y.Producer)
 	x := s.Input(site.NoRole, "x", n.X)
 	cos, sin := n.table(s, g, "cos", n.Cos), n.table(s, g, "sin", n.Sin)
-	s.Output(n.Y, s.Compute(fused.Values{"interleaved": n.Interleaved, "rotary_dim": n.RotaryDim,
-		"rotated_side": n.RotatedSide, "output_layout": n.OutputLayout}, []string{"y"}, x, cos, sin)[0])
+	s.Output(n.Y, s.Compute(fused.RotaryEmbedding{Interleaved: n.Interleaved, RotaryDim: int64(n.RotaryDim),
+		RotatedSide: n.RotatedSide, OutputLayout: n.OutputLayout}, []string{"y"}, x, cos, sin)[0])
 	s.Nodes = n.Nodes
 	return s
 }

@@ -67,7 +67,7 @@ func (u *unit) body() *unitBody {
 	if gated {
 		v.packing = "halves" // of one gate and one up
 	}
-	f := fused.MoEUnit(v.values("out_in", "out_in").Of("MoE"), unitOpset).Body
+	f := fused.MoEUnit(v.op("out_in", "out_in").Attributes(), unitOpset).Body
 	b := &unitBody{h: f.Inputs[0], a: f.Outputs[0], gated: gated, numbers: map[*onnx.Value]string{}}
 	for _, n := range f.Nodes {
 		if a := n.Attr("value_float"); a != nil && a.RefName != "" {

@@ -44,7 +44,7 @@ func (e *Experts) site(g *match.View) *site.Site {
 	}
 	gateUp, down := b.gateUp(), b.placed(site.Matrix, "down", e.Down)
 	gateUpBias, downBias := b.gateUpBias(), b.placed(site.Bias, "down_bias", e.DownBias)
-	y := b.Compute(e.Unit.values(layout(cmp.Or(e.GateUp, e.Gate)), layout(e.Down)), []string{"moe"}, x, weights, ids,
+	y := b.Compute(e.Unit.op(layout(cmp.Or(e.GateUp, e.Gate)), layout(e.Down)), []string{"moe"}, x, weights, ids,
 		gateUp, down, gateUpBias, downBias)[0]
 	y.Type = t
 	if e.Scaled {

@@ -20,10 +20,11 @@ type unit struct {
 	upFirst              bool   // the first half, the first of every two or the first product is up
 }
 
-// values are the attributes of mojo.MoE, with these layouts of the weights.
-func (u *unit) values(gateUp, down string) fused.Values {
-	return fused.Values{"activation": u.activation, "alpha": u.alpha, "limit": u.limit, "up_offset": u.offset,
-		"packing": u.packing, "gate_up_layout": gateUp, "down_layout": down}
+// op is mojo.MoE with its attributes, with these layouts of the weights.
+func (u *unit) op(gateUp, down string) fused.MoE {
+	gate := fused.GLU{Activation: u.activation, Alpha: float32(u.alpha), Limit: float32(u.limit),
+		UpOffset: float32(u.offset)}
+	return fused.MoE{GLU: gate, Packing: u.packing, GateUpLayout: gateUp, DownLayout: down}
 }
 
 func (u *unit) describe() string {

@@ -11,6 +11,11 @@ import (
 // opOpset is the opset of the definitions that regions are compared with.
 const opOpset = 18
 
+// Fused is Op for an op of the catalogue.
+func Fused(op fused.Typed, spend func(steps int) error, inputs ...*reference.Tensor) ([]*reference.Tensor, error) {
+	return Op(op.OpType(), op.Attributes(), spend, inputs...)
+}
+
 // Op computes a fused op by its definition in the catalogue, or an op of the standard with one output, without
 // roundings. inputs are the first ones of the op, nil for absent ones. spend is told the steps of the evaluation, and
 // may be nil.

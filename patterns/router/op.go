@@ -33,7 +33,7 @@ func (h *Router) apply(logits, bias []float64, experts int) (*answer, error) {
 	if bias != nil {
 		inputs = append(inputs, reference.NewFloats(onnx.Float, []int{experts}, bias))
 	}
-	out, err := probe.Op("TopKRouter", h.Values().Of("TopKRouter"), h.budget.SpendOrFail, inputs...)
+	out, err := probe.Fused(h.Op(), h.budget.SpendOrFail, inputs...)
 	if err != nil {
 		return nil, err
 	}

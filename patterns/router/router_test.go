@@ -64,7 +64,7 @@ func TestManyExperts(t *testing.T) {
 				t.Fatalf("%d tokens: %v", tokens, why)
 			}
 			var got []string
-			for _, a := range found.Values().Of("TopKRouter") {
+			for _, a := range found.Op().Attributes() {
 				got = append(got, fmt.Sprint(a.Name, "=", a.Int, a.Float, a.String))
 			}
 			if want := "top_k=8 0 score=0 0sigmoid order=0 0score_first groups=8 0 group_top_k=4 0 " +

@@ -56,7 +56,7 @@ func (r *Router) site(g *match.View) *site.Site {
 			bias = bias.With("Reshape", "correction_bias_row", "row", -1)
 		}
 	}
-	out := s.Compute(r.Values(), []string{"weights", "ids"}, logits, bias)
+	out := s.Compute(r.Op(), []string{"weights", "ids"}, logits, bias)
 	weights, ids := out[0], out[1]
 	weights.Type, ids.Type = onnx.Float, onnx.Int64
 	if v == r.Dense {
@@ -77,11 +77,11 @@ func (r *Router) site(g *match.View) *site.Site {
 	return s
 }
 
-// Values are the attributes of mojo.TopKRouter.
-func (r *Router) Values() fused.Values {
-	return fused.Values{"top_k": r.K, "score": r.score, "order": r.order, "groups": r.groups.count,
-		"group_top_k": r.groups.topK, "group_score": r.groups.score, "excluded_score": r.groups.excluded,
-		"renormalize": r.renormalize, "epsilon": r.epsilon, "scale": r.scale}
+// Op is mojo.TopKRouter with its attributes.
+func (r *Router) Op() fused.TopKRouter {
+	return fused.TopKRouter{TopK: int64(r.K), Score: r.score, Order: r.order, Groups: int64(r.groups.count),
+		GroupTopK: int64(r.groups.topK), GroupScore: r.groups.score, ExcludedScore: float32(r.groups.excluded),
+		Renormalize: r.renormalize, Epsilon: float32(r.epsilon), Scale: float32(r.scale)}
 }
 
 // Nodes are those between the op's inputs and the values that it gives.

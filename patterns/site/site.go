@@ -175,16 +175,16 @@ func values(list []*Operand) []*onnx.Value {
 }
 
 // Fused returns the outputs of a fused op beside that of the site. A name is that of an output, "" leaves it out.
-func (s *Site) Fused(op string, with fused.Values, names []string, inputs ...*Operand) []*Operand {
-	return s.call(op, fused.Domain, with.Of(op), names, inputs)
+func (s *Site) Fused(op fused.Typed, names []string, inputs ...*Operand) []*Operand {
+	return s.call(op.OpType(), fused.Domain, op.Attributes(), names, inputs)
 }
 
 // Compute returns the outputs of the op of the site, as Fused does.
-func (s *Site) Compute(with fused.Values, names []string, inputs ...*Operand) []*Operand {
-	return s.ComputeAs(with.Of(s.Op), names, inputs...)
+func (s *Site) Compute(op fused.Typed, names []string, inputs ...*Operand) []*Operand {
+	return s.ComputeAs(op.Attributes(), names, inputs...)
 }
 
-// ComputeAs is Compute with attributes that other nodes have.
+// ComputeAs is Compute with any attributes.
 func (s *Site) ComputeAs(attributes []*onnx.Attribute, names []string, inputs ...*Operand) []*Operand {
 	s.Attributes = attributes
 	return s.call(s.Op, s.Domain, attributes, names, inputs)
