@@ -4,19 +4,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The inputs of Attention.
-const (
-	AttentionQ = iota
-	AttentionK
-	AttentionV
-	AttentionKeyValid
-	AttentionPastKey
-	AttentionPastValue
-	AttentionPastLength
-	AttentionBias
-	AttentionSink
-)
-
 // The values of Attention's string attributes.
 const (
 	layoutBNSH  = "bnsh"

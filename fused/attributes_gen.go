@@ -8,6 +8,153 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
+// The names of the ops.
+const (
+	RMSNormName         = "RMSNorm"
+	AddRMSNormName      = "AddRMSNorm"
+	GatedRMSNormName    = "GatedRMSNorm"
+	GLUName             = "GLU"
+	RotaryEmbeddingName = "RotaryEmbedding"
+	NormRotaryName      = "NormRotary"
+	TopKRouterName      = "TopKRouter"
+	MoEName             = "MoE"
+	AttentionName       = "Attention"
+	LatentAttentionName = "LatentAttention"
+	LinearName          = "Linear"
+	HalfLinearName      = "HalfLinear"
+	EmbeddingName       = "Embedding"
+	QMoEName            = "QMoE"
+)
+
+// The inputs of RMSNorm, in order.
+const (
+	RMSNormX = iota
+	RMSNormScale
+)
+
+// The inputs of AddRMSNorm, in order.
+const (
+	AddRMSNormX = iota
+	AddRMSNormResidual
+	AddRMSNormScale
+)
+
+// The inputs of GatedRMSNorm, in order.
+const (
+	GatedRMSNormX = iota
+	GatedRMSNormGate
+	GatedRMSNormScale
+)
+
+// The inputs of GLU, in order.
+const (
+	GLUGate = iota
+	GLUUp
+)
+
+// The inputs of RotaryEmbedding, in order.
+const (
+	RotaryEmbeddingX = iota
+	RotaryEmbeddingCos
+	RotaryEmbeddingSin
+)
+
+// The inputs of NormRotary, in order.
+const (
+	NormRotaryX = iota
+	NormRotaryScale
+	NormRotaryCos
+	NormRotarySin
+)
+
+// The inputs of TopKRouter, in order.
+const (
+	TopKRouterLogits = iota
+	TopKRouterCorrectionBias
+)
+
+// The inputs of MoE, in order.
+const (
+	MoEX = iota
+	MoEWeights
+	MoEIDs
+	MoEGateUp
+	MoEDown
+	MoEGateUpBias
+	MoEDownBias
+)
+
+// The inputs of Attention, in order.
+const (
+	AttentionQ = iota
+	AttentionK
+	AttentionV
+	AttentionKeyValid
+	AttentionPastKey
+	AttentionPastValue
+	AttentionPastLength
+	AttentionBias
+	AttentionSink
+)
+
+// The inputs of LatentAttention, in order.
+const (
+	LatentAttentionQ = iota
+	LatentAttentionC
+	LatentAttentionKPE
+	LatentAttentionW
+	LatentAttentionKeyValid
+	LatentAttentionPast
+	LatentAttentionPastLength
+)
+
+// The inputs of Linear, in order.
+const (
+	LinearX = iota
+	LinearCodes
+	LinearScale
+	LinearMinus
+	LinearSuperScale
+	LinearSuperMinus
+	LinearBias
+)
+
+// The inputs of HalfLinear, in order.
+const (
+	HalfLinearX = iota
+	HalfLinearW
+	HalfLinearBias
+)
+
+// The inputs of Embedding, in order.
+const (
+	EmbeddingIDs = iota
+	EmbeddingCodes
+	EmbeddingScale
+	EmbeddingMinus
+	EmbeddingSuperScale
+	EmbeddingSuperMinus
+)
+
+// The inputs of QMoE, in order.
+const (
+	QMoEX = iota
+	QMoEWeights
+	QMoEIDs
+	QMoEGateUpCodes
+	QMoEGateUpScale
+	QMoEDownCodes
+	QMoEDownScale
+	QMoEGateUpMinus
+	QMoEDownMinus
+	QMoEGateUpSuperScale
+	QMoEDownSuperScale
+	QMoEGateUpSuperMinus
+	QMoEDownSuperMinus
+	QMoEGateUpBias
+	QMoEDownBias
+)
+
 // RMSNorm has the attributes of the op of its name.
 type RMSNorm struct {
 	// Axis: first axis that is normalised, counted from the end (negative): -1 normalises the last axis

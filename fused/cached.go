@@ -2,14 +2,6 @@ package fused
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// The names of ops that others ask for by name.
-const (
-	AttentionName       = "Attention"
-	LatentAttentionName = "LatentAttention"
-	MoEName             = "MoE"
-	TopKRouterName      = "TopKRouter"
-)
-
 // CachedOp is a fused op with caches. It says which inputs they are; the presents are the outputs after the first, in
 // the order of the pasts.
 type CachedOp struct {
@@ -23,7 +15,7 @@ type CachedOp struct {
 var CachedOps = []*CachedOp{
 	{AttentionName, []int{AttentionPastKey, AttentionPastValue}, AttentionKeyValid,
 		AttentionPastLength},
-	{LatentAttentionName, []int{LatentPast}, LatentKeyValid, LatentPastLength},
+	{LatentAttentionName, []int{LatentAttentionPast}, LatentAttentionKeyValid, LatentAttentionPastLength},
 }
 
 // Input is the name of an input.

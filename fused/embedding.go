@@ -4,16 +4,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The inputs of Embedding, in order.
-const (
-	EmbeddingIDs = iota
-	EmbeddingCodes
-	EmbeddingScale
-	EmbeddingMinus
-	EmbeddingSuperScale
-	EmbeddingSuperMinus
-)
-
 // embedding is rows of a table that is stored as the weights of Linear are, so that both may share it.
 var embedding = &Op{
 	Name:       "Embedding",

@@ -4,13 +4,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The inputs of HalfLinear, in order.
-const (
-	HalfLinearX = iota
-	HalfLinearW
-	HalfLinearBias
-)
-
 // halfLinear is a product with weights of 16 bits, which are read as they lie.
 var halfLinear = &Op{
 	Name: "HalfLinear",

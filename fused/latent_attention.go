@@ -4,17 +4,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The inputs of LatentAttention.
-const (
-	LatentQ = iota
-	LatentC
-	LatentKPE
-	LatentW
-	LatentKeyValid
-	LatentPast
-	LatentPastLength
-)
-
 var latentInputs = []Param{
 	{Name: "q", Type: "T", Dims: "q_layout: B H S F | B S H F",
 		Doc: "F = E + R: the R rotated channels last"},
@@ -84,7 +73,7 @@ func latentOverload(s Site) string {
 	if attrs.Empty == emptyMean {
 		name += "_" + emptyMean
 	}
-	for i := LatentKeyValid; i <= LatentPastLength; i++ {
+	for i := LatentAttentionKeyValid; i <= LatentAttentionPastLength; i++ {
 		if s.has(i) {
 			name += "_" + latentInputs[i].Name
 		}
@@ -106,7 +95,7 @@ func latentBody(b *body, s Site) []*onnx.Value {
 	inner := &body{root: b.root, g: b.g, site: attends, in: make([]*onnx.Value, AttentionSink+1)}
 	give := func(to int, v *onnx.Value, t onnx.DataType) { inner.in[to], attends.Types[to] = v, t }
 	a := &attentionBuilder{body: inner}
-	l := &latentBuilder{attentionBuilder: a, w: b.float32("w_32", b.in[LatentW])}
+	l := &latentBuilder{attentionBuilder: a, w: b.float32("w_32", b.in[LatentAttentionW])}
 	if attrs.WLayout == layoutOutIn {
 		l.w = b.op("w_transposed", "Transpose", []*onnx.Value{l.w}, onnx.IntsAttr("perm", []int64{1, 0}))
 	}
@@ -114,30 +103,31 @@ func latentBody(b *body, s Site) []*onnx.Value {
 	if attrs.QLayout == layoutBSNH {
 		headAxis = 2
 	}
-	l.heads = a.size("q_heads", b.in[LatentQ], headAxis)
-	l.latent = a.size("latent_width", b.in[LatentC], 2)
-	l.nope = b.call("nope_width", "Sub", a.size("q_width", b.in[LatentQ], 3), a.size("pe_width", b.in[LatentKPE], 3))
-	added := a.joined("added", -1, b.call("c_heads", "Unsqueeze", b.in[LatentC], b.integers("head", 1)),
-		b.in[LatentKPE])
-	give(AttentionQ, b.in[LatentQ], s.Types[LatentQ])
+	l.heads = a.size("q_heads", b.in[LatentAttentionQ], headAxis)
+	l.latent = a.size("latent_width", b.in[LatentAttentionC], 2)
+	l.nope = b.call("nope_width", "Sub", a.size("q_width", b.in[LatentAttentionQ], 3), a.size("pe_width",
+		b.in[LatentAttentionKPE], 3))
+	added := a.joined("added", -1, b.call("c_heads", "Unsqueeze", b.in[LatentAttentionC], b.integers("head", 1)),
+		b.in[LatentAttentionKPE])
+	give(AttentionQ, b.in[LatentAttentionQ], s.Types[LatentAttentionQ])
 	present := added
 	k, v := l.expand("new", added)
 	give(AttentionK, k, f32)
 	give(AttentionV, v, f32)
-	if s.has(LatentPast) {
-		k, v = l.expand("past", b.in[LatentPast])
+	if s.has(LatentAttentionPast) {
+		k, v = l.expand("past", b.in[LatentAttentionPast])
 		give(AttentionPastKey, k, f32)
 		give(AttentionPastValue, v, f32)
-		if s.has(LatentPastLength) {
-			give(AttentionPastLength, b.in[LatentPastLength], onnx.Int64)
-			a.length = b.call("new_length", "Add", b.in[LatentPastLength], a.size("new_tokens", added, 2))
-			present = a.overwritten("present", b.in[LatentPast], added, a.rows())
+		if s.has(LatentAttentionPastLength) {
+			give(AttentionPastLength, b.in[LatentAttentionPastLength], onnx.Int64)
+			a.length = b.call("new_length", "Add", b.in[LatentAttentionPastLength], a.size("new_tokens", added, 2))
+			present = a.overwritten("present", b.in[LatentAttentionPast], added, a.rows())
 		} else {
-			present = a.joined("present", 2, b.in[LatentPast], added)
+			present = a.joined("present", 2, b.in[LatentAttentionPast], added)
 		}
 	}
-	if s.has(LatentKeyValid) {
-		give(AttentionKeyValid, b.in[LatentKeyValid], onnx.Int64)
+	if s.has(LatentAttentionKeyValid) {
+		give(AttentionKeyValid, b.in[LatentAttentionKeyValid], onnx.Int64)
 	}
 	return []*onnx.Value{attentionBody(inner, attends)[0], present}
 }
@@ -214,25 +204,25 @@ func latentExamples(s Site) [][][]int64 {
 
 // dims are the shapes of the inputs.
 func (f latentForm) dims(s Site) [][]int64 {
-	dims := make([][]int64, LatentPastLength+1)
+	dims := make([][]int64, LatentAttentionPastLength+1)
 	q := headDims{f.batch, f.heads, f.queries, f.nope + f.rotated}
-	dims[LatentQ] = q.in(Read[LatentAttention](s.Attributes).QLayout)
-	dims[LatentC] = []int64{f.batch, f.added, f.latent}
-	dims[LatentKPE] = []int64{f.batch, 1, f.added, f.rotated}
-	dims[LatentW] = []int64{f.latent, f.heads * (f.nope + f.valueWidth)}
+	dims[LatentAttentionQ] = q.in(Read[LatentAttention](s.Attributes).QLayout)
+	dims[LatentAttentionC] = []int64{f.batch, f.added, f.latent}
+	dims[LatentAttentionKPE] = []int64{f.batch, 1, f.added, f.rotated}
+	dims[LatentAttentionW] = []int64{f.latent, f.heads * (f.nope + f.valueWidth)}
 	if f.byOutput {
-		dims[LatentW] = []int64{f.heads * (f.nope + f.valueWidth), f.latent}
+		dims[LatentAttentionW] = []int64{f.heads * (f.nope + f.valueWidth), f.latent}
 	}
 	length := f.added
 	if f.past >= 0 {
-		dims[LatentPast] = []int64{f.batch, 1, f.past, f.latent + f.rotated}
+		dims[LatentAttentionPast] = []int64{f.batch, 1, f.past, f.latent + f.rotated}
 		length += f.past
 	}
 	if f.lengths > 0 {
-		dims[LatentPastLength] = []int64{f.lengths}
+		dims[LatentAttentionPastLength] = []int64{f.lengths}
 	}
 	if f.valid {
-		dims[LatentKeyValid] = []int64{f.batch, length}
+		dims[LatentAttentionKeyValid] = []int64{f.batch, length}
 	}
 	return dims
 }

@@ -78,7 +78,7 @@ func TestLatentAttentionAbsorbed(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 7))
 	for _, opset := range []int64{13, 18} { // where bodies differ
 		for _, s := range latentAttention.Examples(latentAttention.Types[0], opset) {
-			if s.Dims[LatentQ][1] > 10 || s.Dims[LatentQ][2] > 10 {
+			if s.Dims[LatentAttentionQ][1] > 10 || s.Dims[LatentAttentionQ][2] > 10 {
 				continue // many of the same
 			}
 			in := randomInputs(r, s)
@@ -98,9 +98,10 @@ func TestLatentAttentionAbsorbed(t *testing.T) {
 
 // absorbedAttention returns Y.
 func absorbedAttention(s Site, in []*reference.Tensor) []float64 {
-	q, w := s.heads(LatentQ, "q_layout"), in[LatentW].F
+	q, w := s.heads(LatentAttentionQ, "q_layout"), in[LatentAttentionW].F
 	batch, heads, queries, width := int(q.batch), int(q.heads), int(q.length), int(q.width)
-	added, latent, rotated := in[LatentC].Shape[1], in[LatentC].Shape[2], in[LatentKPE].Shape[3]
+	added, latent, rotated := in[LatentAttentionC].Shape[1], in[LatentAttentionC].Shape[2],
+		in[LatentAttentionKPE].Shape[3]
 	outputs, nope := len(w)/latent, width-rotated
 	values := outputs/heads - nope
 	weight := func(output, input int) float64 {
@@ -139,29 +140,30 @@ func absorbedAttention(s Site, in []*reference.Tensor) []float64 {
 	give(AttentionQ, shape, func(p []int) float64 {
 		h, start := queryAt(p)
 		if p[3] >= latent {
-			return in[LatentQ].F[start+nope+p[3]-latent]
+			return in[LatentAttentionQ].F[start+nope+p[3]-latent]
 		}
 		sum := 0.0
 		for e := range nope {
-			sum += in[LatentQ].F[start+e] * weight(h*(nope+values)+e, p[3])
+			sum += in[LatentAttentionQ].F[start+e] * weight(h*(nope+values)+e, p[3])
 		}
 		return sum
 	})
 	fresh := func(p []int) float64 {
 		if p[3] < latent {
-			return in[LatentC].F[(p[0]*added+p[2])*latent+p[3]]
+			return in[LatentAttentionC].F[(p[0]*added+p[2])*latent+p[3]]
 		}
-		return in[LatentKPE].F[(p[0]*added+p[2])*rotated+p[3]-latent]
+		return in[LatentAttentionKPE].F[(p[0]*added+p[2])*rotated+p[3]-latent]
 	}
 	give(AttentionK, []int{batch, 1, added, all}, fresh)
 	give(AttentionV, []int{batch, 1, added, latent}, fresh)
-	if len(in) > LatentPast && in[LatentPast] != nil {
-		rows := in[LatentPast].Shape[2]
-		past := func(p []int) float64 { return in[LatentPast].F[(p[0]*rows+p[2])*all+p[3]] }
+	if len(in) > LatentAttentionPast && in[LatentAttentionPast] != nil {
+		rows := in[LatentAttentionPast].Shape[2]
+		past := func(p []int) float64 { return in[LatentAttentionPast].F[(p[0]*rows+p[2])*all+p[3]] }
 		give(AttentionPastKey, []int{batch, 1, rows, all}, past)
 		give(AttentionPastValue, []int{batch, 1, rows, latent}, past)
 	}
-	for from, to := range map[int]int{LatentKeyValid: AttentionKeyValid, LatentPastLength: AttentionPastLength} {
+	for from, to := range map[int]int{LatentAttentionKeyValid: AttentionKeyValid,
+		LatentAttentionPastLength: AttentionPastLength} {
 		if len(in) > from && in[from] != nil {
 			given[to], attends.Types[to] = in[from], onnx.Int64
 		}

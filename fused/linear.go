@@ -19,17 +19,6 @@ const (
 	activationsFP8   = "fp8"
 )
 
-// The inputs of Linear, in order.
-const (
-	LinearX = iota
-	LinearCodes
-	LinearScale
-	LinearMinus
-	LinearSuperScale
-	LinearSuperMinus
-	LinearBias
-)
-
 const (
 	panelRows  = 16  // rows of the weights that lie side by side
 	codeBlock  = 32  // columns whose codes lie side by side, and whose activations share a factor

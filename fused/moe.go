@@ -15,17 +15,6 @@ const (
 	layoutInOut     = "in_out"
 )
 
-// The inputs of MoE, in order.
-const (
-	MoEX = iota
-	MoEWeights
-	MoEIDs
-	MoEGateUp
-	MoEDown
-	MoEGateUpBias
-	MoEDownBias
-)
-
 var moeInputs = []Param{
 	{Name: "X", Type: "T", Dims: "A... H", Doc: "its leading dimensions are the tokens"},
 	{Name: "weights", Type: "W", Dims: "T... K", Doc: "as many tokens"},

@@ -8,25 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The inputs of QMoE, in order. The first three are those of MoE.
-const (
-	QMoEX = iota
-	QMoEWeights
-	QMoEIDs
-	QMoEGateUpCodes
-	QMoEGateUpScale
-	QMoEDownCodes
-	QMoEDownScale
-	QMoEGateUpMinus
-	QMoEDownMinus
-	QMoEGateUpSuperScale
-	QMoEDownSuperScale
-	QMoEGateUpSuperMinus
-	QMoEDownSuperMinus
-	QMoEGateUpBias
-	QMoEDownBias
-)
-
 // QMoEGateUp and QMoEDown are the inputs that hold a matrix, in the order of Quantised.Tensors, and its bias.
 var (
 	QMoEGateUp = [6]int{QMoEGateUpCodes, QMoEGateUpScale, QMoEGateUpMinus, QMoEGateUpSuperScale, QMoEGateUpSuperMinus,

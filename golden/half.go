@@ -24,5 +24,5 @@ func Half(m *onnx.Model) onnx.DataType {
 func isScale(u onnx.Use) bool {
 	op := fused.Lookup(u.Node.OpType)
 	return u.Node.Domain == fused.Domain && op != nil && op.Family.Stored && u.Index != 0 &&
-		!(op.Name == "Linear" && u.Index == fused.LinearBias)
+		!(op.Name == fused.LinearName && u.Index == fused.LinearBias)
 }

@@ -57,7 +57,7 @@ func skipNorm(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	if a := n.Attr("epsilon"); a != nil {
 		epsilon = float64(a.Float)
 	}
-	s := site.New(g, "AddRMSNorm", n)
+	s := site.New(g, fused.AddRMSNormName, n)
 	residual := s.Input(site.NoRole, "residual", skip)
 	if bias != nil {
 		residual = residual.Then("Add", "biased", []*site.Operand{s.Input(site.NoRole, "bias", bias)})

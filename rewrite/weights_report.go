@@ -67,7 +67,7 @@ func (c *candidate) weights() *WeightsReport {
 	packed := map[*onnx.Tensor]bool{}
 	widths := map[int64]bool{1: false} // of rows and vectors of weights
 	for _, call := range c.Calls {
-		if call.Op.Name != "MoE" || call.Node.Graph == nil {
+		if call.Op.Name != fused.MoEName || call.Node.Graph == nil {
 			continue // a target's op has weights of its own
 		}
 		if r == nil {

@@ -52,7 +52,7 @@ func chooser(v *onnx.Value) *onnx.Node {
 		case n == nil:
 			return nil
 		case n.Is("TopK") && v.Output == 1 && !v.IsOutput(), n.Is("ArgMax"),
-			n.Domain == fused.Domain && n.OpType == "TopKRouter" && v.Output == 1:
+			n.Domain == fused.Domain && n.OpType == fused.TopKRouterName && v.Output == 1:
 			return n
 		case !n.Is("Cast") && !n.Is("Identity") && !n.Is("Reshape"):
 			return nil

@@ -26,7 +26,7 @@ func Find(m *onnx.Model) (list []*Experts, others []string) {
 	facts := infer.Analyze(m)
 	m.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
-			if n.Domain != fused.Domain || (n.OpType != "MoE" && n.OpType != "QMoE") {
+			if n.Domain != fused.Domain || (n.OpType != fused.MoEName && n.OpType != fused.QMoEName) {
 				continue
 			}
 			e, err := ofNode(n, facts)
@@ -123,11 +123,11 @@ func New(s Shape) (*Experts, error) {
 	case quantised && s.Layout != "":
 		return nil, fmt.Errorf("%s: experts that are quantised have one layout", s)
 	}
-	e := &Experts{Shape: s, op: fused.Lookup("MoE"), attributes: []*onnx.Attribute{
+	e := &Experts{Shape: s, op: fused.Lookup(fused.MoEName), attributes: []*onnx.Attribute{
 		onnx.StringAttr("activation", "silu"), onnx.StringAttr("packing", "halves"), onnx.FloatAttr("alpha", 1),
 		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}}
 	if quantised {
-		e.op = fused.Lookup("QMoE")
+		e.op = fused.Lookup(fused.QMoEName)
 		code, activations := "e2m1", "float"
 		if s.Format == FP8 {
 			code, activations = "e4m3", "fp8"
@@ -167,7 +167,7 @@ func (e *Experts) site(tokens int64) fused.Site {
 	set(fused.MoEWeights, onnx.Float, tokens, shape.TopK)
 	set(fused.MoEIDs, onnx.Int64, tokens, shape.TopK)
 	biases, of := [2]int{fused.MoEGateUpBias, fused.MoEDownBias}, x
-	if e.op.Name == "QMoE" {
+	if e.op.Name == fused.QMoEName {
 		biases, of = [2]int{fused.QMoEGateUpBias, fused.QMoEDownBias}, onnx.Float
 		p := &blocks.Panels{Code: "e2m1", Block: 32, Scale: onnx.Uint8}
 		if shape.Format == FP8 {

@@ -80,7 +80,7 @@ func trains(mode *onnx.Value) bool {
 
 // routes reports whether a node may choose experts.
 func routes(n *onnx.Node) bool {
-	return n.Is("TopK") || n.Domain == fused.Domain && n.OpType == "TopKRouter"
+	return n.Is("TopK") || n.Domain == fused.Domain && n.OpType == fused.TopKRouterName
 }
 
 // movedByOptimizer reports whether the first model's outputs are out of tolerance when onnxruntime runs it as it is.

@@ -119,7 +119,7 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	case err != nil:
 		r.Status, r.Reason, r.away = kernelFails, err.Error(), false
 	case p == nil:
-	case n.op.Name == "QMoE": // what it rounds between its products is open where it is next to a half
+	case n.op.Name == fused.QMoEName: // what it rounds between its products is open where it is next to a half
 		r.Reason = "its definition leaves open how it rounds: it is not tried"
 	case elements > mostElements:
 		r.Reason = fmt.Sprintf("its inputs have %d elements, and at most %d are tried", elements, mostElements)

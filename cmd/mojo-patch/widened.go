@@ -20,7 +20,8 @@ func widenedBytes(m *onnx.Model) (bytes int64) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			r := reader{n.Input(fused.LinearCodes), n.OpType}
-			if n.Domain != fused.Domain || r.op != "Linear" && r.op != "Embedding" || !r.codes.IsConstant() || seen[r] {
+			if n.Domain != fused.Domain || r.op != fused.LinearName && r.op != fused.EmbeddingName ||
+				!r.codes.IsConstant() || seen[r] {
 				continue
 			}
 			seen[r] = true

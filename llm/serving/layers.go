@@ -17,7 +17,7 @@ import (
 func (d *decoder) orderLayers() error {
 	for i := range d.Caches {
 		for _, u := range d.Caches[i].Past.Value.Uses() {
-			if u.Node.Domain == fused.Domain && u.Node.OpType == "LatentAttention" {
+			if u.Node.Domain == fused.Domain && u.Node.OpType == fused.LatentAttentionName {
 				return fmt.Errorf("cache %s is one buffer of latents for keys and values, and genai wants both of "+
 					"each layer: patch the model without --mla-cache", d.Caches[i].Past)
 			}

@@ -49,7 +49,7 @@ func layoutOf(v *onnx.Value) layout {
 				note(inOut, swapped)
 			case n.Is("Gather") && u.Index == 0 && rank == 2 && n.AttrInt("axis", 0) == 0:
 				note(outIn, swapped)
-			case n.Domain == fused.Domain && expertLayouts[u.Index] != "" && n.OpType == "MoE":
+			case n.Domain == fused.Domain && expertLayouts[u.Index] != "" && n.OpType == fused.MoEName:
 				if n.AttrString(expertLayouts[u.Index], "") == "in_out" {
 					note(inOut, swapped)
 				} else {

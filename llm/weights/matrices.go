@@ -32,7 +32,8 @@ func Matrices(m *onnx.Model) []*Matrix {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			codes := n.Input(fused.LinearCodes)
-			if n.Domain != fused.Domain || n.OpType != "Linear" && n.OpType != "Embedding" || !codes.IsConstant() ||
+			if n.Domain != fused.Domain || n.OpType != fused.LinearName && n.OpType != fused.EmbeddingName ||
+				!codes.IsConstant() ||
 				seen[codes] {
 				continue
 			}

@@ -120,7 +120,7 @@ func isShaping(n *onnx.Node) bool {
 // attentions finds the products around each Softmax, or before and behind the fused op.
 func (d *decoder) attentions(g *onnx.Graph) {
 	for _, n := range g.Nodes {
-		if n.Domain == fused.Domain && n.OpType == "Attention" {
+		if n.Domain == fused.Domain && n.OpType == fused.AttentionName {
 			a := attention{q: single(n.Input(fused.AttentionQ)), k: single(n.Input(fused.AttentionK)),
 				v: single(n.Input(fused.AttentionV))}
 			if next := after(n.OutputValue(0)); len(next) == 1 {
@@ -238,7 +238,7 @@ func (d *decoder) mlps(g *onnx.Graph) {
 			times = times.Input(0).Producer
 		}
 		// gate and up are its inputs, in this order
-		isFused := times != nil && times.Domain == fused.Domain && times.OpType == "GLU"
+		isFused := times != nil && times.Domain == fused.Domain && times.OpType == fused.GLUName
 		if times == nil || !times.Is("Mul") && !isFused {
 			continue
 		}

@@ -22,7 +22,7 @@ func attentionOfSinks(v *onnx.Value) *onnx.Node {
 	}, v) {
 		for _, u := range w.Uses() {
 			n := u.Node
-			if n.Domain == fused.Domain && n.OpType == "Attention" && u.Index == fused.AttentionSink ||
+			if n.Domain == fused.Domain && n.OpType == fused.AttentionName && u.Index == fused.AttentionSink ||
 				n.Is("Concat") && u.Index == len(n.Inputs)-1 && isScores(n.Input(0)) {
 				return n
 			}

@@ -21,7 +21,7 @@ type builder struct {
 
 // site has mojo.Attention compute the block.
 func (s *Reading) site(g *match.View) *site.Site {
-	b := &builder{site.New(g, "Attention", s.Y.Producer), s, g}
+	b := &builder{site.New(g, fused.AttentionName, s.Y.Producer), s, g}
 	b.Site.Nodes, b.Site.Anchor, b.Site.Reading = s.Nodes, s.Anchor, s
 	if s.smaller != nil {
 		b.Site.Smaller = func() *site.Site {

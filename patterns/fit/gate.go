@@ -319,7 +319,7 @@ func (n *gateReader) agrees(unit *Gate) bool {
 
 // site has mojo.GLU compute the unit.
 func (unit *Gate) site(g *match.View) *site.Site {
-	s := site.New(g, "GLU", unit.Y.Producer)
+	s := site.New(g, fused.GLUName, unit.Y.Producer)
 	s.Output(unit.Y, s.Compute(unit.op(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
 		s.Input(site.NoRole, "up", unit.Up))[0])
 	s.Nodes = unit.Nodes

@@ -37,7 +37,7 @@ func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site
 	}) {
 		return nil
 	}
-	s := site.New(g, "AddRMSNorm", n.Y.Producer)
+	s := site.New(g, fused.AddRMSNormName, n.Y.Producer)
 	x, residual := s.Input(site.NoRole, "x", add.Inputs[0]), s.Input(site.NoRole, "residual", add.Inputs[1])
 	out := s.ComputeAs(n.attributes(), []string{"y", "sum"}, x, residual, n.vector(s, g, "scale", n.Scale))
 	s.Output(n.Y, out[0])

@@ -12,7 +12,7 @@ import (
 
 // site has mojo.RotaryEmbedding compute the rotation.
 func (n *Rotation) site(g *match.View) *site.Site {
-	s := site.New(g, "RotaryEmbedding", n.Y.Producer)
+	s := site.New(g, fused.RotaryEmbeddingName, n.Y.Producer)
 	x := s.Input(site.NoRole, "x", n.X)
 	cos, sin := n.table(s, g, "cos", n.Cos), n.table(s, g, "sin", n.Sin)
 	s.Output(n.Y, s.Compute(fused.RotaryEmbedding{Interleaved: n.Interleaved, RotaryDim: int64(n.RotaryDim),

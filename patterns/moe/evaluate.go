@@ -14,7 +14,7 @@ const unitOpset = 18
 
 // unitActivations lists the activations of mojo.MoE.
 var unitActivations = sync.OnceValue(func() []string {
-	list := fused.Lookup("MoE").Attributes
+	list := fused.Lookup(fused.MoEName).Attributes
 	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == "activation" })].Values
 })
 

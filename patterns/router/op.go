@@ -11,7 +11,7 @@ import (
 
 // valuesOf lists the values of an attribute of the op.
 func valuesOf(attribute string) []string {
-	list := fused.Lookup("TopKRouter").Attributes
+	list := fused.Lookup(fused.TopKRouterName).Attributes
 	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == attribute })].Values
 }
 

@@ -37,7 +37,7 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 // site has mojo.TopKRouter compute the ids and r.Gives.
 func (r *Router) site(g *match.View) *site.Site {
 	facts, v := g.Facts, r.Gives
-	s := site.New(g, "TopKRouter", r.TopK)
+	s := site.New(g, fused.TopKRouterName, r.TopK)
 	logits := s.Input(site.Logits, "logits", r.Logits)
 	rank, _ := facts.Rank(r.Logits)
 	if n, _ := facts.Rank(r.TopK.Input(0)); n != rank { // chosen by rows of all tokens

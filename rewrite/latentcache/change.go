@@ -54,9 +54,10 @@ func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
 		return nil, nil, err
 	}
 	inputs := make([]*onnx.Value, len(site.Types))
-	inputs[fused.LatentQ], inputs[fused.LatentW] = s.node.Inputs[fused.AttentionQ], s.latent.W
-	inputs[fused.LatentC], inputs[fused.LatentKPE] = c.perToken(s.c, false), c.perToken(s.kPE, true)
-	inputs[fused.LatentKeyValid], inputs[fused.LatentPast] = s.node.Input(fused.AttentionKeyValid), s.past[0]
+	inputs[fused.LatentAttentionQ], inputs[fused.LatentAttentionW] = s.node.Inputs[fused.AttentionQ], s.latent.W
+	inputs[fused.LatentAttentionC], inputs[fused.LatentAttentionKPE] = c.perToken(s.c, false), c.perToken(s.kPE, true)
+	inputs[fused.LatentAttentionKeyValid], inputs[fused.LatentAttentionPast] = s.node.Input(fused.AttentionKeyValid),
+		s.past[0]
 	n := c.edit.AddNode(c.Model.Graph, fused.LatentAttentionName, inputs, nil, site.Attributes...)
 	n.Domain, n.Overload = fused.Domain, f.Overload
 	return n, f, nil
@@ -71,7 +72,7 @@ func (c *latentChange) fusedSite(s *latentSite) fused.Site {
 		Dims: [][]int64{d, {batch, tokens, l.Width}, {batch, 1, tokens, l.Rotated}, l.W.Constant().Dims, nil,
 			{batch, 1, -1, l.Width + l.Rotated}}}
 	if n.Input(fused.AttentionKeyValid) != nil {
-		site.Types[fused.LatentKeyValid] = onnx.Int64
+		site.Types[fused.LatentAttentionKeyValid] = onnx.Int64
 	}
 	layout := "in_out"
 	if l.OutIn {

@@ -78,7 +78,7 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 		Key: fmt.Sprint(site.Types, site.Dims, onnx.AttributesKey(site.Attributes), s.node.Overload),
 		Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			out, err := reference.NewForOpset(site.Opset, c.Model.Functions, o).Op(s.node,
-				naive[in[fused.LatentQ]])
+				naive[in[fused.LatentAttentionQ]])
 			if err != nil {
 				return nil, err
 			}
@@ -99,7 +99,7 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 				if err != nil {
 					err = &prove.EvalError{Err: err}
 				} else {
-					naive[in[fused.LatentQ]] = old
+					naive[in[fused.LatentAttentionQ]] = old
 				}
 				name := fmt.Sprintf("%d tokens in the cache and %d new ones, %s", t.past, t.added, t.padding.Name)
 				if !yield(prove.Trial{Name: name, Inputs: in}, err) {
@@ -114,24 +114,25 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *reference.Tensor) (in,
 	naive []*reference.Tensor, err error) {
 	l, typ := s.latent, c.facts.DataType(s.past[0])
-	in, naive = make([]*reference.Tensor, fused.LatentPast+1), make([]*reference.Tensor, len(s.node.Inputs))
-	in[fused.LatentW] = w
+	in, naive = make([]*reference.Tensor, fused.LatentAttentionPast+1), make([]*reference.Tensor, len(s.node.Inputs))
+	in[fused.LatentAttentionW] = w
 	q := []int64{t.batch, l.Heads, t.added, l.Nope + l.Rotated}
 	if s.node.AttrString("q_layout", "") == "bsnh" {
 		q[1], q[2] = q[2], q[1]
 	}
-	for i, shape := range map[int][]int64{fused.LatentQ: q, fused.LatentC: {t.batch, t.added, l.Width},
-		fused.LatentKPE:  {t.batch, 1, t.added, l.Rotated},
-		fused.LatentPast: {t.batch, 1, t.past, l.Width + l.Rotated}} {
+	for i, shape := range map[int][]int64{fused.LatentAttentionQ: q, fused.LatentAttentionC: {t.batch, t.added,
+		l.Width},
+		fused.LatentAttentionKPE:  {t.batch, 1, t.added, l.Rotated},
+		fused.LatentAttentionPast: {t.batch, 1, t.past, l.Width + l.Rotated}} {
 		if in[i], err = prove.MakeInput(prove.Normal, 8*seed+i, typ, shape); err != nil {
 			return nil, nil, err
 		}
 	}
 	if s.node.Input(fused.AttentionKeyValid) != nil {
-		in[fused.LatentKeyValid] = t.padding.Tensor(onnx.Int64, []int64{t.batch, t.past + t.added})
-		naive[fused.AttentionKeyValid] = in[fused.LatentKeyValid]
+		in[fused.LatentAttentionKeyValid] = t.padding.Tensor(onnx.Int64, []int64{t.batch, t.past + t.added})
+		naive[fused.AttentionKeyValid] = in[fused.LatentAttentionKeyValid]
 	}
-	latents, shared, tokens := in[fused.LatentC].F, in[fused.LatentKPE].F, t.added
+	latents, shared, tokens := in[fused.LatentAttentionC].F, in[fused.LatentAttentionKPE].F, t.added
 	if !s.byHeads {
 		latents, shared = parts(allLatents(in), int(l.Width))
 		tokens += t.past
@@ -142,12 +143,12 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 	}
 	naive[fused.AttentionK], naive[fused.AttentionV] = k, v
 	if s.byHeads {
-		if err := c.pastOf(s, t, in[fused.LatentPast], naive); err != nil {
+		if err := c.pastOf(s, t, in[fused.LatentAttentionPast], naive); err != nil {
 			return nil, nil, err
 		}
 	}
-	calm(in[fused.LatentQ], k, math.Abs(float64(s.node.AttrFloat("scale", 1))))
-	naive[fused.AttentionQ] = in[fused.LatentQ]
+	calm(in[fused.LatentAttentionQ], k, math.Abs(float64(s.node.AttrFloat("scale", 1))))
+	naive[fused.AttentionQ] = in[fused.LatentAttentionQ]
 	return in, naive, nil
 }
 
@@ -203,12 +204,12 @@ func calm(q, k *reference.Tensor, scale float64) {
 // absorbed attends to the latents: queries are multiplied with the weights of keys first, and what comes out with those
 // of values.
 func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error) {
-	q, w := in[fused.LatentQ], in[fused.LatentW]
+	q, w := in[fused.LatentAttentionQ], in[fused.LatentAttentionW]
 	if site.Attr("q_layout").String == "bsnh" {
 		q = prove.SwapHeads(q)
 	}
 	batch, heads, queries, width := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
-	latent, rotated := in[fused.LatentC].Shape[2], in[fused.LatentKPE].Shape[3]
+	latent, rotated := in[fused.LatentAttentionC].Shape[2], in[fused.LatentAttentionKPE].Shape[3]
 	w, err := w.Dense()
 	if err != nil {
 		return nil, err
@@ -261,13 +262,13 @@ func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error
 // attendLatents is attention with latents as the keys of all heads, and their first channels as values.
 func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor) (*reference.Tensor, error) {
 	keys := allLatents(in)
-	batch, tokens, width, latent := keys.Shape[0], keys.Shape[2], keys.Shape[3], in[fused.LatentC].Shape[2]
+	batch, tokens, width, latent := keys.Shape[0], keys.Shape[2], keys.Shape[3], in[fused.LatentAttentionC].Shape[2]
 	var first []float64
 	for i := range batch * tokens {
 		first = append(first, keys.F[i*width:i*width+latent]...)
 	}
 	inputs := []*reference.Tensor{q, keys, reference.NewFloats(keys.DataType, []int{batch, 1, tokens, latent}, first),
-		in[fused.LatentKeyValid]}
+		in[fused.LatentAttentionKeyValid]}
 	attention := fused.Site{Opset: site.Opset, Attributes: []*onnx.Attribute{site.Attr("scale"), site.Attr("causal"),
 		onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0), site.Attr("empty"),
 		onnx.StringAttr("head_order", "blocked")}}
@@ -281,7 +282,7 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 		}
 		attention.Types, attention.Dims = append(attention.Types, x.DataType), append(attention.Dims, x.Dims())
 	}
-	f, err := fused.Lookup("Attention").Function(attention)
+	f, err := fused.Lookup(fused.AttentionName).Function(attention)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +297,7 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 
 // allLatents are those of past and new tokens.
 func allLatents(in []*reference.Tensor) *reference.Tensor {
-	past, c, pe := in[fused.LatentPast], in[fused.LatentC], in[fused.LatentKPE]
+	past, c, pe := in[fused.LatentAttentionPast], in[fused.LatentAttentionC], in[fused.LatentAttentionKPE]
 	latent, rotated := c.Shape[2], pe.Shape[3]
 	var all []float64
 	for b := range c.Shape[0] {

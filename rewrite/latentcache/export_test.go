@@ -29,14 +29,14 @@ func CheckWrong(run *pass.Run, what string) error {
 	case "a wrong kernel":
 		run.HasKernel = func(string) bool { return true }
 		run.Kernel = func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
-			q, err := reference.FromONNX(in[fused.LatentQ])
+			q, err := reference.FromONNX(in[fused.LatentAttentionQ])
 			if err != nil {
 				return nil, err
 			}
 			batch, heads, tokens := q.Shape[0], q.Shape[1], q.Shape[2]
 			y, err := reference.NewFloats(onnx.Float, []int{batch, tokens, heads, 6},
 				make([]float64, batch*tokens*heads*6)).ToONNX("y")
-			return []*onnx.Tensor{y, in[fused.LatentPast]}, err
+			return []*onnx.Tensor{y, in[fused.LatentAttentionPast]}, err
 		}
 	default:
 		return errors.New("unknown: " + what)

@@ -10,7 +10,7 @@ import (
 
 // isHalfProjection is isProjection for mojo.HalfLinear.
 func isHalfProjection(n *onnx.Node) bool {
-	return n.Domain == fused.Domain && n.OpType == "HalfLinear" &&
+	return n.Domain == fused.Domain && n.OpType == fused.HalfLinearName &&
 		!slices.ContainsFunc(n.Inputs[1:], func(w *onnx.Value) bool {
 			return !w.IsConstant() || w.Producer != nil || len(w.Uses()) != 1 || w.IsOutput() || w.Graph != n.Graph
 		})

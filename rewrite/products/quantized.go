@@ -13,7 +13,7 @@ import (
 
 // isQuantisedProjection is isProjection for mojo.Linear.
 func isQuantisedProjection(n *onnx.Node) bool {
-	return n.Domain == fused.Domain && n.OpType == "Linear" && len(n.Inputs) > fused.LinearScale &&
+	return n.Domain == fused.Domain && n.OpType == fused.LinearName && len(n.Inputs) > fused.LinearScale &&
 		!slices.ContainsFunc(n.Inputs[1:], func(w *onnx.Value) bool {
 			return w != nil && (!w.IsConstant() || w.Producer != nil || len(w.Uses()) != 1 || w.IsOutput() ||
 				w.Graph != n.Graph)

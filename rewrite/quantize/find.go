@@ -138,7 +138,8 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 			list = append(list, reader{n, turned != (n.AttrInt("transB", 0) == 0)})
 		case u.Index == 0 && n.Is("Gather"):
 			list = append(list, reader{n, turned})
-		case n.Domain == fused.Domain && n.OpType == "MoE" && (u.Index == fused.MoEGateUp || u.Index == fused.MoEDown):
+		case n.Domain == fused.Domain && n.OpType == fused.MoEName && (u.Index == fused.MoEGateUp ||
+			u.Index == fused.MoEDown):
 			layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[u.Index]
 			list = append(list, reader{n, n.AttrString(layout, "") == "in_out"})
 		}
@@ -151,7 +152,7 @@ func alreadyQuantized(v *onnx.Value) bool {
 	uses := v.Uses()
 	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u onnx.Use) bool {
 		n := u.Node
-		ours := n.Domain == fused.Domain && (n.OpType == "Linear" || n.OpType == "Embedding")
+		ours := n.Domain == fused.Domain && (n.OpType == fused.LinearName || n.OpType == fused.EmbeddingName)
 		microsofts := n.Domain == onnx.Microsoft && (n.OpType == "MatMulNBits" || n.OpType == "GatherBlockQuantized")
 		return !ours && !microsofts && !n.Is("DequantizeLinear")
 	})
@@ -297,7 +298,7 @@ func gates(m *onnx.Model) map[*onnx.Node]bool {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			switch {
-			case n.Is("TopK"), n.Is("ArgMax"), n.Domain == fused.Domain && n.OpType == "TopKRouter":
+			case n.Is("TopK"), n.Is("ArgMax"), n.Domain == fused.Domain && n.OpType == fused.TopKRouterName:
 				back(n.Input(0))
 			case n.Domain == onnx.Microsoft && (n.OpType == "MoE" || n.OpType == "QMoE"):
 				back(n.Input(1))

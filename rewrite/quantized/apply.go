@@ -256,10 +256,10 @@ func (q *quantizer) place(w *Weight) error {
 			continue
 		}
 		n, g := s.node, s.node.Graph
-		op := fused.Lookup("Linear")
+		op := fused.Lookup(fused.LinearName)
 		attrs, x := w.Matrix.Attributes(), n.Input(1)
 		if s.gathers() {
-			op = fused.Lookup("Embedding")
+			op = fused.Lookup(fused.EmbeddingName)
 		} else {
 			attrs, x = append(attrs, onnx.StringAttr("activations", q.activationsOf(w.Matrix))), n.Input(0)
 		}
@@ -285,12 +285,12 @@ func (q *quantizer) place(w *Weight) error {
 		}
 		node := q.edit.NewNode(g, op.Name, inputs, nil, attrs...)
 		node.Domain = fused.Domain
-		if op.Name == "Embedding" {
+		if op.Name == fused.EmbeddingName {
 			if err := q.ids(g, node, add); err != nil {
 				return err
 			}
 		}
-		if op.Name == "Embedding" && s.typ != onnx.Float {
+		if op.Name == fused.EmbeddingName && s.typ != onnx.Float {
 			floats := g.NewValue(out.Name + "_float")
 			add(node, n.Label()+"_Embedding", floats)
 			cast := q.edit.NewNode(g, "Cast", []*onnx.Value{floats}, nil, onnx.IntAttr("to", int64(s.typ)))
@@ -342,7 +342,7 @@ func (q *quantizer) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, str
 // declare adds the op's definition to the model.
 func (q *quantizer) declare(op *fused.Op, n *onnx.Node, s reader) error {
 	typ := s.typ
-	if op.Name == "Embedding" {
+	if op.Name == fused.EmbeddingName {
 		typ = onnx.Int64
 	}
 	f, err := op.Function(typedSite(n, q.typeOf, typ, q.run.Model.Opset("")))

@@ -141,7 +141,7 @@ func (q *quantizer) placeHalf(p *half) error {
 	if p.bias != nil {
 		inputs = append(inputs, p.bias)
 	}
-	made := q.edit.NewNode(g, "HalfLinear", inputs, nil, p.attributes()...)
+	made := q.edit.NewNode(g, fused.HalfLinearName, inputs, nil, p.attributes()...)
 	made.Name = n.Label() + "_HalfLinear"
 	made.Metadata = append(slices.Clone(n.Metadata), q.run.Origin(halfRule, n)...)
 	last := n
@@ -149,7 +149,7 @@ func (q *quantizer) placeHalf(p *half) error {
 		last = p.added
 	}
 	q.edit.TakeOutput(made, 0, last.Outputs[0])
-	f, err := fused.Lookup("HalfLinear").Function(typedSite(made, q.typeOf, p.typ, q.run.Model.Opset("")))
+	f, err := fused.Lookup(fused.HalfLinearName).Function(typedSite(made, q.typeOf, p.typ, q.run.Model.Opset("")))
 	if err != nil {
 		return fmt.Errorf("node %q: %w", n.Label(), err)
 	}

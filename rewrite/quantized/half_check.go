@@ -39,7 +39,7 @@ func (q *quantizer) tryHalf(p *half) error {
 		if b.bias != nil {
 			inputs = append(inputs, b.constant(g, b.bias))
 		}
-		made := g.AddNode("HalfLinear", inputs, []*onnx.Value{g.NewValue("made")}, p.attributes()...)
+		made := g.AddNode(fused.HalfLinearName, inputs, []*onnx.Value{g.NewValue("made")}, p.attributes()...)
 		made.Domain = fused.Domain
 		return made
 	}

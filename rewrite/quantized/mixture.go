@@ -101,7 +101,7 @@ func (q *quantizer) placeMixture(w *Weight, s reader) error {
 		}
 		arrays[i] = append(arrays[i], bias)
 	}
-	op := fused.Lookup("QMoE")
+	op := fused.Lookup(fused.QMoEName)
 	node := q.edit.NewNode(g, op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]), nil,
 		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix,
 			q.activationsOf(up.Matrix, down.Matrix))...)
@@ -244,7 +244,8 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		}
 		arrays[0] = append(arrays[0], bias(g, fused.MoEGateUpBias, "gate_up_bias", packed))
 		arrays[1] = append(arrays[1], bias(g, fused.MoEDownBias, "down_bias", size.hidden))
-		n := g.AddNode("QMoE", mixtureInputs(choices(g, x), arrays[0], arrays[1]), []*onnx.Value{g.NewValue("made")},
+		n := g.AddNode(fused.QMoEName, mixtureInputs(choices(g, x), arrays[0], arrays[1]),
+			[]*onnx.Value{g.NewValue("made")},
 			fused.QMoEAttributes(s.node.Attributes, matrices[0], matrices[1], activations)...)
 		n.Domain = fused.Domain
 		return n

@@ -173,7 +173,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	k := n.AttrInt("k", 1)
 	normalize := n.AttrInt("normalize_routing_weights", 0)
 	own := n.Input(microsoftWeights)
-	router := c.NewNode(g, "TopKRouter", []*onnx.Value{n.Input(microsoftLogits)}, nil, onnx.IntAttr("top_k", k),
+	router := c.NewNode(g, fused.TopKRouterName, []*onnx.Value{n.Input(microsoftLogits)}, nil, onnx.IntAttr("top_k", k),
 		onnx.StringAttr("score", "softmax"), onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1),
 		onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"),
 		onnx.FloatAttr("excluded_score", float32(math.Inf(-1))), onnx.IntAttr("renormalize", 1),
@@ -181,7 +181,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	router.Domain = fused.Domain
 	weights, ids := value("_weights", onnx.Float), value("_ids", onnx.Int64)
 	add(router, "_TopKRouter", weights, ids)
-	f, err := fused.Lookup("TopKRouter").Function(fused.Site{Attributes: router.Attributes, Opset: m.Opset(""),
+	f, err := fused.Lookup(fused.TopKRouterName).Function(fused.Site{Attributes: router.Attributes, Opset: m.Opset(""),
 		Types: []onnx.DataType{x.typ}, Dims: [][]int64{{-1, x.experts}}})
 	if err != nil {
 		return nil, err
@@ -435,7 +435,7 @@ func (x *microsoftMixture) cut(m *onnx.Model, tokens int64) (*onnx.Node, error) 
 		}
 	}
 	y := m.Graph.NewValue("y")
-	n := m.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, slices.Clone(x.node.Attributes)...)
+	n := m.Graph.AddNode(fused.QMoEName, inputs, []*onnx.Value{y}, slices.Clone(x.node.Attributes)...)
 	n.Domain = onnx.Microsoft
 	n.SetAttr(onnx.IntAttr("k", min(x.node.AttrInt("k", 1), experts)))
 	m.Graph.AddOutput(y)

@@ -93,7 +93,7 @@ func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, erro
 	}
 	for _, n := range nodes {
 		site := pass.FusedSite(w.Model, w.facts, n)
-		if n.OpType != "QMoE" && fused.Lookup(n.OpType).Supports(site) == nil {
+		if n.OpType != fused.QMoEName && fused.Lookup(n.OpType).Supports(site) == nil {
 			w.products.Expect(target.NewCall(n, site))
 		}
 	}

@@ -79,14 +79,14 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 			inputs, s.Types, s.Dims = append(inputs, v), append(s.Types, t), append(s.Dims, dims)
 		}
 		y := m.Graph.NewValue("y")
-		node := m.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, slices.Clone(n.Attributes)...)
+		node := m.Graph.AddNode(fused.QMoEName, inputs, []*onnx.Value{y}, slices.Clone(n.Attributes)...)
 		node.Domain = fused.Domain
 		node.SetAttr(onnx.IntAttr("hidden", hidden))
 		node.SetAttr(onnx.IntAttr("inner", inner))
 		node.SetAttr(onnx.StringAttr("activations", "float"))
 		m.Graph.AddOutput(y)
 		s.Attributes = node.Attributes
-		f, err := fused.Lookup("QMoE").Function(s)
+		f, err := fused.Lookup(fused.QMoEName).Function(s)
 		if err != nil {
 			return nil, nil, s, err
 		}

@@ -225,7 +225,7 @@ func (c *cacheChange) takesRows(use onnx.Use, rank int, batch int64, world int) 
 	if !ok || len(shape) == 0 || shape[0] != batch {
 		return false
 	}
-	rotates := n.Domain == fused.Domain && (n.OpType == "RotaryEmbedding" || n.OpType == "NormRotary")
+	rotates := n.Domain == fused.Domain && (n.OpType == fused.RotaryEmbeddingName || n.OpType == fused.NormRotaryName)
 	switch {
 	case rotates || onnx.IsStandardDomain(n.Domain) && broadcasting[n.OpType]:
 		return len(shape) == rank

@@ -14,14 +14,14 @@ var ascend = &Target{
 	Summary: "fused ops by CANN, for Huawei's Atlas A2 and A3",
 	Device:  "NPU",
 	Rules: []Rule{
-		{"RMSNorm", "aclnnRmsNorm", kept()},
-		{"AddRMSNorm", "aclnnAddRmsNorm", kept()},
-		{"GLU", "aclnnSilu, aclnnMul", kept()},
-		{"RotaryEmbedding", "aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
-		{"NormRotary", "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
-		{"Attention", "aclnnFlashAttentionScore", kept(flashAttention)},
-		{"TopKRouter", "aclnnMoeGatingTopKSoftmax, or aclnnTopk", kept()},
-		{"MoE", "aclnnMoeInitRoutingV2, aclnnGroupedMatmulV4, aclnnMoeFinalizeRoutingV2", kept(groupedMatmul)},
+		{fused.RMSNormName, "aclnnRmsNorm", kept()},
+		{fused.AddRMSNormName, "aclnnAddRmsNorm", kept()},
+		{fused.GLUName, "aclnnSilu, aclnnMul", kept()},
+		{fused.RotaryEmbeddingName, "aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
+		{fused.NormRotaryName, "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
+		{fused.AttentionName, "aclnnFlashAttentionScore", kept(flashAttention)},
+		{fused.TopKRouterName, "aclnnMoeGatingTopKSoftmax, or aclnnTopk", kept()},
+		{fused.MoEName, "aclnnMoeInitRoutingV2, aclnnGroupedMatmulV4, aclnnMoeFinalizeRoutingV2", kept(groupedMatmul)},
 	},
 }
 
@@ -31,11 +31,12 @@ var ascend310p = &Target{
 	Summary: "fused ops by CANN, for Huawei's Atlas inference series (310P)",
 	Device:  "NPU",
 	Rules: []Rule{
-		{"RMSNorm", "aclnnRmsNorm", kept(noBFloat16, normOn310P)},
-		{"AddRMSNorm", "aclnnAddRmsNorm", kept(noBFloat16, normOn310P)},
-		{"GLU", "aclnnSilu, aclnnMul", kept(noBFloat16)},
-		{"RotaryEmbedding", "aclnnRotaryPositionEmbedding", kept(noBFloat16, rotaryOn310P)},
-		{"NormRotary", "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(noBFloat16, normOn310P, rotaryOn310P)},
+		{fused.RMSNormName, "aclnnRmsNorm", kept(noBFloat16, normOn310P)},
+		{fused.AddRMSNormName, "aclnnAddRmsNorm", kept(noBFloat16, normOn310P)},
+		{fused.GLUName, "aclnnSilu, aclnnMul", kept(noBFloat16)},
+		{fused.RotaryEmbeddingName, "aclnnRotaryPositionEmbedding", kept(noBFloat16, rotaryOn310P)},
+		{fused.NormRotaryName, "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(noBFloat16, normOn310P,
+			rotaryOn310P)},
 	},
 }
 

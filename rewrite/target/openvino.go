@@ -17,13 +17,13 @@ var openvino = &Target{
 	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE, Subgraph and GatherMatmul",
 	Masks:   AllMasks,
 	Rules: []Rule{
-		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeNorm) }},
-		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error {
+		{fused.RMSNormName, "SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeNorm) }},
+		{fused.AddRMSNormName, "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.openvinoNorm(c.writeAddNorm)
 		}},
-		{"RotaryEmbedding", "rotate_half", openvinoRotary},
-		{"Attention", "MatMul, Softmax, MatMul", openvinoAttention},
-		{"MoE", "tiled experts", openvinoMoE},
+		{fused.RotaryEmbeddingName, "rotate_half", openvinoRotary},
+		{fused.AttentionName, "MatMul, Softmax, MatMul", openvinoAttention},
+		{fused.MoEName, "tiled experts", openvinoMoE},
 	},
 }
 

@@ -18,23 +18,23 @@ var ort = &Target{
 	Mixtures: true,
 	OnCPU:    true,
 	Rules: []Rule{
-		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},
-		{"AddRMSNorm", "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},
-		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error {
+		{fused.RMSNormName, "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},
+		{fused.AddRMSNormName, "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},
+		{fused.AddRMSNormName, "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.ortNorm(2, c.writeAddNorm)
 		}},
-		{"GLU", "QuickGelu, Mul", ortSwiGLU},
-		{"GLU", "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
-		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
-		{"RotaryEmbedding", "RotaryEmbedding", ortRotary},
-		{"Attention", "Attention", ortAttention},
-		{"MoE", "MoE", ortMoE},
-		{"TopKRouter", "MoE", ortRouter},
-		{"QMoE", "QMoE", ortQMoE},
-		{"Linear", "MatMulNBits", ortLinear},
-		{"Linear", "FusedMatMul", ortWideLinear},
-		{"Embedding", "Gather", ortWideEmbedding},
-		{"Embedding", "GatherBlockQuantized", ortEmbedding},
+		{fused.GLUName, "QuickGelu, Mul", ortSwiGLU},
+		{fused.GLUName, "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
+		{fused.GLUName, "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
+		{fused.RotaryEmbeddingName, "RotaryEmbedding", ortRotary},
+		{fused.AttentionName, "Attention", ortAttention},
+		{fused.MoEName, "MoE", ortMoE},
+		{fused.TopKRouterName, "MoE", ortRouter},
+		{fused.QMoEName, "QMoE", ortQMoE},
+		{fused.LinearName, "MatMulNBits", ortLinear},
+		{fused.LinearName, "FusedMatMul", ortWideLinear},
+		{fused.EmbeddingName, "Gather", ortWideEmbedding},
+		{fused.EmbeddingName, "GatherBlockQuantized", ortEmbedding},
 	},
 }
 

@@ -114,7 +114,7 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 // router finds the TopKRouter that the experts and their weights come from.
 func (c *Call) router() (*Call, error) {
 	ids := c.Input(fused.MoEIDs).Producer
-	if ids == nil || ids.Domain != fused.Domain || ids.OpType != "TopKRouter" || c.chosenWeights() != ids {
+	if ids == nil || ids.Domain != fused.Domain || ids.OpType != fused.TopKRouterName || c.chosenWeights() != ids {
 		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come " +
 			"from one as they are")
 	}

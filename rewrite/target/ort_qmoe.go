@@ -97,7 +97,8 @@ func (c *Call) fromRouter() bool {
 		return v.Producer
 	}
 	n := from(c.Input(fused.QMoEIDs))
-	return n != nil && n.Domain == fused.Domain && n.OpType == "TopKRouter" && from(c.Input(fused.QMoEWeights)) == n &&
+	return n != nil && n.Domain == fused.Domain && n.OpType == fused.TopKRouterName &&
+		from(c.Input(fused.QMoEWeights)) == n &&
 		n.AttrFloat("scale", 1) >= 0
 }
 

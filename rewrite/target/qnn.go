@@ -18,12 +18,12 @@ var qnn = &Target{
 	Opset:   23,
 	Static:  true,
 	Rules: []Rule{
-		{"RMSNorm", "RMSNormalization", func(c *Call) error { return c.qnnNorm(1, c.writeNorm) }},
-		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { return c.qnnNorm(2, c.writeAddNorm) }},
-		{"GLU", "Sigmoid, Mul", qnnGLU},
-		{"RotaryEmbedding", "RotaryEmbedding", qnnRotary},
-		{"Attention", "MatMul, Softmax, MatMul", qnnAttention},
-		{"MoE", "dense experts", qnnMoE},
+		{fused.RMSNormName, "RMSNormalization", func(c *Call) error { return c.qnnNorm(1, c.writeNorm) }},
+		{fused.AddRMSNormName, "Add, RMSNormalization", func(c *Call) error { return c.qnnNorm(2, c.writeAddNorm) }},
+		{fused.GLUName, "Sigmoid, Mul", qnnGLU},
+		{fused.RotaryEmbeddingName, "RotaryEmbedding", qnnRotary},
+		{fused.AttentionName, "MatMul, Softmax, MatMul", qnnAttention},
+		{fused.MoEName, "dense experts", qnnMoE},
 	},
 }
 
