@@ -76,7 +76,8 @@ func Activations(kind string, matrices ...*Quantised) string {
 	return kind
 }
 
-// Attributes are those of an Embedding with the matrix; a Linear has activations besides.
-func (q *Quantised) Attributes() []*onnx.Attribute {
-	return Embedding{q.Code, q.Zero, q.Block, q.N, q.K}.Attributes()
-}
+// Embedding is the op with the matrix as its table.
+func (q *Quantised) Embedding() Embedding { return Embedding{q.Code, q.Zero, q.Block, q.N, q.K} }
+
+// Linear is the op with the matrix as its weights.
+func (q *Quantised) Linear(activations string) Linear { return Linear{q.Embedding(), activations} }

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -123,30 +124,19 @@ func New(s Shape) (*Experts, error) {
 	case quantised && s.Layout != "":
 		return nil, fmt.Errorf("%s: experts that are quantised have one layout", s)
 	}
-	e := &Experts{Shape: s, op: fused.Lookup(fused.MoEName), attributes: []*onnx.Attribute{
-		onnx.StringAttr("activation", "silu"), onnx.StringAttr("packing", "halves"), onnx.FloatAttr("alpha", 1),
-		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}}
+	gate := fused.GLU{Activation: "silu", Alpha: 1}
 	if quantised {
-		e.op = fused.Lookup(fused.QMoEName)
 		code, activations := "e2m1", "float"
 		if s.Format == FP8 {
 			code, activations = "e4m3", "fp8"
 		}
-		for _, name := range []string{"gate_up", "down"} {
-			e.attributes = append(e.attributes, onnx.StringAttr(name+"_code", code), onnx.IntAttr(name+"_zero", 0),
-				onnx.IntAttr(name+"_block", multiple))
-		}
-		e.attributes = append(e.attributes, onnx.IntAttr("hidden", s.Hidden), onnx.IntAttr("inner", s.Inner),
-			onnx.StringAttr("activations", activations))
-		return e, nil
+		return &Experts{Shape: s, op: fused.Lookup(fused.QMoEName), attributes: fused.QMoE{GLU: gate, Packing: "halves",
+			GateUpCode: code, GateUpBlock: multiple, DownCode: code, DownBlock: multiple, Hidden: s.Hidden,
+			Inner: s.Inner, Activations: activations}.Attributes()}, nil
 	}
-	layout := "out_in"
-	if s.Layout != "" {
-		layout = s.Layout
-	}
-	e.attributes = append(e.attributes, onnx.StringAttr("gate_up_layout", layout),
-		onnx.StringAttr("down_layout", layout))
-	return e, nil
+	layout := cmp.Or(s.Layout, "out_in")
+	return &Experts{Shape: s, op: fused.Lookup(fused.MoEName), attributes: fused.MoE{GLU: gate, Packing: "halves",
+		GateUpLayout: layout, DownLayout: layout}.Attributes()}, nil
 }
 
 // site is the node with so many tokens: types and shapes of all inputs.

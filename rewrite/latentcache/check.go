@@ -269,12 +269,10 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 	}
 	inputs := []*reference.Tensor{q, keys, reference.NewFloats(keys.DataType, []int{batch, 1, tokens, latent}, first),
 		in[fused.LatentAttentionKeyValid]}
-	attention := fused.Site{Opset: site.Opset, Attributes: []*onnx.Attribute{site.Attr("scale"), site.Attr("causal"),
-		onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0), site.Attr("empty"),
-		onnx.StringAttr("head_order", "blocked")}}
-	for _, tensor := range []string{"q", "k", "v", "y"} {
-		attention.Attributes = append(attention.Attributes, onnx.StringAttr(tensor+"_layout", "bnsh"))
-	}
+	op := fused.Read[fused.LatentAttention](site.Attributes)
+	attention := fused.Site{Opset: site.Opset, Attributes: fused.Attention{Scale: op.Scale, Causal: op.Causal,
+		Empty: op.Empty, HeadOrder: "blocked", QLayout: "bnsh", KLayout: "bnsh", VLayout: "bnsh",
+		YLayout: "bnsh"}.Attributes()}
 	for _, x := range inputs {
 		if x == nil {
 			attention.Types, attention.Dims = append(attention.Types, onnx.Undefined), append(attention.Dims, nil)

@@ -66,7 +66,7 @@ func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun
 		}
 		in = append(in, made)
 	}
-	attrs := append(matrix.Attributes(), onnx.StringAttr("activations", "float"))
+	attrs := matrix.Linear("float").Attributes()
 	return runOf(t, "Linear", attrs, in...), rows, func(rows []float32) []float64 {
 		var y []float64
 		for token := range 3 {

@@ -256,13 +256,11 @@ func (q *quantizer) place(w *Weight) error {
 			continue
 		}
 		n, g := s.node, s.node.Graph
-		op := fused.Lookup(fused.LinearName)
-		attrs, x := w.Matrix.Attributes(), n.Input(1)
-		if s.gathers() {
-			op = fused.Lookup(fused.EmbeddingName)
-		} else {
-			attrs, x = append(attrs, onnx.StringAttr("activations", q.activationsOf(w.Matrix))), n.Input(0)
+		typed, x := fused.Typed(w.Matrix.Embedding()), n.Input(1)
+		if !s.gathers() {
+			typed, x = w.Matrix.Linear(q.activationsOf(w.Matrix)), n.Input(0)
 		}
+		op, attrs := fused.Lookup(typed.OpType()), typed.Attributes()
 		inputs := append([]*onnx.Value{x}, q.initializers(w)...)
 		if s.bias != nil {
 			inputs = append(inputs, s.bias)

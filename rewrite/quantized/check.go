@@ -207,11 +207,11 @@ func (b *bench) node(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Nod
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
-	op, attrs := "Linear", append(b.matrix.Attributes(), onnx.StringAttr("activations", activations))
+	op := fused.Typed(b.matrix.Linear(activations))
 	if b.site.gathers() {
-		op, attrs = "Embedding", b.matrix.Attributes()
+		op = b.matrix.Embedding()
 	}
-	n := g.AddNode(op, inputs, []*onnx.Value{g.NewValue("made")}, attrs...)
+	n := g.AddNode(op.OpType(), inputs, []*onnx.Value{g.NewValue("made")}, op.Attributes()...)
 	n.Domain = fused.Domain
 	return n
 }

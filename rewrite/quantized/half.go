@@ -127,11 +127,11 @@ func (p *half) key() string {
 
 // attributes are those of the op.
 func (p *half) attributes() []*onnx.Attribute {
-	layout := "out_in"
+	op := fused.HalfLinear{Layout: "out_in"}
 	if p.inOut {
-		layout = "in_out"
+		op.Layout = "in_out"
 	}
-	return []*onnx.Attribute{onnx.StringAttr("layout", layout)}
+	return op.Attributes()
 }
 
 // placeHalf puts the op beside the product.

@@ -115,9 +115,8 @@ func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, err
 		return nil, fmt.Errorf("its matrices of [%d, %d] and [%d, %d] do not go together", x.gateUp.n/x.experts, fc1.k,
 			fc2.n/x.experts, fc2.k)
 	}
-	x.attributes = []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", packing),
-		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
+	x.attributes = fused.MoE{GLU: fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset},
+		Packing: packing, GateUpLayout: "out_in", DownLayout: "out_in"}.Attributes()
 	return x, nil
 }
 
@@ -173,11 +172,9 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	k := n.AttrInt("k", 1)
 	normalize := n.AttrInt("normalize_routing_weights", 0)
 	own := n.Input(microsoftWeights)
-	router := c.NewNode(g, fused.TopKRouterName, []*onnx.Value{n.Input(microsoftLogits)}, nil, onnx.IntAttr("top_k", k),
-		onnx.StringAttr("score", "softmax"), onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1),
-		onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"),
-		onnx.FloatAttr("excluded_score", float32(math.Inf(-1))), onnx.IntAttr("renormalize", 1),
-		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1))
+	routes := fused.TopKRouter{TopK: k, Score: "softmax", Order: "score_first", Groups: 1, GroupTopK: 1,
+		GroupScore: "max", ExcludedScore: float32(math.Inf(-1)), Renormalize: true, Scale: 1}
+	router := c.NewNode(g, routes.OpType(), []*onnx.Value{n.Input(microsoftLogits)}, nil, routes.Attributes()...)
 	router.Domain = fused.Domain
 	weights, ids := value("_weights", onnx.Float), value("_ids", onnx.Int64)
 	add(router, "_TopKRouter", weights, ids)

@@ -129,7 +129,7 @@ func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 			inputs = inputs[:len(inputs)-1]
 		}
 		y := m.Graph.NewValue(name)
-		node := m.Graph.AddNode(op, inputs, []*onnx.Value{y}, append(attrs, q.Attributes()...)...)
+		node := m.Graph.AddNode(op, inputs, []*onnx.Value{y}, append(attrs, q.Embedding().Attributes()...)...)
 		node.Domain = fused.Domain
 		site := fused.Site{Attributes: node.Attributes, Opset: 21}
 		for i, v := range inputs {
