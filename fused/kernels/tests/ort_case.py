@@ -4,12 +4,19 @@ import unittest
 import numpy as np
 
 import harness as h
-from harness import BF16, F16, F32
+from harness import F16, F32
+from ops import OPS
 
-NORM_TYPES = [  # X, scale, Y, values of scale_after_cast
-    (F32, F32, F32, (0, 1)), (F16, F16, F16, (0, 1)), (BF16, BF16, BF16, (0, 1)),
-    (F16, F32, F16, (0,)), (BF16, F32, BF16, (0,)), (F32, F16, F16, (1,)), (F32, BF16, BF16, (1,)),
-]
+
+def norm_types():
+    """X, scale, Y, values of scale_after_cast: the types that the catalogue declares for a norm."""
+    afters = {}
+    for attributes, _, _, types, out_types in OPS["RMSNorm"].cases():
+        afters.setdefault((*types, *out_types), set()).add(attributes["scale_after_cast"])
+    return [(*types, sorted(values)) for types, values in afters.items()]
+
+
+NORM_TYPES = norm_types()
 SHAPES = [(5,), (3, 64), (2, 3, 70), (1, 2, 1, 8), (2, 1, 3, 2, 16), (1, 1, 2, 1, 3, 34),
           (2, 1, 1, 2, 1, 1, 4), (1, 2, 1, 2, 1, 2, 1, 130)]
 
