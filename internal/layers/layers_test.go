@@ -106,7 +106,7 @@ var rooms = []room{
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite", "rewrite/latentcache"}},
 	{"llm", []string{
 		"fused", "golden", "internal/mmap", "internal/blocks", "internal/regular", "onnx", "onnx/onnxtest",
-		"onnx/roles", "ort", "rewrite", "rewrite/edit", "rewrite/quantized"}},
+		"onnx/roles", "ort", "rewrite", "rewrite/edit", "rewrite/quantized", "rewrite/streams"}},
 	{"tune", []string{"fused", "golden", "internal/atomicfile", "internal/blocks", "onnx", "ort", "reference/infer"}},
 	{"bench", nil},
 	{"cmd", nil},

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 )
@@ -118,7 +117,7 @@ func (r *Rate) change(k Kind, seed uint64) {
 	}
 	copied, _ := spell(k, seed, s.Change)
 	r.Changes++
-	smaller := s.Smaller || s.Read && k.Pattern == fused.TopKRouterName // whose choice is one router, read elsewhere
+	smaller := s.Smaller || s.Read && k.Pattern == "TopKRouter" // whose choice is one router, read elsewhere
 	if _, n, _ := r.apply(s, copied); n > 0 && !smaller {
 		r.FusedChanges++
 		r.fail(copied, "it is fused as %s", k.Pattern)
