@@ -20,6 +20,8 @@ const (
 	MoEName             = "MoE"
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
+	AddLayerNormName    = "AddLayerNorm"
+	BiasGELUName        = "BiasGELU"
 	LinearName          = "Linear"
 	HalfLinearName      = "HalfLinear"
 	EmbeddingName       = "Embedding"
@@ -106,6 +108,21 @@ const (
 	LatentAttentionKeyValid
 	LatentAttentionPast
 	LatentAttentionPastLength
+)
+
+// The inputs of AddLayerNorm, in order.
+const (
+	AddLayerNormX = iota
+	AddLayerNormResidual
+	AddLayerNormScale
+	AddLayerNormBias
+	AddLayerNormXBias
+)
+
+// The inputs of BiasGELU, in order.
+const (
+	BiasGELUX = iota
+	BiasGELUBias
 )
 
 // The inputs of Linear, in order.
@@ -412,6 +429,44 @@ func (a *LatentAttention) fields() []field {
 	return []field{
 		{"scale", &a.Scale}, {"causal", &a.Causal}, {"empty", &a.Empty}, {"q_layout", &a.QLayout},
 		{"y_layout", &a.YLayout}, {"w_layout", &a.WLayout},
+	}
+}
+
+// AddLayerNorm has the attributes of the op of its name.
+type AddLayerNorm struct {
+	// Epsilon: added to the mean of the squares
+	Epsilon float32
+}
+
+// OpType is the name of the op.
+func (AddLayerNorm) OpType() string { return "AddLayerNorm" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a AddLayerNorm) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *AddLayerNorm) fields() []field {
+	return []field{
+		{"epsilon", &a.Epsilon},
+	}
+}
+
+// BiasGELU has the attributes of the op of its name.
+type BiasGELU struct {
+	// Activation: the form of the GELU
+	Activation string
+	// Alpha: factor inside the sigmoid of silu (1.702 for CLIP); 1 for the others
+	Alpha float32
+}
+
+// OpType is the name of the op.
+func (BiasGELU) OpType() string { return "BiasGELU" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a BiasGELU) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *BiasGELU) fields() []field {
+	return []field{
+		{"activation", &a.Activation}, {"alpha", &a.Alpha},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 const (
 	castLikeOpset   = 15 // CastLike appears
 	scanBFloatOpset = 16 // Scan takes bfloat16
+	layerNormOpset  = 17 // LayerNormalization appears
 	reduceAxesOpset = 18 // ReduceMean takes its axes as an input
 	splitPartsOpset = 18 // Split demands num_outputs where no sizes are given
 )

@@ -104,15 +104,10 @@ func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	case "silu":
 		return b.call("activated", "Mul", g,
 			b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
-	case "gelu":
-		erf := b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
-		return gelu(b, g, erf)
-	case "gelu_tanh": // open: the op Gelu exists from opset 20 only
-		cube := b.call("cube", "Pow", g, b.number("three", 3))
-		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
-		factor := b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi)))
-		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", factor, inner))
-		return gelu(b, g, tanh)
+	case "gelu", "gelu_tanh":
+		// 0.5 * g * (1 + curve), in the order of operations that onnxruntime fuses.
+		sum := b.call("one_plus", "Add", b.geluCurve(s, g), b.number("one", 1))
+		return b.call("activated", "Mul", b.call("gated", "Mul", g, sum), b.number("half", 0.5))
 	case "relu2":
 		r := b.call("positive", "Relu", g)
 		return b.call("activated", "Mul", r, r)
@@ -120,8 +115,14 @@ func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	return b.call("activated", "Relu", g)
 }
 
-// gelu is 0.5 * g * (1 + cdf), in the order of operations that onnxruntime fuses.
-func gelu(b *body, g, cdf *onnx.Value) *onnx.Value {
-	sum := b.call("one_plus", "Add", cdf, b.number("one", 1))
-	return b.call("activated", "Mul", b.call("gated", "Mul", g, sum), b.number("half", 0.5))
+// geluCurve is the erf or tanh of a GELU.
+func (b *body) geluCurve(s Site, g *onnx.Value) *onnx.Value {
+	if Read[GLU](s.Attributes).Activation == "gelu" {
+		return b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
+	}
+	// open: the op Gelu exists from opset 20 only
+	cube := b.call("cube", "Pow", g, b.number("three", 3))
+	inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
+	factor := b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi)))
+	return b.call("tanh", "Tanh", b.call("argument", "Mul", factor, inner))
 }

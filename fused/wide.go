@@ -39,6 +39,11 @@ func (o *Op) wideForms() []Form {
 		list = append(list, form([][]int64{row, row, row[1:]}))
 	case "GatedRMSNorm":
 		list = append(list, form([][]int64{row, row, row[1:]}))
+	case AddLayerNormName:
+		list = append(list, form([][]int64{row, row, row[1:], row[1:], row[1:]}))
+	case BiasGELUName:
+		list = append(list, form([][]int64{row, row[1:]}, name("activation", "gelu")),
+			form([][]int64{row, row[1:]}, name("activation", "gelu_tanh")))
 	case "GLU":
 		list = append(list, form([][]int64{row, row}), form([][]int64{row, row}, name("activation", "gelu")),
 			form([][]int64{row, row}, name("activation", "gelu_tanh")))

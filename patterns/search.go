@@ -22,6 +22,7 @@ type form struct{ name, op string }
 
 var (
 	skipNormForm      = &form{"AddRMSNorm", "AddRMSNorm"}
+	skipLayerForm     = &form{"AddLayerNorm", "AddLayerNorm"}
 	normRotaryForm    = &form{"NormRotary", "NormRotary"}
 	attentionForm     = &form{"Attention", "Attention"}
 	moeForm           = &form{"MoE", "MoE"}
@@ -29,6 +30,7 @@ var (
 	fitRotaryForm     = &form{"fit:RotaryEmbedding", "RotaryEmbedding"}
 	fitNormForm       = &form{"fit:RMSNorm", "RMSNorm"}
 	fitAddNormForm    = &form{"fit:AddRMSNorm", "AddRMSNorm"}
+	fitAddLayerForm   = &form{"fit:AddLayerNorm", "AddLayerNorm"}
 	fitLayerForm      = &form{"fit:LayerNorm", "LayerNormalization"}
 	fitGateForm       = &form{"fit:GLU", "GLU"}
 	fitNormRotaryForm = &form{"fit:NormRotary", "NormRotary"}
@@ -36,7 +38,7 @@ var (
 
 	// forms are the built-in ones in the order in which reports and the digests of plan files have them.
 	forms = []*form{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
-		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm}
+		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm, skipLayerForm, fitAddLayerForm}
 )
 
 // search lists who looks for matches, in this order. What one finds the later ones leave alone, or make part of theirs.
@@ -45,7 +47,7 @@ var search = []struct {
 	find func(f *finder)
 }{
 	// One node of onnxruntime's, which no other pattern has. Its sum is written before others take it for theirs.
-	{skipNormForm, func(f *finder) { f.sites(findSkipNorms, skipNormForm) }},
+	{skipNormForm, func(f *finder) { f.sites(findSkipNorms, skipNormForm, skipLayerForm) }},
 	// Experts before routers: what experts write is not read as the scores of a router.
 	{moeForm, func(f *finder) { f.sites(moe.Find, moeForm) }},
 	// Routers before text, which would take the softmax, gates and norms inside of them for blocks.
@@ -58,7 +60,7 @@ var search = []struct {
 	// Fits after all of these: they look for seeds among the nodes that nobody has, of which few are left.
 	// Rotations before norms, which take an addition before them for their sum: it may be that of a rotation.
 	{fitRotaryForm, func(f *finder) { f.sites(fit.Rotations, fitRotaryForm) }},
-	{fitNormForm, func(f *finder) { f.sites(fit.Norms, fitNormForm, fitAddNormForm, fitLayerForm) }},
+	{fitNormForm, func(f *finder) { f.sites(fit.Norms, fitNormForm, fitAddNormForm, fitLayerForm, fitAddLayerForm) }},
 	// Gated units after norms, so that a norm keeps the product with its scale.
 	{fitGateForm, func(f *finder) { f.sites(fit.Gates, fitGateForm) }},
 	// Pairs again, now that a norm or a rotation may be a fitted one.

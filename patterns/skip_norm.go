@@ -16,21 +16,25 @@ const (
 	skipSum
 )
 
-// findSkipNorms finds onnxruntime's op for a sum and its norm, whose fourth output is the sum.
+// findSkipNorms finds onnxruntime's ops for a sum and its norm, whose fourth output is the sum.
 func findSkipNorms(g *match.View, _ site.Others) (sites []*site.Site, misses []*match.Miss) {
 	for _, n := range g.Graph.Nodes {
 		if n.Domain != onnx.Microsoft {
 			continue
 		}
 		switch n.OpType {
-		case "SkipSimplifiedLayerNormalization":
-			s, why := skipNorm(g, n)
+		case "SkipSimplifiedLayerNormalization", "SkipLayerNormalization":
+			op, of := fused.AddRMSNormName, skipRMSNorm
+			if n.OpType == "SkipLayerNormalization" {
+				op, of = fused.AddLayerNormName, skipLayerNorm
+			}
+			s, why := skipNorm(g, n, op, of)
 			if s != nil {
 				sites = append(sites, s)
 			} else {
-				misses = append(misses, &match.Miss{Pattern: "AddRMSNorm", Anchor: n, Reason: why})
+				misses = append(misses, &match.Miss{Pattern: op, Anchor: n, Reason: why})
 			}
-		case "SkipLayerNormalization", "EmbedLayerNormalization", "SkipGroupNorm", "GroupNorm":
+		case "EmbedLayerNormalization", "SkipGroupNorm", "GroupNorm":
 			misses = append(misses, &match.Miss{Pattern: "LayerNorm", Anchor: n, Reason: reason.New(reason.Other, n,
 				"%s is onnxruntime's own op, and there is no fused op for it: it stays", n.OpType)})
 		}
@@ -38,14 +42,17 @@ func findSkipNorms(g *match.View, _ site.Others) (sites []*site.Site, misses []*
 	return sites, misses
 }
 
-// skipNorm has the fused op compute the norm of X + skip + bias, and the sum where it is read.
-func skipNorm(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
-	x, skip, scale, bias := n.Input(0), n.Input(1), n.Input(2), n.Input(3)
-	y, sum := n.OutputValue(skipNormed), n.OutputValue(skipSum)
+// skipNorm has the fused op compute the norm of X + skip + bias, and the sum where it is read. of has the attributes
+// and inputs of that op.
+func skipNorm(g *match.View, n *onnx.Node, op string,
+	of func(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand)) (*site.Site, *reason.Reason) {
+	x, skip, y, sum := n.Input(0), n.Input(1), n.OutputValue(skipNormed), n.OutputValue(skipSum)
 	read := func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || len(v.Uses()) > 0) }
 	switch {
-	case x == nil || skip == nil || scale == nil || y == nil:
+	case x == nil || skip == nil || n.Input(2) == nil || y == nil:
 		return nil, reason.New(reason.Other, n, "%s lacks an input or its first output", n.OpType)
+	case op == fused.AddLayerNormName && n.Input(3) == nil:
+		return nil, reason.New(reason.Other, n, "%s lacks the bias of the norm, beta", n.OpType)
 	case read(n.OutputValue(skipMean)) || read(n.OutputValue(skipInverse)):
 		return nil, reason.New(reason.Other, n, "the mean or the deviation of %s is read, which the op does not give",
 			n.OpType)
@@ -53,25 +60,42 @@ func skipNorm(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 		return nil, reason.New(reason.Other, n,
 			"the inputs of %s are not known to have one shape: skip may be broadcast", n.OpType)
 	}
-	epsilon := 1e-12
+	epsilon := float32(1e-12)
 	if a := n.Attr("epsilon"); a != nil {
-		epsilon = float64(a.Float)
+		epsilon = a.Float
 	}
-	s := site.New(g, fused.AddRMSNormName, n)
-	residual := s.Input(site.NoRole, "residual", skip)
-	if bias != nil {
-		residual = residual.Then("Add", "biased", []*site.Operand{s.Input(site.NoRole, "bias", bias)})
-	}
+	s := site.New(g, op, n)
+	attributes, inputs := of(s, n, epsilon)
 	outputs := []string{"y", ""}
 	if read(sum) {
 		outputs[1] = "sum"
 	}
-	out := s.Compute(fused.AddRMSNorm{Axis: -1, Epsilon: float32(epsilon)}, outputs,
-		s.Input(site.NoRole, "x", x), residual, s.Input(site.NoRole, "scale", scale))
+	out := s.Compute(attributes, outputs, inputs...)
 	s.Output(y, out[0])
 	if read(sum) {
 		s.Output(sum, out[1])
 	}
 	s.Nodes = []*onnx.Node{n}
 	return s, nil
+}
+
+// skipRMSNorm adds the bias, where there is one, to what is added.
+func skipRMSNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand) {
+	residual := s.Input(site.NoRole, "residual", n.Input(1))
+	if bias := n.Input(3); bias != nil {
+		residual = residual.Then("Add", "biased", []*site.Operand{s.Input(site.NoRole, "bias", bias)})
+	}
+	return fused.AddRMSNorm{Axis: -1, Epsilon: epsilon}, []*site.Operand{
+		s.Input(site.NoRole, "x", n.Input(0)), residual, s.Input(site.NoRole, "scale", n.Input(2))}
+}
+
+// skipLayerNorm has the inputs in the order of the fused op.
+func skipLayerNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand) {
+	var inputs []*site.Operand
+	for i, name := range []string{"x", "residual", "scale", "bias", "x_bias"} {
+		if v := n.Input(i); v != nil {
+			inputs = append(inputs, s.Input(site.NoRole, name, v))
+		}
+	}
+	return fused.AddLayerNorm{Epsilon: epsilon}, inputs
 }

@@ -22,6 +22,7 @@ var normOps = map[string]opDef{
 	"SimplifiedLayerNormalization":                   arith(2, opSimplifiedLayerNorm),
 	"com.microsoft:SimplifiedLayerNormalization":     arith(2, opSimplifiedLayerNorm),
 	"com.microsoft:SkipSimplifiedLayerNormalization": arith(3, opSkipSimplifiedLayerNorm),
+	"com.microsoft:SkipLayerNormalization":           arith(3, opSkipLayerNorm),
 }
 
 // opSoftmax is Softmax, LogSoftmax and Hardmax: along one axis from opset 13 on, before that over all dimensions from
@@ -143,19 +144,22 @@ func meanVariance(v []float64) (mean, variance float64) {
 
 // affine is y*scale + bias with broadcasting of scale and bias (may be nil) to x's shape, in scale's type.
 func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) *Tensor {
-	if !broadcastsTo(scale.Shape, x.Shape) {
-		fail("a scale of %v does not fit an input of %v", scale.Shape, x.Shape)
-	}
+	fits("scale", scale, x)
 	r := NewFloats(scale.DataType, x.Shape, zipWith(y, x.Shape, scale.F, scale.Shape, x.Shape, multiply))
 	if bias == nil {
 		return r
 	}
-	if !broadcastsTo(bias.Shape, x.Shape) {
-		fail("a bias of %v does not fit an input of %v", bias.Shape, x.Shape)
-	}
+	fits("bias", bias, x)
 	c.round(r.DataType, r.F)
 	r.F = zipWith(r.F, x.Shape, bias.toFloats(), bias.Shape, x.Shape, add)
 	return r
+}
+
+// fits fails unless t broadcasts to the shape of x.
+func fits(name string, t, x *Tensor) {
+	if !broadcastsTo(t.Shape, x.Shape) {
+		fail("a %s of %v does not fit an input of %v", name, t.Shape, x.Shape)
+	}
 }
 
 // rmsNormalize divides each run of n elements by its root mean square, the mean of the squares being of type stash.
@@ -194,18 +198,47 @@ func opSimplifiedLayerNorm(c *call) []*Tensor {
 	return []*Tensor{c.affine(x, y, c.floats(1), nil), stat}
 }
 
-// opSkipSimplifiedLayerNorm adds a residual, and a bias, before the RMS norm; output 3 is the sum.
-func opSkipSimplifiedLayerNorm(c *call) []*Tensor {
+// skipSum is the sum of the first two inputs, and of input bias where it is given.
+func (c *call) skipSum(bias int) *Tensor {
 	x := combine(c, c.floats(0), c.floats(1), add, nil, nil)
-	if c.arg(3) != nil {
-		x = combine(c, x, c.floats(3), add, nil, nil)
+	if c.arg(bias) != nil {
+		x = combine(c, x, c.floats(bias), add, nil, nil)
 	}
 	c.round(x.DataType, x.F)
 	if x.Rank() == 0 {
 		fail("the input is a scalar")
 	}
-	y, _ := c.rmsNormalize(x.F, x.Shape[x.Rank()-1], c.float("epsilon", float64(float32(1e-12))), onnx.Float)
+	return x
+}
+
+// skipEpsilon is the default of onnxruntime's norms of sums.
+const skipEpsilon = float64(float32(1e-12))
+
+// opSkipSimplifiedLayerNorm adds a residual, and a bias, before the RMS norm; output 3 is the sum.
+func opSkipSimplifiedLayerNorm(c *call) []*Tensor {
+	x := c.skipSum(3)
+	y, _ := c.rmsNormalize(x.F, x.Shape[x.Rank()-1], c.float("epsilon", skipEpsilon), onnx.Float)
 	return []*Tensor{c.affine(x, y, c.floats(2), nil), nil, nil, x}
+}
+
+// opSkipLayerNorm adds a residual, and a bias, before the layer norm, which rounds once; output 3 is the sum.
+func opSkipLayerNorm(c *call) []*Tensor {
+	x := c.skipSum(4)
+	eps, y := c.float("epsilon", skipEpsilon), slices.Clone(x.F)
+	alongAxis(y, x.Shape[x.Rank()-1], 1, func(line []float64) {
+		m, v := meanVariance(line)
+		for i := range line {
+			line[i] = (line[i] - m) / math.Sqrt(v+eps)
+		}
+	})
+	scale, beta := c.floats(2), c.arg(3)
+	fits("scale", scale, x)
+	y = zipWith(y, x.Shape, scale.F, scale.Shape, x.Shape, multiply)
+	if beta != nil {
+		fits("bias", beta, x)
+		y = zipWith(y, x.Shape, beta.toFloats(), beta.Shape, x.Shape, add)
+	}
+	return []*Tensor{NewFloats(x.DataType, x.Shape, y), nil, nil, x}
 }
 
 // opBatchNorm is the inference form over dimension 1; training_mode uses the batch's own statistics.

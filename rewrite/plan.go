@@ -198,7 +198,8 @@ func (p *Plan) replaceSites() error {
 // holdsOthers reports whether patterns of other ops may match inside m, and m does not hold those matches already.
 func holdsOthers(m *patterns.Match) bool {
 	op := fused.Lookup(m.Op)
-	return m.Op == fused.MoEName || op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
+	return m.Op == fused.MoEName || m.Op == fused.AddLayerNormName ||
+		op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
 }
 
 // secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the

@@ -40,7 +40,8 @@ func (b Block) String() string {
 var kinds = map[string]string{
 	"RMSNorm": Norm, "AddRMSNorm": Norm, "RMSNormalization": Norm, "LayerNormalization": Norm,
 	"SimplifiedLayerNormalization": Norm, "SkipSimplifiedLayerNormalization": Norm, "SkipLayerNormalization": Norm,
-	"Attention": Attention, "LatentAttention": Attention, "MultiHeadAttention": Attention,
+	"AddLayerNorm": Norm,
+	"Attention":    Attention, "LatentAttention": Attention, "MultiHeadAttention": Attention,
 	"GroupQueryAttention": Attention, "GatedRMSNorm": Mixer, "GLU": MLP, "MoE": Experts, "QMoE": Experts,
 }
 

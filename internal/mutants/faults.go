@@ -25,8 +25,8 @@ var faults = []fault{
 	{"epsilon", "cpu/topk_router.cc", "args.epsilon = a.epsilon", "args.epsilon = FAULT ? 0 : a.epsilon",
 		"TopKRouterTest EveryOpTest"},
 
-	{"tail", "cpu/simd/norm.h", "  if (i < n) {\n    const F32 v = value(Part{n - i}, i);\n    b =",
-		"  if (i < n && !FAULT) {\n    const F32 v = value(Part{n - i}, i);\n    b =", "loops"},
+	{"tail", "cpu/simd/norm.h", "  if (i < n) b = add(value(Part{n - i}, i), b);",
+		"  if (i < n && !FAULT) b = add(value(Part{n - i}, i), b);", "loops"},
 	{"tail", "cpu/simd/vec.h", "if (i < n) body(Part{n - i}, i);", "if (i < n && !FAULT) body(Part{n - i}, i);",
 		"loops"},
 	{"tail", "cpu/simd/router.h", "k = (I32)Select(InLast(n)", "if (!FAULT) k = (I32)Select(InLast(n)", "loops"},

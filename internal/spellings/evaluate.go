@@ -206,7 +206,8 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 // tolerance is what results of a greatest magnitude may differ by: some units in the last place, or, without roundings,
 // what the constants of gelu are off in a half type.
 func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
-	if exact && (t == onnx.Float || k.Pattern != "GeGLU" && k.Pattern != "MoE") {
+	if exact && (t == onnx.Float || k.Pattern != "GeGLU" && k.Pattern != "BiasGELU" &&
+		k.Pattern != "MoE") {
 		return 2e-6 * magnitude
 	}
 	bits := map[onnx.DataType]int{onnx.Float: 23, onnx.Float16: 11, onnx.BFloat16: 8}[t]

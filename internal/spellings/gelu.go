@@ -23,6 +23,37 @@ func writeGeGLU(tanh bool) func(w *writer) []*onnx.Value {
 	}
 }
 
+// writeBiasGELU writes the gelu of a sum with a bias; form says which gelu.
+func writeBiasGELU(form string) func(w *writer) []*onnx.Value {
+	return func(w *writer) []*onnx.Value {
+		last := choose(w, 4, 6, 8)
+		dims := append(w.rows(1, 2, last), dim{"", last})
+		in := w.enter(w.input("x", w.typ, dims), w.row("bias", last))
+		g := in[0]
+		switch {
+		case w.wrong("bias missing"):
+		case w.wrong("bias taken away"):
+			g = w.op("Sub", g, in[1])
+		case w.wrong("bias multiplied"):
+			g = w.op("Mul", g, in[1])
+		default:
+			g = w.sum(g, in[1])
+		}
+		if form != "sigmoid" {
+			return []*onnx.Value{w.gelu(g, w.typ, form == "tanh")}
+		}
+		alpha := choose(w, 1.702, 0.5, 2)
+		if w.wrong("negative factor") {
+			alpha = -alpha
+		}
+		s := w.sigmoid(w.product(g, w.scalar(w.typ, alpha)), w.typ)
+		if w.wrong("sum in place of the product") {
+			return []*onnx.Value{w.op("Add", g, s)}
+		}
+		return []*onnx.Value{w.product(g, s)}
+	}
+}
+
 func (w *writer) gelu(x *onnx.Value, t onnx.DataType, tanh bool) *onnx.Value {
 	if w.opset >= 20 && w.chance(3) {
 		switch {

@@ -94,12 +94,27 @@ func writeLayerNorm(w *writer) []*onnx.Value {
 	n := w.newNorm(dims)
 	read := []*onnx.Value{w.input("x", w.typ, dims), n.scaleOf(w.typ, dims)}
 	if w.chance(3) {
-		b := tensor(w.typ, []int{last}, make([]float64, last))
-		b.Name = "bias"
-		read = append(read, w.m.Graph.AddInitializer(b))
+		read = append(read, w.row("bias", last))
 	}
 	in := w.enter(read...)
-	xf := n.widen(in[0])
+	return []*onnx.Value{n.layerNorm(in[0], in[1:])}
+}
+
+// row is a constant with an element for each channel.
+func (w *writer) row(name string, channels int) *onnx.Value {
+	values := make([]float64, channels)
+	for i := range values {
+		values[i] = float64(i%3) / 4
+	}
+	t := tensor(w.typ, []int{channels}, values)
+	t.Name = name
+	return w.m.Graph.AddInitializer(t)
+}
+
+// layerNorm writes a LayerNorm of x with a scale and, if there is one, a bias.
+func (n norm) layerNorm(x *onnx.Value, rows []*onnx.Value) *onnx.Value {
+	w := n.writer
+	xf := n.widen(x)
 	centre := n.reduce("ReduceMean", xf, []int64{n.lastAxis(n.rank)}, true)
 	switch {
 	case w.wrong("centred at the maximum"):
@@ -113,20 +128,52 @@ func writeLayerNorm(w *writer) []*onnx.Value {
 	after := w.chance(2)
 	var scale *onnx.Value
 	if !after {
-		scale = n.widen(n.spread(in[1], in[0]))
-	}
-	bias := func(y *onnx.Value) *onnx.Value {
-		if len(in) == 3 {
-			y = w.sum(y, in[2])
-		}
-		return y
+		scale = n.widen(n.spread(rows[0], x))
 	}
 	y := n.normalise(d, scale)
 	if w.half() || w.chance(4) {
 		y = w.cast(y, w.typ)
 	}
 	if after {
-		y = w.product(y, in[1])
+		y = w.product(y, rows[0])
 	}
-	return []*onnx.Value{bias(y)}
+	if len(rows) > 1 {
+		y = w.sum(y, rows[1])
+	}
+	return y
+}
+
+// writeAddLayerNorm writes a residual addition, with or without the bias of what is added, and the sum's LayerNorm.
+func writeAddLayerNorm(w *writer) []*onnx.Value {
+	last := choose(w, 4, 6, 8)
+	dims := append(w.rows(1, 3, last), dim{"", last})
+	n := w.newNorm(dims)
+	other := dims
+	if !w.symbol && w.wrong("residual of one row") {
+		other = append([]dim{}, dims...)
+		other[len(dims)-2] = dim{"", 1}
+	}
+	in := w.enter(w.input("x", w.typ, dims), w.input("residual", w.typ, other), n.scaleOf(w.typ, dims),
+		w.row("bias", last), w.row("x_bias", last))
+	x := in[0]
+	if w.chance(2) {
+		x = w.sum(x, in[4])
+	}
+	var sum *onnx.Value
+	switch {
+	case w.wrong("difference in place of the sum"):
+		sum = w.op("Sub", x, in[1])
+	case w.wrong("product in place of the sum"):
+		sum = w.op("Mul", x, in[1])
+	default:
+		sum = w.sum(x, in[1])
+	}
+	if w.opset < 17 || w.chance(3) {
+		return []*onnx.Value{n.layerNorm(sum, in[2:4]), sum}
+	}
+	rows := []any{sum, in[2], in[3], onnx.FloatAttr("epsilon", float32(n.epsilon))}
+	if w.square && w.wrong("normalized over two axes") {
+		rows = append(rows, onnx.IntAttr("axis", -2))
+	}
+	return []*onnx.Value{w.op("LayerNormalization", rows...), sum}
 }

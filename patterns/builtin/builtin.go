@@ -8,8 +8,8 @@ var files embed.FS
 
 // Blocks are the files of the blocks that are looked for, in their order: views first, and a pattern that holds
 // another before it.
-var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat",
-	"attention.pat"}
+var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "gelu.pat", "rotary.pat",
+	"softmax.pat", "attention.pat"}
 
 // Text returns the text of a file.
 func Text(name string) string {

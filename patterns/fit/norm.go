@@ -72,7 +72,7 @@ func Norms(g *match.View, others site.Others) (sites []*site.Site, misses []*mat
 	sums := map[*onnx.Value]bool{}
 	for _, n := range slices.Backward(found) {
 		s := n.site(g)
-		if !n.Centered && !sums[n.X] {
+		if !sums[n.X] {
 			if sum := n.withSum(g, others, s); sum != nil {
 				s, sums[n.X] = sum, true
 			}

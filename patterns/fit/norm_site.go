@@ -37,9 +37,24 @@ func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site
 	}) {
 		return nil
 	}
-	s := site.New(g, fused.AddRMSNormName, n.Y.Producer)
+	op, attributes := fused.AddRMSNormName, n.attributes()
+	if n.Centered {
+		if len(n.Axes) > 1 || n.Scale.Wide || n.Bias != nil && n.Bias.Wide {
+			return nil
+		}
+		op, attributes = fused.AddLayerNormName, fused.AddLayerNorm{Epsilon: float32(n.Epsilon)}.Attributes()
+	}
+	s := site.New(g, op, n.Y.Producer)
 	x, residual := s.Input(site.NoRole, "x", add.Inputs[0]), s.Input(site.NoRole, "residual", add.Inputs[1])
-	out := s.ComputeAs(n.attributes(), []string{"y", "sum"}, x, residual, n.vector(s, g, "scale", n.Scale))
+	inputs := []*site.Operand{x, residual, n.vector(s, g, "scale", n.Scale)}
+	if n.Centered {
+		bias := Vector{Numbers: []float64{0}}
+		if n.Bias != nil {
+			bias = *n.Bias
+		}
+		inputs = append(inputs, n.vector(s, g, "bias", bias))
+	}
+	out := s.ComputeAs(attributes, []string{"y", "sum"}, inputs...)
 	s.Output(n.Y, out[0])
 	s.Output(sum, out[1])
 	s.Nodes, s.Parts = append(slices.Clone(n.Nodes), add), []*site.Site{norm}

@@ -1,6 +1,9 @@
 package target
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // norm writes an RMS norm of x with a scale of the same type.
 type norm func(c *Call, x, scale *onnx.Value) *onnx.Value
@@ -33,6 +36,26 @@ func (c *Call) writeAddNorm(write norm) {
 func (c *Call) normAttrs() []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", c.Int("axis")), onnx.FloatAttr("epsilon", c.Float("epsilon")),
 		onnx.IntAttr("stash_type", int64(onnx.Float))}
+}
+
+// writeAddLayerNorm writes AddLayerNorm as sums and the standard's LayerNormalization.
+func (c *Call) writeAddLayerNorm() error {
+	x := c.Input(fused.AddLayerNormX)
+	if b := c.Input(fused.AddLayerNormXBias); b != nil {
+		x = c.Op1("Add", []*onnx.Value{x, b})
+	}
+	sum := c.Op1("Add", []*onnx.Value{x, c.Input(fused.AddLayerNormResidual)})
+	c.Output(1, sum)
+	c.Output(0, c.Op1("LayerNormalization",
+		[]*onnx.Value{sum, c.Input(fused.AddLayerNormScale), c.Input(fused.AddLayerNormBias)},
+		onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", c.Float("epsilon"))))
+	return nil
+}
+
+// writeBiasGELU writes BiasGELU as a sum and its activation.
+func (c *Call) writeBiasGELU() error {
+	c.Output(0, c.activated(c.Op1("Add", []*onnx.Value{c.Input(0), c.Input(1)}), c.Type(0)))
+	return nil
 }
 
 // writeGLU writes GLU as the product of an activation, which activate writes, and up.

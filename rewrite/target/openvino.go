@@ -21,6 +21,8 @@ var openvino = &Target{
 		{fused.AddRMSNormName, "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.openvinoNorm(c.writeAddNorm)
 		}},
+		{fused.AddLayerNormName, "Add, LayerNormalization", (*Call).writeAddLayerNorm},
+		{fused.BiasGELUName, "Add, Gelu", (*Call).writeBiasGELU},
 		{fused.RotaryEmbeddingName, "rotate_half", openvinoRotary},
 		{fused.AttentionName, "MatMul, Softmax, MatMul", openvinoAttention},
 		{fused.MoEName, "tiled experts", openvinoMoE},

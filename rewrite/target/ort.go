@@ -23,6 +23,12 @@ var ort = &Target{
 		{fused.AddRMSNormName, "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.ortNorm(2, c.writeAddNorm)
 		}},
+		{fused.AddLayerNormName, "SkipLayerNormalization", ortSkipLayerNorm},
+		{fused.AddLayerNormName, "Add, LayerNormalization", (*Call).writeAddLayerNorm},
+		{fused.BiasGELUName, "BiasGelu", ortBiasGELU("BiasGelu", "gelu")},
+		{fused.BiasGELUName, "FastGelu", ortBiasGELU("FastGelu", "gelu_tanh")},
+		{fused.BiasGELUName, "Add, QuickGelu", ortBiasQuickGELU},
+		{fused.BiasGELUName, "Add, Gelu", (*Call).writeBiasGELU},
 		{fused.GLUName, "QuickGelu, Mul", ortSwiGLU},
 		{fused.GLUName, "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
 		{fused.GLUName, "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
@@ -73,6 +79,52 @@ func ortSkipRMSNorm(c *Call) error {
 	}
 	c.Output(0, y)
 	c.Output(1, sum)
+	return nil
+}
+
+// ortSkipLayerNorm writes SkipLayerNormalization, which adds and normalizes rows of two or three dimensions.
+func ortSkipLayerNorm(c *Call) error {
+	const op = "SkipLayerNormalization"
+	if err := halfOr32(op, c.Type(0)); err != nil {
+		return err
+	}
+	if rank := len(c.Dims(0)); rank != 2 && rank != 3 {
+		return fmt.Errorf("%s takes X of two or three dimensions, not %s", op, shapeText(c.Dims(0)))
+	}
+	inputs := make([]*onnx.Value, fused.AddLayerNormXBias+1)
+	for i := range inputs {
+		inputs[i] = c.Input(i)
+	}
+	y := c.Add(onnx.Microsoft, op, 1, inputs, onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+	c.Output(0, y)
+	c.Output(1, c.output(y.Producer, 3)) // between them are the mean and the deviation
+	return nil
+}
+
+// ortBiasGELU writes an op that adds the bias itself.
+func ortBiasGELU(op, activation string) func(*Call) error {
+	return func(c *Call) error {
+		if c.String("activation") != activation {
+			return errOther
+		}
+		if err := halfOr32(op, c.Type(0)); err != nil {
+			return err
+		}
+		c.Output(0, c.Add(onnx.Microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1)})[0])
+		return nil
+	}
+}
+
+// ortBiasQuickGELU writes QuickGelu of a sum.
+func ortBiasQuickGELU(c *Call) error {
+	if c.String("activation") != "silu" {
+		return errOther
+	}
+	if err := halfOr32("QuickGelu", c.Type(0)); err != nil {
+		return err
+	}
+	sum := c.Op1("Add", []*onnx.Value{c.Input(0), c.Input(1)})
+	c.Output(0, c.Add(onnx.Microsoft, "QuickGelu", 1, []*onnx.Value{sum}, onnx.FloatAttr("alpha", c.Float("alpha")))[0])
 	return nil
 }
 

@@ -21,6 +21,8 @@ var qnn = &Target{
 		{fused.RMSNormName, "RMSNormalization", func(c *Call) error { return c.qnnNorm(1, c.writeNorm) }},
 		{fused.AddRMSNormName, "Add, RMSNormalization", func(c *Call) error { return c.qnnNorm(2, c.writeAddNorm) }},
 		{fused.GLUName, "Sigmoid, Mul", qnnGLU},
+		{fused.AddLayerNormName, "Add, LayerNormalization", (*Call).writeAddLayerNorm},
+		{fused.BiasGELUName, "Add, Gelu", (*Call).writeBiasGELU},
 		{fused.RotaryEmbeddingName, "RotaryEmbedding", qnnRotary},
 		{fused.AttentionName, "MatMul, Softmax, MatMul", qnnAttention},
 		{fused.MoEName, "dense experts", qnnMoE},

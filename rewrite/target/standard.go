@@ -17,6 +17,8 @@ var standard = &Target{
 	Rules: []Rule{
 		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},
+		{"AddLayerNorm", "Add, LayerNormalization", (*Call).writeAddLayerNorm},
+		{"BiasGELU", "Add, Gelu", (*Call).writeBiasGELU},
 		{"GLU", "Swish, Mul", standardSwiGLU},
 		{"GLU", "Sigmoid, Mul", standardSigmoid},
 		{"GLU", "Gelu, Mul", standardGeGLU},

@@ -306,6 +306,53 @@ const OpDef kLatentAttention = {
   sizeof(LatentAttentionAttributes),
 };
 
+static constexpr TypeCombo kAddLayerNormTypes[] = {
+  {{kF32, kF32, kF32, kF32, kF32}, {kF32, kF32}},
+  {{kF16, kF16, kF16, kF16, kF16}, {kF16, kF16}},
+  {{kBF16, kBF16, kBF16, kBF16, kBF16}, {kBF16, kBF16}},
+  {{kF32, kF32, kF16, kF16, kF32}, {kF16, kF32}},
+  {{kF32, kF32, kBF16, kBF16, kF32}, {kBF16, kF32}},
+};
+
+static constexpr AttributeDef kAddLayerNormAttributes[] = {
+  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+};
+
+const OpDef kAddLayerNorm = {
+  "AddLayerNorm",
+  {"X", "residual", "scale", "bias", "X_bias"}, 5, 4,
+  {"Y", "sum"}, 2, 1,
+  kAddLayerNormTypes, 5,
+  kAddLayerNormAttributes, 1,
+  nullptr, 0,
+  sizeof(AddLayerNormAttributes),
+};
+
+static constexpr TypeCombo kBiasGELUTypes[] = {
+  {{kF32, kF32}, {kF32}},
+  {{kF16, kF16}, {kF16}},
+  {{kBF16, kBF16}, {kBF16}},
+};
+
+static constexpr AttributeDef kBiasGELUAttributes[] = {
+  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(BiasGELUAttributes, activation), {}},
+  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(BiasGELUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+};
+
+static constexpr AttributeRule kBiasGELURules[] = {
+  {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
+};
+
+const OpDef kBiasGELU = {
+  "BiasGELU",
+  {"X", "bias"}, 2, 2,
+  {"Y"}, 1, 1,
+  kBiasGELUTypes, 3,
+  kBiasGELUAttributes, 2,
+  kBiasGELURules, 1,
+  sizeof(BiasGELUAttributes),
+};
+
 static constexpr TypeCombo kLinearTypes[] = {
   {{kF32, kU8, kF32, kF32, kF16, kF16, kF32}, {kF32}},
   {{kF32, kU8, kF16, kF16, kF16, kF16, kF32}, {kF32}},

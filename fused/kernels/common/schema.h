@@ -19,6 +19,8 @@
   X(MoE) \
   X(Attention) \
   X(LatentAttention) \
+  X(AddLayerNorm) \
+  X(BiasGELU) \
   X(Linear) \
   X(HalfLinear) \
   X(Embedding) \
@@ -90,6 +92,14 @@ enum AttentionInput { kAttentionQ, kAttentionK, kAttentionV, kAttentionKeyValid,
 // LatentAttention(q:T, c:T, k_pe:T, w:T, key_valid:int64 optional, past:T optional, past_length:int64 optional) -> Y:T, present:T optional
 extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
+
+// AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
+extern const OpDef kAddLayerNorm;
+enum AddLayerNormInput { kAddLayerNormX, kAddLayerNormResidual, kAddLayerNormScale, kAddLayerNormBias, kAddLayerNormXBias };
+
+// BiasGELU(X:T, bias:T) -> Y:T
+extern const OpDef kBiasGELU;
+enum BiasGELUInput { kBiasGELUX, kBiasGELUBias };
 
 // Linear(X:T, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional, bias:T optional) -> Y:T
 extern const OpDef kLinear;
@@ -170,6 +180,15 @@ struct AttentionAttributes {
   bool k_by_token = false;  // k_layout is bsnh
   bool v_by_token = false;  // v_layout is bsnh
   bool y_by_token = false;  // y_layout is bsnh
+};
+
+struct AddLayerNormAttributes {
+  float epsilon = 0;
+};
+
+struct BiasGELUAttributes {
+  Activation activation{};
+  float alpha = 0;
 };
 
 struct HalfLinearAttributes {

@@ -161,6 +161,23 @@ def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_af
     return rounded(y if gate_first else cast(y) * a, y_type)
 
 
+def add_layer_norm(types, x, residual, scale, bias, x_bias, epsilon):
+    """What AddLayerNorm gives, in float64 but for its roundings."""
+    if x_bias is not None:
+        x = rounded(x + x_bias, types[1])
+    total = rounded(x + residual, types[1])
+    centered = rounded(total, types[0]).astype(np.float64)
+    centered = centered - centered.mean(-1, keepdims=True)
+    n = centered / np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
+    return [rounded(n * scale + bias, types[0]), total]
+
+
+def bias_gelu(x, bias, dtype, activation, alpha):
+    """What BiasGELU gives: the gate of a GLU whose up is 1."""
+    g = rounded(x + bias, dtype)
+    return glu(g, np.ones_like(g), dtype, activation=activation, alpha=alpha)
+
+
 def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink, dtype, scale, causal, window, softcap,
               empty, head_order, q_layout, k_layout, v_layout, y_layout):
     """What Attention gives, in float64, row by row."""
@@ -348,6 +365,8 @@ FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
     "GatedRMSNorm": Formula(lambda types, x, gate, scale, **a: [gated_rms_norm(x, gate, scale, types[0], **a)]),
+    "AddLayerNorm": Formula(add_layer_norm),
+    "BiasGELU": Formula(lambda types, x, bias, **a: [bias_gelu(x, bias, types[0], **a)]),
     "GLU": Formula(lambda types, gate, up, **a: [glu(gate, up, types[0], **a)]),
     "RotaryEmbedding": Formula(lambda types, x, cos, sin, **a: [rotary(x, cos, sin, types[0], **a)], units=0),
     "NormRotary": Formula(lambda types, x, scale, cos, sin, **a: [norm_rotary(x, scale, cos, sin, types[0], **a)]),

@@ -1,4 +1,4 @@
-// Inner loops of GLU.
+// Inner loops of GLU and BiasGELU.
 #ifndef MOJO_KERNELS_CPU_SIMD_GATE_H_
 #define MOJO_KERNELS_CPU_SIMD_GATE_H_
 
@@ -37,6 +37,38 @@ void Gate(const GateArgs& args, size_t begin, size_t end) {
   } else {
     GateElements<T, Activation, true>(args, begin, end);
   }
+}
+
+template <class T, class Activation>
+void BiasGate(const BiasGateArgs& args, size_t begin, size_t end) {
+  const T* bias = static_cast<const T*>(args.bias);
+  const Activation activation(args.alpha);
+  for (size_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.width;
+    T* y = static_cast<T*>(args.y) + row * args.width;
+    ForEachVector(args.width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+      Store(lanes, y + i, activation(Round(y, Load(lanes, x + i) + Load(lanes, bias + i))));
+    });
+  }
+}
+
+template <class T>
+BiasGateFn PickBiasKind(GateKind kind) {
+  switch (kind) {
+    case kGateSilu: return BiasGate<T, Silu>;
+    case kGateGelu: return BiasGate<T, Gelu>;
+    case kGateGeluTanh: return BiasGate<T, GeluTanh>;
+    default: return nullptr;
+  }
+}
+
+inline BiasGateFn PickBiasGate(ElementType type, GateKind kind) {
+  switch (type) {
+    case kFloat32: return PickBiasKind<float>(kind);
+    case kFloat16: return PickBiasKind<Half>(kind);
+    case kBFloat16: return PickBiasKind<BFloat>(kind);
+  }
+  return nullptr;
 }
 
 template <class T>

@@ -42,6 +42,23 @@ struct NormKey {
   NormGate gate = kNoGate;
 };
 
+// LayerArgs is one AddLayerNorm call; buffers are dense, rows of width elements. scale, bias and y have one type, the
+// others another one.
+struct LayerArgs {
+  const void* x;
+  const void* residual;
+  const void* x_bias;  // null: none
+  const void* scale;
+  const void* bias;
+  void* y;
+  void* sum;  // null where the node leaves it out
+  size_t width;
+  float epsilon;
+};
+
+// LayerFn normalizes the rows from begin to end - 1.
+typedef void (*LayerFn)(const LayerArgs& args, size_t begin, size_t end);
+
 // GateArgs is one GLU call.
 struct GateArgs {
   const void* gate;
@@ -57,6 +74,18 @@ typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
 
 // GateKind selects the activation.
 enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh, kGateRelu, kGateReluSquared };
+
+// BiasGateArgs is one BiasGELU call: rows of width elements, each with the bias.
+struct BiasGateArgs {
+  const void* x;
+  const void* bias;
+  void* y;
+  size_t width;
+  float alpha;
+};
+
+// BiasGateFn computes the rows from begin to end - 1.
+typedef void (*BiasGateFn)(const BiasGateArgs& args, size_t begin, size_t end);
 
 // RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and
 // sin lie cos_step and sin_step elements apart. 2 * half channels from first on are rotated, the
@@ -266,7 +295,9 @@ struct KernelTable {
   const char* name;
   size_t lanes;  // tokens of a panel
   NormFn (*norm)(const NormKey& key);
+  LayerFn (*layer)(ElementType x, ElementType y);
   GateFn (*gate)(ElementType type, GateKind kind);
+  BiasGateFn (*bias_gate)(ElementType type, GateKind kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   NormRotaryFn (*norm_rotary)(const NormRotaryKey& key);
   ProductFn (*product)(ElementType weights);

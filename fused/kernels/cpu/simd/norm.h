@@ -9,10 +9,10 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// SumOfSquares adds value(Whole or Part, offset)^2 over a row. Four sums hide the latency of the
-// addition, and their pairwise end keeps the error of long rows small.
-template <class Value>
-MOJO_INLINE float SumOfSquares(size_t n, Value value) {
+// SumOver adds up value(Whole or Part, offset) over a row, each brought to a sum by add. Four sums hide the latency of
+// the addition, and their pairwise end keeps the error of long rows small.
+template <class Value, class Add>
+MOJO_INLINE float SumOver(size_t n, Value value, Add add) {
   F32 a = {}, b = {}, c = {}, d = {};
   size_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
@@ -20,20 +20,20 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
     const F32 v1 = value(Whole{}, i + kLanes);
     const F32 v2 = value(Whole{}, i + 2 * kLanes);
     const F32 v3 = value(Whole{}, i + 3 * kLanes);
-    a = Fma(v0, v0, a);
-    b = Fma(v1, v1, b);
-    c = Fma(v2, v2, c);
-    d = Fma(v3, v3, d);
+    a = add(v0, a);
+    b = add(v1, b);
+    c = add(v2, c);
+    d = add(v3, d);
   }
-  for (; i + kLanes <= n; i += kLanes) {
-    const F32 v = value(Whole{}, i);
-    a = Fma(v, v, a);
-  }
-  if (i < n) {
-    const F32 v = value(Part{n - i}, i);
-    b = Fma(v, v, b);
-  }
+  for (; i + kLanes <= n; i += kLanes) a = add(value(Whole{}, i), a);
+  if (i < n) b = add(value(Part{n - i}, i), b);
   return Sum((a + b) + (c + d));
+}
+
+// SumOfSquares adds up the squares.
+template <class Value>
+MOJO_INLINE float SumOfSquares(size_t n, Value value) {
+  return SumOver(n, value, [](F32 v, F32 sum) MOJO_LAMBDA { return Fma(v, v, sum); });
 }
 
 // MeanOfSquares is the mean where the sum of the squares, each of them finite, overflows float32: the
