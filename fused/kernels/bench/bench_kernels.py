@@ -87,6 +87,30 @@ def their_add_norm(chain, i):
     chain.value, chain.other = f"y{i}", f"sum{i}"
 
 
+def row(chain, name):
+    """A bias for all links."""
+    chain.initializers[name] = 0.1 * np.random.default_rng(len(name)).standard_normal(
+        chain.shape[-1]).astype(np.float32)
+    return name
+
+
+def add_layer_norm(op, outputs, **attributes):
+    """An op for the sum with a bias and its LayerNorm: both ops have the same inputs."""
+    def link(chain, i):
+        chain.node(op, [chain.value, chain.other, scale(chain, i), row(chain, "bias"), row(chain, "x_bias")],
+                   [o and f"{o}{i}" for o in outputs], epsilon=1e-5, **attributes)
+        chain.value, chain.other = f"y{i}", f"sum{i}"
+    return link
+
+
+def bias_gelu(op, **attributes):
+    """An op for a bias and its GELU."""
+    def link(chain, i):
+        chain.node(op, [chain.value, row(chain, "bias")], [f"y{i}"], **attributes)
+        chain.value = f"y{i}"
+    return link
+
+
 def our_glu(chain, i):
     chain.node("GLU", [chain.value, chain.other], [f"y{i}"], activation="silu", alpha=1.0, limit=0.0,
                up_offset=0.0, **FUSED)
@@ -226,6 +250,13 @@ OURS = "RMSNorm, RotaryEmbedding"  # of this library, for which there are kernel
 PAIRS = [  # name, ours, theirs, inputs, what theirs is
     ("RMSNorm", our_norm, their_norm, ("x",), "SimplifiedLayerNormalization"),
     ("AddRMSNorm", our_add_norm, their_add_norm, ("x", "r"), "SkipSimplifiedLayerNormalization"),
+    ("AddLayerNorm", add_layer_norm("AddLayerNorm", ("y", "sum"), **FUSED),
+     add_layer_norm("SkipLayerNormalization", ("y", "", "", "sum"), domain="com.microsoft"), ("x", "r"),
+     "SkipLayerNormalization"),
+    ("BiasGELU gelu", bias_gelu("BiasGELU", activation="gelu", alpha=1.0, **FUSED),
+     bias_gelu("BiasGelu", domain="com.microsoft"), ("x",), "BiasGelu"),
+    ("BiasGELU gelu_tanh", bias_gelu("BiasGELU", activation="gelu_tanh", alpha=1.0, **FUSED),
+     bias_gelu("FastGelu", domain="com.microsoft"), ("x",), "FastGelu"),
     ("GLU silu", our_glu, their_glu, ("x", "r"), "Sigmoid, Mul, Mul"),
     ("RotaryEmbedding 64", our_rotary(64), their_rotary(64), ("x",), "com.microsoft RotaryEmbedding"),
     ("RotaryEmbedding 128", our_rotary(128), their_rotary(128), ("x",), "com.microsoft RotaryEmbedding"),
