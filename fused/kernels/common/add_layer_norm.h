@@ -11,7 +11,8 @@ namespace mojo {
 inline OrtStatus* ReadRow(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& x,
                           const void** data) {
   Shape row;
-  if (OrtStatus* s = ReadOptionalInput(api, context, def, index, data, &row)) return s;
+  const auto read = index < def.required_inputs ? ReadInput : ReadOptionalInput;
+  if (OrtStatus* s = read(api, context, def, index, data, &row)) return s;
   if (*data != nullptr && (row.rank != 1 || row.dims[0] != x.dims[x.rank - 1])) {
     return Errorf(api, "mojo.%s: %s has shape %s and X %s; %s must have an element for each channel of X", def.name,
                   def.input_names[index], ShapeText(row).text, ShapeText(x).text, def.input_names[index]);
