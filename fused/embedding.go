@@ -12,19 +12,19 @@ var embedding = &Op{
 	Source:     "as Linear",
 	Family:     linearFamily,
 	Devices:    []Device{CPU, CUDA},
-	Inputs:     append([]Param{{Name: "ids", Type: "int64", Dims: "A...", Doc: "from -n to n - 1"}}, codedParams...),
+	Inputs:     append([]Param{{Name: "ids", Type: "int64", Dims: "A...", Doc: "from -n to n - 1"}}, quantizedParams...),
 	Outputs:    []Param{{Name: "Y", Type: "float32", Dims: "A... k"}},
-	Attributes: codedAttributes,
-	Rules:      codedRules("", "k"),
+	Attributes: quantizedAttributes,
+	Rules:      quantizedRules("", "k"),
 	Types:      scaleTypes(Combination{}),
-	Let:        codedLet,
+	Let:        quantizedLet,
 	check: func(s Site) error {
-		return codedWeights(nil, s, EmbeddingCodes).check("Embedding")
+		return quantizedWeights(nil, s, EmbeddingCodes).check("Embedding")
 	},
 	examples: embeddingExamples,
-	overload: func(s Site) string { return codedWeights(nil, s, EmbeddingCodes).overload() },
+	overload: func(s Site) string { return quantizedWeights(nil, s, EmbeddingCodes).overload() },
 	define: func(b *body, s Site) []*onnx.Value {
-		w := codedWeights(b, s, EmbeddingCodes)
+		w := quantizedWeights(b, s, EmbeddingCodes)
 		table := w.rowsOf("W", w.values(), b.intAttribute("k"))
 		return []*onnx.Value{b.op("Y", "Gather", []*onnx.Value{table, b.in[EmbeddingIDs]}, onnx.IntAttr("axis", 0))}
 	},

@@ -33,11 +33,11 @@ const (
 	scaleDims Shape = "code: P k/block 16 | P k/block 16 | P k/block 16 | P k/block 1"
 )
 
-// codedLet: weights lie in panels of 16 rows.
-var codedLet = map[string]Shape{"P": "(n+15)/16"}
+// quantizedLet: weights lie in panels of 16 rows.
+var quantizedLet = map[string]Shape{"P": "(n+15)/16"}
 
-// codedParams are the inputs that hold the weights.
-var codedParams = []Param{
+// quantizedParams are the inputs that hold the weights.
+var quantizedParams = []Param{
 	{Name: "codes", Type: "uint8", Dims: codesDims},
 	{Name: "scale", Type: "S", Dims: scaleDims,
 		Doc: "float32 or float16; int8 with super_scale; uint8 with code=e2m1; float32 with code=e4m3"},
@@ -47,8 +47,8 @@ var codedParams = []Param{
 		Doc: "given if minus and super_scale are"},
 }
 
-// codedAttributes say how the weights are to be read.
-var codedAttributes = []AttributeSpec{
+// quantizedAttributes say how the weights are to be read.
+var quantizedAttributes = []AttributeSpec{
 	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1, codeE4M3},
 		Doc: "what a code is: 4 or 8 bits without a sign, or of floating point"},
 	{Name: "zero", Type: onnx.AttrInt, Bounds: Bounds{Least: 0, Most: 255}, Grid: []any{0, 8, 112, 128},
@@ -60,9 +60,9 @@ var codedAttributes = []AttributeSpec{
 		Doc: "columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128"},
 }
 
-// codedRules are those of the attributes that say how a matrix is to be read. The names of the first three begin with
+// quantizedRules are the rules of the attributes that say how a matrix is read. The names of the first three begin with
 // prefix, columns is the last.
-func codedRules(prefix, columns string) []Rule {
+func quantizedRules(prefix, columns string) []Rule {
 	code := prefix + "code"
 	return []Rule{
 		{Attribute: prefix + "zero", Bounds: Bounds{Least: 0, Most: 15}, With: code, Is: []string{codeInt4}},
@@ -122,17 +122,17 @@ var linear = &Op{
 	Family:  linearFamily,
 	Devices: []Device{CPU, CUDA},
 	Partial: []Partial{{CUDA, "code", codeE4M3}}, // Hopper's tensor cores multiply it
-	Inputs: append(append([]Param{{Name: "X", Type: "T", Dims: "A... k"}}, codedParams...),
+	Inputs: append(append([]Param{{Name: "X", Type: "T", Dims: "A... k"}}, quantizedParams...),
 		Param{Name: "bias", Type: "T", Optional: true, Dims: "n"}),
 	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... n"}},
-	Attributes: append(within("weights", "Embedding", codedAttributes),
+	Attributes: append(within("weights", "Embedding", quantizedAttributes),
 		AttributeSpec{Name: "activations", Type: onnx.AttrString,
 			Values: []string{activationsFloat, activationsInt16, activationsInt8, activationsFP8},
 			Doc: "what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to " +
 				"nothing; with code=e4m3 float or fp8, which is for that alone"}),
-	Rules:    append(codedRules("", "k"), activationRules("code")...),
+	Rules:    append(quantizedRules("", "k"), activationRules("code")...),
 	Types:    linearTypes(),
-	Let:      codedLet,
+	Let:      quantizedLet,
 	check:    func(s Site) error { return linearWeights(nil, s).check("Linear") },
 	examples: linearExamples,
 	overload: func(s Site) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// codedAttrs are the attributes of a table of n rows of k.
-func codedAttrs(code string, zero, block, n, k int64) []*onnx.Attribute {
+// quantizedAttrs are the attributes of a table of n rows of k.
+func quantizedAttrs(code string, zero, block, n, k int64) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.StringAttr("code", code), onnx.IntAttr("zero", zero), onnx.IntAttr("block", block),
 		onnx.IntAttr("n", n), onnx.IntAttr("k", k)}
 }
@@ -19,14 +19,14 @@ func codedAttrs(code string, zero, block, n, k int64) []*onnx.Attribute {
 func TestLinearSupports(t *testing.T) {
 	const i8, u8, none = onnx.Int8, onnx.Uint8, onnx.Undefined
 	attrs := func(code string, zero, block, n, k int64) []*onnx.Attribute {
-		return append(codedAttrs(code, zero, block, n, k), onnx.StringAttr("activations", activationsInt16))
+		return append(quantizedAttrs(code, zero, block, n, k), onnx.StringAttr("activations", activationsInt16))
 	}
 	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
 	x, codes, scale := []int64{2, 64}, []int64{2, 2, 4, 64}, []int64{2, 2, 16}
 	int4 := attrs(codeInt4, 8, 32, 20, 64)
 	twofold := attrs(codeInt4, 0, 32, 20, 512)
 	float := onnx.StringAttr("activations", activationsFloat)
-	e4m3 := append(codedAttrs(codeE4M3, 0, 128, 20, 256), float)
+	e4m3 := append(quantizedAttrs(codeE4M3, 0, 128, 20, 256), float)
 	for _, test := range []supportsCase{
 		{"plain", linear, int4, types(f16, u8, f32), [][]int64{x, codes, scale}, ""},
 		{"unknown shapes", linear, int4, types(bf16, u8, f16), nil, ""},
@@ -53,14 +53,14 @@ func TestLinearSupports(t *testing.T) {
 		{"e4m3 with half scales", linear, e4m3, types(f32, u8, f16), nil, "scale of float32, the code being e4m3"},
 		{"e4m3 with a scale a row", linear, e4m3, types(f32, u8, f32), [][]int64{nil, nil, {2, 2, 16}},
 			"scale of shape [P, k/block, 1], here [2, 2, 1]"},
-		{"e4m3 of odd rows", linear, append(codedAttrs(codeE4M3, 0, 128, 20, 96), float), types(f32, u8, f32), nil,
+		{"e4m3 of odd rows", linear, append(quantizedAttrs(codeE4M3, 0, 128, 20, 96), float), types(f32, u8, f32), nil,
 			"k is 96; it must be a multiple of 128"},
-		{"e4m3 in small blocks", linear, append(codedAttrs(codeE4M3, 0, 32, 20, 256), float), types(f32, u8, f32), nil,
-			"block is 32"},
+		{"e4m3 in small blocks", linear, append(quantizedAttrs(codeE4M3, 0, 32, 20, 256), float), types(f32, u8, f32),
+			nil, "block is 32"},
 		{"e4m3 with integers", linear, attrs(codeE4M3, 0, 128, 20, 256), types(f32, u8, f32), nil,
 			`activations is "int16"; it must be float or fp8 with code "e4m3"`},
 		{"fp8 with integers", linear,
-			append(codedAttrs(codeInt4, 8, 32, 20, 64), onnx.StringAttr("activations", activationsFP8)),
+			append(quantizedAttrs(codeInt4, 8, 32, 20, 64), onnx.StringAttr("activations", activationsFP8)),
 			types(f32, u8, f32), nil, `activations is "fp8"; it must be float, int16 or int8 with`},
 		{"codes by rows", linear, int4, types(f32, u8, f16), [][]int64{x, {20, 32}},
 			"codes of shape [P, k/32, 4, 64], here [2, 2, 4, 64]"},
@@ -70,10 +70,10 @@ func TestLinearSupports(t *testing.T) {
 		{"bias of the panels", linear, int4, types(f32, u8, f16, none, none, none, f32),
 			[][]int64{nil, nil, nil, nil, nil, nil, {32}}, "bias of shape [n], here [20]"},
 		{"bias of another type", linear, int4, types(f32, u8, f16, none, none, none, f16), nil, "one type"},
-		{"embedding", embedding, codedAttrs(codeInt8, 128, 32, 20, 64), types(onnx.Int64, u8, f16),
+		{"embedding", embedding, quantizedAttrs(codeInt8, 128, 32, 20, 64), types(onnx.Int64, u8, f16),
 			[][]int64{{3}, {2, 2, 8, 64}, scale}, ""},
-		{"embedding of narrow ids", embedding, codedAttrs(codeInt8, 128, 32, 20, 64), types(onnx.Int32, u8, f16), nil,
-			"ids of int64"},
+		{"embedding of narrow ids", embedding, quantizedAttrs(codeInt8, 128, 32, 20, 64), types(onnx.Int32, u8, f16),
+			nil, "ids of int64"},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t) })
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// QMoEGateUp and QMoEDown are the inputs that hold a matrix, in the order of Quantised.Tensors, and its bias.
+// QMoEGateUp and QMoEDown are the inputs that hold a matrix, in the order of Quantized.Tensors, and its bias.
 var (
 	QMoEGateUp = [6]int{QMoEGateUpCodes, QMoEGateUpScale, QMoEGateUpMinus, QMoEGateUpSuperScale, QMoEGateUpSuperMinus,
 		QMoEGateUpBias}
@@ -59,14 +59,14 @@ var qmoe = &Op{
 	Partial: []Partial{{CUDA, "gate_up_code", codeE4M3}, {CUDA, "down_code", codeE4M3}}, // as Linear
 	Inputs:  qmoeInputs,
 	Outputs: moe.Outputs,
-	Attributes: slices.Concat(moe.Attributes[:5], codedOf("gate_up"), codedOf("down"), []AttributeSpec{
+	Attributes: slices.Concat(moe.Attributes[:5], quantizedOf("gate_up"), quantizedOf("down"), []AttributeSpec{
 		{Name: "hidden", Type: onnx.AttrInt, Bounds: size(codeBlock),
 			Doc: "columns of X: a multiple of 32, as k of gate_up_* is"},
 		{Name: "inner", Type: onnx.AttrInt, Bounds: size(codeBlock),
 			Doc: "columns of what is activated: a multiple of 32, as k of down_* is"},
 		linear.Attributes[len(linear.Attributes)-1],
 	}),
-	Rules: slices.Concat(gateRules, codedRules("gate_up_", "hidden"), codedRules("down_", "inner"),
+	Rules: slices.Concat(gateRules, quantizedRules("gate_up_", "hidden"), quantizedRules("down_", "inner"),
 		activationRules("gate_up_code"), activationRules("down_code")),
 	Types:     qmoeTypes(),
 	Variables: moe.Variables,
@@ -91,9 +91,9 @@ var qmoe = &Op{
 
 var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantised", Stored: true}
 
-// codedOf are the attributes that say how one of the matrices is to be read.
-func codedOf(matrix string) []AttributeSpec {
-	list := slices.Clone(codedAttributes[:3])
+// quantizedOf are the attributes that say how one of the matrices is to be read.
+func quantizedOf(matrix string) []AttributeSpec {
+	list := slices.Clone(quantizedAttributes[:3])
 	for i := range list {
 		list[i].Name, list[i].Grid = matrix+"_"+list[i].Name, nil
 	}
@@ -164,7 +164,7 @@ func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *o
 }
 
 // QMoEAttributes are those of a QMoE in the place of a MoE with the attributes given.
-func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantised, activations string) []*onnx.Attribute {
+func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantized, activations string) []*onnx.Attribute {
 	m := Read[MoE](attributes)
 	return QMoE{GLU: m.GLU, Packing: m.Packing, GateUpCode: gateUp.Code, GateUpZero: gateUp.Zero,
 		GateUpBlock: gateUp.Block, DownCode: down.Code, DownZero: down.Zero, DownBlock: down.Block, Hidden: gateUp.K,

@@ -1,11 +1,11 @@
 package fused
 
-// qmoeForm is a use of QMoE with four experts: what codedForm has of the two matrices, n and k left out.
+// qmoeForm is a use of QMoE with four experts: what quantizedForm has of the two matrices, n and k left out.
 type qmoeForm struct {
 	activation    string
 	clamped       bool // as in gpt-oss
 	packing       string
-	up, down      codedForm
+	up, down      quantizedForm
 	hidden, inner int64
 	activations   string
 	tokens        []int64
@@ -14,14 +14,14 @@ type qmoeForm struct {
 }
 
 var (
-	q40   = codedForm{code: codeInt4, zero: 8, block: 32}
-	q41   = codedForm{code: codeInt4, block: 32, minus: true}
-	q4K   = codedForm{code: codeInt4, block: 32, minus: true, twofold: true}
-	q80   = codedForm{code: codeInt8, zero: 128, block: 32}
-	q51   = codedForm{code: codeInt8, zero: 112, block: 32, minus: true}
-	q6K   = codedForm{code: codeInt8, zero: 128, block: 16, twofold: true}
-	mxfp4 = codedForm{code: codeE2M1, block: 32}
-	fp8   = codedForm{code: codeE4M3, block: 128}
+	q40   = quantizedForm{code: codeInt4, zero: 8, block: 32}
+	q41   = quantizedForm{code: codeInt4, block: 32, minus: true}
+	q4K   = quantizedForm{code: codeInt4, block: 32, minus: true, twofold: true}
+	q80   = quantizedForm{code: codeInt8, zero: 128, block: 32}
+	q51   = quantizedForm{code: codeInt8, zero: 112, block: 32, minus: true}
+	q6K   = quantizedForm{code: codeInt8, zero: 128, block: 16, twofold: true}
+	mxfp4 = quantizedForm{code: codeE2M1, block: 32}
+	fp8   = quantizedForm{code: codeE4M3, block: 128}
 )
 
 // qmoeExamples has the formats of GGUF and gpt-oss, the activations of MoE and each kind of rounding; a few tokens, and
@@ -70,7 +70,7 @@ func (f qmoeForm) form() Form {
 	dims := make([][]int64, len(qmoeInputs))
 	dims[QMoEX] = append(append([]int64(nil), f.tokens...), f.hidden)
 	dims[QMoEWeights], dims[QMoEIDs] = choices, choices
-	for i, c := range []codedForm{f.up, f.down} {
+	for i, c := range []quantizedForm{f.up, f.down} {
 		m := expertMatrices[i]
 		shapes := append(linearWeights(nil, m.site(Site{Attributes: attrs})).dims(c.minus, c.twofold), nil)
 		if i == 0 && f.upBias || i == 1 && f.bias {

@@ -70,18 +70,18 @@ func (o *Op) wideForms() []Form {
 		list = append(list, form([][]int64{{1, wideHeads, 2, 32 + 64}, {1, 2, 512}, {1, 1, 2, 64},
 			{512, wideHeads * (32 + 32)}, nil, {1, 1, 20, 512 + 64}}, attr("causal", 1)))
 	case "Linear", "Embedding":
-		for i, f := range []codedForm{q40, q41, q4K, q80, q51, q6K, mxfp4, fp8} {
+		for i, f := range []quantizedForm{q40, q41, q4K, q80, q51, q6K, mxfp4, fp8} {
 			f.activations = activationsInt16
 			if f.code == codeE4M3 {
 				f.activations = activationsFP8
 			}
-			list = append(list, o.coded(f, 5, wideInner, form))
+			list = append(list, o.quantized(f, 5, wideInner, form))
 			if o.Name == "Linear" {
 				f.activations = activationsFloat
-				list = append(list, o.coded(f, 21, wideHidden, form))
+				list = append(list, o.quantized(f, 21, wideHidden, form))
 			}
 			if i == 0 {
-				list = append(list, o.coded(f, wideVocabulary, codeBlock, form))
+				list = append(list, o.quantized(f, wideVocabulary, codeBlock, form))
 			}
 		}
 	case "HalfLinear":
@@ -99,14 +99,14 @@ func (o *Op) wideForms() []Form {
 	return list
 }
 
-// coded is a form of Linear or Embedding.
-func (o *Op) coded(f codedForm, n, k int64, form func(dims [][]int64, attrs ...*onnx.Attribute) Form) Form {
+// quantized is a form of Linear or Embedding.
+func (o *Op) quantized(f quantizedForm, n, k int64, form func(dims [][]int64, attrs ...*onnx.Attribute) Form) Form {
 	table := Embedding{f.code, f.zero, f.block, n, k}
 	attrs, first := table.Attributes(), []int64{3}
 	if o.Name == "Linear" {
 		attrs, first = Linear{table, f.activations}.Attributes(), []int64{3, k}
 	}
-	weights := codedWeights(nil, Site{Attributes: attrs}, EmbeddingCodes).dims(f.minus, f.twofold)
+	weights := quantizedWeights(nil, Site{Attributes: attrs}, EmbeddingCodes).dims(f.minus, f.twofold)
 	return form(append([][]int64{first}, weights...), attrs...)
 }
 

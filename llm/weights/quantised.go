@@ -176,7 +176,7 @@ type matrixRows struct {
 	panels *blocks.Panels
 	pieces []piece
 	n, k   int64
-	matrix *fused.Quantised
+	matrix *fused.Quantized
 	// written is called after the codes were written.
 	written func()
 }
@@ -282,7 +282,7 @@ func differing(got, want []float32) int {
 }
 
 // sample returns the first rows, quantised and as floats.
-func (m *matrixRows) sample(rows int64) (*fused.Quantised, []float32, error) {
+func (m *matrixRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	first := *m
 	first.n = min(rows, m.n)
 	q, err := fused.NewQuantised("sample", m.matrix.Format, m.panels, first.n, m.k, 0, func(name string,

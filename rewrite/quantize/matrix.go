@@ -27,7 +27,7 @@ type matrix struct {
 	name    string // of the format
 	format  *blocks.Format
 
-	quantised *fused.Quantised // nil for floats of 16 bits, which are narrow
+	quantised *fused.Quantized // nil for floats of 16 bits, which are narrow
 	narrow    *onnx.Tensor
 	// shared are rows as the format stores them, with the scales of so many rows each; nil until they are asked for,
 	// and for formats whose rows have scales of their own.
@@ -352,7 +352,7 @@ func (m *matrix) write(w io.Writer, array int) error {
 }
 
 // sampled returns the first rows, in panels and as the floats that these stand for.
-func (m *matrix) sampled(rows int64) (*fused.Quantised, []float32, error) {
+func (m *matrix) sampled(rows int64) (*fused.Quantized, []float32, error) {
 	rows = min(rows, m.n)
 	parts := make([]bytes.Buffer, 5)
 	floats := make([]float32, 0, rows*m.k)

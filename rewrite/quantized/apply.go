@@ -22,10 +22,10 @@ type Weight struct {
 	Value *onnx.Value
 	// InOut says that it is [K, N], as MatMul reads it, and not [N, K]; experts have a dimension before these.
 	InOut  bool
-	Matrix *fused.Quantised
+	Matrix *fused.Quantized
 	// Sample returns the first rows of the matrix, in the quantized form and as floats: the check of each site
 	// multiplies with both. The rows of an expert follow on those of the one before it.
-	Sample func(rows int64) (*fused.Quantised, []float32, error)
+	Sample func(rows int64) (*fused.Quantized, []float32, error)
 
 	nodes []reader
 }
@@ -66,7 +66,7 @@ func Apply(run *pass.Run, weights []*Weight, activations string) (*Report, error
 
 func newQuantizer(run *pass.Run, facts *infer.Facts, activations string) *quantizer {
 	return &quantizer{run: run, facts: facts, activations: activations,
-		report: &Report{Refuse: map[*Weight]error{}}, stored: map[*fused.Quantised][]*onnx.Value{},
+		report: &Report{Refuse: map[*Weight]error{}}, stored: map[*fused.Quantized][]*onnx.Value{},
 		functions: map[string]*onnx.Function{}, weights: map[*onnx.Value]*Weight{}}
 }
 
@@ -101,7 +101,7 @@ type quantizer struct {
 	report      *Report
 	kinds       prove.Prover // of sites
 	// stored are the initializers of a matrix, in the order of the ops' inputs.
-	stored    map[*fused.Quantised][]*onnx.Value
+	stored    map[*fused.Quantized][]*onnx.Value
 	functions map[string]*onnx.Function
 	edit      edit.Change
 	weights   map[*onnx.Value]*Weight
@@ -306,7 +306,7 @@ func (q *quantizer) place(w *Weight) error {
 }
 
 // activationsOf is what an op with the matrices rounds activations to, which the report has.
-func (q *quantizer) activationsOf(matrices ...*fused.Quantised) string {
+func (q *quantizer) activationsOf(matrices ...*fused.Quantized) string {
 	kind := fused.Activations(q.activations, matrices...)
 	if !slices.Contains(q.report.Activations, kind) {
 		q.report.Activations = append(q.report.Activations, kind)

@@ -37,7 +37,7 @@ func projections(columns ...int64) (*onnx.Model, []*quantized.Weight) {
 		y.SetType(onnx.Type{DataType: onnx.Float})
 		m.Graph.AddOutput(y)
 		list = append(list, &quantized.Weight{Value: w, InOut: true, Matrix: matrix,
-			Sample: func(rows int64) (*fused.Quantised, []float32, error) {
+			Sample: func(rows int64) (*fused.Quantized, []float32, error) {
 				sample, floats := rewritetest.Quantized("sample", min(rows, n), k)
 				return sample, floats, nil
 			}})
@@ -48,13 +48,13 @@ func projections(columns ...int64) (*onnx.Model, []*quantized.Weight) {
 // TestQuantizeRefuses has a matrix that is another one than the floats, and one that cannot be read.
 func TestQuantizeRefuses(t *testing.T) {
 	m, list := projections(40, 48, 16)
-	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
+	list[0].Sample = func(rows int64) (*fused.Quantized, []float32, error) {
 		sample, floats := rewritetest.Quantized("sample", rows, 64)
 		floats[20*64+63] += 0.25
 		return sample, floats, nil
 	}
 	broken := errors.New("the file is gone")
-	list[2].Sample = func(int64) (*fused.Quantised, []float32, error) { return nil, nil, broken }
+	list[2].Sample = func(int64) (*fused.Quantized, []float32, error) { return nil, nil, broken }
 	r, err := rewrite.Quantize(m, list, "int16", rewrite.Request{})
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func (q *quantizer) checkKind(w *Weight, s reader) error {
 }
 
 // linearBench is that of a node that multiplies with a matrix, or takes rows of it.
-func (q *quantizer) linearBench(matrix *fused.Quantised, s reader) (*bench, error) {
+func (q *quantizer) linearBench(matrix *fused.Quantized, s reader) (*bench, error) {
 	typ, dims := s.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
 	if s.gathers() {
 		typ = onnx.Int64
@@ -122,7 +122,7 @@ var kernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
 // bench makes small models of one site of a few rows.
 type bench struct {
 	q      *quantizer
-	matrix *fused.Quantised
+	matrix *fused.Quantized
 	bias   *onnx.Tensor // nil where there is none
 	site   reader
 	x      onnx.Type // of the input

@@ -185,7 +185,7 @@ func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 	all := &otherRows{name: name, experts: count, n: count * n, list: list, at: func(i int64) (int, int64) {
 		return rows[i].matrix, rows[i].row
 	}}
-	w := &Weight{InOut: inOut, Sample: func(count int64) (*fused.Quantised, []float32, error) {
+	w := &Weight{InOut: inOut, Sample: func(count int64) (*fused.Quantized, []float32, error) {
 		q, floats, err := all.sample(count)
 		for row := int64(0); err == nil && row < int64(len(floats))/k; row++ {
 			want := make([]float64, k)

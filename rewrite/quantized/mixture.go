@@ -127,7 +127,7 @@ func (q *quantizer) placeMixture(w *Weight, s reader) error {
 // block.
 const sampleExperts = 2
 
-func sampleWidth(q *fused.Quantised) int64 {
+func sampleWidth(q *fused.Quantized) int64 {
 	if q.SuperScale != nil {
 		return 256
 	}
@@ -164,7 +164,7 @@ func (q *quantizer) tryMixture(up, down *Weight, s reader) error {
 
 // sampleMatrix returns experts of n rows of the first columns of a weight, also as floats. Of each there are so many
 // rows, which come again until there are n.
-func sampleMatrix(w *Weight, experts, rows, n, columns int64) (*fused.Quantised, []float32, error) {
+func sampleMatrix(w *Weight, experts, rows, n, columns int64) (*fused.Quantized, []float32, error) {
 	if rows = min(rows, n); w.Matrix.Experts*w.Matrix.N < experts*rows {
 		return nil, nil, fmt.Errorf("cannot be checked: %d experts of [%d, %d] are smaller than a sample",
 			w.Matrix.Experts, w.Matrix.N, w.Matrix.K)
@@ -195,7 +195,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		packed, fewPacked = size.inner, few
 	}
 	count := min(sampleExperts, up.Matrix.Experts)
-	var matrices [2]*fused.Quantised
+	var matrices [2]*fused.Quantized
 	var rows [2]*onnx.Tensor
 	for i, m := range []struct {
 		w                *Weight
@@ -271,7 +271,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 
 // firstColumns makes experts of n rows out of a matrix that has so many rows of each, one expert below the other, and
 // of its first columns. The rows come again until there are n.
-func firstColumns(q *fused.Quantised, experts, rows, n, columns int64) (*fused.Quantised, error) {
+func firstColumns(q *fused.Quantized, experts, rows, n, columns int64) (*fused.Quantized, error) {
 	made := *q
 	made.N, made.K, made.Experts = n, columns, experts
 	for i, to := range []**onnx.Tensor{&made.Codes, &made.Scale, &made.Minus, &made.SuperScale, &made.SuperMinus} {

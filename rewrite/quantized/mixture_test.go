@@ -14,7 +14,7 @@ import (
 )
 
 // codedExperts is a weight of so many matrices of n rows.
-func codedExperts(name string, experts, n, k int64) (*fused.Quantised, []float32) {
+func codedExperts(name string, experts, n, k int64) (*fused.Quantized, []float32) {
 	q, floats := rewritetest.Quantized(name, experts*n, k)
 	for _, t := range []*onnx.Tensor{q.Codes, q.Scale} {
 		t.Dims = append([]int64{experts, n / 16}, t.Dims[1:]...)
@@ -55,7 +55,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 			}
 			v := m.Graph.AddInitializer(onnx.NewFloat32s([]string{"gate_up", "down"}[i], shape, stored))
 			list = append(list, &quantized.Weight{Value: v, InOut: layout == "in_out", Matrix: matrix,
-				Sample: func(rows int64) (*fused.Quantised, []float32, error) {
+				Sample: func(rows int64) (*fused.Quantized, []float32, error) {
 					sample, floats := rewritetest.Quantized("sample", rows, k)
 					return sample, floats, nil
 				}})
@@ -122,7 +122,7 @@ func TestQuantizeMixture(t *testing.T) {
 // TestQuantizeMixtureRefuses: where one matrix cannot be read quantized, the other one stays as well.
 func TestQuantizeMixtureRefuses(t *testing.T) {
 	m, list := mixtures(t, onnx.Float, 2, "out_in")
-	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
+	list[0].Sample = func(rows int64) (*fused.Quantized, []float32, error) {
 		sample, floats := rewritetest.Quantized("sample", rows, 64)
 		floats[64+3] += 0.25
 		return sample, floats, nil

@@ -155,7 +155,7 @@ func (o *openedRows) oneZero() (zero int64, ok bool) {
 
 // quantized is the first rows in mojo's layout, as so many experts or as one matrix: made when the model is written, or
 // at once where made is given.
-func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantised,
+func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantized,
 	error) {
 	all, err := o.open()
 	if err != nil {
@@ -263,7 +263,7 @@ func (o *opened) numbersInto(panel []byte, p *blocks.Panels, array int, row, r i
 }
 
 // sample returns the first rows, in mojo's layout and as floats.
-func (o *otherRows) sample(rows int64) (*fused.Quantised, []float32, error) {
+func (o *otherRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	rows = min(rows, o.n)
 	q, err := o.quantised(rows, 0, func(t *onnx.Tensor) (*onnx.Tensor, error) {
 		b, err := t.Bytes()

@@ -170,7 +170,7 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	return w.kinds.Once(key, func() error { return w.checkKind(n, site, matrix) })
 }
 
-func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Quantised) error {
+func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Quantized) error {
 	q := &quantizer{run: w.Run}
 	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
 		"Embedding": "Gather"}[n.OpType], nil)
@@ -192,8 +192,8 @@ func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Q
 }
 
 // firstPanels are the first rows of the matrix of a node.
-func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantised, error) {
-	q := &fused.Quantised{Format: edit.FormatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
+func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantized, error) {
+	q := &fused.Quantized{Format: edit.FormatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
 		Block: site.Attr("block").Int, N: min(site.Attr("n").Int, sampleRows), K: site.Attr("k").Int}
 	for i, to := range []**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus} {
 		v := n.Input(fused.LinearCodes + i) // of an Embedding it has the same number

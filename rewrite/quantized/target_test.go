@@ -41,7 +41,7 @@ var storedForms = []storedForm{
 }
 
 // random makes a matrix of random codes and scales.
-func (f storedForm) random(t *testing.T, r *rand.Rand, n, k int64) *fused.Quantised {
+func (f storedForm) random(t *testing.T, r *rand.Rand, n, k int64) *fused.Quantized {
 	t.Helper()
 	p := (n + 15) / 16
 	tensor := func(name string, typ onnx.DataType, dims ...int) *onnx.Tensor {
@@ -78,7 +78,7 @@ func (f storedForm) random(t *testing.T, r *rand.Rand, n, k int64) *fused.Quanti
 	if f.code == "int8" {
 		words = 8
 	}
-	q := &fused.Quantised{Format: f.format, Code: f.code, Zero: f.zero, Block: f.block, N: n, K: k,
+	q := &fused.Quantized{Format: f.format, Code: f.code, Zero: f.zero, Block: f.block, N: n, K: k,
 		Codes: tensor("codes", onnx.Uint8, int(p), int(k/32), words, 64),
 		Scale: tensor("scale", f.scale, int(p), int(k/f.block), 16)}
 	if f.minus {
@@ -411,7 +411,7 @@ func TestExpertsForTargets(t *testing.T) {
 				route = []*onnx.Value{float("weights", 2, 3, 2), m.Graph.AddInitializer(chosen)}
 			}
 			inputs := append([]*onnx.Value{x}, append(route, make([]*onnx.Value, 12)...)...)
-			matrix := func(f storedForm, at [6]int, n, k int64, bias bool) *fused.Quantised {
+			matrix := func(f storedForm, at [6]int, n, k int64, bias bool) *fused.Quantized {
 				q := f.random(t, r, experts*n, k)
 				for i, w := range q.Tensors() {
 					if w != nil {

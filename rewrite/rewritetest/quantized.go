@@ -6,7 +6,7 @@ import (
 )
 
 // Quantized returns n rows of k int8 codes with the zero point 128 and one scale, and what they stand for.
-func Quantized(name string, n, k int64) (*fused.Quantised, []float32) {
+func Quantized(name string, n, k int64) (*fused.Quantized, []float32) {
 	panels := (n + 15) / 16
 	codes, scale := make([]byte, panels*k*16), make([]float32, panels*k/32*16)
 	floats := make([]float32, n*k)
@@ -24,6 +24,6 @@ func Quantized(name string, n, k int64) (*fused.Quantised, []float32) {
 	if err != nil {
 		panic(err)
 	}
-	return &fused.Quantised{Format: "test", Code: "int8", Zero: 128, Block: 32, N: n, K: k, Codes: t,
+	return &fused.Quantized{Format: "test", Code: "int8", Zero: 128, Block: 32, N: n, K: k, Codes: t,
 		Scale: onnx.NewFloat32s(name+"_scale", []int64{panels, k / 32, 16}, scale)}, floats
 }

@@ -6,14 +6,15 @@ OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out) {
   LinearAttributes a;
   if (OrtStatus* s = ReadAttributes(init, &a)) return s;
   out->activations = a.activations;
-  return FindCoded(init, PlaceFrom(kLinearCodes), a.weights, &out->weights);
+  return FindQuantized(init, PlaceFrom(kLinearCodes), a.weights, &out->weights);
 }
 
-OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes, LinearTensors* t) {
+OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const QuantizedAttributes& attributes,
+                      LinearTensors* t) {
   Shape x_shape, bias_shape, y_shape;
   const size_t n = attributes.n, k = attributes.k;
   if (OrtStatus* s = ReadInput(api, context, kLinear, kLinearX, &t->x, &x_shape)) return s;
-  if (OrtStatus* s = ReadCoded(api, context, kLinear, kLinearCodes, attributes, &t->weights)) return s;
+  if (OrtStatus* s = ReadQuantized(api, context, kLinear, kLinearCodes, attributes, &t->weights)) return s;
   if (OrtStatus* s = ReadOptionalInput(api, context, kLinear, kLinearBias, &t->bias, &bias_shape)) return s;
   if (x_shape.rank == 0 || static_cast<size_t>(x_shape.dims[x_shape.rank - 1]) != k) {
     return Errorf(api, "mojo.%s: X has shape %s; its last dimension must be %zu, which is k", kLinear.name,
@@ -34,7 +35,7 @@ OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttr
   return MakeOutput(api, context, kLinear, 0, y_shape, &t->y);
 }
 
-OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const CodedAttributes& attributes, Shape* y) {
+OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const QuantizedAttributes& attributes, Shape* y) {
   if (ids.rank == kMaxRank) {
     return Errorf(api, "mojo.%s: ids has rank %zu; at most %zu dimensions are supported", kEmbedding.name, ids.rank,
                   kMaxRank - 1);

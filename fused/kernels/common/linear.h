@@ -2,13 +2,13 @@
 #ifndef MOJO_KERNELS_COMMON_LINEAR_H_
 #define MOJO_KERNELS_COMMON_LINEAR_H_
 
-#include "common/coded.h"
+#include "common/quantized.h"
 
 namespace mojo {
 
 // LinearTensors are those of one run.
 struct LinearTensors {
-  CodedTensors weights;
+  QuantizedTensors weights;
   const void *x, *bias;  // bias may be null
   void* y;
   size_t rows;
@@ -16,18 +16,18 @@ struct LinearTensors {
 
 // LinearForm is the attributes of Linear.
 struct LinearForm {
-  CodedAttributes weights;
+  QuantizedAttributes weights;
   Activations activations;
 };
 
 OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out);
 
 // ReadLinear reads the inputs, checks them and makes the output.
-OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes,
+OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const QuantizedAttributes& attributes,
                       LinearTensors* tensors);
 
 // EmbeddingShape is the shape of Embedding's output.
-OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const CodedAttributes& attributes, Shape* y);
+OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const QuantizedAttributes& attributes, Shape* y);
 
 }  // namespace mojo
 

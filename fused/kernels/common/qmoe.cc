@@ -3,11 +3,11 @@
 namespace mojo {
 namespace {
 
-constexpr CodedPlace kGateUp = {
+constexpr QuantizedPlace kGateUp = {
     "gate_up_code",
     "hidden",
     {kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEGateUpMinus, kQMoEGateUpSuperScale, kQMoEGateUpSuperMinus}};
-constexpr CodedPlace kDown = {
+constexpr QuantizedPlace kDown = {
     "down_code", "inner", {kQMoEDownCodes, kQMoEDownScale, kQMoEDownMinus, kQMoEDownSuperScale, kQMoEDownSuperMinus}};
 
 // ReadBias reads a bias of width numbers for each expert.
@@ -32,8 +32,8 @@ OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out) {
   const int64_t packed = a.packing == Packing::kNone ? a.inner : 2 * a.inner;
   const EmbeddingAttributes gate_up{a.gate_up_code, a.gate_up_zero, a.gate_up_block, packed, a.hidden};
   const EmbeddingAttributes down{a.down_code, a.down_zero, a.down_block, a.hidden, a.inner};
-  if (OrtStatus* s = FindCoded(init, kGateUp, gate_up, &out->gate_up)) return s;
-  return FindCoded(init, kDown, down, &out->down);
+  if (OrtStatus* s = FindQuantized(init, kGateUp, gate_up, &out->gate_up)) return s;
+  return FindQuantized(init, kDown, down, &out->down);
 }
 
 OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEForm& attributes, QMoEInputs* in, Shape* x,
@@ -51,8 +51,9 @@ OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEForm& a
                   hidden);
   }
   size_t experts = 0;
-  if (OrtStatus* s = ReadCoded(api, context, kQMoE, kGateUp, attributes.gate_up, &out->experts, &in->gate_up)) return s;
-  if (OrtStatus* s = ReadCoded(api, context, kQMoE, kDown, attributes.down, &experts, &in->down)) return s;
+  if (OrtStatus* s = ReadQuantized(api, context, kQMoE, kGateUp, attributes.gate_up, &out->experts, &in->gate_up))
+    return s;
+  if (OrtStatus* s = ReadQuantized(api, context, kQMoE, kDown, attributes.down, &experts, &in->down)) return s;
   if (experts != out->experts) {
     return Errorf(api, "mojo.QMoE: gate_up_codes has %zu experts, down_codes %zu; they must be as many", out->experts,
                   experts);

@@ -2,14 +2,14 @@
 #ifndef MOJO_KERNELS_COMMON_QMOE_H_
 #define MOJO_KERNELS_COMMON_QMOE_H_
 
-#include "common/coded.h"
 #include "common/moe.h"
+#include "common/quantized.h"
 
 namespace mojo {
 
 // QMoEForm is the attributes of QMoE, and its matrices as they describe them.
 struct QMoEForm : QMoEAttributes {
-  CodedAttributes gate_up, down;
+  QuantizedAttributes gate_up, down;
 };
 
 OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out);
@@ -18,7 +18,7 @@ OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out);
 struct QMoEInputs {
   const void *x, *weights;
   const int64_t* ids;
-  CodedTensors gate_up, down;  // of all experts, one after the other
+  QuantizedTensors gate_up, down;  // of all experts, one after the other
   const float *gate_up_bias, *down_bias;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 // EmbeddingKernel is the state of one node.
 struct EmbeddingKernel {
-  CodedAttributes attributes{};
+  QuantizedAttributes attributes{};
 
   OrtStatus* Init(const KernelInit& init) { return ReadAttributes(init, &attributes); }
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
@@ -32,9 +32,9 @@ void DecodeRows(const Work& work, size_t begin, size_t end) {
 OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Shape ids, y;
   const void* data;
-  CodedTensors tensors{};
+  QuantizedTensors tensors{};
   if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
-  if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
+  if (OrtStatus* s = ReadQuantized(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
   if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
   void* to;
   if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;

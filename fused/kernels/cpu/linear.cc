@@ -12,7 +12,7 @@ namespace {
 
 // LinearKernel is the state of one node.
 struct LinearKernel {
-  CodedAttributes attributes{};
+  QuantizedAttributes attributes{};
   ActivationKind activations = kFloatActivations;
   ElementType type = kFloat32;
   HostMemory memory;

@@ -11,7 +11,7 @@ const LinearFns* TheLinear() {
   return fns;
 }
 
-QuantizedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
+QuantizedWeights ToWeights(const QuantizedAttributes& a, const QuantizedTensors& t) {
   QuantizedWeights w{static_cast<const uint8_t*>(t.codes),
                      t.scale,
                      t.minus,

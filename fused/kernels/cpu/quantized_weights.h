@@ -2,7 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
 #define MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
 
-#include "common/coded.h"
+#include "common/quantized.h"
 #include "cpu/simd/quantized.h"
 
 namespace mojo {
@@ -11,7 +11,7 @@ namespace mojo {
 const LinearFns* TheLinear();
 
 // ToWeights puts tensors that are known to fit their attributes together.
-QuantizedWeights ToWeights(const CodedAttributes& attributes, const CodedTensors& tensors);
+QuantizedWeights ToWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors);
 
 // PanelsOf is count panels of the weights, from number first on.
 QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t count);

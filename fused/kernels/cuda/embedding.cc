@@ -7,7 +7,7 @@ namespace {
 
 // EmbeddingKernel is the state of one node.
 struct EmbeddingKernel {
-  CodedAttributes attributes{};
+  QuantizedAttributes attributes{};
 
   OrtStatus* Init(const KernelInit& init) { return ReadAttributes(init, &attributes); }
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
@@ -19,11 +19,11 @@ OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) c
   Shape ids, y;
   const void* data;
   void* to;
-  CodedTensors tensors{};
+  QuantizedTensors tensors{};
   MojoEmbeddingArgs args{};
   cudaStream_t stream;
   if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
-  if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
+  if (OrtStatus* s = ReadQuantized(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
   if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;

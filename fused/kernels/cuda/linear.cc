@@ -8,7 +8,7 @@ namespace {
 
 // LinearKernel is the state of one node.
 struct LinearKernel {
-  CodedAttributes attributes{};
+  QuantizedAttributes attributes{};
   MojoRounding rounding = kMojoNotRounded;
   MojoType type = kMojoFloat32;
   DeviceMemory memory;

@@ -2,7 +2,7 @@
 
 namespace mojo {
 
-void SetWeights(const CodedAttributes& a, const CodedTensors& t, MojoQuantizedWeights* w) {
+void SetWeights(const QuantizedAttributes& a, const QuantizedTensors& t, MojoQuantizedWeights* w) {
   w->codes = t.codes;
   w->scale = t.scale;
   w->minus = t.minus;

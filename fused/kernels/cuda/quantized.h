@@ -2,13 +2,13 @@
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_H_
 #define MOJO_KERNELS_CUDA_QUANTIZED_H_
 
-#include "common/coded.h"
+#include "common/quantized.h"
 #include "cuda/backends.h"
 
 namespace mojo {
 
 // SetWeights puts tensors that are known to fit their attributes together.
-void SetWeights(const CodedAttributes& attributes, const CodedTensors& tensors, MojoQuantizedWeights* weights);
+void SetWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors, MojoQuantizedWeights* weights);
 
 // CheckCode errs for a code that the kernels do not multiply with such activations; packing is that of experts.
 OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code, Activations activations,

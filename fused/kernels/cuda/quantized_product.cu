@@ -32,8 +32,8 @@ Form FormOf(const QuantizedProduct& p) {
   return f;
 }
 
-// CodedPlace is which tokens a block multiplies with which weights.
-struct CodedPlace {
+// QuantizedPlace is which tokens a block multiplies with which weights.
+struct QuantizedPlace {
   int expert;
   size_t first;  // row of x, or place of a choice
   int count;
@@ -72,7 +72,7 @@ __device__ __forceinline__ size_t PanelOf(const QuantizedProduct& p, const Form&
 
 // StorePair stores results of a pair, [token][row] with a stride of kPairRows + 1 in shared memory, by threads from
 // first on, step of them.
-__device__ __forceinline__ void StorePair(const QuantizedProduct& p, const CodedPlace& place, size_t pair,
+__device__ __forceinline__ void StorePair(const QuantizedProduct& p, const QuantizedPlace& place, size_t pair,
                                           const float* out, int first, int step) {
   const size_t n = p.weights.n;
   if (p.kind == kQuantizedGateUp) {
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(32 * (kTiles == 1 ? kFewWarps : kSomeWarps),
   extern __shared__ __align__(128) char memory[];
   WaitForPrevious();
   LetNextStart();
-  CodedPlace place;
+  QuantizedPlace place;
   if (!place.Find(p, blockIdx.y, 8 * kTiles)) return;
   const char* tokens[kTiles];
 #pragma unroll
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(32 * kTileWarps,
   WaitForPrevious();
   LetNextStart();
   // Tiles of tokens are next to each other, so that their weights come from L2.
-  CodedPlace place;
+  QuantizedPlace place;
   if (!place.Find(p, blockIdx.x, kTileTokens)) return;
   const RowsCall& call = all.call;
   const QuantizedForm& f = call.form;

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// coded is weights in blocks, inputs of a site from the number first on.
-type coded struct {
+// quantized is weights in blocks, inputs of a site from the number first on.
+type quantized struct {
 	*body
 	site  Site
 	first int // the input codes; scale and the others follow
@@ -20,22 +20,22 @@ type coded struct {
 	minus, twofold bool // which of the inputs are there
 }
 
-func linearWeights(b *body, s Site) *coded { return codedWeights(b, s, LinearCodes) }
+func linearWeights(b *body, s Site) *quantized { return quantizedWeights(b, s, LinearCodes) }
 
-// codedWeights reads the site; without a body there are no values to be had.
-func codedWeights(b *body, s Site, first int) *coded {
+// quantizedWeights reads the site; without a body there are no values to be had.
+func quantizedWeights(b *body, s Site, first int) *quantized {
 	attrs := Read[Embedding](s.Attributes)
-	return &coded{body: b, site: s, first: first, code: attrs.Code, zero: attrs.Zero, block: attrs.Block, n: attrs.N,
-		k: attrs.K, minus: s.has(first + 2), twofold: s.has(first + 3)}
+	return &quantized{body: b, site: s, first: first, code: attrs.Code, zero: attrs.Zero, block: attrs.Block,
+		n: attrs.N, k: attrs.K, minus: s.has(first + 2), twofold: s.has(first + 3)}
 }
 
 // overload names what the body depends on.
-func (w *coded) overload() string {
+func (w *quantized) overload() string {
 	return w.code + named(w.site, w.first+2, "_minus") + named(w.site, w.first+3, "_super")
 }
 
 // centre is the code that is the middle of all.
-func (w *coded) centre() float32 {
+func (w *quantized) centre() float32 {
 	switch w.code {
 	case codeInt4:
 		return 8
@@ -46,13 +46,13 @@ func (w *coded) centre() float32 {
 }
 
 // isFloat reports whether codes are floating point.
-func (w *coded) isFloat() bool { return w.code == codeE2M1 || w.code == codeE4M3 }
+func (w *quantized) isFloat() bool { return w.code == codeE2M1 || w.code == codeE4M3 }
 
 // takesByte reports whether a code takes a byte.
-func (w *coded) takesByte() bool { return w.code == codeInt8 || w.code == codeE4M3 }
+func (w *quantized) takesByte() bool { return w.code == codeInt8 || w.code == codeE4M3 }
 
 // check errs unless types and shapes of the weights go together.
-func (w *coded) check(op string) error {
+func (w *quantized) check(op string) error {
 	if w.twofold && w.k%superBlock != 0 {
 		return fmt.Errorf("mojo.%s attribute k is %d; it must be a multiple of %d with super_scale", op, w.k,
 			superBlock)
@@ -80,7 +80,7 @@ func (w *coded) check(op string) error {
 }
 
 // dims are the shapes of the inputs that hold the weights; minus and twofold say which of them.
-func (w *coded) dims(minus, twofold bool) [][]int64 {
+func (w *quantized) dims(minus, twofold bool) [][]int64 {
 	panels, groups, rows := (w.n+panelRows-1)/panelRows, int64(4), int64(panelRows)
 	if w.takesByte() {
 		groups = 8
@@ -102,17 +102,17 @@ func (w *coded) dims(minus, twofold bool) [][]int64 {
 }
 
 // flat is v, in rows of width columns.
-func (w *coded) flat(name string, v, width *onnx.Value) *onnx.Value {
+func (w *quantized) flat(name string, v, width *onnx.Value) *onnx.Value {
 	return w.call(name, "Reshape", v, w.concat(name+"_shape", w.integers("any", -1), width))
 }
 
 // blocks is a vector of one: the blocks of a row.
-func (w *coded) blocks() *onnx.Value {
+func (w *quantized) blocks() *onnx.Value {
 	return w.call("blocks", "Div", w.intAttribute("k"), w.intAttribute("block"))
 }
 
 // codes is the codes, or what they stand for with e2m1, as float32 in rows of one block.
-func (w *coded) codes() *onnx.Value {
+func (w *quantized) codes() *onnx.Value {
 	c := w.float32("codes_32", w.in[w.first])
 	perm := []int64{0, 4, 1, 2, 3, 5} // panel, block, half, group, row, place -> panel, row, block, half, group, place
 	if w.takesByte() {
@@ -141,15 +141,15 @@ func (w *coded) codes() *onnx.Value {
 }
 
 // lookup is the elements of a table that v numbers.
-func (w *coded) lookup(name string, table []float32, v *onnx.Value) *onnx.Value {
+func (w *quantized) lookup(name string, table []float32, v *onnx.Value) *onnx.Value {
 	at := w.op(name+"_at", "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(onnx.Int64)))
 	values := onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{int64(len(table))}, table))
 	return w.op(name, "Gather", []*onnx.Value{w.constant(name+"_table", values), at}, onnx.IntAttr("axis", 0))
 }
 
 // ofBlock is scale or minus, the input number i, times its super block's: float32, one in a row, in the order of codes.
-func (w *coded) ofBlock(i int) *onnx.Value {
-	name := codedParams[i].Name
+func (w *quantized) ofBlock(i int) *onnx.Value {
+	name := quantizedParams[i].Name
 	rows := func(name string, v *onnx.Value) *onnx.Value {
 		return w.op(name+"_rows", "Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	}
@@ -162,7 +162,7 @@ func (w *coded) ofBlock(i int) *onnx.Value {
 		v = w.call(name+"_of_row", "Expand", v, w.integers("panel_rows", 1, panelRows, 1))
 	}
 	if w.twofold {
-		super := codedParams[i+2].Name
+		super := quantizedParams[i+2].Name
 		s := w.flat(super+"_column", rows(super, w.float32(super+"_32", w.in[w.first+i+2])), one)
 		of := w.call("of_super", "Div", w.integers("super_block", superBlock), w.intAttribute("block"))
 		v = w.call(name+"_product", "Mul", s, w.flat(name+"_of_super", v, of))
@@ -181,7 +181,7 @@ func e8m0() []float32 {
 }
 
 // scaled is d * (code - zero), in rows of one block.
-func (w *coded) scaled(name string, zero *onnx.Value) *onnx.Value {
+func (w *quantized) scaled(name string, zero *onnx.Value) *onnx.Value {
 	codes := w.codes()
 	if !w.isFloat() {
 		codes = w.call(name+"_codes", "Sub", codes, zero)
@@ -189,10 +189,10 @@ func (w *coded) scaled(name string, zero *onnx.Value) *onnx.Value {
 	return w.call(name, "Mul", w.ofBlock(1), codes)
 }
 
-func (w *coded) zeroCode() *onnx.Value { return w.float32("zero_32", w.intAttribute("zero")) }
+func (w *quantized) zeroCode() *onnx.Value { return w.float32("zero_32", w.intAttribute("zero")) }
 
 // values is W, in rows of one block.
-func (w *coded) values() *onnx.Value {
+func (w *quantized) values() *onnx.Value {
 	v := w.scaled("scaled", w.zeroCode())
 	if w.minus {
 		v = w.call("W_blocks", "Add", v, w.ofBlock(2))
@@ -201,7 +201,7 @@ func (w *coded) values() *onnx.Value {
 }
 
 // offset is what the sums of the activations are multiplied with, one in a row.
-func (w *coded) offset(centre *onnx.Value) *onnx.Value {
+func (w *quantized) offset(centre *onnx.Value) *onnx.Value {
 	v := w.call("moved", "Mul", w.ofBlock(1), w.call("shift", "Sub", centre, w.zeroCode()))
 	if w.minus {
 		v = w.call("offset_blocks", "Add", w.ofBlock(2), v)
@@ -210,18 +210,18 @@ func (w *coded) offset(centre *onnx.Value) *onnx.Value {
 }
 
 // rowsOf is v in rows of width columns, the n of them that are W's.
-func (w *coded) rowsOf(name string, v, width *onnx.Value) *onnx.Value {
+func (w *quantized) rowsOf(name string, v, width *onnx.Value) *onnx.Value {
 	return w.call(name, "Slice", w.flat(name+"_panels", v, width), w.integers("first", 0), w.intAttribute("n"),
 		w.integers("front", 0))
 }
 
-func (w *coded) transposed(name string, v, width *onnx.Value) *onnx.Value {
+func (w *quantized) transposed(name string, v, width *onnx.Value) *onnx.Value {
 	return w.op(name+"_transposed", "Transpose", []*onnx.Value{w.rowsOf(name, v, width)},
 		onnx.IntsAttr("perm", []int64{1, 0}))
 }
 
 // sums adds up each block of the rows of x.
-func (w *coded) sums(x *onnx.Value) *onnx.Value {
+func (w *quantized) sums(x *onnx.Value) *onnx.Value {
 	sums := w.op("sums", "ReduceSum", []*onnx.Value{w.flat("summed", x, w.intAttribute("block")),
 		w.integers("last", -1)}, onnx.IntAttr("keepdims", 0))
 	return w.flat("sums_of_rows", sums, w.blocks())

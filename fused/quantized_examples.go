@@ -2,8 +2,8 @@ package fused
 
 import "slices"
 
-// codedForm is a way to store weights, and what is made of them.
-type codedForm struct {
+// quantizedForm is a way to store weights, and what is made of them.
+type quantizedForm struct {
 	code           string
 	zero, block    int64
 	n, k           int64
@@ -13,9 +13,9 @@ type codedForm struct {
 	bias           bool
 }
 
-// codedForms has the formats of GGUF and MXFP4, each with every kind of activations; a few rows, and so many that
+// quantizedForms has the formats of GGUF and MXFP4, each with every kind of activations; a few rows, and so many that
 // kernels unpack the weights first.
-var codedForms = []codedForm{
+var quantizedForms = []quantizedForm{
 	{codeInt4, 8, 32, 37, 96, false, false, activationsInt16, []int64{2, 1}, false}, // q4_0
 	{codeInt4, 8, 32, 37, 96, false, false, activationsInt8, []int64{3}, true},
 	{codeInt4, 8, 32, 5, 96, false, false, activationsFloat, []int64{2, 2}, true},
@@ -47,7 +47,7 @@ var codedForms = []codedForm{
 }
 
 // of reports whether the weights have the attributes of a site.
-func (f codedForm) of(s Site) bool {
+func (f quantizedForm) of(s Site) bool {
 	attrs := Read[Linear](s.Attributes)
 	return f.code == attrs.Code && f.zero == attrs.Zero && f.block == attrs.Block &&
 		f.n == attrs.N && f.k == attrs.K
@@ -55,7 +55,7 @@ func (f codedForm) of(s Site) bool {
 
 func linearExamples(s Site) [][][]int64 {
 	var list [][][]int64
-	for _, f := range codedForms {
+	for _, f := range quantizedForms {
 		if f.of(s) && f.activations == Read[Linear](s.Attributes).Activations {
 			weights := linearWeights(nil, s).dims(f.minus, f.twofold)
 			dims := append([][]int64{append(slices.Clone(f.rows), f.k)}, weights...)
@@ -71,9 +71,9 @@ func linearExamples(s Site) [][][]int64 {
 // embeddingExamples are the forms with the rows as numbers.
 func embeddingExamples(s Site) [][][]int64 {
 	var list [][][]int64
-	for _, f := range codedForms {
+	for _, f := range quantizedForms {
 		if f.of(s) && (f.activations == activationsInt16 || f.code == codeE4M3) {
-			weights := codedWeights(nil, s, EmbeddingCodes).dims(f.minus, f.twofold)
+			weights := quantizedWeights(nil, s, EmbeddingCodes).dims(f.minus, f.twofold)
 			list = append(list, append([][]int64{f.rows}, weights...))
 		}
 	}

@@ -1,4 +1,4 @@
-#include "common/coded.h"
+#include "common/quantized.h"
 
 namespace mojo {
 namespace {
@@ -10,8 +10,8 @@ bool TakesByte(Code code) { return code == Code::kInt8 || code == Code::kE4m3; }
 
 }  // namespace
 
-OrtStatus* FindCoded(const KernelInit& init, const CodedPlace& place, const EmbeddingAttributes& a,
-                     CodedAttributes* out) {
+OrtStatus* FindQuantized(const KernelInit& init, const QuantizedPlace& place, const EmbeddingAttributes& a,
+                         QuantizedAttributes* out) {
   const auto scale = init.types.inputs[place.inputs[1]];
   if (scale == kI8 && a.k % kSuperColumns != 0) {
     return BadAttribute(init, place.k, a.k, "a multiple of 256, scales being int8");
@@ -32,14 +32,14 @@ OrtStatus* FindCoded(const KernelInit& init, const CodedPlace& place, const Embe
   return nullptr;
 }
 
-OrtStatus* ReadAttributes(const KernelInit& init, CodedAttributes* out) {
+OrtStatus* ReadAttributes(const KernelInit& init, QuantizedAttributes* out) {
   EmbeddingAttributes a;
   if (OrtStatus* s = ReadAttributes(init, &a)) return s;
-  return FindCoded(init, PlaceFrom(kEmbeddingCodes), a, out);
+  return FindQuantized(init, PlaceFrom(kEmbeddingCodes), a, out);
 }
 
-OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, const CodedPlace& place,
-                     const CodedAttributes& attributes, size_t* experts, CodedTensors* out) {
+OrtStatus* ReadQuantized(const Api& api, OrtKernelContext* context, const OpDef& def, const QuantizedPlace& place,
+                         const QuantizedAttributes& attributes, size_t* experts, QuantizedTensors* out) {
   const auto n = static_cast<int64_t>(attributes.n), k = static_cast<int64_t>(attributes.k);
   const int64_t panels = (n + kPanelRows - 1) / kPanelRows, blocks = k / static_cast<int64_t>(attributes.block);
   const int64_t groups = TakesByte(attributes.code) ? 8 : 4;

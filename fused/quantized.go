@@ -5,8 +5,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Quantised is a matrix [N, K] of quantised elements, stored as Linear and Embedding read it.
-type Quantised struct {
+// Quantized is a matrix [N, K] of quantised elements, stored as Linear and Embedding read it.
+type Quantized struct {
 	// Format names how the elements were quantised, such as q4_1.
 	Format string
 	Code   string
@@ -23,8 +23,8 @@ type Quantised struct {
 // NewQuantised describes a matrix [n, k] whose blocks of a format stand in panels; with experts n is the number of rows
 // of all of them, which are whole panels. tensor makes the arrays, of which each has its place in blocks.Panel.Arrays.
 func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, tensor func(name string, t onnx.DataType,
-	dims []int64, array int) (*onnx.Tensor, error)) (*Quantised, error) {
-	q := &Quantised{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1), K: k,
+	dims []int64, array int) (*onnx.Tensor, error)) (*Quantized, error) {
+	q := &Quantized{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1), K: k,
 		Experts: experts}
 	arrays := [5]**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus}
 	types := [5]onnx.DataType{onnx.Uint8, p.Scale, p.Scale, onnx.Float16, onnx.Float16}
@@ -36,7 +36,7 @@ func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, te
 			dims = append([]int64{experts, dims[0] / experts}, dims[1:]...)
 		}
 		var err error
-		if *arrays[i], err = tensor(name+"_"+codedParams[i].Name, types[i], dims, i); err != nil {
+		if *arrays[i], err = tensor(name+"_"+quantizedParams[i].Name, types[i], dims, i); err != nil {
 			return nil, err
 		}
 	}
@@ -44,12 +44,12 @@ func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, te
 }
 
 // Tensors lists the arrays in the order of the ops' inputs behind the first, nil for those that are left out.
-func (q *Quantised) Tensors() []*onnx.Tensor {
+func (q *Quantized) Tensors() []*onnx.Tensor {
 	return []*onnx.Tensor{q.Codes, q.Scale, q.Minus, q.SuperScale, q.SuperMinus}
 }
 
 // Size is the number of bytes that the arrays take.
-func (q *Quantised) Size() (n int64) {
+func (q *Quantized) Size() (n int64) {
 	for _, t := range q.Tensors() {
 		if t != nil {
 			n += t.Size()
@@ -60,7 +60,7 @@ func (q *Quantised) Size() (n int64) {
 
 // Activations is what an op with the matrices rounds activations to where kind is asked for. Floats of 8 bits go with
 // codes of them alone, which go with no integers: those are multiplied with floats, and others with int16.
-func Activations(kind string, matrices ...*Quantised) string {
+func Activations(kind string, matrices ...*Quantized) string {
 	floats := 0
 	for _, q := range matrices {
 		if q.Code == codeE4M3 {
@@ -77,7 +77,7 @@ func Activations(kind string, matrices ...*Quantised) string {
 }
 
 // Embedding is the op with the matrix as its table.
-func (q *Quantised) Embedding() Embedding { return Embedding{q.Code, q.Zero, q.Block, q.N, q.K} }
+func (q *Quantized) Embedding() Embedding { return Embedding{q.Code, q.Zero, q.Block, q.N, q.K} }
 
 // Linear is the op with the matrix as its weights.
-func (q *Quantised) Linear(activations string) Linear { return Linear{q.Embedding(), activations} }
+func (q *Quantized) Linear(activations string) Linear { return Linear{q.Embedding(), activations} }
