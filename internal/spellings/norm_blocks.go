@@ -46,27 +46,34 @@ func writeAddRMSNorm(w *writer) []*onnx.Value {
 	last := choose(w, 4, 6, 8)
 	dims := append(w.rows(1, 3, last), dim{"", last})
 	n := w.newNorm(dims)
-	other := dims
-	if !w.symbol && w.wrong("residual of one row") {
-		other = append([]dim{}, dims...)
-		other[len(dims)-2] = dim{"", 1}
-	}
-	in := w.enter(w.input("x", w.typ, dims), w.input("residual", w.typ, other), n.scaleOf(w.typ, dims))
-	var sum *onnx.Value
-	switch {
-	case w.wrong("difference in place of the sum"):
-		sum = w.op("Sub", in[0], in[1])
-	case w.wrong("product in place of the sum"):
-		sum = w.op("Mul", in[0], in[1])
-	case w.wrong("greatest in place of the sum"):
-		sum = w.op("Max", in[0], in[1])
-	default:
-		sum = w.sum(in[0], in[1])
-	}
+	in := w.enter(w.input("x", w.typ, dims), w.residual(dims), n.scaleOf(w.typ, dims))
+	sum := w.residualSum(in[0], in[1])
 	if w.opset >= 23 && w.chance(2) {
 		return []*onnx.Value{w.op("RMSNormalization", sum, in[2], onnx.FloatAttr("epsilon", float32(n.epsilon))), sum}
 	}
 	return []*onnx.Value{n.rmsNorm(sum, in[2], w.chance(2)), sum}
+}
+
+// residual is an input that is added to x, which has these dimensions.
+func (w *writer) residual(dims []dim) *onnx.Value {
+	if !w.symbol && w.wrong("residual of one row") {
+		dims = append([]dim{}, dims...)
+		dims[len(dims)-2] = dim{"", 1}
+	}
+	return w.input("residual", w.typ, dims)
+}
+
+// residualSum writes the sum of x and a residual.
+func (w *writer) residualSum(x, residual *onnx.Value) *onnx.Value {
+	switch {
+	case w.wrong("difference in place of the sum"):
+		return w.op("Sub", x, residual)
+	case w.wrong("product in place of the sum"):
+		return w.op("Mul", x, residual)
+	case w.wrong("greatest in place of the sum"):
+		return w.op("Max", x, residual)
+	}
+	return w.sum(x, residual)
 }
 
 // writeRMSNormalization writes the op of opset 23.
@@ -148,26 +155,13 @@ func writeAddLayerNorm(w *writer) []*onnx.Value {
 	last := choose(w, 4, 6, 8)
 	dims := append(w.rows(1, 3, last), dim{"", last})
 	n := w.newNorm(dims)
-	other := dims
-	if !w.symbol && w.wrong("residual of one row") {
-		other = append([]dim{}, dims...)
-		other[len(dims)-2] = dim{"", 1}
-	}
-	in := w.enter(w.input("x", w.typ, dims), w.input("residual", w.typ, other), n.scaleOf(w.typ, dims),
+	in := w.enter(w.input("x", w.typ, dims), w.residual(dims), n.scaleOf(w.typ, dims),
 		w.row("bias", last), w.row("x_bias", last))
 	x := in[0]
 	if w.chance(2) {
 		x = w.sum(x, in[4])
 	}
-	var sum *onnx.Value
-	switch {
-	case w.wrong("difference in place of the sum"):
-		sum = w.op("Sub", x, in[1])
-	case w.wrong("product in place of the sum"):
-		sum = w.op("Mul", x, in[1])
-	default:
-		sum = w.sum(x, in[1])
-	}
+	sum := w.residualSum(x, in[1])
 	if w.opset < 17 || w.chance(3) {
 		return []*onnx.Value{n.layerNorm(sum, in[2:4]), sum}
 	}
