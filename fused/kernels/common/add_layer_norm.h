@@ -2,7 +2,7 @@
 #ifndef MOJO_KERNELS_COMMON_ADD_LAYER_NORM_H_
 #define MOJO_KERNELS_COMMON_ADD_LAYER_NORM_H_
 
-#include "common/attributes.h"
+#include "common/rms_norm.h"
 
 namespace mojo {
 
@@ -25,10 +25,7 @@ inline OrtStatus* ReadRows(const Api& api, OrtKernelContext* context, const OpDe
                            size_t* rows, size_t* width) {
   if (OrtStatus* s = ReadInput(api, context, def, 0, data, x)) return s;
   if (x->rank == 0) return Errorf(api, "mojo.%s: X has no dimensions; it must have at least 1", def.name);
-  *rows = 1;
-  for (size_t i = 0; i + 1 < x->rank; ++i) *rows *= static_cast<size_t>(x->dims[i]);
-  *width = static_cast<size_t>(x->dims[x->rank - 1]);
-  return nullptr;
+  return SplitAtAxis(api, def, *x, -1, rows, width);
 }
 
 // AddLayerNormTensors are the tensors of a running AddLayerNorm, and their sizes.
