@@ -299,26 +299,16 @@ func (r *Report) variantsText() string {
 // has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
 // hide the other inputs.
 func (r *Report) writeOverflow(b *strings.Builder) {
-	over, guarded, inputs := 0, 0, []string{}
-	for _, s := range r.Sites {
-		if s.Status != Fused || s.Check == nil {
-			continue
+	isGuard := func(name string) bool { return name == sites.NaNQueries }
+	over, inputs := r.inputsOf(func(c *CheckReport) []string {
+		return slices.DeleteFunc(slices.Clone(c.Overflow), isGuard)
+	})
+	guarded, _ := r.inputsOf(func(c *CheckReport) []string {
+		if slices.ContainsFunc(c.Overflow, isGuard) {
+			return []string{sites.NaNQueries}
 		}
-		names := slices.DeleteFunc(slices.Clone(s.Check.Overflow),
-			func(name string) bool { return name == sites.NaNQueries })
-		if len(names) < len(s.Check.Overflow) {
-			guarded++
-		}
-		if len(names) == 0 {
-			continue
-		}
-		over++
-		for _, name := range names {
-			if !slices.Contains(inputs, name) {
-				inputs = append(inputs, name)
-			}
-		}
-	}
+		return nil
+	})
 	if over > 0 {
 		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
 			"these inputs: %s\n", "overflow", english.Counted(over, "site"), strings.Join(inputs, ", "))
@@ -329,20 +319,28 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 	}
 }
 
-// writeTies writes at how many routers the op chooses another one of experts with equal scores.
-func (r *Report) writeTies(b *strings.Builder) {
-	count, inputs := 0, []string{}
+// inputsOf counts the fused sites whose check names inputs, and lists these inputs, each once.
+func (r *Report) inputsOf(named func(*CheckReport) []string) (count int, inputs []string) {
 	for _, s := range r.Sites {
-		if s.Status != Fused || s.Check == nil || len(s.Check.Ties) == 0 {
+		if s.Status != Fused || s.Check == nil {
 			continue
 		}
-		count++
-		for _, name := range s.Check.Ties {
+		names := named(s.Check)
+		if len(names) > 0 {
+			count++
+		}
+		for _, name := range names {
 			if !slices.Contains(inputs, name) {
 				inputs = append(inputs, name)
 			}
 		}
 	}
+	return count, inputs
+}
+
+// writeTies writes at how many routers the op chooses another one of experts with equal scores.
+func (r *Report) writeTies(b *strings.Builder) {
+	count, inputs := r.inputsOf(func(c *CheckReport) []string { return c.Ties })
 	if count > 0 {
 		fmt.Fprintf(b, "%-18s %s: where scores are equal, or roundings make them equal, the op may choose another "+
 			"expert than the model, as on these inputs: %s\n", "ties", english.Counted(count, "router"),

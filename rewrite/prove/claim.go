@@ -198,7 +198,7 @@ func (c *Claim) judge(x *run, r *CheckReport, n *tally) error {
 	if err := c.comparison(x.exact, r).Compare(x.want, got); err != nil {
 		if !x.exact && slices.Contains(c.Policy.Excused, x.trial.Kind) {
 			*r = figures
-			r.overflowsOn(x.trial.Kind)
+			note(&r.Overflow, x.trial.Kind)
 			return nil
 		}
 		if c.Differs != nil {
@@ -241,7 +241,7 @@ func (c *Claim) overflows(x *run, got []*reference.Tensor, r *CheckReport) {
 	}
 	how := &Comparison{Bound: c.Typed, Each: func(d *Difference) {
 		if d.Far > d.Allowed {
-			r.overflowsOn(x.trial.Kind)
+			note(&r.Overflow, x.trial.Kind)
 		}
 	}}
 	_ = how.Compare(x.want, got) // Each hears of it

@@ -52,24 +52,20 @@ func (r *CheckReport) NumbersForNone(inputs string, want, got []*reference.Tenso
 		}
 		for j, x := range w.F {
 			if !IsFinite(x) && IsFinite(got[i].F[j]) {
-				r.overflowsOn(inputs)
+				note(&r.Overflow, inputs)
 				return
 			}
 		}
 	}
 }
 
-// overflowsOn notes inputs for which results differ because the nodes overflow, or because squares lose digits.
-func (r *CheckReport) overflowsOn(inputs string) {
-	if !slices.Contains(r.Overflow, inputs) {
-		r.Overflow = append(r.Overflow, inputs)
-	}
-}
+// TiedOn notes inputs for which the op and the nodes choose differently among equal scores.
+func (r *CheckReport) TiedOn(inputs string) { note(&r.Ties, inputs) }
 
-// TiedOn notes inputs for which equal scores are chosen among differently.
-func (r *CheckReport) TiedOn(inputs string) {
-	if !slices.Contains(r.Ties, inputs) {
-		r.Ties = append(r.Ties, inputs)
+// note adds the name of inputs to a list that lacks it.
+func note(list *[]string, inputs string) {
+	if !slices.Contains(*list, inputs) {
+		*list = append(*list, inputs)
 	}
 }
 

@@ -94,7 +94,7 @@ func (r *KernelRun) spread(output int) (float64, error) {
 	most := 0.0
 	for _, other := range r.perturbed {
 		want, got := r.settled(other)
-		if !sameChoices(want, got) {
+		if !SameChoices(want, got) {
 			continue
 		}
 		d, _ := Distance(want[output].F, got[output].F)
@@ -103,11 +103,11 @@ func (r *KernelRun) spread(output int) (float64, error) {
 	return most, nil
 }
 
-// sameChoices reports whether integer outputs, such as the ids of experts, are equal: floats that belong to others say
+// SameChoices reports whether integer outputs, such as the ids of experts, are equal: floats that belong to others say
 // nothing.
-func sameChoices(want, got []*reference.Tensor) bool {
+func SameChoices(want, got []*reference.Tensor) bool {
 	for i, w := range want {
-		if w != nil && !w.IsFloat() && !slices.Equal(w.I, got[i].I) {
+		if w != nil && !w.IsFloat() && (got[i] == nil || !slices.Equal(w.I, got[i].I)) {
 			return false
 		}
 	}

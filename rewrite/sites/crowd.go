@@ -74,11 +74,7 @@ func (x *routed) crowded(at trial, start, n int64) error {
 	if err != nil {
 		return nil // the site is made for another number
 	}
-	t := trial{size: s, kind: prove.Normal, hits: at.hits, start: start}
-	defined, err := x.try(t, true)
-	if err == nil && !defined {
-		x.undefined = append(x.undefined, t)
-	}
+	_, err = x.attempt(trial{size: s, kind: prove.Normal, hits: at.hits, start: start})
 	return err
 }
 

@@ -217,16 +217,20 @@ func (x *routed) routings() error {
 func (x *routed) explore(s size, hits int64) error {
 	t := trial{size: s, kind: prove.Normal, hits: hits, start: x.next}
 	x.next += hits
-	defined, err := x.try(t, true)
-	switch {
-	case err != nil:
-		return err
-	case defined:
+	defined, err := x.attempt(t)
+	if defined {
 		x.good = append(x.good, t)
-	default:
+	}
+	return err
+}
+
+// attempt has a routing tried, and takes note of it if the matched nodes are not defined for it.
+func (x *routed) attempt(t trial) (defined bool, err error) {
+	defined, err = x.try(t, true)
+	if err == nil && !defined {
 		x.undefined = append(x.undefined, t)
 	}
-	return nil
+	return defined, err
 }
 
 // variants are trials of all kinds of numbers for one of the routings that the matched nodes are defined for.
@@ -259,14 +263,8 @@ func (x *routed) variants() []trial {
 // what a branch does for an expert without tokens shows then only.
 func (x *routed) cover() error {
 	best := slices.MaxFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
-	for e := range x.r.experts {
-		if x.hit[e] {
-			continue
-		}
-		best.start = x.r.startAt(e)
-		if _, err := x.try(best, true); err != nil {
-			return err
-		}
+	if err := x.startAtEach(x.hit, best, 0); err != nil {
+		return err
 	}
 	var missing []int64
 	for e := range x.r.experts {
@@ -280,12 +278,21 @@ func (x *routed) cover() error {
 			With("experts", missing)}
 	}
 	few := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
+	if few.hits == x.r.experts {
+		return nil
+	}
+	return x.startAtEach(x.idle, few, 1)
+}
+
+// startAtEach has a routing tried with each expert as its first, or so many places behind it, unless the expert is done
+// by then.
+func (x *routed) startAtEach(done map[int64]bool, t trial, behind int64) error {
 	for e := range x.r.experts {
-		if few.hits == x.r.experts || x.idle[e] {
+		if done[e] {
 			continue
 		}
-		few.start = x.r.startAt(e) + 1
-		if _, err := x.try(few, true); err != nil {
+		t.start = x.r.startAt(e) + behind
+		if _, err := x.try(t, true); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func (x *routed) routerClaim() *prove.Claim {
 			return err
 		}
 		x.settle = func(want, got []*reference.Tensor) {
-			if choosesOthers(want, got) {
+			if !prove.SameChoices(want, got) {
 				x.out.TiedOn(t.Kind)
 			}
 			settle(want, got, open, unsettled(t.Kind))
@@ -170,16 +170,6 @@ func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 		}
 		want[i], got[i] = w, g
 	}
-}
-
-// choosesOthers reports whether one of the ids differs.
-func choosesOthers(want, got []*reference.Tensor) bool {
-	for i, w := range want {
-		if w != nil && got[i] != nil && !w.IsFloat() && !slices.Equal(w.I, got[i].I) {
-			return true
-		}
-	}
-	return false
 }
 
 // peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are
