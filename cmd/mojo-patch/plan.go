@@ -22,7 +22,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
-	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -88,9 +87,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	f.target.flags(c)
 	fl.BoolVar(&f.lastLogits, "last-logits", false,
 		"compute the logits of the last position only (left-padded batches), not those of every one")
-	fl.StringVar(&f.dtype, "dtype", "",
-		"convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
-	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
+	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
 	f.safe.flags(c, "those of --golden, else random inputs")
 	fl.StringVar(&f.runsOn, "runs-on", "",
 		"lower nodes that this provider of onnxruntime has no kernel for: cpu or cuda, with @1.29 for a version "+
@@ -162,10 +159,8 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		},
 		KeepNode: func(n *onnx.Node) bool { return node.MatchString(n.Name) }}
-	if f.dtype != "" {
-		if request.DType, err = dtypeOf(f.dtype); err != nil {
-			return nil, err
-		}
+	if request.DType, err = dtypeOf(f.dtype); err != nil {
+		return nil, err
 	}
 	if request.Safe, err = f.safe.options(request.DType, f.golden); err != nil {
 		return nil, err
@@ -328,11 +323,7 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 	if err == nil {
 		r, err = do(m)
 	}
-	var stays *streams.StaysError
-	if errors.As(err, &stays) {
-		err = failed(err)
-	}
-	if err != nil {
+	if err = strictly(err); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}
 	r.Input.SHA256, r.TimeMS.Read = digest, readMS

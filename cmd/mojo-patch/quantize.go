@@ -104,7 +104,7 @@ nothing overflows in float16. The model before, that --golden compares with, is 
 	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
 	fl.Float64Var(&f.keepAbove, "keep-above", 0, "leave weights in float whose error is greater (default: none)")
 	f.limitFlags.flags(c)
-	fl.StringVar(&f.dtype, "dtype", "", "convert the model first: float32, float16 or bfloat16 (default: as it is)")
+	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: as it is)")
 	f.safe.flags(c, "those of --golden, else random inputs")
 	fl.BoolVar(&f.merge, "merge-products", true,
 		"make one product of quantised ones of one value, such as q, k and v")
@@ -114,7 +114,6 @@ nothing overflows in float16. The model before, that --golden compares with, is 
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
 	choices := func() []string { return append(quantize.Formats(), quantize.Float) }
-	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	completeValues(c, "format", choices, false)
 	completeValues(c, "head", choices, false)
 	completeValues(c, "experts", choices, false)
@@ -146,13 +145,11 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 	if !c.Flags().Changed("keep-above") {
 		f.keepAbove = math.Inf(1)
 	}
-	if f.dtype != "" {
-		if _, err := dtypeOf(f.dtype); err != nil {
-			return err
-		}
+	dtype, err := dtypeOf(f.dtype)
+	if err != nil {
+		return err
 	}
-	var err error
-	if f.safely, err = f.safe.options(dtypes[f.dtype], f.golden); err != nil {
+	if f.safely, err = f.safe.options(dtype, f.golden); err != nil {
 		return err
 	}
 	for _, name := range []struct{ flag, value string }{{"format", f.format}, {"head", f.head},
@@ -270,11 +267,7 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 
 // mergeProducts makes one product of quantised ones of one value. What is put together is read as the model is written.
 func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
-	p, err := rewrite.New(rewrite.Request{Kernels: rewrite.None, Merge: rewrite.MergeQuantized, Version: toolVersion()})
-	if err != nil {
-		return nil, err
-	}
-	r, err := p.Run(m)
+	r, err := onlyChanged(m, rewrite.Request{Merge: rewrite.MergeQuantized})
 	if err != nil {
 		return nil, err
 	}

@@ -61,16 +61,27 @@ func (f *safeFlags) options(dtype onnx.DataType, golden string) (*streams.Option
 
 // convert converts a model that has its weights, and returns what was done.
 func (f *safeFlags) convert(m *onnx.Model, dtype onnx.DataType, o *streams.Options) (*rewrite.Report, error) {
-	p, err := rewrite.New(rewrite.Request{Kernels: rewrite.None, DType: dtype, Safe: o, Version: toolVersion()})
+	r, err := onlyChanged(m, rewrite.Request{DType: dtype, Safe: o})
+	return r, strictly(err)
+}
+
+// strictly makes what --safe --strict refuses a failure of the model, not of the command line.
+func strictly(err error) error {
+	var stays *streams.StaysError
+	if errors.As(err, &stays) {
+		return failed(err)
+	}
+	return err
+}
+
+// onlyChanged does what a request asks for besides fusing blocks.
+func onlyChanged(m *onnx.Model, request rewrite.Request) (*rewrite.Report, error) {
+	request.Kernels, request.Version = rewrite.None, toolVersion()
+	p, err := rewrite.New(request)
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.Run(m)
-	var stays *streams.StaysError
-	if errors.As(err, &stays) {
-		err = failed(err)
-	}
-	return r, err
+	return p.Run(m)
 }
 
 // through writes a model to a temporary folder beside output, reads it again and hands it over: so weights that are

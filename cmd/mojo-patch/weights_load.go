@@ -93,7 +93,7 @@ for a model of more than 2^26 weights.`,
 	fl.StringArrayVar(&f.from, "from", nil, "file or folder with weights (repeatable)")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
-	fl.StringVar(&f.dtype, "dtype", "",
+	dtypeFlag(c, &f.dtype,
 		"convert graph and weights: float32, float16 or bfloat16 (default: the types of the graph, as a rule float32)")
 	fl.StringSliceVar(&f.providers, "dtype-provider", nil,
 		"with --dtype: providers that the model has to load in, cpu or cuda (default both)")
@@ -106,7 +106,6 @@ for a model of more than 2^26 weights.`,
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
-	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 	completeValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
 	a.jsonFlag(c, "weights-load")
 	return c
@@ -128,14 +127,12 @@ func (f *weightsLoadFlags) check(graph string) error {
 	case f.dtype == "" && f.providers != nil:
 		return errors.New("--dtype-provider is about --dtype, which is not given")
 	}
-	if f.dtype != "" {
-		if _, err := dtypeOf(f.dtype); err != nil {
-			return err
-		}
+	dtype, err := dtypeOf(f.dtype)
+	if err != nil {
+		return err
 	}
-	var err error
 	f.safe.strict = f.safe.safe && f.strict
-	if f.options, err = f.safe.options(dtypes[f.dtype], ""); err != nil {
+	if f.options, err = f.safe.options(dtype, ""); err != nil {
 		return err
 	}
 	if err := f.keep.check(); err != nil {
@@ -241,7 +238,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	return failure
 }
 
-// write writes the model with its weights. The report is that of --safe, nil without it.
+// write writes the model with its weights. Without --safe, the report about it is nil.
 func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *products.MergeReport,
 	safe *rewrite.Report, err error) {
 	step, end := a.progress("writing tensor")
@@ -274,8 +271,17 @@ func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged
 var dtypes = map[string]onnx.DataType{"float32": onnx.Float, "float16": onnx.Float16, "bfloat16": onnx.BFloat16,
 	"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}
 
-// dtypeOf returns the type that --dtype names.
+// dtypeFlag adds --dtype to a command.
+func dtypeFlag(c *cobra.Command, value *string, usage string) {
+	c.Flags().StringVar(value, "dtype", "", usage)
+	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
+}
+
+// dtypeOf returns the type that --dtype names, Undefined if it is not given.
 func dtypeOf(name string) (onnx.DataType, error) {
+	if name == "" {
+		return onnx.Undefined, nil
+	}
 	if t, ok := dtypes[name]; ok {
 		return t, nil
 	}
