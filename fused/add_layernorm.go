@@ -13,7 +13,7 @@ var addLayerNorm = &Op{
 		"Y = round_S(n * float32(scale) + float32(bias))",
 	},
 	Family:  &Family{Name: "layernorm", Summary: "LayerNorm with the residual addition before it"},
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
 		{Name: "residual", Type: "T", Dims: "A... D", Doc: "no broadcasting"},

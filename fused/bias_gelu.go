@@ -18,7 +18,7 @@ var biasGELU = &Op{
 	},
 	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... D"}},
 	Family:  &Family{Name: "gelu", Summary: "GELU with the bias before it"},
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Attributes: []AttributeSpec{
 		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"},
 			Doc: "the form of the GELU"},

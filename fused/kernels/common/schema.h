@@ -37,6 +37,8 @@
   X(MoE) \
   X(Attention) \
   X(LatentAttention) \
+  X(AddLayerNorm) \
+  X(BiasGELU) \
   X(Linear) \
   X(Embedding) \
   X(QMoE)

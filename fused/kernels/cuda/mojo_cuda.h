@@ -79,6 +79,25 @@ typedef struct {
 
 cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t stream);
 
+/* MojoAddLayerNormArgs is one AddLayerNorm. x_type is y_type or float32. sum may be x, and y residual where both have
+ * one type. */
+typedef struct {
+  const void* x;        /* [rows, width] of x_type */
+  const void* residual; /* [rows, width] of x_type */
+  const void* x_bias;   /* [width] of x_type, or null */
+  const void* scale;    /* [width] of y_type */
+  const void* bias;     /* [width] of y_type */
+  void* y;              /* [rows, width] of y_type */
+  void* sum;            /* [rows, width] of x_type, or null where nobody reads it; never y */
+  size_t rows;
+  size_t width;
+  float epsilon;
+  MojoType x_type;
+  MojoType y_type;
+} MojoAddLayerNormArgs;
+
+cudaError_t MojoCudaAddLayerNorm(const MojoAddLayerNormArgs* args, cudaStream_t stream);
+
 /* MojoGLUArgs is one GLU of count elements. y may be gate or up. */
 typedef struct {
   const void* gate;
@@ -93,6 +112,20 @@ typedef struct {
 } MojoGLUArgs;
 
 cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream);
+
+/* MojoBiasGELUArgs is one BiasGELU. y may be x. */
+typedef struct {
+  const void* x;    /* [rows, width] */
+  const void* bias; /* [width] */
+  void* y;          /* [rows, width] */
+  size_t rows;
+  size_t width;
+  MojoActivation activation; /* none of the ReLUs */
+  float alpha;
+  MojoType type;
+} MojoBiasGELUArgs;
+
+cudaError_t MojoCudaBiasGELU(const MojoBiasGELUArgs* args, cudaStream_t stream);
 
 /* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
  * merged where that changes nothing (LayOutRotary of common/rotary_embedding.h makes them); cos and sin move by their
