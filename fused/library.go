@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/libpath"
@@ -34,6 +35,13 @@ func (d Device) LibraryName() string {
 		return "lib" + library + ".dylib"
 	}
 	return "lib" + library + ".so"
+}
+
+// Holds reports whether the library at a path has a kernel of the op for the CPU. The library with the CUDA kernels has
+// those of ops with a CUDA kernel only: in a session with CUDA, the node of any other would run on the CPU, with copies
+// of all that it reads, while its body runs on the GPU.
+func Holds(path string, o *Op) bool {
+	return slices.Contains(o.Devices, CUDA) || filepath.Base(path) != CUDA.LibraryName()
 }
 
 // FindLibrary finds the library of CPU kernels. It looks at these places, in this order:

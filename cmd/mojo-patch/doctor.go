@@ -173,6 +173,7 @@ func (f *doctorFlags) examine(a *app) (list []finding, providers []providerRepor
 	tried, elsewhere := 0, map[string]string{}
 	for _, r := range rows {
 		switch {
+		case r.Status == kernelUnknown && !r.away: // another library has it
 		case r.Status == kernelUnknown && !strings.EqualFold(r.Device, deviceCPU):
 			elsewhere[strings.ToUpper(r.Device)] = r.Reason
 		case r.Status != kernelStandard:

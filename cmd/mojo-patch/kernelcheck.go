@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -20,6 +21,7 @@ const (
 // prober runs the kernels of fused ops in onnxruntime, each in a model of one node without a function body, so that
 // nothing but the kernel can answer. Sessions are kept: many sites differ in their shapes alone.
 type prober struct {
+	library  string       // the file of the kernel library
 	options  []ort.Option // of every session
 	sessions map[string]*ort.Session
 }
@@ -59,7 +61,16 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 		}
 	}
 	options = append(options, ort.WithLibrary(lib.Path), ort.WithKernelLibrary(path))
-	return &prober{options: options, sessions: map[string]*ort.Session{}}, nil
+	return &prober{library: path, options: options, sessions: map[string]*ort.Session{}}, nil
+}
+
+// lacks returns why the library has no kernel of an op for any device, "" if it has one.
+func (p *prober) lacks(o *fused.Op) string {
+	if fused.Holds(p.library, o) {
+		return ""
+	}
+	return fmt.Sprintf("%s has no kernel of %s, so that sessions run its definition; %s has one",
+		filepath.Base(p.library), o.Name, fused.CPU.LibraryName())
 }
 
 // close closes the sessions.
@@ -77,6 +88,9 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 	o := fused.Lookup(op)
 	if o == nil {
 		return nil, fmt.Errorf("there is no fused op %q", op)
+	}
+	if reason := p.lacks(o); reason != "" {
+		return nil, errors.New(reason)
 	}
 	site := fused.Site{Attributes: attrs, Opset: probeOpset}
 	key := ""

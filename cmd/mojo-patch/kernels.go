@@ -220,6 +220,9 @@ func (r *kernelRow) try(p *prober, k *registry.Kernel, op *fused.Op, types fused
 	if r.Forms = len(forms) + len(wide); p == nil || r.Forms == 0 {
 		return
 	}
+	if r.Reason = p.lacks(op); r.Reason != "" {
+		return
+	}
 	worst := 0.0
 	for i, sites := range [][]fused.Site{forms, wide} {
 		if len(sites) == 0 {

@@ -119,6 +119,8 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	case err != nil:
 		r.Status, r.Reason, r.away = kernelFails, err.Error(), false
 	case p == nil:
+	case p.lacks(n.op) != "":
+		r.Reason = p.lacks(n.op)
 	case n.op.Name == fused.QMoEName: // what it rounds between its products is open where it is next to a half
 		r.Reason = "its definition leaves open how it rounds: it is not tried"
 	case elements > mostElements:
