@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// axesToInput makes the axes of a reduction its second input. Without axes, or with none in the list, it reduces over
-// all of them in both forms, since noop_with_empty_axes is 0 where it is absent.
+// axesToInput turns the axes attribute of a reduction into its second input. A reduction with no axes, or with an empty
+// list, reduces over all axes in both forms, because noop_with_empty_axes defaults to 0.
 func axesToInput(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("axes")
 	if a == nil {
@@ -19,7 +19,8 @@ func axesToInput(s *scope, n *onnx.Node) (func(), error) {
 	return s.toInput(n, a, onnx.AttrInts, 1)
 }
 
-// axisToInput makes the axis of a DFT its third input, also where it is left out: the default was 1 and became -2.
+// axisToInput turns the axis attribute of a DFT into its third input, even if it is absent: the default changed from 1
+// to -2.
 func axisToInput(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("axis")
 	if a == nil {
@@ -28,7 +29,7 @@ func axisToInput(s *scope, n *onnx.Node) (func(), error) {
 	return s.toInput(n, a, onnx.AttrInt, 2)
 }
 
-// toInput makes an attribute of integers, of this kind, input i of the node.
+// toInput turns an integer attribute of the given kind into input i of the node.
 func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType, i int) (func(), error) {
 	if v := n.Input(i); v != nil {
 		return nil, fmt.Errorf("it has the attribute %q and the input %q for the same", a.Name, v.Name)
@@ -43,8 +44,8 @@ func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType
 	}, nil
 }
 
-// given makes sure that an attribute is of this kind, and that one that is taken from the function's is there in every
-// call: a Constant must have a value.
+// given checks that an attribute has the given kind. If it refers to an attribute of the function, every call must pass
+// that one, because a Constant must have a value.
 func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	if a.Type != kind {
 		return fmt.Errorf("its attribute %q is of another kind than the standard's", a.Name)
@@ -73,8 +74,8 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	return nil
 }
 
-// constant returns the integers of an attribute as a value that the whole scope sees: one for all attributes that are
-// equal. An INT makes a scalar.
+// constant returns the integers of an attribute as a value visible in the whole scope. Equal attributes share one
+// value. An INT becomes a scalar.
 func (s *scope) constant(a *onnx.Attribute) *onnx.Value {
 	key := fmt.Sprint(a.Type, a.RefName, a.Int, a.Ints)
 	if s.integers[key] == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// SettleCasts leaves no cast that is not needed among the nodes of the main graph and its subgraphs that of says yes
-// to: CastLike becomes Cast where the type is known, what is computed in float32 and rounded at once is computed in 16
-// bits, where that is the same, and a Cast to the type that a value has goes.
+// SettleCasts removes needless casts among the nodes of the main graph and its subgraphs for which of returns true.
+// CastLike becomes Cast if the type is known. A float32 computation whose result is rounded at once is done in 16 bits
+// if the result is the same. A Cast to the type that a value already has is removed.
 func SettleCasts(m *onnx.Model, of func(*onnx.Node) bool) error {
 	facts, c := infer.Analyze(m), new(edit.Change)
 	var graphs []*onnx.Graph
@@ -55,7 +55,7 @@ func SettleCasts(m *onnx.Model, of func(*onnx.Node) bool) error {
 	return nil
 }
 
-// plainCast makes a Cast of a CastLike, whose second input has type t, unless that is not known.
+// plainCast turns a CastLike whose second input has type t into a Cast, unless t is unknown.
 func plainCast(c *edit.Change, n *onnx.Node, t onnx.DataType) {
 	if !n.Is("CastLike") || t == onnx.Undefined {
 		return

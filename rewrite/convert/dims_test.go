@@ -22,7 +22,8 @@ func float(dims ...any) onnx.Type {
 	return t
 }
 
-// attention is what models do with shapes: rows of a cache and of x joined, and reshaped to what Shape gives.
+// attention builds the shape arithmetic of typical models: rows of a cache and of x are concatenated and reshaped to
+// the result of Shape.
 func attention() *onnx.Model {
 	m := onnx.New(8, 17)
 	g := m.Graph
@@ -75,7 +76,7 @@ func ones(name string, dims ...int64) *onnx.Tensor {
 	return onnx.NewFloat32s(name, dims, v)
 }
 
-// TestFixedSizes fixes sizes by inputs and by names: the same follows.
+// TestFixedSizes fixes the same sizes by inputs and by names, and expects the same result.
 func TestFixedSizes(t *testing.T) {
 	inputs := []*onnx.Tensor{ones("x", 2, 3, 8), ones("past", 2, 4, 8), ones("mask", 2, 7)}
 	want, err := evaluated(attention(), inputs)
@@ -117,7 +118,7 @@ func TestFixedSizes(t *testing.T) {
 	}
 }
 
-// TestSomeSizes: what is not fixed stays symbolic, and the model runs for any of it.
+// TestSomeSizes: other dimensions stay symbolic and that the model runs for any size of them.
 func TestSomeSizes(t *testing.T) {
 	m := attention()
 	if err := Dims(m, map[string]int64{"batch": 2}); err != nil {
@@ -146,7 +147,7 @@ func TestSomeSizes(t *testing.T) {
 	}
 }
 
-// TestFixErrs: what does not fit is named, and the model stays as it was.
+// TestFixErrs: each error names its cause, and that the model stays unchanged.
 func TestFixErrs(t *testing.T) {
 	for want, fix := range map[string]func(*onnx.Model) error{
 		`no input "z"`: func(m *onnx.Model) error { return Shapes(m, map[string][]int64{"z": {1}}) },
@@ -184,7 +185,7 @@ func TestFixErrs(t *testing.T) {
 	}
 }
 
-// TestBranchOfKnownShape: the If that asks for a size gives way to the branch that is taken.
+// TestBranchOfKnownShape: an If on a known size is replaced by the taken branch.
 func TestBranchOfKnownShape(t *testing.T) {
 	m := onnx.New(8, 17)
 	g := m.Graph
@@ -213,7 +214,7 @@ func TestBranchOfKnownShape(t *testing.T) {
 	}
 }
 
-// TestLeftToData: what depends on data is left, and listed; numbers that no shape is made of are left, too.
+// TestLeftToData: data-dependent shapes stay and are listed. Numbers that no shape is computed from stay too.
 func TestLeftToData(t *testing.T) {
 	m := onnx.New(8, 17)
 	g := m.Graph

@@ -1,6 +1,6 @@
 package convert
 
-// For the tests of package convert_test, which use packages that may come to use this one.
+// These serve the tests of package convert_test, which import packages that may come to import this one.
 var (
 	Read         = read
 	Evaluated    = evaluated

@@ -15,10 +15,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// root is the repository.
+// root is the root of the repository.
 var root = filepath.Join("..", "..")
 
-// python returns a Python with onnx, or skips the test; where everything is demanded it fails.
+// python returns the path of a Python with onnx. Without one it skips the test, or fails it if the environment requires
+// one.
 func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("MOJO_PYTHON")
@@ -34,7 +35,7 @@ func python(t *testing.T) string {
 	return path
 }
 
-// converted is a model in a file, the one it was made from, and the folder of a case that Python is to run, if any.
+// converted is a model file, the model that it was made from, and the folder of a case for Python to run, if any.
 type converted struct{ path, before, folder string }
 
 // checkInPython has models checked by testdata/check.py.
@@ -54,7 +55,7 @@ func checkInPython(t *testing.T, models []converted) {
 	t.Logf("%s", bytes.TrimSpace(out))
 }
 
-// bundled lists the bundled models by name, those that give their goldens as they are.
+// bundled lists by name the bundled models that match their goldens unchanged.
 func bundled(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -117,7 +118,7 @@ func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return list, nil
 }
 
-// within errs where a result is not within the tolerance of what the case has.
+// within returns an error if a result is outside the tolerance of the case.
 func within(got []*onnx.Tensor, c *golden.Case) error {
 	for _, g := range got {
 		want := c.Output(g.Name)
@@ -142,7 +143,7 @@ func coarser(a, b onnx.DataType) onnx.DataType {
 	return b
 }
 
-// equal errs where two results differ in a bit.
+// equal returns an error if two results differ in any bit.
 func equal(got, want []*onnx.Tensor) error {
 	for i, g := range got {
 		a, errA := g.Bytes()
@@ -160,7 +161,7 @@ func equal(got, want []*onnx.Tensor) error {
 	return nil
 }
 
-// gives errs where the model does not give, bit for bit, what is wanted in the built-in evaluator.
+// gives returns an error if the built-in evaluator does not reproduce the wanted results bit for bit.
 func gives(m *onnx.Model, inputs, want []*onnx.Tensor) error {
 	got, err := evaluated(m, inputs)
 	if err != nil {

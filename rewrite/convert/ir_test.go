@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestConstantsStay: initializers that IR 3 lists among the inputs are constants, and those that IR 4 lists there are
-// defaults. Raising the opset, and the IR version with it, changes neither.
+// TestConstantsStay: initializers that are also inputs are constants in IR 3 and defaults in IR 4. Raising the opset,
+// and the IR version with it, changes neither.
 func TestConstantsStay(t *testing.T) {
 	for ir, inputs := range map[int64]int{3: 1, 4: 2} {
 		b := onnxtest.New(11)

@@ -12,26 +12,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// ErrLastOnly says that a model computes logits for one position only: LastLogits has nothing to do.
+// ErrLastOnly reports that the model computes logits for only one position, so LastLogits has nothing to do.
 var ErrLastOnly = errors.New("the logits are those of one position already")
 
-// LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], into one
-// that computes those of the last position, [batch, 1, vocabulary]: all that generation reads. For a prompt of S tokens
-// that saves S-1 rows of the greatest product of the model. In batches with padding the last position is a token's
-// where the padding is on the left.
+// LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], to
+// compute only those of the last position, [batch, 1, vocabulary]. Generation reads no others. For a prompt of S tokens
+// this saves S-1 rows of the model's largest product. In a padded batch, the last position is a token only with left
+// padding.
 //
-// The logits are the float output of three axes that comes from a product with constant weights (MatMul, Gemm, or
-// onnxruntime's MatMulNBits and FusedMatMul) by ops that treat each position by itself: Casts, scales, biases,
-// softcaps, Softmax over the vocabulary, and Reshape between [batch, sequence, …] and [batch*sequence, …]. Of several,
-// the one of the greatest last axis, or those. It may be the output of an If: then each branch has such a product. What
-// enters the product is cut to its last rows by a Slice. It stands directly before the product, behind the last norm,
-// so that a sum with its norm stays one block.
+// The logits are the float output with three axes that comes from a product with constant weights (MatMul, Gemm, or
+// onnxruntime's MatMulNBits and FusedMatMul) through ops that treat each position by itself: Casts, scales, biases,
+// softcaps, Softmax over the vocabulary, and Reshape between [batch, sequence, …] and [batch*sequence, …]. Among
+// several candidates, LastLogits takes all with the largest last axis. The output may come from an If; then each branch
+// has such a product. A Slice cuts the product's input to its last rows. The Slice is directly before the product,
+// after the last norm, so that a sum and its norm stay one block.
 //
-// The output keeps its name, and is declared with one position. What else reads the logits, or what they are made of,
-// reads a copy for all positions. ErrLastOnly is returned where the logits have one position. It errs, saying what was
-// looked for, where no such output is found, and where the ops behind the product do not give the rows that they gave
-// before, in the built-in evaluator. After an error that is about this evaluation the model is of no use; after others
-// it is as it was.
+// The output keeps its name and is declared with one position. Other readers of the logits or of intermediate values
+// read a copy for all positions.
+//
+// LastLogits returns ErrLastOnly if the logits already have one position. It returns an error if it finds no such
+// output, or if the ops after the product do not reproduce their old rows in the built-in evaluator. After the latter
+// the model must not be used; after other errors it is unchanged.
 func LastLogits(m *onnx.Model) error {
 	if m == nil || m.Graph == nil {
 		return errors.New("there is no model")
@@ -65,7 +66,7 @@ func LastLogits(m *onnx.Model) error {
 	return errors.New("the shape of the logits of the last position is not known")
 }
 
-// find looks for the logits among the outputs of the model.
+// find searches the outputs of the model for logits.
 func (c *logitsCut) find() ([]*logitsPath, error) {
 	var found []*logitsPath
 	var reasons []string
@@ -89,33 +90,33 @@ func (c *logitsCut) find() ([]*logitsPath, error) {
 	return found, nil
 }
 
-// logitsCut is the search for logits in a model as it is, and one change of it.
+// logitsCut searches an unchanged model for logits and makes one change to it.
 type logitsCut struct {
 	edit      edit.Change
 	model     *onnx.Model
 	facts     *infer.Facts
-	constants map[*onnx.Value]bool // what was found out about values: whether they are computed from constants alone
+	constants map[*onnx.Value]bool // whether a value is computed only from constants, as found so far
 }
 
-// logitsPath is the way to an output of logits from the product.
+// logitsPath is the path from the product to an output with logits.
 type logitsPath struct {
 	graph      *onnx.Graph
-	output     int // of the graph
+	output     int // index among the outputs of the graph
 	vocabulary int64
-	single     bool // one position alone is computed
-	// product is the node that computes the rows; nodes are those behind it, in order, and data the index of the input
-	// by which each reads the one before.
+	single     bool // only one position is computed
+	// product computes the rows. nodes are the nodes after it, in order. data[i] is the input by which nodes[i] reads
+	// the node before it.
 	product *onnx.Node
 	nodes   []*onnx.Node
 	data    []int
-	// split is the place in nodes of the Reshape of [batch*sequence, …] to [batch, sequence, …]; -1 where the rows are
-	// of three axes.
+	// split is the index in nodes of the Reshape from [batch*sequence, …] to [batch, sequence, …], or -1 for rows with
+	// three axes.
 	split int
-	// branches are the ways in the branches of an If, in place of product.
+	// branches are the paths in the branches of an If, instead of product.
 	branches []*logitsPath
 }
 
-// output looks for a way to an output of a graph.
+// output looks for a path to an output of a graph.
 func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
 	v := g.Outputs[i]
 	if t := c.facts.DataType(v); t != onnx.Undefined && !t.IsFloat() {

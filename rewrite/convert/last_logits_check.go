@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// before evaluates the ops behind the product on made-up rows, and returns what evaluates them on the last rows when
-// the way is cut: both must be equal, bit for bit. The Slice before the product is evaluated too. The product itself is
-// not: it takes row by row.
+// before evaluates the ops after the product on random rows. It returns a function that evaluates them, including the
+// added Slice, on the last rows after the cut; both results must be equal bit for bit. The product itself is not
+// evaluated, because it works row by row.
 func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error) {
 	x, y := p.product.Input(0), p.product.OutputValue(0)
 	in, ok1 := c.facts.Shape(x, 0)
@@ -38,7 +38,7 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 		return nil, err
 	}
 	return func(added []*onnx.Node) error {
-		y := p.product.OutputValue(0) // another value, where an output of all positions has its name
+		y := p.product.OutputValue(0) // a new value if an output for all positions took its name
 		got, err := c.evaluate(e, p, p.nodes, map[*onnx.Value]*reference.Tensor{y: lastRows(given, batch, positions)},
 			y)
 		if err != nil {
@@ -70,8 +70,8 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 	}, nil
 }
 
-// evaluate runs the nodes with what they need of constants; where their elements are missing, made-up ones stand for
-// them.
+// evaluate runs the nodes with the constants that they need. Random numbers replace constants whose elements are
+// missing.
 func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onnx.Node,
 	env map[*onnx.Value]*reference.Tensor, start *onnx.Value) (*reference.Tensor, error) {
 	if len(nodes) == 0 {
@@ -113,7 +113,7 @@ func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onn
 	return env[result], nil
 }
 
-// made returns a tensor of random numbers, the same ones for each value.
+// made returns a tensor of random numbers, always the same for the same value.
 func made(v *onnx.Value, shape []int64, t onnx.DataType) *reference.Tensor {
 	if t == onnx.Undefined {
 		t = onnx.Float
@@ -132,7 +132,7 @@ func made(v *onnx.Value, shape []int64, t onnx.DataType) *reference.Tensor {
 	return r
 }
 
-// lastRows returns the last of each batch's rows; the tensor has one row for each position, in two axes or three.
+// lastRows returns the last row of each batch entry. The tensor has one row per position, in two or three axes.
 func lastRows(t *reference.Tensor, batch, positions int) *reference.Tensor {
 	width := t.Shape[len(t.Shape)-1]
 	r := &reference.Tensor{DataType: t.DataType, Shape: slices.Clone(t.Shape)}

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// cut changes the way to an output of logits: the last position alone goes it.
+// cut changes the path to an output of logits so that it computes only the last position.
 func (c *logitsCut) cut(p *logitsPath) error {
 	out := p.graph.Outputs[p.output]
 	for _, b := range p.branches {
@@ -46,10 +46,10 @@ func (c *logitsCut) cut(p *logitsPath) error {
 	return check(added)
 }
 
-// rows prepares the nodes that give the product its last rows.
+// rows prepares the nodes that pass only the last rows to the product.
 func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 	g, x := p.graph, p.product.Input(0)
-	var shape *onnx.Value // of x with an axis for the positions, where it has none
+	var shape *onnx.Value // of x, with a separate axis for the positions if x lacks one
 	from := x
 	var width int64
 	if p.split >= 0 {
@@ -100,7 +100,7 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 	}, nil
 }
 
-// unflattened returns the value of [batch, sequence, …] that x, of [batch*sequence, …], is a Reshape of.
+// unflattened returns the [batch, sequence, …] value that a Reshape turns into x, of [batch*sequence, …].
 func (c *logitsCut) unflattened(x *onnx.Value) *onnx.Value {
 	n := x.Producer
 	if !n.Is("Reshape") || x.Graph != n.Graph {
@@ -117,7 +117,7 @@ func (c *logitsCut) unflattened(x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// dependsOn reports whether a value is computed from what the node computes.
+// dependsOn reports whether a value is computed from the node's outputs.
 func dependsOn(v *onnx.Value, n *onnx.Node) bool {
 	seen := map[*onnx.Node]bool{}
 	var walk func(v *onnx.Value) bool
@@ -138,11 +138,11 @@ func (c *logitsCut) integers(g *onnx.Graph, name string, list ...int64) *onnx.Va
 	return c.edit.AddInitializer(g, onnx.NewInt64s(name, list))
 }
 
-// keepOthers gives what else reads the values on the way, or the graph's other outputs among them, a copy for all
-// positions.
+// keepOthers adds a copy for all positions and connects it to the other readers of values on the path, including other
+// outputs of the graph.
 func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 	nodes := append([]*onnx.Node{p.product}, p.nodes...)
-	read := func(i int) bool { // by others than the next node on the way
+	read := func(i int) bool { // whether anything but the next node on the path reads it
 		v := nodes[i].OutputValue(0)
 		inner := 0
 		for _, u := range v.Uses() {
@@ -175,7 +175,7 @@ func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 		if t, ok := v.Type(); ok {
 			c.edit.SetType(all, t)
 		}
-		// another output keeps its name: it is the way that takes the new value
+		// another output keeps its name, so the path takes the new value
 		renamed := read(i) && v != out && v.IsOutput()
 		if x = all; renamed {
 			x = v
@@ -194,7 +194,7 @@ func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 	}
 }
 
-// declare gives the values on the way, and the output, their shape of one position.
+// declare sets the shape of the values on the path, and of the output, to one position.
 func (c *logitsCut) declare(p *logitsPath, out *onnx.Value) {
 	values := []*onnx.Value{out}
 	for i, n := range p.nodes {
@@ -218,7 +218,7 @@ func (c *logitsCut) declare(p *logitsPath, out *onnx.Value) {
 			c.edit.SetType(v, t)
 		}
 	}
-	if p.split >= 0 { // of two axes: batch rows
+	if p.split >= 0 { // two axes: batch rows
 		for _, n := range append([]*onnx.Node{p.product}, p.nodes[:p.split]...) {
 			v := n.OutputValue(0)
 			if t, ok := v.Type(); ok && len(t.Dims) == 2 {

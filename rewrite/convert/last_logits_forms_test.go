@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// head is a small model that ends in logits: rows of a table of 5 x 4 by ids, and what the case builds from them.
+// head is a small model that ends in logits: it gathers rows of a 5 x 4 table by ids, and the case builds on them.
 type head struct {
 	*onnxtest.Builder
 	rows, table, shape *onnx.Value // [batch, sequence, 4], [5, 4], and the batch and sequence of ids
@@ -37,13 +37,13 @@ func (h *head) out(v *onnx.Value) {
 	h.Output(v)
 }
 
-// tied multiplies rows with the transposed table.
+// tied multiplies rows by the transposed table.
 func (h *head) tied(x *onnx.Value) *onnx.Value {
 	w := h.Op("Transpose", h.table, onnx.IntsAttr("perm", []int64{1, 0}))
 	return h.Op("MatMul", x, w)
 }
 
-// gemm multiplies rows of two axes with the table.
+// gemm multiplies rows with two axes by the table.
 func (h *head) gemm(x *onnx.Value) *onnx.Value {
 	return h.Op("Gemm", x, h.table, h.Floats([]int64{5}, 1, 2, 3, 4, 5), onnx.IntAttr("transB", 1))
 }
@@ -52,7 +52,7 @@ func (h *head) back(x *onnx.Value) *onnx.Value {
 	return h.Op("Reshape", x, h.Op("Concat", h.shape, h.Ints(5), onnx.IntAttr("axis", 0)))
 }
 
-// TestLastLogitsForms: other spellings, and other outputs beside the logits, which stay.
+// TestLastLogitsForms tries other spellings, and models with further outputs, which stay.
 func TestLastLogitsForms(t *testing.T) {
 	forms := map[string]func(h *head){
 		"tied": func(h *head) { h.out(h.tied(h.rows)) },
@@ -121,7 +121,7 @@ func TestLastLogitsForms(t *testing.T) {
 			}
 			want[0] = lastPosition(t, want[0])
 			if name == "an output on the way" {
-				want[1] = lastPosition(t, want[1]) // a name of the logits
+				want[1] = lastPosition(t, want[1]) // output 1 is also logits
 			}
 			if err := equal(got, want); err != nil {
 				t.Error(err)
@@ -145,8 +145,7 @@ func TestLastLogitsForms(t *testing.T) {
 	}
 }
 
-// TestLastLogitsErrs: what is no model of logits for every position is left as it is, and the error says what is in the
-// way.
+// TestLastLogitsErrs: a model without logits for every position stays unchanged, and that the error names the obstacle.
 func TestLastLogitsErrs(t *testing.T) {
 	for name, c := range map[string]struct {
 		build func(h *head)
@@ -201,7 +200,7 @@ func TestLastLogitsErrs(t *testing.T) {
 	}
 }
 
-// TestLastLogitsOfContribProducts: onnxruntime's own products, which the evaluator here does not run.
+// TestLastLogitsOfContribProducts covers onnxruntime's own products, which the evaluator here does not run.
 func TestLastLogitsOfContribProducts(t *testing.T) {
 	for _, op := range []string{"FusedMatMul", "MatMulNBits"} {
 		h := newHead()

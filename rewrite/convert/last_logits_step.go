@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// multipliesRows reports whether the node multiplies rows with constant weights; flat says that rows have two axes
+// multipliesRows reports whether the node multiplies rows by constant weights. flat means that the rows have two axes
 // there.
 func (c *logitsCut) multipliesRows(n *onnx.Node, flat bool) bool {
 	rank, ok := c.facts.Rank(n.Input(0))
@@ -36,12 +36,12 @@ func (c *logitsCut) multipliesRows(n *onnx.Node, flat bool) bool {
 	return false
 }
 
-// fixed reports whether a value is computed from constants alone.
+// fixed reports whether a value is computed only from constants.
 func (c *logitsCut) fixed(v *onnx.Value) bool {
 	if known, ok := c.constants[v]; ok {
 		return known
 	}
-	c.constants[v] = false // of a loop that cannot be
+	c.constants[v] = false // ends the recursion in a loop, which cannot be constant
 	n := v.Producer
 	is := v.IsConstant()
 	if n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Subgraphs()) == 0 && !n.IsRandom() {
@@ -51,8 +51,8 @@ func (c *logitsCut) fixed(v *onnx.Value) bool {
 	return is
 }
 
-// forAllRows reports whether a value has the same elements for all positions, as an operand beside rows of so many axes
-// whose positions are along axis.
+// forAllRows reports whether a value has the same elements for all positions, as an operand next to rows with the given
+// rank whose positions are along axis.
 func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
 	r, ok := c.facts.Rank(v)
 	if !ok || r > rank {
@@ -65,7 +65,7 @@ func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
 	return ok && d == 1
 }
 
-// rowwise are the ops of one input that treat each element by itself.
+// rowwise are the ops with one input that treat each element by itself.
 var rowwise = words(`
 	Abs Cast Clip Dropout Elu Erf Exp Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Reciprocal Relu
 	Selu Sigmoid Softplus Softsign Sqrt Swish Tanh ThresholdedRelu
@@ -126,7 +126,7 @@ func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 	return at, nil
 }
 
-// reshape takes a Reshape that makes [batch, sequence, …] of [batch*sequence, …].
+// reshape accepts a Reshape from [batch*sequence, …] to [batch, sequence, …].
 func (c *logitsCut) reshape(n *onnx.Node, p *logitsPath) error {
 	for w := range infer.Worlds {
 		in, ok1 := c.facts.Shape(n.Input(0), w)

@@ -11,13 +11,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// TestLastLogitsOfBundledModels: every bundled language model then gives its goldens' last positions, in onnxruntime
-// where it has kernels, else in the built-in evaluator; a second time there is nothing to do.
+// TestLastLogitsOfBundledModels: every bundled language model then reproduces the last positions of its goldens, in
+// onnxruntime if it has the kernels and otherwise in the built-in evaluator. A second call has nothing to do.
 func TestLastLogitsOfBundledModels(t *testing.T) {
 	tried := 0
 	for name, path := range bundled(t) {
 		m := read(t, path)
-		// Logits of an image have two axes.
+		// Image logits have two axes.
 		if d, _ := m.Graph.Outputs[0].Type(); m.Graph.Outputs[0].Name != "logits" || len(d.Dims) != 3 {
 			continue
 		}
@@ -42,7 +42,7 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 					}
 				}
 				got, err := runtime(file, ort.WithLibrary(orttest.Library(t)), &c)
-				// rotary tables of one batch
+				// its rotary tables have batch 1
 				if err != nil && (strings.Contains(name, "bf16") || name == "llama-dynamo23-fp32") {
 					got, err = evaluated(m, c.Inputs)
 				}
@@ -63,7 +63,7 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 	}
 }
 
-// lastPosition returns [batch, 1, vocabulary] of [batch, sequence, vocabulary].
+// lastPosition returns the [batch, 1, vocabulary] part of [batch, sequence, vocabulary].
 func lastPosition(t *testing.T, o *onnx.Tensor) *onnx.Tensor {
 	t.Helper()
 	b, err := o.Bytes()

@@ -9,17 +9,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// OldestLowered is the oldest opset that Lower converts to: what newer ones added is known.
+// OldestLowered is the oldest opset that Lower converts to. The additions of all newer opsets are known.
 const OldestLowered = 21
 
-// addition is what a version of an op can say and the one before cannot.
+// addition is what a version of an op adds to the version before.
 type addition struct {
-	// attributes have the values that say what was so before; nil for an attribute whose presence says something else.
+	// attributes holds the value of each new attribute that means the old behavior, or nil if its mere presence changes
+	// the meaning.
 	attributes map[string]*onnx.Attribute
-	input      int // the first that is new, 0 for none
+	input      int // first new input, 0 if all are old
 }
 
-// additions has an entry for every version after OldestLowered, of an op that is older, that versions.txt does not mark
+// additions has an entry for every version after OldestLowered of an older op, except versions that versions.txt marks
 // as the same.
 var additions = map[string]map[int64]addition{
 	"Attention": {24: {input: 6}, 25: {attributes: map[string]*onnx.Attribute{
@@ -29,16 +30,16 @@ var additions = map[string]map[int64]addition{
 	"DequantizeLinear": {23: {attributes: map[string]*onnx.Attribute{"output_dtype": onnx.IntAttr("", 0)}}},
 	"QuantizeLinear":   {23: {attributes: map[string]*onnx.Attribute{"precision": onnx.IntAttr("", 0)}}},
 	"Range":            {27: {attributes: map[string]*onnx.Attribute{"stash_type": onnx.IntAttr("", 1)}}},
-	"ReduceLogSum":     {28: {}}, // it takes fewer types
+	"ReduceLogSum":     {28: {}}, // accepts fewer types
 	"ReduceLogSumExp":  {28: {}},
 	"SpaceToDepth":     {28: {attributes: map[string]*onnx.Attribute{"mode": onnx.StringAttr("", "DCR")}}},
 }
 
-// newTypes are the types of elements that no opset up to OldestLowered has.
+// newTypes are the element types that no opset up to OldestLowered has.
 var newTypes = []onnx.DataType{onnx.Float4E2M1, onnx.Float8E8M0, onnx.Int2, onnx.Uint2}
 
-// Lowers returns why a node of a model of opset from cannot be one of the older opset to, which is OldestLowered at
-// least; nil where it can. It is about what ops mean, and not about the types of their inputs.
+// Lowers returns why a node of opset from cannot be expressed in the older opset to (at least OldestLowered), or nil if
+// it can. It checks the meaning of ops, not the types of their inputs.
 func Lowers(n *onnx.Node, from, to int64) error {
 	if to < OldestLowered {
 		return fmt.Errorf("opset %d is older than %d", to, OldestLowered)
@@ -61,13 +62,13 @@ func Lowers(n *onnx.Node, from, to int64) error {
 	})
 }
 
-// Adds returns what a node has that versions of its op newer than after, up to an opset, added, whatever it says: a
-// runtime that does not know the version refuses it. It is nil where there is no such thing.
+// Adds returns the additions that a node uses from versions of its op newer than after, up to upTo, whatever their
+// values: a runtime that does not know the version refuses them. It returns nil if there are no such additions.
 func Adds(n *onnx.Node, after, upTo int64) error {
 	return added(n, after, upTo, func(_, _ *onnx.Attribute) bool { return false })
 }
 
-// added returns what of a node was added to its op, but for attributes of which same says that they say nothing new.
+// added returns the additions of newer versions that a node uses, except attributes for which same returns true.
 func added(n *onnx.Node, after, upTo int64, same func(given, before *onnx.Attribute) bool) error {
 	for _, v := range known().ops[n.OpType] {
 		if v.same || v.since <= after || v.since > upTo {
@@ -89,10 +90,10 @@ func added(n *onnx.Node, after, upTo int64, same func(given, before *onnx.Attrib
 	return nil
 }
 
-// Lower converts a model to an older opset of the standard, OldestLowered at least, in all its graphs and functions: it
-// changes the imports, takes out attributes that the older versions do not have, and sets the IR version to one that
-// belongs to the opset. Where a node cannot be lowered (Lowers), or an element has a type that is newer, nothing is
-// changed, and the error names them all.
+// Lower converts a model, with all its graphs and functions, to an older opset of the standard, at least OldestLowered.
+// It changes the imports, removes attributes that the older versions lack, and sets the IR version that belongs to the
+// opset. If a node cannot be lowered (see Lowers), or an element type is newer, nothing is changed and the error names
+// all of them.
 func Lower(m *onnx.Model, to int64) error {
 	from := m.Opset("")
 	if from <= to {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestAdditions holds the table against the versions of the standard.
+// TestAdditions compares the table with the versions of the standard.
 func TestAdditions(t *testing.T) {
 	count := 0
 	for op, versions := range known().ops {
@@ -35,7 +35,7 @@ func TestAdditions(t *testing.T) {
 	}
 }
 
-// TestLower lowers a model with a function, and refuses what older opsets cannot say.
+// TestLower lowers a model with a function, and expects errors for additions that older opsets cannot express.
 func TestLower(t *testing.T) {
 	build := func(mode string, to onnx.DataType) *onnx.Model {
 		b := onnxtest.New(28)

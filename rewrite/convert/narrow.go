@@ -6,16 +6,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// narrower finds arithmetic in float32 on numbers of 16 bits, whose results are rounded to 16 bits, and does it in the
-// narrow type. One addition, subtraction, product or quotient is the same either way, since float32 has more than twice
-// the digits (Figueroa, "When is double rounding innocuous?", 1995).
+// narrower finds float32 arithmetic on 16-bit numbers whose results are rounded to 16 bits, and does it in the narrow
+// type. A single addition, subtraction, multiplication or division has the same result either way, because float32 has
+// more than twice the digits (Figueroa, "When is double rounding innocuous?", 1995).
 type narrower struct {
 	edit  *edit.Change
 	to    onnx.DataType
 	of    func(*onnx.Node) bool
 	facts *infer.Facts
 	types map[*onnx.Value]onnx.DataType // of new values
-	made  map[*onnx.Value]*onnx.Value   // narrow ones, for those of float32 whose numbers, rounded, they hold
+	made  map[*onnx.Value]*onnx.Value   // the narrow value for each float32 value, equal to it after rounding
 }
 
 func (w *narrower) typeOf(v *onnx.Value) onnx.DataType {
@@ -25,7 +25,7 @@ func (w *narrower) typeOf(v *onnx.Value) onnx.DataType {
 	return w.facts.DataType(v)
 }
 
-// rounded returns what holds v rounded to the narrow type; nil where only a Cast can tell.
+// rounded returns a value that holds v rounded to the narrow type, or nil if that needs a Cast.
 func (w *narrower) rounded(v *onnx.Value) *onnx.Value {
 	if x := w.exact(v); x != nil {
 		return x
@@ -43,7 +43,7 @@ func (w *narrower) rounded(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// exact returns what holds v in the narrow type; nil where it is not known to hold numbers of that type.
+// exact returns a value that holds v in the narrow type, or nil if v is not known to hold only numbers of that type.
 func (w *narrower) exact(v *onnx.Value) *onnx.Value {
 	if x := w.made[v]; x != nil {
 		return x
@@ -60,7 +60,7 @@ func (w *narrower) exact(v *onnx.Value) *onnx.Value {
 	return w.again(v, 1, w.exact)
 }
 
-// again makes the node of v anew, with the first of its inputs as narrow has them, and returns what stands for v.
+// again clones the node of v with its first count inputs replaced by narrow(input), and returns the new value.
 func (w *narrower) again(v *onnx.Value, count int, narrow func(*onnx.Value) *onnx.Value) *onnx.Value {
 	n := v.Producer
 	inputs := append([]*onnx.Value{}, n.Inputs...)

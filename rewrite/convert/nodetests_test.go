@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// nodeTests lists the folders of the standard's node tests, which tools/onnx-node-tests.py makes.
+// nodeTests lists the folders of the standard's node tests, which tools/onnx-node-tests.py creates.
 func nodeTests(t *testing.T) []string {
 	t.Helper()
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
@@ -32,10 +32,10 @@ func nodeTests(t *testing.T) []string {
 	return models
 }
 
-// TestSteps converts the standard's node tests of older opsets, and models with older versions of ops that
-// testdata/older.py makes, to 23, 24 and the newest. What the built-in evaluator runs gives bit for bit what it gave;
-// onnx.checker accepts all, and where a step was taken onnx's reference evaluator and onnxruntime give what is
-// recorded. Every step is taken.
+// TestSteps converts the standard's node tests of older opsets, and the models with older op versions from
+// testdata/older.py, to opset 23, 24 and the newest. In the built-in evaluator, the results stay the same bit for bit.
+// onnx.checker accepts every model. If a step was taken, onnx's reference evaluator and onnxruntime reproduce the
+// recorded results. Every step is taken at least once.
 func TestSteps(t *testing.T) {
 	older := t.TempDir()
 	if out, err := exec.Command(python(t), filepath.Join("testdata", "older.py"), older).CombinedOutput(); err != nil {
@@ -61,7 +61,7 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 	for _, folder := range folders {
 		name := filepath.Base(folder)
 		before := filepath.Join(folder, "model.onnx")
-		out := filepath.Join(dir, name) // Write looks at all that is beside a file
+		out := filepath.Join(dir, name) // Write looks at all files next to this one
 		if err := os.Mkdir(out, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func count(m *onnx.Model, to int64, stepped map[string]int) (changes bool) {
 	return changes
 }
 
-// caseOf returns the folder of the recorded case, nothing where it has values that are no tensors.
+// caseOf returns the folder of the recorded case, or "" if it has values that are not tensors.
 func caseOf(folder string, m *onnx.Model) string {
 	for _, v := range append(append([]*onnx.Value{}, m.Graph.Inputs...), m.Graph.Outputs...) {
 		if _, ok := v.Type(); !ok {
@@ -122,11 +122,11 @@ func caseOf(folder string, m *onnx.Model) string {
 	return filepath.Join(folder, "test_data_set_0")
 }
 
-// sameAsBefore reports whether the evaluator runs the older model, and then compares the newer one with it.
+// sameAsBefore reports whether the evaluator runs the older model. If so, it compares the newer model with it.
 func sameAsBefore(t *testing.T, name string, older, newer *onnx.Model, folder string) bool {
 	c := recorded(folder, older)
 	if c == nil {
-		return false // values that are no tensors
+		return false // it has values that are not tensors
 	}
 	want, err := evaluated(older, c.Inputs)
 	if err != nil {
@@ -138,7 +138,7 @@ func sameAsBefore(t *testing.T, name string, older, newer *onnx.Model, folder st
 	return true
 }
 
-// recorded reads the case, nil where it has values that are no tensors.
+// recorded reads the case. It returns nil if the case has values that are not tensors.
 func recorded(folder string, m *onnx.Model) *golden.Case {
 	cases, err := golden.Load(filepath.Join(folder, "test_data_set_0"), m)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// onnxruntimes are the ops that onnxruntime has in the domain of the standard, whatever the opset: its optimizer writes
-// norms so, genai's builder and this toolkit do. A step says what stands in the way of the standard's op of that name.
+// onnxruntimes are the ops that onnxruntime puts in the standard's domain at any opset. Its optimizer, genai's builder
+// and this toolkit write norms this way. A step checks for a conflict with the standard's op of that name.
 var onnxruntimes = map[string]step{
 	"DisentangledAttention_TRT":    nothing,
 	"EfficientNMS_TRT":             nothing,
@@ -19,8 +19,8 @@ var onnxruntimes = map[string]step{
 	"SimplifiedLayerNormalization": nothing,
 }
 
-// oneType refuses a LayerNormalization from before opset 17 whose result has the type of its scale and not that of its
-// input, which the standard's has.
+// oneType refuses a LayerNormalization from before opset 17 whose result has the type of its scale: the standard's op
+// returns the type of the input.
 func oneType(s *scope, n *onnx.Node) (func(), error) {
 	const since = 17
 	x, scale := n.Input(0), n.Input(1)

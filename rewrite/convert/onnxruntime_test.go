@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestOtherOps: nodes beside those of the standard's opsets stay as they are, and the others are converted.
+// TestOtherOps: nodes outside the standard's opsets stay, while the others are converted.
 func TestOtherOps(t *testing.T) {
 	for _, c := range []struct {
 		name, domain, op string

@@ -17,10 +17,10 @@ import (
 func Newest() int64 { return known().newest }
 
 // Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its
-// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are, and so do
-// the ops that onnxruntime has in the standard's. A model of
-// an opset older than 11 or newer than to, an op that is not known and a change that cannot be made are errors, joined,
-// and the model is then as it was.
+// functions, and raises the IR version to the one that belongs to the opset. Other domains stay unchanged, and so do
+// the ops that onnxruntime has in the standard's domain. It returns an error for a model older than opset 11 or newer
+// than to. Unknown ops and changes that cannot be made are collected in one joined error, and the model then stays
+// unchanged.
 func Opset(m *onnx.Model, to int64) error {
 	from := m.Opset("")
 	switch {
@@ -63,16 +63,16 @@ type conversion struct {
 	model *onnx.Model
 	edit  edit.Change
 	to    int64
-	facts *infer.Facts // made when first asked for
+	facts *infer.Facts // set on first use
 }
 
-// scope is the main graph or the body of a function, with their subgraphs: what sees the same constants.
+// scope is the main graph or a function body, with its subgraphs. All of it sees the same constants.
 type scope struct {
 	*conversion
 	root     *onnx.Graph
 	function *onnx.Function // nil for the main graph
 	from     int64
-	integers map[string]*onnx.Value // the constants that were made, by their elements
+	integers map[string]*onnx.Value // the constants created so far, by type and elements
 }
 
 func (c *conversion) scopes() []*scope {
@@ -80,7 +80,7 @@ func (c *conversion) scopes() []*scope {
 	for _, f := range c.model.Functions {
 		from := f.Opset("")
 		if from == 0 {
-			from = c.model.Opset("") // as onnxruntime and the evaluator take it
+			from = c.model.Opset("") // onnxruntime and the evaluator assume the same
 		}
 		list = append(list, &scope{conversion: c, root: f.Body, function: f, from: from})
 	}
@@ -98,7 +98,7 @@ func (s *scope) in() string {
 	return fmt.Sprintf("function %s.%s, ", s.function.Domain, s.function.Name)
 }
 
-// node finds what is to be changed at a node.
+// node returns the changes to make at a node.
 func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	if !onnx.IsStandardDomain(n.Domain) || s.model.Function(n.Domain, n.OpType, n.Overload) != nil {
 		return nil, nil
@@ -145,7 +145,7 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	return changes, nil
 }
 
-// rank returns the number of dimensions of a value, where it is known.
+// rank returns the number of dimensions of a value, if it is known.
 func (c *conversion) rank(v *onnx.Value) (int, bool) {
 	if t, ok := v.Type(); ok && t.HasShape {
 		return len(t.Dims), true
@@ -168,13 +168,14 @@ func (c *conversion) inferred() *infer.Facts {
 	return c.facts
 }
 
-// Oldest is the opset from which on the versions of ops are known.
+// Oldest is the oldest opset whose op versions are known.
 const Oldest = 11
 
 //go:embed versions.txt
 var versionsText string
 
-// Since returns the first opset that has an op, or the first one that is known, Oldest; 0 for an op of no opset.
+// Since returns the first opset that has an op, but no less than Oldest, the first known one. It returns 0 for an op
+// that no opset has.
 func Since(op string) int64 {
 	if versions := known().ops[op]; len(versions) > 0 {
 		return versions[0].since
@@ -184,11 +185,11 @@ func Since(op string) int64 {
 
 type version struct {
 	since int64
-	// same says that nothing but types were added to the version before, and its text changed.
+	// same means that, since the version before, only accepted types were added and the text changed.
 	same bool
 }
 
-// standard is what versions.txt says: the versions of every op, oldest first, and the IR version of every opset.
+// standard is the content of versions.txt: the versions of every op, oldest first, and the IR version of every opset.
 type standard struct {
 	ops       map[string][]version
 	irVersion map[int64]int64
@@ -198,7 +199,7 @@ type standard struct {
 var known = sync.OnceValue(func() *standard {
 	s, err := parseVersions(versionsText)
 	if err != nil {
-		panic(err) // of a file that is compiled in, and read by every test
+		panic(err) // the file is compiled in, and every test reads it
 	}
 	return s
 })

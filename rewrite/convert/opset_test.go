@@ -10,7 +10,7 @@ import (
 
 var vector = onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 4}}}
 
-// model makes a model of one node that reads x, with a ReduceMax before it that would change.
+// model returns a model with one node that reads x, after a ReduceMax that the conversion would change.
 func model(opset int64, op string, t onnx.Type, attrs ...*onnx.Attribute) *onnx.Model {
 	m := onnx.New(8, opset)
 	x := m.Graph.AddInput("x", t)
@@ -25,7 +25,7 @@ func model(opset int64, op string, t onnx.Type, attrs ...*onnx.Attribute) *onnx.
 	return m
 }
 
-// TestOpsetErrs: what cannot be converted is named, and the model stays as it was.
+// TestOpsetErrs: each error names the node that cannot be converted, and that the model stays unchanged.
 func TestOpsetErrs(t *testing.T) {
 	integers := onnx.Type{DataType: onnx.Int32, HasShape: true, Dims: vector.Dims}
 	training := model(13, "BatchNormalization", vector)
@@ -95,7 +95,7 @@ func TestOpsetErrs(t *testing.T) {
 	}
 }
 
-// text is all that Opset may change.
+// text describes everything that Opset may change.
 func text(m *onnx.Model) string {
 	s := m.Graph.Text()
 	for _, f := range m.Functions {
@@ -104,7 +104,7 @@ func text(m *onnx.Model) string {
 	return s + fmt.Sprint(m.Opsets, m.IRVersion)
 }
 
-// TestOpsetJoinsErrors: every node that cannot be converted is named.
+// TestOpsetJoinsErrors: the error names every node that cannot be converted.
 func TestOpsetJoinsErrors(t *testing.T) {
 	m := model(17, "Nonsense", vector)
 	m.Graph.Nodes[1].OpType = "Upsample"
@@ -114,7 +114,8 @@ func TestOpsetJoinsErrors(t *testing.T) {
 	}
 }
 
-// TestOpsetLeavesTheRest: other domains, calls of functions under a standard name and a model of that opset stay.
+// TestOpsetLeavesTheRest: other domains, calls of functions under a standard name, and a model that already has the
+// opset stay unchanged.
 func TestOpsetLeavesTheRest(t *testing.T) {
 	m := model(17, "FusedMatMul", vector)
 	m.Graph.Nodes[0].Domain = "com.microsoft"
@@ -141,7 +142,7 @@ func TestOpsetLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestEmptyAxes: a reduction over no axes is one over all, in the old form as in the new one.
+// TestEmptyAxes: a reduction over no axes reduces over all axes, in the old form and in the new one.
 func TestEmptyAxes(t *testing.T) {
 	m := model(13, "ReduceMin", vector, onnx.IntsAttr("axes", nil), onnx.IntAttr("keepdims", 0))
 	x := onnx.NewFloat32s("x", []int64{4}, []float32{3, 1, 2, 5})

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// TestPatchedModels: the functions of fused ops are converted with their model, and as many sites are found in a model
-// that was converted before.
+// TestPatchedModels: the functions of fused ops are converted with their model, and that a converted model has as many
+// sites.
 func TestPatchedModels(t *testing.T) {
 	for _, name := range []string{"llama-ts-fp32", "llama-merged-ts-fp32", "qwen3-dynamo-fp32",
 		"mixtral-batched_mm-ts-fp16",

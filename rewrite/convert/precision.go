@@ -11,78 +11,78 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// PrecisionReport says what Precision did.
+// A PrecisionReport describes the changes that Precision made.
 type PrecisionReport struct {
 	From, To onnx.DataType
-	// Initializers and Values count the constants (initializers and Constant nodes) whose type changed, and their
+	// Initializers counts the constants (initializers and Constant nodes) whose type changed, and Values their
 	// elements.
 	Initializers int
 	Values       int64
-	// Missing counts those among them whose elements lie in a file that is missing: only their types changed.
+	// Missing counts those of them whose data file is missing: only their types changed.
 	Missing int
-	// Kept counts the float32 constants that stay: those that only ops in float32 read.
+	// Kept counts the float32 constants that stay, because only float32 ops read them.
 	Kept int
 	// Float32 counts the nodes that compute in float32, by op.
 	Float32 map[string]int
-	// Casts is the number of Cast nodes that were put in, Removed that of Casts of a type to itself that were taken
-	// out.
+	// Casts is the number of added Cast nodes, and Removed the number of removed Casts from a type to itself.
 	Casts, Removed int
-	// OutOfRange lists the constants with finite elements beyond the greatest number of the type. They became that
+	// OutOfRange lists the constants with finite elements beyond the largest number of the type. They became that
 	// number, as the masks of PyTorch's exports do (torch.finfo(dtype).min).
 	OutOfRange []OutOfRange
-	// Inlined counts the calls of model-local functions that their bodies took the place of.
+	// Inlined counts the calls of model-local functions that were replaced by their bodies.
 	Inlined int
 }
 
-// OutOfRange is a constant with finite elements that a type cannot hold.
+// An OutOfRange describes a constant with finite elements that a type cannot hold.
 type OutOfRange struct {
 	Name     string
 	Elements int64
-	// Largest is the greatest magnitude among them.
+	// Largest is the largest magnitude among them.
 	Largest float64
 }
 
 // Precision converts a float32 model to float16 or bfloat16, or a model of these types to float32, in memory: its
-// graph, its subgraphs, its inputs and outputs (the keys and values of a cache, the logits; ids and masks of integers
-// stay) and its constants, as PyTorch exports a model of that type. Constants of more than a few elements are converted
-// while the model is written; of those whose data file is missing only the types change.
+// graph, subgraphs, constants, inputs and outputs (keys and values of a cache, logits; integer ids and masks stay), as
+// PyTorch exports a model of that type. Constants with more than a few elements are converted while the model is
+// written. If their data file is missing, only their types change.
 //
-// In the half type are computed products (MatMul, Gemm, Conv, Einsum, Attention), what is elementwise between them
-// (residuals, biases, gates and their activations, the application of rotary tables and masks) and what only moves
-// elements. In float32, behind Casts, as in PyTorch's models of half types (and in the list of torch.autocast), stay
+// Products (MatMul, Gemm, Conv, Einsum, Attention), elementwise ops between them (residuals, biases, gates and their
+// activations, the application of rotary tables and masks) and ops that only move elements are computed in the half
+// type. As in PyTorch's models of half types (and in the list of torch.autocast), these stay in float32, after Casts:
 //
-//   - norms: the square, the mean, epsilon, the root, and the product of the row with it; the product with the weight
-//     too where the row is its first factor or a Cast follows it (Gemma, OLMo 2, gpt-oss), else the Cast comes before
-//     it (Llama); before the square a SiLU gate of what is normalised (Mamba-2), whose weight then is of the type of
-//     what is gated;
-//   - Softmax and LogSoftmax, the greatest score taken off before, and other sums and means;
-//   - what is computed from positions and other integers alone: rotary frequencies, their cosines and sines, masks made
-//     by arithmetic. It is cast where it meets the hidden states;
-//   - routers: what TopK and ArgMax choose by, from the logits on, and the weights of the experts up to the sum over
+//   - norms: the square, the mean, epsilon, the root, and the product of the row with it. The product with the weight
+//     is in float32 too if the row is its first factor or a Cast follows it (Gemma, OLMo 2, gpt-oss). Otherwise the
+//     Cast comes before it (Llama). A SiLU gate before the square (Mamba-2) is in float32 too, and the weight then has
+//     the type of the gated value;
+//   - Softmax and LogSoftmax, the maximum subtracted before them, and other sums and means;
+//   - values computed only from positions and other integers: rotary frequencies, their cosines and sines, masks made
+//     by arithmetic. They are cast where they meet the hidden states;
+//   - routers: the inputs of TopK and ArgMax, from the logits on, and the weights of the experts up to the sum over
 //     them;
-//   - ops that the standard or a provider has no kernel for in the half type, and ops of other domains.
+//   - ops without a kernel in the half type in the standard or a provider, and ops of other domains.
 //
-// Casts of one value are shared, and put where the fewest are needed: an op that only moves elements takes the type of
-// what reads it.
+// The readers of a value share its Casts. A Cast goes where the fewest are needed: an op that only moves elements takes
+// the type of its readers.
 //
-// The providers, "cpu" and "cuda", are those in whose onnxruntime (1.31.1) the result has to load; none means both. For
-// float16 that makes no difference: each provider has kernels, or onnxruntime puts Casts around those it lacks. For
-// bfloat16 it does: the CPU provider moves bfloat16 about and computes nothing but LayerNormalization in it. A model
-// for both therefore stores its weights, caches, inputs and outputs as bfloat16 and computes in float32, which runs
-// everywhere, at float32's speed; one for "cuda" alone computes in bfloat16 as PyTorch's exports do, and does not load
-// on the CPU, as they do not.
+// The result must load in onnxruntime (1.31.1) with each of the providers, "cpu" and "cuda"; an empty list means both.
+// For float16 this makes no difference: each provider has kernels, or onnxruntime puts Casts around the missing ones.
+// For bfloat16 it does: the CPU provider moves bfloat16 elements but computes only LayerNormalization in it. A model
+// for both providers therefore stores its weights, caches, inputs and outputs as bfloat16 and computes in float32. It
+// runs everywhere, at float32's speed. A model only for "cuda" computes in bfloat16, as PyTorch's exports do, and like
+// them does not load on the CPU.
 //
-// A model of a half type is taken to float32 first, which is exact, also where the type stays: an export of PyTorch in
+// A model of a half type is first converted to float32, which is exact, even if the type stays: a PyTorch export in
 // bfloat16 becomes one that loads on the CPU.
 //
-// Calls of model-local functions are inlined first. Nodes of the domain mojo are refused: a model is converted before
-// it is patched. So are sequences of tensors. After an error the model is of no use.
+// Calls of model-local functions are inlined first. Nodes of the domain mojo are refused, because a model is converted
+// before it is patched. Sequences of tensors are refused too. If Precision returns an error, the model must not be
+// used.
 func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*PrecisionReport, error) {
 	return PrecisionExcept(m, to, nil, providers...)
 }
 
-// PrecisionExcept is Precision with more nodes that compute in float32: those of wide, which are nodes of the main
-// graph. An output of the model that such a node makes is of float32, too.
+// PrecisionExcept is Precision with additional float32 nodes: those in wide, which must be in the main graph. An output
+// of the model that such a node computes is float32 too.
 func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*PrecisionReport,
 	error) {
 	if m == nil || m.Graph == nil {
@@ -138,7 +138,7 @@ func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, 
 	return r, nil
 }
 
-// precisionFits reports whether the model is one that can be converted to the type.
+// precisionFits returns an error if the model cannot be converted to the type.
 func precisionFits(m *onnx.Model, to onnx.DataType) error {
 	opset := m.Opset("")
 	if opset < fused.MinOpset {
@@ -163,8 +163,8 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt",
 	"SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
-// HalfType returns the half type that constants, Casts, inputs or outputs of the model have, and that Precision takes
-// back to float32 first; Undefined where there is none.
+// HalfType returns the half type of constants, Casts, inputs or outputs of the model, which Precision first converts to
+// float32. It returns Undefined if there is no half type.
 func HalfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
@@ -203,20 +203,20 @@ type precision struct {
 	facts     *infer.Facts
 	report    *PrecisionReport
 
-	// castBefore and castAfter hold the Casts of float32 to itself that were taken out: TorchScript leaves them where
-	// the model changes types, which tells where a norm in float32 ends.
+	// castBefore and castAfter hold the removed Casts from float32 to itself. TorchScript leaves them where the model
+	// changes types, so they show where a norm in float32 ends.
 	castBefore map[onnx.Use]bool
 	castAfter  map[*onnx.Value]bool
 
 	kinds   map[*onnx.Value]kind
 	float32 map[*onnx.Node]bool // the nodes that compute in float32
-	wide    map[*onnx.Node]bool // those of them that the caller named
-	scores  map[*onnx.Node]bool // the nodes that a choice depends on, from the logits on
-	squares map[*onnx.Node]bool // the nodes whose results are summed up
-	angles  map[*onnx.Node]bool // the nodes that angles are computed by
+	wide    map[*onnx.Node]bool // the nodes in float32 that the caller named
+	scores  map[*onnx.Node]bool // the nodes that a choice depends on, starting at the logits
+	squares map[*onnx.Node]bool // the nodes whose results are summed
+	angles  map[*onnx.Node]bool // the nodes that compute angles
 	holders map[*onnx.Graph]*onnx.Node
 
-	// gates holds the SiLU gates of what a norm normalises, and their products, with the value that is gated.
+	// gates maps the SiLU gates of a norm's input, and their products, to the gated value.
 	gates map[*onnx.Node]*onnx.Value
 }
 
@@ -235,8 +235,8 @@ func (p *precision) dataType(v *onnx.Value) onnx.DataType {
 	return t.DataType
 }
 
-// check errs on values whose types are not known, since a Cast might be missing there, and on subgraphs that cannot
-// give the type.
+// check returns an error for values of unknown type, since a Cast might be missing there, and for subgraphs that cannot
+// return the type.
 func (p *precision) check() error {
 	var err error
 	p.model.Graph.Walk(func(g *onnx.Graph) {
@@ -257,8 +257,8 @@ func (p *precision) check() error {
 	return err
 }
 
-// removeCasts takes out the Casts of float32 to float32, and remembers where they stood. CastLike becomes Cast where
-// the type is known.
+// removeCasts removes the Casts from float32 to float32 and records their positions. CastLike becomes Cast if the type
+// is known.
 func (p *precision) removeCasts() error {
 	p.castBefore, p.castAfter = map[onnx.Use]bool{}, map[*onnx.Value]bool{}
 	p.facts = infer.Analyze(p.model)

@@ -6,36 +6,36 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// kind is what a value of float32 is, as far as its precision goes. Kinds above half are computed in float32.
+// kind classifies a float32 value by the precision that it needs. Kinds above half are computed in float32.
 type kind uint8
 
 const (
-	constant kind = iota // a constant, moved about at most: it is of the type that its readers want
-	half                 // hidden states: of the half type
+	constant kind = iota // a constant, perhaps moved: it has the type that its readers want
+	half                 // hidden states: half type
 	index                // computed from integers and constants: positions, frequencies, masks
 	table                // cosines and sines of these
-	stat                 // a reduction over the last axis, and what is computed from such
-	row                  // rows times or less their statistics
-	score                // what a choice is made by, and the weights of what was chosen
-	sum                  // another result in float32, which ends there
-	wide                 // what is in float32 for lack of a kernel
+	stat                 // a reduction over the last axis, and values computed from it
+	row                  // rows combined with their statistics
+	score                // the inputs of a choice, and the weights of the chosen
+	sum                  // another float32 result that does not propagate
+	wide                 // float32 for lack of a kernel
 )
 
 func (k kind) float32() bool { return k > half }
 
-// moving are the ops that move elements and compute nothing.
+// moving are the ops that only move elements.
 var moving = words(`
 	Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity Pad Reshape
 	ReverseSequence ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
 `)
 
-// elementwise are the ops whose results depend on the same element of their inputs.
+// elementwise are the ops whose result elements depend only on the same element of each input.
 var elementwise = words(`
 	Abs Add Ceil Clip Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mod Mul Neg
 	PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu
 `)
 
-// comparing are the ops that read floats and give none.
+// comparing are the ops that read floats and return booleans.
 var comparing = set("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 var (
@@ -44,12 +44,12 @@ var (
 	ReduceSumSquare
 `)
 	trigonometric = set("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan")
-	// sensitive are the elementwise ops whose results leave the range of float16, or lose their digits in half types.
+	// sensitive are the elementwise ops whose results exceed the range of float16 or lose digits in half types.
 	sensitive = set("Exp", "Log", "Reciprocal", "Softplus", "Sqrt")
 	choosing  = set("ArgMax", "ArgMin", "TopK")
 )
 
-// kindOf returns the kind of a value that is read.
+// kindOf returns the kind of an operand.
 func (p *precision) kindOf(v *onnx.Value) kind {
 	if k, ok := p.kinds[v]; ok {
 		return k
@@ -60,7 +60,7 @@ func (p *precision) kindOf(v *onnx.Value) kind {
 	return half // an input of the graph or of a subgraph
 }
 
-// assign finds the kind of every value of float32, and which nodes compute in float32, in the order of the graph.
+// assign finds the kind of every float32 value and the nodes that compute in float32, in graph order.
 func (p *precision) assign(g *onnx.Graph) {
 	if g.Parent == nil {
 		p.kinds, p.float32 = map[*onnx.Value]kind{}, map[*onnx.Node]bool{}
@@ -82,7 +82,7 @@ func (p *precision) node(n *onnx.Node) {
 		p.branches(n)
 		return
 	case n.Is("Loop"), n.Is("Scan"), n.Is("Constant"):
-		return // what loops carry is of the half type
+		return // loop-carried values have the half type
 	case n.Is("ConstantOfShape"):
 		k = constant
 	case n.Is("Cast"):
@@ -105,7 +105,7 @@ func (p *precision) node(n *onnx.Node) {
 	case choosing[n.OpType], !p.computes(n) && !n.Is("Shape"):
 		k = wide
 	default:
-		return // reads floats as they are: Shape, IsNaN
+		return // reads floats of any type: Shape, IsNaN
 	}
 	if !k.float32() && (p.wide[n] || !p.computes(n) && !n.Is("Cast")) {
 		k = wide
@@ -120,7 +120,7 @@ func (p *precision) node(n *onnx.Node) {
 	}
 }
 
-// branches gives the outputs of an If the kind that they have in all branches, else that of hidden states.
+// branches sets the kind of each output of an If: its kind in all branches if they agree, otherwise half.
 func (p *precision) branches(n *onnx.Node) {
 	for i, v := range n.Outputs {
 		if !p.isFloat(v) {
@@ -147,7 +147,7 @@ func (p *precision) branches(n *onnx.Node) {
 	}
 }
 
-// kind finds what a node computes that has a result of float32.
+// kind returns the kind of the result of a node with a float32 result.
 func (p *precision) kind(n *onnx.Node) kind {
 	switch {
 	case p.scores[n], choosing[n.OpType]:
@@ -187,8 +187,8 @@ func (p *precision) kind(n *onnx.Node) kind {
 	return half
 }
 
-// lookAhead marks the nodes that choices and angles depend on, back to a product, those whose results are summed up,
-// and the SiLU gates of what a norm normalises.
+// lookAhead marks the nodes that choices and angles depend on, back to a product, the nodes whose results are summed,
+// and the SiLU gates of a norm's input.
 func (p *precision) lookAhead() {
 	p.scores, p.squares = map[*onnx.Node]bool{}, map[*onnx.Node]bool{}
 	p.angles, p.gates = map[*onnx.Node]bool{}, map[*onnx.Node]*onnx.Value{}
@@ -214,7 +214,7 @@ func (p *precision) lookAhead() {
 	})
 }
 
-// mark adds the nodes that a value is computed by to the list, back to products and to rows of tables of numbers.
+// mark adds the nodes that compute a value to the list, back to products and to rows of tables of numbers.
 func (p *precision) mark(list map[*onnx.Node]bool, v *onnx.Value) {
 	if v == nil || v.Producer == nil || !p.isFloat(v) {
 		return
@@ -233,7 +233,8 @@ func (p *precision) mark(list map[*onnx.Node]bool, v *onnx.Value) {
 	}
 }
 
-// computedBy returns the node that computes a value, past those that move its elements; nil for an input or a constant.
+// computedBy returns the node that computes a value, skipping nodes that move elements. It returns nil for an input or
+// a constant.
 func computedBy(v *onnx.Value) *onnx.Node {
 	for v != nil && v.Producer != nil && moving[v.Producer.OpType] {
 		v = v.Producer.Input(0)
@@ -244,7 +245,7 @@ func computedBy(v *onnx.Value) *onnx.Node {
 	return v.Producer
 }
 
-// markGate marks the product of a value with a SiLU, and the SiLU. What is squared is such a product in Mamba-2's norm.
+// markGate marks the product of a value with a SiLU, and the SiLU. Mamba-2's norm squares such a product.
 func (p *precision) markGate(squared *onnx.Value) {
 	product := computedBy(squared)
 	if !product.Is("Mul") {
@@ -258,7 +259,7 @@ func (p *precision) markGate(squared *onnx.Value) {
 	}
 }
 
-// silu returns the nodes of x * Sigmoid(x), or the one of Swish, none if they do not compute the value.
+// silu returns the nodes of x * Sigmoid(x), or the Swish node, or nil if they do not compute the value.
 func silu(v *onnx.Value) []*onnx.Node {
 	if v == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestPrecisionLimitsMasks: the lowest float32 of a mask becomes the lowest number of the type, and no infinity, also
-// where the mask is made by arithmetic in float32; numbers that are too large are counted.
+// TestPrecisionLimitsMasks: the lowest float32 of a mask becomes the lowest number of the type instead of infinity,
+// even if arithmetic in float32 computes the mask, and that numbers that are too large are counted.
 func TestPrecisionLimitsMasks(t *testing.T) {
 	build := func() *head {
 		h := newHead()
@@ -46,7 +46,7 @@ func TestPrecisionLimitsMasks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, f := range x.F[5:10] { // of the id 0, whose row is masked
+		for i, f := range x.F[5:10] { // row of id 0, which is masked
 			if math.IsInf(f, 0) && i != 3 || f > -greatest(to)/2 && i != 3 {
 				t.Errorf("%s: masked element %d is %g", to, i, f)
 			}
@@ -54,7 +54,7 @@ func TestPrecisionLimitsMasks(t *testing.T) {
 	}
 }
 
-// TestPrecisionInlines: model-local functions are replaced by their bodies, whose Casts are of one type.
+// TestPrecisionInlines: model-local functions are replaced by their bodies, whose Casts have one type.
 func TestPrecisionInlines(t *testing.T) {
 	h := newHead()
 	h.Model.ImportOpset("local", 1)
@@ -75,7 +75,7 @@ func TestPrecisionInlines(t *testing.T) {
 	}
 }
 
-// TestPrecisionErrs: what cannot be converted is an error that says why.
+// TestPrecisionErrs: each error says why the model cannot be converted.
 func TestPrecisionErrs(t *testing.T) {
 	plain := func(build func(h *head)) *onnx.Model {
 		h := newHead()
@@ -106,8 +106,8 @@ func TestPrecisionErrs(t *testing.T) {
 	}
 }
 
-// TestPrecisionOfPyTorchsBFloat16: an export in bfloat16, which onnxruntime's CPU provider refuses, loads once it is
-// converted.
+// TestPrecisionOfPyTorchsBFloat16: an export in bfloat16, which onnxruntime's CPU provider refuses, loads after
+// conversion.
 func TestPrecisionOfPyTorchsBFloat16(t *testing.T) {
 	path := filepath.Join(root, "models", "llama-dynamo-bf16.onnx")
 	library := ort.WithLibrary(orttest.Library(t))

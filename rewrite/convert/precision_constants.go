@@ -12,10 +12,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// fewElements bounds the constants that are converted at once, and that are kept twice where both types are read.
+// fewElements bounds the constants that are converted immediately, and that are kept twice if both types are read.
 const fewElements = 4096
 
-// place is where the elements of a tensor lie: tied weights stay tied.
+// place locates the elements of a tensor, so that tied weights stay tied.
 type place struct {
 	location       string
 	offset, length int64
@@ -49,20 +49,20 @@ func (r *rewriting) constants(g *onnx.Graph) error {
 	return nil
 }
 
-// constant converts one constant: put takes the new tensor.
+// constant converts one constant and passes the new tensor to put.
 func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tensor)) error {
 	inHalf, inFloat := r.wanted(v)
 	inHalf = inHalf || v.IsInput
 	large := t.Len() > fewElements
 	stored := false
 	if inFloat && !inHalf && t.Len() > 1 && r.lacking(v) {
-		inHalf, stored = true, true // a weight or bias of ops that a provider lacks in this type: it is stored so
+		inHalf, stored = true, true // a weight or bias of ops that a provider lacks in this type is stored in it
 	}
 	if !inHalf {
 		if inFloat {
 			r.report.Kept++
 			if slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return r.wide[u.Node] }) {
-				return nil // the caller wants its numbers as they are
+				return nil // the caller wants the original numbers
 			}
 			return r.keep(v.Name, t, put)
 		}
@@ -77,10 +77,10 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 	if inFloat {
 		other := v
 		switch {
-		case large || stored || v.IsInput || t.External != nil: // data that is missing comes in one type
+		case large || stored || v.IsInput || t.External != nil: // missing data has only one type
 			r.types[v] = r.to
 			other = r.cast(v, onnx.Float)
-		default: // of few elements: once in each type
+		default: // few elements: once in each type
 			wide := t
 			if err := r.keep(v.Name, t, func(t *onnx.Tensor) { wide = t }); err != nil {
 				return err
@@ -110,7 +110,7 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 	return nil
 }
 
-// lacking reports whether all readers are in float32 only for lack of kernels.
+// lacking reports whether all readers are in float32 only because kernels are missing.
 func (r *rewriting) lacking(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		o := u.Node.OutputValue(0)
@@ -122,8 +122,8 @@ func (r *rewriting) lacking(v *onnx.Value) bool {
 	return true
 }
 
-// keep is for a constant that stays float32: numbers beyond the range of the half type, such as those of masks, become
-// its greatest ones, since a Cast would make them infinite.
+// keep handles a constant that stays float32. Numbers beyond the range of the half type, such as those of masks, become
+// its largest ones, because a Cast would make them infinite.
 func (r *rewriting) keep(name string, t *onnx.Tensor, put func(*onnx.Tensor)) error {
 	if t.Len() > fewElements {
 		return nil

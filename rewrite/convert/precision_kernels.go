@@ -6,12 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// What is known of kernels in half types, in onnxruntime 1.31.1. For the CPU provider each op was tried as a model of
-// one node, in float32, float16 and bfloat16: all that the standard has in float16 load, most behind Casts that
-// onnxruntime puts in. For the CUDA provider docs/kernels.md has what was tried in bfloat16; ops that no language model
-// there had are taken to have no kernel.
+// Half-type kernels in onnxruntime 1.31.1. For the CPU provider, each op was tried as a model with one node, in
+// float32, float16 and bfloat16: every op that the standard has in float16 loads, most of them with Casts that
+// onnxruntime adds. docs/kernels.md lists the bfloat16 trials with the CUDA provider. Ops that no language model there
+// had are assumed to have no kernel.
 
-// bfloat16Since says from which opset on the standard has an op in bfloat16, where that is later than opset 13; 0
+// bfloat16Since is the first opset in which the standard has an op in bfloat16, if it is later than opset 13; 0 means
 // never.
 var bfloat16Since = map[string]int64{
 	"Acos": 22, "Acosh": 22, "Asin": 22, "Asinh": 22, "Atan": 22, "Atanh": 22, "Attention": 23, "AveragePool": 22,
@@ -26,8 +26,8 @@ var bfloat16Since = map[string]int64{
 	"TensorScatter": 24, "ThresholdedRelu": 22, "TopK": 24, "Trilu": 14, "Unique": 28, "Where": 16,
 }
 
-// alwaysFloat32 are ops with inputs that the standard has in float32 alone, that make numbers by themselves, or that no
-// provider was tried with in half types.
+// alwaysFloat32 are ops with inputs that the standard has only in float32, ops that create numbers, and ops that were
+// not tried with any provider in half types.
 var alwaysFloat32 = words(`
 	AffineGrid Bernoulli BitCast BlackmanWindow CausalConvWithState Celu CenterCropPad Col2Im CumProd DFT DeformConv
 	DequantizeLinear Det DynamicQuantizeLinear EyeLike GridSample HammingWindow HannWindow ImageDecoder LRN
@@ -36,14 +36,14 @@ var alwaysFloat32 = words(`
 	RandomUniformLike Range Resize RoiAlign STFT Unique Upsample
 `)
 
-// cpuBFloat16 are the ops that the CPU provider has in bfloat16.
+// cpuBFloat16 are the ops for which the CPU provider has bfloat16 kernels.
 var cpuBFloat16 = words(`
 	Cast Concat Constant ConstantOfShape Flatten Gather GatherElements GatherND Identity If IsInf IsNaN
 	LayerNormalization Loop Reshape Scan ScatterElements ScatterND Shape Sign Slice Split Squeeze Transpose
 	Unsqueeze
 `)
 
-// noCUDABFloat16 are the ops that the CUDA provider lacks in bfloat16.
+// noCUDABFloat16 are the ops for which the CUDA provider has no bfloat16 kernels.
 var noCUDABFloat16 = words(`
 	ArgMax ArgMin AveragePool BatchNormalization Ceil Clip CumSum DepthToSpace Elu Equal Floor GRU GlobalAveragePool
 	GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax InstanceNormalization
@@ -52,7 +52,7 @@ var noCUDABFloat16 = words(`
 	Sign Size Softplus Softsign SpaceToDepth Sum SwiGLU Swish TensorScatter ThresholdedRelu
 `)
 
-// computes reports whether the op may compute in the half type: the standard has it in the type, and every provider a
+// computes reports whether the op may compute in the half type: the standard allows the type, and every provider has a
 // kernel.
 func (p *precision) computes(n *onnx.Node) bool {
 	if !onnx.IsStandardDomain(n.Domain) || alwaysFloat32[n.OpType] {
@@ -81,5 +81,5 @@ func set(names ...string) map[string]bool {
 	return s
 }
 
-// words is set of the names in a text.
+// words returns the set of names in a text.
 func words(text string) map[string]bool { return set(strings.Fields(text)...) }

@@ -20,7 +20,7 @@ func (p *precision) readsHalf(n *onnx.Node) bool {
 	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return p.isFloat(v) && p.kindOf(v) == half })
 }
 
-// only reports whether the node's inputs of float32 are constants and values of these kinds, with one of them at least.
+// only reports whether the node has float32 inputs of these kinds, and all its other float32 inputs are constants.
 func (p *precision) only(n *onnx.Node, kinds ...kind) bool {
 	some := false
 	for _, v := range n.Inputs {
@@ -36,7 +36,7 @@ func (p *precision) only(n *onnx.Node, kinds ...kind) bool {
 	return some
 }
 
-// reduced is the kind of a reduction: of a statistic where it is over the last axis.
+// reduced returns the kind of a reduction: stat if it is over the last axis.
 func (p *precision) reduced(n *onnx.Node) kind {
 	switch k := p.kindOf(n.Input(0)); {
 	case k == score, k == index:
@@ -47,8 +47,8 @@ func (p *precision) reduced(n *onnx.Node) kind {
 	return sum
 }
 
-// added is the kind of what sums are scattered to: they are of float32 as others are. The CPU provider of onnxruntime
-// has no kernel for them in float16, though it loads such a model.
+// added returns the kind of a scatter that sums. These sums are float32 like others: onnxruntime's CPU provider has no
+// float16 kernel for them, although it loads such a model.
 func (p *precision) added(n *onnx.Node) kind {
 	switch k := p.reads(n); k {
 	case constant, index:
@@ -59,7 +59,7 @@ func (p *precision) added(n *onnx.Node) kind {
 	return sum
 }
 
-// overLast reports whether a reduction is over the last axis, among others.
+// overLast reports whether the axes of a reduction include the last one.
 func (p *precision) overLast(n *onnx.Node) bool {
 	axes := n.AttrInts("axes")
 	if v := n.Input(1); v != nil {
@@ -76,7 +76,7 @@ func (p *precision) overLast(n *onnx.Node) bool {
 	return slices.Contains(axes, -1) || ok && slices.Contains(axes, int64(rank-1))
 }
 
-// elementwise is the kind of what an elementwise op computes.
+// elementwise returns the kind of the result of an elementwise op.
 func (p *precision) elementwise(n *onnx.Node) kind {
 	switch {
 	case p.reads(n) == constant: // arithmetic on constants: frequencies
@@ -102,7 +102,7 @@ func (p *precision) elementwise(n *onnx.Node) kind {
 	return half
 }
 
-// scaled is the kind of a sum or product of two values where one of them stays in float32, or constant where none does.
+// scaled returns the kind of a sum or product of two values if one of them stays in float32, and constant otherwise.
 func (p *precision) scaled(n *onnx.Node) kind {
 	a, b := n.Input(0), n.Input(1)
 	if !p.isFloat(a) || !p.isFloat(b) {
@@ -129,12 +129,12 @@ func (p *precision) scaled(n *onnx.Node) kind {
 	return constant
 }
 
-// weighted is the kind of a norm's row times its weight: float32 where a Cast stood behind it, half where it stood
-// before, and where there was none half if the weight comes first.
+// weighted returns the kind of a norm's row times its weight: float32 if a Cast followed it, and half if a Cast
+// preceded it. If there was no Cast, it is half if the weight comes first.
 func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
 	out := n.OutputValue(0)
 	switch {
-	case n.Is("Add"), n.Is("Sub"): // the bias of a LayerNorm: of float32 as its product
+	case n.Is("Add"), n.Is("Sub"): // the bias of a LayerNorm is float32 like its product
 		return sum
 	case slices.ContainsFunc(out.Uses(), func(u onnx.Use) bool { return u.Node.Is("Add") && p.bias(u) }):
 		return row
@@ -150,7 +150,7 @@ func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
 	return sum
 }
 
-// gatedInFloat32 reports whether a norm's row is of a product with a gate, of a value that stays in float32.
+// gatedInFloat32 reports whether a norm's row is a product with a gate and the gated value stays in float32.
 func (p *precision) gatedInFloat32(row *onnx.Value) bool {
 	n := computedBy(row)
 	return n != nil && slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
@@ -179,7 +179,7 @@ func (p *precision) scalar(v *onnx.Value) bool {
 	return ok && rank == 0
 }
 
-// moved is the kind of what is moved: that of the inputs, half where they differ.
+// moved returns the kind of moved elements: the kind of the inputs, or half if they differ.
 func (p *precision) moved(n *onnx.Node) kind {
 	k := constant
 	for i, v := range n.Inputs {

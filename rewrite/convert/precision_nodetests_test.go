@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestPrecisionOfNodeTests converts the models of the standard's node tests, each to one half type: every op keeps
-// types that fit together, as inferred from the constants and inputs on.
+// TestPrecisionOfNodeTests converts the models of the standard's node tests, each to one half type, and checks that the
+// types around every op stay consistent when inferred from constants and inputs.
 func TestPrecisionOfNodeTests(t *testing.T) {
 	changed, refused := 0, 0
 	for i, dir := range nodeTests(t) {

@@ -21,12 +21,12 @@ func greatest(t onnx.DataType) float64 {
 	return 65504
 }
 
-// converter takes elements as bytes, in pieces of any length, and writes what becomes of them to w, if there is one.
+// converter takes elements as bytes, in pieces of any length, and writes the converted elements to w if it is set.
 type converter struct {
 	w         io.Writer
-	width     int                              // of an element
-	one       func(out, element []byte) []byte // appends what becomes of it
-	rest, out []byte                           // of an element whose end comes with the next piece; to be written
+	width     int                              // bytes of an element
+	one       func(out, element []byte) []byte // appends the converted element
+	rest, out []byte                           // an incomplete element; the output
 }
 
 func (c *converter) Write(b []byte) (int, error) {
@@ -54,8 +54,8 @@ func widening(from onnx.DataType, w io.Writer) *converter {
 	}}
 }
 
-// narrowing makes elements of a half type of those of float32: the nearest ones, ties to even. Finite ones that would
-// become infinite become the greatest of the type, and are counted.
+// narrowing rounds float32 elements to the nearest number of a half type, ties to even. Finite elements that would
+// become infinite become the largest number of the type and are counted.
 type narrowing struct {
 	converter
 	beyond  int64
@@ -80,8 +80,8 @@ func newNarrowing(to onnx.DataType, w io.Writer) *narrowing {
 	return c
 }
 
-// widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to
-// itself.
+// widen converts a model of half types to float32, exactly: constants, Casts and declared types. It leaves no Cast from
+// float32 to itself.
 func widen(m *onnx.Model, r *PrecisionReport) error {
 	p := &precision{model: m, report: r}
 	declared := func(v *onnx.Value) {

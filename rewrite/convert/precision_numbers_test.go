@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestNarrowing compares the rounding with that of the evaluator, which the standard's node tests hold: edges of the
+// TestNarrowing compares the rounding with the evaluator's, which the standard's node tests check: edge cases of the
 // formats and random numbers, in chunks of any size.
 func TestNarrowing(t *testing.T) {
 	list := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 65504, 65519.996, 65520, -65520, 1e30, math.MaxFloat32,
@@ -98,7 +98,7 @@ func TestNarrowing(t *testing.T) {
 	}
 }
 
-// rounded rounds by way of the evaluator.
+// rounded rounds with the evaluator.
 func rounded(t *testing.T, to onnx.DataType, x float64) float64 {
 	t.Helper()
 	v, err := (&reference.Tensor{DataType: to, Shape: []int{}, F: []float64{x}}).ToONNX("x")

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// TestPrecisionThenPatch: converted models, their logits those of the last position, are patched and run on the
+// TestPrecisionThenPatch patches converted models whose logits are cut to the last position, and runs them on the
 // kernels.
 func TestPrecisionThenPatch(t *testing.T) {
 	for _, name := range []string{"llama-kv-dynamo-fp32", "gemma2-ts-fp32", "deepseek3-batched_mm-ts-fp32",

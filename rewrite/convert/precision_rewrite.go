@@ -7,25 +7,25 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// rewriting is what rewrite has to put into the graphs yet.
+// rewriting holds the changes that rewrite has yet to put into the graphs.
 type rewriting struct {
 	*precision
 	casts map[*onnx.Value]map[onnx.DataType]*onnx.Value
 	after map[*onnx.Node][]*onnx.Node
 	first map[*onnx.Graph][]*onnx.Node
-	// types are those of the converted model, of all values that were float32 and are no constants.
+	// types has the type in the converted model of every value that was float32 and is not a constant.
 	types  map[*onnx.Value]onnx.DataType
 	shared map[place]*onnx.Tensor
 }
 
-// rewrite changes constants, attributes and declared types, and puts the Casts in.
+// rewrite changes constants, attributes and declared types, and adds the Casts.
 func (p *precision) rewrite() error {
 	r := &rewriting{precision: p, casts: map[*onnx.Value]map[onnx.DataType]*onnx.Value{},
 		after: map[*onnx.Node][]*onnx.Node{},
 		first: map[*onnx.Graph][]*onnx.Node{}, types: map[*onnx.Value]onnx.DataType{}, shared: map[place]*onnx.Tensor{}}
 	var graphs []*onnx.Graph
 	p.model.Graph.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
-	for _, g := range graphs { // types are asked for while no node has changed
+	for _, g := range graphs { // ask for types before any node changes
 		for _, v := range g.Inputs {
 			if p.isFloat(v) {
 				r.types[v] = p.to
@@ -78,7 +78,7 @@ func (p *precision) rewrite() error {
 	return nil
 }
 
-// connect gives the readers of a value the type that they want.
+// connect passes each reader of a value the type that it wants.
 func (r *rewriting) connect(v *onnx.Value) {
 	if v == nil {
 		return
@@ -91,7 +91,7 @@ func (r *rewriting) connect(v *onnx.Value) {
 	for _, u := range slices.Clone(v.Uses()) {
 		t := r.wants(u)
 		if t == onnx.Undefined && is == onnx.Float && inHalf && !inFloat && !v.IsOutput() {
-			t = r.to // the Shape of a value that all else reads in the half type
+			t = r.to // the Shape of a value that all other readers want in the half type
 		}
 		if t != onnx.Undefined && t != is {
 			r.edit.SetInput(u.Node, u.Index, r.cast(v, t))
@@ -108,7 +108,7 @@ func (r *rewriting) connect(v *onnx.Value) {
 	}
 }
 
-// output makes output i of a graph one of another type than the value has that is computed. It keeps its name.
+// output makes output i of a graph a value of another type than the computed one. It keeps its name.
 func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 	v := g.Outputs[i]
 	if v.Graph != g || v.Producer == nil { // a value of an enclosing graph, or an input: another value is the output
@@ -130,7 +130,7 @@ func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 			r.edit.SetInput(u.Node, u.Index, computed)
 		}
 	}
-	if known := r.casts[v][t]; known != nil { // readers of the other type were served before
+	if known := r.casts[v][t]; known != nil { // readers of the other type are already connected
 		r.edit.Reread(known, v)
 		old := known.Producer
 		r.edit.SetInput(old, 0, nil)
@@ -143,7 +143,7 @@ func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 	r.report.Casts++
 }
 
-// cast returns the value in another type: one Cast for all readers, directly behind the node that makes the value.
+// cast returns the value in another type. All readers share one Cast, directly after the node that computes the value.
 func (r *rewriting) cast(v *onnx.Value, t onnx.DataType) *onnx.Value {
 	if c := r.casts[v][t]; c != nil {
 		return c
@@ -169,7 +169,7 @@ func (r *rewriting) cast(v *onnx.Value, t onnx.DataType) *onnx.Value {
 	return c
 }
 
-// attributes changes the type that a node computes by an attribute.
+// attributes changes the attribute that sets the type of a node's result.
 func (r *rewriting) attributes(n *onnx.Node) {
 	v := n.OutputValue(0)
 	if v == nil || r.types[v] != r.to {

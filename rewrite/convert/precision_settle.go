@@ -6,8 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// settle gives what only moves elements the type that its readers want, from the end of the graph on: so a Cast stands
-// where the fewest readers are. Constants that are moved, and integers that become floats, follow their readers too.
+// settle assigns the ops that only move elements the type of their readers, starting at the end of the graph, so that
+// each Cast goes where it has the fewest readers. Moved constants, and integers that become floats, follow their
+// readers too.
 func (p *precision) settle(g *onnx.Graph) {
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
@@ -49,7 +50,7 @@ func (p *precision) setFloat32(n *onnx.Node, on bool) {
 	}
 }
 
-// wanted says in which types the readers of a value want it.
+// wanted returns the types in which the readers of a value want it.
 func (p *precision) wanted(v *onnx.Value) (inHalf, inFloat bool) {
 	for _, u := range v.Uses() {
 		switch p.wants(u) {
@@ -83,7 +84,7 @@ func (p *precision) outputGraphs(v *onnx.Value) []*onnx.Graph {
 	return list
 }
 
-// outputType returns the type of an output of float32 of a graph.
+// outputType returns the type of a float32 output of a graph.
 func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
 	if g.Parent == nil && p.wide[g.Outputs[i].Producer] {
 		return onnx.Float
@@ -114,7 +115,7 @@ func (p *precision) holder(g *onnx.Graph) *onnx.Node {
 	return p.holders[g]
 }
 
-// wants returns the type in which a node reads a value of float32: onnx.Undefined where it takes any.
+// wants returns the type in which a node reads a float32 value, or onnx.Undefined if it accepts any.
 func (p *precision) wants(u onnx.Use) onnx.DataType {
 	n := u.Node
 	switch {
@@ -132,7 +133,7 @@ func (p *precision) wants(u onnx.Use) onnx.DataType {
 	return onnx.Undefined
 }
 
-// typeOf returns the type that a value of float32 has in the converted model.
+// typeOf returns the type in the converted model of a value that was float32.
 func (p *precision) typeOf(v *onnx.Value) onnx.DataType {
 	n := v.Producer
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// TestPrecisionKeepsSites: as many blocks are recognised in a converted model as before, each by the same pattern.
+// TestPrecisionKeepsSites: a converted model has as many sites as before, each of the same pattern.
 func TestPrecisionKeepsSites(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join("..", "..", "models", "*-fp32.onnx"))
 	if len(files) == 0 {

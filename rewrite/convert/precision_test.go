@@ -13,15 +13,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// halves are half types with the providers that a model of them is for.
+// halves lists the half types, each with the providers of the converted model.
 var halves = []struct {
 	to        onnx.DataType
 	providers []string
 }{{onnx.Float16, nil}, {onnx.BFloat16, nil}, {onnx.BFloat16, []string{"cuda"}}}
 
-// TestPrecisionOfBundledModels converts every bundled float32 model to the half types: it loads in onnxruntime's CPU
-// provider (but one for CUDA in bfloat16, which the built-in evaluator runs), and returns what PyTorch gave in float32
-// within a few units of the half type.
+// TestPrecisionOfBundledModels converts every bundled float32 model to the half types. Each loads in onnxruntime's CPU
+// provider, except bfloat16 models for CUDA, which the built-in evaluator runs. The results must match PyTorch's
+// float32 results within a few units of the half type.
 func TestPrecisionOfBundledModels(t *testing.T) {
 	for name, path := range bundled(t) {
 		if !strings.HasSuffix(name, "fp32") || strings.Contains(path, "near") {
@@ -29,7 +29,7 @@ func TestPrecisionOfBundledModels(t *testing.T) {
 		}
 		for _, half := range halves {
 			if half.providers != nil && !strings.Contains(name, "dynamo") {
-				continue // the evaluator takes its time
+				continue // the evaluator is slow
 			}
 			if half.to == onnx.Float16 && strings.HasPrefix(name, "moe-") && !strings.Contains(name, "grouped") &&
 				!strings.Contains(name, "loop") {
@@ -60,7 +60,7 @@ func TestPrecisionOfBundledModels(t *testing.T) {
 				if half.providers != nil {
 					got, err = evaluated(m, c.Inputs)
 				} else {
-					if name == "llama-dynamo23-fp32" { // its rotary op runs at batch 1 alone, as exported
+					if name == "llama-dynamo23-fp32" { // its rotary op, as exported, runs only at batch 1
 						c.Inputs = narrowed(t, cases[1].Inputs, half.to)
 						c = golden.Case{Inputs: c.Inputs, Outputs: cases[1].Outputs}
 					}
@@ -77,7 +77,7 @@ func TestPrecisionOfBundledModels(t *testing.T) {
 	}
 }
 
-// narrowed returns the inputs of floats in another type.
+// narrowed returns the inputs with floats in another type.
 func narrowed(t *testing.T, inputs []*onnx.Tensor, to onnx.DataType) []*onnx.Tensor {
 	t.Helper()
 	var list []*onnx.Tensor
@@ -97,7 +97,7 @@ func narrowed(t *testing.T, inputs []*onnx.Tensor, to onnx.DataType) []*onnx.Ten
 	return list
 }
 
-// near checks that a tensor of a half type is within so many units in the last place of the greatest magnitude.
+// near checks that a half-type tensor is within the given units in the last place of the largest magnitude.
 func near(t *testing.T, got, want *onnx.Tensor, units float64) {
 	t.Helper()
 	if want == nil || !got.DataType.IsFloat() {

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestPrecisionIsPyTorchs: a converted model is what PyTorch's exporter writes of the same model in the half type, op
-// by op and type by type, but for what is in float32 here, and returns PyTorch's results.
+// TestPrecisionIsPyTorchs: a converted model equals PyTorch's export of the same model in the half type, op by op and
+// type by type, except for the float32 parts here, and returns PyTorch's results.
 func TestPrecisionIsPyTorchs(t *testing.T) {
 	m := read(t, filepath.Join(root, "models", "llama-dynamo-fp32.onnx"))
 	twin := read(t, filepath.Join(root, "models", "llama-dynamo-bf16.onnx"))
@@ -46,7 +46,7 @@ func TestPrecisionIsPyTorchs(t *testing.T) {
 	near(t, got[0], cases[0].Outputs[0], 8)
 }
 
-// TestPrecisionOfGates: what a norm with a gate before it computes in float32, PyTorch computes in float32 too.
+// TestPrecisionOfGates: the float32 part of a norm with a gate before it is the same as in PyTorch.
 func TestPrecisionOfGates(t *testing.T) {
 	m := read(t, filepath.Join(root, "models", "gated-zamba2-ts-fp32.onnx"))
 	if _, err := Precision(m, onnx.Float16); err != nil {
@@ -58,7 +58,7 @@ func TestPrecisionOfGates(t *testing.T) {
 			t.Errorf("%s: %d, in PyTorch's %d", op, ours[op], theirs[op])
 		}
 	}
-	// The products with the weights of both norms; TorchScript's Casts leave one of them in float32.
+	// These are the products with the weights of both norms. TorchScript's Casts leave one of them in float32.
 	if ours["Mul float16"] > theirs["Mul float16"] {
 		t.Errorf("Mul float16: %d, in PyTorch's %d", ours["Mul float16"], theirs["Mul float16"])
 	}
@@ -76,7 +76,7 @@ func typedOps(m *onnx.Model) map[string]int {
 	return counts
 }
 
-// TestPrecisionBack takes PyTorch's half exports to float32, and to the other half type: they give the same goldens.
+// TestPrecisionBack converts PyTorch's half exports to float32 and to the other half type: they match the same goldens.
 func TestPrecisionBack(t *testing.T) {
 	for _, name := range []string{"qwen3-ts-fp16", "moe-chosen-dynamo-bf16", "gptoss-batched_mm-dynamo-bf16"} {
 		path := filepath.Join(root, "models", name+".onnx")

@@ -12,15 +12,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Shapes fixes the dimensions of the named inputs of the model, for a compiler that takes no symbolic ones. A symbolic
-// dimension gets its size wherever its name stands, in other inputs too.
+// Shapes fixes the dimensions of the named inputs of the model, for compilers that do not support symbolic ones. A
+// symbolic dimension gets its size in all inputs that use its name.
 //
-// What follows is computed: the branch of an If whose condition is constant now takes its place, integers and booleans
-// that the shapes give become initializers, what nothing reads any more is removed, and every value is declared with
-// the shape that is known of it. Results stay the same. What depends on data stays as it is: Dynamic lists it.
+// Shapes then propagates the sizes: it replaces an If whose condition is now constant by the taken branch, turns
+// integers and booleans computed from the shapes into initializers, removes unread values, and declares every value
+// with its known shape. The results stay the same. Shapes that depend on data stay; Dynamic lists them.
 //
-// An input that the model lacks, another rank, and a size that contradicts a fixed one or the one of the same name
-// elsewhere are errors, joined, and the model is then as it was.
+// Shapes returns a joined error for inputs that the model lacks, wrong ranks, and sizes that contradict a fixed size or
+// the size of the same name elsewhere. The model is then unchanged.
 func Shapes(m *onnx.Model, shapes map[string][]int64) error {
 	sizes, err := sizesOf(m, shapes)
 	if err != nil {
@@ -44,7 +44,7 @@ func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error)
 		inputs[v.Name] = v
 	}
 	sizes := map[string]int64{}
-	from := map[string]string{} // the input that a size comes from
+	from := map[string]string{} // the input that set a size
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
@@ -80,7 +80,8 @@ func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error)
 	return sizes, errors.Join(append(errs, contradictions(inputs, shapes, sizes)...)...)
 }
 
-// contradictions are dimensions that are numbers, or expressions of other names, and given another size.
+// contradictions returns an error for each fixed dimension, or expression of other names, that contradicts the given
+// size.
 func contradictions(inputs map[string]*onnx.Value, shapes map[string][]int64, sizes map[string]int64) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		if inputs[name] == nil {
@@ -114,7 +115,7 @@ func fixed(shape []int64) []onnx.Dim {
 	return dims
 }
 
-// settle computes what follows from the inputs' shapes.
+// settle propagates the shapes of the inputs.
 func settle(m *onnx.Model) error {
 	c := new(edit.Change)
 	facts, err := inlineBranches(c, m)
@@ -131,8 +132,7 @@ func settle(m *onnx.Model) error {
 	return nil
 }
 
-// inlineBranches replaces every If whose condition is constant by the branch that is taken, and returns the facts after
-// that.
+// inlineBranches replaces every If whose condition is constant by the taken branch, and returns the facts afterwards.
 func inlineBranches(c *edit.Change, m *onnx.Model) (*infer.Facts, error) {
 	for {
 		facts := infer.Analyze(m)
@@ -143,7 +143,8 @@ func inlineBranches(c *edit.Change, m *onnx.Model) (*infer.Facts, error) {
 	}
 }
 
-// TakenBranch returns the branch of an If whose condition is constant by the facts, nil of any other node.
+// TakenBranch returns the branch taken by an If whose condition is constant according to the facts, or nil for any
+// other node.
 func TakenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	if !n.Is("If") {
 		return nil
@@ -162,12 +163,12 @@ func TakenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	return nil
 }
 
-// floatShapes are the ops whose floating-point inputs say what shape the output has.
+// floatShapes are the ops whose floating-point inputs determine the shape of the output.
 var floatShapes = map[string]bool{"Range": true, "Resize": true}
 
-// fold puts an initializer in the place of every value that is known: integers and booleans, which shapes are computed
-// with, and the floating-point numbers that an op takes a shape from. Other numbers stay computed, as the patterns look
-// for them. Outputs of graphs stay, too, and what functions compute in themselves.
+// fold replaces every known value by an initializer: integers and booleans, which shapes are computed from, and the
+// floating-point numbers that determine a shape. Other numbers stay computed, because the patterns look for them.
+// Outputs of graphs and values inside functions stay too.
 func fold(edit *edit.Change, m *onnx.Model, facts *infer.Facts) error {
 	made := map[string]*onnx.Value{}
 	var err error
@@ -194,7 +195,7 @@ func fold(edit *edit.Change, m *onnx.Model, facts *infer.Facts) error {
 	return err
 }
 
-// constantOf makes an initializer of the main graph, or gives the equal one.
+// constantOf returns an initializer of the main graph with these elements, and reuses an equal one.
 func constantOf(edit *edit.Change, m *onnx.Model, made map[string]*onnx.Value, name string,
 	t *reference.Tensor) (*onnx.Value, error) {
 	c, err := t.ToONNX(name)
@@ -212,8 +213,8 @@ func constantOf(edit *edit.Change, m *onnx.Model, made map[string]*onnx.Value, n
 	return made[key], nil
 }
 
-// declare gives every tensor of the main graph and its subgraphs the type that is known of it. Where a dimension is not
-// known to be a number, the declaration that was there stays.
+// declare declares every tensor of the main graph and its subgraphs with its known type. If a dimension is unknown, its
+// old declaration stays.
 func declare(c *edit.Change, m *onnx.Model, facts *infer.Facts) {
 	eachValue(m, func(v *onnx.Value) {
 		t, ok := facts.Type(v)
@@ -231,9 +232,9 @@ func declare(c *edit.Change, m *onnx.Model, facts *infer.Facts) {
 	})
 }
 
-// Dynamic lists the values of the main graph and its subgraphs that are not declared as tensors of a known shape, in
-// the order of the nodes: after Shapes with all inputs those whose shape depends on data, and those that hold no
-// tensor.
+// Dynamic lists the values of the main graph and its subgraphs that are not declared as tensors of known shape, in node
+// order. After Shapes with all inputs, these are the values whose shape depends on data and the values that are not
+// tensors.
 func Dynamic(m *onnx.Model) []string {
 	var names []string
 	eachValue(m, func(v *onnx.Value) {
@@ -249,9 +250,9 @@ func Dynamic(m *onnx.Model) []string {
 	return names
 }
 
-// Dims returns symbolic dimensions of the model's inputs their sizes, wherever the types of the main graph and its
-// subgraphs name them, in expressions ("past + 1") too. What follows from the sizes is then computed, as Shapes says. A
-// name that no input has and a negative size are errors, and the model is then as it was.
+// Dims fixes symbolic dimensions of the model's inputs by name. It replaces the names wherever the types of the main
+// graph and its subgraphs use them, also in expressions ("past + 1"), and then propagates the sizes like Shapes. It
+// returns an error for a negative size and for a name that no input has. The model is then unchanged.
 func Dims(m *onnx.Model, sizes map[string]int64) error {
 	if err := checkSizes(m, sizes); err != nil {
 		return err
@@ -283,8 +284,8 @@ func checkSizes(m *onnx.Model, sizes map[string]int64) error {
 	return errors.Join(errs...)
 }
 
-// bind puts the sizes into the types that are declared in the main graph and its subgraphs. (Functions have names of
-// their own.)
+// bind replaces the names of the dimensions by sizes in the types declared in the main graph and its subgraphs.
+// (Functions have their own names.)
 func bind(m *onnx.Model, sizes map[string]int64) {
 	eachValue(m, func(v *onnx.Value) {
 		t, ok := v.Type()
@@ -302,7 +303,7 @@ func bind(m *onnx.Model, sizes map[string]int64) {
 	})
 }
 
-// eachValue calls f for the inputs of the main graph and its subgraphs, and for what their nodes write.
+// eachValue calls f for the inputs of the main graph and its subgraphs, and for the outputs of their nodes.
 func eachValue(m *onnx.Model, f func(*onnx.Value)) {
 	m.Graph.Walk(func(g *onnx.Graph) {
 		for _, v := range g.Inputs {

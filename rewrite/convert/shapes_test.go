@@ -10,15 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// dynamic are the bundled models with values whose shape depends on data: tokens are sorted by the experts that they
-// chose.
+// dynamic are the bundled models with values whose shape depends on data: they sort tokens by the chosen experts.
 var dynamic = map[string]bool{"moe-mixtral-grouped_mm-hf-fp32": true, "moe-if-ts-fp32": true,
 	"moe-onehot-ts-fp32": true,
 	"moe-put-ts-fp32":    true, "moe-flattened-ts-fp32": true, "moe-switch-ts-fp32": true, "moe-absent-ts-fp32": true,
 	"moe-hits-ts-fp32": true}
 
-// TestShapesOfBundledModels fixes the inputs of every bundled model to the shapes of its first case: every value has a
-// known shape but those that depend on data, no shape is computed any more, and the results are what they were, in the
+// TestShapesOfBundledModels fixes the inputs of every bundled model to the shapes of its first case. Every value then
+// has a known shape except those that depend on data, no shape is still computed, and the results stay the same, in the
 // built-in evaluator and in onnxruntime.
 func TestShapesOfBundledModels(t *testing.T) {
 	dir := t.TempDir()
@@ -64,7 +63,8 @@ func TestShapesOfBundledModels(t *testing.T) {
 	checkInPython(t, written)
 }
 
-// checkLeft: no shape is computed of values whose shape is known, and a shape that is not known comes from the data.
+// checkLeft checks that no node computes the shape of a value with a known shape, and that every unknown shape comes
+// from data.
 func checkLeft(t *testing.T, m *onnx.Model, left []string) {
 	t.Helper()
 	unknown := func(v *onnx.Value) bool { return v != nil && slices.Contains(left, v.Name) }
@@ -84,7 +84,7 @@ func checkLeft(t *testing.T, m *onnx.Model, left []string) {
 	}
 }
 
-// TestLongSequences fixes sizes that make masks of more elements than are followed: shapes are known all the same.
+// TestLongSequences fixes sizes that make masks too large for constant folding. All shapes must be known anyway.
 func TestLongSequences(t *testing.T) {
 	for _, name := range []string{"llama-ts-fp32", "llama-kv-dynamo-fp32", "qwen3-dynamo-fp32",
 		"mixtral-batched_mm-ts-fp16"} {
@@ -115,15 +115,15 @@ func TestLongSequences(t *testing.T) {
 	}
 }
 
-// TestShapesOfNodeTests fixes the inputs of the standard's node tests, the definitions of functions as graphs among
-// them: results stay.
+// TestShapesOfNodeTests fixes the inputs of the standard's node tests, including the definitions of functions as
+// graphs. The results stay the same.
 func TestShapesOfNodeTests(t *testing.T) {
 	ran, fewer := 0, 0
 	for _, folder := range nodeTests(t) {
 		old, m := read(t, filepath.Join(folder, "model.onnx")), read(t, filepath.Join(folder, "model.onnx"))
 		c := recorded(folder, old)
 		if c == nil {
-			continue // values that are no tensors
+			continue // it has values that are not tensors
 		}
 		shapes := map[string][]int64{}
 		for _, in := range c.Inputs {
@@ -156,8 +156,8 @@ func TestShapesOfNodeTests(t *testing.T) {
 	t.Logf("%d models ran, %d with fewer nodes", ran, fewer)
 }
 
-// TestOneDimension fixes the first or the second dimension of every bundled model's first input alone: the model gives
-// what it gave.
+// TestOneDimension fixes only the first or the second dimension of every bundled model's first input. The results stay
+// the same.
 func TestOneDimension(t *testing.T) {
 	fixedOnes := 0
 	for name, path := range bundled(t) {

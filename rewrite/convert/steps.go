@@ -9,17 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// step finds what is to be done to a node for one version of its op, without doing it. It may give nothing, and errs
-// where the new version has no way to say what the old one does.
+// step finds the change that one version of its op needs at a node, without making it. It may return nil. It returns an
+// error if the new version cannot express the old behavior.
 type step func(s *scope, n *onnx.Node) (change func(), err error)
 
-// The step of a version that a node of the one before means the same in: what is new is an attribute whose default says
-// what was so, an input that may be omitted, or a name of an input.
+// nothing is the step of a version in which old nodes keep their meaning: the version only adds an attribute whose
+// default is the old behavior or an optional input, or renames an input.
 var nothing step
 
-// steps has a step for every version in versions.txt that is not marked as the same. (Where a version wrote down in its
-// text what runtimes did before, such as windows of AveragePool and MaxPool that would start in the padding, nothing
-// changes.)
+// steps has a step for every version in versions.txt that is not marked as the same. (Some versions only document what
+// runtimes already did, such as AveragePool and MaxPool windows that would start in the padding. They change nothing.)
 var steps = map[string]map[int64]step{
 	"ArgMax":             {12: nothing},
 	"ArgMin":             {12: nothing},
@@ -69,7 +68,7 @@ var steps = map[string]map[int64]step{
 	"Unsqueeze":          {13: axesToInput},
 }
 
-// noTraining refuses BatchNormalization in training, which was said by its further outputs.
+// noTraining refuses BatchNormalization in training mode, which additional outputs indicated.
 func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 	for i := 1; i < len(n.Outputs); i++ {
 		if n.Outputs[i] != nil {
@@ -80,7 +79,7 @@ func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 	return nil, nil
 }
 
-// renameModes returns the modes of GridSample the names that they have for any number of dimensions.
+// renameModes renames the modes of GridSample to the names for any number of dimensions.
 func renameModes(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("mode")
 	if a == nil {
@@ -97,22 +96,22 @@ func renameModes(s *scope, n *onnx.Node) (func(), error) {
 	return func() { s.edit.SetAttr(n, onnx.StringAttr("mode", name)) }, nil
 }
 
-// noPixelShift writes down what RoiAlign did when it had no attribute for it.
+// noPixelShift sets the attribute for the behavior that RoiAlign had before it had the attribute.
 func noPixelShift(s *scope, n *onnx.Node) (func(), error) {
 	return func() {
 		s.edit.SetAttr(n, onnx.StringAttr("coordinate_transformation_mode", "output_half_pixel"))
 	}, nil
 }
 
-// countOutputs returns a Split without sizes the number of its outputs.
+// countOutputs sets num_outputs of a Split without sizes.
 func countOutputs(s *scope, n *onnx.Node) (func(), error) {
-	if n.Input(1) != nil || n.Attr("split") != nil { // which becomes the input
+	if n.Input(1) != nil || n.Attr("split") != nil { // becomes the input
 		return nil, nil
 	}
 	return func() { s.edit.SetAttr(n, onnx.IntAttr("num_outputs", int64(len(n.Outputs)))) }, nil
 }
 
-// floatsOnly refuses integers, which opset 28 took from the logarithms.
+// floatsOnly refuses integers, which opset 28 removed from the logarithms.
 func floatsOnly(s *scope, n *onnx.Node) (func(), error) {
 	v := n.Input(0)
 	if v == nil {
@@ -125,12 +124,13 @@ func floatsOnly(s *scope, n *onnx.Node) (func(), error) {
 	return nil, nil
 }
 
-// channelScale repeats the scale and the bias of a GroupNormalization, one for each group, for every channel of the
-// group:
+// channelScale repeats the scale and the bias of a GroupNormalization, which have one element per group, for every
+// channel of the group:
 //
 //	Reshape(Expand(Unsqueeze(scale, [1]), Concat([1], channels / groups)), [-1])
 //
-// Its first stage was computed in the input's type, which stash_type says where it is not the default, float32.
+// The old version computed its first stage in the input's type. stash_type records that type if it is not float32, the
+// default.
 func channelScale(s *scope, n *onnx.Node) (func(), error) {
 	x, scale, bias, groups := n.Input(0), n.Input(1), n.Input(2), n.Attr("num_groups")
 	if x == nil || scale == nil || bias == nil || groups == nil {
@@ -161,7 +161,7 @@ func channelScale(s *scope, n *onnx.Node) (func(), error) {
 	}, nil
 }
 
-// inserted puts nodes before another one.
+// inserted inserts nodes before another node.
 type inserted struct {
 	edit   *edit.Change
 	before *onnx.Node
@@ -176,9 +176,9 @@ func (w *inserted) node(op string, inputs []*onnx.Value, attrs ...*onnx.Attribut
 	return v
 }
 
-// withoutRatio takes the ratio from a Dropout: before opset 12 the op was one of inference alone, as it is since
-// without its input training_mode, and gives what it is given whatever the ratio. onnxruntime's mask of it was false
-// everywhere; since opset 12 it is true, and is negated.
+// withoutRatio removes the ratio from a Dropout. Before opset 12 the op was only for inference, as it still is without
+// its input training_mode, and returned its input whatever the ratio. onnxruntime's mask was false everywhere; since
+// opset 12 it is true, so the mask is negated.
 func withoutRatio(s *scope, n *onnx.Node) (func(), error) {
 	mask := n.OutputValue(1)
 	read := mask != nil && len(mask.Uses())+mask.OutputUses() > 0
@@ -198,7 +198,7 @@ func withoutRatio(s *scope, n *onnx.Node) (func(), error) {
 	}, nil
 }
 
-// sizesToInput makes the sizes of a Split its second input.
+// sizesToInput turns the split attribute of a Split into its second input.
 func sizesToInput(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("split")
 	if a == nil {
@@ -207,7 +207,7 @@ func sizesToInput(s *scope, n *onnx.Node) (func(), error) {
 	return s.toInput(n, a, onnx.AttrInts, 1)
 }
 
-// noHalfPixelForNN refuses the one mode of Resize that opset 13 took away.
+// noHalfPixelForNN refuses the one mode of Resize that opset 13 removed.
 func noHalfPixelForNN(_ *scope, n *onnx.Node) (func(), error) {
 	const name = "coordinate_transformation_mode"
 	switch a := n.Attr(name); {
@@ -221,12 +221,12 @@ func noHalfPixelForNN(_ *scope, n *onnx.Node) (func(), error) {
 	return nil, nil
 }
 
-// oneAxis writes a Softmax, LogSoftmax or Hardmax over all dimensions from its axis on, which is what the op was before
-// opset 13, as one over an axis:
+// oneAxis rewrites a Softmax, LogSoftmax or Hardmax over all dimensions starting at its axis, the meaning before opset
+// 13, as one over a single axis:
 //
 //	Reshape(Softmax(Flatten(x, axis), axis=-1), Shape(x))
 //
-// Over the last axis, which is known from the rank, it is the op of opset 13 itself.
+// If the rank shows that the axis is the last one, the op of opset 13 has the same meaning.
 func oneAxis(s *scope, n *onnx.Node) (func(), error) {
 	x, axis := n.Input(0), n.Attr("axis")
 	if x == nil {

@@ -18,7 +18,7 @@ func TestVersionsAreOnnxs(t *testing.T) {
 	}
 }
 
-// TestEveryVersionHasAStep wants a step for every version that changed more than types, and for no other.
+// TestEveryVersionHasAStep expects a step for every version that changed more than types, and for no other.
 func TestEveryVersionHasAStep(t *testing.T) {
 	needed := map[string]map[int64]bool{}
 	for op, versions := range known().ops {

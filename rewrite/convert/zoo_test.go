@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// TestBundledModels converts every bundled model to two opsets: it gives its goldens, and bit for bit what it gave, in
-// the built-in evaluator, passes onnx.checker, and runs in onnxruntime.
+// TestBundledModels converts every bundled model to two opsets. It matches its goldens and, bit for bit, its old
+// results in the built-in evaluator, passes onnx.checker, and runs in onnxruntime.
 func TestBundledModels(t *testing.T) {
 	dir := t.TempDir()
 	var written []converted
@@ -70,8 +70,7 @@ func TestBundledModels(t *testing.T) {
 	checkInPython(t, written)
 }
 
-// sameInRuntime reports whether the old model runs in onnxruntime; then the new one does, and returns what the case
-// has.
+// sameInRuntime reports whether the old model runs in onnxruntime. If so, the new one must run and match the case.
 func sameInRuntime(t *testing.T, before, after string, c *golden.Case) bool {
 	t.Helper()
 	library := ort.WithLibrary(orttest.Library(t))
