@@ -11,9 +11,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// The layers of a model have blocks of one form: the first is read, and the others are it with other operands.
+// The layers of a model have blocks of one form. Only the first is read.
 
-// of reads a block in the given way. A block of the same form as one that was read is that one with its own values.
+// of reads a block in the given way. It reuses the reading of an earlier block of the same form.
 func (f *finder) of(r *region, w way) (*Reading, *reason.Reason) {
 	form := newForm(f.g, r)
 	fmt.Fprint(form, w)
@@ -33,7 +33,7 @@ func (f *finder) of(r *region, w way) (*Reading, *reason.Reason) {
 	return found, why
 }
 
-// with is a site of the same form as s, with other values.
+// with returns s for a region of the same form, with the values of that region.
 func (s *Reading) with(r *region, stands func(*onnx.Value) *onnx.Value) *Reading {
 	site := *s
 	site.Anchor = r.anchor
@@ -55,7 +55,7 @@ func (s *Reading) with(r *region, stands func(*onnx.Value) *onnx.Value) *Reading
 // maxForm bounds the values of a form.
 const maxForm = 1 << 10
 
-// form writes a block.
+// form writes the form of a block.
 type form struct {
 	*probe.Form
 	*region
@@ -68,7 +68,7 @@ func newForm(g *match.View, r *region) *form {
 	f.Form = probe.NewForm(g, maxForm, f.leaf)
 	v := f.sum.Outputs[0]
 	f.Value(v)
-	for range maxChain { // what follows the second product
+	for range maxChain { // after the second product
 		fmt.Fprintf(f, "\n%v", v.IsOutput())
 		next := soleReader(f.g, v)
 		if next == nil || next.IsProduct() || result(next) == nil {
@@ -99,7 +99,7 @@ func (f *form) leaf(v *onnx.Value) bool {
 	return true
 }
 
-// known writes a small value that is the same sums of sizes for all sizes, or a small constant.
+// known writes a small constant, or a small value whose elements are the same sums of sizes for all sizes.
 func (f *form) known(v *onnx.Value) bool {
 	t, ok := f.g.Facts.Known(v, 0)
 	if !ok || t.Len() > maxKnown {
@@ -117,7 +117,7 @@ func (f *form) known(v *onnx.Value) bool {
 // maxKnown bounds the elements of a value that are written.
 const maxKnown = 64
 
-// inside reports whether the node may belong to a block: whatever comes before another one is an operand.
+// inside reports whether the node may belong to a block. The values that other nodes compute are operands.
 func (f *form) inside(n *onnx.Node) bool {
 	if n == f.sum || n == f.product || f.joinOf(n) != nil || f.Has(n) ||
 		n.Is("Concat") && len(n.Inputs) == 2 {

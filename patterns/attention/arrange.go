@@ -10,21 +10,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// arrangement is a way to read the shape of scores: which dimension is what, and so how long everything is.
+// arrangement is one way to read the shape of the scores: the axis of each dimension, and so the lengths.
 type arrangement struct {
 	scoreAxes  Axes
 	weightAxes []Axes // that the weights may have
-	queriesAt  int    // the input of the first product that the queries are
+	queriesAt  int    // the input of the first product with the queries
 	lengths    [infer.Worlds]lengths
 	heads      int     // of queries
-	headParts  []int64 // the dimensions of the scores that heads are, where they are several
-	merged     bool    // heads are one dimension again where masks of four dimensions are added
+	headParts  []int64 // the dimensions of the heads in the scores, if several
+	merged     bool    // masks of rank 4 are added after the heads are merged
 }
 
-// foldedAxes are those of scores whose heads are one dimension with another one.
+// foldedAxes are axes of scores whose heads share a dimension with the batch or with rows.
 var foldedAxes = []Axes{"bn s l", "b sn l", "b ns l", "bn l s", "b l sn", "b l ns"}
 
-// scoreAxes lists the axes that scores of so many dimensions may have, the usual ones first.
+// scoreAxes lists the axes that scores of the given rank may have, the usual ones first.
 func scoreAxes(rank int) []Axes {
 	switch rank {
 	case 2:
@@ -46,7 +46,7 @@ func scoreAxes(rank int) []Axes {
 	return list
 }
 
-// arrangements lists how the scores of a region may be read, by the sizes of its tensors.
+// arrangements lists the ways to read the scores of a region that agree with the sizes of its tensors.
 func arrangements(g *match.View, r *region) (list []arrangement) {
 	rank, ok := g.Facts.Rank(r.scores())
 	if !ok || rank < 2 {
@@ -64,13 +64,13 @@ func arrangements(g *match.View, r *region) (list []arrangement) {
 	return list
 }
 
-// sidesOf lists the inputs of a product that the queries of its result may be.
+// sidesOf lists the inputs of a product that may be the queries.
 func sidesOf(product *onnx.Node, axes Axes) []int {
 	if !product.Is("MatMul") {
 		return []int{0, 1}
 	}
 	fields := axes.Fields()
-	switch last := fields[len(fields)-1]; { // the rows of the first input stand before those of the second one
+	switch last := fields[len(fields)-1]; { // in a product, rows of the first input come first
 	case strings.Contains(last, "l"):
 		return []int{0}
 	case strings.Contains(last, "s"):
@@ -79,13 +79,13 @@ func sidesOf(product *onnx.Node, axes Axes) []int {
 	return nil
 }
 
-// sizes are those of the letters of scores' axes.
+// sizes returns the size of each letter of the scores' axes.
 func (a *arrangement) sizes(n lengths) sizes {
 	return sizes{'b': int(n.batch), 'n': a.heads, 's': int(n.queries), 'l': int(n.keys())}
 }
 
-// fields are the axes of the scores that a tensor of so many dimensions is broadcast to: one of four dimensions meets
-// the heads apart, and n0, n1 are the dimensions of heads where they are several.
+// fields returns the axes of the scores that a tensor of the given rank is broadcast to. A four-dimensional tensor is
+// added to scores whose heads are a separate dimension. n0, n1, ... are the dimensions of heads, if several.
 func (a *arrangement) fields(rank int) []string {
 	fields := a.scoreAxes.Fields()
 	if rank >= 4 || len(fields) >= 4 {
@@ -101,7 +101,7 @@ func (a *arrangement) fields(rank int) []string {
 	return fields
 }
 
-// headPart returns which of the dimensions of heads a field is; ok is false for other fields.
+// headPart returns the index k of a field nk; ok is false for other fields.
 func headPart(field string) (k int, ok bool) {
 	if len(field) == 2 && field[0] == 'n' && field[1] >= '0' && field[1] <= '9' {
 		return int(field[1] - '0'), true
@@ -109,7 +109,7 @@ func headPart(field string) (k int, ok bool) {
 	return 0, false
 }
 
-// onScores returns the shape that a tensor of so many dimensions is broadcast to where it is added to the scores.
+// onScores returns the shape of scores that a tensor of the given rank is broadcast to.
 func (a *arrangement) onScores(rank int, n lengths) []int {
 	var shape []int
 	for _, f := range a.fields(rank) {
@@ -122,7 +122,7 @@ func (a *arrangement) onScores(rank int, n lengths) []int {
 	return shape
 }
 
-// dims returns the sizes of a value's dimensions in all worlds as fields of axes; heads may be several dimensions.
+// dims returns the size of each field in all worlds; the heads n may be several dimensions of the value.
 func dims(g *match.View, v *onnx.Value, fields []string) (list [][infer.Worlds]int64) {
 	rank, ok := g.Facts.Rank(v)
 	more := rank - len(fields)
@@ -149,7 +149,8 @@ func dims(g *match.View, v *onnx.Value, fields []string) (list [][infer.Worlds]i
 	return list
 }
 
-// measured finds the lengths for the axes of the scores: several where it is open how much of a dimension are heads.
+// measured finds the lengths that fit the axes of the scores. A dimension that holds heads and another axis may have
+// several splits.
 func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 	ones := [infer.Worlds]int64{}
 	for w := range ones {
@@ -173,7 +174,7 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 		weighed, _ := g.Facts.Rank(r.anchor.OutputValue(0))
 		a.merged = weighed == len(fields)
 	}
-	with, parts := "", [][infer.Worlds]int64{ones} // what is one dimension with the heads
+	with, parts := "", [][infer.Worlds]int64{ones} // the letter that shares a dimension with the heads, and its sizes
 	for i, f := range fields {
 		of[f] = sizes[i]
 		if len(f) > 1 {
@@ -194,14 +195,14 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 			list = append(list, a)
 		}
 	}
-	if with != "" { // without heads they are the axes of fewer letters
+	if with != "" { // with one head these are axes of fewer letters
 		list = slices.DeleteFunc(list, func(a arrangement) bool { return a.heads == 1 })
 	}
 	return list
 }
 
-// partsOf lists the sizes that a dimension of heads and of something else may have of that: those of the dimensions of
-// values that the queries are made of.
+// partsOf lists the sizes that letter may have in a dimension shared with heads: those of dimensions of the values that
+// the queries are computed from.
 func partsOf(g *match.View, v *onnx.Value, whole [infer.Worlds]int64, letter string) (list [][infer.Worlds]int64) {
 	var rest [][infer.Worlds]int64
 	for range maxChain {
@@ -215,7 +216,7 @@ func partsOf(g *match.View, v *onnx.Value, whole [infer.Worlds]int64, letter str
 			}
 			switch {
 			case !ok || slices.Contains(list, part):
-			case rank == 4 && (axis == 0) == (letter == "b"): // where they had four, first
+			case rank == 4 && (axis == 0) == (letter == "b"): // values of rank 4 first
 				list = append(list, part)
 			case !slices.Contains(rest, part):
 				rest = append(rest, part)
@@ -236,7 +237,7 @@ func partsOf(g *match.View, v *onnx.Value, whole [infer.Worlds]int64, letter str
 	return list
 }
 
-// axesOf lists the axes that the weights may have, those of the scores first.
+// axesOf lists the axes that the weights may have, the axes of the scores first.
 func (a *arrangement) axesOf(g *match.View, weights *onnx.Value) (list []Axes) {
 	rank, _ := g.Facts.Rank(weights)
 	for _, axes := range append([]Axes{a.scoreAxes}, scoreAxes(rank)...) {
@@ -255,7 +256,7 @@ func (a *arrangement) axesOf(g *match.View, weights *onnx.Value) (list []Axes) {
 	return list
 }
 
-// covers reports whether axes without a letter are of one of it.
+// covers reports whether the heads and the batch have size 1 if the axes lack their letter.
 func (axes Axes) covers(a *arrangement) bool {
 	batch := func(n lengths) bool { return n.batch != 1 }
 	return (axes.Has("n") || a.heads == 1) && (axes.Has("b") || !slices.ContainsFunc(a.lengths[:], batch))

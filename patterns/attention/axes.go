@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Axes names the dimensions of a tensor: b is the batch, n are heads, s rows of queries, keys or values, h the channels
-// of a row, and l the keys of scores. Letters that stand together are one dimension, such as "b s nh"; without a b
-// there is a batch of one, and without an n there is one head.
+// Axes names the dimensions of a tensor: b is the batch, n the heads, s the rows of queries, keys or values, h the
+// channels of a row, and l the keys of scores. Letters written together share one dimension, as in "b s nh". Without b
+// the batch is 1, and without n there is one head.
 type Axes string
 
 // The usual axes of operands and scores.
@@ -22,13 +22,13 @@ const (
 // Fields returns the letters of each dimension.
 func (a Axes) Fields() []string { return strings.Fields(string(a)) }
 
-// letters are those of all dimensions.
+// letters returns the letters of all dimensions.
 func (a Axes) letters() string { return strings.ReplaceAll(string(a), " ", "") }
 
-// Has reports whether a dimension is, or is part of, one of the tensor.
+// Has reports whether some dimension contains the letter.
 func (a Axes) Has(letter string) bool { return strings.Contains(string(a), letter) }
 
-// LayoutAxes are those of an operand of mojo.Attention in a layout of it.
+// LayoutAxes returns the axes of an operand of mojo.Attention in the given layout.
 func LayoutAxes(layout string) Axes {
 	if layout == byRows.letters() {
 		return byRows
@@ -36,10 +36,9 @@ func LayoutAxes(layout string) Axes {
 	return byHeads
 }
 
-// sizes are how many there are of each letter.
+// sizes holds the size of each letter.
 type sizes map[rune]int
 
-// shape returns the dimensions.
 func (a Axes) shape(n sizes) []int {
 	var shape []int
 	for _, f := range a.Fields() {
@@ -52,7 +51,7 @@ func (a Axes) shape(n sizes) []int {
 	return shape
 }
 
-// long returns the letters of all dimensions but those of one element.
+// long returns the letters of all dimensions that are larger than 1.
 func (a Axes) long(n sizes) string {
 	return strings.Map(func(letter rune) rune {
 		if letter == ' ' || n[letter] == 1 {
@@ -62,7 +61,7 @@ func (a Axes) long(n sizes) string {
 	}, string(a))
 }
 
-// arranged returns elements with their axes in another order. Those that one of the two has not are of one.
+// arranged returns the elements with their axes in another order. An axis that only one order has must be of size 1.
 func arranged(data []float64, from, to Axes, n sizes) []float64 {
 	order, letters := to.long(n), from.long(n)
 	if letters == order {
@@ -81,7 +80,7 @@ func arranged(data []float64, from, to Axes, n sizes) []float64 {
 			out = append(out, data[at])
 			return
 		}
-		if len(rest) == 1 { // which costs no call for each element
+		if len(rest) == 1 { // saves a call for each element
 			for range rest[0].size {
 				out = append(out, data[at])
 				at += rest[0].stride
@@ -101,20 +100,20 @@ func arranged(data []float64, from, to Axes, n sizes) []float64 {
 	return out
 }
 
-// axis says how many elements are along a dimension, and how far apart they are.
+// axis holds the size of a dimension and the stride between its elements.
 type axis struct{ size, stride int }
 
-// axesForm is how a tensor of other axes becomes one of the op's four, and how a result of these becomes one of others.
-// Nothing there needs a length: a Reshape copies it or infers it.
+// axesForm converts a tensor of other axes to the op's four, and a result back. No step needs a length: a Reshape
+// copies or infers it.
 type axesForm struct {
-	layout    Axes    // of the op, that they come to
-	turn      []int64 // a transposition before
+	layout    Axes    // the resulting layout of the op
+	turn      []int64 // a transposition before the Reshape
 	dims      []int64 // of a Reshape
-	rowsFirst bool    // then rows stand before the batch
-	back      []int64 // dimensions of the Reshape of a result, before its transposition
+	rowsFirst bool    // after the Reshape, rows are before the batch
+	back      []int64 // dims of the Reshape of a result, before its transposition
 }
 
-// What stands for numbers of heads, of channels of one, and of all channels in dimensions.
+// Placeholders in dims for the number of heads, the channels of one head, and the channels of all heads.
 const (
 	headsDim    = -2
 	channelsDim = -3
@@ -142,7 +141,7 @@ var axesForms = map[Axes]axesForm{
 	"sb nh":   {layout: byRows, rowsFirst: true, back: []int64{-1, allDim}},
 }
 
-// arranger makes nodes that give tensors of so many heads and channels other axes.
+// arranger adds nodes that convert tensors of the given heads and channels between axes.
 type arranger struct {
 	*builder
 	name            string
@@ -164,7 +163,7 @@ func (a arranger) reshape(v *site.Operand, name, dimsName string, dims []int64) 
 	return v.With("Reshape", name, dimsName, list...)
 }
 
-// from gives an operand the four dimensions of its layout.
+// from converts an operand to the four dimensions of its layout.
 func (a arranger) from(v *site.Operand, axes Axes) *site.Operand {
 	f := axesForms[axes]
 	v = v.Transpose(a.name+"_rows", f.turn...)
@@ -177,7 +176,7 @@ func (a arranger) from(v *site.Operand, axes Axes) *site.Operand {
 	return v
 }
 
-// to gives a result of four dimensions others.
+// to converts a four-dimensional result to the given axes.
 func (a arranger) to(v *site.Operand, axes Axes) *site.Operand {
 	f := axesForms[axes]
 	if f.rowsFirst {
@@ -186,5 +185,5 @@ func (a arranger) to(v *site.Operand, axes Axes) *site.Operand {
 	if f.back != nil {
 		v = a.reshape(v, "rows", "all_heads", f.back)
 	}
-	return v.Transpose(a.name+"_rows", f.turn...) // of two dimensions, which is its own inverse
+	return v.Transpose(a.name+"_rows", f.turn...) // swaps two dimensions: its own inverse
 }

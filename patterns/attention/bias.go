@@ -16,14 +16,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// What a query gets that sees no key.
+// The values of Reading.Empty: the result for a query that sees no key.
 const (
 	zero = "zero"
 	mean = "mean"
 )
 
-// result runs everything from the scores on, with values of ones: it returns the sum of the weights of each row, as
-// far as they count in the end.
+// result runs the nodes after the scores with values of 1. It returns the sum of the weights that count in each row.
 func (b *block) result(n lengths, env values) ([]float64, error) {
 	given := values{}
 	give := func(v *onnx.Value, x float64) error {
@@ -56,7 +55,7 @@ func (b *block) result(n lengths, env values) ([]float64, error) {
 	return out[0].F, nil
 }
 
-// readEmpty finds what a query gets that sees no key: 0, or the mean of all values.
+// readEmpty finds the result for a query that sees no key: 0, or the mean of all values.
 func (b *block) readEmpty(h hypothesis) *reason.Reason {
 	b.site.Empty = zero
 	if !h.keyValid {
@@ -72,7 +71,7 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 		return b.other(b.anchor, "the result cannot be computed: %w", err)
 	}
 	switch {
-	case !slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }): // or no number
+	case !slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }): // NaN counts as 0
 	case !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }):
 		return b.readMean(h, n, env)
 	default:
@@ -81,9 +80,9 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 	return nil
 }
 
-// readMean finds which values a query gets the mean of that sees no key. They are all of them or, where a mask of
-// padding is added to scores that are masked by position before, those of its positions. A mask of numbers that scores
-// do not vanish beside leaves it what it would get without one. Such masks are biases, if they can be.
+// readMean finds which values are averaged for a query that sees no key: all values or, if a padding mask is added to
+// scores that are already masked by position, those at the positions that it may see. If the scores do not vanish
+// beside a finite mask, the query keeps its unpadded result. Such masks become biases if possible.
 func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
 	isMean := func(scores []float64) bool {
@@ -95,10 +94,10 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	b.site.Empty = mean
 	equal := make([]float64, b.rowsOf(n)*keys)
 	if isMean(random(len(equal), 37)) || b.g.Facts.DataType(b.scores()) == onnx.Float16 && isMean(equal) {
-		return nil // scores vanish beside the least number of float16 by rounding
+		return nil // scores are rounded away beside the least float16
 	}
 	h.keyValid = false
-	added := slices.DeleteFunc(b.added(), func(v *onnx.Value) bool { // a mask by position stays one
+	added := slices.DeleteFunc(b.added(), func(v *onnx.Value) bool { // a mask by position stays a mask
 		return b.follows(nil, v) && !slices.Contains(b.biases, v)
 	})
 	seen := b.seen(h)
@@ -114,7 +113,7 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	return why
 }
 
-// provesWithout reports whether the masks that are not added hold what a hypothesis says.
+// provesWithout returns an error unless the hypothesis holds for the masks without those in added.
 func (b *block) provesWithout(added []*onnx.Value, h hypothesis) error {
 	all := b.biases
 	defer func() { b.biases = all }()
@@ -122,7 +121,7 @@ func (b *block) provesWithout(added []*onnx.Value, h hypothesis) error {
 	var examples []example
 	for _, p := range b.examples() {
 		if p.padding == nil {
-			p.weights = []float64{} // that is tried
+			p.weights = []float64{} // as tried
 			examples = append(examples, p)
 		}
 	}
@@ -133,7 +132,7 @@ func (b *block) provesWithout(added []*onnx.Value, h hypothesis) error {
 	return b.prove(h, seen)
 }
 
-// withoutMask adds what guards behind the second product are computed from.
+// withoutMask adds a mask without padding, for guards after the second product.
 func (b *block) withoutMask(n lengths, env values) values {
 	if env == nil {
 		env = values{}
@@ -147,10 +146,11 @@ func (b *block) withoutMask(n lengths, env values) values {
 // otherMask begins the reason for a mask that no hypothesis fits.
 const otherMask = "the mask does not follow from positions"
 
-// leastMasked is what masks add at most to the score of a key that a query does not see.
+// leastMasked is the greatest number that a mask adds to the score of a hidden key.
 const leastMasked = -1e4
 
-// findBiases finds what is added to the scores and is no mask: it holds numbers by which queries see keys more or less.
+// findBiases finds the tensors that are added to the scores and have elements other than a mask's: 0 or leastMasked and
+// less.
 func (b *block) findBiases() {
 	if b.otherData {
 		return
@@ -185,8 +185,8 @@ func (b *block) isAdded(v *onnx.Value) bool {
 	return ok && b.g.Facts.DataType(v).IsFloat() && v != b.site.QueryScale && v != b.site.HeadScale && !b.isFixed(v)
 }
 
-// readBias takes a mask that no hypothesis fits for tensors that are added to the scores, or for one that says which
-// keys each query sees. Nothing else may depend on lengths.
+// readBias reads a mask that no hypothesis fits as tensors that are added to the scores, or as truth values that tell
+// which keys each query sees. Nothing else may depend on lengths.
 func (b *block) readBias() *reason.Reason {
 	var added, choices []*onnx.Value
 	b.biases = slices.DeleteFunc(slices.Clone(b.biases), func(v *onnx.Value) bool { return !denseValues(b.g)[v] })
@@ -217,7 +217,7 @@ func (b *block) readBias() *reason.Reason {
 	return nil
 }
 
-// otherMask says what is in the way of a mask.
+// otherMask returns the reason why a mask cannot be read.
 func (b *block) otherMask(format string, args ...any) *reason.Reason {
 	what := fmt.Errorf(format, args...)
 	if u := (*formula.UnknownError)(nil); errors.As(b.unproved, &u) && u.Node != nil {
@@ -226,8 +226,8 @@ func (b *block) otherMask(format string, args ...any) *reason.Reason {
 	return b.other(b.anchor, "%s, and %w", otherMask, what)
 }
 
-// readChoice reads a tensor of truth values that says which keys queries see, with all that is added to scores beside
-// it, and finds out what a query gets that sees none.
+// readChoice reads a tensor of truth values that tells which keys queries see, beside the tensors added to the scores.
+// It also finds the result for a query that sees no key.
 func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 	n := b.few()
 	shape, ok := b.world.shape(v, n)
@@ -261,7 +261,7 @@ func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 		if err != nil {
 			return b.other(b.anchor, "the mask cannot be computed: %w", err)
 		}
-		env[v] = &reference.Tensor{DataType: onnx.Bool, Shape: shape, // nothing is seen
+		env[v] = &reference.Tensor{DataType: onnx.Bool, Shape: shape, // every key hidden
 			I: slices.Repeat([]int64{boolToInt(hides)}, len(choice.I))}
 		sums, err := b.result(n, env)
 		if err != nil {
@@ -270,7 +270,7 @@ func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 		empty := zero
 		if !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }) {
 			empty = mean
-		} else if slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }) { // or no number
+		} else if slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }) { // NaN counts as 0
 			return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
 		}
 		b.site.Choice, b.site.Hides, b.site.Bias, b.site.Empty = v, hides, added, empty
@@ -286,14 +286,13 @@ func boolToInt(x bool) int64 {
 	return 0
 }
 
-// addsToScores returns a reason where the tensors are not added to the scores of keys that queries see, after the scale
-// and the cap.
+// addsToScores returns a reason unless the tensors are added to the scores of visible keys, after scale and cap.
 func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key int64) bool) *reason.Reason {
 	return b.addsWith(nil, added, func(batch, _, query, key int64) bool { return sees(batch, query, key) })
 }
 
-// addsWith is addsToScores with some values given. Keys that queries do not see have no weight at all. Tensors may be
-// added before the scores are scaled.
+// addsWith is addsToScores with some values given; hidden keys must have no weight. The tensors may also be added
+// before the scores are scaled.
 func (b *block) addsWith(given values, added []*onnx.Value,
 	sees func(batch, head, query, key int64) bool) *reason.Reason {
 	b.site.BiasScale = 0
@@ -370,8 +369,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 	return nil
 }
 
-// hidesFar reports whether masks hide keys whose scores are as great as can be from queries that see keys alone whose
-// scores are as low.
+// hidesFar returns an error unless masks hide keys with the highest scores from queries that see only the lowest ones.
 func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) bool) error {
 	n := b.few()
 	env, err := b.masks(n, nil)
@@ -400,7 +398,7 @@ func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) 
 		row := p[i/keys*keys:][:keys]
 		none := !slices.ContainsFunc(row, func(x float64) bool { return x != 0 }) // all exponentials underflow
 		switch count := seen[i/keys]; {
-		case count == 0 || none || math.IsNaN(x): // or the nodes have no number for such scores
+		case count == 0 || none || math.IsNaN(x): // NaN: the nodes cannot compute such scores
 		case !is(i) && x != 0:
 			return b.tooHigh()
 		case is(i) && b.sinks == nil && math.Abs(x*float64(count)-1) > 1e-6:
@@ -410,7 +408,7 @@ func (b *block) hidesFar(given values, sees func(batch, head, query, key int64) 
 	return nil
 }
 
-// tooHigh says that what scores of hidden keys become is not low enough.
+// tooHigh returns the error for masked scores that are not low enough.
 func (b *block) tooHigh() error {
 	for _, n := range b.Nodes {
 		for _, v := range n.Inputs {
@@ -422,7 +420,7 @@ func (b *block) tooHigh() error {
 	return fmt.Errorf("keys that it hides are seen where scores differ by %g", 2*b.farScore())
 }
 
-// places are those that the scores have in the order of their tensor.
+// places returns the index of each score in the graph's tensor of scores.
 func (b *block) places(n lengths) []int {
 	list := make([]float64, b.rowsOf(n)*int(n.keys()))
 	for i := range list {
@@ -435,8 +433,8 @@ func (b *block) places(n lengths) []int {
 	return places
 }
 
-// isOnScores reports whether a tensor is broadcast to the scores and can have the axes of the op's: not where heads are
-// one dimension with queries.
+// isOnScores reports whether a tensor is broadcast to the scores and can be given the op's axes, for which its heads
+// and queries must be separate.
 func (b *block) isOnScores(shape []int, n lengths) bool {
 	to := b.onScores(len(shape), n)
 	if len(shape) > len(to) {
@@ -458,7 +456,7 @@ func (b *block) isOnScores(shape []int, n lengths) bool {
 	return true
 }
 
-// broadcastIndex returns the element of a tensor of shape from that stands at element i of one of shape to.
+// broadcastIndex returns the index in shape from of the element that is broadcast to element i of shape to.
 func broadcastIndex(from, to []int, i int) int {
 	at, stride := 0, 1
 	for k := len(to) - 1; k >= 0; k-- {

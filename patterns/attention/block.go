@@ -12,36 +12,36 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Reading is a block of attention, as mojo.Attention would compute it.
+// A Reading is a block of attention, as mojo.Attention would compute it.
 type Reading struct {
 	Q, K, V                    *onnx.Value
 	QAxes, KAxes, VAxes, YAxes Axes
-	PastKey, PastValue         *onnx.Value   // nil for none
-	PresentKey, PresentValue   *onnx.Value   // with a past
-	KeyValid, Sink             *onnx.Value   // nil for none
-	KeyHides                   bool          // KeyValid holds 0 for keys that exist, and not for the others
-	Bias                       []*onnx.Value // tensors that are added to the scores
-	BiasAxes                   Axes          // of the scores that these are added to
-	BiasParts                  []int64       // the dimensions of these that heads are, where they are several
-	BiasScale                  float64       // of these tensors, where scores are scaled with them; 0: none
-	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
+	PastKey, PastValue         *onnx.Value   // or nil
+	PresentKey, PresentValue   *onnx.Value   // set with a past
+	KeyValid, Sink             *onnx.Value   // or nil
+	KeyHides                   bool          // KeyValid holds 0 for keys that exist
+	Bias                       []*onnx.Value // tensors added to the scores
+	BiasAxes                   Axes          // the axes of the scores that they are added to
+	BiasParts                  []int64       // the dimensions of the heads in those scores, if several
+	BiasScale                  float64       // factor of Bias, if scores are scaled after the addition; 0: none
+	// Choice holds truth values: the keys that each query sees or, with Hides, does not see. It may be nil.
 	Choice *onnx.Value
-	// SinkIs are the sinks of all heads where no tensor holds them, such as 0 where 1 is added to a sum of
-	// exponentials; nil for none.
+	// SinkIs holds the sinks of all heads if no tensor does, such as 0 if 1 is added to a sum of exponentials. It may
+	// be nil.
 	SinkIs    []float64
 	Hides     bool
-	HeadScale *onnx.Value // a factor of the scores for each head; nil for none
-	// QueryScale is a factor of the scores that does not depend on keys, such as one by lengths; nil for none. With
-	// QueryDivides scores are divided by it.
+	HeadScale *onnx.Value // a factor of the scores for each head, or nil
+	// QueryScale is a factor of the scores that does not depend on keys, such as one by length. It may be nil. With
+	// QueryDivides, the scores are divided by it.
 	QueryScale        *onnx.Value
 	QueryDivides      bool
 	Y                 *onnx.Value
 	Heads, KeyHeads   int64
 	Width, ValueWidth int64 // of a head's keys and values
-	Packed            bool  // Q holds the keys and values as well, behind the queries
-	// OnTheRight says that padding, if there is any, stands behind prompts, and that there is none behind a past.
+	Packed            bool  // Q also holds the keys and values, after the queries
+	// OnTheRight promises that any padding follows the prompts and that a past has no padding.
 	OnTheRight bool
-	Rotary     *Rotary // nil: queries and keys are rotated already, or not at all
+	Rotary     *Rotary // nil if queries and keys are already rotated, or not at all
 
 	Scale, Softcap   float64
 	Causal           bool
@@ -50,51 +50,51 @@ type Reading struct {
 	Anchor           *onnx.Node
 	Nodes            []*onnx.Node
 
-	// smaller reads the block as a smaller site, for when this one is refused. It is nil, or returns nil, where the
-	// block has no such reading. It may be called as long as the graph is not changed.
+	// smaller reads the block as a smaller site, to be used if this one is refused. It is nil, or returns nil, if there
+	// is no such reading. It may be called until the graph changes.
 	smaller func() *Reading
 
-	queriesAt int // the input of the first product that Q comes to
+	queriesAt int // the input of the first product that Q leads to
 }
 
-// block is a region while it is read.
+// block is a region while it is being read.
 type block struct {
 	*region
 	arrangement
 	way
 	g        *match.View
 	world    *world
-	repeated bool // keys have a head for each of queries, as the model has repeated them
-	factors  bool // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
-	short    bool // fixed lengths are taken for others
+	repeated bool // the model repeats keys for each head of queries
+	factors  bool // masks with other numbers than those that hide keys are factors, not biases
+	short    bool // the block is run at shorter lengths than its fixed ones
 	keyHeads int
 	site     *Reading
-	scale    float64 // of the scores that the first product gives
+	scale    float64 // of the scores that the first product computes
 
-	keyValid   *onnx.Value   // what masks are computed from
-	hides      bool          // truth values that masks hold hide keys
-	otherData  bool          // they are computed from other things
-	bounded    bool          // they are computed from tables
-	masksGiven bool          // the op gets what masks hold, and does not follow from positions
+	keyValid   *onnx.Value   // the padding mask that masks are computed from
+	hides      bool          // true elements of masks hide keys
+	otherData  bool          // masks are computed from other data
+	bounded    bool          // masks are computed from tables
+	masksGiven bool          // the op gets the masks: they do not follow from positions
 	unproved   error         // why masks are not known to follow from positions
-	biases     []*onnx.Value // masks that hold more than what is seen
+	biases     []*onnx.Value // added tensors that do more than hide keys
 	sink       *reference.Tensor
-	sinks      []float64 // of each head, nil for none
-	headScale  []float64 // of the heads, besides the scale of all
+	sinks      []float64 // of each head, or nil
+	headScale  []float64 // of each head, besides the common scale
 	weighs     bool      // the weights are a softmax of the scores
 
-	hasNumbers bool // findBiases found masks that hold more than what is seen
+	hasNumbers bool // findBiases found tensors that do more than hide keys
 	proof      *prover
 	fixed      map[*onnx.Value]bool // memo of isFixed
 }
 
-// way selects one of the readings that a block may have.
+// way selects one of the possible readings of a block.
 type way struct {
-	asBias Masks // as of Find
-	joined bool  // the keys and values are a cache and the new rows, as the model has joined them
+	asBias Masks // as for Find
+	joined bool  // keys and values are the model's concatenation of the cache and the new rows
 }
 
-// read finds out what a region computes: with the first arrangement of its scores that the nodes are attention in.
+// read reads a region with the first arrangement of its scores that makes it attention.
 func read(g *match.View, r *region, w way) (*Reading, *reason.Reason) {
 	list := []arrangement{{}}
 	if r.op == nil {
@@ -122,7 +122,7 @@ func read(g *match.View, r *region, w way) (*Reading, *reason.Reason) {
 	return nil, first
 }
 
-// readAs is read with one arrangement of the scores; weighs is true where the weights are a softmax of them.
+// readAs is read with one arrangement of the scores; weighs is true if the weights are a softmax of the scores.
 func readAs(g *match.View, r *region, a arrangement, w way) (site *Reading, weighs bool, why *reason.Reason) {
 	if mayShorten(g, r, a) {
 		if site, weighs, why = readWith(g, r, a, w, true); why == nil {
@@ -132,7 +132,7 @@ func readAs(g *match.View, r *region, a arrangement, w way) (site *Reading, weig
 	return readWith(g, r, a, w, false)
 }
 
-// readWith is readAs with fixed lengths that are taken for others, or not.
+// readWith is readAs; with short, fixed lengths are replaced by shorter ones.
 func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site *Reading, weighs bool,
 	why *reason.Reason) {
 	b := &block{region: r, arrangement: a, g: g, way: w, short: short}
@@ -168,7 +168,7 @@ func (b *block) read() *reason.Reason {
 			return givenUp(b.region)
 		}
 	}
-	if !b.confirm() { // perhaps its masks alone are other ones than lengths show that are tried
+	if !b.confirm() { // perhaps only its masks differ at lengths that were not tried
 		b.site.Causal, b.site.Window, b.site.KeyValid = false, 0, nil
 		if b.masksGiven || b.readBias() != nil || !b.confirm() {
 			return b.other(b.anchor, "it computes something else at other lengths")
@@ -181,7 +181,7 @@ func (b *block) read() *reason.Reason {
 	return b.checkDims()
 }
 
-// biasReadsCache reports whether the bias is computed from the length of keys or values that the op would put together.
+// biasReadsCache reports whether the bias is computed from keys or values that the op would concatenate.
 func (b *block) biasReadsCache() bool {
 	if b.site.PresentKey == nil {
 		return false
@@ -234,12 +234,12 @@ func (b *block) other(at *onnx.Node, format string, args ...any) *reason.Reason 
 	return reason.New(reason.AttentionOther, at, format, args...)
 }
 
-// givenUp is the reason where the budget has no steps left: nothing is found from there on.
+// givenUp is the reason if the budget is spent: the search finds nothing more.
 func givenUp(r *region) *reason.Reason {
 	return reason.New(reason.Limit, r.anchor, "the search was given up")
 }
 
-// few are lengths at which operands are told apart.
+// few returns lengths at which operands can be told apart.
 func (b *block) few() lengths { return b.world.at(lengths{2, 3, 2}) }
 
 // readProduct finds the queries and keys that the scores are products of.
@@ -280,7 +280,7 @@ func (b *block) readProduct() *reason.Reason {
 	return b.other(b.product, "the scores are no products of the rows of queries and keys by heads")
 }
 
-// operandsOf lists what the queries, the keys or the values may be.
+// operandsOf lists the candidates for the queries, the keys or the values.
 func (b *block) operandsOf(which int) []operand {
 	if b.op != nil {
 		return b.standardOperands(which)
@@ -318,7 +318,7 @@ func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
 	return dots(q, k, blocked), nil
 }
 
-// rows returns the number of rows of an operand that has all keys, or new ones alone.
+// rows returns the number of rows of an operand: the new keys if it has a cache, else all keys.
 func (b *block) rows(o operand, n lengths) int64 {
 	if o.cache != nil {
 		return n.queries
@@ -326,8 +326,8 @@ func (b *block) rows(o operand, n lengths) int64 {
 	return n.keys()
 }
 
-// castable reports whether an operand can be given to an op of a type: as it is or, without a cache, cast to it from a
-// narrower one.
+// castable reports whether an operand can be given to an op of type t: as it is or, without a cache, cast from a
+// narrower type.
 func (b *block) castable(o operand, t onnx.DataType) bool {
 	from := b.g.Facts.DataType(o.value)
 	if o.cache != nil {
@@ -336,11 +336,11 @@ func (b *block) castable(o operand, t onnx.DataType) bool {
 	return from == t || match.Widens(from, t)
 }
 
-// dots multiplies each row of queries with each of keys.
+// dots multiplies each row of queries with each row of keys.
 func dots(q, k *tensor, order string) []float64 { return product("bmsh,bnlh->bmsl", q, k, order) }
 
-// product is an Einsum of two tensors, the second of which has heads of keys. In the equation m stands for those of the
-// first one, which come by groups.
+// product is an Einsum of two tensors, the second of which has the heads of keys. In the equation, m stands for the
+// heads of the first tensor, which are grouped.
 func product(equation string, x, y *tensor, order string) []float64 {
 	m, shape := "ng", []int{x.batch, y.heads, x.heads / y.heads, x.rows, x.width}
 	if order == cyclic {
@@ -351,7 +351,7 @@ func product(equation string, x, y *tensor, order string) []float64 {
 		reference.NewFloats(onnx.Double, shape, x.data),
 		reference.NewFloats(onnx.Double, []int{y.batch, y.heads, y.rows, y.width}, y.data))
 	if err != nil {
-		panic(err) // a mistake of the build, caught by any test
+		panic(err) // a bug here, which any test catches
 	}
 	return out[0].F
 }
@@ -395,7 +395,7 @@ func (b *block) readSum() *reason.Reason {
 	return b.other(b.sum, "what comes out is no sum of the rows of values by heads")
 }
 
-// resultOf finds a result that is what the values come to.
+// resultOf returns the result that equals the weighted sum of the values, nil if there is none.
 func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results []operand) *operand {
 	s := b.site
 	for _, y := range results {
@@ -435,17 +435,17 @@ func (b *block) tensorOf(v *onnx.Value, n lengths, seed uint64) (*reference.Tens
 	return reference.NewFloats(b.g.Facts.DataType(v), shape, random(match.Elements(shape), seed)), true
 }
 
-// weighted sums the rows of values with these weights.
+// weighted sums the rows of values with the weights.
 func weighted(p []float64, v *tensor, heads, queries int, order string) *tensor {
 	weights := &tensor{data: p, batch: v.batch, heads: heads, rows: queries, width: v.rows}
 	return &tensor{data: product("bmsl,bnlh->bmsh", weights, v, order), batch: v.batch, heads: heads, rows: queries,
 		width: v.width}
 }
 
-// resultAxes are those that a result may have besides those of operands.
+// resultAxes are axes that only a result may have, besides those of operands.
 var resultAxes = []Axes{"bs nh", "sb nh", "b n h s"}
 
-// results lists what may be the result of the op, the farthest behind the second product first.
+// results lists the candidates for the result of the op, the farthest from the second product first.
 func (b *block) results() []operand {
 	kinds := append(slices.Clone(operandAxes), resultAxes)
 	lists := make([][]operand, len(kinds))
@@ -474,7 +474,7 @@ func (b *block) results() []operand {
 	return slices.Concat(lists...)
 }
 
-// soleReader returns the one node that reads the elements of a value; nil where there is none, or more.
+// soleReader returns the node that alone reads the elements of a value, or nil.
 func soleReader(g *match.View, v *onnx.Value) *onnx.Node {
 	var sole *onnx.Node
 	for _, n := range g.Readers(v) {
@@ -489,8 +489,8 @@ func soleReader(g *match.View, v *onnx.Value) *onnx.Node {
 	return sole
 }
 
-// handed returns the value whose rows a node behind the second product hands on: moved, or, where they see no key, with
-// something else in their place.
+// handed returns the value whose rows a node after the second product passes on: moved or, for queries that see no key,
+// replaced.
 func handed(g *match.View, n *onnx.Node) *onnx.Value {
 	d := denseValues(g)
 	switch {
@@ -502,7 +502,7 @@ func handed(g *match.View, n *onnx.Node) *onnx.Value {
 	return n.Input(2)
 }
 
-// handed is the value whose rows a node behind the second product hands on.
+// handed is handed for nodes that may be joins.
 func (r *region) handed(g *match.View, n *onnx.Node) *onnx.Value {
 	if j := r.joinOf(n); j != nil {
 		return j.rows
@@ -510,8 +510,8 @@ func (r *region) handed(g *match.View, n *onnx.Node) *onnx.Value {
 	return handed(g, n)
 }
 
-// nodesOf lists the nodes that make the results of a site from its operands. Those of the masks, which other blocks
-// share, are not among them.
+// nodesOf lists the nodes that compute the results of a site from its operands, without the nodes of masks, which other
+// blocks share.
 func nodesOf(g *match.View, r *region, s *Reading) []*onnx.Node {
 	nodes := append(slices.Clone(r.Nodes), r.product)
 	if r.sum != r.product {

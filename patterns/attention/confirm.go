@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// confirm compares the whole block with the op, on random queries, keys and values at lengths that nothing else was
-// tried at. What cannot be computed says nothing.
+// confirm compares the whole block with the op, on random queries, keys and values at lengths that no other step tried.
+// If the nodes cannot be run, it returns true.
 func (b *block) confirm() bool {
 	n := b.world.at(lengths{1, 13, 5})
 	return b.costly(n) || b.agrees(n)
@@ -27,7 +27,7 @@ func (b *block) costly(n lengths) bool {
 	return int64(b.rowsOf(n))*n.keys() > maxWhole/max(b.site.Width, b.site.ValueWidth, 1)
 }
 
-// agrees reports whether the block computes what the op does at these lengths.
+// agrees reports whether the block computes the same as the op at these lengths.
 func (b *block) agrees(n lengths) bool {
 	s := b.site
 	env := b.withoutMask(n, nil)
@@ -41,7 +41,7 @@ func (b *block) agrees(n lengths) bool {
 		}
 		env[s.QueryScale] = one
 	}
-	made := values{} // tensors that the op is given
+	made := values{} // tensors given to the op
 	for i, v := range slices.Concat(s.Bias, []*onnx.Value{s.Choice}) {
 		if v == nil {
 			continue
@@ -79,7 +79,8 @@ func (b *block) agrees(n lengths) bool {
 	return ok && math.Abs(f-1) < 1e-6
 }
 
-// sampled puts random queries, keys and values in the place of those of the site; nil where two of them are one value.
+// sampled replaces the queries, keys and values of the site by random ones; it returns nil if two of them are one
+// value.
 func (b *block) sampled(n lengths, env values) (q, k, v *tensor) {
 	s := b.site
 	if s.Q == s.K || s.Q == s.V || s.K == s.V {
@@ -99,8 +100,8 @@ func (b *block) sampled(n lengths, env values) (q, k, v *tensor) {
 	return q, k, v
 }
 
-// evaluate returns the result of the op, by heads. made has the tensors of its biases. ok is false if the op does not
-// take its inputs.
+// evaluate returns the result of the op, by heads. made has the tensors of its biases. ok is false if the op rejects
+// its inputs.
 func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, ok bool) {
 	s := b.site
 	inputs := make([]*reference.Tensor, fused.AttentionSink+1)

@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// checkDims returns a reason where a dimension of an operand may be another one than the op needs: products and sums of
-// nodes broadcast one element, the op does not. How long a mask is that padding is read from is not asked: exports name
-// that as they like, such as one more than the past, and the op fails where it is shorter than the keys.
+// checkDims returns a reason if a dimension of an operand may differ from the one that the op needs: nodes broadcast a
+// dimension of 1, and the op does not. The length of a padding mask is not checked. Exporters name it freely, such as
+// past plus 1, and the op fails if it is shorter than the keys.
 func (b *block) checkDims() *reason.Reason {
 	s := b.site
 	if b.op != nil {
@@ -23,7 +23,7 @@ func (b *block) checkDims() *reason.Reason {
 		at   int
 		v    *onnx.Value
 		axis int
-		but  *onnx.Value // the op itself demands that this is as long as it must be
+		but  *onnx.Value // no conflict through this value: the op checks its length itself
 	}
 	batch := slices.Index(s.QAxes.Fields(), "b")
 	list := []dim{
@@ -32,7 +32,7 @@ func (b *block) checkDims() *reason.Reason {
 		{"batch", s.Q, batch, s.PastKey, 0, nil}, {"batch", s.Q, batch, s.PastValue, 0, nil},
 		{"batch", s.Q, batch, s.KeyValid, 0, nil},
 	}
-	for _, v := range append(slices.Clone(s.Bias), s.Choice) { // the op broadcasts these, but not to them
+	for _, v := range append(slices.Clone(s.Bias), s.Choice) { // the op broadcasts these, but never the queries to them
 		if v != nil {
 			rank, _ := b.g.Facts.Rank(v)
 			fields := b.fields(rank)
@@ -41,7 +41,7 @@ func (b *block) checkDims() *reason.Reason {
 					slices.Index(fields, "s") - len(fields) + rank, nil})
 		}
 	}
-	if s.Causal || s.Window > 0 { // the op counts positions by queries and keys, masks perhaps by something else
+	if s.Causal || s.Window > 0 { // the op counts positions by queries and keys, masks perhaps otherwise
 		keys, keysAt := s.K, slices.Index(s.KAxes.Fields(), "s")
 		if s.PresentKey != nil {
 			keys, keysAt = s.PresentKey, 2
@@ -64,8 +64,8 @@ func (b *block) checkDims() *reason.Reason {
 	return nil
 }
 
-// mayDiffer reports whether two dimensions are not proven to be equal, and an input of the graph has the second one
-// under another name, other than the inputs that the value but is computed from.
+// mayDiffer reports whether two dimensions are not proven equal and an input of the graph has the second one under
+// another name. Inputs that the value but is computed from do not count.
 func (b *block) mayDiffer(x *onnx.Value, i int, y *onnx.Value, k int, but *onnx.Value) bool {
 	facts := b.g.Facts
 	if d, ok := facts.Dim(y, k); ok && d == 1 || facts.SameDim(x, i, y, k) {
@@ -81,7 +81,7 @@ func (b *block) mayDiffer(x *onnx.Value, i int, y *onnx.Value, k int, but *onnx.
 		of   *onnx.Value
 		axis int
 	}
-	named := func(y *onnx.Value) (list []dim) { // inputs' dimensions that are as long as x's in all worlds
+	named := func(y *onnx.Value) (list []dim) { // dimensions of inputs that equal x's in all worlds
 		for v := range upstream(y) {
 			rank, ok := facts.Rank(v)
 			if !ok || v.Producer != nil || v.Constant() != nil || known[v] {
@@ -99,7 +99,7 @@ func (b *block) mayDiffer(x *onnx.Value, i int, y *onnx.Value, k int, but *onnx.
 		}
 		return list
 	}
-	var own []dim // that x's is named by, where it is broadcast with something else
+	var own []dim // names of x's dimension, for an x broadcast with another value
 	for _, d := range named(y) {
 		if facts.SameDim(x, i, d.of, d.axis) {
 			continue
@@ -116,7 +116,7 @@ func (b *block) mayDiffer(x *onnx.Value, i int, y *onnx.Value, k int, but *onnx.
 	return false
 }
 
-// upstream lists what a value is computed from, itself among it.
+// upstream lists the values that v is computed from, and v itself.
 func upstream(v *onnx.Value) iter.Seq[*onnx.Value] {
 	return onnx.Upstream(func(*onnx.Value) bool { return false }, v)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestAttentionDims leaves attention whose operands nodes may broadcast and the op does not: dimensions of names of
-// their own, which are one number in the worlds of shape inference.
+// TestAttentionDims refuses attention if nodes may broadcast its operands, which the op does not do: dimensions whose
+// names differ, though they are equal in the worlds of shape inference.
 func TestAttentionDims(t *testing.T) {
 	dims := func(list ...any) []any { return list }
 	for _, c := range []struct {
 		name          string
-		q, k, v, mask []any // the mask is added, or chosen by if it has two dimensions
+		q, k, v, mask []any // the mask is added or, with two dimensions, used as a choice
 		missed        string
 	}{
 		{"one batch", dims("b", 2, "s", 8), dims("b", 2, "l", 8), dims("b", 2, "l", 8), dims("b", 1, "s", "l"), ""},

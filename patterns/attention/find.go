@@ -1,9 +1,9 @@
-// Package attention finds blocks of attention by what they compute: a product of two computed values, of whose rows
-// something like a softmax is taken, and a product of that with a third one.
+// Package attention finds blocks of attention by their computation: a product of two computed values, something like a
+// softmax of its rows, and a product of the result with a third value.
 //
-// No spelling of the steps between is known here. They are run, by the built-in evaluator, on scores, masks and lengths
-// of our choice: what becomes of one score tells the scale and the cap, what becomes of equal ones tells who sees whom,
-// and random queries, keys and values tell in which order their heads and rows stand.
+// The package knows no spelling of the steps between the products. It runs them with the built-in evaluator, on scores,
+// masks and lengths of its choice: one score among equal ones shows the scale and the cap, equal scores show which
+// query sees which key, and random queries, keys and values show the order of heads and rows.
 package attention
 
 import (
@@ -14,19 +14,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Masks says which masks are the Bias of their site, of those that a model adds to the scores and Reading has other
-// fields for.
+// Masks tells which masks become the Bias of their site, even if Reading has other fields for them.
 type Masks int
 
-// The choices: none, those that the standard's op has no attributes for (of a window, or for queries that see no key),
-// and all.
+// OtherMasks are those that the standard's op has no attributes for: windows, and queries that see no key.
 const (
 	NoMasks Masks = iota
 	OtherMasks
 	AllMasks
 )
 
-// Find finds the blocks of a graph.
+// Find returns the sites of attention in a graph, and the reasons why similar blocks are not attention.
 func Find(g *match.View, added Masks) (sites []*site.Site, misses []*match.Miss) {
 	f := &finder{g: g, budget: budgetOf(g), read: probe.Readings[Reading]{}, way: way{asBias: added},
 		seen: map[*onnx.Node]bool{}, caches: map[*onnx.Value]bool{}}
@@ -46,7 +44,7 @@ type finder struct {
 	budget *match.Budget
 	read   probe.Readings[Reading]
 	way    way
-	seen   map[*onnx.Node]bool  // the second products of the blocks that were looked at
+	seen   map[*onnx.Node]bool  // second products already read
 	caches map[*onnx.Value]bool // the presents that sites write
 	sites  []*Reading
 	misses []*match.Miss
@@ -58,7 +56,7 @@ func (f *finder) at(n *onnx.Node) {
 		f.budget.Begin(n)
 		s, why := readGroupQuery(f.g, n)
 		switch {
-		case f.budget.Spent(): // what was not run to the end says nothing
+		case f.budget.Spent(): // an unfinished run proves nothing
 		case why != nil:
 			f.miss(n, why)
 		case s != nil:
@@ -92,13 +90,13 @@ func (f *finder) at(n *onnx.Node) {
 	}
 }
 
-// miss notes why something that looks like attention is no site.
+// miss records why something that looks like attention is not a site.
 func (f *finder) miss(anchor *onnx.Node, why *reason.Reason) {
 	f.misses = append(f.misses, &match.Miss{Pattern: "Attention", Anchor: anchor, Reason: why})
 }
 
-// site reads a region. One site alone can write a cache: other layers that read it, as those of Gemma 3n do, get keys
-// and values as they were joined for the first one.
+// site reads a region. Only one site can write a cache. Other layers that read the same cache, as in Gemma 3n, get the
+// keys and values as concatenated for the first.
 func (f *finder) site(r *region) (*Reading, *reason.Reason) {
 	s, why := f.of(r, f.way)
 	if why != nil || s.PresentKey == nil || r.op != nil {
@@ -119,7 +117,7 @@ func (f *finder) site(r *region) (*Reading, *reason.Reason) {
 	return f.finished(r, s), nil
 }
 
-// finished adds the nodes of a site that was read, if one was.
+// finished adds its nodes to a site; s may be nil.
 func (f *finder) finished(r *region, s *Reading) *Reading {
 	if s != nil {
 		s.Nodes = nodesOf(f.g, r, s)

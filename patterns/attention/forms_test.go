@@ -13,18 +13,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// block builds one block of attention of four heads, two of keys, eight channels. A nil step is the usual one.
+// block builds a block of attention with four heads, two key heads and eight channels. A nil step is the usual one.
 type block struct {
 	*onnxtest.Builder
 	q, k, v, exists *onnx.Value // the inputs: queries, keys and values by heads, and which keys exist
-	pastK, pastV    *onnx.Value // nil for none
+	pastK, pastV    *onnx.Value // or nil
 	length          *onnx.Value // S and L, as vectors
 	keys            *onnx.Value
 
 	cached  func(b *block, past, fresh *onnx.Value) *onnx.Value
 	repeat  func(b *block, v *onnx.Value) *onnx.Value
 	product func(b *block, q, k *onnx.Value) *onnx.Value // scores
-	allowed func(b *block, i, j *onnx.Value) *onnx.Value // of positions of queries and keys, as columns and rows
+	allowed func(b *block, i, j *onnx.Value) *onnx.Value // of positions of queries (columns) and keys (rows)
 	masked  func(b *block, scores, allowed *onnx.Value) *onnx.Value
 	softmax func(b *block, scores *onnx.Value) *onnx.Value
 	sum     func(b *block, p, v *onnx.Value) *onnx.Value
@@ -32,7 +32,7 @@ type block struct {
 
 const lowest = -math.MaxFloat32
 
-// defaults fill in the usual steps: a finite minimum is added, and keys are repeated in place.
+// defaults fills in the usual steps: a finite minimum is added, and keys are repeated.
 func (b *block) defaults() {
 	set := func(step *func(b *block, v *onnx.Value) *onnx.Value, f func(b *block, v *onnx.Value) *onnx.Value) {
 		if *step == nil {
@@ -70,7 +70,7 @@ func (b *block) turned(k *onnx.Value) *onnx.Value {
 	return b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
 }
 
-// repeatEach repeats each head (AABB), repeatAll all of them (ABAB).
+// repeatEach repeats each head (AABB); repeatAll repeats all heads (ABAB).
 func repeatEach(b *block, v *onnx.Value) *onnx.Value {
 	wide := b.Op("Expand", b.Op("Unsqueeze", v, []int64{2}), []int64{1, 1, 2, 1, 1})
 	return b.Op("Reshape", wide, []int64{0, 4, -1, 8}, onnx.IntAttr("allowzero", 0))
@@ -78,7 +78,7 @@ func repeatEach(b *block, v *onnx.Value) *onnx.Value {
 
 func repeatAll(b *block, v *onnx.Value) *onnx.Value { return b.Op("Tile", v, []int64{1, 2, 1, 1}) }
 
-// build builds the block, with a cache or without.
+// build builds the block, with or without a cache.
 func build(change func(b *block), past bool) *onnx.Model {
 	b := &block{Builder: onnxtest.New(18)}
 	b.q = b.Input("q", onnx.Float, "batch", 4, "queries", 8)
@@ -110,7 +110,7 @@ func build(change func(b *block), past bool) *onnx.Model {
 	return b.Model
 }
 
-// found says what becomes of the block of a model: the attributes that are not usual, and the inputs.
+// found describes the block found in a model: the unusual attributes, and the inputs.
 func found(t *testing.T, m *onnx.Model) string {
 	t.Helper()
 	matches, misses := patterns.Builtin().Find(m.Graph, infer.Analyze(m))
@@ -351,7 +351,7 @@ func TestAttention(t *testing.T) {
 			}
 		}, usual},
 
-		// What means something else.
+		// Other functions.
 		{"no query sees its own key", false, func(b *block) {
 			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("Less", j, i) }
 		}, "scale=0.5 zero blocked q k v where"},

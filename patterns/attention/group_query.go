@@ -10,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// onnxruntime's op GroupQueryAttention says by its attributes what it computes. What it does not say is where the
-// lengths of its sequences come from: they are tried, as masks are.
+// The attributes of onnxruntime's op GroupQueryAttention describe all but the lengths of its sequences. The nodes that
+// compute these are run, like masks.
 
-// Rotary is a rotation of queries and keys by the positions of their tokens.
+// A Rotary is a rotation of queries and keys by the positions of their tokens.
 type Rotary struct {
 	Cos, Sin    *onnx.Value // [positions, pairs of channels]
 	Interleaved bool
@@ -21,9 +21,9 @@ type Rotary struct {
 
 // The inputs of GroupQueryAttention.
 const (
-	groupPast      = 3 // of keys; then that of values
-	groupLengths   = 5 // of each sequence with its new tokens, less 1
-	groupTotal     = 6 // the greatest of them
+	groupPast      = 3 // of keys; the next is that of values
+	groupLengths   = 5 // of each sequence with its new tokens, minus 1
+	groupTotal     = 6 // the greatest of these
 	groupTables    = 7 // cosines, then sines
 	groupPositions = 9
 	groupBias      = 10
@@ -34,7 +34,7 @@ func isGroupQuery(n *onnx.Node) bool {
 	return n.OpType == "GroupQueryAttention" && n.Domain == onnx.Microsoft
 }
 
-// readGroupQuery reads a node; nil without a reason where it is not whole.
+// readGroupQuery reads a node. It returns nil, nil if inputs or outputs are missing.
 func readGroupQuery(g *match.View, n *onnx.Node) (*Reading, *reason.Reason) {
 	if n.Input(0) == nil || n.Input(groupLengths) == nil || n.Input(groupTotal) == nil || n.OutputValue(0) == nil {
 		return nil, nil
@@ -48,8 +48,6 @@ func readGroupQuery(g *match.View, n *onnx.Node) (*Reading, *reason.Reason) {
 	}
 	return b.site, nil
 }
-
-// groupAttributes reads what the node says.
 func (b *block) groupAttributes() *reason.Reason {
 	n := b.anchor
 	rotates := n.AttrInt("do_rotary", 0) != 0
@@ -156,7 +154,7 @@ func (b *block) groupKeys() *reason.Reason {
 	return nil
 }
 
-// lastKeys is how many keys of each sequence exist besides one.
+// lastKeys returns, for each sequence, the number of keys that exist minus 1.
 func (b *block) lastKeys(p example) []int64 {
 	list := make([]int64, p.batch)
 	for i := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// group builds a GroupQueryAttention of four heads, two of keys, with a cache, as onnxruntime-genai's builder does.
+// group builds a GroupQueryAttention with four heads, two key heads and a cache, like onnxruntime-genai's builder.
 type group struct {
 	*onnxtest.Builder
 	mask, lengths, total *onnx.Value
@@ -48,7 +48,7 @@ func buildGroup(change func(g *group)) *onnx.Model {
 	return g.Model
 }
 
-// TestGroupQueryAttention reads forms of the op, and leaves others that look like them.
+// TestGroupQueryAttention reads forms of the op, and refuses similar ones.
 func TestGroupQueryAttention(t *testing.T) {
 	const usual = "scale=0.5 causal=1 zero blocked q k v mask past_k past_v"
 	const unequal = "missed: the lengths of its sequences follow from no mask that is as long as its cache with the " +
@@ -95,7 +95,7 @@ func TestGroupQueryAttention(t *testing.T) {
 				g.Input("sinks", onnx.Float, 4))
 		}, usual + " bias sinks"},
 
-		// What means something else, or may.
+		// Forms that compute, or may compute, something else.
 		{"lengths that are given", func(g *group) {
 			g.lengths, g.total = g.Input("lengths", onnx.Int32, "batch"), g.Input("length", onnx.Int32)
 		}, unequal},

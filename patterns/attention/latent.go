@@ -11,31 +11,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Latent says how keys and values follow from latents: a linear map of C gives each head its values and its first
-// channels of keys, and all heads have the channels of KPE behind these.
+// A Latent tells how keys and values follow from latents. A linear map of C yields each head's values and first key
+// channels. The channels of KPE follow in every head.
 type Latent struct {
-	C, KPE  *onnx.Value // [.., Width] and [.., Rotated] for each token, one head's
-	W       *onnx.Value // the matrix, constant
+	C, KPE  *onnx.Value // [..., Width] and [..., Rotated] for each token, shared by all heads
+	W       *onnx.Value // the constant matrix
 	OutIn   bool        // W is [outputs, inputs]
 	Heads   int64
 	Width   int64 // of C
-	Nope    int64 // channels of a head of keys that the map gives
+	Nope    int64 // channels of a head of keys that the map computes
 	Rotated int64
 	Values  int64        // channels of a head of values
-	Nodes   []*onnx.Node // that make keys and values of C and KPE
+	Nodes   []*onnx.Node // from C and KPE to keys and values
 
 	world  *world
 	k, v   operand
-	tokens func(lengths) int64 // of C and KPE: the new ones, or all
+	tokens func(lengths) int64 // the tokens of C and KPE: the new ones, or all
 }
 
-// maxSteps bounds the values between keys and what they are made of.
+// maxSteps bounds the values between latents and keys.
 const maxSteps = 128
 
-// FindLatent finds out whether keys and values [batch, heads, tokens, channels], or with tokens before heads where a
-// layout is bsnh, follow from latents. It runs the nodes that move channels about on numbers that tell each channel.
-// past is what a cache has of the keys before these; without one they are those of all tokens, of which queries are the
-// last.
+// FindLatent finds out how keys and values follow from latents, or why not. k and v have the axes batch, heads, tokens
+// and channels, or with layout bsnh tokens before heads. FindLatent runs the nodes that move channels on numbers that
+// identify each channel. past holds the cached keys before k; without it, the queries are the last tokens of k.
 func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, queries [infer.Worlds]int64) (*Latent,
 	*reason.Reason) {
 	l := &Latent{k: operand{value: k, axes: LayoutAxes(kLayout)}, v: operand{value: v, axes: LayoutAxes(vLayout)}}
@@ -71,7 +70,7 @@ func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, 
 
 func newTokens(n lengths) int64 { return n.queries }
 
-// sizes returns the dimensions in a world.
+// sizes returns the dimensions of an operand in a world, -1 if its rank is not 4.
 func (l *Latent) sizes(g *match.View, o operand, w int) (batch, heads, tokens, width int64) {
 	if rank, ok := g.Facts.Rank(o.value); !ok || rank != 4 {
 		return -1, -1, -1, -1
@@ -101,7 +100,7 @@ func (l *Latent) findProduct(v *onnx.Value) (product *onnx.Node, x, w *onnx.Valu
 	return nil, nil, nil
 }
 
-// readProduct reads the matrix of the product, and what it is multiplied with.
+// readProduct reads the product's matrix and its other operand.
 func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 	g := l.world.View
 	if n.Is("Gemm") {
@@ -118,7 +117,7 @@ func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 		w, l.OutIn = g.Resolve(t.Inputs[0]), !l.OutIn
 	}
 	rank, _ := g.Facts.Rank(x)
-	for rank < 3 && x.Producer != nil && (x.Producer.Is("Reshape") || x.Producer.Is("Flatten")) { // rows of all batches
+	for rank < 3 && x.Producer != nil && (x.Producer.Is("Reshape") || x.Producer.Is("Flatten")) { // all batches
 		x = x.Producer.Inputs[0]
 		rank, _ = g.Facts.Rank(x)
 	}
@@ -137,7 +136,7 @@ func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 	return constant.Dims[in] == width && constant.Dims[out] == l.Heads*(l.Nope+l.Values)
 }
 
-// perToken returns how many elements a value has for each token; ok is false where that is not one number.
+// perToken returns the number of elements of a value for each token; ok is false if it is not one number.
 func (l *Latent) perToken(v *onnx.Value) (n int64, ok bool) {
 	rank, known := l.world.View.Facts.Rank(v)
 	for w, at := range l.world.worlds {
@@ -180,7 +179,7 @@ func (l *Latent) findShared(product *onnx.Node) *reason.Reason {
 		"each head's that a product with latents gives and channels that all heads share", l.Nope)
 }
 
-// follows reports whether keys and values are moved channels of the product and of what is shared, each at its place.
+// follows returns a reason unless keys and values are channels of the product and of shared, in the right order.
 func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	n := l.world.at(lengths{2, 3, 2})
 	env, next := values{}, 1
@@ -240,7 +239,7 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	return other
 }
 
-// collect lists the nodes that make keys and values.
+// collect lists the nodes that compute keys and values.
 func (l *Latent) collect() {
 	stop := func(v *onnx.Value) bool { return v == l.C || v == l.KPE }
 	seen := map[*onnx.Node]bool{}
@@ -252,7 +251,7 @@ func (l *Latent) collect() {
 	}
 }
 
-// HeadsOf runs the nodes: it returns the keys and values of so many tokens of each sequence, made of latents.
+// HeadsOf runs the nodes. It returns the keys and values of the given tokens per sequence, computed from latents.
 func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *reference.Tensor, err error) {
 	n := lengths{batch, tokens, 0}
 	env := map[*onnx.Value]*reference.Tensor{}

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// findMask finds what the masks are computed from, besides shapes: nothing, or one tensor with a number for each key.
+// findMask finds the tensor with a number for each key that the masks are computed from, if they need more than shapes.
 func (b *block) findMask() {
 	d := denseValues(b.g)
 	seen := map[*onnx.Value]bool{}
@@ -42,14 +42,14 @@ func (b *block) findMask() {
 		}
 	}
 	for _, v := range b.Sides {
-		if visit(v); d[v] { // what products of other values add
+		if visit(v); d[v] { // adds products of other values
 			b.biases = append(b.biases, v)
 		}
 	}
 	if len(leaves) == 0 && b.follows(nil, b.Sides...) {
 		return
 	}
-	sides := slices.DeleteFunc(slices.Clone(b.Sides), func(v *onnx.Value) bool { // what other tensors are added
+	sides := slices.DeleteFunc(slices.Clone(b.Sides), func(v *onnx.Value) bool { // adds other tensors
 		if d[v] {
 			return true
 		}
@@ -63,7 +63,7 @@ func (b *block) findMask() {
 	if b.follows(nil, sides...) {
 		return
 	}
-	for _, v := range perKey { // from the inputs on
+	for _, v := range perKey { // inputs come first
 		if b.follows(v, sides...) {
 			b.keyValid = v
 			return
@@ -72,8 +72,8 @@ func (b *block) findMask() {
 	b.otherData, b.biases = true, nil
 }
 
-// follows reports whether all that values are computed from is one tensor, or none, and shapes. What cannot be computed
-// here does not follow from anything.
+// follows reports whether the values are computed only from shapes and, if it is not nil, from. If they cannot be
+// computed here, they follow from nothing.
 func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 	env := values{}
 	if from != nil {
@@ -83,7 +83,7 @@ func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 	return !errors.As(err, new(*probe.MissingError)) && !errors.Is(err, reference.ErrUnsupported)
 }
 
-// look takes note of tables that masks are computed with: they may end before lengths that are tried.
+// look notes the tables that masks are computed with. They may be shorter than the lengths that are tried.
 func (b *block) look(c *onnx.Tensor) {
 	for _, d := range c.Dims {
 		b.bounded = b.bounded || c.Len() != 1 && d > 8
@@ -103,7 +103,7 @@ func (b *block) isPerKey(v *onnx.Value) bool {
 	return true
 }
 
-// valid makes the tensor that says which keys exist: 1 for those that do, and 0, or the other way round.
+// valid makes the tensor that tells which keys exist: 1 for those that do and 0 for others, or the reverse.
 func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) bool) *reference.Tensor {
 	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: []int{int(n.batch), int(n.keys())}}
 	for i := range n.batch {
@@ -119,7 +119,7 @@ func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) b
 	return t
 }
 
-// masks computes what lies between the products from masks and shapes.
+// masks computes the values between the products that follow from masks and shapes.
 func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, error) {
 	env := values{}
 	if b.keyValid != nil {
@@ -142,7 +142,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 		if v.Constant() != nil && !isBias {
 			continue
 		}
-		if isBias || b.otherData && b.g.IsData(v) { // what it masks is not known: nothing, for now
+		if isBias || b.otherData && b.g.IsData(v) { // masks unknown keys: none, for now
 			shape, ok := b.world.shape(v, n)
 			if !ok {
 				return nil, b.unknown("the shape of the mask")
@@ -164,7 +164,7 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 	return env, nil
 }
 
-// open returns values with masks that let everything through in the place of those that there are.
+// open returns the values with every mask replaced by one that hides nothing.
 func (b *block) open(n lengths, env values) (values, error) {
 	opened := maps.Clone(env)
 	for _, v := range b.masksOf() {
@@ -176,8 +176,6 @@ func (b *block) open(n lengths, env values) (values, error) {
 	}
 	return opened, nil
 }
-
-// unmasked is a mask that lets everything through.
 func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
 	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: shape}
 	n := match.Elements(shape)
@@ -189,20 +187,20 @@ func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
 	return t
 }
 
-// example is one set of lengths, and of keys that do not exist.
+// example is one choice of lengths and of padded keys.
 type example struct {
 	lengths
 	padding func(batch, key int64) bool
-	weights []float64 // what the region gives for equal scores
+	weights []float64 // the region's weights for equal scores
 }
 
-// paddings are the keys that do not exist: a different kind in each of three rows.
+// paddings returns kinds of padding: none, and two with a different kind in each of three rows.
 func paddings(n lengths) []func(batch, key int64) bool {
 	l := n.keys()
 	left, right := l/3+1, l-l/4-1
 	return []func(batch, key int64) bool{
 		nil,
-		func(b, j int64) bool { // none, left, right
+		func(b, j int64) bool { // no padding, left, right
 			return b == 1 && j < left || b == 2 && j >= right
 		},
 		func(b, j int64) bool { // holes, all, left and right
@@ -211,7 +209,7 @@ func paddings(n lengths) []func(batch, key int64) bool {
 	}
 }
 
-// examples are the lengths at which a hypothesis about the mask is tried.
+// examples returns the lengths and paddings at which a hypothesis about the mask is tried.
 func (b *block) examples() []example {
 	var list []example
 	add := func(n lengths, all bool) {
@@ -232,7 +230,7 @@ func (b *block) examples() []example {
 	return list
 }
 
-// hypothesis is what a mask may be.
+// hypothesis describes a mask.
 type hypothesis struct {
 	causal   bool
 	window   int64
@@ -245,13 +243,13 @@ func (h hypothesis) sees(p example, batch, i, j int64) bool {
 		(!h.keyValid || p.padding == nil || !p.padding(batch, j))
 }
 
-// seen returns which keys queries see at few lengths, where all keys exist.
+// seen returns which keys queries see at few lengths, without padding.
 func (b *block) seen(h hypothesis) func(batch, query, key int64) bool {
 	p := example{lengths: b.few()}
 	return func(batch, query, key int64) bool { return h.sees(p, batch, query, key) }
 }
 
-// readMask finds the mask that all examples agree with, and what a query gets that sees no key.
+// readMask finds the mask that agrees with all examples, and the result for a query that sees no key.
 func (b *block) readMask() *reason.Reason {
 	s := b.site
 	if b.otherData {
@@ -259,13 +257,13 @@ func (b *block) readMask() *reason.Reason {
 	}
 	h, err := b.hypothesis()
 	for other := (*maskError)(nil); errors.As(err, &other) && b.isAdded(other.mask); {
-		b.biases = append(b.biases, other.mask) // its numbers are added as they are, and the rest may be a mask
+		b.biases = append(b.biases, other.mask) // its numbers are added as they are; the rest may be a mask
 		h, err = b.hypothesis()
 	}
 	if err != nil {
 		b.unproved = err
 		why := b.readBias()
-		if r := reason.As(err); why != nil && r != nil { // what it is at such lengths is not known
+		if r := reason.As(err); why != nil && r != nil { // its behavior at such lengths is unknown
 			return r
 		}
 		return why
@@ -288,8 +286,8 @@ func (b *block) readMask() *reason.Reason {
 	return why
 }
 
-// hypothesis finds what masks let queries see by their positions and by padding. The error says why they do not, or are
-// not known to do so at all lengths.
+// hypothesis finds which keys queries see, by position and padding. The error tells why no hypothesis fits, or why it
+// is not proven for all lengths.
 func (b *block) hypothesis() (hypothesis, error) {
 	h := hypothesis{keyValid: b.keyValid != nil}
 	examples := b.examples()
@@ -303,7 +301,7 @@ func (b *block) hypothesis() (hypothesis, error) {
 			weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
 		}
 		if err != nil {
-			if b.bounded && i > 0 { // a table ends before
+			if b.bounded && i > 0 { // a table is too short
 				continue
 			}
 			return h, fmt.Errorf("the mask cannot be computed: %w", err)
@@ -334,7 +332,7 @@ func (b *block) hypothesis() (hypothesis, error) {
 	return h, b.pointwise(seen)
 }
 
-// guarded reports whether something is put in the place of rows of the result, by another mask than that of the scores.
+// guarded reports whether rows of the result are replaced under a mask that is not the scores' mask.
 func (b *block) guarded() bool {
 	for v := b.site.Y; v != b.sum.Outputs[0]; v = b.handed(b.g, v.Producer) {
 		if v.Producer.Is("Where") {
@@ -344,14 +342,14 @@ func (b *block) guarded() bool {
 	return false
 }
 
-// isGiven reports whether the value is an input of the model. A mask that is given holds 0 and 1; of one that is
-// computed that is not known.
+// isGiven reports whether the value is an input of the model. Such a mask is taken to hold 0 and 1; a computed one may
+// hold other numbers.
 func isGiven(v *onnx.Value) bool {
-	_, declared := v.Type() // inputs of functions are not
+	_, declared := v.Type() // the inputs of functions have no type
 	return v.Producer == nil && v.IsInput && declared
 }
 
-// suppose reads the last query, which sees no later key, and the first one.
+// suppose reads a hypothesis from the first query and from the last one, which sees no later key.
 func (b *block) suppose(h *hypothesis, p example, weights []float64) {
 	keys, queries := p.keys(), p.queries
 	first, last := weights[:keys], weights[(queries-1)*keys:queries*keys]
@@ -367,7 +365,7 @@ func (b *block) suppose(h *hypothesis, p example, weights []float64) {
 	}
 }
 
-// holds compares what a run says with a hypothesis.
+// holds returns an error unless the weights of an example agree with a hypothesis.
 func (b *block) holds(h hypothesis, p example) error {
 	keys := p.keys()
 	for row := range b.rowsOf(p.lengths) {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestAttentionMasks reads masks that are multiplied with, that no positions make, and factors of heads.
+// TestAttentionMasks reads multiplied masks, masks that do not follow from positions, and factors of heads.
 func TestAttentionMasks(t *testing.T) {
 	floats := func(b *block, v *onnx.Value) *onnx.Value {
 		return b.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Float)))
@@ -20,7 +20,7 @@ func TestAttentionMasks(t *testing.T) {
 		c, _ := reference.NewFloats(onnx.Float, []int{len(list), 1, 1}, list).ToONNX(name)
 		return b.Graph.AddInitializer(c)
 	}
-	// exponents has the mask as a factor of the exponentials.
+	// exponents multiplies the exponentials by the mask.
 	exponents := func(squared bool) func(b *block) {
 		return func(b *block) {
 			var mask *onnx.Value
@@ -54,7 +54,7 @@ func TestAttentionMasks(t *testing.T) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
 		}, "scale=0.5 mean blocked q k v and"},
-		{"positions from a table", func(b *block) { // of which there are fewer than keys that are tried
+		{"positions from a table", func(b *block) { // the table is shorter than the keys that are tried
 			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value {
 				table := []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 				return b.Op("LessOrEqual", b.Op("Gather", table, j), b.Op("Gather", table, i))

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestAttentionNumbers reads blocks that do something else to lengths beyond numbers in them, small ones and such as no
-// lengths beyond are tried of.
+// TestAttentionNumbers reads blocks that change at a length in the graph. Some lengths are shorter than those tried,
+// some longer.
 func TestAttentionNumbers(t *testing.T) {
 	window := func(size int) func(b *block) {
 		return func(b *block) {
@@ -26,7 +26,7 @@ func TestAttentionNumbers(t *testing.T) {
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
 		}
 	}
-	// later is 2 for queries from a position on, and 1 before, for each of them.
+	// later is 2 for queries from the given position on, and 1 before.
 	later := func(b *block, from float64) *onnx.Value {
 		i := b.Op("Cast", b.Op("Range", 0, b.Op("Gather", b.Op("Shape", b.q), 2), 1),
 			onnx.IntAttr("to", int64(onnx.Float)))

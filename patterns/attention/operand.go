@@ -13,13 +13,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// The orders of the heads of queries that share one of keys.
+// The orders of query heads that share a key head.
 const (
 	blocked = "blocked"
 	cyclic  = "cyclic"
 )
 
-// operand is a value that may be the queries, keys or values of the op, behind what repeats or moves them.
+// operand is a value that may be the op's queries, keys or values, before the nodes that repeat or move it.
 type operand struct {
 	value *onnx.Value
 	axes  Axes
@@ -28,27 +28,26 @@ type operand struct {
 	cache *cache
 }
 
-// cache says that a Concat has put the operand behind what was there before.
+// cache is a Concat that appends the operand to past.
 type cache struct{ past, present *onnx.Value }
 
 // maxChain bounds the nodes between an operand and the product.
 const maxChain = 24
 
-// operandAxes are the axes that operands may have, the best ones first: those of the op, rows of so many heads, and
-// others.
+// operandAxes are the axes that operands may have, the best ones first: the op's axes, rows of all heads, and others.
 var operandAxes = [][]Axes{
 	{byHeads, byRows},
 	{"b s nh"},
 	{"s b n h", "s b nh", "s bn h", "b sn h", "b ns h", "bn s h", "n s h", "s n h", "s nh"},
 }
 
-// turnedAxes are those of keys whose channels stand before their rows, as products take them: no value has them the
-// other way round where an exporter made one transposition of two.
+// turnedAxes are axes of keys whose channels come before their rows, as products read them. If an exporter merged two
+// transpositions into one, no value has the rows first.
 var turnedAxes = []Axes{"b n h s", "bn h s"}
 
-// operands follows a value back over nodes that move its elements, repeat them or multiply them with a number, and
-// lists what may be the operand of the op, of each kind of axes the farthest first. heads are the numbers of heads
-// that one dimension may hold with their channels.
+// operands follows a value back over nodes that move or repeat its elements or multiply them with a number. It lists
+// the candidates for the op's operand; within each kind of axes, the farthest comes first. heads are the numbers of
+// heads that may share a dimension with their channels.
 func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64) []operand {
 	lists := make([][]operand, len(operandAxes))
 	var turned []operand
@@ -80,8 +79,8 @@ func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64)
 	return append(slices.Concat(lists...), turned...)
 }
 
-// movedFrom returns the one value whose elements the node hands on, repeated, picked or multiplied with others that are
-// no data; nil for other nodes.
+// movedFrom returns the only data value whose elements the node passes on: moved, repeated, picked, or multiplied with
+// a number. It returns nil for other nodes.
 func movedFrom(g *match.View, n *onnx.Node) *onnx.Value {
 	at := 0
 	switch n.OpType {
@@ -109,7 +108,7 @@ func movedFrom(g *match.View, n *onnx.Node) *onnx.Value {
 			return nil
 		}
 	}
-	if moving[n.OpType] && !formula.For(g).Moves(n) { // a Slice that cuts at some lengths alone, say
+	if moving[n.OpType] && !formula.For(g).Moves(n) { // a Slice that cuts only at some lengths, say
 		return nil
 	}
 	return n.Input(at)
@@ -129,7 +128,7 @@ func isUniform(g *match.View, v *onnx.Value) bool {
 		!slices.ContainsFunc(t.I, func(x int64) bool { return x != t.I[0] })
 }
 
-// appends reports whether the node puts new keys or values behind those of a cache: [batch, heads, length, width].
+// appends reports whether the node appends new keys or values to those of a cache [batch, heads, length, width].
 func (b *block) appends(n *onnx.Node) bool {
 	out := n.OutputValue(0)
 	if len(n.Inputs) != 2 || !b.g.IsData(n.Inputs[0]) || !b.g.IsData(n.Inputs[1]) {
@@ -148,14 +147,14 @@ func (b *block) appends(n *onnx.Node) bool {
 	return len(b.as(out, byHeads, nil, lengths.keys, nil)) > 0
 }
 
-// as reads a value as heads of so many rows with these axes: not at all where it has others, and once for each number
-// of heads where they are one dimension with their channels.
+// as reads a value as heads with these axes and the given number of rows. It returns nil if the sizes do not fit. If
+// heads and channels share a dimension, it returns one operand for each number of heads.
 func (b *block) as(v *onnx.Value, a Axes, heads []int, length func(lengths) int64, c *cache) (list []operand) {
 	fields := a.Fields()
 	if rank, ok := b.g.Facts.Rank(v); !ok || rank != len(fields) {
 		return nil
 	}
-	rest := map[string]int64{} // of a dimension: what is neither batch nor rows
+	rest := map[string]int64{} // sizes of dimensions without the batch and the rows
 	for axis, f := range fields {
 		for w, n := range b.world.worlds {
 			known := int64(1)
@@ -198,7 +197,7 @@ func (b *block) as(v *onnx.Value, a Axes, heads []int, length func(lengths) int6
 	return append(list, o)
 }
 
-// tensor is one of four dimensions: batch, heads, rows and channels.
+// tensor has four dimensions: batch, heads, rows and channels.
 type tensor struct {
 	data  []float64
 	batch int
@@ -212,7 +211,7 @@ func (t *tensor) row(b, h, i int) []float64 {
 	return t.data[at*t.width : (at+1)*t.width]
 }
 
-// sizes are those of the letters of axes.
+// sizes returns the size of each letter of the axes.
 func (t *tensor) sizes() sizes { return sizes{'b': t.batch, 'n': t.heads, 's': t.rows, 'h': t.width} }
 
 // as returns the tensor with other axes.
@@ -220,13 +219,13 @@ func (t *tensor) as(a Axes, kind onnx.DataType) *reference.Tensor {
 	return reference.NewFloats(kind, a.shape(t.sizes()), arranged(t.data, byHeads, a, t.sizes()))
 }
 
-// from takes the elements of a tensor with other axes.
+// from sets the elements from a tensor with other axes.
 func (t *tensor) from(a Axes, data []float64) *tensor {
 	t.data = arranged(data, a, byHeads, t.sizes())
 	return t
 }
 
-// random returns numbers like those of a normal distribution, the same for the same seed.
+// random returns normally distributed numbers, the same for the same seed.
 func random(n int, seed uint64) []float64 {
 	if n > maxDrawn {
 		return draw(n, seed)
@@ -248,12 +247,12 @@ func draw(n int, seed uint64) []float64 {
 	return v
 }
 
-// drawn holds the first numbers of each seed, up to maxDrawn: the blocks of a model are run on the same ones.
+// drawn holds the first numbers of each seed, up to maxDrawn: all blocks of a model are run on the same numbers.
 var drawn sync.Map
 
 const maxDrawn = 1 << 14
 
-// sample puts random elements in the place of the operand, and of the cache before it; it returns the rows of both.
+// sample replaces the operand, and the cache before it, by random elements. It returns the rows of both.
 func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values) (whole *tensor) {
 	kind := b.g.Facts.DataType(o.value)
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width}
@@ -269,7 +268,7 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	return behind(past, t)
 }
 
-// factorOf returns the number that want, times it, is got; ok is false where there is none.
+// factorOf returns the factor for which want times factor is got; ok is false if there is none.
 func factorOf(want, got []float64) (factor float64, ok bool) {
 	if len(want) != len(got) || len(want) == 0 {
 		return 0, false

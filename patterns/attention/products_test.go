@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestSharedWeights: each product with the weights of one softmax is attention, unless something else reads these.
+// TestSharedWeights: each product with the weights of one softmax is attention, unless another node reads them.
 func TestSharedWeights(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		m := build(func(b *block) {

@@ -15,25 +15,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// A run shows what masks are at the lengths of the run. What they are at all lengths is proved: package formula reads
-// their elements as formulas of the batch, the query, the key and the sizes. In each case that such a formula has, the
-// masks of a score are some numbers. If these numbers are those of a key that is seen, in the runs, the key must be one
-// that is seen, and hidden otherwise.
+// A run shows the masks only at its lengths. For all lengths they are proven: package formula reads their elements as
+// formulas of the batch, the query, the key and the sizes. In each case of such a formula, the masks of a score are
+// certain numbers. If these are the numbers of visible keys in the runs, the key must be visible, otherwise hidden.
 
 // prover reads the masks of a block as formulas.
 type prover struct {
 	*formula.Reader
 	b                    *block
 	batch, queries, past *formula.Sum
-	at                   map[rune]*formula.Expr // the place of a score, by the letters of its axes
-	query, key, row      *formula.Sum           // the same of the query, the key, and the batch
+	at                   map[rune]*formula.Expr // the index of a score along each letter of its axes
+	query, key, row      *formula.Sum           // the same for the query, the key, and the batch
 	head                 int
 	valid                map[string]*formula.Var
-	others               map[[infer.Worlds]int64]*formula.Var // sizes that are none of the block's
-	limits               []formula.Limit                      // that tables set
+	others               map[[infer.Worlds]int64]*formula.Var // sizes that do not follow from the block's lengths
+	limits               []formula.Limit                      // set by tables
 }
 
-// prover returns the prover of the block.
 func (b *block) prover() *prover {
 	if b.proof != nil {
 		return b.proof
@@ -55,7 +53,7 @@ func (b *block) prover() *prover {
 	p.batch, p.queries = size(batch, "batch", world.batch), size(queries, "queries", world.queries)
 	p.past = size(past, "past", world.past)
 	if past && !b.isLength(func(n lengths) int64 { return n.past }) {
-		p.past = formula.Of(p.Integer("past")) // queries and keys have lengths of their own
+		p.past = formula.Of(p.Integer("past")) // the lengths of queries and keys are independent
 	}
 	keys := p.queries.Plus(p.past)
 	for _, s := range []*formula.Sum{p.batch, p.queries, keys} {
@@ -75,7 +73,7 @@ func (b *block) prover() *prover {
 	return p
 }
 
-// isLength reports whether a length is that of a dimension of an input of the graph.
+// isLength reports whether some dimension of an input of the graph has this length.
 func (b *block) isLength(of func(lengths) int64) bool {
 	for _, v := range b.g.Graph.Inputs {
 		rank, _ := b.g.Facts.Rank(v)
@@ -92,7 +90,7 @@ func (b *block) isLength(of func(lengths) int64) bool {
 	return false
 }
 
-// size is a dimension of a value as a sum.
+// size returns a dimension of a value as a sum.
 func (p *prover) size(v *onnx.Value, axis int) *formula.Sum {
 	var dim [infer.Worlds]int64
 	for w := range dim {
@@ -110,7 +108,7 @@ func (p *prover) size(v *onnx.Value, axis int) *formula.Sum {
 	return terms[d.term].sum(p.batch, p.queries, p.past).Times(d.factor).Plus(formula.Number(d.more))
 }
 
-// leaf reads what masks are computed from.
+// leaf reads the padding mask, which masks are computed from.
 func (p *prover) leaf(v *onnx.Value) formula.LeafReader {
 	if v != p.b.keyValid {
 		return nil
@@ -118,7 +116,7 @@ func (p *prover) leaf(v *onnx.Value) formula.LeafReader {
 	return func(at []*formula.Sum) *formula.Var { return p.exists(at[0], at[1]) }
 }
 
-// exists is the element of the mask of padding that says whether a key exists.
+// exists returns the element of the padding mask that tells whether a key exists.
 func (p *prover) exists(batch, key *formula.Sum) *formula.Var {
 	place := batch.Key() + "," + key.Key()
 	if p.valid[place] == nil {
@@ -131,7 +129,7 @@ func (p *prover) exists(batch, key *formula.Sum) *formula.Var {
 	return p.valid[place]
 }
 
-// onScore reads the element of a tensor that stands at a score.
+// onScore reads the element of a tensor that is broadcast to a score.
 func (p *prover) onScore(v *onnx.Value) (*formula.Expr, error) {
 	rank, ok := p.b.g.Facts.Rank(v)
 	if !ok {
@@ -168,9 +166,9 @@ func (p *prover) onScore(v *onnx.Value) (*formula.Expr, error) {
 	return p.Element(v, place...), nil
 }
 
-// sees reports whether a query sees a key in a case, by a hypothesis.
+// sees reports whether, under the hypothesis, a query sees a key in a case.
 func (p *prover) sees(c *formula.Case, h hypothesis) (bool, error) {
-	ahead := p.key.Minus(p.query).Minus(p.past) // how far the key is behind the query
+	ahead := p.key.Minus(p.query).Minus(p.past) // how far the key is after the query
 	if h.causal {
 		if is, err := c.AtMostZero(ahead); err != nil || !is {
 			return false, err
@@ -188,8 +186,8 @@ func (p *prover) sees(c *formula.Case, h hypothesis) (bool, error) {
 	return true, nil
 }
 
-// masksOf lists the values between the products that hold other numbers for other scores or lengths, but for those
-// that are given to the op. Integers make shapes.
+// masksOf lists the values between the products that may differ between scores or lengths, except those given to the
+// op. Integers are skipped: they are used as shapes.
 func (b *block) masksOf() (list []*onnx.Value) {
 	for _, v := range b.Sides {
 		if t := b.g.Facts.DataType(v); t.IsInteger() {
@@ -215,7 +213,7 @@ func (b *block) isFixed(v *onnx.Value) bool {
 	return b.fixed[v]
 }
 
-// isOfHeads reports whether a value that is broadcast to the scores has at most an element for each head.
+// isOfHeads reports whether a value that is broadcast to the scores has at most one element for each head.
 func (b *block) isOfHeads(v *onnx.Value) bool {
 	rank, ok := b.g.Facts.Rank(v)
 	fields := b.fields(rank)
@@ -229,7 +227,7 @@ func (b *block) isOfHeads(v *onnx.Value) bool {
 	return ok
 }
 
-// isConstant reports whether a value is computed from constants alone.
+// isConstant reports whether a value is computed only from constants.
 func isConstant(g *match.View, v *onnx.Value) bool {
 	count := 0
 	for w := range onnx.Upstream(func(*onnx.Value) bool { return false }, v) {
@@ -244,21 +242,21 @@ func isConstant(g *match.View, v *onnx.Value) bool {
 	return true
 }
 
-// witnesses are the numbers of masks at the scores of keys that are seen, and of those that are not, in runs.
+// witnesses holds the numbers that the masks have at visible and hidden keys in runs.
 type witnesses struct {
 	masks   []*onnx.Value
-	numbers [][]float64     // of all masks, all that there are
-	sees    map[string]bool // by these
+	numbers [][]float64     // the distinct numbers of all masks
+	sees    map[string]bool // whether a key with these numbers is visible
 }
 
 func newWitnesses(masks []*onnx.Value) *witnesses {
 	return &witnesses{masks: masks, sees: map[string]bool{}}
 }
 
-// maxNumbers bounds the different numbers of masks: those of more are no masks.
+// maxNumbers bounds the distinct numbers of masks. A tensor with more is not a mask.
 const maxNumbers = 64
 
-// maskError says why nothing is proved of a mask.
+// maskError tells why nothing is proven about a mask.
 type maskError struct {
 	mask *onnx.Value
 	error
@@ -266,7 +264,7 @@ type maskError struct {
 
 func (e *maskError) Unwrap() error { return e.error }
 
-// gather takes note of the masks in examples.
+// gather records the masks of the examples.
 func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 	for _, p := range examples {
 		if p.weights == nil || len(w.masks) == 0 {
@@ -305,7 +303,7 @@ func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 	return nil
 }
 
-// tooMany names the mask with the most numbers.
+// tooMany returns the error for the mask with the most distinct numbers.
 func (w *witnesses) tooMany() error {
 	best, most := 0, 0
 	for i := range w.masks {
@@ -321,13 +319,13 @@ func (w *witnesses) tooMany() error {
 	return &maskError{v, &formula.UnknownError{Node: v.Producer, What: "it has a number for each place"}}
 }
 
-// numbersAt are the elements of tensors at a score.
+// numbersAt returns the elements of tensors at a score.
 func (b *block) numbersAt(list []*reference.Tensor, n lengths, place int) []float64 {
 	numbers := make([]float64, len(list))
 	for k, t := range list {
 		i := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), place)
 		if t.IsFloat() {
-			numbers[k] = t.F[i] + 0 // no negative zero
+			numbers[k] = t.F[i] + 0 // -0 becomes 0
 		} else {
 			numbers[k] = float64(t.I[i])
 		}
@@ -347,7 +345,7 @@ func (p *prover) masksAt(head int, masks []*onnx.Value) (list []*formula.Expr, e
 	return list, nil
 }
 
-// seen evaluates masks in a case, and tells by the witnesses whether the key is seen.
+// seen evaluates masks in a case and reports whether the witnesses with these numbers are visible keys.
 func (p *prover) seen(c *formula.Case, list []*formula.Expr, w *witnesses) (bool, error) {
 	numbers := make([]float64, len(list))
 	for i, e := range list {
@@ -368,7 +366,7 @@ func (p *prover) seen(c *formula.Case, list []*formula.Expr, w *witnesses) (bool
 	return sees, nil
 }
 
-// prove reports whether a hypothesis about the masks holds for all sizes. Its error says what is in the way.
+// prove returns an error unless a hypothesis holds for all sizes.
 func (b *block) prove(h hypothesis, w *witnesses) error {
 	if len(w.masks) == 0 {
 		return nil
@@ -397,8 +395,8 @@ func (b *block) prove(h hypothesis, w *witnesses) error {
 	return b.checkLimits()
 }
 
-// checkLimits reports whether a graph fails at lengths that a table is too short for: what a Slice takes of it is
-// broadcast to the scores, and is as long as they are.
+// checkLimits returns an error unless the graph fails at lengths that exceed a table, because the rows that a Slice
+// takes of it are broadcast to the longer scores.
 func (b *block) checkLimits() error {
 	d := denseValues(b.g)
 	for _, l := range b.prover().limits {
@@ -415,7 +413,7 @@ func (b *block) checkLimits() error {
 	return nil
 }
 
-// headsToProve is how many heads have masks of their own.
+// headsToProve returns the number of heads whose masks may differ.
 func (b *block) headsToProve(masks []*onnx.Value) int {
 	for _, v := range masks {
 		rank, _ := b.g.Facts.Rank(v)
@@ -433,7 +431,7 @@ func (b *block) headsToProve(masks []*onnx.Value) int {
 // maxLength bounds windows.
 const maxLength = 1 << 24
 
-// supposeFar finds a window that is greater than the lengths that are tried.
+// supposeFar finds a window that is longer than the lengths that were tried.
 func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 	_, queries, past := b.world.open()
 	if !h.causal || h.window > 0 || len(w.masks) == 0 || !queries && !past {
@@ -445,8 +443,7 @@ func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 		return err
 	}
 	behind := p.query.Plus(p.past).Minus(p.key)
-	// sees reports whether a query sees a key that is so far behind it, where all keys exist; ok is false where none
-	// can be so far.
+	// sees reports whether a query sees an existing key at distance far; ok is false if no key can be there.
 	sees := func(far int64) (is, ok bool, err error) {
 		err = p.Assuming([]*formula.Sum{behind.Minus(formula.Number(far)), formula.Number(far).Minus(behind)},
 			func(c *formula.Case) error {
@@ -463,7 +460,7 @@ func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 			})
 		return is, ok, err
 	}
-	far, err := firstOf(0, maxLength, func(far int64) (bool, error) { // that no key can be
+	far, err := firstOf(0, maxLength, func(far int64) (bool, error) { // a distance that no key can have
 		_, ok, err := sees(far)
 		return !ok, err
 	})
@@ -480,8 +477,7 @@ func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 	return err
 }
 
-// firstOf returns the first number that is greater than near, and far at most, that holds is true for: it is so from
-// there on.
+// firstOf returns the first number in (near, far] for which holds is true. It must be true from there on.
 func firstOf(near, far int64, holds func(int64) (bool, error)) (int64, error) {
 	for far-near > 1 {
 		middle := (near + far) / 2
@@ -498,8 +494,8 @@ func firstOf(near, far int64, holds func(int64) (bool, error)) (int64, error) {
 	return far, nil
 }
 
-// pointwise reports whether the masks of a score tell whether its key is seen, wherever it is: masks are tried that
-// have their numbers at random places.
+// pointwise returns an error unless the masks at a score decide whether its key is visible, wherever the score is. It
+// tries masks with their numbers at random places.
 func (b *block) pointwise(w *witnesses) error {
 	if len(w.masks) == 0 {
 		return nil
@@ -512,7 +508,7 @@ func (b *block) pointwise(w *witnesses) error {
 			return b.unknown("the shape of the mask")
 		}
 		t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: shape}
-		for _, x := range random(match.Elements(shape), 71) { // masks of one shape have theirs of the same scores
+		for _, x := range random(match.Elements(shape), 71) { // masks of one shape share the random scores
 			x = w.numbers[int(math.Abs(x)*1e6)%len(w.numbers)][i]
 			if t.IsFloat() {
 				t.F = append(t.F, x)
@@ -528,7 +524,7 @@ func (b *block) pointwise(w *witnesses) error {
 		is, known := w.sees[fmt.Sprint(b.numbersAt(list, n, place))]
 		seen[at], unknown[at/keys] = is, unknown[at/keys] || !known
 	}
-	told := false // a row of which something is known has keys that are seen, and others
+	told := false // some fully known row has visible and hidden keys
 	for row := range unknown {
 		list := seen[row*keys : (row+1)*keys]
 		told = told || !unknown[row] && slices.Contains(list, true) && slices.Contains(list, false)

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/attentions"
 )
 
-// TestPublished finds attention in the codes of published models.
+// TestPublished finds attention in the code of published models.
 func TestPublished(t *testing.T) {
 	for _, c := range attentions.Published() {
 		t.Run(c.Name, func(t *testing.T) {

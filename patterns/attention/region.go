@@ -10,23 +10,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// region is what stands between the two products of a block, and these. Its operand are the scores, its result are the
+// region is the two products of a block and the nodes between them. Its operand is the scores; its result is the
 // weights of the keys, which the second product reads. Its sides are masks, sinks and numbers.
 type region struct {
 	probe.Region
 	anchor  *onnx.Node
 	product *onnx.Node // of queries and keys
 	sum     *onnx.Node // the second product
-	operand int        // of the second product: the values
-	op      *wholeOp   // one node is all of it; nil: it is not
-	joins   []join     // behind the second product
+	operand int        // the input of the second product with the values
+	op      *wholeOp   // set if one node is the whole block
+	joins   []join     // after the second product
 
-	made   map[*onnx.Node]bool // that were visited
-	none   map[*onnx.Node]bool // additions that no product is found behind
-	others bool                // as of backward
+	made   map[*onnx.Node]bool // visited nodes
+	none   map[*onnx.Node]bool // additions that no product leads to
+	others bool                // as for backward
 }
 
-// scores returns the result of the first product; nil in a region of one node, which computes it inside.
+// scores returns the result of the first product. It is nil if one node is the whole region.
 func (r *region) scores() *onnx.Value {
 	if len(r.Operands) == 0 {
 		return nil
@@ -36,15 +36,15 @@ func (r *region) scores() *onnx.Value {
 
 func (r *region) weights() *onnx.Value { return r.Result }
 
-// join is a node behind the second product that multiplies rows with what is computed from their scores, such as the
-// reciprocal of the sum of their exponentials, or divides them by it.
+// join is a node after the second product that multiplies or divides rows by a value computed from their scores, such
+// as the sum of their exponentials.
 type join struct {
 	node   *onnx.Node
 	rows   *onnx.Value
 	factor *onnx.Value
 }
 
-// joinOf returns the join that a node is, nil for another node.
+// joinOf returns the join of a node, nil if the node is not a join.
 func (r *region) joinOf(n *onnx.Node) *join {
 	for i := range r.joins {
 		if r.joins[i].node == n {
@@ -57,7 +57,7 @@ func (r *region) joinOf(n *onnx.Node) *join {
 // maxRegion bounds the nodes between the products.
 const maxRegion = 64
 
-// isAnchor reports whether the node may be the exponential of a softmax.
+// isAnchor reports whether the node may be, or contain, the exponential of a softmax.
 func isAnchor(n *onnx.Node) bool { return n.Is("Softmax") || n.Is("Exp") || wholeOpOf(n) != nil }
 
 // isProduct reports whether the node may multiply queries, keys or values.
@@ -66,7 +66,7 @@ func isProduct(n *onnx.Node) bool {
 		result(n) != nil
 }
 
-// result returns the one output of a node, nil where it has none, or more.
+// result returns the only output of a node, or nil.
 func result(n *onnx.Node) *onnx.Value {
 	if len(n.Outputs) != 1 {
 		return nil
@@ -74,7 +74,7 @@ func result(n *onnx.Node) *onnx.Value {
 	return n.Outputs[0]
 }
 
-// dense are the values that products with weights are behind of. What is computed from shapes and masks alone is not.
+// dense holds the values computed from a product with weights. Values computed only from shapes or masks are not dense.
 type dense map[*onnx.Value]bool
 
 func denseValues(g *match.View) dense {
@@ -98,8 +98,8 @@ func denseValues(g *match.View) dense {
 	return *d
 }
 
-// readRegions finds the products around an anchor: none where it stands between no two, and several where the weights
-// of one softmax are multiplied with several values. A reason is for all of them.
+// readRegions finds the products around an anchor. The list is empty if there are no products, and has several regions
+// if the weights of one softmax are multiplied with several values. The reason applies to all of them.
 func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	d := denseValues(g)
 	if op := wholeOpOf(anchor); op != nil {
@@ -131,18 +131,18 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	return list, nil
 }
 
-// ahead maps values to whether a product lies ahead of them, by at most maxRegion nodes.
+// ahead holds the values from which a product is reached within maxRegion nodes.
 type ahead map[*onnx.Value]bool
 
-// productsAhead looks at each node once. Without it, forward looks at maxRegion nodes behind each anchor of a graph
-// that has no products.
+// productsAhead visits each node once. Without it, forward would visit maxRegion nodes after each anchor of a graph
+// without products.
 func productsAhead(g *match.View) ahead {
 	a := match.Memo[ahead](g)
 	if *a != nil {
 		return *a
 	}
 	*a = ahead{}
-	away := map[*onnx.Value]int{} // nodes to the nearest product
+	away := map[*onnx.Value]int{} // distance in nodes to the nearest product
 	for _, n := range slices.Backward(g.Graph.Nodes) {
 		least := 0
 		if !isProduct(n) {
@@ -165,13 +165,13 @@ func productsAhead(g *match.View) ahead {
 	return *a
 }
 
-// secondProduct is a product with weights, and which of its inputs are the values.
+// secondProduct is a product with the weights, and the index of its input that holds the values.
 type secondProduct struct {
 	node    *onnx.Node
 	operand int
 }
 
-// forward finds the products that the anchor's result ends in. What is behind one of them is not followed.
+// forward finds the products that the anchor's result leads to. It does not continue past them.
 func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	seen, behind := map[*onnx.Value]bool{from: true}, map[*onnx.Value]bool{}
 	visited := map[*onnx.Node]bool{}
@@ -181,7 +181,7 @@ func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	}
 	next := readersOf(g, from)
 	for len(next) > 0 {
-		i := 0 // the first one in the graph: what it reads is known
+		i := 0 // the first in graph order: its inputs are known
 		for k, n := range next {
 			if g.Position(n) < g.Position(next[i]) {
 				i = k
@@ -229,20 +229,21 @@ func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	return sums
 }
 
-// readersOf are the nodes of the graph that read a value.
+// readersOf returns the nodes of the graph that read a value.
 func readersOf(g *match.View, v *onnx.Value) []*onnx.Node {
 	return slices.DeleteFunc(slices.Clone(g.Readers(v)), func(n *onnx.Node) bool { return n.Graph != g.Graph })
 }
 
-// backward finds the product that the weights are computed from, and gathers what lies between. Where others may be
-// added to its result, as attention by relative positions has them, the first one is it that the rest is added to.
+// backward finds the product that the weights are computed from, and collects the nodes between. With others, other
+// terms may be added to the product, as in relative-position attention: the first term is then the one that the others
+// are added to.
 func (r *region) backward(g *match.View, d dense, others bool) bool {
 	r.product, r.Operands, r.Nodes, r.Sides = nil, nil, nil, nil
 	r.made, r.none, r.others = map[*onnx.Node]bool{}, map[*onnx.Node]bool{}, others
 	return r.visit(d, r.weights()) && r.product != nil && r.made[r.anchor]
 }
 
-// visit gathers what a value is computed from, up to the first product.
+// visit collects the nodes that compute a value, back to the first product.
 func (r *region) visit(d dense, v *onnx.Value) bool {
 	side := func(v *onnx.Value) bool {
 		if !slices.Contains(r.Sides, v) {
@@ -269,7 +270,7 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 	}
 	r.made[n] = true
 	if r.others && r.product == nil && n.Is("Add") && d[n.Inputs[0]] && d[n.Inputs[1]] {
-		if r.none[n] { // each of two ways has been tried
+		if r.none[n] { // both inputs have been tried
 			return false
 		}
 		nodes, sides := slices.Clone(r.Nodes), slices.Clone(r.Sides)
@@ -293,7 +294,7 @@ func (r *region) visit(d dense, v *onnx.Value) bool {
 	return true
 }
 
-// findJoins finds the nodes behind the second product that multiply its rows with what is computed from the scores.
+// findJoins finds the nodes after the second product that multiply its rows with values computed from the scores.
 func (r *region) findJoins(g *match.View, d dense) {
 	v := r.sum.Outputs[0]
 	for range maxChain {
@@ -320,7 +321,7 @@ func (r *region) findJoins(g *match.View, d dense) {
 	}
 }
 
-// closed returns a reason where another node reads what lies between the products; those of others may.
+// closed returns a reason if a node outside the block reads a value between the products. Other regions may.
 func (r *region) closed(g *match.View, others []*region) *reason.Reason {
 	inside := func(n *onnx.Node) bool {
 		return n.Is("Shape") || slices.ContainsFunc(others, func(o *region) bool {

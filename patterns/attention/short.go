@@ -10,16 +10,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/shorten"
 )
 
-// manyFixed is the fixed length beyond which a block is run with fewer tokens.
+// manyFixed is the fixed length above which a block is run with fewer tokens.
 const manyFixed = 64
 
-// shortened is what a world knows of a block whose lengths are fixed but can be others.
+// shortened describes a block whose fixed lengths can be changed.
 type shortened struct {
-	// named holds the dimensions of values that tensors are made for.
+	// named holds the dimensions of the values that tensors are made for.
 	named map[*onnx.Value][]shorten.Dim
 }
 
-// mayShorten reports whether a block has fixed lengths that are worth shortening. Package shorten says whether its
+// mayShorten reports whether a block has fixed lengths that are worth shortening. Package shorten decides whether its
 // nodes allow it.
 func mayShorten(g *match.View, r *region, a arrangement) bool {
 	l := newWorld(g, a.lengths)
@@ -54,7 +54,7 @@ func (l *world) oneLength() bool {
 	return true
 }
 
-// name tells what the dimensions of a value are made of. Its rows are those of queries, or of keys.
+// name records how the dimensions of a value are composed. Its rows are queries if ofQueries is true, otherwise keys.
 func (l *world) name(v *onnx.Value, axes Axes, ofQueries bool, heads, width int) {
 	if l.short == nil {
 		return
@@ -74,7 +74,7 @@ func (l *world) name(v *onnx.Value, axes Axes, ofQueries bool, heads, width int)
 	l.short.named[v] = axes.Dims(factors)
 }
 
-// Dims returns dimensions of these axes that are made of the factors.
+// Dims returns the dimensions with these axes, composed of the factors.
 func (a Axes) Dims(factors map[rune]shorten.Factor) (dims []shorten.Dim) {
 	for _, field := range a.Fields() {
 		var list []shorten.Factor
@@ -86,7 +86,7 @@ func (a Axes) Dims(factors map[rune]shorten.Factor) (dims []shorten.Dim) {
 	return dims
 }
 
-// at returns the length that a name stands for.
+// at returns the length with the given name.
 func (n lengths) at(name rune) int64 {
 	switch name {
 	case 'b':
@@ -97,7 +97,7 @@ func (n lengths) at(name rune) int64 {
 	return n.keys()
 }
 
-// shape returns the shape of a value whose dimensions have names.
+// shape returns the shape of a value whose dimensions are named.
 func (s *shortened) shape(v *onnx.Value, n lengths) ([]int, bool) {
 	if s == nil || s.named[v] == nil {
 		return nil, false
@@ -109,7 +109,7 @@ func (s *shortened) shape(v *onnx.Value, n lengths) ([]int, bool) {
 	return shape, true
 }
 
-// shortened returns env with shapes for the lengths in the place of those that the graph has for its own.
+// shortened returns env with the graph's constant shapes replaced by shapes for these lengths.
 func (l *world) shortened(p *probe.Plan, n lengths, env values) (values, error) {
 	given := map[*onnx.Value][]shorten.Dim{}
 	for v := range env {
@@ -126,7 +126,7 @@ func (l *world) shortened(p *probe.Plan, n lengths, env values) (values, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range p.Want { // as they are given to the next run
+	for _, v := range p.Want { // in the form that the next run gets them
 		if dims, ok := region.Thin(v); ok {
 			l.short.named[v] = dims
 		}

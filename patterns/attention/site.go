@@ -12,14 +12,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// builder makes the op's inputs of what a block has for them.
+// builder makes the op's inputs from the values of a block.
 type builder struct {
 	*site.Site
 	*Reading
 	g *match.View
 }
 
-// site has mojo.Attention compute the block.
+// site returns the site at which mojo.Attention replaces the block.
 func (s *Reading) site(g *match.View) *site.Site {
 	b := &builder{site.New(g, fused.AttentionName, s.Y.Producer), s, g}
 	b.Site.Nodes, b.Site.Anchor, b.Site.Reading = s.Nodes, s.Anchor, s
@@ -45,7 +45,7 @@ func (s *Reading) site(g *match.View) *site.Site {
 	if s.Rotary != nil {
 		q, k = b.rotated(q, k)
 	}
-	outputs := []string{"y", "", ""} // onnxruntime wants all outputs of the definition listed
+	outputs := []string{"y", "", ""} // onnxruntime requires all outputs of the definition
 	if b.read(s.PresentKey) || b.read(s.PresentValue) {
 		outputs[1], outputs[2] = "present_key", "present_value"
 	}
@@ -60,7 +60,8 @@ func (s *Reading) site(g *match.View) *site.Site {
 	return b.Site
 }
 
-// op is mojo.Attention with its attributes, with the layouts that operands and a result of these axes come to.
+// op returns mojo.Attention with its attributes. The layouts are those that operands and a result of the given axes are
+// converted to.
 func (s *Reading) op(q, k, v, y Axes) fused.Attention {
 	layout := func(a Axes) string { return axesForms[a].layout.letters() }
 	return fused.Attention{Scale: float32(s.Scale), Causal: s.Causal, Window: s.Window, Softcap: float32(s.Softcap),
@@ -68,13 +69,13 @@ func (s *Reading) op(q, k, v, y Axes) fused.Attention {
 		KLayout: layout(k), VLayout: layout(v), YLayout: layout(y)}
 }
 
-// read reports whether other nodes than those of the block read a value.
+// read reports whether a node outside the block reads a value.
 func (b *builder) read(v *onnx.Value) bool {
 	return v != nil && (v.IsOutput() || slices.ContainsFunc(b.g.Readers(v),
 		func(n *onnx.Node) bool { return !n.Is("Shape") && !slices.Contains(b.Site.Nodes, n) }))
 }
 
-// operand gives queries, keys or values the type of the result and the axes of the op.
+// operand casts queries, keys or values to the type of the result and converts them to the op's axes.
 func (b *builder) operand(what site.Role, name string, v *onnx.Value, axes Axes, heads, channels int64) *site.Operand {
 	return arranger{b, name, heads, channels}.from(b.Input(what, name, v).Cast(b.typeOf(b.Y)), axes)
 }
@@ -88,7 +89,7 @@ func (b *builder) past(what site.Role, name string, v *onnx.Value) *site.Operand
 	return b.Input(what, name, v)
 }
 
-// keyValid is not 0 for the keys that exist.
+// keyValid returns the operand that is not 0 for keys that exist.
 func (b *builder) keyValid() *site.Operand {
 	if b.KeyValid == nil {
 		return nil
@@ -108,7 +109,7 @@ func (b *builder) keyValid() *site.Operand {
 	return v.CastAs("key_valid_cast", onnx.Int64)
 }
 
-// sink is the score of each head that no key has, nil for none.
+// sink returns the score of each head that belongs to no key, or nil.
 func (b *builder) sink() *site.Operand {
 	switch {
 	case b.SinkIs != nil:
@@ -127,7 +128,7 @@ func (b *builder) sink() *site.Operand {
 	return v.Cast(onnx.Float)
 }
 
-// unpacked returns the queries, keys and values of a block that are one tensor, by heads.
+// unpacked splits the queries, keys and values of a packed tensor by heads.
 func (b *builder) unpacked() (q, k, v *site.Operand) {
 	all := b.Input(site.Queries, "qkv", b.Q).With("Reshape", "all_heads", "qkv_dims", 0, 0, b.Heads+2*b.KeyHeads, -1)
 	from := int64(0)
@@ -143,10 +144,10 @@ func (b *builder) unpacked() (q, k, v *site.Operand) {
 func (b *builder) rotated(q, k *site.Operand) (_, _ *site.Operand) {
 	one := b.Integers("one", 1)
 	length := b.newTokens(q)
-	var first *site.Operand // a position for each sequence, or for all
+	var first *site.Operand // a position for each sequence, or one for all
 	if b.KeyValid != nil {
 		sum := b.Input(site.NoRole, "key_valid", b.KeyValid).Cast(onnx.Int64).
-			Then("ReduceSum", "lengths", []*site.Operand{one}) // an axis is kept, for the tokens
+			Then("ReduceSum", "lengths", []*site.Operand{one}) // keeps an axis for the tokens
 		first = sum.Then("Sub", "past", []*site.Operand{length}).With("Max", "first", "zero", 0)
 	} else if b.PastKey != nil {
 		first = b.Input(site.Keys, "past_key", b.PastKey).Then("Shape", "past_dims", nil).
@@ -177,8 +178,8 @@ func (b *builder) rotated(q, k *site.Operand) (_, _ *site.Operand) {
 	return rotated("q_rotated", q), rotated("k_rotated", k)
 }
 
-// newTokens is the number of new tokens: of an input of the graph, where one has it, so that what is computed from it
-// is the same in all layers.
+// newTokens returns the number of new tokens. It is read from an input of the graph if possible: then the nodes
+// computed from it are equal in all layers.
 func (b *builder) newTokens(q *site.Operand) *site.Operand {
 	facts := b.g.Facts
 	for _, v := range b.g.Graph.Inputs {
@@ -191,7 +192,7 @@ func (b *builder) newTokens(q *site.Operand) *site.Operand {
 	return q.Then("Shape", "dims", nil).With("Gather", "tokens", "axis", 1)
 }
 
-// scaledHeads multiplies the queries of each head with its factor of the scores.
+// scaledHeads multiplies the queries of each head by the head's factor of the scores.
 func (b *builder) scaledHeads(q *site.Operand) *site.Operand {
 	if b.HeadScale == nil {
 		return q
@@ -204,7 +205,7 @@ func (b *builder) scaledHeads(q *site.Operand) *site.Operand {
 	return q.Then("Mul", "q_scaled", []*site.Operand{factors.With("Reshape", "scale_heads", "scale_dims", dims...)})
 }
 
-// scaledQueries multiplies the queries with their factor of the scores, or divides them by it.
+// scaledQueries multiplies or divides the queries by their factor of the scores.
 func (b *builder) scaledQueries(q *site.Operand) *site.Operand {
 	v := b.QueryScale
 	if v == nil {
@@ -224,7 +225,7 @@ func (b *builder) scaledQueries(q *site.Operand) *site.Operand {
 	return q.Then(op, "q_scaled", []*site.Operand{x})
 }
 
-// widened gives a tensor so many more axes before its own, if there are any.
+// widened inserts the given number of leading axes of size 1.
 func widened(x *site.Operand, more int, name, what string) *site.Operand {
 	if more <= 0 {
 		return x
@@ -236,7 +237,7 @@ func widened(x *site.Operand, more int, name, what string) *site.Operand {
 	return x.With("Unsqueeze", name, what, axes...)
 }
 
-// bias is the sum of the tensors that are added to the scores, nil for none.
+// bias returns the sum of the tensors that are added to the scores, or nil.
 func (b *builder) bias() *site.Operand {
 	var sum *site.Operand
 	role := site.ScoreBias
@@ -248,7 +249,7 @@ func (b *builder) bias() *site.Operand {
 		}
 		x := b.Input(site.NoRole, "choice", v)
 		sum = b.onScores(x.Then("Where", "bias_of_choice", []*site.Operand{seen, hidden}), v)
-		role = site.NoRole // it hides keys alone: minus infinity is less than the numbers of those that are hidden
+		role = site.NoRole // only hides keys: minus infinity is below any finite mask
 	}
 	for _, v := range b.Bias {
 		x := b.Input(role, "bias", v).Cast(onnx.Float)
@@ -265,7 +266,7 @@ func (b *builder) bias() *site.Operand {
 	return sum
 }
 
-// onScores gives x, a tensor like v that is added to the scores, the axes that those of the op have.
+// onScores converts x, a tensor with the axes of v that is added to the scores, to the order of the op's axes.
 func (b *builder) onScores(x *site.Operand, v *onnx.Value) *site.Operand {
 	rank, _ := b.g.Facts.Rank(v)
 	fields := b.BiasAxes.Fields()
@@ -275,7 +276,7 @@ func (b *builder) onScores(x *site.Operand, v *onnx.Value) *site.Operand {
 	if i := slices.Index(fields, "n"); len(b.BiasParts) > 1 && i >= 0 {
 		fields = slices.Concat(fields[:i], slices.Repeat([]string{"n"}, len(b.BiasParts)), fields[i+1:])
 	}
-	var perm []int64 // from those to the op's
+	var perm []int64 // from these axes to the op's
 	for _, letters := range []string{"b", "n", "s", "l"} {
 		for i, f := range fields {
 			if strings.Contains(f, letters) && !slices.Contains(perm, int64(i)) {
@@ -293,7 +294,7 @@ func (b *builder) onScores(x *site.Operand, v *onnx.Value) *site.Operand {
 	if parted {
 		x = b.joinedHeads(x)
 	}
-	if len(fields) == 3 && len(fields[0]) == 2 && rank == 3 { // batch and heads are one
+	if len(fields) == 3 && len(fields[0]) == 2 && rank == 3 { // batch and heads share a dimension
 		if d, ok := b.g.Facts.Dim(v, 0); !ok || d != 1 {
 			x = b.parted(x)
 		}
@@ -301,7 +302,7 @@ func (b *builder) onScores(x *site.Operand, v *onnx.Value) *site.Operand {
 	return x
 }
 
-// joinedHeads makes one dimension of those of heads, which stand behind the first one.
+// joinedHeads merges the dimensions of heads, which follow the first dimension, into one.
 func (b *builder) joinedHeads(v *site.Operand) *site.Operand {
 	wide, heads := []int64{1}, int64(1)
 	for _, d := range b.BiasParts {
@@ -314,7 +315,7 @@ func (b *builder) joinedHeads(v *site.Operand) *site.Operand {
 		b.cut(shape, "bias_last", last, last+2))
 }
 
-// parted is a tensor of three dimensions whose first one is of sequences and heads, with two in its place.
+// parted splits the first of three dimensions into batch and heads.
 func (b *builder) parted(v *site.Operand) *site.Operand {
 	last := b.cut(v.Then("Shape", "bias_shape", nil), "bias_last", 1, 3)
 	return b.byHeads(v, b.Integers("bias_heads", -1, b.Heads), last)
@@ -324,7 +325,7 @@ func (b *builder) cut(shape *site.Operand, name string, from, to int64) *site.Op
 	return shape.Then("Slice", name, []*site.Operand{b.Integers("from", from), b.Integers("to", to)})
 }
 
-// byHeads gives a bias a shape that is put together.
+// byHeads reshapes a bias to a shape concatenated from parts.
 func (b *builder) byHeads(v *site.Operand, shape ...*site.Operand) *site.Operand {
 	return v.Then("Reshape", "bias_by_heads",
 		[]*site.Operand{b.Node("Concat", "bias_dims", shape, onnx.IntAttr("axis", 0))})

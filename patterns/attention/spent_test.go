@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestSpentSearchEnds finds blocks with few steps and with enough: to give a block up takes less than to read it.
+// TestSpentSearchEnds searches with few and with enough steps: giving up must cost less than reading.
 func TestSpentSearchEnds(t *testing.T) {
 	shape, ok := hostile.Find("blocks-attention-scales")
 	if !ok {

@@ -11,20 +11,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// The standard's op Attention (opset 23), and onnxruntime's MultiHeadAttention, are both products and all between them
-// in one node. It is run as nodes are: with keys and values that are rows of an identity, queries are scores, and what
-// comes out is weights.
+// The standard's op Attention (opset 23) and onnxruntime's MultiHeadAttention hold both products and all steps between
+// them in one node. It is run like nodes are: if keys and values are rows of an identity matrix, queries act as scores,
+// and the result is the weights.
 
-// wholeOp is such an op. Its first inputs are queries, keys and values, its outputs the result and a cache's presents.
+// wholeOp is such an op. Its first inputs are queries, keys and values; its outputs are the result and the cache's
+// presents.
 type wholeOp struct {
 	domain, name    string
-	heads, keyHeads string // the attributes with their numbers
-	mask, past      int    // inputs; the values of the cache stand behind its keys
+	heads, keyHeads string // the attributes that hold the numbers of heads
+	mask, past      int    // indexes of inputs; the cache's values follow its keys
 	unread          []unreadInput
-	scores          int // the output that they may be
+	scores          int // index of the optional output of scores
 }
 
-// unreadInput is an input that a node may not have here.
+// unreadInput is an input that a node must not have here.
 type unreadInput struct {
 	input int
 	what  string
@@ -36,7 +37,7 @@ var wholeOps = []*wholeOp{
 		{4, "a key_padding_mask"}, {8, "the length of its past"}, {9, "a cache_indirection"}}, 3},
 }
 
-// wholeOpOf returns the op that a node is of, nil for other nodes.
+// wholeOpOf returns the op of a node, nil for other nodes.
 func wholeOpOf(n *onnx.Node) *wholeOp {
 	for _, op := range wholeOps {
 		if n.OpType == op.name && (n.Domain == op.domain || op.domain == "" && onnx.IsStandardDomain(n.Domain)) {
@@ -46,7 +47,7 @@ func wholeOpOf(n *onnx.Node) *wholeOp {
 	return nil
 }
 
-// regions is the region of a node of the op.
+// regions returns the region of a node of the op.
 func (op *wholeOp) regions(n *onnx.Node) ([]*region, *reason.Reason) {
 	if n.Input(0) == nil || n.Input(1) == nil || n.Input(2) == nil || n.Outputs[0] == nil {
 		return nil, nil
@@ -66,7 +67,7 @@ func (op *wholeOp) regions(n *onnx.Node) ([]*region, *reason.Reason) {
 	return []*region{r}, nil
 }
 
-// standardHeads returns the number of heads of an input, and whether they stand before its rows.
+// standardHeads returns the number of heads of an input, and whether heads come before rows.
 func (b *block) standardHeads(input int) (heads int64, byHeads bool) {
 	attr := b.op.heads
 	if input > 0 {
@@ -79,7 +80,7 @@ func (b *block) standardHeads(input int) (heads int64, byHeads bool) {
 	return b.product.AttrInt(attr, 0), false
 }
 
-// measureStandard is measure for a node of the standard's op.
+// measureStandard is measure for a node of such an op.
 func (b *block) measureStandard() *reason.Reason {
 	heads, byHeads := b.standardHeads(0)
 	keyHeads, keysByHeads := b.standardHeads(1)
@@ -109,7 +110,7 @@ func (b *block) measureStandard() *reason.Reason {
 	return nil
 }
 
-// standardOperands are the operands that an input may be; those of keys and values have the cache that the node has.
+// standardOperands lists the operands that an input may be. Keys and values have the node's cache.
 func (b *block) standardOperands(input int) []operand {
 	past := b.product.Input(b.op.past + input - 1)
 	heads, _ := b.standardHeads(input)
@@ -131,7 +132,7 @@ func (b *block) standardOperands(input int) []operand {
 	return list
 }
 
-// standardInput evaluates an input, behind what the cache holds.
+// standardInput evaluates an input, appended to the cache.
 func (b *block) standardInput(n lengths, env values, input int) (*tensor, error) {
 	out, err := b.world.run(n, env, b.product.Inputs[input])
 	if err != nil {
@@ -152,10 +153,10 @@ func (b *block) standardInput(n lengths, env values, input int) (*tensor, error)
 	return t, nil
 }
 
-// standardWeights is weigh for a node of the standard's op.
+// standardWeights is weigh for a node of such an op.
 func (b *block) standardWeights(n lengths, scores []float64, env values) ([]float64, error) {
 	keys, factor := int(n.keys()), 1.0
-	if a := b.product.Attr("scale"); a == nil || a.Float == 0 { // it follows from the width, which is another one here
+	if a := b.product.Attr("scale"); a == nil || a.Float == 0 { // it follows from the width, which differs here
 		heads, byHeads := b.standardHeads(0)
 		width, _ := b.g.Facts.Dim(b.product.Inputs[0], -1)
 		if !byHeads {
@@ -193,7 +194,7 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 	return y.from(standardAxes(byHeads), out[0].F).data, nil
 }
 
-// standardAxes are those of an input, and of the result.
+// standardAxes returns the axes of an input or of the result.
 func standardAxes(heads bool) Axes {
 	if heads {
 		return byHeads
@@ -201,14 +202,14 @@ func standardAxes(heads bool) Axes {
 	return "b s nh"
 }
 
-// give puts a tensor in the place of an input, in its order of dimensions.
+// give sets an input to a tensor, with its dimensions in the input's order.
 func (b *block) give(env values, input int, t *tensor) {
 	v := b.product.Inputs[input]
 	_, byHeads := b.standardHeads(input)
 	env[v] = t.as(standardAxes(byHeads), b.g.Facts.DataType(v))
 }
 
-// standardSum puts the sum of values with the weights in the place of the node's result.
+// standardSum sets the node's result to the weighted sum of the values.
 func (b *block) standardSum(n lengths, p []float64, env values) error {
 	v, err := b.standardInput(n, env, 2)
 	if err != nil {
@@ -221,7 +222,7 @@ func (b *block) standardSum(n lengths, p []float64, env values) error {
 	return nil
 }
 
-// part returns some rows of all heads, by heads.
+// part returns the rows from..to of all heads.
 func (t *tensor) part(from, to int) *tensor {
 	p := &tensor{batch: t.batch, heads: t.heads, rows: to - from, width: t.width}
 	for i := range t.batch {
@@ -234,7 +235,7 @@ func (t *tensor) part(from, to int) *tensor {
 	return p
 }
 
-// behind puts rows behind others, by heads.
+// behind appends the rows of t to past, for each head.
 func behind(past, t *tensor) *tensor {
 	whole := &tensor{batch: t.batch, heads: t.heads, rows: past.rows + t.rows, width: t.width}
 	for i := range t.batch {
@@ -249,7 +250,7 @@ func behind(past, t *tensor) *tensor {
 	return whole
 }
 
-// constant is a tensor of one number for a value.
+// constant returns a tensor for a value with all elements x.
 func (b *block) constant(v *onnx.Value, n lengths, x float64) (*reference.Tensor, bool) {
 	shape, ok := b.world.shape(v, n)
 	if !ok {

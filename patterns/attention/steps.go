@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// What lies between the products is run on some scores, and is to be the same function for all of them. So its nodes
-// are smooth functions of scores, move them, or do something else only where no score is.
+// The nodes between the products are run on some scores, and must be one function for all scores. So each node must be
+// smooth, move scores, or treat differently only numbers that no score reaches.
 
 // smooth are the ops that have one formula for all numbers.
 var smooth = opSet("Add", "Sub", "Mul", "Div", "Neg", "Exp", "Log", "Tanh", "Sigmoid", "Sqrt", "Pow",
@@ -21,11 +21,11 @@ var smooth = opSet("Add", "Sub", "Mul", "Div", "Neg", "Exp", "Log", "Tanh", "Sig
 	"ReduceSumSquare",
 	"ReduceL2", "ReduceMax", "Sum", "Mean", "Identity", "Dropout", "MatMul", "Einsum")
 
-// moving are the ops that put elements elsewhere.
+// moving are the ops that only move elements.
 var moving = opSet("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice", "Gather",
 	"Split", "Concat", "Pad")
 
-// logic are the ops of truth values, and those that tell numbers from what is none.
+// logic are the ops on truth values, and those that detect NaN and infinity.
 var logic = opSet("And", "Or", "Not", "Xor", "IsNaN", "IsInf", "Where")
 
 // comparing are the ops that compare numbers.
@@ -39,7 +39,7 @@ func opSet(names ...string) map[string]bool {
 	return set
 }
 
-// checkSteps returns a reason where a node between the products may do something else to scores that are not tried.
+// checkSteps returns a reason if a node between the products may treat untried scores differently.
 func (b *block) checkSteps() *reason.Reason {
 	for _, n := range b.Nodes {
 		if why := b.checkStep(n); why != nil && !b.cancels(n) {
@@ -49,8 +49,8 @@ func (b *block) checkSteps() *reason.Reason {
 	return nil
 }
 
-// cancels reports whether the weights are the same whatever a node makes, as that of the greatest score which is
-// subtracted from all.
+// cancels reports whether the weights do not depend on a node's result, such as the greatest score that is subtracted
+// from all.
 func (b *block) cancels(n *onnx.Node) bool {
 	v := result(n)
 	lengths := b.few()
@@ -126,7 +126,7 @@ func isGreatest(v *onnx.Value) bool {
 	}
 }
 
-// isWeighed reports whether a node reads what the exponential of scores has gone into.
+// isWeighed reports whether the inputs of a node depend on the exponentials of the scores.
 func (b *block) isWeighed(n *onnx.Node) bool {
 	d := denseValues(b.g)
 	stop := func(v *onnx.Value) bool { return v == b.scores() || !d[v] }
@@ -159,19 +159,20 @@ func greatest(g *match.View, v *onnx.Value) (x float64, ok bool) {
 	}), true
 }
 
-// maxProbed bounds the elements of a constant that are looked at.
+// maxProbed bounds the elements of a constant that are inspected.
 const maxProbed = 1 << 12
 
-// beyondScores is what no score comes near to. In float32 the steps between greater ones say nothing; in float16 it is
-// the greatest number.
+// beyondScores is a magnitude that no score reaches. In float32, steps between greater numbers are too coarse for
+// scores; in float16, it is close to the greatest number.
 func (b *block) beyondScores() float64 {
 	if b.g.Facts.DataType(b.scores()) == onnx.Float16 {
-		return 65472 // and what is rounded to more
+		return 65472 // one step below the greatest number, 65504
 	}
 	return 1 << 26
 }
 
-// farScore is a score that is tried: masks hide keys of such scores from queries that see keys of its opposite alone.
+// farScore is the magnitude of the scores tried: masks must hide a key of this score from a query whose visible keys
+// have its negative.
 func (b *block) farScore() float64 {
 	if b.g.Facts.DataType(b.scores()) == onnx.Float16 {
 		return 1 << 14

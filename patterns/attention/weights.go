@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// weigh runs what lies between the products: it returns the weights that keys get for scores. env holds the masks.
+// weigh runs the nodes between the products: it returns the weights that keys get for the scores. env holds the masks.
 func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) {
 	if b.op != nil {
 		return b.standardWeights(n, list, env)
@@ -42,7 +42,7 @@ func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) 
 	return weights, nil
 }
 
-// rowFactors are what the rows of the second product are multiplied with behind it.
+// rowFactors returns the factors that nodes after the second product multiply its rows with.
 func (b *block) rowFactors(n lengths, given values) ([]float64, error) {
 	given = maps.Clone(given)
 	one, ok := b.constant(b.sum.Outputs[0], n, 1)
@@ -66,8 +66,8 @@ func (b *block) rowFactors(n lengths, given values) ([]float64, error) {
 // rowsOf returns the number of rows of scores.
 func (b *block) rowsOf(n lengths) int { return int(n.batch) * b.heads * int(n.queries) }
 
-// readWeights finds what the weights are of the scores: the scale, the cap, and what a sink takes away. A scale that
-// depends on lengths or positions is left to the queries.
+// readWeights finds how the weights follow from the scores: the scale, the cap, and the sink's share. A scale that
+// depends on lengths or positions is applied to the queries.
 func (b *block) readWeights() *reason.Reason {
 	for _, v := range b.Sides {
 		if !b.isOfQueries(v) || b.isFixed(v) {
@@ -84,7 +84,7 @@ func (b *block) readWeights() *reason.Reason {
 	return b.readWeightsOf()
 }
 
-// isOfQueries reports whether a value of floats has no numbers for each key.
+// isOfQueries reports whether a value holds floats that do not depend on the key.
 func (b *block) isOfQueries(v *onnx.Value) bool {
 	rank, ok := b.g.Facts.Rank(v)
 	if !ok || !b.g.Facts.DataType(v).IsFloat() || denseValues(b.g)[v] {
@@ -100,7 +100,7 @@ func (b *block) isOfQueries(v *onnx.Value) bool {
 	return true
 }
 
-// scalesQueries reports whether scores are multiplied with the scale of the queries, or divided by it.
+// scalesQueries reports whether the scores are multiplied or divided by the scale of the queries.
 func (b *block) scalesQueries() bool {
 	n, s := b.few(), b.site
 	t, ok := b.tensorOf(s.QueryScale, n, 91)
@@ -149,8 +149,8 @@ func (b *block) scalesQueries() bool {
 	return !s.QueryDivides || is(true)
 }
 
-// readWeightsOf is readWeights with a scale of the queries that is known. The last query must see the last two keys:
-// where masks hide them, others are put in their place.
+// readWeightsOf is readWeights with a known scale of the queries. The last query must see the last two keys: masks that
+// hide them are replaced.
 func (b *block) readWeightsOf() *reason.Reason {
 	n := b.few()
 	b.findHiding(n)
@@ -180,7 +180,7 @@ func (b *block) readWeightsOf() *reason.Reason {
 	return why
 }
 
-// opened reads with masks that let everything through.
+// opened calls read with masks that hide nothing.
 func (b *block) opened(n lengths, env values, read func(values) *reason.Reason) *reason.Reason {
 	open, err := b.open(n, env)
 	if err != nil {
@@ -189,8 +189,8 @@ func (b *block) opened(n lengths, env values, read func(values) *reason.Reason) 
 	return read(open)
 }
 
-// findHiding finds out whether the tensor that masks are computed from holds 1 for keys that exist, or for those that
-// do not: a query that sees all keys has weights.
+// findHiding finds out whether the tensor that masks are computed from holds 1 for keys that exist or for the others: a
+// query that sees all keys must have weights.
 func (b *block) findHiding(n lengths) {
 	if b.keyValid == nil {
 		return
@@ -208,7 +208,7 @@ func (b *block) findHiding(n lengths) {
 	b.site.KeyHides = false
 }
 
-// notSoftmax is the reason for scores that are multiplied by more than one number, or otherwise changed.
+// notSoftmax is the reason for scores that are multiplied by more than one number, or changed otherwise.
 const notSoftmax = "the weights are not a softmax of the scores, times one number, plus a mask"
 
 // readScale finds the scale and the cap, with masks that let the last query see the last two keys.
@@ -219,9 +219,9 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	if err != nil {
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}
-	// ratios returns the logarithms, for each head, of what the score x makes of a key's share beside that of a score
-	// of 0, in each row of a last query, which sees the last two keys. The key is the one before the last, which no
-	// other arrangement of the scores has in the place of a last one.
+	// ratios returns one number for each head: the log of a key's weight at score x, relative to the last key at score
+	// 0, minus the same at equal scores. It reads the last query's row, which sees the last two keys. The key is the
+	// second to last: no other arrangement of the scores takes it for a last key.
 	rows := int(n.queries)
 	ratios := func(x float64) []float64 {
 		scores := slices.Clone(equal)
@@ -257,7 +257,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		}
 		return list[0], true
 	}
-	unit := 1 / math.Abs(b.scale) // of scores that come to 1 with the scale of the operands
+	unit := 1 / math.Abs(b.scale) // the score that becomes 1 with the scale of the operands
 	near, ok := ratio(unit)
 	if !ok && b.headScale == nil && b.findHeadScale(n, env, func() []float64 { return ratios(unit) }) {
 		near, ok = ratio(unit)
@@ -273,7 +273,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		s.Scale = cap * math.Atanh(near/cap) / unit
 	}
 	for _, x := range []float64{-3 * unit, 20 * unit} {
-		want := s.capped(s.Scale * x) // of one head as of all: a cap comes after their scales
+		want := s.capped(s.Scale * x) // for one head as for all: the cap comes after their scales
 		if got, ok := ratio(x); !ok || math.Abs(got-want) > 1e-5*math.Abs(want) {
 			return b.other(b.anchor, notSoftmax)
 		}
@@ -283,7 +283,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		for i := range equal {
 			equal[i] = base * unit
 		}
-		if b.sink != nil { // else it takes all, or nothing
+		if b.sink != nil { // a fixed sink would take all of the weight or nothing
 			env = maps.Clone(env)
 			far := &reference.Tensor{DataType: b.sink.DataType, Shape: b.sink.Shape}
 			far.F = slices.Repeat([]float64{base * near}, len(b.sink.F))
@@ -298,8 +298,8 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	return nil
 }
 
-// capped is a score with the cap. The op's body has it between two products, and gives weights and no scores; so this
-// step of it is written here, and confirm compares the whole with the body.
+// capped applies the cap to a score. The op's body applies it between two products and returns no scores, so this step
+// is repeated here; confirm compares the whole block with the body.
 func (s *Reading) capped(x float64) float64 {
 	if s.Softcap > 0 {
 		return s.Softcap * math.Tanh(x/s.Softcap)
@@ -307,8 +307,8 @@ func (s *Reading) capped(x float64) float64 {
 	return x
 }
 
-// findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the
-// ratios. They are divided by it from there on.
+// findHeadScale finds the tensor that holds a factor of the scores for each head, by the effect of other factors on the
+// ratios. Later ratios are divided by it.
 func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bool {
 	for _, v := range b.Sides {
 		if v == b.site.Sink || !b.isFixed(v) {
@@ -340,9 +340,9 @@ func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bo
 	return false
 }
 
-// readSink finds the tensor that takes a share of the weights for each head, if there is one, and adds it to env.
+// readSink finds the tensor that takes a share of each head's weights, if there is one, and adds it to env.
 func (b *block) readSink(n lengths, env values) *reason.Reason {
-	// shares are those of the sink: its exponential, where a score of 0 counts 1.
+	// shares returns the exponential of each head's sink, relative to the exponential of a score of 0.
 	shares := func(n lengths, env values) ([]float64, bool) {
 		keys := int(n.keys())
 		p, err := b.weigh(n, make([]float64, b.rowsOf(n)*keys), env)
@@ -377,7 +377,7 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		}
 		if ok {
 			b.site.Sink, b.sink, b.sinks = v, t, t.F
-			env[v] = t // the elements that it has may not be there
+			env[v] = t // the elements may be unknown here
 			return nil
 		}
 	}
@@ -390,8 +390,8 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 	if env, err := b.masks(more, nil); err == nil {
 		again, ok = shares(more, env)
 	}
-	none, all := 0, true     // of the heads have no sink
-	for h, x := range have { // however many keys there are
+	none, all := 0, true     // heads without a sink; whether all have one
+	for h, x := range have { // must not depend on the number of keys
 		ok = ok && math.Abs(again[h]-x) < 1e-6*max(1, x)
 		if math.Abs(x) < 1e-6 {
 			none++

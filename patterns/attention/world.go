@@ -16,20 +16,20 @@ type lengths struct{ batch, queries, past int64 }
 
 func (n lengths) keys() int64 { return n.past + n.queries }
 
-// world knows the shapes of a graph's values at lengths of our choice, and runs its nodes at them. The worlds of shape
-// inference tell what each dimension is made of, so the nodes may read the shapes of values that are not computed.
+// world knows the shapes of a graph's values at chosen lengths, and runs its nodes at them. The worlds of shape
+// inference show how each dimension is composed, so nodes may read the shapes of values that are not computed.
 type world struct {
 	*probe.Lab
 	worlds [infer.Worlds]lengths // of the block
-	unit   int64                 // that the batch is a multiple of, such as the windows of an image
-	short  *shortened            // fixed lengths can be chosen too; nil: they are as they are
+	unit   int64                 // divides every batch, such as the windows of an image
+	short  *shortened            // set if fixed lengths can be chosen too
 }
 
 const (
 	// maxRunNodes bounds the nodes that are evaluated in a run, maxRunElements the elements of a tensor.
 	maxRunNodes    = 1024
 	maxRunElements = 1 << 24
-	// What things cost in steps: a node or value that is looked at, one whose form is written.
+	// Costs in steps: to look at a node or value, and to write the form of one.
 	lookSteps  = 4
 	writeSteps = 32
 )
@@ -44,7 +44,7 @@ func newWorld(g *match.View, worlds [infer.Worlds]lengths) *world {
 	return &world{Lab: probe.NewLab(g, maxRunNodes, budgetOf(g)), worlds: worlds}
 }
 
-// open reports which of the lengths can be chosen: the others are numbers in the graph.
+// open reports which lengths can be chosen: the others are fixed numbers in the graph.
 func (l *world) open() (batch, queries, past bool) {
 	for _, w := range l.worlds[1:] {
 		batch = batch || w.batch != l.worlds[0].batch
@@ -54,7 +54,7 @@ func (l *world) open() (batch, queries, past bool) {
 	return batch, queries, past
 }
 
-// at returns the lengths with those that are not open as they are.
+// at returns n with fixed lengths restored.
 func (l *world) at(n lengths) lengths {
 	batch, queries, past := l.open()
 	unit := l.batchUnit()
@@ -73,7 +73,7 @@ func (l *world) at(n lengths) lengths {
 	if !queries {
 		n.queries = l.worlds[0].queries
 	}
-	keys := false // their number is open as well
+	keys := false // the number of keys is open as well
 	for _, w := range l.worlds[1:] {
 		keys = keys || w.keys() != l.worlds[0].keys()
 	}
@@ -86,7 +86,7 @@ func (l *world) at(n lengths) lengths {
 	return n
 }
 
-// batchUnit is what the batch is a multiple of in all worlds.
+// batchUnit returns the greatest number that divides the batch in all worlds.
 func (l *world) batchUnit() int64 {
 	for _, w := range l.worlds {
 		a, b := l.unit, w.batch
@@ -98,7 +98,7 @@ func (l *world) batchUnit() int64 {
 	return max(l.unit, 1)
 }
 
-// terms are what dimensions are made of: a number times one of these.
+// terms are the parts of dimensions: a dimension is a number times one of them.
 var terms = []struct {
 	of  func(lengths) int64
 	sum func(batch, queries, past *formula.Sum) *formula.Sum
@@ -118,13 +118,13 @@ var terms = []struct {
 		func(b, s, p *formula.Sum) *formula.Sum { return formula.Product(formula.Product(b, s), s.Plus(p)) }},
 }
 
-// dimension is what a dimension is made of: factor times a term, over a divisor, and more.
+// dimension describes a dimension: factor times a term, over divisor, plus more.
 type dimension struct {
 	factor, divisor, more int64
 	term                  int
 }
 
-// read finds what a dimension is made of by its numbers in the worlds; ok is false where they do not tell.
+// read finds how a dimension is composed from its sizes in the worlds; ok is false if they do not tell.
 func (l *world) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
 	for i, term := range terms {
 		if k, ok := l.factor(dim, term.of); ok {
@@ -136,7 +136,7 @@ func (l *world) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
 			return dimension{factor: k, divisor: unit, term: 1}, true
 		}
 	}
-	for i, term := range terms[2:5] { // a length and a number, such as that of a column for a sink
+	for i, term := range terms[2:5] { // a length plus a number, such as a column for a sink
 		more := dim[0] - term.of(l.worlds[0])
 		same := dim[0] >= 0
 		for w := range infer.Worlds {
@@ -149,7 +149,7 @@ func (l *world) read(dim [infer.Worlds]int64) (d dimension, ok bool) {
 	return dimension{}, false
 }
 
-// size returns a dimension at the lengths; ok is false where the worlds do not tell what it is made of.
+// size returns a dimension at the lengths; ok is false if the worlds do not tell how it is composed.
 func (l *world) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
 	d, ok := l.read(dim)
 	if !ok {
@@ -194,7 +194,7 @@ func (l *world) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bo
 	return shape, ok
 }
 
-// values are tensors by what they stand for in the graph.
+// values holds a tensor for each value of the graph.
 type values = probe.Values
 
 // run evaluates the wanted values from the given ones.
@@ -218,7 +218,7 @@ func (l *world) run(n lengths, given values, want ...*onnx.Value) ([]*reference.
 	return p.Run(given)
 }
 
-// fits returns an error where a node makes a tensor that is too large.
+// fits returns an error if a node makes a tensor that is too large.
 func (l *world) fits(node *onnx.Node, n lengths) error {
 	for _, v := range node.Outputs {
 		if shape, ok := l.shape(v, n); v != nil && ok && match.Elements(shape) > maxRunElements {
@@ -228,7 +228,7 @@ func (l *world) fits(node *onnx.Node, n lengths) error {
 	return nil
 }
 
-// shapeOf is what a Shape node gives at the lengths, nil where that is not known, and for other values.
+// shapeOf returns the result of a Shape node at the lengths, nil if it is unknown or v is another value.
 func (l *world) shapeOf(v *onnx.Value, lengths lengths) *reference.Tensor {
 	n := v.Producer
 	if n == nil || n.Graph != l.View.Graph || !n.Is("Shape") {
