@@ -8,44 +8,44 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Attempt is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest
-// and undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
+// An Attempt matches a pattern at a root. Matching is by continuations: every step calls k for the rest and undoes its
+// bindings if the rest fails, so all branches are tried until one leads to a whole match.
 type Attempt struct {
 	Pattern *notation.Pattern
-	Slots   []Binding    // what its names stand for, by Pattern.Slots
-	Nodes   []*onnx.Node // matched so far; a node may stand there several times
+	Slots   []Binding    // the bindings of the names, by Pattern.Slots
+	Nodes   []*onnx.Node // matched so far; may contain a node several times
 
 	g     *View
 	tags  []int8
 	steps int
-	// lenient is the number of failures that may pass, which forgiven then holds.
+	// lenient is the number of failures that may be forgiven. forgiven holds them.
 	lenient  int
 	forgiven []*failure
-	known    *knownExprs // nil where no failure may pass
+	known    *knownExprs // nil if lenient is 0
 }
 
-// Binding is what a name stands for: a value, or a captured number (float64, int64) or text (string).
+// A Binding holds what a name is bound to: a value, or a captured number (float64, int64) or text (string).
 type Binding struct {
 	Value    *onnx.Value
 	Captured any
 	Form     Form // of the value
 }
 
-// Form is what has to be done to a value before the op reads it.
+// Form tells how a value must be changed before the op reads it.
 type Form struct {
-	LastAxes int           // so many last axes are made one, where it is more than one
-	CastTo   onnx.DataType // the type it is cast to, if any
+	LastAxes int           // if more than 1, these last axes become one axis
+	CastTo   onnx.DataType // the type to cast to, if any
 }
 
 // maxSteps bounds one attempt, so that a pattern with many branches cannot stall on a large graph.
 const maxSteps = 20000
 
-// NewAttempt returns an attempt that begins nowhere yet: see At.
+// NewAttempt returns an attempt that has not begun: see At.
 func NewAttempt(g *View, pat *notation.Pattern) *Attempt {
 	return &Attempt{g: g, Pattern: pat, Slots: make([]Binding, len(pat.Slots)), tags: make([]int8, len(pat.Tags))}
 }
 
-// At reports whether the pattern stands at root, its conditions included, in a way that accept takes; nil takes any.
+// At reports whether the pattern and its conditions match at root in a way that accept allows; nil allows any.
 func (s *Attempt) At(root *onnx.Value, accept func() bool) bool {
 	clear(s.Slots)
 	clear(s.tags)
@@ -53,10 +53,10 @@ func (s *Attempt) At(root *onnx.Value, accept func() bool) bool {
 	return s.match(s.Pattern.Root(), root, func() bool { return s.holdsWhere() && (accept == nil || accept()) })
 }
 
-// Steps returns how many steps the last attempt took.
+// Steps returns the number of steps of the last attempt.
 func (s *Attempt) Steps() int { return s.steps }
 
-// Value returns the value that a name of the pattern stands for, nil where it stands for none.
+// Value returns the value that is bound to a name of the pattern, or nil.
 func (s *Attempt) Value(name string) *onnx.Value { return s.Slots[s.Pattern.Slots[name]].Value }
 
 // match matches e against v, then calls k.
@@ -175,7 +175,7 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 	return s.match(e.Args[0], v, k)
 }
 
-// isView reports whether a call is of a built-in view.
+// isView reports whether a call names a built-in view.
 func (s *Attempt) isView(e *notation.Call) bool {
 	if h := s.g.index.headOf(e); h != nil {
 		return h.view != nil
@@ -199,7 +199,7 @@ func (s *Attempt) isOp(e *notation.Call, n *onnx.Node, v *onnx.Value) bool {
 		!(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.Domain)) {
 		return false
 	}
-	if e.Optional && e.Op == "Cast" { // a cast to an integer changes values for good
+	if e.Optional && e.Op == "Cast" { // a cast to an integer loses values
 		return s.g.Facts.DataType(n.Input(0)).IsFloat() && s.g.Facts.DataType(v).IsFloat()
 	}
 	return true
@@ -233,8 +233,8 @@ func (s *Attempt) matchRest(args []notation.Expr, n *onnx.Node, i int, k func() 
 // argSet is a set of a call's arguments, a bit for each.
 type argSet uint
 
-// matchNested matches the arguments of a product or sum that are in a set, of which there are two at least, against a
-// tree of nodes of that op: every way to give some of them to the left operand and the others to the right one.
+// matchNested matches a set of at least two arguments of a product or sum against a tree of nodes of that op. It tries
+// every way to split the set between the left and the right operand.
 func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args argSet, k func() bool) bool {
 	if len(n.Inputs) != 2 {
 		return false
@@ -275,7 +275,7 @@ func (s *Attempt) matchOperand(e *notation.Call, args argSet, v *onnx.Value, k f
 	return s.with(func() bool { return s.matchNested(e, v.Producer, args, k) }, v.Producer)
 }
 
-// Producer returns the node that makes v, nil for none and for no value.
+// Producer returns the node that computes v. It is nil if v is nil or has no producer.
 func Producer(v *onnx.Value) *onnx.Node {
 	if v == nil {
 		return nil

@@ -49,14 +49,14 @@ func (s *Attempt) matchAttrs(e *notation.Call, n *onnx.Node, i int, k func() boo
 
 func isAxis(name string) bool { return name == "axis" || name == "axes" }
 
-// sameAxis reports whether two axes are one, counted from the front or the back of the node's first input, of which it
-// names so many.
+// sameAxis reports whether two axes are equal, counted from the front or the back of the node's first input. axes is
+// the number of axes that the attribute lists.
 func (s *Attempt) sameAxis(n *onnx.Node, a, b int64, axes int) bool {
 	r, ok := s.g.Facts.Rank(n.Input(0))
 	if !ok {
 		return false
 	}
-	if n.OpType == "Unsqueeze" { // its axes count in what it makes
+	if n.OpType == "Unsqueeze" { // its axes refer to the output
 		r += axes
 	}
 	mod := func(x int64) int64 {
@@ -68,7 +68,7 @@ func (s *Attempt) sameAxis(n *onnx.Node, a, b int64, axes int) bool {
 	return mod(a) == mod(b)
 }
 
-// sameEquation reports whether two equations of Einsum are one: letters mean nothing where they say what comes out.
+// sameEquation reports whether two Einsum equations with an explicit output differ only in the names of letters.
 func sameEquation(a, b string) bool {
 	letters := func(equation string) string {
 		names := map[rune]rune{}
@@ -87,7 +87,7 @@ func sameEquation(a, b string) bool {
 	return strings.Contains(a, "->") && letters(a) == letters(b)
 }
 
-// clipsNothing reports whether a bound of Clip lets all numbers of its type pass, as one that is left out.
+// clipsNothing reports whether a bound of Clip admits all numbers of its type, like a missing bound.
 func clipsNothing(c *reference.Tensor, bound string) bool {
 	if len(c.F) != 1 {
 		return false
@@ -104,8 +104,8 @@ func clipsNothing(c *reference.Tensor, bound string) bool {
 	return bound == "min" && c.F[0] <= -greatest || bound == "max" && c.F[0] >= greatest
 }
 
-// attribute returns an attribute as float64, string or []int64, read from the input that newer opsets turned it into,
-// or its default; nil when it is absent or not known.
+// attribute returns an attribute as float64, string or []int64. It reads the input that replaces the attribute in newer
+// opsets, or the default. It returns nil if the attribute is absent or unknown.
 func (s *Attempt) attribute(n *onnx.Node, name string) any {
 	if a := n.Attr(name); a != nil && a.RefName == "" {
 		switch a.Type {

@@ -9,50 +9,50 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Budget bounds the work of one search in all graphs of a model, so that it grows with the number of places that are
-// searched, and not with what stands around them. Work is counted in steps of about 15 nanoseconds.
+// A Budget bounds the work of one search in all graphs of a model, so that the work grows with the number of places
+// searched and not with the nodes around them. Work is counted in steps of about 15 nanoseconds.
 //
-// Every place has a few steps of its own, and more if something was found at a place of its kind, until many
-// places of the kind are given up one after the other. It may take more from a reserve, which all places share: no
-// kind of place gets more than a share of the reserve, and no place more than a share of what remains of it. So a
-// graph full of places that lead nowhere costs little, and a block among them is still found. Places are of one
+// Every place has a few steps. It has more if the search found something at a place of the same kind, until many such
+// places in a row are given up. A place may also draw from a reserve that all places share: each kind of place gets at
+// most a share of the reserve, and each place at most a share of the rest. So a graph full of fruitless places costs
+// little, and a block among them is still found. Places are of one kind if the ops around them are the same.
 // kind if the ops around them are the same.
 type Budget struct {
 	search string
 	Limits
-	reserve  int            // steps that are left of it
-	drawn    map[uint64]int // from the reserve, by kind of place
-	fruitful map[uint64]int // how many more places may be given up, of the kinds where something was found
+	reserve  int            // steps left in the reserve
+	drawn    map[uint64]int // drawn from the reserve, by kind of place
+	fruitful map[uint64]int // places that may still be given up, by kind of place where something was found
 
 	view  *View
 	place *onnx.Node
 	kind  uint64
-	own   int // steps of the place's own
-	given int // with those of the reserve
-	left  int // of them
+	own   int // steps that the place has itself
+	given int // own steps and those from the reserve
+	left  int // of given
 
 	taken *int // steps of all searches in the model
 
-	gaveUp []*onnx.Node // places in view that were given up
+	gaveUp []*onnx.Node // the places in view that were given up
 }
 
-// afterFound is how many times as many steps a place has of its own where others of its kind have led to something.
+// afterFound multiplies the steps of a place after the search found something at another place of its kind.
 const afterFound = 8
 
-// patience is how many places of a kind may be given up, one after the other, before they have few steps again.
+// patience is the number of places of a kind that may be given up in a row before they have few steps again.
 const patience = 64
 
-// budgetKey names a budget: of a search in a model for the patterns of an index.
+// budgetKey identifies the budget of one search in a model for the patterns of an index.
 type budgetKey struct {
 	index  *Index
 	search string
 }
 
-// Limits are the size of a budget.
+// Limits holds the size of a budget.
 type Limits struct {
-	Each    int // steps that each place has
+	Each    int // steps of each place
 	Reserve int // steps that all places share
-	Shares  int // of the reserve, of which a kind of place may take one
+	Shares  int // a kind of place may take one of this many shares of the reserve
 }
 
 // Budget returns the budget of a search in the model that the graph belongs to.
@@ -72,7 +72,7 @@ type stepsKey struct{}
 
 func stepsOf(f *infer.Facts) *int { return f.Memo(stepsKey{}, func() any { return new(int) }).(*int) }
 
-// StepsTaken returns how many steps all searches in a model took.
+// StepsTaken returns the number of steps that all searches in a model took.
 func StepsTaken(f *infer.Facts) int { return *stepsOf(f) }
 
 // Begin begins the search at a place.
@@ -86,7 +86,7 @@ func (b *Budget) Begin(n *onnx.Node) {
 	b.left = b.given
 }
 
-// End ends the search at a place: what was spent there is taken from the reserve.
+// End ends the search at a place and takes the steps above its own from the reserve.
 func (b *Budget) End() {
 	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 {
 		b.reserve -= more
@@ -98,7 +98,7 @@ func (b *Budget) End() {
 	b.place = nil
 }
 
-// Spend takes steps; it reports whether the search may go on at this place. Between places nothing is counted.
+// Spend takes steps and reports whether the search may continue at this place. Between places it counts nothing.
 func (b *Budget) Spend(steps int) bool {
 	switch {
 	case b.place == nil:
@@ -113,7 +113,7 @@ func (b *Budget) Spend(steps int) bool {
 	return b.left > 0
 }
 
-// SpendOrFail is Spend with an error for false.
+// SpendOrFail is Spend with an error instead of false.
 func (b *Budget) SpendOrFail(steps int) error {
 	if !b.Spend(steps) {
 		return errSpent
@@ -123,19 +123,19 @@ func (b *Budget) SpendOrFail(steps int) error {
 
 var errSpent = errors.New("the search has no steps left for this place")
 
-// Found says that the search has found something at the place.
+// Found records that the search found something at the place.
 func (b *Budget) Found() { b.fruitful[b.kind] = patience }
 
 // Spent reports whether the place has no steps left.
 func (b *Budget) Spent() bool { return b.place != nil && b.left <= 0 }
 
-// GaveUp is a search that was not brought to an end at some places of a graph.
+// GaveUp is a search that was given up at some places of a graph.
 type GaveUp struct {
 	Search string
 	Places []*onnx.Node
 }
 
-// GaveUp lists the searches of the graph that were given up somewhere.
+// GaveUp lists the searches that were given up somewhere in the graph.
 func (g *View) GaveUp() (list []GaveUp) {
 	for _, b := range g.budgets {
 		if b.view == g && len(b.gaveUp) > 0 {
@@ -146,13 +146,13 @@ func (g *View) GaveUp() (list []GaveUp) {
 }
 
 const (
-	kindHops   = 2 // around a place that its kind is told by
+	kindHops   = 2 // around a place, to tell its kind
 	kindFanOut = 4 // nodes at each hop
 )
 
 var kindSeed = maphash.MakeSeed()
 
-// kindOf returns a number that is the same for nodes with the same ops around them.
+// kindOf returns a number that is equal for nodes with the same ops around them.
 func kindOf(n *onnx.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(kindSeed)

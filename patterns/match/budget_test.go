@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestBudget has places of two kinds that take all the steps they can get. The second kind is left with no less than a
-// share of the remaining reserve.
+// TestBudget has places of two kinds that take all the steps they can get. The second kind still has a share of the
+// remaining reserve.
 func TestBudget(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "n")
@@ -46,7 +46,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("given up: %+v", gaveUp)
 	}
 	budget.Found()
-	for range patience - 1 { // the place that is searched now is one more
+	for range patience - 1 { // the current place is one more
 		if got := spend(first[4]); got != 10*afterFound {
 			t.Errorf("it gets %d steps where few were given up in a row", got)
 		}

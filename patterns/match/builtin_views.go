@@ -6,28 +6,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// BuiltinView is a view that text cannot say: a Go function that finds the operands of what a value is the result of.
+// A BuiltinView is a view that text cannot express: a Go function that finds the operands that a value is computed
+// from.
 type BuiltinView struct {
 	Args int // number of operands
-	// Roots are the ops whose output the value may be; nil where it may be any value, and then a pattern cannot end
-	// with the view.
+	// Roots are the ops whose output the value may be. It is nil if any value may match; then a pattern cannot end with
+	// the view.
 	Roots []string
-	// Find returns what it finds at v, or else why not.
+	// Find returns the match at v, or why there is none.
 	Find func(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss)
 }
 
-// ViewMatch is what a built-in view found.
+// ViewMatch is a match of a built-in view.
 type ViewMatch struct {
 	Operands   []Block        // one for each argument
 	Attributes map[string]any // int64, float64 or string
 	Nodes      []*onnx.Node   // between the operands and the value
 }
 
-// ViewMiss says why a value is not what a built-in view looks for.
+// ViewMiss tells why a value does not match a built-in view.
 type ViewMiss struct {
 	At    *onnx.Value
-	Why   *reason.Reason // what is there, at the node that it names; nil where nothing looks like the view
-	Nodes []*onnx.Node   // that look like it
+	Why   *reason.Reason // the difference, at the node that it names; nil if nothing resembles the view
+	Nodes []*onnx.Node   // that resemble the view
 }
 
 func meanView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
@@ -77,8 +78,8 @@ func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[strin
 	return rest()
 }
 
-// matchOperands matches the arguments against the operands of v. One whose channels are several axes, or of a
-// narrower type than v, is bound together with the reshape and the cast that the op needs.
+// matchOperands matches the arguments against the operands of v. An operand whose channels are several axes, or whose
+// type is narrower than v's, is bound with the reshape and the cast that the op needs.
 func (s *Attempt) matchOperands(e *notation.Call, v *onnx.Value, operands []Block, i int, k func() bool) bool {
 	if i == len(operands) {
 		return k()

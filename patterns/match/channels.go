@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Part is a part of the last axis of a value: Size of its channels from the one at From on, every Step-th.
+// A Part is a part of the last axis of a value: every Step-th channel from From on, Size in all.
 type Part struct {
 	Of               *onnx.Value
 	From, Size, Step int64
 }
 
-// channelsRoots are the ops that take parts of an axis.
+// channelsRoots are the ops that select a part of an axis.
 var channelsRoots = []string{"Slice", "Split", "Gather"}
 
 // channelsView is the built-in view Channels<from=m, size=n, step=k>(x).
@@ -27,7 +27,7 @@ func channelsView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 		Attributes: map[string]any{"from": float64(p.From), "size": float64(p.Size), "step": float64(p.Step)}}, nil
 }
 
-// Part returns what part of the last axis of another value v is, and of all its rows.
+// Part returns the part of another value's last axis that v is; all rows must be kept.
 func (g *View) Part(v *onnx.Value) (p Part, ok bool) {
 	n := v.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || n.Input(0) == nil {
@@ -63,7 +63,7 @@ func (g *View) Part(v *onnx.Value) (p Part, ok bool) {
 	return p, ok
 }
 
-// sliceOf reads where a Slice begins in the last axis; it reports whether it leaves all others.
+// sliceOf reads where a Slice begins in the last axis. It reports whether the other axes are unchanged.
 func (g *View) sliceOf(n *onnx.Node, p *Part, last func(axis int64) bool) bool {
 	starts, axes, steps, ok := g.SliceOf(n)
 	size, known := g.Facts.Dim(p.Of, -1)
@@ -82,8 +82,8 @@ func (g *View) sliceOf(n *onnx.Node, p *Part, last func(axis int64) bool) bool {
 	return ok && known && found && p.Step > 0 && p.From >= 0
 }
 
-// HalfTurn is a constant matrix that rows are multiplied with to turn each pair of channels by a right angle, which a
-// rotary embedding does beside its sines: (a, b) to (-b, a), or with Sign -1 to (b, -a).
+// A HalfTurn is a constant matrix that turns each pair of channels by a right angle, as a rotary embedding does before
+// multiplying by sines: (a, b) to (-b, a), or with Sign -1 to (b, -a).
 type HalfTurn struct {
 	Layout string // of the pairs: "halves", or "interleaved" for neighbours
 	Sign   float64
@@ -98,7 +98,7 @@ func halfTurnView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	return &ViewMatch{Attributes: map[string]any{"layout": h.Layout, "sign": h.Sign}}, nil
 }
 
-// HalfTurn returns which such matrix v is, nil for none.
+// HalfTurn returns the half turn that v is, or nil.
 func (g *View) HalfTurn(v *onnx.Value) *HalfTurn {
 	turns := *Memo[map[*onnx.Value]*HalfTurn](g)
 	if turns == nil {
@@ -133,7 +133,7 @@ func halfTurn(c *onnx.Tensor) *HalfTurn {
 	return nil
 }
 
-// elements are those of the matrix for n channels, in row-major order.
+// elements returns the matrix for n channels in row-major order.
 func (h HalfTurn) elements(n int) []float64 {
 	list := make([]float64, n*n)
 	for i := range n / 2 {

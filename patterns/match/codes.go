@@ -9,16 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// expectation is one thing that would have done where an attempt stopped.
+// expectation is one thing that would have matched where an attempt stopped.
 type expectation struct {
 	words string
-	want  notation.Expr // no Alternatives, and a Name only where it has no expression or is bound
+	want  notation.Expr // not Alternatives; a Name only if it has no expression or is bound
 	bound Binding       // of a Name or Capture
 
-	factors []string // in words, of a product or sum of several
+	factors []string // of a product or sum of several, in words
 }
 
-// op returns the op that is expected, "" where it is no certain one.
+// op returns the expected op, "" if several would do.
 func (x expectation) op() string {
 	switch e := x.want.(type) {
 	case *notation.Call:
@@ -29,7 +29,7 @@ func (x expectation) op() string {
 	return ""
 }
 
-// attribute reports whether it is a node with an attribute of one of these names.
+// attribute reports whether a node with an attribute of one of these names is expected.
 func (x expectation) attribute(names ...string) bool {
 	switch e := x.want.(type) {
 	case *attrExpr:
@@ -40,7 +40,7 @@ func (x expectation) attribute(names ...string) bool {
 	return false
 }
 
-// capture returns the name of the number that is expected to be a constant, "" where it is none or has a certain value.
+// capture returns the name of an expected constant whose value is free, "" for other expectations.
 func (x expectation) capture() string {
 	if e, ok := x.want.(*notation.Capture); ok && x.bound.Captured == nil {
 		return e.Name
@@ -48,7 +48,7 @@ func (x expectation) capture() string {
 	return ""
 }
 
-// isConstant reports whether it is a constant of a certain value.
+// isConstant reports whether a constant of a certain value is expected.
 func (x expectation) isConstant() bool {
 	switch x.want.(type) {
 	case *notation.Number, *notation.Ints:
@@ -59,13 +59,13 @@ func (x expectation) isConstant() bool {
 	return false
 }
 
-// factor reports whether it is a product of which a name is a factor, or the last one.
+// factor reports whether a product with name as a factor, or as the last factor, is expected.
 func (x expectation) factor(name string, last bool) bool {
 	at := slices.Index(x.factors, name)
 	return at >= 0 && x.op() == "Mul" && (!last || at == len(x.factors)-1)
 }
 
-// elsewhere returns the name whose value stands elsewhere in the block, "" where there is none.
+// elsewhere returns the name whose value is bound elsewhere in the block, or "".
 func (x expectation) elsewhere() string {
 	switch e := x.want.(type) {
 	case *notation.Name:
@@ -80,14 +80,13 @@ func (x expectation) elsewhere() string {
 	return ""
 }
 
-// kind returns what kind of difference a failure is, to be shown at a node. What is found decides before what is
-// expected.
+// kind classifies a failure, to be shown at a node. What was found counts more than the expectations.
 func (f *failure) kind(at *onnx.Node) reason.Code {
 	if f.where {
 		return f.code
 	}
 	would := f.would()
-	would = would[:min(len(would), maxExpected)] // what is said
+	would = would[:min(len(would), maxExpected)] // only those that are shown
 	some := func(is func(x expectation) bool) bool { return slices.ContainsFunc(would, is) }
 	op := func(names ...string) bool {
 		return some(func(x expectation) bool { return slices.Contains(names, x.op()) })
@@ -134,7 +133,7 @@ func (f *failure) kind(at *onnx.Node) reason.Code {
 	return reason.Other
 }
 
-// lacks returns what is missing for an answer of a function.
+// lacks returns the reason why a function has no answer, or "".
 func (s *Attempt) lacks(f function, list []notation.Cond) reason.Code {
 	args, err := s.evalAll(list)
 	if err != nil {
@@ -147,10 +146,10 @@ func (s *Attempt) lacks(f function, list []notation.Cond) reason.Code {
 	return f.lacks(s.g, args, found)
 }
 
-// kindOf returns what kind of condition it is that does not hold.
+// kindOf classifies a condition that does not hold.
 func (s *Attempt) kindOf(c notation.Condition) reason.Code {
 	calls := map[string][]*notation.CondCall{}
-	var missing reason.Code // why it cannot be told whether the condition holds
+	var missing reason.Code // why the condition cannot be decided
 	compares := func(string) bool { return false }
 	notation.Walk(c.Expr, func(e notation.Cond) {
 		switch e := e.(type) {

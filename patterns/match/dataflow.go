@@ -7,17 +7,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// dataflow says what depends on what in a graph, through the bodies of its loops and branches as well.
+// dataflow holds the dependences in a graph, including those through the bodies of its loops and branches.
 type dataflow struct {
-	owner    map[*onnx.Graph]*onnx.Node   // of nested graphs: the node of this graph that holds them
-	captured map[*onnx.Node][]*onnx.Value // what the bodies of a node read of what surrounds them
-	passedOn map[*onnx.Value][]*onnx.Node // the nodes whose bodies have the value for a result, unchanged
+	owner    map[*onnx.Graph]*onnx.Node   // the node of this graph that holds a nested graph
+	captured map[*onnx.Node][]*onnx.Value // the outer values that the bodies of a node read
+	passedOn map[*onnx.Value][]*onnx.Node // the nodes whose bodies return the value unchanged
 	data     map[*onnx.Value]bool         // of this graph's values: see isData
 	needed   map[*onnx.Value]bool         // of this graph's values: see isNeeded; nil until needed
-	readers  map[*onnx.Value][]*onnx.Node // memo of Readers, for values that many read
+	readers  map[*onnx.Value][]*onnx.Node // memo of Readers, for values with many uses
 }
 
-// flow returns the dataflow of the graph, which is looked through once.
+// flow returns the dataflow of the graph, which it computes once.
 func (g *View) flow() *dataflow {
 	if g.dataflow != nil {
 		return g.dataflow
@@ -65,7 +65,7 @@ func (g *View) flow() *dataflow {
 	return d
 }
 
-// known reports whether the elements of v follow from constants and shapes alone.
+// known reports whether the elements of v follow only from constants and shapes.
 func (g *View) known(v *onnx.Value) bool {
 	for w := range infer.Worlds {
 		if _, ok := g.Facts.Known(v, w); !ok {
@@ -75,8 +75,7 @@ func (g *View) known(v *onnx.Value) bool {
 	return true
 }
 
-// IsData reports whether v depends on what the model is given, and not on its weights and on the sizes of its inputs
-// alone.
+// IsData reports whether v depends on the model's inputs, not only on its weights and on the sizes of its inputs.
 func (g *View) IsData(v *onnx.Value) bool {
 	if v == nil || v.Constant() != nil {
 		return false
@@ -87,7 +86,7 @@ func (g *View) IsData(v *onnx.Value) bool {
 	return !g.known(v) && !g.FromConstant(v)
 }
 
-// FromConstant reports whether v is a constant, or one in another type or another order of axes.
+// FromConstant reports whether v is a constant, perhaps cast, moved or dequantized.
 func (g *View) FromConstant(v *onnx.Value) bool {
 	for range MaxDetour {
 		switch {
@@ -106,7 +105,7 @@ func (g *View) FromConstant(v *onnx.Value) bool {
 	return false
 }
 
-// Operands lists what a node reads, the values that its bodies read of what surrounds them included.
+// Operands lists the inputs of a node and the outer values that its bodies read.
 func (g *View) Operands(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	if d := g.flow(); len(d.captured) > 0 {
@@ -118,10 +117,10 @@ func (g *View) Operands(n *onnx.Node) []*onnx.Value {
 	return append(slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil }), list...)
 }
 
-// manyReaders is the number of uses from which the readers of a value are remembered.
+// manyReaders is the number of uses from which the readers of a value are memoized.
 const manyReaders = 8
 
-// Readers returns the nodes of this graph that read v, by themselves or in their bodies. The list must not be changed.
+// Readers returns the nodes of this graph that read v, themselves or in their bodies. Do not change the list.
 func (g *View) Readers(v *onnx.Value) []*onnx.Node {
 	d, uses := g.flow(), v.Uses()
 	if len(uses) < manyReaders {
@@ -152,7 +151,7 @@ func (g *View) Readers(v *onnx.Value) []*onnx.Node {
 	return list
 }
 
-// within returns the node of a graph that is n or has it in one of its bodies; nil for none.
+// within returns the node of graph g that is n or holds n in one of its bodies, or nil.
 func (d *dataflow) within(n *onnx.Node, g *onnx.Graph) *onnx.Node {
 	if n.Graph == g {
 		return n
@@ -163,7 +162,7 @@ func (d *dataflow) within(n *onnx.Node, g *onnx.Graph) *onnx.Node {
 // Owner returns the node of this graph that holds a nested graph, nil for other graphs.
 func (g *View) Owner(nested *onnx.Graph) *onnx.Node { return g.flow().owner[nested] }
 
-// IsNeeded reports whether the elements of v, and not its shape alone, go into an output of the graph.
+// IsNeeded reports whether an output of the graph depends on the elements of v, not only on its shape.
 func (g *View) IsNeeded(v *onnx.Value) bool {
 	d := g.flow()
 	if d.needed == nil {

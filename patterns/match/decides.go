@@ -9,17 +9,17 @@ import (
 // maxBounds bounds the numbers that a node compares with.
 const maxBounds = 64
 
-// Decision is what a node asks about floating-point data: how they compare with numbers, or something that no sample of
-// both answers can be found for.
+// A Decision is a test of floating-point data: a comparison with numbers, or a test for which no samples of both
+// outcomes can be chosen.
 type Decision struct {
 	Value  *onnx.Value // the data
-	Bounds []float64   // what they are compared with
-	// Open says that they are compared with other data, rounded, or asked whether they are numbers.
+	Bounds []float64   // the numbers that the data are compared with
+	// Open is set if data are compared with other data, rounded, or tested for NaN or infinity.
 	Open bool
 }
 
-// DecidesBy returns what a node asks about data, by which a graph may compute one thing or another; nil for other
-// nodes. isData reports whether a value is data.
+// DecidesBy returns the test of data that a node makes, by which a graph may compute one thing or another. It returns
+// nil for other nodes. isData reports whether a value is data.
 func (g *View) DecidesBy(n *onnx.Node, isData func(*onnx.Value) bool) *Decision {
 	asked := func(v *onnx.Value) bool { return v != nil && g.Facts.DataType(v).IsFloat() && isData(v) }
 	if !onnx.IsStandardDomain(n.Domain) || len(n.Outputs) == 0 {
@@ -52,8 +52,8 @@ func (g *View) DecidesBy(n *onnx.Node, isData func(*onnx.Value) bool) *Decision 
 	return nil
 }
 
-// Around returns numbers on both sides of bounds and of their negatives, far from them and near, and themselves. What
-// is one function between two bounds is asked about there.
+// Around returns the bounds, their negatives, and numbers near and far on both sides of these. It includes numbers
+// between each two bounds, to probe the function there.
 func Around(bounds []float64) []float64 {
 	var list []float64
 	for _, b := range bounds {

@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Eval computes an expression of a condition or of a target: a float64, a string, a bool, a list of integers
-// ([]int64), or the value that a name stands for. Without an attempt (s is nil) the expression must have no names and
-// no functions.
+// Eval computes an expression of a condition or of a target. The result is a float64, a string, a bool, a list of
+// integers ([]int64), or the value that is bound to a name. If s is nil, the expression must not contain names or
+// functions. Eval returns an error if a name is not bound or an operand has the wrong type.
 func (s *Attempt) Eval(e notation.Cond) (any, error) {
 	switch e := e.(type) {
 	case *notation.CondNumber:

@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// explain says what stands where a condition does not hold: the phrase of the function it calls, or else the values
-// that it compares.
+// explain tells why a condition does not hold: by the phrase of the function that it calls, or by the values that it
+// compares.
 func (s *Attempt) explain(c notation.Condition) string {
 	e := c.Expr
 	if n, ok := e.(*notation.CondUnary); ok && n.Op == "!" {
@@ -58,7 +58,7 @@ func (s *Attempt) explain(c notation.Condition) string {
 	return "that " + strings.Join(parts, ", ")
 }
 
-// phrase says in words what a function that answers yes or no found; "" when it has no words for that.
+// phrase describes the finding of a function that answers yes or no; "" if the function has no phrase.
 func (s *Attempt) phrase(call *notation.CondCall) string {
 	fn := functions[call.Name]
 	if fn.phrase == nil {
@@ -79,7 +79,7 @@ func (s *Attempt) phrase(call *notation.CondCall) string {
 	return fn.phrase(s.g, args, names, truth(x))
 }
 
-// text writes the value of a function call; negative numbers of rank and dim stand for what is not known.
+// text formats the result of a function call. Negative results of rank and dim mean unknown.
 func (s *Attempt) text(call *notation.CondCall) string {
 	x, err := s.Eval(call)
 	switch f, isNumber := x.(float64); {
@@ -93,7 +93,7 @@ func (s *Attempt) text(call *notation.CondCall) string {
 	return Format(x)
 }
 
-// wantsCondition says in words what a condition demands.
+// wantsCondition describes the demand of a condition.
 func (s *Attempt) wantsCondition(c notation.Condition) string {
 	e, not := c.Expr, false
 	if n, ok := e.(*notation.CondUnary); ok && n.Op == "!" {
@@ -118,7 +118,7 @@ func (s *Attempt) wantsCondition(c notation.Condition) string {
 	return fmt.Sprintf(demand, args...)
 }
 
-// demands are the functions that answer yes or no, in words.
+// demands describes the functions that answer yes or no.
 var demands = map[string]string{
 	"sameshape":  "%s and %s of one shape",
 	"broadcasts": "%s that broadcasts to %s",
@@ -128,7 +128,7 @@ var demands = map[string]string{
 	"!routed":    "%s of a dense layer",
 }
 
-// bound says which values the names of a condition stand for.
+// bound describes the values that the names of a condition are bound to.
 func (s *Attempt) bound(c notation.Condition) string {
 	var parts []string
 	seen := map[string]bool{}
@@ -156,7 +156,7 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 	if v != w {
 		return "shapes " + v + " and " + w
 	}
-	// The dimensions that are not known differ: as the numbers that stand for the inputs' symbolic dimensions say.
+	// Unknown dimensions differ: show them at the example sizes of the inputs' symbolic dimensions.
 	a, _ := args[0].(*onnx.Value)
 	b, _ := args[1].(*onnx.Value)
 	x, ok1 := g.Facts.Shape(a, 0)
@@ -167,8 +167,8 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 	return fmt.Sprintf("shapes %s and %s that differ (%v and %v, for example)", v, w, x, y)
 }
 
-// lacksShapes is Unknown where too little is known of two shapes to compare them, and Computed where a dimension is
-// the obstacle.
+// lacksShapes returns Unknown if the shapes are not known well enough to compare them, and Computed if a computed
+// dimension prevents it.
 func lacksShapes(g *View, args []any, _ any) reason.Code {
 	a, b := g.dims(args[0]), g.dims(args[1])
 	v, _ := args[0].(*onnx.Value)
@@ -184,7 +184,7 @@ func lacksShapes(g *View, args []any, _ any) reason.Code {
 	return ""
 }
 
-// shapeText writes a shape.
+// shapeText formats a shape.
 func (g *View) shapeText(x any) string {
 	dims := g.dims(x)
 	if dims == nil {
@@ -193,8 +193,8 @@ func (g *View) shapeText(x any) string {
 	return "[" + strings.Join(dims, ", ") + "]"
 }
 
-// dims writes the dimensions of a shape, nil for an unknown one: numbers, names of symbolic dimensions, ? for what is
-// computed.
+// dims formats the dimensions of a shape: numbers, names of symbolic dimensions, or ? for computed ones. It returns nil
+// for an unknown shape.
 func (g *View) dims(x any) []string {
 	v, _ := x.(*onnx.Value)
 	rank, ok := g.Facts.Rank(v)
@@ -214,7 +214,7 @@ func (g *View) dims(x any) []string {
 	return dims
 }
 
-// standing is what stands at a value.
+// standing is the kind of a value.
 type standing int
 
 const (
@@ -225,7 +225,7 @@ const (
 	asOutput                 // the output of a node
 )
 
-// standing returns what stands at a value.
+// standing returns the kind of a value.
 func (g *View) standing(v *onnx.Value) standing {
 	if v == nil {
 		return asOther
@@ -245,7 +245,7 @@ func (g *View) standing(v *onnx.Value) standing {
 	return asOther
 }
 
-// Describe says what stands at a value that is not as expected.
+// Describe describes a value that is not as expected.
 func (g *View) Describe(v *onnx.Value) string {
 	stands, w := g.standing(v), g.Resolve(v)
 	switch {
@@ -264,7 +264,7 @@ func (g *View) Describe(v *onnx.Value) string {
 	return fmt.Sprintf("the value %q of an enclosing graph", w.Name)
 }
 
-// typeText writes the type and shape of a value.
+// typeText formats the type and shape of a value.
 func (g *View) typeText(v *onnx.Value) string {
 	if shape := g.shapeText(v); shape != "unknown" {
 		return g.Facts.DataType(v).String() + shape
@@ -272,7 +272,7 @@ func (g *View) typeText(v *onnx.Value) string {
 	return g.Facts.DataType(v).String() + " of unknown shape"
 }
 
-// wants lists what the expression looks for, one for each way to write it. b is what it is bound to.
+// wants lists the alternatives that the expression matches. b is its binding.
 func (s *Attempt) wants(e notation.Expr, b Binding) []expectation {
 	one := func(format string, args ...any) []expectation {
 		return []expectation{{words: fmt.Sprintf(format, args...), want: e, bound: b}}
@@ -322,7 +322,7 @@ func (s *Attempt) wants(e notation.Expr, b Binding) []expectation {
 	return one("%s", e)
 }
 
-// brief is an expression as an item of a list.
+// brief formats an expression as an item of a list.
 func (s *Attempt) brief(e notation.Expr) string {
 	switch e := e.(type) {
 	case *notation.Call:
@@ -343,11 +343,11 @@ func join(words []string, last string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " " + last + " " + words[len(words)-1]
 }
 
-// Format writes a number, a text, a list or a value for a message.
+// Format formats a number, a text, a list or a value for a message.
 func Format(x any) string {
 	switch v := x.(type) {
 	case float64:
-		if float64(float32(v)) == v { // as the graph's float32 is written
+		if float64(float32(v)) == v { // as a float32 of the graph
 			return strconv.FormatFloat(v, 'g', -1, 32)
 		}
 		return strconv.FormatFloat(v, 'g', -1, 64)
@@ -357,7 +357,7 @@ func Format(x any) string {
 	return fmt.Sprint(x)
 }
 
-// viewWords are the built-in views in words.
+// viewWords describes the built-in views.
 var viewWords = map[string]string{
 	"Mean":             "the mean over the last axis",
 	"OppositeRotation": "a rotation of pairs of channels by the opposite angle",
@@ -365,7 +365,7 @@ var viewWords = map[string]string{
 	"Row":              "one number for each channel",
 }
 
-// foundAttribute says which value an attribute has that the pattern wants to be another.
+// foundAttribute describes the value of an attribute that the pattern expects to differ.
 func (s *Attempt) foundAttribute(n *onnx.Node, a notation.AttrPattern) string {
 	x := s.attribute(n, a.Name)
 	switch {

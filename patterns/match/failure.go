@@ -9,54 +9,53 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Miss says why a node that looked like part of a pattern did not match.
+// A Miss tells why a node that looked like part of a pattern did not match.
 type Miss struct {
-	// Pattern is the name of the pattern that came nearest, Anchor the node that raised the suspicion.
+	// Pattern is the name of the pattern that came nearest; Anchor is the node that looked like part of it.
 	Pattern string
 	Anchor  *onnx.Node
-	// Reason says what is different there; its Node is where the graph leaves the pattern, the anchor at worst.
+	// Reason tells the difference. Its Node is where the graph departs from the pattern, or else the anchor.
 	Reason *reason.Reason
-	// Expected is what a pattern of text wants there, Found what stands there. Both are empty for a pattern without
-	// text, which expects no certain node.
+	// Expected is what a text pattern expects there; Found is what is there. Both are empty for a pattern without text,
+	// which does not expect a certain node.
 	Expected, Found string
-	// Matched counts the nodes that are as the pattern wants them, Size those that it has in all; both are 0 where a
-	// built-in view was tried, which has no fixed number.
+	// Matched counts the nodes that match, Size the nodes of the pattern. Both are 0 for a built-in view, whose number
+	// of nodes varies.
 	Matched, Size int
-	// Condition says that all nodes are as they should be, and that a condition on them does not hold.
+	// Condition is set if all nodes match and a condition does not hold.
 	Condition bool
-	// Region is what nearly computes what an op does, for an op that is fitted: it is told only if no match has one of
-	// the nodes and no pattern says more about one.
+	// Region holds nodes that nearly compute a fitted op. The miss is reported only if no match has one of them and no
+	// pattern explains one better.
 	Region []*onnx.Node
-	// Further is a second difference, nil if there is one alone.
+	// Further is a second difference, or nil.
 	Further *Miss
 }
 
-// failure is a place where the graph is not what a pattern wants.
+// failure is a difference between the graph and a pattern.
 type failure struct {
 	want    notation.Expr
-	at      *onnx.Value // that is not as expected
-	depth   int         // of the nodes that were matched before
-	bound   Binding     // what a name or capture stood for then
-	between bool        // the node that makes at stands between the right ones
-	missing int         // the nodes that want has at least and that were not found
+	at      *onnx.Value // the unexpected value
+	depth   int         // number of nodes matched before
+	bound   Binding     // the binding of a name or capture at that time
+	between bool        // an extra node, which computes at, is between the right ones
+	missing int         // the least number of nodes of want that were not found
 	where   bool        // a condition
 	view    bool        // a built-in view with several operands, whose nodes are not counted
 
-	// In words, once they are needed:
+	// In words, set by explain:
 	expected []expectation
 	found    string
-	foundOp  string      // that found names, if it names one
-	stands   standing    // what stands at at, where found says that
-	code     reason.Code // what is known of the kind of difference
+	foundOp  string      // the op that found names, if any
+	stands   standing    // the kind of at, if found describes it
+	code     reason.Code // the kind of difference, if known
 	reader   *onnx.Node  // the matched node that reads at (nil at the root)
 }
 
 var anotherOutput = reason.New("", nil, "another output")
 
-// fail ends a branch: v is not what e wants. found says what is there, if it is not plain to see; its node is the one
-// that it names.
+// fail ends a branch: v does not match e. found describes v if that is not obvious; its node is the one that it names.
 //
-// A lenient attempt forgives that: it goes on with k, as if e had matched.
+// A lenient attempt forgives the failure: it continues with k as if e had matched.
 func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found *reason.Reason, k ...func() bool) bool {
 	if len(s.forgiven) >= s.lenient || len(s.Nodes) == 0 || len(k) == 0 {
 		return false
@@ -82,18 +81,18 @@ func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found *reason.Reason, k .
 	return ok
 }
 
-// failAttribute is fail for an attribute of n that e wants to be another.
+// failAttribute is fail for an attribute of n that e expects to differ.
 func (s *Attempt) failAttribute(e *notation.Call, a notation.AttrPattern, n *onnx.Node, k func() bool) bool {
 	return s.lenient > 0 && s.fail(n.OutputValue(0), &attrExpr{e, a, n}, nil, k)
 }
 
-// failProduct is fail for a value that is no product (or sum) of these arguments, some of those of e.
+// failProduct is fail for a value that is not a product or sum of the given arguments of e.
 func (s *Attempt) failProduct(e *notation.Call, args argSet, v *onnx.Value, k func() bool) bool {
 	return s.lenient > 0 && s.fail(v, s.known.product(e, args), nil, k)
 }
 
-// goOn goes on behind a failure, in the ways that there are: the node may stand between the right ones, it may be the
-// wrong one before a node that the pattern is recognised by, or all that is wanted may be missing.
+// goOn continues after a failure in all possible ways: the node may be an extra one between the right ones, it may
+// replace the nodes before one that the pattern is recognized by, or all of want may be missing.
 func (s *Attempt) goOn(f *failure, k func() bool) bool {
 	missing := f.missing
 	switch f.want.(type) {
@@ -109,7 +108,7 @@ func (s *Attempt) goOn(f *failure, k func() bool) bool {
 	}
 	f.between = false
 	if c, ok := f.want.(*notation.Call); ok && s.isView(c) && len(c.Args) == 1 && f.depth > 0 {
-		// what the view was found in is there, and is another function of what the view wants
+		// the nodes that the view was found in exist, but compute another function of the view's operand
 		f.missing = 0
 		if n := s.Nodes[f.depth-1]; s.match(c.Args[0], n.Input(0), k) {
 			return true
@@ -131,10 +130,10 @@ func (s *Attempt) goOn(f *failure, k func() bool) bool {
 	return k()
 }
 
-// fixed reports whether a value of the graph was expected, where another attempt may expect another one.
+// fixed reports whether a certain value of the graph was expected; other attempts may expect another one.
 func (f *failure) fixed() bool { return f.bound.Value != nil || f.bound.Captured != nil }
 
-// explain puts the failure of a lenient attempt into words, while the attempt lasts.
+// explain describes the failure of a lenient attempt, while the attempt lasts.
 func (f *failure) explain(s *Attempt) {
 	if f.where || f.expected != nil {
 		return
@@ -165,7 +164,8 @@ func (f *failure) explain(s *Attempt) {
 	}
 }
 
-// node is the node to show for the failure: the one that makes the unexpected value, or reads it if it is no node's.
+// node returns the node to show for the failure: the one that computes the unexpected value, or else the one that reads
+// it.
 func (f *failure) node() *onnx.Node {
 	if n := Producer(f.at); n != nil && !n.Is("Constant") {
 		return n
@@ -176,7 +176,7 @@ func (f *failure) node() *onnx.Node {
 // maxExpected bounds the alternatives that an explanation lists.
 const maxExpected = 4
 
-// would returns what would have done, without what is said with more words as well, and no more than maxExpected of it.
+// would returns the expectations, at most maxExpected+1, without those that a longer one repeats.
 func (f *failure) would() []expectation {
 	list := slices.DeleteFunc(slices.Clone(f.expected), func(x expectation) bool {
 		return slices.ContainsFunc(f.expected, func(y expectation) bool {
@@ -186,7 +186,7 @@ func (f *failure) would() []expectation {
 	return list[:min(len(list), maxExpected+1)]
 }
 
-// alternatives returns what would have done in words.
+// alternatives describes the expectations.
 func (f *failure) alternatives() string {
 	var words []string
 	for _, x := range f.would() {
@@ -198,7 +198,7 @@ func (f *failure) alternatives() string {
 	return strings.Join(words, " or ")
 }
 
-// anchored lists the calls within e of the ops that the pattern is recognised by.
+// anchored lists the calls within e whose ops the pattern is recognized by.
 func (s *Attempt) anchored(e notation.Expr) []*notation.Call {
 	if list, ok := s.known.anchored[e]; ok {
 		return list
@@ -234,7 +234,7 @@ func (s *Attempt) anchored(e notation.Expr) []*notation.Call {
 	return list
 }
 
-// holdsAnchor reports whether a call is a built-in view that such an op makes.
+// holdsAnchor reports whether a call is a built-in view that such an op may end.
 func (s *Attempt) holdsAnchor(e *notation.Call) bool {
 	view := s.g.index.language.views[e.Op]
 	return view != nil && slices.ContainsFunc(view.Roots,
@@ -251,7 +251,7 @@ func (s *Attempt) holdsWhere() bool {
 	return true
 }
 
-// unmet is the failure of a condition.
+// unmet returns the failure of a condition.
 func (s *Attempt) unmet(c notation.Condition, root *onnx.Value, err error) *failure {
 	f := &failure{at: root, expected: []expectation{{words: s.wantsCondition(c)}}, where: true, code: s.kindOf(c)}
 	if f.found = s.explain(c); err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// function is one that conditions may call.
+// function is a function that conditions may call.
 type function struct {
-	takes string // the kinds of its arguments: v for a value, n for a number, s for a text
+	takes string // the kinds of its arguments: v is a value, n a number, s a text
 	apply func(g *View, args []any) any
-	// phrase says in words what a function that answers yes or no found there; nil for other functions.
+	// phrase describes the finding of a function that answers yes or no; nil for other functions.
 	phrase func(g *View, args []any, names []string, yes bool) string
-	// lacks is not empty where too little is known for an answer, of which found is what there is; it may be nil.
+	// lacks returns the reason if too little is known for an answer, given the result found. It may be nil.
 	lacks func(g *View, args []any, found any) reason.Code
 }
 
-// call applies the function to arguments of its kinds.
+// call applies the function. It returns an error if an argument is of the wrong kind.
 func (f function) call(g *View, args []any) (any, error) {
 	for i, kind := range f.takes {
 		if x := args[i]; !isKind(kind, x) {
@@ -49,10 +49,10 @@ func isKind(kind rune, x any) bool {
 //	type(v)               element type, such as "float16"; "undefined" when unknown
 //	sameshape(v, w)       both shapes are known and equal
 //	samedim(v, i, w, j)   dimension i of v and j of w are known and equal
-//	near(n, m)            two numbers are one but for roundings
+//	near(n, m)            two numbers are equal except for rounding
 //	broadcasts(v, w)      v broadcasts to the shape of w without enlarging it
 //	reads(v, w)           v is computed from w, or may be
-//	centered(v)           v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	centered(v)           v is the difference of a tensor and its mean, the first step of LayerNorm
 //	weighted(v)           v is multiplied with a constant
 //	is(v, "Name")         the pattern of this name, if it is in the set, matches at v
 //	routed(v)             v is computed from weights or rows picked by data: part of an expert, not of a dense layer
@@ -79,7 +79,7 @@ func init() {
 	}
 }
 
-// unknown is the code of that name where a function found a number below zero or no type.
+// unknown returns Unknown if a function returned a negative number or no type.
 func unknown(_ *View, _ []any, found any) reason.Code {
 	if n, isNumber := found.(float64); isNumber && n < 0 || found == onnx.Undefined.String() {
 		return reason.Unknown
@@ -95,7 +95,7 @@ func ofValues(f func(g *View, v, w *onnx.Value) bool) func(*View, []any) any {
 	return func(g *View, a []any) any { return f(g, a[0].(*onnx.Value), a[1].(*onnx.Value)) }
 }
 
-// is makes a phrase for yes of the arguments' names; "" for no.
+// is returns a phrase function that formats the names of the arguments for yes and returns "" for no.
 func is(format string) func(*View, []any, []string, bool) string {
 	return func(_ *View, _ []any, names []string, yes bool) string {
 		if !yes {
@@ -125,7 +125,7 @@ func nearFunction(_ *View, a []any) any {
 	return math.Abs(x-y) <= 1e-6*max(math.Abs(x), math.Abs(y))
 }
 
-// is tries the patterns of this name at v, without regard to other matches.
+// is tries the patterns of this name at v, regardless of other matches.
 func (g *View) is(v *onnx.Value, name string) bool {
 	v = g.Resolve(v)
 	if v.Producer == nil {
@@ -151,11 +151,11 @@ func (g *View) broadcasts(v, w *onnx.Value) bool {
 	return g.RowsBroadcast(Block{v, 0}, Block{w, 0})
 }
 
-// reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it
-// may be.
+// reads reports whether v is computed from w. It is also true if the search takes too long or meets a node that holds a
+// graph.
 func (g *View) reads(v, w *onnx.Value) bool {
 	made, left := g.Position(Producer(g.Resolve(w))), 1<<10
-	before := func(v *onnx.Value) bool { // nothing there reads w
+	before := func(v *onnx.Value) bool { // no value before there reads w
 		return v.Producer == nil || g.Position(v.Producer) < made
 	}
 	for u := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
@@ -195,8 +195,7 @@ func (g *View) SkipCasts(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// Weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or
-// shifted.
+// Weighted reports whether v is multiplied with weights: a constant that is not a scalar, perhaps cast or shifted.
 func (g *View) Weighted(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		n := u.Node
@@ -221,7 +220,7 @@ func (g *View) Weighted(v *onnx.Value) bool {
 	return false
 }
 
-// maxFilled bounds the elements of constants that are looked at.
+// maxFilled bounds the elements of constants that are inspected.
 const maxFilled = 1 << 16
 
 // filledView is the built-in view Filled<value=n>(): a constant of several elements, all of them n.
@@ -232,7 +231,7 @@ func filledView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	return nil, &ViewMiss{At: v}
 }
 
-// Filled returns the number that all elements of a constant are, of which there are two at least.
+// Filled returns the number that all elements of a constant equal; the constant must have at least two.
 func (g *View) Filled(v *onnx.Value) (x float64, ok bool) {
 	filled := *Memo[map[*onnx.Value][]float64](g)
 	if filled == nil {
@@ -250,7 +249,7 @@ func (g *View) Filled(v *onnx.Value) (x float64, ok bool) {
 	return list[0], true
 }
 
-// filled returns the element of a constant whose elements are all the same, in a list; an empty one for other values.
+// filled returns a list with the common element of a constant, an empty list for other values.
 func (g *View) filled(v *onnx.Value) []float64 {
 	t, ok := g.Facts.Constant(v)
 	if c := v.Constant(); !ok && c != nil && c.DataType.IsFloat() && c.Len() >= 2 && c.Len() <= maxFilled {

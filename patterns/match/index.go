@@ -9,11 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Language is what patterns may say besides ops: the functions of conditions, which are the same in all languages,
-// and built-in views.
+// A Language defines the words of patterns besides ops: built-in views, and the functions of conditions, which all
+// languages share.
 type Language struct{ views map[string]*BuiltinView }
 
-// NewLanguage returns the language with the built-in views Mean, Row, Channels, Filled and HalfTurn, and these.
+// NewLanguage returns the language with the built-in views Mean, Row, Channels, Filled and HalfTurn, and the given
+// ones.
 func NewLanguage(views map[string]*BuiltinView) *Language {
 	l := &Language{views: map[string]*BuiltinView{
 		"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView},
@@ -24,7 +25,7 @@ func NewLanguage(views map[string]*BuiltinView) *Language {
 	return l
 }
 
-// Scope returns what a first pattern file in the language may use.
+// Scope returns the names that a first pattern file in the language may use.
 func (l *Language) Scope() *notation.Scope {
 	views, conditions := map[string]int{}, map[string]int{}
 	for name, v := range l.views {
@@ -36,17 +37,17 @@ func (l *Language) Scope() *notation.Scope {
 	return notation.NewScope(views, conditions)
 }
 
-// Index is a list of patterns by the ops that they may end at.
+// An Index holds patterns by the ops that they may end at.
 type Index struct {
 	language *Language
 	byRoot   map[string][]*notation.Pattern
-	heads    []*head // of the names, calls and alternatives in the patterns, by notation.ID
+	heads    []*head // of names, calls and alternatives in the patterns, by notation.ID
 }
 
-// head says which ops can stand at the root of an expression.
+// head holds the ops that can be at the root of an expression.
 type head struct {
-	any  bool     // it may be another value as well
-	ops  []string // else these
+	any  bool     // any value may match
+	ops  []string // otherwise only these ops
 	view *BuiltinView
 }
 
@@ -55,7 +56,7 @@ func NewIndex(l *Language) *Index {
 	return &Index{l, map[string][]*notation.Pattern{}, nil}
 }
 
-// Add appends a pattern, whose first result some op must make.
+// Add appends a pattern. It returns an error if no op can compute the pattern's first result.
 func (x *Index) Add(p *notation.Pattern) error {
 	ops := map[string]bool{}
 	x.language.rootOps(p.Root(), ops)
@@ -72,7 +73,7 @@ func (x *Index) Add(p *notation.Pattern) error {
 	return nil
 }
 
-// head finds the ops at the root of an expression, and at those of all that it holds.
+// head finds the ops at the root of an expression and of all its parts.
 func (x *Index) head(e notation.Expr) *head {
 	if h := x.headOf(e); h != nil {
 		return h
@@ -115,7 +116,7 @@ func (x *Index) head(e notation.Expr) *head {
 	return h
 }
 
-// headOf returns the ops at the root of an expression in a pattern, nil for other expressions.
+// headOf returns the head of an expression in a pattern, nil for other expressions.
 func (x *Index) headOf(e notation.Expr) *head {
 	if id := notation.ID(e); id < len(x.heads) {
 		return x.heads[id] // nil for 0
@@ -123,7 +124,7 @@ func (x *Index) headOf(e notation.Expr) *head {
 	return nil
 }
 
-// may reports whether an op at the root of an expression makes a value: a look that saves most attempts.
+// may reports whether an op at the root of an expression may compute v: a quick check that avoids most attempts.
 func (s *Attempt) may(e notation.Expr, v *onnx.Value) bool {
 	h := s.g.index.headOf(e)
 	if h == nil || h.any || s.lenient > 0 || v == nil {
@@ -136,7 +137,7 @@ func (s *Attempt) may(e notation.Expr, v *onnx.Value) bool {
 // At returns the patterns that may end at a node, in the order they were added.
 func (x *Index) At(n *onnx.Node) []*notation.Pattern { return x.byRoot[n.OpType] }
 
-// rootOps collects the op types that can stand at the root of an expression.
+// rootOps collects the ops that can be at the root of an expression.
 func (l *Language) rootOps(e notation.Expr, ops map[string]bool) {
 	switch e := e.(type) {
 	case *notation.Call:
@@ -164,23 +165,23 @@ func (l *Language) rootOps(e notation.Expr, ops map[string]bool) {
 	}
 }
 
-// productExpr is a part of a product or sum of several arguments, all of which whole has.
+// productExpr is part of a product or sum with several arguments, called whole.
 type productExpr struct {
 	*notation.Call
 	whole *notation.Call
 }
 
-// attrExpr is the demand of a call on one attribute.
+// attrExpr is a call's demand on one attribute.
 type attrExpr struct {
 	call *notation.Call
 	attr notation.AttrPattern
 	node *onnx.Node
 }
 
-// String writes the op with the attribute.
+// String formats the op with the attribute.
 func (e *attrExpr) String() string { return e.call.Op + " with " + e.attr.String() }
 
-// plain returns the expression behind what exists for explanations alone.
+// plain returns the expression without wrappers that only explanations need.
 func plain(e notation.Expr) notation.Expr {
 	if p, ok := e.(*productExpr); ok {
 		return p.Call
@@ -188,21 +189,21 @@ func plain(e notation.Expr) notation.Expr {
 	return e
 }
 
-// knownExprs holds what lenient attempts need to know of expressions. It is computed once for all attempts in a model.
+// knownExprs holds facts about expressions that lenient attempts need. It is computed once for all attempts in a model.
 type knownExprs struct {
-	steps    int // that the attempts took
+	steps    int // of the attempts
 	sizes    map[notation.Expr]int
 	anchored map[notation.Expr][]*notation.Call
 	products map[callArgs]*productExpr
 }
 
-// callArgs are some arguments of a call.
+// callArgs identifies some arguments of a call.
 type callArgs struct {
 	call *notation.Call
 	args argSet
 }
 
-// knownKey names the known expressions of an index in the memory of a model's facts.
+// knownKey is the key of an index's knownExprs in the facts of a model.
 type knownKey struct{ index *Index }
 
 func (g *View) knownExprs() *knownExprs {
@@ -212,7 +213,7 @@ func (g *View) knownExprs() *knownExprs {
 	}).(*knownExprs)
 }
 
-// product returns the product (or sum) of some arguments of a call.
+// product returns the product or sum of some arguments of a call.
 func (k *knownExprs) product(whole *notation.Call, args argSet) *productExpr {
 	key := callArgs{whole, args}
 	p := k.products[key]
@@ -229,7 +230,7 @@ func (k *knownExprs) product(whole *notation.Call, args argSet) *productExpr {
 	return p
 }
 
-// size counts the nodes that an expression has at least.
+// size returns the least number of nodes of an expression.
 func (s *Attempt) size(e notation.Expr) int {
 	n, ok := s.known.sizes[e]
 	if !ok {
@@ -239,7 +240,7 @@ func (s *Attempt) size(e notation.Expr) int {
 	return n
 }
 
-// minNodes counts the nodes that an expression has at least.
+// minNodes counts the least number of nodes of an expression.
 func (s *Attempt) minNodes(e notation.Expr, seen map[*notation.Statement]bool) int {
 	switch e := e.(type) {
 	case *notation.Name:

@@ -7,15 +7,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// meanRoots are the ops that may write a mean.
+// meanRoots are the ops that may end a mean.
 var meanRoots = []string{"ReduceMean", "Unsqueeze", "Reshape", "Div", "Mul"}
 
 var noMean = reason.New("", nil, "no mean")
 
-// meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum
-// that is divided by the number of elements, which may drop the axis and have it put back; why not otherwise.
+// meanOf returns the tensor x if v is the mean of x over the last axis, with that axis kept, or else why it is not. The
+// mean is a ReduceMean, or a ReduceSum divided by the number of elements; the axis may be dropped and restored.
 func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why *reason.Reason) {
-	factor := 1.0 // of what is still to be found
+	factor := 1.0 // still to be accounted for
 	w := v
 	for range MaxDetour {
 		n := Producer(w)
@@ -42,7 +42,7 @@ func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why *re
 			}
 			factor *= c
 			w = g.Resolve(w)
-		case "Unsqueeze", "Reshape": // its shape is looked at below
+		case "Unsqueeze", "Reshape": // the shape is checked below
 			w = g.Resolve(n.Input(0))
 		case "ReduceMean", "ReduceSum":
 			x = n.Input(0)
@@ -81,7 +81,7 @@ func (g *View) Scale(v *onnx.Value) (c float64, ok bool) {
 	return c, ok && c != 0
 }
 
-// ReducesLastAxis reports whether a reduction is over the last axis alone.
+// ReducesLastAxis reports whether a reduction is over only the last axis.
 func (g *View) ReducesLastAxis(n *onnx.Node) bool {
 	axes := n.AttrInts("axes")
 	if v := n.Input(1); v != nil {

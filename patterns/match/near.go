@@ -10,31 +10,31 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// This file finds the reason for which an anchor node was left out. Where an attempt stops says little by itself:
-// with operands in any order and several spellings, most branches stop somewhere. So the attempts are made again,
-// leniently: one thing may be different, and the search goes on behind it. The pattern that then stands there whole
-// but for that one thing, or but for a condition, is the nearest one, and that thing is the reason. Where none does,
-// two things may be different.
+// This file finds the reason why an anchor node was left out. The place where an attempt stops says little: with
+// operands in any order and several spellings, most branches stop somewhere. So the attempts are repeated leniently:
+// one difference is forgiven, and the search continues after it. The nearest pattern is the one that then matches
+// except for that difference or a condition, which is the reason. If no pattern matches so, two differences are
+// forgiven.
 
 const (
-	// nearHops is how far behind an anchor node the root of a pattern may stand, maxRoots how many are tried.
+	// nearHops bounds the distance from an anchor node to the root of a pattern, maxRoots the number of roots tried.
 	nearHops = 8
 	maxRoots = 48
-	// upHops is how far before the place where an attempt stops the anchor may stand.
+	// upHops bounds the distance from the value where an attempt stops back to the anchor.
 	upHops = 4
-	// lenientSteps bounds all lenient attempts in a graph, and modelSteps those in all graphs of a model, so that
-	// graphs full of anchors, or with many branches, cost no more than one.
+	// lenientSteps bounds all lenient attempts in a graph, modelSteps those in all graphs of a model. So graphs full of
+	// anchors, or with many branches, cost no more than one.
 	lenientSteps = 1 << 18
 	modelSteps   = 1 << 19
 )
 
-// nearMiss is a pattern that stands in the graph but for some difference.
+// nearMiss is a pattern that matches except for some differences.
 type nearMiss struct {
 	pattern *notation.Pattern
 	nodes   []*onnx.Node // that match
-	reasons []*failure   // the differences, conditions last; of these the first
-	unmet   int          // how many conditions do not hold
-	holds   bool         // the anchor is among the nodes that match
+	reasons []*failure   // the differences, then the first condition that does not hold
+	unmet   int          // the number of conditions that do not hold
+	holds   bool         // the anchor is among nodes
 	matched int
 	missing int
 }
@@ -50,11 +50,11 @@ func (m *nearMiss) better(o *nearMiss) bool {
 	if m.defects() != o.defects() {
 		return m.defects() < o.defects()
 	}
-	// as parts of the whole, multiplied out
+	// fractions of the whole, multiplied out
 	if c := cmp.Compare(m.matched*(o.matched+o.missing), o.matched*(m.matched+m.missing)); c != 0 {
 		return c > 0
 	}
-	// among equals, what stands there whole and breaks a condition is nearer than what leaves a name without its value
+	// among equals, a whole match with a broken condition is nearer than one that leaves a name without a value
 	switch {
 	case m.whole() == o.whole() && m.unmet != o.unmet:
 		return m.unmet < o.unmet
@@ -64,7 +64,7 @@ func (m *nearMiss) better(o *nearMiss) bool {
 	return m.whole() && !o.whole()
 }
 
-// defects counts the differences. Conditions that do not hold besides are usually consequences.
+// defects counts the differences. Conditions that also do not hold are usually consequences.
 func (m *nearMiss) defects() int {
 	if m.unmet > 0 && len(m.reasons) > 1 {
 		return len(m.reasons) - 1
@@ -72,10 +72,10 @@ func (m *nearMiss) defects() int {
 	return len(m.reasons)
 }
 
-// whole reports whether conditions are all that does not hold.
+// whole reports whether only conditions do not hold.
 func (m *nearMiss) whole() bool { return m.reasons[0].where }
 
-// convincing reports whether so much of the pattern stands there that it is worth naming.
+// convincing reports whether enough of the pattern matches to name it.
 func (m *nearMiss) convincing() bool {
 	size := m.matched + m.missing
 	switch {
@@ -89,7 +89,7 @@ func (m *nearMiss) convincing() bool {
 	return m.matched >= 2 && 5*m.matched >= 2*size
 }
 
-// alike reports whether both say that the same place is wrong, so that each names one of the things that would do.
+// alike reports whether both name the same wrong place, so that each names one of the alternatives there.
 func (m *nearMiss) alike(o *nearMiss) bool {
 	if m.pattern != o.pattern || m.defects() != 1 || o.defects() != 1 {
 		return false
@@ -108,23 +108,23 @@ func (m *nearMiss) explain(s *Attempt) {
 type seeker struct {
 	view    *View
 	index   *Index
-	claimed func(*onnx.Node) bool    // whether a match has taken a node
+	claimed func(*onnx.Node) bool    // reports whether a match has taken a node
 	near    map[*onnx.Node]*nearMiss // by anchor
 	tried   map[*onnx.Node]bool      // roots
 	lenient int
 	steps   int // of the graph
 	known   *knownExprs
 
-	gaveUp map[*onnx.Node]bool // anchors at which attempts were not made
+	gaveUp map[*onnx.Node]bool // anchors at which attempts were skipped
 }
 
-// NearMissSearch names the search for near misses where it was given up.
+// NearMissSearch is the name of the search for near misses in its Miss when it was given up.
 const NearMissSearch = "near misses"
 
-// spent reports whether no lenient attempt may begin.
+// spent reports whether no further lenient attempt may begin.
 func (k *seeker) spent() bool { return k.steps > lenientSteps || k.known.steps > modelSteps }
 
-// around tries the patterns that an anchor may belong to at the nodes behind it.
+// around tries the patterns that an anchor may belong to at the nodes after it.
 func (k *seeker) around(anchor *onnx.Node) {
 	readers := func(n *onnx.Node) (list []*onnx.Node) {
 		for _, v := range n.Outputs {
@@ -179,7 +179,7 @@ func (k *seeker) at(root *onnx.Node) {
 	}
 }
 
-// nearMiss is what a lenient attempt has found when it is through; nil when nothing is different.
+// nearMiss returns the result of a completed lenient attempt; nil if there is no difference.
 func (s *Attempt) nearMiss(root *onnx.Value) *nearMiss {
 	m := &nearMiss{pattern: s.Pattern}
 	for _, f := range s.forgiven {
@@ -190,7 +190,7 @@ func (s *Attempt) nearMiss(root *onnx.Value) *nearMiss {
 	for _, c := range s.Pattern.Where {
 		x, err := s.Eval(c.Expr)
 		if err == nil && truth(x) || err != nil && s.forgiven != nil {
-			continue // what was forgiven may have left a name without a value
+			continue // a forgiven failure may have left a name without a value
 		}
 		if m.unmet++; m.unmet == 1 {
 			m.reasons = append(m.reasons, s.unmet(c, root, err))
@@ -208,10 +208,10 @@ func (s *Attempt) nearMiss(root *onnx.Value) *nearMiss {
 	return m
 }
 
-// offer gives a near miss to the anchors that it may explain.
+// offer assigns a near miss to the anchors that it may explain.
 func (k *seeker) offer(s *Attempt, m *nearMiss) {
 	if slices.ContainsFunc(m.nodes, func(n *onnx.Node) bool { return k.claimed(n) }) {
-		return // a part of it was fused as something else
+		return // part of it was fused as another op
 	}
 	give := func(n *onnx.Node, holds bool) {
 		if k.claimed(n) || !slices.Contains(m.pattern.Anchors, n.OpType) {
@@ -242,7 +242,7 @@ func (k *seeker) offer(s *Attempt, m *nearMiss) {
 	}
 }
 
-// union appends to a what b has besides, by its words.
+// union appends to a the expectations of b with other words.
 func union(a, b []expectation) []expectation {
 	a = slices.Clone(a)
 	for _, x := range b {
@@ -253,7 +253,7 @@ func union(a, b []expectation) []expectation {
 	return a
 }
 
-// upstream lists the nodes that v comes from, a few steps back.
+// upstream lists the nodes that v is computed from, a few steps back.
 func (g *View) upstream(v *onnx.Value) []*onnx.Node {
 	v = g.Resolve(v)
 	if nodes, ok := g.near[v]; ok {
@@ -273,7 +273,7 @@ func (g *View) upstream(v *onnx.Value) []*onnx.Node {
 	return nodes
 }
 
-// NearMisses lists the anchor nodes that no match has claimed and that a pattern of an index comes near to.
+// NearMisses lists the misses at anchor nodes that no match has claimed and a pattern of the index comes near to.
 func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 	anchors := map[string]bool{}
 	for _, list := range x.byRoot {
@@ -310,10 +310,10 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 	return misses
 }
 
-// lacking says what a block is that lacks a part, before the part is named.
+// lacking describes a block without a part, before the part is named.
 var lacking = map[reason.Code]string{reason.NotGated: "the activation is not multiplied by a second projection: "}
 
-// miss puts the near miss into words for one anchor.
+// miss describes the near miss for one anchor.
 func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
 	words := func(f *failure) *Miss {
 		w := &Miss{Pattern: m.pattern.Name, Anchor: anchor, Expected: f.alternatives(), Found: f.found,

@@ -13,9 +13,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// numberOf returns the number of a value, equal for equal computations. It numbers what the value is computed from,
-// and no more: most graphs ask for a few values near their beginning. A graph may be as deep as it has nodes, so it
-// does not recurse.
+// numberOf returns the number of a value, which is equal for equal computations. It numbers only the values that v is
+// computed from, since most callers ask for a few values near the beginning of a graph. It does not recurse: a graph
+// may be as deep as it has nodes.
 func (g *View) numberOf(v *onnx.Value) int {
 	v = g.Resolve(v)
 	for stack := []*onnx.Value{v}; len(stack) > 0; {
@@ -40,10 +40,10 @@ func (g *View) numberOf(v *onnx.Value) int {
 	return g.numbers[v]
 }
 
-// Number returns a number of a value that those have which are the same, and no others.
+// Number returns a number that is equal for exactly the values that are the same.
 func (g *View) Number(v *onnx.Value) int { return g.numberOf(v) }
 
-// computes returns the node of the graph that computes v, nil where another graph does, or none.
+// computes returns the node of this graph that computes v, or nil.
 func (g *View) computes(v *onnx.Value) *onnx.Node {
 	if n := v.Producer; n != nil && n.Graph == g.Graph && !n.Is("Constant") {
 		return n
@@ -51,7 +51,7 @@ func (g *View) computes(v *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// lookup returns the number of a key, the first of which is 1.
+// lookup returns the number of a key; numbers begin at 1.
 func (g *View) lookup(key string) int {
 	id, ok := g.byKey[key]
 	if !ok {
@@ -61,7 +61,7 @@ func (g *View) lookup(key string) int {
 	return id
 }
 
-// key says what v is: what node n computes from numbered values, the elements of a small constant, or else itself.
+// key identifies v: by the node n and its numbered inputs, by the elements of a small constant, or else by its address.
 func (g *View) key(v *onnx.Value, n *onnx.Node) string {
 	if n != nil {
 		var b strings.Builder
@@ -78,7 +78,7 @@ func (g *View) key(v *onnx.Value, n *onnx.Node) string {
 	return fmt.Sprintf("%p", v)
 }
 
-// writeKey writes what the node computes; false for nodes that are never equal to others.
+// writeKey writes the computation of a node. It returns false for nodes that never equal others.
 func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	if n.IsRandom() {
 		return false
@@ -93,7 +93,7 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	b.WriteString(n.OpType)
 	b.WriteByte(':')
 	b.WriteString(n.Overload)
-	lastAxis := reductions[n.OpType] && g.ReducesLastAxis(n) // which has two names
+	lastAxis := reductions[n.OpType] && g.ReducesLastAxis(n) // the last axis has two names
 	if !writeAttributes(b, n, func(name string) bool {
 		return lastAxis && (name == "axes" || name == "noop_with_empty_axes")
 	}) {
@@ -118,7 +118,7 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	return true
 }
 
-// WriteType writes what is known of a value's type and shapes, by which regions of one form are known again.
+// WriteType writes what is known of a value's type and shapes, to find regions of the same form.
 func (g *View) WriteType(w io.Writer, v *onnx.Value) {
 	text, ok := g.types[v]
 	if !ok {
@@ -130,8 +130,7 @@ func (g *View) WriteType(w io.Writer, v *onnx.Value) {
 	io.WriteString(w, text)
 }
 
-// AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or
-// graphs.
+// AttributesKey returns a text that is equal for equal attributes of nodes; ok is false if they hold tensors or graphs.
 func AttributesKey(n *onnx.Node) (key string, ok bool) {
 	if len(n.Attributes) == 0 {
 		return "", true
@@ -172,8 +171,8 @@ func writeAttributes(b *strings.Builder, n *onnx.Node, without func(name string)
 	return true
 }
 
-// writeReshape writes a reshape, whatever op it is, as the shape that it makes of the tensor before all reshapes;
-// false for other nodes.
+// writeReshape writes a node that reshapes as its output shape and the tensor before all reshapes. It returns false for
+// other nodes.
 func (g *View) writeReshape(b *strings.Builder, n *onnx.Node) bool {
 	if OpKind(n) != "Reshape" {
 		return false
@@ -198,7 +197,7 @@ func (g *View) writeReshape(b *strings.Builder, n *onnx.Node) bool {
 	return true
 }
 
-// OpKind is the op of a node, one for all ops that only reshape.
+// OpKind returns the op of a node, and Reshape for all ops that only reshape.
 func OpKind(n *onnx.Node) string {
 	switch n.OpType {
 	case "Flatten", "Squeeze", "Unsqueeze", "Reshape":

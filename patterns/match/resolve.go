@@ -8,16 +8,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// MaxDetour is the number of nodes within which a value may come back to what it was.
+// MaxDetour is the number of nodes within which a value may return to an earlier one.
 const MaxDetour = 8
 
-// Resolve goes back over nodes that hand their input on unchanged: one that changes nothing, or several of which the
-// last undo what the first did, such as Unsqueeze and Squeeze, or a cast to a wider type and back.
+// Resolve goes back over nodes that pass their input on unchanged: single nodes, or several that undo each other, such
+// as Unsqueeze and Squeeze, or a cast to a wider type and back.
 func (g *View) Resolve(v *onnx.Value) *onnx.Value {
 	if v == nil || v.Producer == nil || !mayHandOn(v.Producer.OpType) {
 		return v
 	}
-	var path []*onnx.Value // of which each is the next one: a chain is followed once, wherever it is entered
+	var path []*onnx.Value // each origin is the next element: a chain is followed only once
 	for {
 		if w, ok := g.through[v]; ok {
 			v = w
@@ -36,12 +36,12 @@ func (g *View) Resolve(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is
-// none. On the way there the elements come back to their order, and every type holds all numbers of v's.
+// origin returns an earlier value with the same elements, shape and type as v, or nil. On the way the order of the
+// elements is restored, and every type holds all numbers of v's.
 func (g *View) origin(v *onnx.Value) *onnx.Value {
 	t := g.Facts.DataType(v)
 	reshaped, cast := false, false
-	var moved []int64 // the axes of w in the order that they have in v; nil when that is theirs
+	var moved []int64 // the axes of w in the order of v; nil if unchanged
 	w := v
 	for range MaxDetour {
 		n := w.Producer
@@ -80,8 +80,8 @@ func (g *View) origin(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// compose returns the permutation of two transpositions, of which the one by perm comes first; moved is nil for none.
-// It is nil when perm is not known or of another rank.
+// compose returns the permutation of two transpositions. The one by perm comes first; a nil moved means no other. It
+// returns nil if perm is unknown or of another rank.
 func compose(moved, perm []int64) []int64 {
 	if perm == nil || moved == nil {
 		return perm
@@ -99,7 +99,7 @@ func compose(moved, perm []int64) []int64 {
 	return out
 }
 
-// mayHandOn reports whether an op may hand its input on: see HandsOn. It is asked too often for a map.
+// mayHandOn reports whether an op may pass on its input: see HandsOn. It is called too often for a map.
 func mayHandOn(op string) bool {
 	switch op {
 	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice",
@@ -109,8 +109,8 @@ func mayHandOn(op string) bool {
 	return false
 }
 
-// HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or
-// order of axes; nil when it does something else.
+// HandsOn returns the input whose elements a node passes on as out, all of them, perhaps in another shape, type or
+// order of axes. It returns nil for other nodes.
 func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	in := n.Input(0)
 	if in == nil || out.Output != 0 || !onnx.IsStandardDomain(n.Domain) {
@@ -122,14 +122,14 @@ func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 		keeps = true
 	case "Expand":
 		keeps = g.Facts.SameShape(in, out)
-	case "Slice": // of everything
+	case "Slice": // of all elements
 		_, _, steps, ok := g.SliceOf(n)
 		keeps = ok && !slices.ContainsFunc(steps, func(s int64) bool { return s != 1 }) && g.Facts.SameShape(in, out)
 	case "Concat", "Sum", "Max", "Min", "Mean":
 		keeps = len(n.Inputs) == 1
 	case "Split":
 		keeps = len(n.Outputs) == 1
-	case "SequenceAt": // of tensors put together on the spot
+	case "SequenceAt": // of a sequence built from tensors by a SequenceConstruct
 		at, ok := g.Ints(n.Input(1))
 		if !ok || len(at) != 1 || !Producer(in).Is("SequenceConstruct") {
 			return nil
@@ -142,7 +142,7 @@ func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 			return nil
 		}
 		return list[at[0]]
-	case "Clip": // of nothing
+	case "Clip": // without bounds
 		keeps = g.isBound(n, 1, math.Inf(-1)) && g.isBound(n, 2, math.Inf(1))
 	case "Dropout": // without training_mode it is the identity
 		keeps = n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
@@ -155,10 +155,10 @@ func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	return in
 }
 
-// isBound reports whether an input of Clip is left out, or is this number.
+// isBound reports whether an input of Clip is omitted or is this number.
 func (g *View) isBound(n *onnx.Node, i int, want float64) bool {
 	if n.Input(i) == nil {
-		return n.Attr("min") == nil && n.Attr("max") == nil // which opsets before 11 had
+		return n.Attr("min") == nil && n.Attr("max") == nil // as in opsets before 11
 	}
 	x, _, ok := g.Scalar(n.Input(i))
 	return ok && x == want
@@ -185,7 +185,7 @@ func (g *View) neutralOperand(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// Widens reports whether every number of type t is one of type u.
+// Widens reports whether type u holds every number of type t.
 func Widens(t, u onnx.DataType) bool {
 	switch t {
 	case onnx.Float16, onnx.BFloat16:
@@ -230,7 +230,7 @@ func isOpType(n *onnx.Node, op string) bool {
 	return n.OpType == op || op == "Add" && n.OpType == "Sum" && len(n.Inputs) == 2
 }
 
-// AttributeInputs names the inputs that are attributes in older opsets, so that one spelling serves all.
+// AttributeInputs maps attributes of older opsets to the inputs that replace them, so that one spelling serves all.
 var AttributeInputs = map[string]map[string]int{
 	"ReduceMean": {"axes": 1}, "ReduceSum": {"axes": 1}, "ReduceMax": {"axes": 1}, "ReduceMin": {"axes": 1},
 	"ReduceProd": {"axes": 1}, "ReduceSumSquare": {"axes": 1}, "ReduceL1": {"axes": 1}, "ReduceL2": {"axes": 1},
@@ -241,7 +241,7 @@ var AttributeInputs = map[string]map[string]int{
 	"Dropout": {"ratio": 1},
 }
 
-// attributeDefaults are the defaults of the ONNX standard for attributes that patterns speak of.
+// attributeDefaults are the ONNX standard's defaults of attributes that patterns use.
 var attributeDefaults = map[string]map[string]any{
 	"Softmax": {"axis": -1.0}, "LogSoftmax": {"axis": -1.0}, "Gelu": {"approximate": "none"},
 	"Swish": {"alpha": 1.0}, "SwiGLU": {"alpha": 1.0}, "Split": {"axis": 0.0},

@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
-// element-wise ops and views alone, takes its weight or its rows from a Gather whose indices are data. A dense layer
-// multiplies all rows with a constant weight.
+// Routed reports whether v belongs to an expert of a mixture: whether it comes, only through element-wise ops and
+// views, from a matrix product whose weight or rows are gathered by data. A dense layer multiplies all rows with a
+// constant weight.
 func (g *View) Routed(v *onnx.Value) bool {
 	left := 64 // the way from an activation back to its product is short
 	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
@@ -28,7 +28,7 @@ func (g *View) Routed(v *onnx.Value) bool {
 	return false
 }
 
-// resolved returns values as they are seen; nil for those that are omitted.
+// resolved resolves the values; omitted ones stay nil.
 func (g *View) resolved(list []*onnx.Value) []*onnx.Value {
 	r := make([]*onnx.Value, len(list))
 	for i, v := range list {
@@ -37,7 +37,7 @@ func (g *View) resolved(list []*onnx.Value) []*onnx.Value {
 	return r
 }
 
-// picked reports whether a product's operand is gathered by data, seen through views of it.
+// picked reports whether a product's operand is gathered by data, perhaps through views.
 func (g *View) picked(v *onnx.Value) bool {
 	for range 16 {
 		v = g.Resolve(v)
@@ -56,20 +56,20 @@ func (g *View) picked(v *onnx.Value) bool {
 	return false
 }
 
-// isTable reports whether v is a constant matrix: an embedding, whose rows make tokens and not experts.
+// isTable reports whether v is a constant matrix: an embedding, whose rows are tokens and not experts.
 func (g *View) isTable(v *onnx.Value) bool {
 	r, ok := g.Facts.Rank(v)
 	return g.SkipCasts(v).Constant() != nil && ok && r <= 2
 }
 
-// isFixed reports whether indices are the same whatever the data: constants, known from shapes alone, or the number of
-// a Loop's round, by which layers of one form that are written as a loop pick their weights.
+// isFixed reports whether indices do not depend on data: they are constants, follow from shapes, or are the iteration
+// number of a Loop that picks the weights of each layer.
 func (g *View) isFixed(v *onnx.Value) bool {
 	_, ok := g.Facts.Constant(v)
 	return ok || g.isRound(v)
 }
 
-// isRound reports whether v is the number of the round of a Loop, seen through views of it.
+// isRound reports whether v is the iteration number of a Loop, perhaps through views, and only picks weights.
 func (g *View) isRound(v *onnx.Value) bool {
 	for range 16 {
 		v = g.Resolve(v)
@@ -87,8 +87,8 @@ func (g *View) isRound(v *onnx.Value) bool {
 	}) && g.picksWeights(v)
 }
 
-// picksWeights reports whether numbers are read, seen through views of them, as indices alone, of constants or what the
-// loop is given: experts in a loop are compared with those that tokens were sent to as well.
+// picksWeights reports whether v is used only as indices into constants or inputs of the loop, perhaps through views.
+// In a loop over experts, the number is also compared with the experts that tokens were sent to.
 func (g *View) picksWeights(v *onnx.Value) bool {
 	return !slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
 		switch n := u.Node; {
@@ -107,7 +107,7 @@ func IsPick(n *onnx.Node) bool {
 	return n.Is("Gather") || n.Is("GatherND") || n.Is("GatherElements")
 }
 
-// viewOps lists the ops of the standard that move elements, leave some out or repeat them, or give them another type.
+// viewOps lists the standard ops that move, drop, repeat or cast elements.
 var viewOps = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
 	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
 

@@ -8,8 +8,8 @@ import (
 var differsByRow = reason.New(reason.ScaleShape, nil, "a tensor that differs from row to row")
 
 // rowView is the built-in view Row(w): w holds one number for each channel of the last axis, the same for all rows,
-// as the weight of a norm does. Exporters give it leading axes of one, or expand it to all rows; the operand is the
-// value of one axis that was there before, or else all axes taken for one.
+// like the weight of a norm. Exporters add leading axes of size 1 or expand it to all rows. The operand is the earlier
+// value with one axis or, if there is none, w with all axes as one.
 func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	w := v
 	var nodes []*onnx.Node
@@ -31,8 +31,8 @@ func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	return nil, &ViewMiss{v, differsByRow, nil}
 }
 
-// Row returns the value of one axis that v is made of by giving it leading axes or repeating it along others, as the
-// built-in view Row does, or a value whose axes but the last are 1; nil for other values.
+// Row returns the value of one axis that v extends or repeats, like the built-in view Row, or a value whose axes except
+// the last are 1. It returns nil for other values.
 func (g *View) Row(v *onnx.Value) *onnx.Value {
 	if m, _ := rowView(g, v); m != nil {
 		return m.Operands[0].Value
@@ -40,8 +40,8 @@ func (g *View) Row(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it
-// along other axes; nil when it was made otherwise.
+// unrepeated returns the value that w extends by axes of size 1 before the last, or repeats along other axes. It
+// returns nil for other values.
 func (g *View) unrepeated(w *onnx.Value) *onnx.Value {
 	n := w.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || w.Output != 0 {
@@ -68,7 +68,7 @@ func (g *View) unrepeated(w *onnx.Value) *onnx.Value {
 	return in
 }
 
-// isRow reports whether all dimensions of v but the last one are 1.
+// isRow reports whether all dimensions of v except the last are 1.
 func (g *View) isRow(v *onnx.Value) bool {
 	rank, ok := g.Facts.Rank(v)
 	if !ok || rank == 0 {
@@ -83,7 +83,7 @@ func (g *View) isRow(v *onnx.Value) bool {
 	return ok
 }
 
-// Block is the last axes of a value, taken as one list of channels in row-major order. The axes before them are its
+// A Block is the last axes of a value, taken as one list of channels in row-major order. The axes before them are its
 // rows.
 type Block struct {
 	Value *onnx.Value
@@ -97,7 +97,7 @@ func (g *View) SameRows(a, b Block) bool {
 	return ok1 && ok2 && n == m && g.RowsBroadcast(a, b) && g.RowsBroadcast(b, a)
 }
 
-// RowsBroadcast reports whether the rows of a broadcast to those of b, without more of them.
+// RowsBroadcast reports whether the rows of a broadcast to those of b without enlarging them.
 func (g *View) RowsBroadcast(a, b Block) bool {
 	n, ok1 := g.rowAxes(a)
 	m, ok2 := g.rowAxes(b)
@@ -119,7 +119,7 @@ func (g *View) rowAxes(b Block) (n int, ok bool) {
 	return n - b.Axes, ok && n >= b.Axes
 }
 
-// As returns dimensions as integers of another type.
+// As converts dimensions to another integer type.
 func As[T, F int | int64](dims []F) []T {
 	list := make([]T, len(dims))
 	for i, d := range dims {
@@ -128,7 +128,7 @@ func As[T, F int | int64](dims []F) []T {
 	return list
 }
 
-// Elements counts the elements of a tensor of the shape.
+// Elements returns the number of elements of a shape.
 func Elements[T int | int64](shape []T) T {
 	n := T(1)
 	for _, d := range shape {

@@ -1,6 +1,6 @@
-// Package match finds patterns of package notation in a graph. A View is a graph as patterns see it; what reads
-// graphs in other ways, such as packages rotary, router and moe, asks it the same questions. An Attempt matches one
-// pattern at one value, and NearMisses says why nodes that looked like a part of a pattern are none.
+// Package match finds patterns of package notation in a graph. A View is a graph as patterns see it; packages that read
+// graphs in other ways, such as rotary, router and moe, use it too. An Attempt matches one pattern at one value, and
+// NearMisses tells why nodes that looked like part of a pattern did not match.
 package match
 
 import (
@@ -12,33 +12,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// View is a graph as patterns see it: without the nodes that change nothing, and with values that are computed
-// twice recognised as one. The graph itself is not touched.
+// A View is a graph as patterns see it: it skips nodes that change nothing, and recognizes values that are computed
+// twice. It does not change the graph.
 type View struct {
 	Graph *onnx.Graph
 	Facts *infer.Facts // types, shapes and small integers of its values
 
 	index   *Index
-	through map[*onnx.Value]*onnx.Value  // memo of resolve
+	through map[*onnx.Value]*onnx.Value  // memo of Resolve
 	numbers map[*onnx.Value]int          // memo of numberOf
-	byKey   map[string]int               // numbers by what is computed
+	byKey   map[string]int               // numbers by key
 	types   map[*onnx.Value]string       // memo of WriteType
 	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
 	near    map[*onnx.Value][]*onnx.Node // memo of upstream
-	memos   map[reflect.Type]any         // see memo
+	memos   map[reflect.Type]any         // see Memo
 
 	dataflow *dataflow // nil until needed: see flow
 	budgets  []*Budget // of the searches
 }
 
-// New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
+// New returns the view of a graph. The condition is(...) may name the patterns of the index x.
 func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
 	return &View{index: x, Graph: g, Facts: facts, through: make(map[*onnx.Value]*onnx.Value, len(g.Nodes)),
 		numbers: map[*onnx.Value]int{}, byKey: map[string]int{}, types: map[*onnx.Value]string{},
 		memos: map[reflect.Type]any{}}
 }
 
-// Memo returns what g remembers of type T, which is zero at first: what readers of graphs compute once for each graph.
+// Memo returns g's memo of type T, at first zero. Readers of graphs store there what they compute once for each graph.
 func Memo[T any](g *View) *T {
 	key := reflect.TypeFor[T]()
 	m, ok := g.memos[key].(*T)
@@ -49,7 +49,7 @@ func Memo[T any](g *View) *T {
 	return m
 }
 
-// Same reports whether two values are one: the very same, or made by equal computations from the same values.
+// Same reports whether two values are the same value or are made by equal computations from the same values.
 func (g *View) Same(a, b *onnx.Value) bool {
 	a, b = g.Resolve(a), g.Resolve(b)
 	if a == b {
@@ -64,7 +64,7 @@ func (g *View) Same(a, b *onnx.Value) bool {
 	return g.numberOf(a) == g.numberOf(b)
 }
 
-// Alike is same for values of two nodes.
+// Alike is Same for values of two different nodes.
 func (g *View) Alike(v, w *onnx.Value) bool {
 	a, b := g.Resolve(v), g.Resolve(w)
 	m, n := Producer(a), Producer(b)
@@ -73,7 +73,7 @@ func (g *View) Alike(v, w *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.Resolve(v) == a }) && g.Same(a, b)
 }
 
-// inputOps returns the sorted op types of the nodes before n: a look that saves to number values where it can tell.
+// inputOps returns the sorted ops of the nodes before n: a quick check that often avoids numbering values.
 func (g *View) inputOps(n *onnx.Node) []string {
 	ops := make([]string, len(n.Inputs))
 	for i, v := range n.Inputs {
@@ -85,7 +85,7 @@ func (g *View) inputOps(n *onnx.Node) []string {
 	return ops
 }
 
-// Position is the place of a node in the graph's order; -1 for nodes of enclosing graphs and for no node.
+// Position returns the index of a node in the graph; -1 for nil and for nodes of other graphs.
 func (g *View) Position(n *onnx.Node) int {
 	if g.order == nil {
 		g.order = make(map[*onnx.Node]int, len(g.Graph.Nodes))
@@ -99,7 +99,7 @@ func (g *View) Position(n *onnx.Node) int {
 	return -1
 }
 
-// Scalar returns the element of a known constant of one element. float says that its type is a float type.
+// Scalar returns the element of a constant of one element, and its type.
 func (g *View) Scalar(v *onnx.Value) (x float64, t onnx.DataType, ok bool) {
 	c, ok := g.Facts.Constant(v)
 	if !ok {
@@ -114,7 +114,7 @@ func (g *View) Scalar(v *onnx.Value) (x float64, t onnx.DataType, ok bool) {
 	return 0, 0, false
 }
 
-// Ints returns the elements of a known constant list of integers.
+// Ints returns the elements of a constant list of integers.
 func (g *View) Ints(v *onnx.Value) ([]int64, bool) {
 	c, ok := g.Facts.Constant(v)
 	if !ok || c.I == nil && len(c.F) > 0 {
@@ -123,7 +123,7 @@ func (g *View) Ints(v *onnx.Value) ([]int64, bool) {
 	return c.I, true
 }
 
-// holds reports whether a constant of type t that holds x is the number want, which t may only hold rounded.
+// holds reports whether x, a constant of type t, is the number want, perhaps rounded to t.
 func holds(x float64, t onnx.DataType, want float64) bool {
 	if x == want {
 		return true
@@ -136,8 +136,8 @@ func holds(x float64, t onnx.DataType, want float64) bool {
 	return math.Abs(x-want) <= eps*math.Abs(want)
 }
 
-// Standing returns what stands in one list of values at the place where a value stands in another, nil for those that
-// do not: layers of one form have such lists.
+// Standing returns a function that maps each value of was to the value at the same index of is, and other values to
+// nil. Layers of one form have such lists.
 func Standing(was, is []*onnx.Value) func(*onnx.Value) *onnx.Value {
 	return func(v *onnx.Value) *onnx.Value {
 		if i := slices.Index(was, v); i >= 0 && v != nil {

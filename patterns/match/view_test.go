@@ -115,7 +115,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestIsData tells what depends on the model's inputs from what follows from weights and sizes.
+// TestIsData distinguishes values that depend on the model's inputs from those that follow from weights and sizes.
 func TestIsData(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "batch", 8)
@@ -134,7 +134,7 @@ func TestIsData(t *testing.T) {
 	}
 }
 
-// TestMemo: what is remembered is one for a type and a graph.
+// TestMemo: there is one memo for each type and graph.
 func TestMemo(t *testing.T) {
 	type counted struct{ n int }
 	g, h := viewOf(onnxtest.New(20)), viewOf(onnxtest.New(20))
@@ -145,7 +145,7 @@ func TestMemo(t *testing.T) {
 	}
 }
 
-// TestResolveFollowsChainsOnce goes back over a chain of reshapes, and remembers where every value on the way leads.
+// TestResolveFollowsChainsOnce goes back over a chain of reshapes, and memoizes the origin of every value on the way.
 func TestResolveFollowsChainsOnce(t *testing.T) {
 	const pairs = 100
 	b := onnxtest.New(20)
@@ -163,8 +163,8 @@ func TestResolveFollowsChainsOnce(t *testing.T) {
 	}
 }
 
-// TestEqualOperands multiplies squares of squares: what is tried with the operands of a node exchanged is the same
-// again where both are one value, at every level.
+// TestEqualOperands multiplies squares of squares: if both operands of a node are one value, exchanging them must not
+// repeat the search at any level.
 func TestEqualOperands(t *testing.T) {
 	language := NewLanguage(nil)
 	list, err := language.Scope().Parse("factors.pat",
