@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// The layers of a model have routers of one form: the first is read, and the others are it with other weights.
+// The layers of a model have routers of one form. Only the first is read.
 
-// known returns the router of a routing, or of one of the same form with the values of this one.
+// known reads a routing. It reuses the reading of an earlier routing of the same form.
 func (p *reader) known(known *probe.Readings[Router]) (*Router, *reason.Reason) {
 	way, err := p.plan(p.r.Logits, slices.DeleteFunc(p.r.Cut(), func(v *onnx.Value) bool { return v == nil })...)
 	if err != nil {
@@ -25,13 +25,13 @@ func (p *reader) known(known *probe.Readings[Router]) (*Router, *reason.Reason) 
 	return known.Of(f, p.r.budget, func() (*Router, *reason.Reason) {
 		found, why := p.last()
 		if slices.ContainsFunc(bias, func(c *onnx.Value) bool { return found == nil || c != found.Bias }) {
-			f.Unclear = true // the numbers of this constant count
+			f.Unclear = true // the elements of this constant count
 		}
 		return found, why
 	}, p.own)
 }
 
-// own makes of what was read of another routing what holds for this one.
+// own translates the reading of another routing to this one.
 func (p *reader) own(found *Router, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*Router, *reason.Reason,
 	bool) {
 	if found != nil {
@@ -46,7 +46,7 @@ func (p *reader) own(found *Router, why *reason.Reason, stands func(*onnx.Value)
 	return nil, own, true
 }
 
-// form writes what lies between a routing's logits and weights, without the numbers of the constants in bias.
+// form writes the nodes between a routing's logits and weights, without the elements of the constants in bias.
 func (p *reader) form(way *probe.Plan, bias []*onnx.Value) *probe.Form {
 	var f *probe.Form
 	f = probe.NewForm(p.g, 4*MaxRouter, func(v *onnx.Value) bool {

@@ -9,14 +9,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// sample is what a routing gives for some rows.
+// sample holds rows of logits and the routing's answer.
 type sample struct {
 	*rows
 	answer
 }
 
-// ask runs the routing for v, which are weights or gates, on rows of logits, with a bias in the place of a constant.
-// It returns nil where v are no weights of the chosen experts.
+// ask runs the routing for v, its weights or gates, on rows of logits. The rows' bias replaces the constant bias. It
+// returns nil if v does not hold the weights of the chosen experts.
 func (p *reader) ask(way *probe.Plan, s *rows, logits, bias, v *onnx.Value) (*sample, error) {
 	shape, _ := p.lab.Shape(logits)
 	per := match.Elements(shape) / s.experts
@@ -32,7 +32,7 @@ func (p *reader) ask(way *probe.Plan, s *rows, logits, bias, v *onnx.Value) (*sa
 	out := &sample{rows: s}
 	for at := 0; at < s.count(); at += per {
 		part := make([]float64, per*s.experts)
-		for i := range part { // the last rows again and again
+		for i := range part { // the last row is repeated
 			row := min(at+i/s.experts, s.count()-1)
 			part[i] = s.logits[row*s.experts+i%s.experts]
 		}
@@ -57,7 +57,7 @@ func (p *reader) ask(way *probe.Plan, s *rows, logits, bias, v *onnx.Value) (*sa
 	return out, nil
 }
 
-// gathered returns the gates of the chosen experts; nil where others have any.
+// gathered returns the gates of the chosen experts; nil if other experts have gates.
 func gathered(gates []float64, ids []int64, experts, k int) []float64 {
 	left := slices.Clone(gates)
 	var w []float64

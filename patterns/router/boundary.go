@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// boundaries lists the values that may be the op's logits: the routing's product first, and then those like it that
-// all the wanted values come through. What narrows the type of the logits is not passed.
+// boundaries lists the candidates for the op's logits: the routing's product first, then similar values through which
+// all the wanted values are computed. It stops at casts that narrow the type of the logits.
 func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
 	between := map[*onnx.Value]bool{}
 	for v := range onnx.Upstream(func(v *onnx.Value) bool { return !r.cone[v] }, want...) {
@@ -17,7 +17,7 @@ func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
 	}
 	r.budget.Spend(lookSteps * len(between))
 	order := []*onnx.Value{}
-	last := map[*onnx.Value]int{} // where a value is read last
+	last := map[*onnx.Value]int{} // position of the last reader
 	for v := range between {
 		order = append(order, v)
 		last[v] = -1
@@ -38,7 +38,7 @@ func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
 	}
 	slices.SortFunc(order, func(a, b *onnx.Value) int { return position(a) - position(b) })
 	var list []*onnx.Value
-	open := -1 // until where the values before are read
+	open := -1 // position of the last reader of earlier values
 	for _, v := range order {
 		if open <= position(v) && likeLogits(g, v, r) {
 			list = append(list, v)
@@ -49,7 +49,7 @@ func boundaries(g *match.View, r *Routing, want ...*onnx.Value) []*onnx.Value {
 	return slices.DeleteFunc(list, func(v *onnx.Value) bool { return narrowed(g, v, all) })
 }
 
-// narrowed reports whether nothing but a cast to a narrower type is made of v, in what follows it in the list.
+// narrowed reports whether the list only continues v by a cast to a narrower type.
 func narrowed(g *match.View, v *onnx.Value, list []*onnx.Value) bool {
 	last := v
 	for _, w := range list[slices.Index(list, v)+1:] {
@@ -63,7 +63,7 @@ func narrowed(g *match.View, v *onnx.Value, list []*onnx.Value) bool {
 	return false
 }
 
-// likeLogits reports whether v has a number for each expert and as many rows as are chosen in.
+// likeLogits reports whether v has a number for each expert in each row of the choice.
 func likeLogits(g *match.View, v *onnx.Value, r *Routing) bool {
 	a, ok1 := g.Facts.Shape(v, 0)
 	b, ok2 := g.Facts.Shape(r.IDs, 0)
@@ -71,7 +71,7 @@ func likeLogits(g *match.View, v *onnx.Value, r *Routing) bool {
 	return hasExperts(g, v, r) && ok1 && ok2 && match.Elements(a)*k == match.Elements(b)*r.Experts
 }
 
-// beforeWidening goes back over casts to wider types: the op makes everything float32 itself.
+// beforeWidening goes back over casts to wider types: the op itself computes in float32.
 func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
 	v = g.Resolve(v)
 	for n := match.Producer(v); n != nil && (n.Is("Cast") || n.Is("CastLike")); n = match.Producer(v) {
@@ -88,7 +88,7 @@ func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
 // maxCorrections bounds the constants that are tried as corrections.
 const maxCorrections = 4
 
-// corrections lists the first constants of one number for each expert that the nodes read.
+// corrections lists the first constants among the nodes' inputs that have a number for each expert.
 func corrections(g *match.View, r *Routing, nodes []*onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, n := range nodes {

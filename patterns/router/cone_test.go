@@ -33,7 +33,8 @@ func TestChoicesShareCones(t *testing.T) {
 	}
 }
 
-// TestManyExpertsTakeFewSteps finds the weights of routers with more and more experts: the steps grow as the graphs do.
+// TestManyExpertsTakeFewSteps finds the weights of routers with more and more experts: the steps must grow like the
+// graph.
 func TestManyExpertsTakeFewSteps(t *testing.T) {
 	shape, ok := hostile.Find("fan-experts")
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for
-// each expert by itself: the step to v may then stay behind the op.
+// earlier returns the value before v in the shape of the weights, if v is computed only from it and from values known
+// for each expert. Then the step to v may stay after the op.
 func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	n := match.Producer(v)
 	if n == nil || n == p.r.TopK || v == p.r.Dense || !slices.Contains(p.r.chosen, v) {
@@ -26,8 +26,8 @@ func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	return prev
 }
 
-// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a
-// nil where the node reads scores of other experts as well.
+// behind lists the values for the chosen experts that a node reads, directly or through their sums. The list has a nil
+// if the node also reads scores of other experts.
 func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, in := range n.Inputs {
@@ -46,7 +46,7 @@ func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// byID reports whether v follows from the choice alone, such as a constant's elements that are picked by it.
+// byID reports whether v depends only on the choice, such as elements of a constant that the ids pick.
 func (p *reader) byID(v *onnx.Value) bool {
 	for w := range onnx.Upstream(func(w *onnx.Value) bool {
 		return w == p.r.IDs || !p.r.cone[w] || !p.r.budget.Spend(lookSteps)

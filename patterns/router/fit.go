@@ -9,12 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// tolerance is what a weight may differ by from the op's, as a part of it: exporters store constants in float32. What
-// is found with a fine one tells small epsilons from none.
+// tolerance is the allowed relative difference between a weight and the op's: exporters store constants in float32.
+// With fine, small epsilons can be told from 0.
 const tolerance, fine = 1e-6, 1e-9
 
-// hypotheses lists the ways of the op to choose and to score: of those that come to the same the first is the one that
-// the graph is written as.
+// hypotheses lists the op's ways to choose and to score. Of equivalent ones, the first is the one that the graph
+// spells.
 func hypotheses(g *match.View, r *Routing, logits, bias *onnx.Value) []*Router {
 	limits := append(groupLimits(g, r), noGroups)
 	var list []*Router
@@ -31,7 +31,7 @@ func hypotheses(g *match.View, r *Routing, logits, bias *onnx.Value) []*Router {
 	return list
 }
 
-// groupLimits lists what the choices may be that the routing's depends on.
+// groupLimits lists the group choices that the routing's choice may depend on.
 func groupLimits(g *match.View, r *Routing) (list []groupLimit) {
 	for _, n := range r.before {
 		groups, ok := g.Facts.Dim(n.Input(0), -1)
@@ -52,7 +52,7 @@ func groupLimits(g *match.View, r *Routing) (list []groupLimit) {
 	return list
 }
 
-// chooses returns what the op gives for the rows, nil where it does not choose as the routing does.
+// chooses returns the op's answers for the samples, nil if it does not choose like the routing.
 func (h *Router) chooses(samples []*sample) (raw []*answer) {
 	if h.chosen(samples[0], few) == nil {
 		return nil
@@ -67,10 +67,10 @@ func (h *Router) chooses(samples []*sample) (raw []*answer) {
 	return raw
 }
 
-// few rows tell most hypotheses apart.
+// few rows distinguish most hypotheses.
 const few = 8
 
-// chosen returns what the op gives for the first rows of a sample, nil where it chooses otherwise in ordinary ones.
+// chosen returns the op's answer for the first rows of a sample, nil if it chooses other experts in ordinary rows.
 func (h *Router) chosen(s *sample, rows int) *answer {
 	a, err := h.apply(s.logits[:rows*s.experts], s.bias, s.experts)
 	n := min(rows, s.ordinary) * int(h.K)
@@ -80,23 +80,24 @@ func (h *Router) chosen(s *sample, rows int) *answer {
 	return a
 }
 
-// sharpen sets the factor of the logits by what a difference of small logits makes of the weights, and of the op's.
+// sharpen sets the factor of the logits: the effect of a difference of small logits on the weights, relative to the
+// op's.
 func (h *Router) sharpen(s *sample, raw *answer) {
 	k := int(h.K)
 	i := (s.ordinary + small) * k
-	j := i + max(k-1, 1) // of one weight in the next row
+	j := i + max(k-1, 1) // the next row, for one weight
 	slope := math.Log(s.weights[i]/s.weights[j]) / math.Log(raw.weights[i]/raw.weights[j])
 	if slope > 0 && math.Abs(slope-1) > 1e-4 && !math.IsInf(slope, 0) {
 		h.Sharpness = slope
 	}
 }
 
-// maxEpsilon is the greatest number that is taken for an epsilon: as great as the scores, which are 1 at most, it makes
-// another function of them.
+// maxEpsilon is the greatest number accepted as an epsilon. Scores are at most 1, so a number of that size would make
+// another function.
 const maxEpsilon = 0.9
 
-// weigh finds the numbers by which the op's scores of the chosen experts become the routing's weights; it reports
-// whether there are any.
+// weigh finds the numbers that turn the op's scores of the chosen experts into the routing's weights. It reports
+// whether such numbers exist.
 func (h *Router) weigh(samples []*sample, raw []*answer) bool {
 	return h.weighTo(fine, samples, raw) || h.weighTo(tolerance, samples, raw)
 }
@@ -124,7 +125,7 @@ func (h *Router) weighTo(within float64, samples []*sample, raw []*answer) bool 
 	}
 	for _, r := range list {
 		if r.is > 0 && r.sum > 0 && math.Abs(r.is-h.scale) > within*h.scale {
-			inverse := (1/r.is - 1/first.is) / (1/r.sum - 1/first.sum) // epsilon by scale
+			inverse := (1/r.is - 1/first.is) / (1/r.sum - 1/first.sum) // epsilon / scale
 			h.scale = 1 / (1/first.is - inverse/first.sum)
 			h.epsilon = inverse * h.scale
 			break
@@ -133,7 +134,7 @@ func (h *Router) weighTo(within float64, samples []*sample, raw []*answer) bool 
 	return h.epsilon > 0 && h.epsilon <= maxEpsilon && h.holds(within, samples, raw)
 }
 
-// holds reports whether the routing gives what the op does, to a part of each weight.
+// holds reports whether the routing's weights equal the op's within a relative difference.
 func (h *Router) holds(within float64, samples []*sample, raw []*answer) bool {
 	k := int(h.K)
 	if !(math.Abs(h.scale) <= math.MaxFloat32) || h.scale == 0 {
@@ -150,7 +151,7 @@ func (h *Router) holds(within float64, samples []*sample, raw []*answer) bool {
 			}
 			for c := range w {
 				if extreme := r >= s.ordinary; extreme && is[c]-is[c] != 0 {
-					continue // of an exponential that is no number
+					continue // an exponential overflows
 				}
 				allowed := within*math.Abs(w[c]) + noise*(1+w[c]/total)
 				if !(math.Abs(is[c]-factor*w[c]) <= math.Abs(factor)*allowed) {
@@ -162,8 +163,8 @@ func (h *Router) holds(within float64, samples []*sample, raw []*answer) bool {
 	return true
 }
 
-// noise estimates how far scores are off that were made as differences from 1: by what is wrong with small ones, or
-// with their proportions.
+// noise estimates the error of scores computed as differences from 1, by the error of small scores or of their
+// proportions.
 func (h *Router) noise(s *sample, raw *answer) float64 {
 	k := int(h.K)
 	at := (s.ordinary + small) * k
@@ -181,7 +182,7 @@ func (h *Router) noise(s *sample, raw *answer) float64 {
 	return oneSpacing
 }
 
-// oneSpacing is some roundings of numbers near 1.
+// oneSpacing is a few roundings of numbers near 1.
 const oneSpacing = 1e-15
 
 func sum(list []float64) (s float64) {
@@ -191,8 +192,8 @@ func sum(list []float64) (s float64) {
 	return s
 }
 
-// alike counts the rows in which the op chooses the same experts where scores do not tell them apart: what is chosen
-// among shows in nothing else.
+// alike counts the rows with equal scores in which the op chooses the same experts. Only these rows show whether scores
+// or logits are compared.
 func (h *Router) alike(samples []*sample, raw []*answer) (count int) {
 	k := int(h.K)
 	for i, s := range samples {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Routers in the ways that exporters and people write them.
+// Routers as exporters and people write them.
 func TestRouters(t *testing.T) {
 	tests := map[string]struct {
 		build func(b *routerGraph)
@@ -229,7 +229,7 @@ func TestRouterTypesAndRows(t *testing.T) {
 	}
 }
 
-// The logits may be products of integers that are scaled.
+// The logits may be products of integers, scaled.
 func TestRouterProducts(t *testing.T) {
 	b := newRouterGraph(onnx.Float, "tokens")
 	q := b.Ops(3, "DynamicQuantizeLinear", b.x)
@@ -241,7 +241,7 @@ func TestRouterProducts(t *testing.T) {
 	checkRouter(t, b, "score_first softmax top 2, times 1")
 }
 
-// What is near to a router and is not the op's.
+// Near misses: similar to a router, but not the op.
 func TestRouterNearMisses(t *testing.T) {
 	tests := map[string]struct {
 		build func(b *routerGraph)
@@ -279,7 +279,7 @@ func TestRouterNearMisses(t *testing.T) {
 		"logits as weights": {func(b *routerGraph) {
 			b.out(b.topK(b.logits, 2))
 		}, "missed: logits as weights, without softmax or sigmoid"},
-		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) { // by zeros among great logits
+		"chosen by softmax, weighted by sigmoid": {func(b *routerGraph) { // shows in zeros among great logits
 			_, ids := b.topK(b.softmax(b.logits), 2)
 			b.out(b.gather(b.Op("Sigmoid", b.logits), ids), ids)
 		}, "refused: differs…"},

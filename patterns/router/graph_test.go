@@ -18,7 +18,7 @@ const (
 	hidden  = 5
 )
 
-// routerGraph builds routers by hand: x [tokens, 5], logits of 8 experts, and experts that are one number each.
+// routerGraph builds routers: x [tokens, 5], logits of 8 experts, and experts that are one number each.
 type routerGraph struct {
 	*onnxtest.Builder
 	typ    onnx.DataType
@@ -106,7 +106,7 @@ func (b *routerGraph) outGates(gates *onnx.Value) {
 	b.Model.Graph.AddOutput(b.Op("Mul", gates, b.Op("MatMul", b.x, b.weight(hidden, experts))))
 }
 
-// spread is a tensor like the logits of one number.
+// spread returns a tensor like the logits, filled with x.
 func (b *routerGraph) spread(x float64) *onnx.Value {
 	return b.Op("Expand", x, b.Op("Shape", b.logits))
 }
@@ -116,7 +116,7 @@ func (b *routerGraph) grouped(scores *onnx.Value, groups int64) *onnx.Value {
 	return b.Op("Reshape", scores, []int64{-1, groups, experts / groups})
 }
 
-// keptGroups is a mask [tokens, experts] of the experts of the chosen groups, of ones and zeros.
+// keptGroups returns a mask [tokens, experts] of ones for the experts of the chosen groups, zeros for others.
 func (b *routerGraph) keptGroups(groupScores *onnx.Value, groups, k int64) *onnx.Value {
 	_, ids := b.topK(groupScores, k, onnx.IntAttr("sorted", 0))
 	zeros := b.Op("Expand", 0.0, b.Op("Shape", groupScores))
@@ -127,7 +127,7 @@ func (b *routerGraph) keptGroups(groupScores *onnx.Value, groups, k int64) *onnx
 
 func (b *routerGraph) bools(v *onnx.Value) *onnx.Value { return b.cast(v, onnx.Bool) }
 
-// maxGroups and top2Groups are scores of groups.
+// maxGroups and top2Groups return scores of groups.
 func (b *routerGraph) maxGroups(scores *onnx.Value, groups int64) *onnx.Value {
 	return b.Op("ReduceMax", b.grouped(scores, groups), []int64{-1}, onnx.IntAttr("keepdims", 0))
 }
@@ -137,14 +137,14 @@ func (b *routerGraph) top2Groups(scores *onnx.Value, groups int64) *onnx.Value {
 	return b.Op("ReduceSum", best, []int64{-1}, onnx.IntAttr("keepdims", 0))
 }
 
-// oneHot is 1 at the chosen expert of tokens that go to one.
+// oneHot returns 1 at the chosen expert of tokens that go to one.
 func (b *routerGraph) oneHot(id *onnx.Value) *onnx.Value {
 	depth := b.Model.Graph.AddInitializer(onnx.NewInt64s("depth", []int64{experts}))
 	return b.Op("OneHot", id, depth,
 		b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
 }
 
-// describe returns what became of the router: the attributes of the op, or the status and the reason.
+// describe describes the result: the attributes of the op, or the status and the reason.
 func describeRouter(m *onnx.Model, r *rewrite.Report) string {
 	for _, n := range m.Graph.Nodes {
 		if n.OpType != "TopKRouter" {
@@ -171,7 +171,7 @@ func describeRouter(m *onnx.Model, r *rewrite.Report) string {
 	return "none"
 }
 
-// checkRouter patches the model and compares it, if it was changed, with what it was.
+// checkRouter patches the model and, if it changed, compares it with the original.
 func checkRouter(t *testing.T, b *routerGraph, want string) {
 	t.Helper()
 	inputs := map[string]*reference.Tensor{}

@@ -7,29 +7,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// miss says why what lies between some logits and weights is not the op.
+// miss tells why the nodes between some logits and weights are not the op.
 type miss struct {
 	rank rank
 	why  *reason.Reason
 }
 
-// rank orders misses by how much they say.
+// rank orders misses by how informative they are.
 type rank int
 
 const (
-	unread   rank = iota // cannot be run, or gives no weights
+	unread   rank = iota // cannot be run, or does not compute weights
 	typed                // types that the op does not take
 	chosen               // other experts are chosen
 	weighed              // other weights
-	scored               // a node that is no score
-	divided              // by something else than the sum
+	scored               // a node that does not compute a score
+	divided              // by another number than the sum
 	unscored             // logits as weights
-	biased               // weights with the bias of the choice
+	biased               // weights that include the bias of the choice
 	rounded
-	mixed // with those of other tokens
+	mixed // with numbers of other tokens
 )
 
-// or returns the miss that says more, of two the first.
+// or returns the more informative miss, the first if equal.
 func (m *miss) or(other *miss) *miss {
 	if m == nil || other != nil && other.rank > m.rank {
 		return other
@@ -37,7 +37,7 @@ func (m *miss) or(other *miss) *miss {
 	return m
 }
 
-// unsaid says what is wrong with the answers of a routing, of which the op makes the choice by those hypotheses.
+// unsaid returns the miss for a routing's answers. The hypotheses in among make the same choice.
 func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
 	if len(among) == 0 {
 		return &miss{chosen, noRouter(p.r.TopK, "experts that are not those of the greatest logits or scores")}
@@ -71,7 +71,7 @@ func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
 		"weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits")}
 }
 
-// logitsAsWeights is what an op would give that has no scores.
+// logitsAsWeights returns the answer of an op without scores.
 func (s *sample) logitsAsWeights(k int) []*answer {
 	a := &answer{ids: s.ids}
 	for i, id := range s.ids {
@@ -80,7 +80,7 @@ func (s *sample) logitsAsWeights(k int) []*answer {
 	return []*answer{a}
 }
 
-// proportional reports whether the weights of each ordinary row are the op's by some factor.
+// proportional reports whether the weights of each ordinary row are the op's times some factor.
 func proportional(s *sample, raw *answer, k int) bool {
 	for i := range s.ordinary * k {
 		first := i / k * k

@@ -9,9 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// mixes returns the first node on a way from logits at which numbers of several tokens meet, such as one that counts
-// the tokens of an expert: what comes of that shows perhaps with more tokens than a run has. It returns nil where there
-// is none.
+// mixes returns the first node on a path from logits that combines numbers of several tokens, such as a count of an
+// expert's tokens: its effect may show only with more tokens than a run has. It returns nil if there is no such node.
 func (p *reader) mixes(way *probe.Plan, logits *onnx.Value) *onnx.Node {
 	shape, _ := p.lab.Shape(logits)
 	experts := int(p.r.Experts)
@@ -33,8 +32,8 @@ func (p *reader) mixes(way *probe.Plan, logits *onnx.Value) *onnx.Node {
 	for i := range list {
 		list[i] = s.logits[i%(s.ordinary*experts)]
 	}
-	copy(list[experts:2*experts], list) // two alike, of which each becomes another
-	var runs [3][]*reference.Tensor     // as it is, and with the first and the second row changed
+	copy(list[experts:2*experts], list) // two equal rows; each is changed in one run
+	var runs [3][]*reference.Tensor     // unchanged, with the first row changed, and with the second
 	for i := range runs {
 		elements := slices.Clone(list)
 		for e := max(i-1, 0) * experts; e < i*experts; e++ {
@@ -43,7 +42,7 @@ func (p *reader) mixes(way *probe.Plan, logits *onnx.Value) *onnx.Node {
 		var err error
 		runs[i], err = whole.Run(probe.Values{logits: reference.NewFloats(p.g.Facts.DataType(logits), shape, elements)})
 		if err != nil {
-			return way.Nodes[0] // what cannot be run is no router
+			return way.Nodes[0] // nodes that cannot be run are not a router
 		}
 	}
 	for i, was := range runs[0] {
@@ -54,7 +53,7 @@ func (p *reader) mixes(way *probe.Plan, logits *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// meet reports whether an element of a tensor is another one in both of two others.
+// meet reports whether some element of a tensor differs in both others.
 func meet(was, first, second *reference.Tensor) bool {
 	if !slices.Equal(was.Shape, first.Shape) || !slices.Equal(was.Shape, second.Shape) {
 		return true

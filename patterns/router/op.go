@@ -15,13 +15,13 @@ func valuesOf(attribute string) []string {
 	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == attribute })].Values
 }
 
-// answer is what a router gives for some rows of logits: k experts for each, and their weights.
+// answer is a router's result for some rows of logits: k experts for each, and their weights.
 type answer struct {
 	ids     []int64
 	weights []float64
 }
 
-// apply returns what the op gives for rows of logits.
+// apply returns the op's answer for rows of logits.
 func (h *Router) apply(logits, bias []float64, experts int) (*answer, error) {
 	if h.Sharpness != 1 {
 		logits = slices.Clone(logits)

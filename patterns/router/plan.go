@@ -11,10 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// maxElements bounds the elements that the nodes of one run make.
+// maxElements bounds the elements that the nodes of one run compute.
 const maxElements = 1 << 27
 
-// plan lists the nodes that make the wanted values from the logits, and from constants.
+// plan lists the nodes that compute the wanted values from the logits and constants.
 func (p *reader) plan(logits *onnx.Value, want ...*onnx.Value) (*probe.Plan, error) {
 	way, err := p.lab.Plan(probe.Values{logits: nil}, p.computed, want...)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *reader) plan(logits *onnx.Value, want ...*onnx.Value) (*probe.Plan, err
 	return way, nil
 }
 
-// computed returns the integers that follow from shapes. Its error says that a value does not belong to a router.
+// computed returns the integers that follow from shapes. It returns an error if a value does not belong to a router.
 func (p *reader) computed(v *onnx.Value) (*reference.Tensor, error) {
 	n, inside := v.Producer, p.r.cone[v]
 	if p.g.Facts.Loose(v) && !inside {
@@ -63,8 +63,8 @@ func errLoose(v *onnx.Value) error {
 	return fmt.Errorf("%q follows from sizes that the model leaves open", v.Name)
 }
 
-// bounds returns the numbers that nodes of a way compare the logits with. ok is false if the nodes round scores, or
-// compare anything else with numbers greater than scores: that is not a router.
+// bounds returns the numbers that the nodes compare logits with. ok is false if they round scores, or compare other
+// values with numbers greater than scores: then it is not a router.
 func (p *reader) bounds(way *probe.Plan, logits *onnx.Value) (list []float64, ok bool) {
 	for _, n := range way.Nodes {
 		d := p.g.DecidesBy(n, func(v *onnx.Value) bool { return p.r.cone[v] })
@@ -85,8 +85,8 @@ func (p *reader) bounds(way *probe.Plan, logits *onnx.Value) (list []float64, ok
 	return append(list, p.constants(way)...), true
 }
 
-// constants returns the numbers greater than scores that nodes of a way add, multiply with or cut at: beyond them, or
-// powers of their quotients, logits may become something else.
+// constants returns the numbers greater than scores that the nodes add, multiply by or clip at. Beyond these, or powers
+// of their quotients, logits may be treated differently.
 func (p *reader) constants(way *probe.Plan) (list []float64) {
 	for _, n := range way.Nodes {
 		if !combining[n.OpType] || !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return p.r.cone[v] }) {
@@ -112,10 +112,10 @@ func (p *reader) constants(way *probe.Plan) (list []float64) {
 var combining = map[string]bool{"Add": true, "Clip": true, "Div": true, "Max": true, "Min": true, "Mul": true,
 	"Pow": true, "Sub": true}
 
-// greatestAsked bounds the numbers that logits are asked about. Greater ones mask scores.
+// greatestAsked bounds the numbers near which logits are tried. Greater ones mask scores.
 const greatestAsked = 1e8
 
-// rounds reports whether a node rounds numbers. A cast to Boolean values reads a mask of zeros and ones.
+// rounds reports whether a node rounds numbers. A cast to Boolean values only reads a mask of zeros and ones.
 func rounds(g *match.View, n *onnx.Node) bool {
 	switch n.OpType {
 	case "Round", "Floor", "Ceil", "Mod", "Sign":
@@ -129,8 +129,7 @@ func rounds(g *match.View, n *onnx.Node) bool {
 // maxBounds bounds the numbers that logits are compared with.
 const maxBounds = 8
 
-// followsSizes reports whether v holds numbers or conditions that are others where there are more tokens, such as
-// positions are.
+// followsSizes reports whether v holds numbers or conditions that change with the number of tokens, such as positions.
 func (p *reader) followsSizes(v *onnx.Value) bool {
 	t := p.g.Facts.DataType(v)
 	if v == nil || p.r.cone[v] || !t.IsFloat() && t != onnx.Bool || p.g.FromConstant(v) {

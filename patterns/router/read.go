@@ -22,8 +22,8 @@ func newReader(g *match.View, r *Routing) *reader {
 // maxBoundaries bounds the values that are tried as the op's logits.
 const maxBoundaries = 16
 
-// read fits the op to v, which are weights or gates. What it does not know of the way to the logits, such as a soft
-// cap, stays before it.
+// read fits the op to v, weights or gates. Unknown steps between the product and the logits, such as a soft cap, stay
+// before the op.
 func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	if n := p.rounds(v); n != nil {
 		return nil, &miss{rounded, noRouter(n, "weights that are rounded on the way")}
@@ -38,7 +38,7 @@ func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 		switch {
 		case h == nil:
 			most = most.or(m)
-		case found == nil || h.Sharpness == 1: // rather than a factor of its own, the graph's
+		case found == nil || h.Sharpness == 1: // rather no factor than one
 			found = h
 		}
 		if found != nil && found.Sharpness == 1 {
@@ -51,11 +51,10 @@ func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	return found, nil
 }
 
-// maxStrays bounds the values that are tried for where the way to the weights leaves the op.
+// maxStrays bounds the values that stray tries.
 const maxStrays = 4
 
-// stray returns the node on the way to v that makes something else of the last weights that the op can say; nil where
-// there is none.
+// stray returns the node on the path to v that changes the last weights that the op can compute, or nil.
 func (p *reader) stray(v *onnx.Value) *onnx.Node {
 	made := onnx.SetOf(onnx.Upstream(func(w *onnx.Value) bool { return !p.r.cone[w] }, v))
 	tries := 0
@@ -77,7 +76,7 @@ func (p *reader) stray(v *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// rounds returns a node behind the choice that makes numbers of a narrower type than v has.
+// rounds returns a node after the choice that casts to a narrower type than v's.
 func (p *reader) rounds(v *onnx.Value) *onnx.Node {
 	for w := range onnx.Upstream(func(w *onnx.Value) bool {
 		return !p.r.budget.Spend(lookSteps) || !p.r.ByID[w] && !slices.Contains(p.r.chosen, w)
@@ -89,7 +88,7 @@ func (p *reader) rounds(v *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// between fits the op to what lies between logits and v: with each constant that may be the correction, and without.
+// between fits the op to the nodes between logits and v, with each constant that may be the correction and without one.
 func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 	if t := p.g.Facts.DataType(logits); !routerTypes[t] {
 		return nil, &miss{typed, noRouter(p.r.TopK, "logits of type %s", t.String())}
@@ -114,7 +113,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 	return nil, most
 }
 
-// fit fits the op to a way from logits to weights.
+// fit fits the op to a path from logits to weights.
 func (p *reader) fit(way *probe.Plan, logits, bias, v *onnx.Value) (found *Router, why *miss) {
 	magnitudes := []float64{0}
 	if bias != nil {
@@ -172,8 +171,8 @@ func (p *reader) fit(way *probe.Plan, logits, bias, v *onnx.Value) (found *Route
 // routerTypes are the types of the op's inputs.
 var routerTypes = map[onnx.DataType]bool{onnx.Float: true, onnx.Float16: true, onnx.BFloat16: true}
 
-// shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one
-// axis.
+// shaped returns an error text for the shapes, or "". Experts must be chosen in the rows of the logits, or with all
+// rows on one axis.
 func (p *reader) shaped(logits *onnx.Value) string {
 	in := p.r.TopK.Input(0)
 	n, ok1 := p.g.Facts.Rank(logits)

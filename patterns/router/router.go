@@ -1,5 +1,5 @@
-// Package router finds the routers of mixtures of experts. All lists the choices of a graph that select among experts,
-// by what depends on what; Read fits mojo.TopKRouter to what lies between the logits of one and its weights.
+// Package router finds the routers of mixtures of experts. All lists the choices in a graph that select among experts,
+// by data dependences. Read fits mojo.TopKRouter to the nodes between a choice's logits and its weights.
 package router
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Router is a routing as mojo.TopKRouter computes it; its fields are the op's inputs and attributes.
+// A Router is a routing as mojo.TopKRouter computes it. Its fields are the op's inputs and attributes.
 type Router struct {
 	*Routing
 	Logits, Bias *onnx.Value
@@ -21,24 +21,24 @@ type Router struct {
 	renormalize  bool
 	epsilon      float64
 	scale        float64
-	Gives        *onnx.Value // computed by the op: the weights, the gates of all experts, or a value before these
-	Sharpness    float64     // factor of the logits, which stands before the op
+	Gives        *onnx.Value // the op's output: the weights, the gates of all experts, or an earlier value
+	Sharpness    float64     // factor of the logits, applied before the op
 }
 
-// scoreFirst is the order in which groups may be chosen.
+// scoreFirst is the order that allows a choice of groups.
 const scoreFirst = "score_first"
 
-// Cut are the values that the experts read of the routing.
+// Cut returns the values of the routing that the experts read.
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
 // maxExperts bounds the experts of a routing that is read.
 const maxExperts = 1 << 11
 
-// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and found.Gives. Where it is
-// none, why says what the op cannot say.
+// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and found.Gives. Otherwise why tells
+// what the op cannot compute.
 //
-// The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of
-// the chosen experts alone, such as a factor of each expert, stays in the graph.
+// The op's weights are the last value on the path to the routing's weights that it can compute. Later steps that only
+// use the weights of the chosen experts, such as a factor of each expert, stay in the graph.
 func Read(g *match.View, r *Routing) (found *Router, why *reason.Reason) {
 	switch {
 	case r.listed():
@@ -54,7 +54,7 @@ func Read(g *match.View, r *Routing) (found *Router, why *reason.Reason) {
 	r.budget.Begin(r.TopK)
 	defer r.budget.End()
 	found, why = newReader(g, r).known(match.Memo[probe.Readings[Router]](g))
-	if r.budget.Spent() { // what was not run to the end says nothing
+	if r.budget.Spent() { // an unfinished run proves nothing
 		return nil, reason.New(reason.Limit, r.TopK, "the search was given up")
 	}
 	if found != nil {
@@ -63,8 +63,8 @@ func Read(g *match.View, r *Routing) (found *Router, why *reason.Reason) {
 	return found, why
 }
 
-// inAnyOrder returns an output of the model that has a number for each of the experts that a TopK lists in no order;
-// nil if there is no such node, for example if only sums over them are seen.
+// inAnyOrder returns an output of the model with a number for each expert of an unsorted TopK. It returns nil if there
+// is none, for example if the model only outputs sums over the experts.
 func (r *Routing) inAnyOrder(g *match.View) *onnx.Value {
 	if !r.TopK.Is("TopK") || r.TopK.AttrInt("sorted", 1) == 1 || r.K == 1 {
 		return nil
@@ -79,7 +79,7 @@ func (r *Routing) inAnyOrder(g *match.View) *onnx.Value {
 	return nil
 }
 
-// last reads the last value that the op can say.
+// last reads the last value that the op can compute.
 func (p *reader) last() (*Router, *reason.Reason) {
 	last, what := p.r.Dense, "gates"
 	if last == nil {
@@ -102,16 +102,16 @@ func (p *reader) last() (*Router, *reason.Reason) {
 	return nil, first.why
 }
 
-// noRouter says what mojo.TopKRouter cannot say, at a node.
+// noRouter returns the reason, at a node, why mojo.TopKRouter cannot compute the routing.
 func noRouter(at *onnx.Node, format string, args ...any) *reason.Reason {
 	return reason.New(reason.Router, at, format, args...)
 }
 
-// groupLimit is the part of a router that leaves only the experts of the best groups to be chosen.
+// groupLimit is the part of a router that excludes the experts of all but the best groups.
 type groupLimit struct {
 	count, topK int64
 	score       string  // "max" or "top2_sum"
-	excluded    float64 // what other scores become: 0 or minus infinity
+	excluded    float64 // the score of excluded experts: 0 or minus infinity
 }
 
 var noGroups = groupLimit{count: 1, topK: 1, score: "max", excluded: math.Inf(-1)}

@@ -14,8 +14,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// deepSeek writes routers as DeepSeek-V3 has them: a corrected choice of 8 of 256 experts, from 4 of 8 groups. The
-// number of tokens is given, or open.
+// deepSeek builds routers like DeepSeek-V3's: a corrected choice of 8 of 256 experts, from 4 of 8 groups, for a fixed
+// or open number of tokens.
 func deepSeek(tokens int64, layers int) *match.View {
 	const experts, groups, hidden = 256, 8, 4
 	b := onnxtest.New(20)
@@ -53,7 +53,7 @@ func deepSeek(tokens int64, layers int) *match.View {
 	return match.New(b.Model.Graph, infer.Analyze(b.Model), nil)
 }
 
-// Many experts are read in the time of few, the layers as one, and however many tokens there are.
+// Many experts are read as fast as few, layers as one, for any number of tokens.
 func TestManyExperts(t *testing.T) {
 	for _, tokens := range []int64{-1, 1, 512} {
 		g := deepSeek(tokens, 4)
@@ -80,7 +80,7 @@ func TestManyExperts(t *testing.T) {
 	}
 }
 
-// What cannot be run is refused before it is.
+// A routing that is too large to run is refused before the run.
 func TestTooManyTokens(t *testing.T) {
 	g := deepSeek(1<<20, 1)
 	for _, r := range router.All(g) {
@@ -91,7 +91,7 @@ func TestTooManyTokens(t *testing.T) {
 	}
 }
 
-// What is done to weights and shows with many tokens alone, or with one expert, stays behind the op.
+// Steps after the weights that show only with many tokens, or with one expert, stay after the op.
 func TestWhatStaysBehind(t *testing.T) {
 	const experts = 64
 	factors := map[string]func(b *onnxtest.Builder, ids *onnx.Value) *onnx.Value{

@@ -8,43 +8,40 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Routing is the choice that a mixture of experts makes for each of its tokens.
+// A Routing is the choice that a mixture of experts makes for each token.
 type Routing struct {
-	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after
-	// the other and their indices are joined, it is the last of them.
+	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. If several nodes choose one after the other
+	// and their indices are joined, it is the last of them.
 	TopK *onnx.Node
-	// Experts is the number of experts, k how many of them a token goes to.
+	// Experts is the number of experts, K how many of them a token goes to.
 	Experts, K int64
-	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an
-	// Add brings one.
+	// Logits are the router's products [..., experts], computed by a MatMul, a Gemm or the like, with the bias of a
+	// following Add.
 	Logits *onnx.Value
-	// IDs are the chosen experts as topK writes them, [..., k], or [...] for an ArgMax that drops its axis.
+	// IDs are the chosen experts as TopK writes them, [..., k], or [...] for an ArgMax that drops its axis.
 	IDs *onnx.Value
-	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way
-	// from the values that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value,
-	// or where dense is what is final.
+	// Weights are the factors of the chosen experts in the shape of IDs: the last value of that shape on the path from
+	// the values of TopK, or from scores gathered by IDs. It is nil if the experts read no such value, or read Dense.
 	Weights *onnx.Value
-	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last
-	// axis.
+	// chosen are the values that lead to Weights, in the graph's order: shaped like IDs, or sums over their last axis.
 	chosen []*onnx.Value
-	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of
-	// all experts under a mask, or values that are scattered and then activated. It is nil otherwise.
+	// Dense are the gates [..., experts] of all experts, unless they only scatter Weights: scores of all experts under
+	// a mask, or values that are activated after scattering. Otherwise it is nil.
 	Dense *onnx.Value
-	// before are the choices that this one depends on, of groups of experts.
+	// before are the choices of groups of experts that this choice depends on.
 	before []*onnx.Node
-	// cone are the values that are computed from logits, constants and shapes alone.
+	// cone holds the values computed only from logits, constants and shapes.
 	cone map[*onnx.Value]bool
 
 	budget *match.Budget
-	joined []*Routing           // the choices of which this one is the last
-	ByID   map[*onnx.Value]bool // the values of the cone that depend on the ids
+	joined []*Routing           // the choices that this one joins, itself included
+	ByID   map[*onnx.Value]bool // the values of the cone that depend on IDs
 }
 
-// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected
-// by it.
+// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and its selections.
 const MaxRouter = 512
 
-// knownRoutings are the routings of a graph and their logits, nil until they are asked for.
+// knownRoutings holds the routings of a graph and their logits; list is nil until All has run.
 type knownRoutings struct {
 	list       []*Routing
 	logits     map[*onnx.Value]bool
@@ -52,22 +49,22 @@ type knownRoutings struct {
 	cones      map[*onnx.Value]cone
 }
 
-// IsLogits reports whether v is what a router of the graph gives for each expert.
+// IsLogits reports whether v is the logits of a router of the graph.
 func IsLogits(g *match.View, v *onnx.Value) bool {
 	All(g)
 	return match.Memo[knownRoutings](g).logits[v]
 }
 
-// All finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant
-// weights gives for each token, that select among the experts. Choices of groups of experts are part of a router
-// and none of their own; sorts, and choices among tokens or words, are none.
+// All finds the routers of the graph, in its order: choices of k experts, by the product of each token with constant
+// weights, that select among the experts. Choices of groups of experts are part of a router. Sorts, and choices among
+// tokens or words, are not routers.
 func All(g *match.View) []*Routing {
 	known := match.Memo[knownRoutings](g)
 	if known.list != nil {
 		return known.list
 	}
 	list := []*Routing{}
-	inner := map[*onnx.Node]bool{} // choices that a later choice depends on
+	inner := map[*onnx.Node]bool{} // choices that a later one depends on
 	budget := budgetOf(g)
 	for _, n := range g.Graph.Nodes {
 		r := choice(g, n)
@@ -104,7 +101,7 @@ func All(g *match.View) []*Routing {
 		}
 		findChosen(g, r)
 		findDense(g, r)
-		return budget.Spent() // what was not looked at to the end says nothing
+		return budget.Spent() // an unfinished search proves nothing
 	})
 	budget.End()
 	known.list, known.logits = list, map[*onnx.Value]bool{}
@@ -114,12 +111,12 @@ func All(g *match.View) []*Routing {
 	return list
 }
 
-// choice reads a node that chooses k places of a last axis whose size is known; nil for other nodes.
+// choice reads a node that chooses k indices of a last axis of known size; nil for other nodes.
 func choice(g *match.View, n *onnx.Node) *Routing {
 	var ids *onnx.Value
 	axis, k := n.AttrInt("axis", 0), int64(1)
 	switch {
-	case n.Is("TopK"): // also of the least, of numbers with the other sign
+	case n.Is("TopK"): // the least of negated numbers is possible too
 		list, ok := g.Ints(n.Input(1))
 		if !ok || len(list) != 1 {
 			return nil
@@ -148,12 +145,11 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 	return &Routing{TopK: n, IDs: ids, Experts: experts, K: k}
 }
 
-// beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it
-// passes. ok is false where no product with constant weights gives as many numbers for each token as there are
-// experts.
+// beforeChoice goes back from the input of the choice to the product that it comes from, and lists the choices on the
+// way. ok is false if no product with constant weights has a number for each expert and token.
 func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
-	var leads map[*onnx.Value]*onnx.Value // from an input to the value that was reached first; nil until it is needed
-	var passed []*onnx.Value              // the values whose inputs were reached, while leads is nil
+	var leads map[*onnx.Value]*onnx.Value // maps an input to the first value reached from it
+	var passed []*onnx.Value              // values whose inputs were reached, while leads is nil
 	lead := func(v *onnx.Value) {
 		for _, in := range v.MadeFrom() {
 			if leads[in] == nil {
@@ -162,7 +158,7 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		}
 	}
 	var product *onnx.Value
-	narrowed := false // to some of more numbers for each token
+	narrowed := false // to some of more numbers per token
 	ends := func(v *onnx.Value) bool {
 		n := v.Producer
 		return n == nil || v.Graph != g.Graph || v.Constant() != nil || n.Is("Shape") || n.Is("Size")
@@ -189,7 +185,7 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		switch {
 		case ends(v):
 		case projects(g, n):
-			if leads == nil { // most ways lead to no product, and the map costs more than they do
+			if leads == nil { // most paths meet no product and need no map
 				leads = map[*onnx.Value]*onnx.Value{}
 				for _, v := range passed {
 					lead(v)
@@ -215,8 +211,8 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	return choices, true
 }
 
-// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with
-// the scales of its operands; leads says what is computed from a value. A product of floats is given as it is.
+// scaled returns the floats that a product of integers represents: the product, cast and multiplied by the scales of
+// its operands. leads maps a value to one computed from it. A product of floats is returned unchanged.
 func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
 	if v == nil || g.Facts.DataType(v).IsFloat() {
 		return v
@@ -230,8 +226,8 @@ func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *on
 	return v
 }
 
-// turned returns what becomes of a product that has the experts along another axis than the last when it is transposed;
-// leads says what is computed from a value. Other products are given as they are.
+// turned returns the transposition of a product whose experts are not on the last axis; other products are returned
+// unchanged. leads maps a value to one computed from it.
 func turned(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value, r *Routing) *onnx.Value {
 	for w := v; w != nil && g.HandsOn(w.Producer, w) != nil || w == v && w != nil; w = leads[w] {
 		if hasExperts(g, w, r) {
@@ -241,11 +237,11 @@ func turned(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value, r *
 	return v
 }
 
-// maxSum bounds the elements of a constant that a product sums up with.
+// maxSum bounds the elements of a constant in a product that is a sum.
 const maxSum = 1 << 16
 
-// projects reports whether a node is a product that is more than a sum: of other than one value and constants that
-// hold one number each.
+// projects reports whether a node is a product and not just a sum: one of other operands than a value and constants
+// that each repeat one number.
 func projects(g *match.View, n *onnx.Node) bool {
 	if !n.Is("MatMul") && !n.Is("Einsum") {
 		return n.IsProduct()
@@ -287,8 +283,7 @@ func isProjection(g *match.View, n *onnx.Node) bool {
 	return data != 1
 }
 
-// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side
-// by side.
+// joinChoices merges choices that are made one after the other and whose indices a Concat joins.
 func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*Routing {
 	byIDs := map[*onnx.Value]*Routing{}
 	for _, r := range list {
@@ -332,8 +327,7 @@ func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*R
 	return list
 }
 
-// columnOf returns what v, which holds one number for each token, is before it gets a last axis of one place and
-// another type, or v.
+// columnOf returns v without casts and without an added last axis of size 1; v holds one number for each token.
 func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
 	v = g.SkipCasts(v)
 	n := match.Producer(v)
@@ -348,7 +342,7 @@ func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
 	return g.SkipCasts(n.Input(0))
 }
 
-// usesOfColumn lists the uses of v, and of what is v with a last axis of one place or in another type.
+// usesOfColumn lists the uses of v, also with a last axis of size 1 or cast to another type.
 func usesOfColumn(g *match.View, v *onnx.Value) (list []onnx.Use) {
 	for w := range onnx.Downstream(func(w *onnx.Value) bool { return columnOf(g, w) != v }, v) {
 		list = append(list, w.Uses()...)
@@ -362,14 +356,14 @@ func hasExperts(g *match.View, v *onnx.Value, r *Routing) bool {
 	return ok && d == r.Experts && g.Facts.DataType(v).IsFloat()
 }
 
-// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that
-// every token goes to.
+// hasMore reports whether v has more numbers along its last axis than that, for example for experts that every token
+// goes to.
 func hasMore(g *match.View, v *onnx.Value, than int64) bool {
 	d, ok := g.Facts.Dim(v, -1)
 	return ok && d > than && g.Facts.DataType(v).IsFloat()
 }
 
-// soleUse returns the only use of a value besides that of its shape; ok is false where there are more, or none.
+// soleUse returns the only use of a value, ignoring Shape nodes; ok is false if there is not exactly one.
 func soleUse(v *onnx.Value) (sole onnx.Use, ok bool) {
 	for _, u := range v.Uses() {
 		switch {
@@ -383,15 +377,14 @@ func soleUse(v *onnx.Value) (sole onnx.Use, ok bool) {
 	return sole, ok
 }
 
-// withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the
-// product.
+// withBias returns the sum of a product and a constant, if that is the product's only use; otherwise the product.
 func withBias(g *match.View, product *onnx.Value) *onnx.Value {
 	u, ok := soleUse(product)
 	if !ok || product.IsOutput() {
 		return product
 	}
 	n := u.Node
-	// it hands the product on
+	// it passes the product on
 	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) {
 		if sum := withBias(g, v); sum != v {
 			return sum

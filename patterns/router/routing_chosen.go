@@ -8,11 +8,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them,
-// pick from constants with one block per expert, or from a tensor with one place per expert, or are compared with
-// the numbers of experts.
+// selects reports whether the choice selects experts: its indices, or values computed from them, pick from constants
+// with a block for each expert or from a tensor with an index for each expert, or are compared with expert numbers.
 func selects(g *match.View, r *Routing) bool {
-	numbers := map[int64]bool{} // that single experts are compared with
+	numbers := map[int64]bool{} // numbers that are compared with
 	further := func(v *onnx.Value) (list []*onnx.Value) {
 		for _, u := range v.Uses() {
 			if !r.budget.Spend(1) {
@@ -37,8 +36,7 @@ func selects(g *match.View, r *Routing) bool {
 	return false
 }
 
-// selector reports whether the node, whose input at is made from the indices of the choice, selects among its
-// experts.
+// selector reports whether a node selects among the experts of a choice; its input at is computed from the indices.
 func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64]bool) bool {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return false
@@ -48,7 +46,7 @@ func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64
 		return at == 1 && (hasBlocks(g, n.Input(0), n.AttrInt("axis", 0), r) || picksMatrices(g, n, r))
 	case "GatherND":
 		return at == 1 && hasBlocks(g, n.Input(0), n.AttrInt("batch_dims", 0), r)
-	case "OneHot": // some have one place more, for experts that are elsewhere
+	case "OneHot": // some have one more, for experts elsewhere
 		depth, _, ok := g.Scalar(n.Input(1))
 		return at == 0 && ok && (depth == float64(r.Experts) || depth == float64(r.Experts)+1)
 	case "ScatterElements", "Scatter":
@@ -57,10 +55,10 @@ func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64
 	case "ScatterND":
 		size, ok := g.Facts.Dim(n.Input(0), -1)
 		return at == 1 && ok && size == r.Experts
-	case "Split": // of rows that are sorted by expert
+	case "Split": // of rows sorted by expert
 		return at == 0 && n.AttrInt("axis", 0) == 0 && int64(len(n.Outputs)) == r.Experts
 	case "Equal":
-		if n.Graph != g.Graph { // in the body of a loop over the experts, or of a branch
+		if n.Graph != g.Graph { // in a loop over the experts, or in a branch
 			return true
 		}
 		list, ok := g.Ints(n.Input(1 - at))
@@ -75,8 +73,8 @@ func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64
 	return false
 }
 
-// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or
-// outputs of all experts. Choices may be among more than there are weights, of which some stand for no expert.
+// hasBlocks reports whether v has a block for each expert along an axis before the last: a weight, or outputs of all
+// experts. There may be fewer weights than choices: some choices are not experts.
 func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 	size, ok := g.Facts.Dim(v, int(axis))
 	rank, _ := g.Facts.Rank(v)
@@ -87,8 +85,8 @@ func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 		size > 1 && size < r.Experts && g.FromConstant(v))
 }
 
-// leading returns the first of k numbers along the last axis, and how many they are, where no others are read:
-// experts may be sorted, and the first ones be taken.
+// leading returns the first of k numbers along the last axis, and their count, if the others are not read: some graphs
+// sort all experts and take the first.
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
 	w := v
 	for range match.MaxDetour {
@@ -110,8 +108,8 @@ func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64)
 	return v, k
 }
 
-// numbers reports whether a node hands the places of a sort on, perhaps the other way round, or takes them out of their
-// numbers, as a sort of pairs does: out of 0, 1, 2 and so on, along the last axis.
+// numbers reports whether a node passes on the indices of a sort, perhaps reversed, or uses them to pick from 0, 1, 2,
+// ... along the last axis, as a sort of pairs does.
 func numbers(g *match.View, u onnx.Use) bool {
 	n := u.Node
 	t, ok := g.Facts.Known(n.Input(0), 0)
@@ -135,7 +133,7 @@ func numbers(g *match.View, u onnx.Use) bool {
 	return axis == -1 || axis == int64(t.Rank())-1
 }
 
-// takesLeading reports whether all that is used of a node are the first numbers along the last axis of its input.
+// takesLeading reports whether only the first numbers along the last axis of a node's input are used.
 func takesLeading(g *match.View, n *onnx.Node) bool {
 	rank, ok := g.Facts.Rank(n.Input(0))
 	last := func(axis int64) bool { return ok && (axis == -1 || axis == int64(rank)-1) }
@@ -143,7 +141,7 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 	case n.Graph != g.Graph:
 	case n.Is("Slice"):
 		starts, axes, steps, ok := g.SliceOf(n)
-		for i, axis := range axes { // all of the others
+		for i, axis := range axes { // all of the other axes
 			ok = ok && starts[i] == 0 && steps[i] == 1 && (last(axis) || sameSize(g, n, int(axis)))
 		}
 		return ok && slices.ContainsFunc(axes, last)
@@ -155,13 +153,13 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 	return false
 }
 
-// sameSize reports whether the first input and output of a node have as many places along an axis.
+// sameSize reports whether the first input and output of a node have the same size along an axis.
 func sameSize(g *match.View, n *onnx.Node, axis int) bool {
 	return g.Facts.SameDim(n.Input(0), axis, n.Outputs[0], axis)
 }
 
-// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a
-// matrix of each.
+// picksMatrices reports whether a Gather takes rows of a table with one row for each expert, and a Reshape turns each
+// into a matrix.
 func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 	size, ok := g.Facts.Dim(n.Input(0), 0)
 	table, _ := g.Facts.Rank(n.Input(0))
@@ -182,8 +180,8 @@ func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 	})
 }
 
-// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by
-// it, their activations, sums and quotients.
+// findChosen follows the values computed only for the chosen experts: the values of the choice, gathered scores, their
+// activations, sums and quotients.
 func findChosen(g *match.View, r *Routing) {
 	parts := append([]*Routing{r}, r.joined...)
 	r.ByID = onnx.SetOf(r.forward(nil, r.IDs))
@@ -201,7 +199,7 @@ func findChosen(g *match.View, r *Routing) {
 			add(p.TopK.OutputValue(0))
 		}
 	}
-	// from a value to those that hand it on, perhaps on a way over other shapes
+	// maps a value to those that repeat it, perhaps by way of other shapes
 	again := map[*onnx.Value][]*onnx.Value{}
 	for v := range r.cone { // in any order: r.chosen is sorted below
 		if v.Output == 0 && v != r.Logits && gatheredBy(g, v.Producer, r) != nil && likeAny(g, v, parts) {
@@ -220,7 +218,7 @@ func findChosen(g *match.View, r *Routing) {
 		for _, u := range v.Uses() {
 			if out := u.Node.OutputValue(0); r.cone[out] && (len(u.Node.Outputs) == 1 || takesLeading(g, u.Node)) &&
 				g.Facts.DataType(out).IsFloat() && likeAny(g, out, parts) &&
-				// picked, they may come in another order
+				// picked values may come in another order
 				!leavesShape(g, u.Node, v, parts) && !(match.IsPick(u.Node) && u.Index == 0) {
 				add(out)
 			}
@@ -232,8 +230,8 @@ func findChosen(g *match.View, r *Routing) {
 	}
 }
 
-// withOthers returns what becomes of the weights where they are normalised together with those of experts that
-// every token goes to, and taken out again; else the weights.
+// withOthers returns the weights after they are normalized together with those of experts that every token goes to and
+// split off again; otherwise Weights.
 func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var list []*onnx.Value
 	for v := range r.forward(nil, r.Weights) {
@@ -249,11 +247,11 @@ func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Va
 	return r.Weights
 }
 
-// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the
-// experts read come through; nil where there is none. What is computed from the logits alone, such as a loss,
-// counts for nothing unless it is all that is read.
+// lastOnEveryWay returns the last chosen value, in the shape of the ids, on every path to the chosen values that the
+// experts read, or nil. Values that only the logits determine, such as a loss, count only if the experts read no
+// others.
 func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
-	open := map[*onnx.Value]bool{} // exits, and what they and the later ones of these are computed from
+	open := map[*onnx.Value]bool{} // exits, and inputs of exits visited so far
 	for _, v := range r.chosen {
 		if leavesCone(v, r, chosen) {
 			open[v] = true
@@ -273,7 +271,7 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 		}
 		return list
 	}
-	for i := len(r.chosen) - 1; i >= 0; i-- { // the last first: whatever reads a value was looked at before
+	for i := len(r.chosen) - 1; i >= 0; i-- { // backwards: the readers of a value come first
 		v := r.chosen[i]
 		if !open[v] {
 			continue
@@ -282,7 +280,7 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 			return v
 		}
 		before := inputs(v)
-		if len(before) == 0 || !r.budget.Spend(lookSteps) { // a way from the choice that passes all earlier ones by
+		if len(before) == 0 || !r.budget.Spend(lookSteps) { // a path that bypasses all earlier values
 			return nil
 		}
 		delete(open, v)
@@ -293,8 +291,7 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 	return nil
 }
 
-// gatheredBy returns the scores of all experts that a node takes those of the chosen ones out of; nil for other
-// nodes.
+// gatheredBy returns the scores of all experts that a node takes the chosen ones from; nil for other nodes.
 func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	all := func(v *onnx.Value) bool {
 		if v == nil || !r.cone[v] || !hasExperts(g, v, r) {
@@ -302,7 +299,7 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 		}
 		a, ok1 := g.Facts.Shape(v, 0)
 		b, ok2 := g.Facts.Shape(r.Logits, 0)
-		// not a number for each token, of which there are as many
+		// not a number for each of as many tokens
 		return !ok1 || !ok2 || match.Elements(a[:len(a)-1]) == match.Elements(b[:len(b)-1])
 	}
 	switch {
@@ -310,9 +307,9 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	case match.IsPick(n) && all(n.Input(0)) && r.cone[n.Input(1)]:
 		return n.Input(0)
 	case n.Is("ReduceMax") && r.TopK.Is("ArgMax") && all(n.Input(0)) && !r.ByID[n.Input(0)] && g.ReducesLastAxis(n) &&
-		!onnx.SetOf(r.forward(nil, n.Outputs[0]))[r.TopK.Input(0)]: // the greatest is the chosen one
+		!onnx.SetOf(r.forward(nil, n.Outputs[0]))[r.TopK.Input(0)]: // the greatest is chosen
 		return n.Input(0)
-	case (n.Is("ReduceSum") || n.Is("ReduceMax")) && r.K == 1 && g.ReducesLastAxis(n): // all but one are masked
+	case (n.Is("ReduceSum") || n.Is("ReduceMax")) && r.K == 1 && g.ReducesLastAxis(n): // the others are masked
 		m := match.Producer(g.SkipCasts(n.Input(0)))
 		if m.Is("Mul") && len(m.Inputs) == 2 {
 			for i, v := range m.Inputs {
@@ -325,8 +322,8 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	return nil
 }
 
-// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has
-// none for each, and is no sum or the like.
+// leavesShape reports whether the node turns v, which has a number for each chosen expert, into another shape, and is
+// not a reduction or Concat.
 func leavesShape(g *match.View, n *onnx.Node, v *onnx.Value, parts []*Routing) bool {
 	for _, p := range parts {
 		if oneEach(g, v, p) {
@@ -340,8 +337,8 @@ func likeAny(g *match.View, v *onnx.Value, parts []*Routing) bool {
 	return slices.ContainsFunc(parts, func(p *Routing) bool { return likeChosen(g, v, p) })
 }
 
-// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its
-// axis out, v may have it.
+// oneEach reports whether v has a number for each of the chosen ids, in their shape. If an ArgMax drops its axis, v may
+// keep it.
 func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	if g.Facts.SameShape(v, r.IDs) || r.joined != nil || !r.TopK.Is("ArgMax") || r.TopK.AttrInt("keepdims", 1) == 1 {
 		return g.Facts.SameShape(v, r.IDs)
@@ -350,8 +347,8 @@ func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	return ok && d == 1 && g.SameRows(match.Block{Value: v, Axes: 1}, match.Block{Value: r.IDs})
 }
 
-// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of
-// a sum over their last axis.
+// likeChosen reports whether v has the shape of the chosen ids, of the longer list that they begin, or of a sum over
+// their last axis.
 func likeChosen(g *match.View, v *onnx.Value, r *Routing) bool {
 	if oneEach(g, v, r) || r.TopK.Is("TopK") && g.Facts.SameShape(v, r.TopK.OutputValue(1)) {
 		return true

@@ -8,15 +8,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// cone is what coneOf knows of logits, and how many steps it took to find out.
+// cone is a memoized result of coneOf and its cost in steps.
 type cone struct {
 	values map[*onnx.Value]bool
 	steps  int
 }
 
-// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'),
-// constants and shapes alone, up to products and experts' weights. Choices from the same logits share it, and each
-// spends its steps. The map must not be changed.
+// coneOf returns the values computed only from logits (and ids, if they do not follow from these), constants and
+// shapes, up to products and experts' weights. Choices from the same logits share the result, and each spends its
+// steps. The map must not be changed.
 func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	known, budget := match.Memo[knownRoutings](g), budgetOf(g)
 	if c, ok := known.cones[from[0]]; ok && len(from) == 1 {
@@ -35,7 +35,7 @@ func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	return values
 }
 
-// followLogits is coneOf without its memory; looked is how many uses of values it looked at.
+// followLogits is coneOf without the memo; looked counts the visited uses of values.
 func followLogits(g *match.View, budget *match.Budget, from []*onnx.Value) (cone map[*onnx.Value]bool, looked int) {
 	cone, queue := onnx.SetOf(slices.Values(from)), slices.Clone(from)
 	for len(queue) > 0 {
@@ -62,7 +62,7 @@ func followLogits(g *match.View, budget *match.Budget, from []*onnx.Value) (cone
 	return cone, looked
 }
 
-// computedFrom reports whether every input of the node is among the values, constant, or follows from shapes.
+// computedFrom reports whether every input of the node is in values, is constant, or follows from shapes.
 func computedFrom(g *match.View, n *onnx.Node, values map[*onnx.Value]bool) bool {
 	return !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
 		return v != nil && !values[v] && !g.FromConstant(v) && !isShape(g, v)
@@ -78,7 +78,7 @@ func isShape(g *match.View, v *onnx.Value) bool {
 	return ok
 }
 
-// filledWith returns the number that all elements of v are.
+// filledWith returns the number that all elements of v equal.
 func filledWith(g *match.View, v *onnx.Value) (x float64, ok bool) {
 	for range match.MaxDetour {
 		if x, _, ok := g.Scalar(v); ok {
@@ -112,7 +112,7 @@ func filledWith(g *match.View, v *onnx.Value) (x float64, ok bool) {
 	return 0, false
 }
 
-// picksExperts reports whether the node takes blocks of constants: the weights of experts.
+// picksExperts reports whether the node picks blocks of constants: the weights of experts.
 func picksExperts(g *match.View, n *onnx.Node) bool {
 	if !match.IsPick(n) {
 		return false
@@ -121,7 +121,7 @@ func picksExperts(g *match.View, n *onnx.Node) bool {
 	return (!ok || rank > 2) && g.FromConstant(n.Input(0))
 }
 
-// MadeOf returns the values of the cone that ids and weights, or gates, are made of.
+// MadeOf returns the values of the cone that ids and weights, or gates, are computed from.
 func (r *Routing) MadeOf() map[*onnx.Value]bool {
 	return onnx.SetOf(onnx.Upstream(func(v *onnx.Value) bool { return !r.cone[v] }, r.Cut()...))
 }

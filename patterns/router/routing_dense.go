@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// findDense finds the gates of all experts, and drops the weights where they are only a step on the way to these.
+// findDense finds the gates of all experts, and drops the weights if they only lead to these.
 func findDense(g *match.View, r *Routing) {
 	gates := func(v *onnx.Value) bool {
 		return v != r.Logits && g.Facts.SameShape(v, r.Logits) && g.Facts.DataType(v).IsFloat()
@@ -24,11 +24,11 @@ func findDense(g *match.View, r *Routing) {
 		}
 		from = r.Weights
 	}
-	turned := map[*onnx.Value]bool{} // as many tokens as experts make gates of the same shape when they change places
+	turned := map[*onnx.Value]bool{} // with as many tokens as experts, transposed gates have the same shape
 	for v := range r.cone {
 		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.Resolve(v) == v
 	}
-	var steps []*onnx.Value // that are not the same numbers in another type, nor handed on
+	var steps []*onnx.Value // without casts and repetitions
 	for v := range r.forward(turned, from) {
 		if gates(v) && !v.Producer.Is("Cast") && g.Resolve(v) == v && leavesCone(v, r, nil) {
 			steps = append(steps, v)
@@ -40,17 +40,17 @@ func findDense(g *match.View, r *Routing) {
 	}
 }
 
-// spreads reports whether gates are made of weights by putting them where the experts' places are, among zeros.
+// spreads reports whether gates only scatter the weights among zeros.
 func spreads(g *match.View, gates *onnx.Value) bool {
 	n := gates.Producer
 	if !n.Is("ScatterElements") && !n.Is("ScatterND") {
-		return true // a sum over the chosen ones, of one number for each expert
+		return true // a sum over the chosen experts, one-hot
 	}
 	x, ok := filledWith(g, n.Input(0))
 	return ok && x == 0
 }
 
-// lastCast returns v in the last type that it is cast to, if nobody reads it in another.
+// lastCast returns v after its casts, as long as they are its only use.
 func lastCast(g *match.View, v *onnx.Value, r *Routing) *onnx.Value {
 	for range match.MaxDetour {
 		uses := v.Uses()
@@ -63,8 +63,8 @@ func lastCast(g *match.View, v *onnx.Value, r *Routing) *onnx.Value {
 	return v
 }
 
-// leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits
-// alone: by the experts. Ways through the values of stop do not count.
+// leavesCone reports whether v is read, perhaps in another form, by a node outside the cone: by the experts. Paths
+// through the values of stop do not count.
 func leavesCone(v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
 	for w := range r.forward(stop, v) {
 		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
@@ -76,8 +76,8 @@ func leavesCone(v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
 	return false
 }
 
-// forward yields the values of the cone that are computed from those given, and these, on ways that do not pass the
-// values of stop.
+// forward yields the given values and the values of the cone that are computed from them, without passing values of
+// stop.
 func (r *Routing) forward(stop map[*onnx.Value]bool, from ...*onnx.Value) iter.Seq[*onnx.Value] {
 	return onnx.Downstream(func(v *onnx.Value) bool {
 		return !r.budget.Spend(lookSteps) || !r.cone[v] || stop[v]

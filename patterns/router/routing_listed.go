@@ -8,12 +8,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// listed reports whether the experts of a token are taken from a table, by its word, say: the logits are for their
-// weights alone then, and topK is the GatherElements that takes these.
+// listed reports whether the experts of a token are read from a table, by its word, say. Then the logits only determine
+// the weights, and TopK is the GatherElements that picks these.
 func (r *Routing) listed() bool { return r.TopK.Is("GatherElements") }
 
-// Start is the place in the graph where the ids are made, or the weights where these come first: the greatest score
-// needs no ids.
+// Start returns the position in the graph of the ids, or of the weights if these come first: the greatest score needs
+// no ids.
 func Start(g *match.View, r *Routing) int {
 	first := r.TopK
 	if r.listed() {
@@ -26,7 +26,7 @@ func Start(g *match.View, r *Routing) int {
 	return start
 }
 
-// listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last
+// listsExperts reports whether the indices of a GatherElements are rows of a constant table of indices into its last
 // axis.
 func listsExperts(g *match.View, n *onnx.Node) bool {
 	experts, ok := g.Facts.Dim(n.Input(0), -1)

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// describe says what a routing is, by the ops that make its values.
+// describe describes a routing by the ops that compute its values.
 func describe(r *router.Routing) string {
 	op := func(v *onnx.Value) string {
 		if v == nil {
@@ -26,7 +26,7 @@ func describe(r *router.Routing) string {
 		op(r.Weights), op(r.Dense))
 }
 
-// Real exports have as many routings as they have blocks of experts, and other models none.
+// Real exports have one routing for each block of experts, and other models none.
 func TestRoutingsOfExports(t *testing.T) {
 	want := map[string]string{
 		"deepseek3-batched_mm-ts-fp32":  "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",
@@ -65,7 +65,7 @@ func TestRoutingsOfExports(t *testing.T) {
 	}
 }
 
-// choices is a graph in which experts are chosen.
+// choices is a graph with choices of experts.
 type choices struct{ *onnxtest.Builder }
 
 // choose adds a router to the graph: the softmax of the product of x [tokens, 8] with a weight, and its k best of 8.
@@ -83,7 +83,7 @@ func (g *choices) topK(v *onnx.Value, k int64) (values, ids *onnx.Value) {
 	return values, ids
 }
 
-// routings returns what is found when the values are outputs.
+// routings returns the routings found if the values are outputs.
 func (g *choices) routings(outputs ...*onnx.Value) string {
 	for _, v := range outputs {
 		g.Graph.AddOutput(v)
@@ -95,12 +95,12 @@ func (g *choices) routings(outputs ...*onnx.Value) string {
 	return strings.Join(list, "; ")
 }
 
-// expert is what an expert makes of x, one number for each token.
+// expert returns an expert's result for x, one number for each token.
 func (g *choices) expert(x *onnx.Value) *onnx.Value {
 	return g.Op("MatMul", x, g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 1}, make([]float32, 8))))
 }
 
-// Where the experts take their weights from.
+// The sources of the experts' weights.
 func TestRoutingWeights(t *testing.T) {
 	tests := map[string]struct {
 		build func(g *choices) []*onnx.Value
@@ -178,7 +178,7 @@ func TestRoutingWeights(t *testing.T) {
 	}
 }
 
-// expertsOf returns outputs of n experts for each token, one number each.
+// expertsOf returns the outputs of n experts for each token, one number each.
 func (g *choices) expertsOf(n int64) *onnx.Value {
 	return g.Op("MatMul", g.Graph.Inputs[0],
 		g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// rows are the logits that a routing is asked about.
+// rows are the logits that a routing is run on.
 type rows struct {
 	experts  int
 	logits   []float64
-	ordinary int // the first of them: the others are of extreme magnitudes, where scores are rounded to 0 or 1
-	spread   int // the last of them: by what logits tell apart and scores do not
+	ordinary int // number of first rows; the others are extreme: their scores round to 0 or 1
+	spread   int // number of last rows, whose logits differ and whose scores are equal
 	bias     []float64
 }
 
 func (s *rows) count() int { return len(s.logits) / s.experts }
 
-// levels are where the logits of extreme rows lie: down to scores beyond any epsilon, and up to those that are all 1.
+// levels are the logits of extreme rows: down to scores below any epsilon, and up to scores that all are 1.
 var levels = []float64{-23, -35, -50, -70, -100, -300, -12, 12, 40, 300}
 
-// small is the level at which sigmoids are exponentials, and differences from 1 tell them apart yet.
+// small is the index of the level at which sigmoids are exponentials, and differences from 1 still distinguish them.
 const small = 0
 
-// gaps are how far the logit of the expert with the least bias is above the others.
+// gaps are the distances of the logit of the least biased expert above the others.
 var gaps = []float64{20, 40, 60, 100}
 
-// newRows makes rows for a routing, some of them for groups. bias is the magnitude of the correction that is put in the
-// place of a constant; 0 for none. Some rows have logits near the numbers around.
+// newRows makes rows for a routing, some of them for groups. bias is the magnitude of the correction that replaces a
+// constant; 0 for none. Some rows have logits near the numbers around.
 func newRows(routing *Routing, groups int, bias float64, around []float64) *rows {
 	experts := int(routing.Experts)
 	s := &rows{experts: experts}
@@ -47,7 +47,7 @@ func newRows(routing *Routing, groups int, bias float64, around []float64) *rows
 			s.peaked(g, experts/groups, peaks)
 		}
 	}
-	if bias < 0.1 { // each expert is chosen in one
+	if bias < 0.1 { // each expert is chosen in some row
 		size := experts / max(groups, 1)
 		for first, n := 0, 0; first < experts; first += n {
 			n = min(int(routing.K), size-first%size)
@@ -64,14 +64,14 @@ func newRows(routing *Routing, groups int, bias float64, around []float64) *rows
 	}
 	add(20, 0)
 	add(100, 0)
-	for i, x := range around { // of one expert, and of all
+	for i, x := range around { // for one expert, and for all
 		add(0.3, 0)
 		s.logits[len(s.logits)-1-i%experts] = x
 		add(0.3, x)
 	}
 	if bias != 0 {
 		for range experts {
-			s.bias = append(s.bias, bias*(r.NormFloat64()-2)) // choices below zero among them
+			s.bias = append(s.bias, bias*(r.NormFloat64()-2)) // some are chosen below zero
 		}
 		least := slices.Index(s.bias, slices.Min(s.bias))
 		for _, gap := range gaps {
@@ -79,8 +79,7 @@ func newRows(routing *Routing, groups int, bias float64, around []float64) *rows
 			s.logits[len(s.logits)-experts+least] = gap
 		}
 	}
-	// Beyond the greatest one, or from the first one on, scores are 0. Of equal scores the first is chosen, and of
-	// these logits the last.
+	// All scores except perhaps the greatest are 0. Of equal scores the first is chosen, of these logits the last.
 	for _, first := range []float64{0, -800} {
 		for i := range experts {
 			s.logits = append(s.logits, -800-100*float64(experts-1-i))
@@ -91,11 +90,11 @@ func newRows(routing *Routing, groups int, bias float64, around []float64) *rows
 	return s
 }
 
-// maxPeaked bounds the groups that get rows of their own.
+// maxPeaked bounds the groups that have rows.
 const maxPeaked = 16
 
-// peaked adds a row in which one group has a few great logits and small ones beside them, and all others are between:
-// by the best expert, by the two best ones and by other measures the groups come in different orders.
+// peaked adds a row in which one group has a few great logits and otherwise small ones, and all other logits are
+// between. So groups rank differently by the best expert, the two best ones and other measures.
 func (s *rows) peaked(group, size, peaks int) {
 	for e := range s.experts {
 		z := 1.5

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Find finds the routers of mixtures of experts. What makes their scores, whether these or the logits are chosen
-// among, what limits the choice to groups and what becomes of the chosen scores is fitted to what the graph computes.
+// Find finds the routers of mixtures of experts. The score, the order of scoring and choosing, the groups and the
+// weights are fitted to the graph's computation.
 func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
 	miss := func(at *onnx.Node, why *reason.Reason) {
 		misses = append(misses, &match.Miss{Pattern: "TopKRouter", Anchor: at, Reason: why})
@@ -34,13 +34,13 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 	return sites, misses
 }
 
-// site has mojo.TopKRouter compute the ids and r.Gives.
+// site returns the site at which mojo.TopKRouter computes the ids and r.Gives.
 func (r *Router) site(g *match.View) *site.Site {
 	facts, v := g.Facts, r.Gives
 	s := site.New(g, fused.TopKRouterName, r.TopK)
 	logits := s.Input(site.Logits, "logits", r.Logits)
 	rank, _ := facts.Rank(r.Logits)
-	if n, _ := facts.Rank(r.TopK.Input(0)); n != rank { // chosen by rows of all tokens
+	if n, _ := facts.Rank(r.TopK.Input(0)); n != rank { // chosen in rows of all tokens
 		logits = logits.With("Reshape", "logits_rows", "rows", -1, r.Experts)
 		rank = 2
 	}
@@ -72,19 +72,19 @@ func (r *Router) site(g *match.View) *site.Site {
 		}
 	}
 	s.Output(v, weights.CastAs("weights_cast", facts.DataType(v)))
-	s.Output(r.IDs, ids.CastAs("ids_cast", facts.DataType(r.IDs))) // of a sort of pairs
+	s.Output(r.IDs, ids.CastAs("ids_cast", facts.DataType(r.IDs))) // the ids of a sort of pairs
 	s.Nodes = r.Nodes(g)
 	return s
 }
 
-// Op is mojo.TopKRouter with its attributes.
+// Op returns mojo.TopKRouter with its attributes.
 func (r *Router) Op() fused.TopKRouter {
 	return fused.TopKRouter{TopK: int64(r.K), Score: r.score, Order: r.order, Groups: int64(r.groups.count),
 		GroupTopK: int64(r.groups.topK), GroupScore: r.groups.score, ExcludedScore: float32(r.groups.excluded),
 		Renormalize: r.renormalize, Epsilon: float32(r.epsilon), Scale: float32(r.scale)}
 }
 
-// Nodes are those between the op's inputs and the values that it gives.
+// Nodes returns the nodes between the op's inputs and outputs.
 func (r *Router) Nodes(g *match.View) []*onnx.Node {
 	var nodes []*onnx.Node
 	for v := range onnx.Upstream(func(v *onnx.Value) bool {

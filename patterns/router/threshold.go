@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Thresholds says of each comparison by which the graph chooses experts why that is no router: their number is open.
+// Thresholds returns the reasons why comparisons that choose experts are not routers: they choose any number of
+// experts.
 func Thresholds(g *match.View) (list []*reason.Reason) {
 	All(g)
 	for _, n := range match.Memo[knownRoutings](g).thresholds {
@@ -16,8 +17,8 @@ func Thresholds(g *match.View) (list []*reason.Reason) {
 	return list
 }
 
-// threshold returns the node that compares the scores of all experts with a chosen one, where its result meets what is
-// not made from the logits: the experts. A text's next word, sampled from the best ones, meets nothing.
+// threshold returns the node that compares the scores of all experts with a chosen score, if its result leaves the
+// cone: it is read by the experts. Sampling a text's next word from the best ones does not.
 func threshold(g *match.View, r *Routing) *onnx.Node {
 	if !r.TopK.Is("TopK") {
 		return nil
