@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ascend keeps the fused ops that the kernels for onnxruntime's CANN provider run on Atlas A2 and A3, by the limits
-// that the documentation of CANN's calls gives.
+// ascend keeps the fused ops that the kernels for onnxruntime's CANN provider run on Atlas A2 and A3. The limits come
+// from CANN's documentation of its calls.
 var ascend = &Target{
 	Name:    "ascend",
 	Summary: "fused ops by CANN, for Huawei's Atlas A2 and A3",
@@ -25,7 +25,7 @@ var ascend = &Target{
 	},
 }
 
-// ascend310p is ascend for the Atlas inference series, which has no bfloat16 and whose calls take less.
+// ascend310p is ascend for the Atlas inference series, which has no bfloat16 and whose calls are more limited.
 var ascend310p = &Target{
 	Name:    "ascend310p",
 	Summary: "fused ops by CANN, for Huawei's Atlas inference series (310P)",
@@ -40,7 +40,7 @@ var ascend310p = &Target{
 	},
 }
 
-// kept takes the fused op itself where all limits hold.
+// kept keeps the fused op itself if all limits hold.
 func kept(limits ...func(*Call) error) func(*Call) error {
 	return func(c *Call) error {
 		for _, limit := range limits {
@@ -60,8 +60,8 @@ func rotatedBelow896(c *Call) error {
 	return nil
 }
 
-// flashAttention holds the limits of aclnnFlashAttentionScore: no cap, no sinks, no cache in place, 256 heads of one
-// width up to 768. Its shift of scores is multiplied with the scale, and so is no bias.
+// flashAttention checks the limits of aclnnFlashAttentionScore: no cap, no sinks, no cache in place, 256 heads of one
+// width up to 768. It multiplies its shift of scores by the scale, so the shift cannot be a bias.
 func flashAttention(c *Call) error {
 	for _, lack := range []struct {
 		is   bool
@@ -91,7 +91,7 @@ func flashAttention(c *Call) error {
 	return nil
 }
 
-// groupedMatmul holds the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536
+// groupedMatmul checks the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536
 // rows and columns.
 func groupedMatmul(c *Call) error {
 	if c.Type(fused.MoEX) != c.Type(fused.MoEGateUp) {
@@ -127,7 +127,7 @@ func noBFloat16(c *Call) error {
 	return nil
 }
 
-// normOn310P holds the limits of aclnnRmsNorm there: one type, and rows of at least 32 bytes.
+// normOn310P checks the limits of aclnnRmsNorm there: one type, and rows of at least 32 bytes.
 func normOn310P(c *Call) error {
 	scale := 1
 	if c.Op == "AddRMSNorm" {
@@ -142,7 +142,7 @@ func normOn310P(c *Call) error {
 	return nil
 }
 
-// rotaryOn310P holds the limits of aclnnRotaryPositionEmbedding there: halves, and 32, 64, 96 or 128 channels.
+// rotaryOn310P checks the limits of aclnnRotaryPositionEmbedding there: halves, and 32, 64, 96 or 128 channels.
 func rotaryOn310P(c *Call) error {
 	if c.Int("interleaved") != 0 {
 		return fmt.Errorf("its pairs are interleaved; on Ascend 310P aclnnRotaryPositionEmbedding takes halves")

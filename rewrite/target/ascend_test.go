@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// stays has the target take the op as it is.
+// stays expects the target to keep the op unchanged.
 func stays(t *testing.T, to *Target, s site) {
 	t.Helper()
 	g, n, _ := s.graph(t, 17)

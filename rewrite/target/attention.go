@@ -8,10 +8,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attentionOpset is the version of the standard that has Attention.
+// attentionOpset is the opset that introduced Attention.
 const attentionOpset = 23
 
-// standardAttention writes Attention, which gives zeros to a query that sees no key.
+// standardAttention writes Attention, which returns zeros for a query that can attend to no key.
 func standardAttention(c *Call) error {
 	for _, lack := range []struct {
 		is   bool
@@ -29,7 +29,8 @@ func standardAttention(c *Call) error {
 		}
 	}
 	h := c.attentionHeads()
-	// Without a cache of its own Attention counts positions from the first key, and the fused op from the last one.
+	// Without a cache, Attention aligns the first query with the first key, and the fused op the last query with the
+	// last key.
 	causal := c.Int("causal")
 	apart := causal != 0 && c.Input(fused.AttentionPastKey) == nil && !c.sameLength()
 	if apart {
@@ -58,29 +59,29 @@ func standardAttention(c *Call) error {
 	return nil
 }
 
-// least are the least numbers of a type and the next ones.
+// least holds the lowest and second-lowest number of each type.
 var least = map[onnx.DataType][2]float32{
 	onnx.Float:    {-math.MaxFloat32, math.Nextafter32(-math.MaxFloat32, 0)},
 	onnx.Float16:  {-0x1.FFCp15, -0x1.FF8p15},
 	onnx.BFloat16: {-0x1.FEp127, -0x1.FCp127},
 }
 
-// finite keeps onnxruntime from taking the least number of type t in a mask for minus infinity: a query that sees no
-// key would get zeros in the place of a mean.
+// finite keeps onnxruntime from treating the lowest number of type t in a mask as minus infinity. A query that can
+// attend to no key would get zeros instead of a mean.
 func (c *Call) finite(mask *onnx.Value, t onnx.DataType) *onnx.Value {
 	numbers := least[t]
 	hidden := c.Op1("Equal", []*onnx.Value{mask, c.Number(numbers[0], onnx.Float)})
 	return c.Op1("Where", []*onnx.Value{hidden, c.Number(numbers[1], onnx.Float), mask})
 }
 
-// attentionMask is the mask of Attention, nil where there is none: of the keys that exist and, where causal is set, of
-// those that do not come later, of what is added to the scores, or of both. onnxruntime takes a mask that is broadcast
-// to the batch and to heads, and none that is broadcast to queries or keys.
+// attentionMask returns the mask of Attention, or nil if there is none: the valid keys (if causal is set, only those
+// that are not later), the bias added to the scores, or both. onnxruntime broadcasts a mask along the batch and the
+// heads, but not along queries or keys.
 func (c *Call) attentionMask(causal bool) *onnx.Value {
-	var seen *onnx.Value // by queries
+	var seen *onnx.Value // the keys visible to each query
 	queries, keys := false, true
 	if valid := c.Input(fused.AttentionKeyValid); valid != nil {
-		if c.Int("causal") != 0 { // a mask of one key would be broadcast to all of them, which the fused op refuses
+		if c.Int("causal") != 0 { // a mask of one key would be broadcast to all, which the fused op refuses
 			dims := c.Op1("Concat", []*onnx.Value{c.Integers(0), c.keyCount()}, onnx.IntAttr("axis", 0))
 			valid = c.Op1("Reshape", []*onnx.Value{valid, dims})
 		}
@@ -118,7 +119,8 @@ func (c *Call) attentionMask(causal bool) *onnx.Value {
 	return c.Op1("Expand", []*onnx.Value{mask, c.Op1("Concat", shape, onnx.IntAttr("axis", 0))})
 }
 
-// earlierKeys is true for the keys that a query sees where the last key stands with the last query: [queries, keys].
+// earlierKeys returns a [queries, keys] mask of the keys visible to each query if the last key belongs to the last
+// query.
 func (c *Call) earlierKeys() *onnx.Value {
 	queries, keys := c.queryCount(), c.keyCount()
 	yes, _ := onnx.NewTensor("", onnx.Bool, []int64{1}, []byte{1})
@@ -128,7 +130,7 @@ func (c *Call) earlierKeys() *onnx.Value {
 	return c.Op1("Trilu", []*onnx.Value{all, more}, onnx.IntAttr("upper", 0))
 }
 
-// lengthAxis is the axis of the positions of a tensor of heads.
+// lengthAxis returns the axis of the positions.
 func (c *Call) lengthAxis(layout string) int {
 	if c.String(layout) == "bsnh" {
 		return 1
@@ -141,10 +143,10 @@ func (c *Call) sameLength() bool {
 	return c.sameDim(fused.AttentionQ, c.lengthAxis("q_layout"), fused.AttentionK, c.lengthAxis("k_layout"))
 }
 
-// queryCount is the number of queries, a vector of one element.
+// queryCount returns the number of queries as a vector with one element.
 func (c *Call) queryCount() *onnx.Value { return c.size(fused.AttentionQ, c.lengthAxis("q_layout")) }
 
-// keyCount is the number of keys, those of the cache among them, a vector of one element.
+// keyCount returns the number of keys, including those of the cache, as a vector with one element.
 func (c *Call) keyCount() *onnx.Value {
 	n := c.size(fused.AttentionK, c.lengthAxis("k_layout"))
 	if c.Input(fused.AttentionPastKey) != nil {
@@ -153,15 +155,16 @@ func (c *Call) keyCount() *onnx.Value {
 	return n
 }
 
-// attentionHeads is how Attention has the heads of its tensors.
+// attentionHeads describes the layout of the heads in Attention.
 type attentionHeads struct {
 	c *Call
-	// packed: in the last dimension, behind the positions, as attrs say; else before the positions.
+	// packed: heads are in the last dimension, after the positions, and attrs has their numbers. Otherwise they precede
+	// the positions.
 	packed bool
 	attrs  []*onnx.Attribute
 }
 
-// attentionHeads packs heads where all stand behind the positions, and their numbers are known.
+// attentionHeads packs the heads if they follow the positions in all layouts and their numbers are known.
 func (c *Call) attentionHeads() attentionHeads {
 	h := attentionHeads{c: c, packed: true}
 	for _, layout := range []string{"q_layout", "k_layout", "v_layout", "y_layout"} {
@@ -180,7 +183,7 @@ func (c *Call) attentionHeads() attentionHeads {
 	return h
 }
 
-// in is an input of the fused op as Attention takes it.
+// in converts an input of the fused op to the layout of Attention.
 func (h attentionHeads) in(i int, layout string) *onnx.Value {
 	c, v := h.c, h.c.Input(i)
 	switch {
@@ -192,7 +195,7 @@ func (h attentionHeads) in(i int, layout string) *onnx.Value {
 	return v
 }
 
-// out is the result as the fused op has it.
+// out converts the result to the layout of the fused op.
 func (h attentionHeads) out(v *onnx.Value) *onnx.Value {
 	c := h.c
 	switch {
@@ -204,7 +207,7 @@ func (h attentionHeads) out(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// swapHeads exchanges heads and positions.
+// swapHeads swaps heads and positions.
 func (c *Call) swapHeads(v *onnx.Value) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 }

@@ -12,13 +12,13 @@ import (
 // attend is a site of Attention: 2 sequences of 3 tokens, 4 heads of 8 channels, 2 heads of keys.
 type attend struct {
 	typ                    onnx.DataType
-	layouts                string // of q, k, v and y: h has heads first, t tokens
-	causal, window, keys   int64  // keys: in the cache
-	before                 int    // keys before those of the queries, in k and v
+	layouts                string // of q, k, v and y: h is heads first, t tokens first
+	causal, window, keys   int64  // keys: size of the cache
+	before                 int    // number of keys in k and v before those of the queries
 	softcap                float32
 	empty, order           string
 	valid, bias, sink, set bool  // inputs; set: past_length
-	mask                   []int // dims of the bias; nil: of each query of each sequence
+	mask                   []int // dims of the bias; nil: all of batch and queries
 }
 
 func (a attend) site() site {

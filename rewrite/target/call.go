@@ -9,26 +9,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Call is a fused op in the graph that is to replace a site, and what takes its place.
+// A Call is a fused op in the graph that will replace a site, together with its own replacement.
 type Call struct {
-	// Op is the fused op, Node its node.
+	// Op is the name of the fused op, and Node is its node.
 	Op   string
 	Node *onnx.Node
-	// Site holds its attributes, and the types and shapes of its inputs.
+	// Site has its attributes and the types and shapes of its inputs.
 	Site fused.Site
-	// Repeats reports whether the last axis of an input of the fused op is known to hold everything twice: the second
-	// half is the first one again, or, by neighbours, each element stands beside its double. What is written may rely
-	// on it. nil knows of none.
+	// Repeats reports whether the last axis of an input of the fused op is known to hold every element twice: as two
+	// equal halves or, with neighbours, as pairs of equal elements. The replacement may rely on it. nil means that
+	// nothing is known.
 	Repeats func(v *onnx.Value, neighbours bool) bool
-	// SameSize reports whether dimensions of two values, by their axes, are known to have one size. nil knows of none
-	// but those whose sizes Site has.
+	// SameSize reports whether dimensions of two values, given by axis, are known to have the same size. With nil, only
+	// the sizes in Site are known.
 	SameSize func(v *onnx.Value, axis int, w *onnx.Value, other int) bool
-	// Fixed reports whether a value follows from constants alone, and what is made of it becomes one when the model is
-	// written.
+	// Fixed reports whether a value depends only on constants. Values computed from it become constants when the model
+	// is written.
 	Fixed func(v *onnx.Value) bool
 	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.
 	Others []*Call
-	// Products is what the calls of a model share that are products with quantised weights; nil for none.
+	// Products is shared by a model's calls with quantized weights; nil if there are none.
 	Products *Products
 
 	edit    edit.Change
@@ -37,12 +37,12 @@ type Call struct {
 	outputs map[int]*onnx.Value
 }
 
-// NewCall describes a fused op of a graph.
+// NewCall returns a Call for a fused op of a graph.
 func NewCall(n *onnx.Node, s fused.Site) *Call {
 	return &Call{Op: n.OpType, Node: n, Site: s, Fixed: func(v *onnx.Value) bool { return v.Constant() != nil }}
 }
 
-// Input returns input i, nil when it is left out.
+// Input returns input i, or nil if it is left out.
 func (c *Call) Input(i int) *onnx.Value { return c.Node.Input(i) }
 
 // Type returns the type of input i.
@@ -53,7 +53,7 @@ func (c *Call) Type(i int) onnx.DataType {
 	return onnx.Undefined
 }
 
-// Dims returns the shape of input i: -1 for a dimension that is unknown, nil where the rank is.
+// Dims returns the shape of input i, with -1 for an unknown dimension, or nil if the rank is unknown.
 func (c *Call) Dims(i int) []int64 {
 	if i < len(c.Site.Dims) {
 		return c.Site.Dims[i]
@@ -61,7 +61,7 @@ func (c *Call) Dims(i int) []int64 {
 	return nil
 }
 
-// sameDim reports whether dimensions of inputs i and k are known to have one size.
+// sameDim reports whether dimensions of inputs i and k are known to have the same size.
 func (c *Call) sameDim(i, axis, k, other int) bool {
 	x, y := c.Dims(i), c.Dims(k)
 	if axis >= len(x) || other >= len(y) {
@@ -73,7 +73,7 @@ func (c *Call) sameDim(i, axis, k, other int) bool {
 	return c.SameSize != nil && c.SameSize(c.Input(i), axis, c.Input(k), other)
 }
 
-// size is the size of a dimension of input i, a vector of one element.
+// size returns the size of a dimension of input i as a vector with one element.
 func (c *Call) size(i, axis int) *onnx.Value {
 	if dims := c.Dims(i); axis < len(dims) && dims[axis] >= 0 {
 		return c.Integers(dims[axis])
@@ -82,12 +82,12 @@ func (c *Call) size(i, axis int) *onnx.Value {
 		onnx.IntAttr("end", int64(axis)+1))
 }
 
-// Int, Float and String give attributes; every one of a fused op is written on its node.
+// Int, Float and String return attributes. A fused op's node has all of them.
 func (c *Call) Int(name string) int64     { return c.Site.Attr(name).Int }
 func (c *Call) Float(name string) float32 { return c.Site.Attr(name).Float }
 func (c *Call) String(name string) string { return c.Site.Attr(name).String }
 
-// Add adds a node with n outputs. The nodes of a call are added producers first.
+// Add adds a node with n outputs. Producers must be added before their readers.
 func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onnx.Attribute) []*onnx.Value {
 	g := c.Node.Graph
 	outs := make([]*onnx.Value, n)
@@ -100,14 +100,14 @@ func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onn
 	return outs
 }
 
-// output adds output i to a node that was added.
+// output adds output i to an added node.
 func (c *Call) output(n *onnx.Node, i int) *onnx.Value {
 	v := c.Node.Graph.NewValue(n.OpType)
 	c.edit.TakeOutput(n, i, v)
 	return v
 }
 
-// Op1 adds a node of the standard with one output.
+// Op1 adds a node of the standard domain with one output.
 func (c *Call) Op1(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	return c.Add("", op, 1, inputs, attrs...)[0]
 }
@@ -127,7 +127,7 @@ func (c *Call) Number(x float32, t onnx.DataType) *onnx.Value {
 	return c.Cast(c.Op1("Constant", nil, onnx.FloatAttr("value_float", x)), onnx.Float, t)
 }
 
-// Cast adds a Cast, unless v, which has the type from, is of the type to already.
+// Cast casts v from one type to the other, and returns v itself if they are equal.
 func (c *Call) Cast(v *onnx.Value, from, to onnx.DataType) *onnx.Value {
 	if from == to {
 		return v
@@ -135,7 +135,7 @@ func (c *Call) Cast(v *onnx.Value, from, to onnx.DataType) *onnx.Value {
 	return c.Op1("Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
 }
 
-// Output says that v, made by one of the added nodes, is output i of the fused op.
+// Output makes v, an output of an added node, replace output i of the fused op.
 func (c *Call) Output(i int, v *onnx.Value) {
 	if c.outputs == nil {
 		c.outputs = map[int]*onnx.Value{}
@@ -143,10 +143,10 @@ func (c *Call) Output(i int, v *onnx.Value) {
 	c.outputs[i] = v
 }
 
-// Keep says that the target takes the fused op itself.
+// Keep keeps the fused op itself.
 func (c *Call) Keep() { c.kept = true }
 
-// finish puts the added nodes in the place of the fused op.
+// finish replaces the fused op by the added nodes.
 func (c *Call) finish() error {
 	if c.kept {
 		return nil
@@ -154,12 +154,12 @@ func (c *Call) finish() error {
 	for i, old := range c.Node.Outputs {
 		v := c.outputs[i]
 		if old == nil {
-			continue // left out: nothing reads v
+			continue // v is left out: nothing reads it
 		}
 		if v == nil || v.Producer == nil {
 			return errors.Join(fmt.Errorf("mojo.%s: nothing was written for output %d", c.Op, i), c.edit.Undo())
 		}
-		c.edit.Reread(v, old) // which keeps its name
+		c.edit.Reread(v, old) // v keeps its name
 		c.edit.TakeOutput(v.Producer, v.Output, old)
 	}
 	c.edit.Insert(c.Node, c.nodes...)

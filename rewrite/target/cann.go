@@ -9,16 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// CANNReport counts what AvoidCANN wrote in another way.
+// A CANNReport counts the changes that AvoidCANN made.
 type CANNReport struct {
-	// Expanded counts nodes whose inputs are both broadcast: one of them now is before.
+	// Expanded counts nodes with two broadcast inputs. An Expand now broadcasts one of them.
 	Expanded int `json:"expanded,omitempty"`
-	// MatMuls counts Gemm nodes without C, which are MatMul now.
+	// MatMuls counts the Gemm nodes without C that became MatMul nodes.
 	MatMuls int `json:"matmuls,omitempty"`
 }
 
-// AvoidCANN rewrites what onnxruntime's CANN provider (1.24.4 was tried) gets wrong in the graphs; nil when there is
-// nothing.
+// AvoidCANN rewrites constructs that onnxruntime's CANN provider (1.24.4 was tried) computes wrongly. It returns nil if
+// there are none.
 func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) (*CANNReport, error) {
 	c := new(edit.Change)
 	r := CANNReport{Expanded: oneBroadcast(c, graphs, facts), MatMuls: withoutC(c, graphs, facts)}
@@ -28,7 +28,7 @@ func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) (*CANNReport, error) {
 	return &r, c.Finish()
 }
 
-// Text has a line for each kind, none for nil.
+// Text returns a line for each kind of change, or "" for nil.
 func (r *CANNReport) Text() string {
 	if r == nil {
 		return ""
@@ -45,9 +45,8 @@ func (r *CANNReport) Text() string {
 	return b.String()
 }
 
-// withoutC makes MatMul nodes of Gemm nodes that have no C, and returns their number. The provider, whose Gemm is of
-// float16, reads C where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the
-// model.
+// withoutC turns Gemm nodes without C into MatMul nodes and returns their number. The provider's Gemm, which is
+// float16, reads C even if it is absent. onnxruntime evaluates the Transpose of a weight when it opens the model.
 func withoutC(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
 	for _, g := range graphs {
@@ -76,9 +75,9 @@ func withoutC(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int {
 	return count
 }
 
-// oneBroadcast has the Add, Sub, Mul and Div nodes broadcast one of their inputs at most, by an Expand of
-// the first where both may be, and returns how many got one. The provider computes such a node of its second input
-// alone, and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
+// oneBroadcast makes each Add, Sub, Mul and Div node broadcast at most one input: if both may be broadcast, it adds an
+// Expand of the first. It returns the number of added Expands. The provider copies both broadcast inputs to the same
+// memory, so that such a node reads only its second input. Rotary embeddings compute their angles with one.
 func oneBroadcast(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
 	for _, g := range graphs {
@@ -100,8 +99,7 @@ func oneBroadcast(c *edit.Change, graphs []*onnx.Graph, facts *infer.Facts) int 
 	return count
 }
 
-// bothBroadcast reports whether each of two inputs may have a shape other than that of the result. What is not known
-// may.
+// bothBroadcast reports whether each input may have a shape other than the result's. An unknown shape may.
 func bothBroadcast(facts *infer.Facts, a, b *onnx.Value) bool {
 	m, okA := facts.Rank(a)
 	n, okB := facts.Rank(b)
@@ -127,7 +125,7 @@ func scalar(facts *infer.Facts, v *onnx.Value) bool {
 	return ok && rank == 0
 }
 
-// sizes returns a dimension in every world, -1 where it is not known.
+// sizes returns a dimension in every world, -1 if it is unknown.
 func sizes(facts *infer.Facts, v *onnx.Value, axis int) (list [infer.Worlds]int64) {
 	for w := range list {
 		list[w] = facts.Size(v, w, axis)

@@ -12,36 +12,36 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// coded is the matrix [n, k] of a mojo.Linear or mojo.Embedding, in the layout of their definition. What is made of it
-// is made when the model is written, a few rows or columns at a time.
+// coded is the [n, k] matrix of a mojo.Linear or mojo.Embedding, in the layout of their definition. Tensors derived
+// from it are computed when the model is written, a few rows or columns at a time.
 //
-// With codes q of bits and mid, the middle of them, an element is scale * (q - mid) + offset, where scale and offset
-// are those of its block.
+// For codes q with the given bits and midpoint mid, an element is scale * (q - mid) + offset, with the scale and offset
+// of its block.
 type coded struct {
 	name        string
 	code        string
 	zero        int64
 	n, k, block int64
 	bits, mid   int64
-	// halves is the number of rows of each of two matrices that lie one below the other, over and over: what is made
-	// by rows has those of both in turn. 0 for rows in order.
+	// halves is the number of rows of each of two matrices that alternate along the rows: tensors by rows interleave
+	// the rows of both. 0 keeps the order.
 	halves int64
-	arrays [5]*onnx.Tensor // codes, scale, minus, super_scale, super_minus; nil for those that are left out
+	arrays [5]*onnx.Tensor // codes, scale, minus, super_scale, super_minus; nil if left out
 }
 
-// codedFrom reads the weights of a call, which are its inputs from the number first on.
+// codedFrom reads the weights of a call from five inputs starting at first.
 func (c *Call) codedFrom(first int) (*coded, error) {
 	return c.codedOf("", c.Int("n"), c.Int("k"), [...]int{first, first + 1, first + 2, first + 3, first + 4})
 }
 
-// codedOf reads weights of n rows of k elements that are these inputs, from attributes whose names have a prefix.
+// codedOf reads weights with n rows of k elements from these inputs, and from attributes with this prefix.
 func (c *Call) codedOf(prefix string, n, k int64, inputs [5]int) (*coded, error) {
 	m := &coded{code: c.String(prefix + "code"), zero: c.Int(prefix + "zero"), n: n, k: k,
 		block: c.Int(prefix + "block"), bits: 4, mid: 8}
 	if m.code == "e4m3" {
 		return nil, errors.New("its weights are FP8 with scales of 128 x 128 (code=e4m3), for which it has no op")
 	}
-	if m.code != "int4" { // e2m1 doubled is from -12 to 12
+	if m.code != "int4" { // doubled e2m1 ranges from -12 to 12
 		m.bits, m.mid = 8, 128
 	}
 	for i, input := range inputs {
@@ -57,23 +57,23 @@ func (c *Call) codedOf(prefix string, n, k int64, inputs [5]int) (*coded, error)
 	return m, nil
 }
 
-// anyRows is the weights whatever the number of their rows: what tells those that calls share.
+// anyRows returns the weights with n = 0, as a key for calls that share them with different numbers of rows.
 func (m *coded) anyRows() coded {
 	all := *m
 	all.n = 0
 	return all
 }
 
-// offsets reports whether there are offsets.
+// offsets reports whether any offset may differ from 0.
 func (m *coded) offsets() bool { return m.code != "e2m1" && (m.arrays[2] != nil || m.zero != m.mid) }
 
-// panel is the numbers of 16 rows.
+// panel holds 16 rows.
 type panel struct {
 	codes         []byte // [16, k]
 	scale, offset []float32
 }
 
-// reader reads the arrays, which are in memory, or mapped, while it is used.
+// reader reads the arrays, which are in memory or mapped while it is in use.
 type reader struct {
 	*coded
 	bytes [5][]byte
@@ -95,7 +95,7 @@ func (m *coded) open() (*reader, error) {
 	return r, nil
 }
 
-// group puts the codes of group b of 32 columns of the rows of a panel into dst, rows stride apart.
+// group writes the codes of 32-column group b of a panel's rows to dst, with the rows stride bytes apart.
 func (r *reader) group(dst []byte, p, b, stride int64) {
 	const rows, width = blocks.PanelRows, 32
 	words := int64(8)
@@ -120,7 +120,7 @@ func (r *reader) group(dst []byte, p, b, stride int64) {
 	}
 }
 
-// doubled is 128 plus twice what a code of e2m1 stands for.
+// doubled maps a code of e2m1 to 128 plus twice its value.
 var doubled = func() (table [16]byte) {
 	for i, v := range []int{0, 1, 2, 3, 4, 6, 8, 12} {
 		table[i], table[i+8] = byte(128+v), byte(128-v)
@@ -128,7 +128,7 @@ var doubled = func() (table [16]byte) {
 	return
 }()
 
-// numbers reads scale and offset of the rows of panel p, each [16, k/block].
+// numbers reads the scales and offsets of the rows of panel p, each [16, k/block].
 func (r *reader) numbers(p int64) {
 	const rows = blocks.PanelRows
 	count := r.k / r.block
@@ -156,7 +156,7 @@ func (r *reader) numbers(p int64) {
 	}
 }
 
-// number is an element of one of the arrays.
+// number returns an element of one of the arrays.
 func (r *reader) number(array int, at int64) float32 {
 	b := r.bytes[array]
 	switch r.arrays[array].DataType {
@@ -170,7 +170,7 @@ func (r *reader) number(array int, at int64) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(b[4*at:]))
 }
 
-// tensor makes a tensor that write writes.
+// tensor returns a tensor whose elements write produces.
 func (m *coded) tensor(suffix string, t onnx.DataType, dims []int64, write func(*reader, *bufio.Writer) error) (
 	*onnx.Tensor, error) {
 	return onnx.NewDeferred(m.name+suffix, t, dims, func(w io.Writer) error {
@@ -183,7 +183,7 @@ func (m *coded) tensor(suffix string, t onnx.DataType, dims []int64, write func(
 	})
 }
 
-// eachRow reads the panels, and calls f for each of the n rows with its codes, scales and offsets.
+// eachRow reads the panels and calls f for each of the n rows with its codes, scales and offsets.
 func (r *reader) eachRow(f func(codes []byte, scale, offset []float32) error) error {
 	count := r.k / r.block
 	for p := range (r.n + blocks.PanelRows - 1) / blocks.PanelRows {
@@ -201,7 +201,7 @@ func (r *reader) eachRow(f func(codes []byte, scale, offset []float32) error) er
 	return nil
 }
 
-// byRows makes a tensor of rows of so many bytes, which row appends.
+// byRows returns a tensor by rows; row appends the bytes of one.
 func (m *coded) byRows(suffix string, t onnx.DataType, dims []int64,
 	row func(b, codes []byte, scale []float32) []byte) (*onnx.Tensor, error) {
 	return m.tensor(suffix, t, dims, func(r *reader, w *bufio.Writer) error {
@@ -227,7 +227,7 @@ func (m *coded) byRows(suffix string, t onnx.DataType, dims []int64,
 	})
 }
 
-// packed is the codes by rows, of 4 bits two in a byte, the first in the low one: [n, k*bits/8].
+// packed returns the codes by rows: [n, k*bits/8]. A byte holds two 4-bit codes, the first in its low half.
 func (m *coded) packed() (*onnx.Tensor, error) {
 	return m.byRows("_packed", onnx.Uint8, []int64{m.n, m.k * m.bits / 8}, func(b, codes []byte, _ []float32) []byte {
 		if m.bits == 8 {
@@ -240,7 +240,7 @@ func (m *coded) packed() (*onnx.Tensor, error) {
 	})
 }
 
-// scales is the scales by rows, [n, k/block].
+// scales returns the scales by rows, [n, k/block].
 func (m *coded) scales() (*onnx.Tensor, error) {
 	return m.byRows("_scales", onnx.Float, []int64{m.n, m.k / m.block}, func(b, _ []byte, scale []float32) []byte {
 		for _, x := range scale {
@@ -250,7 +250,7 @@ func (m *coded) scales() (*onnx.Tensor, error) {
 	})
 }
 
-// halfScales is the same in float16, which the scales are.
+// halfScales returns the same in float16, the type of the scales.
 func (m *coded) halfScales() (*onnx.Tensor, error) {
 	const rows = blocks.PanelRows
 	count := m.k / m.block
@@ -267,14 +267,14 @@ func (m *coded) halfScales() (*onnx.Tensor, error) {
 	})
 }
 
-// rowOffsets is the offsets by rows, [n, k/block].
+// rowOffsets returns the offsets by rows, [n, k/block].
 func (m *coded) rowOffsets() (*onnx.Tensor, error) {
 	return m.tensor("_offsets", onnx.Float, []int64{m.n, m.k / m.block}, func(r *reader, w *bufio.Writer) error {
 		return r.eachRow(func(_ []byte, _, offset []float32) error { return writeFloats(w, offset) })
 	})
 }
 
-// columns is scales or offsets by columns, [k/block, n]. All of them are in memory once.
+// columns returns scales or offsets by columns, [k/block, n]. All of them are in memory at once.
 func (m *coded) columns(suffix string, of func(scale, offset []float32) []float32) (*onnx.Tensor, error) {
 	count := m.k / m.block
 	return m.tensor(suffix, onnx.Float, []int64{count, m.n}, func(r *reader, w *bufio.Writer) error {
@@ -298,7 +298,7 @@ func (m *coded) offsetColumns() (*onnx.Tensor, error) {
 	return m.columns("_offsets", func(_, offset []float32) []float32 { return offset })
 }
 
-// signedRows is the codes less their middle, int8 by rows [n, k].
+// signedRows returns the codes minus mid as int8 by rows, [n, k].
 func (m *coded) signedRows() (*onnx.Tensor, error) {
 	return m.tensor("_signed", onnx.Int8, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
 		return r.eachRow(func(codes []byte, _, _ []float32) error {
@@ -312,7 +312,7 @@ func (m *coded) signedRows() (*onnx.Tensor, error) {
 	})
 }
 
-// signedColumns is the same by columns [k, n], int4 or int8. A group of columns is in memory at a time.
+// signedColumns returns the same by columns, [k, n], as int4 or int8. One group of columns is in memory at a time.
 func (m *coded) signedColumns() (*onnx.Tensor, error) {
 	t := onnx.Int8
 	if m.bits == 4 {
@@ -350,7 +350,7 @@ func (m *coded) signedColumns() (*onnx.Tensor, error) {
 	})
 }
 
-// floats is the elements, [n, k].
+// floats returns the elements, [n, k].
 func (m *coded) floats() (*onnx.Tensor, error) {
 	return m.tensor("_float", onnx.Float, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
 		row := make([]float32, m.k)

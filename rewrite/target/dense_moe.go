@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 where the expert was
-// not chosen: for devices that can neither pick matrices by data nor run a branch. What an expert that was not chosen
-// makes of a token must be finite, or 0 times it is no number.
+// denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 if the expert was not
+// chosen. It is for devices that can neither gather matrices by data nor branch. The result of an expert that was not
+// chosen must be finite, because 0 times anything else is NaN.
 func denseMoE(c *Call) error {
 	hidden, experts := c.lastDim(fused.MoEX), int64(-1)
 	if w := c.Dims(fused.MoEGateUp); len(w) == 3 {
@@ -25,7 +25,7 @@ func denseMoE(c *Call) error {
 		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s",
 			shapeText(c.Dims(fused.MoEX)), shapeText(c.Dims(fused.MoEGateUp)))
 	}
-	t := c.Type(fused.MoEX) // of all that is computed
+	t := c.Type(fused.MoEX) // type of the whole computation
 	if c.Type(fused.MoEGateUp) != t {
 		t = onnx.Float
 	}
@@ -48,7 +48,7 @@ func denseMoE(c *Call) error {
 	return nil
 }
 
-// moeInner is expertWidth for products of all experts, which need to know the shape of down.
+// moeInner returns the expert width for products of all experts, which require the shape of down.
 func (c *Call) moeInner() (int64, error) {
 	d := c.Dims(fused.MoEDown)
 	if len(d) != 3 || d[1] < 0 || d[2] < 0 {
@@ -57,7 +57,7 @@ func (c *Call) moeInner() (int64, error) {
 	return c.expertWidth(), nil
 }
 
-// expertWidth returns the number of rows that down takes, -1 where it is unknown.
+// expertWidth returns the inner width of the experts, or -1 if it is unknown.
 func (c *Call) expertWidth() int64 {
 	d := c.Dims(fused.MoEDown)
 	switch {
@@ -69,8 +69,8 @@ func (c *Call) expertWidth() int64 {
 	return d[2]
 }
 
-// denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the
-// sum where it was chosen more than once. No ScatterElements: QNN takes none that adds.
+// denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 if the expert was not chosen,
+// and the sum if it was chosen more than once. It avoids ScatterElements, because QNN does not support one that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(fused.MoEIDs) < 0 {
 		return nil, errors.New("experts as products of all need to know how many are chosen")
@@ -97,7 +97,7 @@ func (c *Call) rows(i int) *onnx.Value {
 	return c.Op1("Reshape", []*onnx.Value{c.Input(i), c.Integers(-1, c.lastDim(i))})
 }
 
-// product multiplies x by the experts' matrices in input w, whichever way they are stored, and adds their biases.
+// product multiplies x by the experts' matrices in input w, in either layout, and adds their biases.
 func (c *Call) product(x *onnx.Value, w, bias int, layout string, t onnx.DataType) *onnx.Value {
 	m := c.Cast(c.Input(w), c.Type(w), t)
 	if c.String(layout) == "out_in" {
@@ -111,7 +111,7 @@ func (c *Call) product(x *onnx.Value, w, bias int, layout string, t onnx.DataTyp
 	return y
 }
 
-// between is what comes between the two products.
+// between computes the activation between the two products.
 func (c *Call) between(h *onnx.Value, inner int64, t onnx.DataType) *onnx.Value {
 	activate := func(g *onnx.Value) *onnx.Value { return c.activated(g, t) }
 	switch c.String("packing") {

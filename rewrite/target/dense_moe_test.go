@@ -17,7 +17,7 @@ func moeAttributes(activation string, alpha, limit, offset float32, packing, gat
 		onnx.StringAttr("down_layout", down)}
 }
 
-// TestDenseMoE: with ids that are drawn, so that tokens choose an expert twice, which must add up.
+// TestDenseMoE draws random ids, so that tokens choose an expert twice. Both weights must add up.
 func TestDenseMoE(t *testing.T) {
 	const E, H, I, k = 4, 6, 3, 2
 	i64 := onnx.Int64

@@ -8,11 +8,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// product is a mojo.Linear of which the weights are known.
+// product is a mojo.Linear with known weights.
 type product struct {
 	*Call
 	*coded
-	typ onnx.DataType // of X and Y
+	typ onnx.DataType // type of X and Y
 }
 
 // linear reads the call.
@@ -28,7 +28,7 @@ func (c *Call) linear() (*product, error) {
 	return p, nil
 }
 
-// x is the input as float32.
+// x returns the input as float32.
 func (p *product) x() *onnx.Value {
 	x := p.Input(fused.LinearX)
 	if p.typ == onnx.Float {
@@ -37,14 +37,14 @@ func (p *product) x() *onnx.Value {
 	return p.shared(x, "float32", func() *onnx.Value { return p.Cast(x, p.typ, onnx.Float) })
 }
 
-// offset adds what the blocks' offsets make of the sums of the input's blocks: sums [..., k/block] times offsets
-// [k/block, n]. The sums are shared by all products of the input.
+// offset adds the contribution of the blocks' offsets: the sums of the input's blocks, [..., k/block], times the
+// offsets, [k/block, n]. All products of the input share the sums.
 func (p *product) offset(y *onnx.Value) *onnx.Value {
 	if !p.offsets() {
 		return y
 	}
 	sums := p.shared(p.Input(fused.LinearX), fmt.Sprint("sums of ", p.block), func() *onnx.Value {
-		shape := make([]int64, len(p.Dims(fused.LinearX))-1) // 0: as it is
+		shape := make([]int64, len(p.Dims(fused.LinearX))-1) // 0 keeps the dimension
 		blocks := p.Op1("Reshape", []*onnx.Value{p.x(), p.Integers(append(shape, p.k/p.block, p.block)...)})
 		return p.Op1("ReduceSum", []*onnx.Value{blocks, p.Integers(-1)}, onnx.IntAttr("keepdims", 0))
 	})
@@ -52,7 +52,7 @@ func (p *product) offset(y *onnx.Value) *onnx.Value {
 	return p.Op1("Add", []*onnx.Value{y, p.Op1("MatMul", []*onnx.Value{sums, offsets})})
 }
 
-// finish adds the bias to y, which is float32, and makes the type of it that X has.
+// finish adds the bias to y, which is float32, and casts the sum to the type of X.
 func (p *product) finish(y *onnx.Value) {
 	if bias := p.Input(fused.LinearBias); bias != nil {
 		y = p.Op1("Add", []*onnx.Value{y, p.Cast(bias, p.typ, onnx.Float)})
@@ -60,12 +60,12 @@ func (p *product) finish(y *onnx.Value) {
 	p.Output(0, p.Cast(y, onnx.Float, p.typ))
 }
 
-// ortLinear writes MatMulNBits, which has no offsets: they are multiplied with sums of the activations. float16 with
-// scales that it holds is computed as such; everything else is float32, as MatMulNBits takes scales of the type of
-// the activations alone.
+// ortLinear writes MatMulNBits, which has no offsets: they are multiplied by sums of the activations. float16
+// activations with float16 scales are computed as such. Everything else is float32, because MatMulNBits requires scales
+// of the type of the activations.
 //
-// Of 8 bits MatMulNBits has fast kernels with activations of 8 bits alone: with others it would make float32 of all
-// weights at each run.
+// For 8 bits, MatMulNBits has fast kernels only with 8-bit activations. With others it would convert all weights to
+// float32 in each run.
 func ortLinear(c *Call) error {
 	p, err := c.linear()
 	if err != nil {
@@ -83,7 +83,7 @@ func ortLinear(c *Call) error {
 	inputs := []*onnx.Value{x, c.byRow(p.coded, "packed", (*coded).packed, p.n, p.k/p.block, p.block*p.bits/8),
 		c.byRow(p.coded, what, scales)}
 	bias := c.Input(fused.LinearBias)
-	within := bias != nil && (half || p.typ == onnx.Float) // the node adds it
+	within := bias != nil && (half || p.typ == onnx.Float) // whether the node adds the bias
 	if within {
 		inputs = append(inputs, nil, nil, bias)
 	}
@@ -110,8 +110,8 @@ func ortWideLinear(c *Call) error {
 	return nil
 }
 
-// standardLinear writes DequantizeLinear of blocks along the first axis, and MatMul. onnxruntime makes MatMulNBits of
-// the two, and looks for the weights in the graph of the nodes alone.
+// standardLinear writes DequantizeLinear with blocks along the first axis, and MatMul. onnxruntime fuses the two into
+// MatMulNBits, but only if the weights are in the same graph as the nodes.
 func standardLinear(c *Call) error {
 	p, err := c.linear()
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Call) table() (*coded, error) {
 	return w, err
 }
 
-// rowOffset adds the blocks' offsets of the rows, and gives them as the output.
+// rowOffset adds the blocks' offsets to the rows and sets the output.
 func (c *Call) rowOffset(w *coded, y *onnx.Value) {
 	if w.offsets() {
 		rank := len(c.Dims(fused.EmbeddingIDs))
@@ -150,7 +150,7 @@ func (c *Call) pick(table *onnx.Value) *onnx.Value {
 	return c.Op1("Gather", []*onnx.Value{table, c.Input(fused.EmbeddingIDs)}, onnx.IntAttr("axis", 0))
 }
 
-// ortWideEmbedding takes the rows of a product's weight that was made float32.
+// ortWideEmbedding gathers rows of a product's weight that was converted to float32.
 func ortWideEmbedding(c *Call) error {
 	w, err := c.table()
 	if err != nil {
@@ -163,7 +163,7 @@ func ortWideEmbedding(c *Call) error {
 	return nil
 }
 
-// ortEmbedding writes GatherBlockQuantized. A table that is a product's weight, too, lies in the file once.
+// ortEmbedding writes GatherBlockQuantized. A table that is also a product's weight is stored only once.
 func ortEmbedding(c *Call) error {
 	w, err := c.table()
 	if err != nil {
@@ -177,8 +177,8 @@ func ortEmbedding(c *Call) error {
 	return nil
 }
 
-// standardEmbedding gathers codes and scales, and writes DequantizeLinear of those: codes of 4 bits take a byte, since
-// Gather has no rows of less.
+// standardEmbedding gathers codes and scales and writes DequantizeLinear. A 4-bit code takes a byte, because Gather
+// cannot address half a byte.
 func standardEmbedding(c *Call) error {
 	w, err := c.table()
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// norm writes an RMS norm of x with a scale of the same type.
+// norm writes an RMS norm of x; scale has the same type.
 type norm func(c *Call, x, scale *onnx.Value) *onnx.Value
 
-// normed writes the norm of x, of type t, whose scale is input s. Where their types differ both are cast to float32, in
-// which the fused op computes, and the result to its type.
+// normed writes the norm of x, of type t, with input s as scale. If their types differ, both are cast to float32, in
+// which the fused op computes, and the result is cast back.
 func (c *Call) normed(write norm, x *onnx.Value, t onnx.DataType, s int) *onnx.Value {
 	result := t
 	if c.Int("scale_after_cast") != 0 {
@@ -32,7 +32,7 @@ func (c *Call) writeAddNorm(write norm) {
 	c.Output(0, c.normed(write, sum, c.Type(0), 2))
 }
 
-// normAttrs are the attributes that the norms of the standard and of onnxruntime have in common.
+// normAttrs returns the attributes that the norms of the standard and of onnxruntime share.
 func (c *Call) normAttrs() []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", c.Int("axis")), onnx.FloatAttr("epsilon", c.Float("epsilon")),
 		onnx.IntAttr("stash_type", int64(onnx.Float))}
@@ -58,12 +58,13 @@ func (c *Call) writeBiasGELU() error {
 	return nil
 }
 
-// writeGLU writes GLU as the product of an activation, which activate writes, and up.
+// writeGLU writes GLU as up times an activation, which activate writes.
 func (c *Call) writeGLU(activate func(gate *onnx.Value) *onnx.Value) {
 	c.Output(0, c.gated(c.Input(0), c.Input(1), c.Type(0), activate))
 }
 
-// gated is an activation of the gate times up, both of type t, clamped and shifted where the attributes say so.
+// gated writes an activation of gate times up, both of type t, with the clamps and the shift that the attributes
+// demand.
 func (c *Call) gated(gate, up *onnx.Value, t onnx.DataType, activate func(gate *onnx.Value) *onnx.Value) *onnx.Value {
 	if limit := c.Float("limit"); limit > 0 {
 		most := c.Number(limit, t)
@@ -76,7 +77,7 @@ func (c *Call) gated(gate, up *onnx.Value, t onnx.DataType, activate func(gate *
 	return c.Op1("Mul", []*onnx.Value{activate(gate), up})
 }
 
-// activated is the activation of g in ops that opset 20 has.
+// activated writes the activation of g with ops of opset 20.
 func (c *Call) activated(g *onnx.Value, t onnx.DataType) *onnx.Value {
 	switch c.String("activation") {
 	case "silu":

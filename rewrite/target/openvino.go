@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// openvino writes what OpenVINO's compiler turns into its layers RMS, RoPE and GatherMatmul. Gated
-// activations it fuses as they were exported: they stay open. The norm and the rotation of a head are written
-// apart, since NormRotary stands before a transposition that RoPE takes in.
+// openvino writes forms that OpenVINO's compiler turns into its layers RMS, RoPE and GatherMatmul. It fuses gated
+// activations in their exported form, so they stay. The norm and the rotation of a head are written separately, because
+// RoPE absorbs a transposition that follows NormRotary.
 var openvino = &Target{
 	Name:    "openvino",
 	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE, Subgraph and GatherMatmul",
@@ -29,7 +29,7 @@ var openvino = &Target{
 	},
 }
 
-// openvinoNorm writes onnxruntime's norm, which OpenVINO reads at every opset, in every type.
+// openvinoNorm writes onnxruntime's norm, which OpenVINO reads at every opset and in every type.
 func (c *Call) openvinoNorm(write func(norm)) error {
 	if axis, rank := c.Int("axis"), len(c.Dims(0)); axis != -1 || rank < 2 {
 		return fmt.Errorf("OpenVINO has RMS of the last axis and of rank 2 and more, not of axis %d of X, %s",
@@ -48,8 +48,8 @@ func openvinoRotary(c *Call) error {
 	return nil
 }
 
-// openvinoAttention writes products that OpenVINO's CPU plugin makes one Subgraph of: guards behind the softmax, scales
-// on both sides and detours of the keys, as exporters write them, keep it from doing so.
+// openvinoAttention writes products that OpenVINO's CPU plugin fuses into one Subgraph. Exporters prevent that with
+// guards after the softmax, scales on both sides and detours of the keys.
 func openvinoAttention(c *Call) error {
 	if c.Input(fused.AttentionSink) != nil {
 		return errors.New("no Subgraph of OpenVINO's holds a sink")
@@ -60,11 +60,11 @@ func openvinoAttention(c *Call) error {
 	return c.writeProducts(c.biasMask())
 }
 
-// openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens once for each expert, three
-// products, and the gates of all experts by ScatterElements. Its CPU plugin turns that into GatherMatmul, which
-// computes the chosen experts alone. It does so where gate and up are SwiGLU without biases and the number of tokens is
-// not fixed; anything else would compute all experts, and stays open. FusedMatMul, because a Transpose of constants
-// would be folded, and OpenVINO looks for a product that transposes.
+// openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens tiled for each expert, three
+// products, and the gates of all experts by ScatterElements. The CPU plugin turns that into GatherMatmul, which
+// computes only the chosen experts. This works if gate and up form SwiGLU without biases and the number of tokens is
+// not fixed. Anything else would compute all experts and is refused. The products are FusedMatMul, because a Transpose
+// of constants would be folded, and OpenVINO looks for a transposing product.
 func openvinoMoE(c *Call) error {
 	w, hidden := c.Dims(fused.MoEGateUp), c.lastDim(fused.MoEX)
 	inner, err := c.moeInner()
@@ -121,7 +121,7 @@ func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
 	return part(0, math.MaxInt64, 2), part(1, math.MaxInt64, 2)
 }
 
-// scatteredGates returns what denseGates does, as OpenVINO looks for it.
+// scatteredGates computes the same as denseGates, in the form that OpenVINO looks for.
 func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
 	ids, weights := c.rows(fused.MoEIDs), c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
 	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))
@@ -134,7 +134,7 @@ func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
 		c.Integers(-1)})
 }
 
-// rowCount is the number of rows of input i, -1 when it is unknown.
+// rowCount returns the number of rows of input i, or -1 if it is unknown.
 func (c *Call) rowCount(i int) int64 {
 	n, dims := int64(1), c.Dims(i)
 	if len(dims) == 0 {

@@ -33,8 +33,8 @@ func TestOpenVINONorms(t *testing.T) {
 	open(t, openvino, gluSite("silu", 1, 0, 0, f32), "target openvino has nothing for mojo.GLU")
 }
 
-// TestOpenVINORotary: every rotation of three and four dimensions becomes the one form that OpenVINO recognises,
-// with tables that have as many.
+// TestOpenVINORotary: every rotation of three or four dimensions becomes the one form that OpenVINO recognizes, with
+// tables of the same rank.
 func TestOpenVINORotary(t *testing.T) {
 	for _, x := range [][]int64{{2, 3, 5, 8}, {3, 5, 8}} {
 		for _, r := range []int64{8, 4} {
@@ -63,8 +63,8 @@ func TestOpenVINORotary(t *testing.T) {
 		"not of X, [2, 2, 2, 5, 8]")
 }
 
-// checkRotateHalf looks for what OpenVINO wants: one Neg, of a Slice, and products with no table as it is, of two
-// dimensions.
+// checkRotateHalf checks the form that OpenVINO expects: one Neg, of a Slice, and no product with an original table of
+// two dimensions.
 func checkRotateHalf(t *testing.T, g *onnx.Graph) {
 	t.Helper()
 	negs := 0
@@ -86,7 +86,7 @@ func checkRotateHalf(t *testing.T, g *onnx.Graph) {
 	}
 }
 
-// TestOpenVINOAttention: two products, with a scale, a cap, a mask that is added and a softmax between them.
+// TestOpenVINOAttention: two products, with a scale, a cap, an added mask and a softmax between them.
 func TestOpenVINOAttention(t *testing.T) {
 	const products = "Transpose MatMul Mul "
 	const repeated = "Unsqueeze Expand Reshape "

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ort writes the fused ops that onnxruntime has itself, in the types that its CPU provider has kernels for: a node of
-// these ops that lacks one keeps the whole model from loading there.
+// ort writes the fused ops that onnxruntime itself has, in the types for which its CPU provider has kernels: one node
+// without a kernel keeps the whole model from loading.
 var ort = &Target{
 	Name:     "ort",
 	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
@@ -44,12 +44,12 @@ var ort = &Target{
 	},
 }
 
-// ortNorm writes SimplifiedLayerNormalization, which onnxruntime has in the domain of the standard.
+// ortNorm writes SimplifiedLayerNormalization, which onnxruntime has in the standard's domain.
 func ortNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
 	return c.Op1("SimplifiedLayerNormalization", []*onnx.Value{x, scale}, c.normAttrs()...)
 }
 
-// ortNorm writes a norm whose scale is input s.
+// ortNorm writes a norm with input s as scale.
 func (c *Call) ortNorm(s int, write func(norm)) error {
 	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(s)); err != nil {
 		return err
@@ -58,13 +58,13 @@ func (c *Call) ortNorm(s int, write func(norm)) error {
 	return nil
 }
 
-// ortSkipRMSNorm writes SkipSimplifiedLayerNormalization, which adds and normalises rows of two or three dimensions.
+// ortSkipRMSNorm writes SkipSimplifiedLayerNormalization, which adds and normalizes rows of two or three dimensions.
 func ortSkipRMSNorm(c *Call) error {
 	const op = "SkipSimplifiedLayerNormalization"
 	if err := halfOr32(op, c.Type(0), c.Type(2)); err != nil {
 		return err
 	}
-	if c.Type(0) != c.Type(2) && c.Type(0) != onnx.Float { // a scale can be cast to float32, a sum cannot
+	if c.Type(0) != c.Type(2) && c.Type(0) != onnx.Float { // a scale can be cast to float32, the sum cannot
 		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
 	}
 	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.Int("axis") != -1 {
@@ -73,7 +73,7 @@ func ortSkipRMSNorm(c *Call) error {
 	}
 	y := c.Add(onnx.Microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},
 		onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
-	sum := c.output(y.Producer, 3) // between them are the mean and the deviation
+	sum := c.output(y.Producer, 3) // after the mean and the deviation
 	if c.Int("scale_after_cast") != 0 {
 		y = c.Cast(y, c.Type(0), c.Type(2))
 	}
@@ -97,7 +97,7 @@ func ortSkipLayerNorm(c *Call) error {
 	}
 	y := c.Add(onnx.Microsoft, op, 1, inputs, onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
 	c.Output(0, y)
-	c.Output(1, c.output(y.Producer, 3)) // between them are the mean and the deviation
+	c.Output(1, c.output(y.Producer, 3)) // after the mean and the deviation
 	return nil
 }
 
@@ -128,7 +128,7 @@ func ortBiasQuickGELU(c *Call) error {
 	return nil
 }
 
-// ortSwiGLU writes QuickGelu, whose alpha may be 1: then it is silu.
+// ortSwiGLU writes QuickGelu. With alpha = 1 it is SiLU.
 func ortSwiGLU(c *Call) error {
 	return c.ortGLU("QuickGelu", "silu", onnx.FloatAttr("alpha", c.Float("alpha")))
 }
@@ -150,8 +150,8 @@ func (c *Call) ortGLU(op, activation string, attrs ...*onnx.Attribute) error {
 	return nil
 }
 
-// ortRotary writes com.microsoft's RotaryEmbedding, whose tables are [rows, pairs]: one table serves the batch where
-// the rows are those of the positions, counted from 0; otherwise there is a row for each position of each sequence.
+// ortRotary writes com.microsoft's RotaryEmbedding, whose tables are [rows, pairs]. One table serves the whole batch if
+// its rows are the positions counted from 0. Otherwise there is a row for each position of each sequence.
 func ortRotary(c *Call) error {
 	if err := halfOr32("RotaryEmbedding", c.Type(0)); err != nil {
 		return err
@@ -177,8 +177,8 @@ func ortRotary(c *Call) error {
 	return nil
 }
 
-// ortAttention writes Attention of the standard. MultiHeadAttention has no heads that share keys, GroupQueryAttention
-// takes several queries behind a cache for a batch of one alone.
+// ortAttention writes the standard's Attention. MultiHeadAttention cannot share heads of keys, and GroupQueryAttention
+// accepts several queries after a cache only for batch 1.
 func ortAttention(c *Call) error {
 	if err := halfOr32("Attention", c.Type(fused.AttentionQ)); err != nil {
 		return err
@@ -186,7 +186,7 @@ func ortAttention(c *Call) error {
 	return standardAttention(c)
 }
 
-// numbered numbers the positions of all sequences, one after the other: [batch, positions].
+// numbered numbers the positions of all sequences consecutively: [batch, positions].
 func (r *rotation) numbered() *onnx.Value {
 	c, shape := r.c, r.rowShape()
 	count := c.Op1("ReduceProd", []*onnx.Value{shape}, onnx.IntAttr("keepdims", 0))

@@ -8,10 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ortMoE writes com.microsoft's MoE, which is a router and the experts that it chooses: the softmax of the logits, the
-// k greatest, and their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with
-// up, and no others. The CUDA provider of onnxruntime 1.31 runs it in float16 (and bfloat16) alone: in float32 its
-// kernel asks for more shared memory than there is.
+// ortMoE writes com.microsoft's MoE, which includes the router: the softmax of the logits and the k largest weights,
+// unchanged or divided by their sum. On the CPU, gate and up must be interleaved. The CUDA provider of onnxruntime 1.31
+// runs it only in float16 (and bfloat16): in float32 its kernel asks for more shared memory than there is.
 func ortMoE(c *Call) error {
 	if err := halfOr32("MoE", c.Type(0)); err != nil {
 		return err
@@ -67,15 +66,16 @@ func ortMoE(c *Call) error {
 	return nil
 }
 
-// notInPlace is the result of MoE, chosen in place of the tokens. Where nothing reads the tokens after MoE, onnxruntime
-// 1.31 has its kernel write the result over them, which it sets to 0 before it reads them: so something does.
+// notInPlace returns the result of MoE through a Where that also reads the tokens. If nothing read the tokens after
+// MoE, the kernel of onnxruntime 1.31 would write the result over them, and it sets the result to 0 before it reads
+// them.
 func (c *Call) notInPlace(y, tokens *onnx.Value) *onnx.Value {
 	yes := c.Cast(c.Op1("Constant", nil, onnx.IntAttr("value_int", 1)), onnx.Int64, onnx.Bool)
 	return c.Op1("Where", []*onnx.Value{yes, y, tokens})
 }
 
-// wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them
-// at the first run.
+// wideEnoughForCUDA returns an error for float16 experts, which CUDA may run, that are less than 16 wide: the kernel
+// refuses them at the first run.
 func (c *Call) wideEnoughForCUDA() error {
 	const least = 16
 	if inner := c.expertWidth(); c.Type(fused.MoEX) == onnx.Float16 && inner >= 0 && inner < least {
@@ -84,12 +84,12 @@ func (c *Call) wideEnoughForCUDA() error {
 	return nil
 }
 
-// ortRouter takes no router by itself.
+// ortRouter refuses a router without experts.
 func ortRouter(*Call) error {
 	return errors.New("MoE takes a router together with its experts, and those are not taken here")
 }
 
-// ortActivation returns the attributes that say what becomes of the first product.
+// ortActivation returns the attributes that describe the activation.
 func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	activation, alpha, limit, offset := c.String("activation"), c.Float("alpha"), c.Float("limit"), c.Float("up_offset")
 	if c.String("packing") == "none" {
@@ -111,7 +111,7 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	return attrs, nil
 }
 
-// router finds the TopKRouter that the experts and their weights come from.
+// router finds the TopKRouter that chooses the experts and their weights.
 func (c *Call) router() (*Call, error) {
 	ids := c.Input(fused.MoEIDs).Producer
 	if ids == nil || ids.Domain != fused.Domain || ids.OpType != fused.TopKRouterName || c.chosenWeights() != ids {
@@ -126,8 +126,8 @@ func (c *Call) router() (*Call, error) {
 	return nil, errors.New("MoE takes the logits of a router, of which nothing is known")
 }
 
-// chosenWeights returns the node that the weights of the experts come from: cast, or put among those of all experts and
-// taken out again.
+// chosenWeights returns the node that computes the weights of the experts. It skips Casts, and a scatter into the
+// weights of all experts followed by a gather.
 func (c *Call) chosenWeights() *onnx.Node {
 	for v, i := c.Input(fused.MoEWeights), 0; v.Producer != nil && i < 8; i++ {
 		switch n := v.Producer; {
@@ -152,8 +152,8 @@ func (c *Call) chosenWeights() *onnx.Node {
 	return nil
 }
 
-// softmax reports whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0),
-// and nothing else chooses.
+// softmax returns 1 if the router's weights are a softmax divided by their sum, and 0 if they are the softmax itself.
+// It returns an error if the choice depends on anything else.
 func (c *Call) softmax() (normalized int64, err error) {
 	switch {
 	case c.String("score") != "softmax":
@@ -164,7 +164,7 @@ func (c *Call) softmax() (normalized int64, err error) {
 		return 0, errors.New("MoE adds no bias for the choice")
 	case c.Float("epsilon") != 0:
 		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, the router adds %g", c.Float("epsilon"))
-	case c.Int("renormalize") != 0 || c.String("order") == "top_k_first": // the softmax of those that were chosen
+	case c.Int("renormalize") != 0 || c.String("order") == "top_k_first": // the softmax of the chosen logits
 		return 1, nil
 	}
 	return 0, nil
@@ -177,7 +177,7 @@ func (c *Call) stored(input int, layout string) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{c.Input(input)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 }
 
-// fc1 returns the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is
+// fc1 returns the first matrices with interleaved rows of gate and up. Constants are reordered when the model is
 // written.
 func (c *Call) fc1() *onnx.Value {
 	v := c.stored(fused.MoEGateUp, "gate_up_layout")

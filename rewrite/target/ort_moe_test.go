@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// mixture is a router and the experts that it chooses.
+// mixture is a router with its experts.
 type mixture struct {
 	typ                 onnx.DataType
 	score, order        string
@@ -24,12 +24,12 @@ type mixture struct {
 	packing, layout      string
 	biases               bool
 
-	logits onnx.DataType // where they are of another type
+	logits onnx.DataType // if they have another type
 	rank   int           // of the logits and the tokens, if not 2
-	dense  bool          // the weights are put among those of all experts, and taken out again
-	apart  bool          // the router stands elsewhere
+	dense  bool          // the weights are scattered among all experts and gathered again
+	apart  bool          // the router is elsewhere
 	fixed  bool          // the weights are constants
-	inner  int64         // how wide the experts are, if not 16
+	inner  int64         // width of the experts, if not 16
 }
 
 const (
@@ -77,7 +77,7 @@ func (m mixture) sites() (router, experts site) {
 	return router, experts
 }
 
-// graph makes a body of both ops, which reads the router's inputs and the experts' but for the choice.
+// graph returns a body with both ops. Its inputs are those of the router and of the experts, except the choice.
 func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call, functions []*onnx.Function,
 	inputs []*reference.Tensor) {
 	t.Helper()
@@ -133,7 +133,7 @@ func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call,
 	return g, calls, functions, inputs
 }
 
-// usual is the mixture of Mixtral, changed by f.
+// usual returns the mixture of Mixtral, changed by f.
 func usual(f func(m *mixture)) mixture {
 	m := mixture{typ: f32, fixed: true, score: "softmax", order: "score_first", groups: 1, renormalize: 1, scale: 1,
 		activation: "silu", alpha: 1,
@@ -152,7 +152,7 @@ func TestORTMoE(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    mixture
-		ops  string // behind the router, which stays until nothing reads it
+		ops  string // after the router, which stays until nothing reads it
 	}{
 		{"halves", usual(nil), "Reshape Transpose Reshape " + moe},
 		{"as they are", usual(func(m *mixture) { m.renormalize = 0; m.packing = "interleaved" }), moe},

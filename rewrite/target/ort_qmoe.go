@@ -8,11 +8,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ortQMoE writes com.microsoft's QMoE, in float32. What chooses the experts is given as 1 for those that are chosen,
-// and what they count with apart from that, so that the router is any that chooses distinct experts with weights from 0
-// on: onnxruntime leaves out those that count less than nothing.
+// ortQMoE writes com.microsoft's QMoE, in float32. It passes the choice as 1 for each chosen expert, and the weights
+// separately, so that any router of distinct experts with nonnegative weights works: onnxruntime leaves out experts
+// with negative weights.
 //
-// Its experts have no offsets. Of 8 bits its kernels round activations to 8 bits at every accuracy level.
+// Its experts have no offsets. With 8-bit weights, its kernels round activations to 8 bits at every accuracy level.
 func ortQMoE(c *Call) error {
 	if (c.Products == nil || !c.Products.Distinct) && !c.fromRouter() {
 		return errors.New("QMoE takes distinct experts that count with numbers from 0 on, and these come from no " +
@@ -78,7 +78,7 @@ func ortQMoE(c *Call) error {
 	return nil
 }
 
-// topK is the number of experts of a token, -1 where it is unknown.
+// topK returns the number of experts of a token, or -1 if it is unknown.
 func (c *Call) topK() int64 {
 	for _, i := range []int{fused.QMoEIDs, fused.QMoEWeights} {
 		if d := c.Dims(i); len(d) > 0 && d[len(d)-1] > 0 {
@@ -88,7 +88,7 @@ func (c *Call) topK() int64 {
 	return -1
 }
 
-// fromRouter reports whether weights and ids come from one TopKRouter with a factor that is not negative.
+// fromRouter reports whether weights and ids come from one TopKRouter with a nonnegative factor.
 func (c *Call) fromRouter() bool {
 	from := func(v *onnx.Value) *onnx.Node {
 		for v.Producer != nil && (v.Producer.Is("Cast") || v.Producer.Is("Reshape")) {
@@ -102,7 +102,7 @@ func (c *Call) fromRouter() bool {
 		n.AttrFloat("scale", 1) >= 0
 }
 
-// ofAllExperts puts 1, and the weights, in the places of the chosen experts among all: [tokens, experts].
+// ofAllExperts scatters 1, and the weights, to the chosen experts among all: [tokens, experts].
 func (c *Call) ofAllExperts(experts int64) (chosen, counts *onnx.Value) {
 	k := c.topK()
 	ids := c.Op1("Reshape", []*onnx.Value{c.Input(fused.QMoEIDs), c.Integers(-1, k)})
@@ -121,7 +121,7 @@ func (c *Call) ofAllExperts(experts int64) (chosen, counts *onnx.Value) {
 	return put(filled(1, shape)), put(weights)
 }
 
-// rowsInTurn is a bias of which the elements of two halves come in turn.
+// rowsInTurn returns a bias with its two halves interleaved.
 func (c *Call) rowsInTurn(input int, experts, halves int64) *onnx.Value {
 	v := c.Input(input)
 	if v == nil || halves == 0 {

@@ -11,14 +11,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// Shapes are what the shapes of a model's inputs are fixed to: those of inputs, and the sizes of symbolic dimensions,
-// by name.
+// Shapes are fixed shapes of a model's inputs, and sizes of symbolic dimensions, by name.
 type Shapes struct {
 	Inputs map[string][]int64
 	Sizes  map[string]int64
 }
 
-// ParseShapes reads "input=2x7", the shape of an input, and "dimension=7", the size of a symbolic dimension.
+// ParseShapes parses "input=2x7", the shape of an input, and "dimension=7", the size of a symbolic dimension.
 func ParseShapes(list []string) (*Shapes, error) {
 	s := &Shapes{Inputs: map[string][]int64{}, Sizes: map[string]int64{}}
 	for _, text := range list {
@@ -49,12 +48,12 @@ func ParseShapes(list []string) (*Shapes, error) {
 	return s, nil
 }
 
-// leastOpset is the oldest opset that targets write on onnxruntime's CPU provider: reductions take axes as inputs.
+// leastOpset is the oldest opset of targets on onnxruntime's CPU provider: reductions take their axes as inputs.
 const leastOpset = 18
 
-// Prepare brings a model to what the target writes: its inputs to the shapes, if any are given, and a model of an older
-// opset to the target's, or to the newest at which the target's runtime has a kernel for all nodes; limit says why it
-// is not the target's. An error says what the target takes, and leaves the model changed in part.
+// Prepare prepares a model for the target. It fixes the shapes, if s is not nil, and raises an older opset to the
+// target's, or to the newest one at which the target's runtime has a kernel for all nodes; limit then says why. An
+// error says what the target requires and leaves the model partly changed.
 func Prepare(m *onnx.Model, t *Target, s *Shapes) (limit error, err error) {
 	if s != nil {
 		if err := s.fix(m); err != nil {
@@ -88,7 +87,7 @@ func (s *Shapes) fix(m *onnx.Model) error {
 	}
 	for name, n := range s.Sizes {
 		if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return v.Name == name }) {
-			inputs[name] = []int64{n} // an input of one dimension
+			inputs[name] = []int64{n} // an input with one dimension
 		} else {
 			sizes[name] = n
 		}
@@ -104,7 +103,7 @@ func (s *Shapes) fix(m *onnx.Model) error {
 	return nil
 }
 
-// static errs on an input with a dimension that is no number.
+// static returns an error for an input with a dimension that is not a number.
 func static(m *onnx.Model, t *Target) error {
 	for _, v := range m.Graph.Inputs {
 		typ, ok := v.Type()

@@ -32,7 +32,7 @@ func TestParseShapes(t *testing.T) {
 	}
 }
 
-// oldModel is a model of opset 17 with an input [batch, 4] and one [n].
+// oldModel returns a model of opset 17 with inputs [batch, 4] and [n].
 func oldModel() *onnx.Model {
 	m := onnx.New(8, 17)
 	dim := func(name string) onnx.Dim { return onnx.Dim{Value: -1, Param: name} }

@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// writeProducts writes the two products of Attention with nothing but a scale, a cap, a mask that is added, a sink and
-// a softmax between them. Queries that see no key get their zeros at the end. mask and empty, which is true for these,
-// are of the rank of the scores or less, or nil.
+// writeProducts writes the two products of Attention with only a scale, a cap, an added mask, a sink and a softmax
+// between them. empty marks the queries that can attend to no key; their results are set to zero at the end. mask and
+// empty have at most the rank of the scores, or are nil.
 func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 	for _, lack := range []struct {
 		is   bool
@@ -69,7 +69,7 @@ func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 	return nil
 }
 
-// softmaxWithSink is the softmax of scores, of which a sink takes a share as one more score of each row.
+// softmaxWithSink returns the softmax of scores. A sink takes part as one more score of each row.
 func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
 	last, sink := onnx.IntAttr("axis", -1), c.Input(fused.AttentionSink)
 	if sink == nil {
@@ -90,7 +90,7 @@ func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
 	return c.Op1("Slice", []*onnx.Value{all, c.Integers(0), c.Integers(-1), c.Integers(-1)}), nil
 }
 
-// biasMask is the bias as writeProducts takes it, and where all of a row is minus infinity.
+// biasMask returns the bias as the mask of writeProducts, and marks rows that are minus infinity throughout.
 func (c *Call) biasMask() (mask, empty *onnx.Value) {
 	bias := c.Input(fused.AttentionBias)
 	if bias == nil {
@@ -100,7 +100,7 @@ func (c *Call) biasMask() (mask, empty *onnx.Value) {
 		c.Op1("IsInf", []*onnx.Value{c.greatest(bias)}, onnx.IntAttr("detect_positive", 0))
 }
 
-// byHeads is an input with its heads before its positions.
+// byHeads returns an input with its heads before its positions.
 func (c *Call) byHeads(i int, layout string) *onnx.Value {
 	if c.String(layout) == "bsnh" {
 		return c.swapHeads(c.Input(i))
@@ -108,7 +108,7 @@ func (c *Call) byHeads(i int, layout string) *onnx.Value {
 	return c.Input(i)
 }
 
-// headsOf is the number of heads of an input, -1 where it is unknown.
+// headsOf returns the number of heads of an input, or -1 if it is unknown.
 func (c *Call) headsOf(i int, layout string) int64 {
 	axis := 1
 	if c.String(layout) == "bsnh" {
@@ -120,19 +120,19 @@ func (c *Call) headsOf(i int, layout string) int64 {
 	return -1
 }
 
-// repeatHeads repeats each head of keys or values for the heads of queries that share it.
+// repeatHeads repeats each head of keys or values for the query heads that share it.
 func (c *Call) repeatHeads(v *onnx.Value, heads, keyHeads, width int64) *onnx.Value {
 	each := c.Op1("Unsqueeze", []*onnx.Value{v, c.Integers(2)})
 	each = c.Op1("Expand", []*onnx.Value{each, c.Integers(1, 1, heads/keyHeads, 1, 1)})
 	return c.Op1("Reshape", []*onnx.Value{each, c.Integers(0, heads, -1, width)})
 }
 
-// times multiplies with a number.
+// times multiplies by a number.
 func (c *Call) times(v *onnx.Value, x float32, t onnx.DataType) *onnx.Value {
 	return c.Op1("Mul", []*onnx.Value{v, c.Number(x, t)})
 }
 
-// greatest is the greatest element of each row.
+// greatest returns the maximum of each row.
 func (c *Call) greatest(v *onnx.Value) *onnx.Value {
 	if c.Site.Opset < 18 {
 		return c.Op1("ReduceMax", []*onnx.Value{v}, onnx.IntsAttr("axes", []int64{-1}))

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// qnn writes what onnxruntime's provider for Qualcomm's NPUs (QNN, backend HTP) takes: ops of opset 23 in float32 and
-// float16, of shapes that are numbers. A router it takes as it was exported.
+// qnn writes ops that onnxruntime's provider for Qualcomm's NPUs (QNN, backend HTP) supports: ops of opset 23 in
+// float32 and float16, with fixed shapes. A router stays as exported.
 var qnn = &Target{
 	Name:    "qnn",
 	Summary: "opset 23 with fixed shapes, and dense experts: for Qualcomm's NPUs",
@@ -41,8 +41,8 @@ func (c *Call) qnnNorm(s int, write func(norm)) error {
 	return nil
 }
 
-// qnnRows normalises the rows of a matrix: of more dimensions, the emulated HTP gets RmsNorm wrong for many shapes,
-// such as [9, 64, 256] and [1, 11, 4, 16].
+// qnnRows normalizes the rows of a matrix. With more dimensions, the emulated HTP computes RmsNorm wrongly for many
+// shapes, such as [9, 64, 256] and [1, 11, 4, 16].
 func qnnRows(c *Call, x, scale *onnx.Value) *onnx.Value {
 	dims := c.Dims(0)
 	if len(dims) <= 2 || !slices.ContainsFunc(dims[:len(dims)-2], func(d int64) bool { return d != 1 }) {
@@ -74,8 +74,8 @@ func qnnRotary(c *Call) error {
 	return standardRotary(c)
 }
 
-// qnnAttention writes the products with masks that the NPU computes: of positions a constant, of padding what the input
-// says, without the GatherND that exporters write.
+// qnnAttention writes the products with masks that the NPU can compute: a constant for positions, and the padding from
+// the input, without the GatherND that exporters write.
 func qnnAttention(c *Call) error {
 	typ := c.Type(fused.AttentionQ)
 	if err := qnnTypes(typ); err != nil {
@@ -111,7 +111,8 @@ func qnnAttention(c *Call) error {
 	return c.writeProducts(padding, c.Op1("Less", []*onnx.Value{c.greatest(padding), c.Number(lowest/2, typ)}))
 }
 
-// positionMask is what is added to scores for where queries and keys stand, [S, L]; nil for nothing.
+// positionMask returns the [S, L] mask that depends on the positions of queries and keys and is added to the scores, or
+// nil if there is none.
 func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 	causal, window := c.Int("causal") != 0, c.Int("window")
 	if !causal && window == 0 {
@@ -151,7 +152,7 @@ func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 	return onnx.NewFloat32s("", []int64{queries, keys}, list), nil
 }
 
-// maskOf is a constant of a type, nil for none.
+// maskOf adds the mask as a constant of a type; it returns nil for nil.
 func (c *Call) maskOf(t *onnx.Tensor, typ onnx.DataType) *onnx.Value {
 	if t == nil {
 		return nil
@@ -166,7 +167,7 @@ func qnnMoE(c *Call) error {
 	return denseMoE(c)
 }
 
-// qnnTypes errs unless the types are those that QNN computes in.
+// qnnTypes returns an error for types that QNN does not compute in.
 func qnnTypes(types ...onnx.DataType) error {
 	return onlyFloats("QNN takes float32 and float16", types)
 }

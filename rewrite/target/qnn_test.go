@@ -70,7 +70,7 @@ func TestQNNRotary(t *testing.T) {
 	}
 }
 
-// TestQNNAttention: masks of positions are constants, those of padding come from the input.
+// TestQNNAttention: position masks are constants, and padding masks come from the input.
 func TestQNNAttention(t *testing.T) {
 	const given = "Identity Unsqueeze Expand Reshape "
 	const padding = "Unsqueeze Equal Where "
@@ -102,7 +102,7 @@ func TestQNNAttention(t *testing.T) {
 	open(t, qnn, attend{layouts: "hhhh", bias: true, causal: 1}.site().fixed(), "a bias and a mask")
 }
 
-// fixed is the site with the dimensions that it is run with.
+// fixed returns the site with the dimensions of the run.
 func (s site) fixed() site {
 	s.dims = slices.Clone(s.dims)
 	for i, dims := range s.run {

@@ -11,23 +11,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// rotation is a RotaryEmbedding as other runtimes have it: of x as [batch, heads, positions, channels], or with the
-// heads packed as [batch, positions, heads * channels], whose pairs are written where they stand.
+// rotation is a RotaryEmbedding in the form of other runtimes: x is [batch, heads, positions, channels], or [batch,
+// positions, heads * channels] with packed heads, and pairs are written where they were read.
 type rotation struct {
 	c           *Call
 	x           *onnx.Value
 	dims        []int64 // of x
 	tables      *tables
 	interleaved int64
-	partial     int64 // how many of the channels of x are rotated; 0: all
+	partial     int64 // number of rotated channels of x; 0: all
 	packed      bool
 	heads       int64 // -1: unknown
 	after       []func(y *onnx.Value) *onnx.Value
 }
 
-// rotation reads a RotaryEmbedding, and writes what has to be done before: other channels are parted from those that
-// are rotated (unless they follow these and keep says that the target can leave them alone), pairs that are written
-// elsewhere are put there.
+// rotation reads a RotaryEmbedding and writes the nodes before the rotation. It splits off other channels, unless they
+// follow the rotated ones and keep reports that the target can skip them, and moves pairs to where they are written.
 func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.Int("interleaved"), heads: -1}
 	rank := len(r.dims)
@@ -70,12 +69,12 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	return r, nil
 }
 
-// natural reports whether a pair is written where it stood.
+// natural reports whether a pair is written where it was read.
 func (r *rotation) natural() bool {
 	return (r.interleaved != 0) == (r.c.String("output_layout") == "interleaved")
 }
 
-// finish writes what is to be done with the rotated channels y, and returns the result.
+// finish writes the nodes after the rotation, whose result is y, and sets the output.
 func (r *rotation) finish(y *onnx.Value) {
 	for i := len(r.after) - 1; i >= 0; i-- {
 		y = r.after[i](y)
@@ -83,7 +82,7 @@ func (r *rotation) finish(y *onnx.Value) {
 	r.c.Output(0, y)
 }
 
-// part takes the channels that are rotated out of x, and has the others put beside them again.
+// part splits the rotated channels off x, and schedules a Concat that joins the others again.
 func (r *rotation) part(dim, channels int64) {
 	first := r.c.String("rotated_side") == "first"
 	sizes := []int64{channels - dim, dim}
@@ -121,7 +120,7 @@ func (r *rotation) regroup(dim int64) {
 	r.interleaved = 1 - r.interleaved
 }
 
-// pack makes one axis of heads and channels.
+// pack merges the axes of heads and channels.
 func (r *rotation) pack() {
 	dim := r.c.Int("rotary_dim")
 	if r.partial != 0 {
@@ -133,7 +132,7 @@ func (r *rotation) pack() {
 	})
 }
 
-// squeeze takes an axis of one element away, or what put it there.
+// squeeze removes an axis with one element, or undoes the Unsqueeze that added it.
 func (c *Call) squeeze(v *onnx.Value, axis int64) *onnx.Value {
 	if n := v.Producer; n != nil && n.Is("Unsqueeze") {
 		if t := n.Input(1).Constant(); t != nil && t.DataType == onnx.Int64 && t.Len() == 1 {
@@ -145,7 +144,7 @@ func (c *Call) squeeze(v *onnx.Value, axis int64) *onnx.Value {
 	return c.Op1("Squeeze", []*onnx.Value{v, c.Integers(axis)})
 }
 
-// rows returns the axes of X that tell the batch and the positions.
+// rows returns the axes of X for the batch and the positions.
 func (r *rotation) rows() (batch, positions int) {
 	if r.packed {
 		return 0, 1
@@ -169,11 +168,11 @@ func (r *rotation) oneBatch() bool {
 	return r.tables.at(b, len(r.dims)) == 1 && r.tables.at(s, len(r.dims)) == r.dims[s]
 }
 
-// expand makes the tables [batch, positions, pairs].
+// expand expands the tables to [batch, positions, pairs].
 func (r *rotation) expand() {
 	c, t, rank := r.c, r.tables, len(r.dims)
 	b, s := r.rows()
-	if at := len(t.dims) - rank + 3 - s; rank == 4 && at >= 0 { // the axis of the heads
+	if at := len(t.dims) - rank + 3 - s; rank == 4 && at >= 0 { // axis of the heads
 		t.each(func(v *onnx.Value) *onnx.Value { return c.squeeze(v, int64(at)) })
 	}
 	if len(t.dims) == rank && t.dims[b] == r.dims[b] && t.dims[s] == r.dims[s] {
@@ -189,14 +188,14 @@ func (r *rotation) expand() {
 	t.each(func(v *onnx.Value) *onnx.Value { return c.Op1("Expand", []*onnx.Value{v, shape}) })
 }
 
-// tables are the cosines and sines of a RotaryEmbedding, a number for each pair of channels.
+// tables are the cosines and sines of a RotaryEmbedding, one number per pair of channels.
 type tables struct {
 	cos, sin *onnx.Value
 	dims     []int64 // of both
 }
 
-// halfTables returns the tables of a RotaryEmbedding half as wide as the rotated channels. Wider ones are cut where
-// they are known to hold everything twice, in the order of the channels that are written.
+// halfTables returns the tables of a RotaryEmbedding, half as wide as the rotated channels. It cuts wider tables if
+// they are known to hold every element twice, in the order of the written channels.
 func (c *Call) halfTables() (*tables, error) {
 	t := &tables{cos: c.Input(1), sin: c.Input(2), dims: slices.Clone(c.Dims(1))}
 	if len(t.dims) == 0 || !slices.Equal(t.dims, c.Dims(2)) {
@@ -225,7 +224,7 @@ func (c *Call) halfTables() (*tables, error) {
 	return t, nil
 }
 
-// at returns dimension i of the tables as they are broadcast to a rank: 1 where they have none.
+// at returns dimension i of the tables broadcast to a rank: 1 if they lack it.
 func (t *tables) at(i, rank int) int64 {
 	if i -= rank - len(t.dims); i >= 0 {
 		return t.dims[i]
@@ -235,7 +234,7 @@ func (t *tables) at(i, rank int) int64 {
 
 func (t *tables) each(f func(v *onnx.Value) *onnx.Value) { t.cos, t.sin = f(t.cos), f(t.sin) }
 
-// shapeText writes a shape, with ? for what is unknown.
+// shapeText formats a shape, with ? for unknown dimensions.
 func shapeText(dims []int64) string {
 	if dims == nil {
 		return "of unknown rank"
@@ -243,9 +242,10 @@ func shapeText(dims []int64) string {
 	return strings.NewReplacer("-1", "?", " ", ", ").Replace(fmt.Sprint(dims))
 }
 
-// rotateHalf adds the rotation of x, whose shape is that of input 0, by the tables cosAt and the one after it, as
-// PyTorch transformers write it: x * cos + rotate_half(x) * sin. OpenVINO sees a RoPE in it where x has 3 or 4
-// dimensions and the tables as many as x. Pairs of neighbours are put apart before and together again behind it.
+// rotateHalf adds the rotation of x, which has the shape of input 0, by the tables cosAt and cosAt+1, as PyTorch
+// transformers write it: x * cos + rotate_half(x) * sin. OpenVINO recognizes a RoPE in it if x has 3 or 4 dimensions
+// and the tables have the same rank. Interleaved pairs are separated before the rotation and interleaved again after
+// it.
 func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.Int("rotary_dim")
 	if rank != 3 && rank != 4 {
@@ -288,8 +288,8 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	return c.join(y, rest), nil
 }
 
-// wideTable returns table i with as many dimensions as x, and with a column for each rotated channel, the first ones of
-// all pairs first.
+// wideTable returns table i with the rank of x and a column for each rotated channel; the first channels of all pairs
+// come first.
 func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	v, dims, r := c.Input(i), c.Dims(i), c.Int("rotary_dim")
 	if dims == nil {
@@ -313,8 +313,8 @@ func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	return v, nil
 }
 
-// neighboursApart returns the places of the first channels of r/2 pairs of neighbours, and then those of the second
-// ones.
+// neighboursApart returns the positions of the first channels of r/2 interleaved pairs, followed by those of the second
+// channels.
 func neighboursApart(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {
@@ -323,7 +323,7 @@ func neighboursApart(r int64) []int64 {
 	return places
 }
 
-// neighboursTogether is the way back from neighboursApart.
+// neighboursTogether is the inverse of neighboursApart.
 func neighboursTogether(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {

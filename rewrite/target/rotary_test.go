@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestSqueeze takes away the Unsqueeze that put an axis there, and squeezes any other axis.
+// TestSqueeze: squeeze undoes the Unsqueeze that added an axis, and squeezes any other axis.
 func TestSqueeze(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, 2, 3)

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// refusedBy returns which versions of onnxruntime have no kernel on the CPU for an op of a model of this opset, as bits
-// in the order of the table, and what the newest of them says. Versions that open no model of the opset say nothing.
+// refusedBy returns the versions of onnxruntime that have no CPU kernel for an op in a model of this opset, as bits in
+// the order of the table, and the newest one's reason. Versions that cannot open a model of the opset do not count.
 func refusedBy(domain, op string, opset int64, types []onnx.DataType) (versions uint64, why error) {
 	for i, v := range kernels.Versions(kernels.CPU) {
 		if onnx.IsStandardDomain(domain) && opset > v.Opset {
@@ -25,8 +25,8 @@ func refusedBy(domain, op string, opset int64, types []onnx.DataType) (versions 
 	return versions, why
 }
 
-// Raisable returns the newest opset, up to a given one, at which onnxruntime's CPU provider runs all nodes of a model
-// that it runs as they are, and why it is not the given one. It is the model's own at least.
+// Raisable returns the newest opset, up to to, at which onnxruntime's CPU provider still runs all nodes that it runs
+// now, and why it is not to. It is at least the model's opset.
 func Raisable(m *onnx.Model, facts *infer.Facts, to int64) (opset int64, limit error) {
 	type form struct {
 		node  *onnx.Node
@@ -83,7 +83,7 @@ func typesOf(n *onnx.Node, facts *infer.Facts) []onnx.DataType {
 	return types
 }
 
-// has returns why a model of this opset cannot have an op, or why the target's runtime has no kernel for it of any
+// has returns why a model of this opset cannot have an op, or why the target's runtime has no kernel for it in any
 // types.
 func (t *Target) has(n *onnx.Node, opset int64) error {
 	if !onnx.IsStandardDomain(n.Domain) {
@@ -98,8 +98,8 @@ func (t *Target) has(n *onnx.Node, opset int64) error {
 	return why
 }
 
-// Lacks returns why onnxruntime's CPU provider does not run nodes that stand for others, by the versions that run
-// those; nil where the others run nowhere either.
+// Lacks returns why some version of onnxruntime's CPU provider that runs all others does not run the nodes that replace
+// them. It returns nil if there is no such version.
 func Lacks(nodes []*onnx.Node, facts *infer.Facts, others []*onnx.Node, of *infer.Facts) error {
 	missing := func(nodes []*onnx.Node, facts *infer.Facts) (versions uint64, why error) {
 		for _, n := range nodes {

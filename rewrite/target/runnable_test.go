@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// ones are models of one node.
+// ones are models with one node.
 var ones = map[string]func(b *onnxtest.Builder) *onnx.Value{
 	"RoiAlign": func(b *onnxtest.Builder) *onnx.Value {
 		return b.Op("RoiAlign", b.Input("x", onnx.Float, 1, 2, 8, 8), b.Input("rois", onnx.Float, 3, 4),
@@ -28,14 +28,14 @@ var ones = map[string]func(b *onnxtest.Builder) *onnx.Value{
 	"Bernoulli": func(b *onnxtest.Builder) *onnx.Value { return b.Op("Bernoulli", b.Input("x", onnx.Float, 2, 8)) },
 	"HardSwish": func(b *onnxtest.Builder) *onnx.Value { return b.Op("HardSwish", b.Input("x", onnx.Float, 2, 8)) },
 	"Relu":      func(b *onnxtest.Builder) *onnx.Value { return b.Op("Relu", b.Input("x", onnx.Float, 2, 8)) },
-	// that onnxruntime has no kernel for either way
+	// onnxruntime has no kernel for it at either opset
 	"Relu of bfloat16": func(b *onnxtest.Builder) *onnx.Value {
 		return b.Op("Relu", b.Input("x", onnx.BFloat16, 2, 8))
 	},
 	"Unheard": func(b *onnxtest.Builder) *onnx.Value { return b.Op("Unheard", b.Input("x", onnx.Float, 2, 8)) },
 }
 
-// TestRaisable: a model is raised as far as onnxruntime has kernels for what it runs now.
+// TestRaisable: a model is raised as far as onnxruntime has kernels for the nodes that it runs now.
 func TestRaisable(t *testing.T) {
 	for _, c := range []struct {
 		op        string
@@ -91,7 +91,7 @@ func TestRaisable(t *testing.T) {
 	}
 }
 
-// TestOpsetsOfRules: what an opset or onnxruntime lacks is not written.
+// TestOpsetsOfRules: ops that an opset or onnxruntime lacks are not written.
 func TestOpsetsOfRules(t *testing.T) {
 	norm := normSite("RMSNorm", 0, []onnx.DataType{f32, f32}, []int64{2, 3, 8}, []int64{8})
 	for _, c := range []struct {
@@ -124,7 +124,7 @@ func TestOpsetsOfRules(t *testing.T) {
 	}
 }
 
-// TestLacks: nodes that onnxruntime has no kernel for are no worse than others that it has none for either.
+// TestLacks: nodes without a kernel may replace nodes without a kernel.
 func TestLacks(t *testing.T) {
 	model := func(typ onnx.DataType, op string) ([]*onnx.Node, *infer.Facts) {
 		b := onnxtest.New(23)

@@ -8,30 +8,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Products is what the products of a model with quantised weights have in common.
+// Products holds the state shared by a model's products with quantized weights.
 type Products struct {
-	// AccuracyLevel is written on onnxruntime's ops: 0 rounds no activations, 4 rounds them to 8 bits.
+	// AccuracyLevel is written on onnxruntime's ops: 0 does not round activations, 4 rounds them to 8 bits.
 	AccuracyLevel int64
-	// Distinct says that the experts of a token are distinct and count with numbers from 0 on, where that does not
-	// follow from the graph.
+	// Distinct promises that the experts of a token are distinct and have nonnegative weights, even if the graph does
+	// not show it.
 	Distinct bool
 
 	made map[madeKey]*onnx.Value
-	most map[coded]int64          // rows of the call that has most of them, by the weights without their n
+	most map[coded]int64          // the largest number of rows in any call, by the weights without n
 	rows map[madeKey]*onnx.Tensor // that others are tied to
 }
 
-// madeKey names what several calls share: what is made of a value, or of weights, in a graph.
+// madeKey identifies a value shared by several calls: its graph, the value or weights that it is derived from, and how.
 type madeKey struct {
 	graph *onnx.Graph
 	of    any // *onnx.Value or coded
 	what  string
 }
 
-// Expect tells of a call that will be written: of weights that several calls share, each may have another number of
-// rows.
+// Expect announces a call that will be written. Calls that share weights may use different numbers of rows.
 func (p *Products) Expect(c *Call) {
-	if m, err := c.codedFrom(fused.LinearCodes); err == nil { // those of an Embedding have the same numbers
+	if m, err := c.codedFrom(fused.LinearCodes); err == nil { // an Embedding has the same numbers
 		if p.most == nil {
 			p.most = map[coded]int64{}
 		}
@@ -39,7 +38,7 @@ func (p *Products) Expect(c *Call) {
 	}
 }
 
-// keep has tensors that are made of the same tied to the first.
+// keep makes later tensors with the same key tied to t.
 func (p *Products) keep(key madeKey, t *onnx.Tensor) {
 	if p.rows == nil {
 		p.rows = map[madeKey]*onnx.Tensor{}
@@ -47,19 +46,19 @@ func (p *Products) keep(key madeKey, t *onnx.Tensor) {
 	p.rows[key] = t
 }
 
-// withMostRows is weights with as many rows as a call has of them.
+// withMostRows returns the weights with the largest number of rows in any call.
 func (p *Products) withMostRows(m *coded) coded {
 	all := *m
 	all.n = max(m.n, p.most[m.anyRows()])
 	return all
 }
 
-// shared returns what was made of a value before, or makes it.
+// shared returns the value made earlier for the same key, or makes it.
 func (c *Call) shared(of any, what string, make func() *onnx.Value) *onnx.Value {
 	return c.sharedIn(c.Node.Graph, of, what, make)
 }
 
-// sharedIn is shared of values that any call in the graph, or below it, may read.
+// sharedIn is shared for values readable by any call in g or its subgraphs.
 func (c *Call) sharedIn(g *onnx.Graph, of any, what string, make func() *onnx.Value) *onnx.Value {
 	if c.Products == nil {
 		c.Products = &Products{}
@@ -81,7 +80,8 @@ func (c *Call) accuracyLevel() int64 {
 	return c.Products.AccuracyLevel
 }
 
-// weight adds a tensor that is made of the weights whose codes are an input, once for all calls that share the weights.
+// weight adds a tensor derived from the weights whose codes are the given input, once for all calls that share the
+// weights.
 func (c *Call) weight(m *coded, codes int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
 	at := c.Input(codes).Graph
 	if c.Input(codes).Producer != nil { // in a function's body
@@ -90,8 +90,8 @@ func (c *Call) weight(m *coded, codes int, what string, make func() (*onnx.Tenso
 	return c.weightIn(at, m, codes, what, make)
 }
 
-// ownWeight is weight in the graph of the call. Calls in other graphs have initializers of their own, whose elements a
-// data file has once.
+// ownWeight is weight in the graph of the call. Each graph gets its own initializers, whose elements are stored once in
+// a data file.
 func (c *Call) ownWeight(m *coded, codes int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
 	return c.weightIn(c.Node.Graph, m, codes, what, func() (*onnx.Tensor, error) {
 		key := madeKey{nil, *m, what}
@@ -120,14 +120,14 @@ func (c *Call) weightIn(at *onnx.Graph, m *coded, codes int, what string,
 		}
 		return new(edit.Change).AddInitializer(at, t)
 	})
-	if err != nil { // of dims without a size, which the check of the op refuses
+	if err != nil { // dims without a size, which the check of the op refuses
 		panic(err)
 	}
 	return v
 }
 
-// byRow is weight for a tensor with a row for each of the weights', in these dims or, where there are none, its own.
-// Calls that share the weights have the first rows of one tensor, which a data file has once.
+// byRow is weight for a tensor with a row for each row of the weights, reshaped to dims if there are any. Calls that
+// share the weights use the first rows of one tensor, which is stored once in a data file.
 func (c *Call) byRow(m *coded, what string, make func(*coded) (*onnx.Tensor, error), dims ...int64) *onnx.Value {
 	return c.weight(m, fused.LinearCodes, fmt.Sprint(what, dims), func() (*onnx.Tensor, error) {
 		p, most := c.Products, c.Products.withMostRows(m)
@@ -152,7 +152,7 @@ func (c *Call) byRow(m *coded, what string, make func(*coded) (*onnx.Tensor, err
 	})
 }
 
-// shaped is a tensor with other dims and the same elements, stored once.
+// shaped returns a tensor with the same elements and other dims, stored once.
 func shaped(make func() (*onnx.Tensor, error), dims ...int64) func() (*onnx.Tensor, error) {
 	return func() (*onnx.Tensor, error) {
 		t, err := make()

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// standard writes ops of the ONNX standard alone, for any runtime that has them.
+// standard writes only ops of the ONNX standard, for any runtime that supports them.
 var standard = &Target{
 	Name:     "onnx",
 	Summary:  "ops of the standard, opset 24: for any runtime",
@@ -44,7 +44,7 @@ func standardSwiGLU(c *Call) error {
 	return nil
 }
 
-// standardSigmoid writes out Swish, which onnxruntime runs in models of opset 24 alone.
+// standardSigmoid writes Swish as Sigmoid and Mul, because onnxruntime runs Swish only in models of opset 24.
 func standardSigmoid(c *Call) error {
 	if c.String("activation") != "silu" {
 		return errOther
@@ -64,8 +64,8 @@ func standardGeGLU(c *Call) error {
 	return nil
 }
 
-// standardRotary writes RotaryEmbedding (opset 23) with tables of the whole batch and no positions: onnxruntime takes
-// no table for a batch of one in their place.
+// standardRotary writes RotaryEmbedding (opset 23) with tables for the whole batch and no position ids: onnxruntime
+// does not accept tables for batch 1 without them.
 func standardRotary(c *Call) error {
 	r, err := c.rotation(func(int64) bool { return true })
 	if err != nil {

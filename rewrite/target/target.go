@@ -1,6 +1,6 @@
-// Package target says what other runtimes than onnxruntime with the kernels of this toolkit take in place of the fused
-// ops: ops of the standard, of onnxruntime, or forms that a compiler recognises. A target is one table in one file.
-// What it does not take stays in the model as it was exported.
+// Package target replaces the fused ops for runtimes other than onnxruntime with the kernels of this toolkit: by ops of
+// the standard, by ops of onnxruntime, or by forms that a compiler recognizes. A target is one table in one file. A
+// site that it cannot express stays as exported.
 package target
 
 import (
@@ -13,58 +13,57 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Mojo is the name of the default: fused ops with their definitions.
+// Mojo is the name of the default target: fused ops with their definitions.
 const Mojo = "mojo"
 
-// Target is a runtime, or a device behind one, that a model is patched for.
+// A Target is a runtime, or a device behind one, to patch a model for.
 type Target struct {
 	Name string
 	// Summary says in a few words what it writes and for whom.
 	Summary string
-	// Opset is the least version of the standard that it writes: older models are converted.
+	// Opset is the oldest version of the standard that it writes. Older models are converted.
 	Opset int64
-	// Device is the device in a backend whose kernels of fused ops it takes; "" when it takes none.
+	// Device is the device in a backend whose fused kernels it uses, or "" if it uses no kernels.
 	Device string
-	// Mixtures says that what it takes for MoE is made of the experts and their router: its rule is given both, where
-	// they stand together.
+	// Mixtures means that its op for MoE includes the router: its rule receives both ops if they are at the same site.
 	Mixtures bool
-	// Masks are those that the model adds to the scores of attention and that stay tensors.
+	// Masks selects the masks added to the scores of attention that stay tensors.
 	Masks Masks
-	// Standard says that it is for any runtime of the standard.
+	// Standard means that it is for any runtime of the standard.
 	Standard bool
-	// OnCPU says that onnxruntime's CPU provider runs what it writes, and can be asked about it.
+	// OnCPU means that onnxruntime's CPU provider runs the result and can be asked about it.
 	OnCPU bool
-	// Static says that it takes no dimension that is not a number.
+	// Static means that every dimension must be a number.
 	Static bool
-	// Rules are tried in order: the first that takes a fused op writes it.
+	// Rules are tried in order. The first one that supports a fused op writes it.
 	Rules []Rule
 }
 
-// Masks says which masks of attention a target wants as the tensors that the model adds to the scores.
+// Masks selects the attention masks that a target needs as tensors added to the scores.
 type Masks int
 
-// The choices: those that follow from no positions and no padding, those that the standard's op has no attributes for
-// as well, and all.
+// NoMasks selects only masks that follow from neither positions nor padding. OtherMasks adds those that the standard's
+// op has no attributes for. AllMasks selects all.
 const (
 	NoMasks Masks = iota
 	OtherMasks
 	AllMasks
 )
 
-// Rule is one line of a target's table.
+// A Rule is one line of a target's table.
 type Rule struct {
-	// Op is the fused op that it takes, Emits what it writes in its place, for people.
+	// Op is the fused op. Emits describes the replacement for people.
 	Op, Emits string
-	// Write adds the nodes that take the place of the call. Its error says why the target does not take it.
+	// Write adds the nodes that replace the call. Its error says why the target does not support it.
 	Write func(*Call) error
 }
 
 var targets = []*Target{ort, standard, qnn, openvino, ascend, ascend310p}
 
-// All lists the targets but Mojo, in the order of the documentation.
+// All lists the targets except Mojo, in the order of the documentation.
 func All() []*Target { return append([]*Target(nil), targets...) }
 
-// Lookup finds a target. It is nil for Mojo, where fused ops stay what they are.
+// Lookup finds a target by name. It returns nil for Mojo, which keeps the fused ops.
 func Lookup(name string) (*Target, error) {
 	if name == Mojo {
 		return nil, nil
@@ -80,13 +79,13 @@ func Lookup(name string) (*Target, error) {
 		strings.Join(known, ", "))
 }
 
-// Takes reports whether a rule is for the fused op, whatever its types and attributes.
+// Takes reports whether there is a rule for the fused op, whatever its types and attributes.
 func (t *Target) Takes(op string) bool {
 	return slices.ContainsFunc(t.Rules, func(r Rule) bool { return r.Op == op })
 }
 
-// Write puts what the target takes in the place of a fused op, and returns the rule's Emits. An error says why no rule
-// takes it, and leaves the graph as it was.
+// Write replaces a fused op by the target's form and returns the rule's Emits. An error says why no rule supports the
+// op, and the graph is then unchanged.
 func (t *Target) Write(c *Call) (emits string, err error) {
 	var why []string
 	for _, r := range t.Rules {
@@ -116,7 +115,7 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 	return "", fmt.Errorf("target %s: %s", t.Name, strings.Join(why, "; "))
 }
 
-// errOther is the error of a rule that is for other attributes: why it does not take a fused op explains nothing.
+// errOther is the error of a rule for other attributes. It explains nothing to a user.
 var errOther = errors.New("another rule's")
 
 func halfOr32(op string, types ...onnx.DataType) error {

@@ -20,16 +20,14 @@ const (
 	bf16 = onnx.BFloat16
 )
 
-// site is a fused op at one place of use: the shapes that are known of its inputs (-1: unknown), and those that it is
-// run with.
+// site is a fused op at one place of use, with the known shapes of its inputs (-1: unknown) and the shapes of the run.
 type site struct {
 	op    string
 	attrs []*onnx.Attribute
 	types []onnx.DataType // Undefined: left out
 	dims  [][]int64
 	run   [][]int // dims where nil
-	// neighbours says in which order tables that are known to repeat hold everything twice; nil: nothing is known of
-	// them.
+	// neighbours is the order in which tables known to repeat hold every element twice; nil: nothing is known.
 	neighbours *bool
 }
 
@@ -56,7 +54,7 @@ func (s site) typed(types ...onnx.DataType) site { s.types = types; return s }
 
 func (s site) repeating(neighbours bool) site { s.neighbours = &neighbours; return s }
 
-// graph makes a function's body with the fused op, and its definition.
+// graph returns a function body with the fused op, and the op's definition.
 func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.Function) {
 	t.Helper()
 	op := fused.Lookup(s.op)
@@ -82,13 +80,13 @@ func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.F
 	return g, n, f
 }
 
-// write has the target take the op.
+// write lets the target write the op.
 func (s site) write(to *Target, n *onnx.Node, opset int64) (string, error) {
 	c := NewCall(n, fused.Site{Attributes: s.attrs, Types: s.types, Dims: s.dims, Opset: opset})
 	if s.neighbours != nil {
 		c.Repeats = func(_ *onnx.Value, neighbours bool) bool { return neighbours == *s.neighbours }
 	}
-	if s.run != nil { // sizes that are equal are known to be
+	if s.run != nil { // equal sizes are known to be equal
 		size := func(v *onnx.Value, axis int) int { return s.run[slices.Index(n.Inputs, v)][axis] }
 		c.SameSize = func(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
 			return size(v, axis) == size(w, other)
@@ -97,7 +95,7 @@ func (s site) write(to *Target, n *onnx.Node, opset int64) (string, error) {
 	return to.Write(c)
 }
 
-// inputs are normal numbers; tables repeat as the site says.
+// inputs returns normally distributed numbers. Tables repeat as the site says.
 func (s site) inputs(t *testing.T) []*reference.Tensor {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -119,7 +117,7 @@ func (s site) inputs(t *testing.T) []*reference.Tensor {
 			n, last = n*d, d
 		}
 		v := make([]float64, n)
-		if !typ.IsFloat() { // numbers of experts, or which keys there are
+		if !typ.IsFloat() { // expert ids, or which keys are valid
 			ids := make([]int64, n)
 			for k := range ids {
 				ids[k] = r.Int64N(4)
@@ -168,7 +166,7 @@ func evaluate(t *testing.T, g *onnx.Graph, opset int64, functions []*onnx.Functi
 	return out
 }
 
-// written lists the ops of a graph but for constants.
+// written lists the ops of a graph except constants.
 func written(g *onnx.Graph) string {
 	var ops []string
 	for _, n := range g.Nodes {
@@ -179,10 +177,10 @@ func written(g *onnx.Graph) string {
 	return strings.Join(ops, " ")
 }
 
-// precision is the difference of two evaluations, relative and absolute, that roundings explain.
+// precision bounds the relative and absolute difference between two evaluations due to rounding.
 var precision = map[onnx.DataType]float64{f32: 1e-6, f16: 2e-3, bf16: 1.6e-2}
 
-// taken has the target write the op and compares it with the definition; ops are those that it has to write.
+// taken lets the target write the op, compares the result with the definition, and expects the given ops.
 func taken(t *testing.T, to *Target, s site, ops string) {
 	t.Helper()
 	if got := written(same(t, to, s)); got != ops {
@@ -190,7 +188,7 @@ func taken(t *testing.T, to *Target, s site, ops string) {
 	}
 }
 
-// same has the target write the op, compares what is written with the definition, and returns it.
+// same lets the target write the op, compares the result with the definition, and returns it.
 func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	t.Helper()
 	opset := max(to.Opset, 17)
@@ -201,7 +199,7 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 		t.Fatal(err)
 	}
 	results := map[string][]*reference.Tensor{"the evaluator": evaluate(t, g, opset, nil, inputs)}
-	if to.OnCPU && !slices.Contains(s.types, bf16) { // of which onnxruntime's CPU provider has next to nothing
+	if to.OnCPU && !slices.Contains(s.types, bf16) { // onnxruntime's CPU provider has almost no bfloat16 kernels
 		results["onnxruntime"] = inRuntime(t, g, opset, inputs)
 	}
 	for where, got := range results {
@@ -210,7 +208,7 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	return g
 }
 
-// agree compares results with what the definition gives.
+// agree compares results with those of the definition.
 func agree(t *testing.T, s site, where string, want, results []*reference.Tensor) {
 	t.Helper()
 	for i, got := range results {
@@ -218,7 +216,7 @@ func agree(t *testing.T, s site, where string, want, results []*reference.Tensor
 			t.Fatalf("%s: output %d is %s, want %s", where, i, got, want[i])
 		}
 		tolerance := precision[want[i].DataType]
-		switch s.op { // sums of products, in other orders and with other roundings
+		switch s.op { // sums of products, in another order with other rounding
 		case "MoE", "Attention":
 			tolerance *= 8
 		}
@@ -230,7 +228,7 @@ func agree(t *testing.T, s site, where string, want, results []*reference.Tensor
 	}
 }
 
-// inRuntime runs the body of a function, as onnxruntime does by default.
+// inRuntime runs a function's body in onnxruntime with default settings.
 func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.Tensor) []*reference.Tensor {
 	t.Helper()
 	m := onnx.New(10, opset)
@@ -285,7 +283,7 @@ func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.
 	return results
 }
 
-// open has the target refuse the op for a reason, and looks whether the graph is as it was.
+// open expects the target to refuse the op for the given reason and to leave the graph unchanged.
 func open(t *testing.T, to *Target, s site, reason string) {
 	t.Helper()
 	opset := max(to.Opset, 17)
@@ -325,7 +323,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestAccuracyLevel is 0 where nothing is said of products.
+// TestAccuracyLevel: the default is 0.
 func TestAccuracyLevel(t *testing.T) {
 	if l := (&Call{}).accuracyLevel(); l != 0 {
 		t.Errorf("%d without products", l)

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestTiledMoE: with ids that are drawn, so that tokens choose an expert twice, which must add up.
+// TestTiledMoE draws random ids, so that tokens choose an expert twice. Both weights must add up.
 func TestTiledMoE(t *testing.T) {
 	const E, H, I, k = 4, 6, 3, 2
 	of := func(packing string, types ...onnx.DataType) site {
