@@ -13,33 +13,34 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// rule is what the metadata of nodes with a quantized matrix have for a pattern (MetaRule).
+// rule is the pattern name in the metadata of nodes with a quantized matrix (MetaRule).
 const rule = "Quantised"
 
-// Weight is a weight that has a quantized form.
+// A Weight is a weight that has a quantized form.
 type Weight struct {
-	// Value is the initializer of floats that nodes read.
+	// Value is the float initializer that nodes read.
 	Value *onnx.Value
-	// InOut says that it is [K, N], as MatMul reads it, and not [N, K]; experts have a dimension before these.
+	// InOut means that it is [K, N], as MatMul reads it, instead of [N, K]. Experts have one more dimension in front.
 	InOut  bool
 	Matrix *fused.Quantized
-	// Sample returns the first rows of the matrix, in the quantized form and as floats: the check of each site
-	// multiplies with both. The rows of an expert follow on those of the one before it.
+	// Sample returns the first rows of the matrix, quantized and as floats. The check of each site multiplies by both.
+	// The rows of all experts are concatenated.
 	Sample func(rows int64) (*fused.Quantized, []float32, error)
 
 	nodes []reader
 }
 
-// Report says what became of weights: those that nodes read in their quantized form, and why others stay.
+// A Report lists the weights that nodes read in their quantized form, and says why the others stay.
 type Report struct {
 	Kept   []*Weight
 	Refuse map[*Weight]error
-	// Activations are what the products round their other operand to, each kind once.
+	// Activations lists the roundings of the products' other operand.
 	Activations []string
-	// Checked counts the kinds of sites that were evaluated, Kernels those of them whose kernel was run.
+	// Checked counts the kinds of sites that were evaluated. Kernels counts those whose kernel was run.
 	Checked, Kernels int
-	// Structural, Definition and Kernel are the worst differences, as parts of the greatest magnitude: of the op with
-	// exact activations from the product of floats, without and with roundings, and of the kernel from its definition.
+	// Structural, Definition and Kernel are the worst differences relative to the largest magnitude: between the op
+	// with exact activations and the float product, without and with rounding, and between the kernel and its
+	// definition.
 	Structural, Definition, Kernel float64
 }
 
@@ -50,13 +51,12 @@ func (r *Report) Include(o *Report) {
 	r.Kernel = max(r.Kernel, o.Kernel)
 }
 
-// Apply has the nodes that multiply with the weights, and those that gather rows of them, read their quantized forms:
-// it puts mojo.Linear and mojo.Embedding in place of MatMul, Gemm and Gather, and mojo.QMoE in that of mojo.MoE if
-// both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go with that
-// (fused.Activations). Each kind of site is checked first as every site is. A weight that another node reads as well
-// stays, as does one whose site fails the check.
+// Apply makes the nodes that multiply by the weights, or gather their rows, read the quantized forms: it replaces
+// MatMul, Gemm and Gather by mojo.Linear and mojo.Embedding, and mojo.MoE by mojo.QMoE if both its matrices have such a
+// form. activations is the attribute of Linear and QMoE, if the codes support it (fused.Activations). Each kind of site
+// is checked first, as every site is. A weight stays if another node reads it too, or if a site fails the check.
 //
-// Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
+// Apply does not look into other nodes: the types and shapes of the model stay as they were.
 func Apply(run *pass.Run, weights []*Weight, activations string) (*Report, error) {
 	if err := pass.CheckDomain(run.Model); err != nil {
 		return nil, err
@@ -96,27 +96,27 @@ func (q *quantizer) apply(weights []*Weight) (*Report, error) {
 
 type quantizer struct {
 	run         *pass.Run
-	facts       *infer.Facts // nil until a type is asked for that the model does not declare
+	facts       *infer.Facts // nil until the type of an undeclared value is needed
 	activations string
 	report      *Report
 	kinds       prove.Prover // of sites
-	// stored are the initializers of a matrix, in the order of the ops' inputs.
+	// stored holds the initializers of a matrix, in the order of the ops' inputs.
 	stored    map[*fused.Quantized][]*onnx.Value
 	functions map[string]*onnx.Function
 	edit      edit.Change
 	weights   map[*onnx.Value]*Weight
 }
 
-// reader is a node that reads a weight, and what lies between it and the initializer.
+// reader is a node that reads a weight, with the nodes between it and the initializer.
 type reader struct {
 	node  *onnx.Node
 	views []*onnx.Node // Transpose, Cast, Identity
-	bias  *onnx.Value  // of a Gemm, or of added
-	added *onnx.Node   // the Add of a vector of constants that alone reads the product
+	bias  *onnx.Value  // from a Gemm or from added
+	added *onnx.Node   // the Add of a constant vector that is the product's only reader
 	typ   onnx.DataType
 }
 
-// read finds the nodes that read a weight; its errors say which of them cannot read it quantized.
+// read finds the nodes that read a weight. It returns an error that names a node that cannot read it quantized.
 func (q *quantizer) read(w *Weight) error {
 	q.weights[w.Value] = w
 	return q.readers(w, w.Value, w.InOut, w.Value.Const.DataType, nil)
@@ -179,7 +179,7 @@ func (q *quantizer) readers(w *Weight, v *onnx.Value, inOut bool, typ onnx.DataT
 	return nil
 }
 
-// typeOf is the type of a value as it is known, or as the model declares it.
+// typeOf returns the known or declared type of a value.
 func (q *quantizer) typeOf(v *onnx.Value) onnx.DataType {
 	if q.facts != nil {
 		if t := q.facts.DataType(v); t != onnx.Undefined {
@@ -199,7 +199,7 @@ func declared(v *onnx.Value) onnx.DataType {
 	return t.DataType
 }
 
-// gathers reports whether the node takes rows of the weight.
+// gathers reports whether the node gathers rows of the weight.
 func (s *reader) gathers() bool {
 	return s.node.OpType == "Gather" || s.node.OpType == "GatherBlockQuantized"
 }
@@ -210,7 +210,7 @@ func isSwap(n *onnx.Node) bool {
 	return perm == nil || slices.Equal(perm, []int64{1, 0})
 }
 
-// gemm looks at what a Gemm does besides the product.
+// gemm checks that a Gemm computes only the product and a bias.
 func (s *reader) gemm(columns int64) error {
 	n := s.node
 	switch c := n.Input(2); {
@@ -225,14 +225,14 @@ func (s *reader) gemm(columns int64) error {
 	return nil
 }
 
-// isFusedMatMul reports whether a node is onnxruntime's op where it does no more than a MatMul, whose second input may
+// isFusedMatMul reports whether a node is onnxruntime's FusedMatMul and computes only a MatMul whose second input may
 // be transposed.
 func isFusedMatMul(n *onnx.Node) bool {
 	return n.Domain == onnx.Microsoft && n.OpType == "FusedMatMul" && n.AttrFloat("alpha", 1) == 1 &&
 		n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
 }
 
-// addition has the op add what alone is added to the product, if that is a vector of constants.
+// addition moves a constant vector into the op if its addition is the product's only reader.
 func (s *reader) addition(columns int64) {
 	out := s.node.Outputs[0]
 	if out.IsOutput() || len(out.Uses()) != 1 || !out.Uses()[0].Node.Is("Add") {
@@ -246,7 +246,7 @@ func (s *reader) addition(columns int64) {
 	}
 }
 
-// place puts the nodes that read the quantized form beside those that read floats.
+// place inserts the nodes that read the quantized form and removes those that read floats.
 func (q *quantizer) place(w *Weight) error {
 	for _, s := range w.nodes {
 		if isMixture(s.node) {
@@ -305,7 +305,7 @@ func (q *quantizer) place(w *Weight) error {
 	return nil
 }
 
-// activationsOf is what an op with the matrices rounds activations to, which the report has.
+// activationsOf returns the rounding of activations for an op with these matrices, and adds it to the report.
 func (q *quantizer) activationsOf(matrices ...*fused.Quantized) string {
 	kind := fused.Activations(q.activations, matrices...)
 	if !slices.Contains(q.report.Activations, kind) {
@@ -314,7 +314,7 @@ func (q *quantizer) activationsOf(matrices ...*fused.Quantized) string {
 	return kind
 }
 
-// replace puts nodes that were made in the place of one, and of what lies between it and the initializer.
+// replace replaces a node, and the nodes between it and the initializer, by the new nodes.
 func (q *quantizer) replace(s reader, made []*onnx.Node) {
 	q.edit.Insert(s.node, made...)
 	q.edit.Drop(s.node)
@@ -324,7 +324,7 @@ func (q *quantizer) replace(s reader, made []*onnx.Node) {
 	}
 }
 
-// ids gives an Embedding ids of int64 where the Gather took int32.
+// ids casts the int32 ids of a Gather to int64 for an Embedding.
 func (q *quantizer) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, string, ...*onnx.Value)) error {
 	ids := node.Input(0)
 	if q.typeOf(ids) != onnx.Int32 {
@@ -352,7 +352,7 @@ func (q *quantizer) declare(op *fused.Op, n *onnx.Node, s reader) error {
 	return nil
 }
 
-// initializers returns the values that hold a matrix, made once for all weights that share it.
+// initializers returns the values of a matrix, added once for all weights that share it.
 func (q *quantizer) initializers(w *Weight) []*onnx.Value {
 	list, done := q.stored[w.Matrix]
 	if done {
@@ -369,7 +369,7 @@ func (q *quantizer) initializers(w *Weight) []*onnx.Value {
 	return slices.Clone(list)
 }
 
-// finish puts the new nodes in the place of the old ones and drops the floats.
+// finish completes the change if any weight was kept, and drops the floats.
 func (q *quantizer) finish() error {
 	if len(q.report.Kept) == 0 {
 		return nil
@@ -377,7 +377,7 @@ func (q *quantizer) finish() error {
 	return q.declareAll()
 }
 
-// declareAll declares the functions that new nodes call, and finishes the change.
+// declareAll adds the functions that new nodes call and finishes the change.
 func (q *quantizer) declareAll() error {
 	if len(q.functions) == 0 {
 		return q.edit.Finish()

@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// projections is a graph that multiplies one value with weights of so many columns.
+// projections returns a graph that multiplies one value by weights with these numbers of columns.
 func projections(columns ...int64) (*onnx.Model, []*quantized.Weight) {
 	const k = 64
 	m := onnx.New(10, 20)
@@ -45,7 +45,7 @@ func projections(columns ...int64) (*onnx.Model, []*quantized.Weight) {
 	return m, list
 }
 
-// TestQuantizeRefuses has a matrix that is another one than the floats, and one that cannot be read.
+// TestQuantizeRefuses: one matrix differs from the floats, and one cannot be read.
 func TestQuantizeRefuses(t *testing.T) {
 	m, list := projections(40, 48, 16)
 	list[0].Sample = func(rows int64) (*fused.Quantized, []float32, error) {
@@ -59,7 +59,7 @@ func TestQuantizeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the second is of the first one's kind: what does not hold for that is not tried again
+	// the second is of the same kind as the first, so it fails without another try
 	if len(r.Kept) != 0 || !strings.Contains(r.Refuse[list[0]].Error(), "differs from the matched nodes") ||
 		!errors.Is(r.Refuse[list[2]], broken) {
 		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
@@ -69,7 +69,7 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 }
 
-// TestMergedQuantized merges products whose panels are whole, and the last one, which need not be.
+// TestMergedQuantized merges products with whole panels, and a last one, whose panels may be partial.
 func TestMergedQuantized(t *testing.T) {
 	for _, c := range []struct {
 		columns          []int64
@@ -107,8 +107,8 @@ func TestMergedQuantized(t *testing.T) {
 	}
 }
 
-// TestQuantizedAddition has a vector added to a product, and to one of onnxruntime's op: the op adds it. What is no
-// vector, or where more reads the product, is added as it was.
+// TestQuantizedAddition adds a vector to a product, and to onnxruntime's op: the op takes it over. Other Adds stay: of
+// anything but a vector, or if the product has other readers.
 func TestQuantizedAddition(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -165,8 +165,8 @@ func TestQuantizedAddition(t *testing.T) {
 	}
 }
 
-// TestQuantizeMixtureRounded has experts whose products round what they read: the body of QMoE, with its loop, is then
-// the definition on both sides of the check.
+// TestQuantizeMixtureRounded: experts whose products round their inputs. Both sides of the check then evaluate the body
+// of QMoE, with its loop.
 func TestQuantizeMixtureRounded(t *testing.T) {
 	m, list := mixtures(t, onnx.Float16, 2, "out_in")
 	r, err := rewrite.Quantize(m, list, "int16", rewrite.Request{})

@@ -16,17 +16,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// sampleRows is the number of rows of a matrix that the check of a site multiplies with: a panel, and part of another.
+// sampleRows is the number of matrix rows in the check of a site: one panel and part of another.
 const sampleRows = 21
 
-// sampleBytes bounds those rows as float32.
+// sampleBytes bounds the float32 size of these rows.
 const sampleBytes = 1 << 20
 
-// check evaluates each kind of node that reads the weight, with its first rows: the definition of the op against the
-// product with floats, and the kernel against the definition.
+// check evaluates each kind of node that reads the weight, with its first rows. It compares the op's definition with
+// the product of floats, and the kernel with the definition.
 //
-// activations=int16 and int8 round the activations, which the product with floats does not. So the definition is
-// compared with exact activations, and the kernel with those that were asked for.
+// activations=int16 and int8 round the activations; the product of floats does not. So the definition is compared with
+// exact activations, and the kernel with the requested ones.
 func (q *quantizer) check(w *Weight) error {
 	if w.Matrix.K%32 != 0 || w.Matrix.K == 0 || w.Matrix.N == 0 {
 		return fmt.Errorf("its rows of %d are no whole blocks of 32", w.Matrix.K)
@@ -47,7 +47,7 @@ func (q *quantizer) check(w *Weight) error {
 	return nil
 }
 
-// once tries one of each kind of sites.
+// once runs try once for each kind of site.
 func (q *quantizer) once(key string, try func() error) error {
 	return q.kinds.Once(key, func() error {
 		q.report.Checked++
@@ -71,7 +71,7 @@ func (q *quantizer) checkKind(w *Weight, s reader) error {
 	return bench.run(bench.floats(floats), s.gathers())
 }
 
-// linearBench is that of a node that multiplies with a matrix, or takes rows of it.
+// linearBench returns the bench of a node that multiplies by a matrix or gathers its rows.
 func (q *quantizer) linearBench(matrix *fused.Quantized, s reader) (*bench, error) {
 	typ, dims := s.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
 	if s.gathers() {
@@ -90,15 +90,15 @@ func (q *quantizer) linearBench(matrix *fused.Quantized, s reader) (*bench, erro
 	return b, nil
 }
 
-// run compares the op with the floats, and the kernel with the op's definition. again has it be run where activations
-// are float, too.
+// run compares the op with the floats, and the kernel with the op's definition. With again, it runs the kernel even if
+// activations are float.
 func (b *bench) run(floats original, again bool) error {
 	r, err := b.judge(floats, "float")
 	if err != nil {
 		return err
 	}
 	report := b.q.report
-	if r == nil { // nothing is checked
+	if r == nil { // checks are off
 		return nil
 	}
 	report.Structural = max(report.Structural, r.Structural)
@@ -115,27 +115,27 @@ func (b *bench) run(floats original, again bool) error {
 	return nil
 }
 
-// kernel takes the sites: it is not registered, since no pattern finds them.
+// kernel accepts the sites. It is not registered, because no pattern finds them.
 var kernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
 	Ops: []string{"Linear", "HalfLinear", "Embedding", "QMoE"}}
 
-// bench makes small models of one site of a few rows.
+// bench builds small models of one site with a few rows.
 type bench struct {
 	q      *quantizer
 	matrix *fused.Quantized
-	bias   *onnx.Tensor // nil where there is none
+	bias   *onnx.Tensor // nil if there is none
 	site   reader
 	x      onnx.Type // of the input
 	// activations is the op's attribute.
 	activations string
-	// target, unless it is nil, writes other ops for the op.
+	// target, if not nil, writes other ops for the op.
 	target   *target.Target
 	products *target.Products
 	// op adds the op, with its weights in Constant nodes.
 	op func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node
 }
 
-// original adds what a site is computed by from its first input, and returns the last node.
+// original adds the original computation of a site from its first input, and returns the last node.
 type original func(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error)
 
 // constant adds a Constant node.
@@ -145,8 +145,8 @@ func (b *bench) constant(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
 	return v
 }
 
-// floats returns what computes the site as it was, from its first input. Products are in float32, whatever the types
-// of the graph: a matrix of quantized elements is not rounded to them.
+// floats returns the original computation of the site from its first input. Products are float32 whatever the types of
+// the graph, because quantized elements are not rounded to these.
 func (b *bench) floats(rows []float32) original {
 	return func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
 		n, k := b.matrix.N, b.matrix.K
@@ -186,7 +186,7 @@ func (b *bench) floats(rows []float32) original {
 	}
 }
 
-// itself computes the site by the op, so that its kernel alone is what is compared.
+// itself computes the site with the op, so that only its kernel is compared.
 func (b *bench) itself(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error) {
 	return b.op(g, x, activations), nil
 }
@@ -216,7 +216,7 @@ func (b *bench) node(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Nod
 	return n
 }
 
-// judge has the checker of every site compare the op with what original makes.
+// judge compares the op with the original, using the checker of every site.
 func (b *bench) judge(original original, activations string) (*prove.CheckReport, error) {
 	m := onnx.New(edit.MinIRVersion, b.q.run.Model.Opset(""))
 	m.ImportOpset(fused.Domain, fused.Version)
@@ -266,12 +266,12 @@ func (b *bench) judge(original original, activations string) (*prove.CheckReport
 	return check.Check(site)
 }
 
-// quantizedSite describes a node with a quantized matrix, whose first input is of a type; the others' are declared.
+// siteOf describes a node with a quantized matrix whose first input has type typ. Other types are declared.
 func siteOf(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
 	return typedSite(n, declared, typ, opset)
 }
 
-// typedSite is quantizedSite with other types.
+// typedSite is siteOf with other types.
 func typedSite(n *onnx.Node, typeOf func(*onnx.Value) onnx.DataType, typ onnx.DataType, opset int64) fused.Site {
 	site := fused.Site{Attributes: n.Attributes, Opset: opset}
 	for i, v := range n.Inputs {

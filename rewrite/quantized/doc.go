@@ -1,8 +1,8 @@
-// Package quantized has nodes multiply with weights in the form in which they are quantized.
+// Package quantized makes nodes multiply by weights in quantized form.
 //
-// Apply puts mojo.Linear, mojo.Embedding and mojo.QMoE in place of nodes that read floats, for weights whose
-// quantized form the caller has. A View reads what other tools quantized (MatMulNBits, GatherBlockQuantized,
-// DequantizeLinear, com.microsoft's QMoE): as floats while blocks are looked for, and in the same ops after that. Lower
-// writes what a target has for these ops. Each kind of site is checked with the first rows of its matrix by package
-// sites, or by a claim of package prove.
+// Apply replaces nodes that read floats by mojo.Linear, mojo.Embedding and mojo.QMoE, for weights whose quantized form
+// the caller has. A View reads weights that other tools quantized (MatMulNBits, GatherBlockQuantized, DequantizeLinear,
+// com.microsoft's QMoE): as floats during the search for blocks, and by the same ops afterwards. Lower writes a
+// target's form of these ops. Each kind of site is checked with the first rows of its matrix by package sites, or by a
+// claim of package prove.
 package quantized

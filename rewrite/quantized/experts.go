@@ -11,21 +11,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// expertsSite is a mixture whose experts another tool quantized: it becomes a mojo.MoE of floats, and that a mojo.QMoE
+// expertsSite is a mixture whose experts another tool quantized. It becomes a mojo.MoE of floats, and then a mojo.QMoE
 // before anything is written.
 type expertsSite struct {
 	call       *sites.Call
-	from       string // the ops of its products
+	from       string // the op of its products
 	gateUp     Constant
 	down       Constant
 	gateUpRows *Weight
 	downRows   *Weight
 }
 
-// Constant is a constant of a replacement.
+// A Constant is a constant of a replacement.
 type Constant interface {
 	Tensor() *onnx.Tensor
-	// Initializer is what holds it once sites are replaced.
+	// Initializer returns its initializer once sites are replaced.
 	Initializer() *onnx.Value
 }
 
@@ -53,7 +53,7 @@ func (v *View) Keep(c *sites.Site) error {
 	return nil
 }
 
-// expertsOf is the call of mojo.MoE, nil if there is none.
+// expertsOf returns the call of mojo.MoE, or nil if there is none.
 func expertsOf(c *sites.Site) *sites.Call {
 	i := slices.IndexFunc(c.Calls, func(call *sites.Call) bool { return call.Op.Name == fused.MoEName })
 	if i < 0 {
@@ -62,8 +62,8 @@ func expertsOf(c *sites.Site) *sites.Call {
 	return c.Calls[i]
 }
 
-// Take sees whether experts that another tool quantized can stay so in mojo.QMoE; other sites are none of its
-// business. It is called for a site whose other checks it passed.
+// Take returns an error if a site has experts that another tool quantized and that mojo.QMoE cannot keep quantized. It
+// ignores other sites. Call it for a site that passed all other checks.
 func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error {
 	nodes, call := v.viewed(c), expertsOf(c)
 	if len(nodes) == 0 {
@@ -112,8 +112,8 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 	return nil
 }
 
-// rows makes the quantized form of the matrices of all experts [E, out, in], or with inOut [E, in, out], whose
-// elements are those of the view's constants.
+// rows returns the quantized form of the matrices of all experts, [E, out, in], or [E, in, out] with inOut, whose
+// elements come from the view's constants.
 func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 	if len(t.Dims) != 3 || t.Len() == 0 {
 		return nil, fmt.Errorf("it is %v", t.Dims)
@@ -201,14 +201,14 @@ func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 	return w, err
 }
 
-// alike reports whether two matrices have elements, blocks and numbers of one kind.
+// alike reports whether two matrices have the same kinds of elements, blocks, scales and zero points.
 func (x *others) alike(o *others) bool {
 	floats := func(t *onnx.Tensor) bool { return t != nil && t.DataType.IsFloat() }
 	return x.bits == o.bits && x.block == o.block && x.k == o.k && x.scales.DataType == o.scales.DataType &&
 		floats(x.zeros) == floats(o.zeros)
 }
 
-// weights gives the experts' matrices the initializers that mojo.MoE reads.
+// weights sets the matrices' values to the initializers that mojo.MoE reads, and returns the matrices.
 func (s *expertsSite) weights() []*Weight {
 	s.gateUpRows.Value, s.downRows.Value = s.gateUp.Initializer(), s.down.Initializer()
 	return []*Weight{s.gateUpRows, s.downRows}

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// expertProducts multiplies rows of k columns with a matrix of n rows of an expert.
+// expertProducts multiplies rows of k columns by an expert's matrix with n rows.
 type expertProducts func(m *otherModel, x *onnx.Value, expert, n, k int) *onnx.Value
 
 func nBitsProducts(bits, block int, zeros bool) expertProducts {
@@ -31,7 +31,7 @@ func nBitsProducts(bits, block int, zeros bool) expertProducts {
 	}
 }
 
-// blockProducts are DequantizeLinear along the columns' axis before MatMul; rowProducts have a scale for each row, or
+// blockProducts use DequantizeLinear with blocks along k before MatMul. rowProducts have one scale per row, or a single
 // one.
 func blockProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 	return m.Op("MatMul", x, m.Op("DequantizeLinear", m.random(onnx.Int4, k, n), m.random(m.Type, k/32, n),
@@ -43,7 +43,7 @@ func rowProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 	return m.Op("MatMul", x, m.Op("Transpose", w, onnx.IntsAttr("perm", []int64{1, 0})))
 }
 
-// quantizedMixture is a router and experts that each token passes through, of which those count that were chosen.
+// quantizedMixture is a router with experts that process every token; only the chosen results count.
 func quantizedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, product expertProducts) *otherModel {
 	const experts = 4
 	m := newOther(t, typ)
@@ -67,7 +67,7 @@ func quantizedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, produc
 	return m
 }
 
-// stackedMixture gathers the matrices of the chosen experts, which are stacked, for each token.
+// stackedMixture gathers the stacked matrices of the chosen experts for each token.
 func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *otherModel {
 	const experts, hidden, inner, k = 4, 64, 32, 2
 	m := newOther(t, typ)
@@ -76,7 +76,7 @@ func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *ot
 	weights, ids := m.Model.Graph.NewValue("weights"), m.Model.Graph.NewValue("ids")
 	m.Model.Graph.AddNode("TopK", []*onnx.Value{scores, m.Ints(k)}, []*onnx.Value{weights, ids})
 	flat := m.Op("Reshape", ids, m.Ints(-1))
-	stack := func(out, in int) *onnx.Value { // blocks along the last axis but one
+	stack := func(out, in int) *onnx.Value { // blocks along the second to last axis
 		w := m.Op("DequantizeLinear", m.random(elements, experts, in, out), m.random(typ, experts, in/32, out),
 			onnx.IntAttr("axis", 1), onnx.IntAttr("block_size", 32))
 		return m.Op("Gather", w, flat, onnx.IntAttr("axis", 0))
@@ -92,12 +92,12 @@ func stackedMixture(t *testing.T, typ onnx.DataType, elements onnx.DataType) *ot
 	return m
 }
 
-// TestQuantizedExperts finds mixtures whose products another tool quantized. They stay as they are, or become mojo.QMoE
-// with the same results.
+// TestQuantizedExperts finds mixtures whose products another tool quantized. They stay, or become mojo.QMoE with the
+// same results.
 func TestQuantizedExperts(t *testing.T) {
 	for name, c := range map[string]struct {
 		model  func() *otherModel
-		reason string // why it stays; "" where it becomes mojo.QMoE
+		reason string // why it stays; "": becomes mojo.QMoE
 	}{
 		"4 bits": {func() *otherModel {
 			return quantizedMixture(t, onnx.Float, 64, 32, nBitsProducts(4, 32, false))

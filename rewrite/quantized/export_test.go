@@ -2,7 +2,7 @@ package quantized
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// For the tests, which import package rewrite and so stand outside of this one.
+// These serve the tests, which import package rewrite and therefore are in another package.
 var (
 	SameFloats        = sameFloats
 	StoredCodes       = storedCodes
@@ -11,7 +11,7 @@ var (
 	RoundsActivations = roundsActivations
 )
 
-// CompareChanged compares the floats that a view has for a node, after a change, with what the node makes.
+// CompareChanged compares the floats of a view for a node, after a change, with the node's output.
 func CompareChanged(g *onnx.Graph, n *onnx.Node, change func(floats *onnx.Tensor) *onnx.Tensor) error {
 	v := NewView(nil, "")
 	if err := v.add(g, n); err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// What one fuzzed model may take.
+// Limits for one fuzzed model.
 const (
 	fuzzTime  = 20 * time.Second
 	fuzzAlloc = 1 << 30
 )
 
-// quantizedKinds make models of every op with quantized weights.
+// quantizedKinds build models with every op with quantized weights.
 var quantizedKinds = []func(t *testing.T) *onnx.Model{
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[0], onnx.Float) },
 	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[2], onnx.Float16) },
@@ -67,10 +67,10 @@ var quantizedKinds = []func(t *testing.T) *onnx.Model{
 	},
 }
 
-// FuzzQuantized has attributes, inputs and shapes of ops with quantized weights lie. All that reads them must give a
-// model or an error, soon and within bounds.
+// FuzzQuantized corrupts attributes, inputs and shapes of ops with quantized weights. All readers must return a model
+// or an error, within time and memory limits.
 //
-//	go test -fuzz FuzzQuantized ./rewrite
+//	go test -fuzz FuzzQuantized ./rewrite/quantized
 func FuzzQuantized(f *testing.F) {
 	for kind := range quantizedKinds {
 		for i := range 5 {
@@ -128,7 +128,7 @@ func FuzzQuantized(f *testing.F) {
 	})
 }
 
-// someInputs are small inputs of the types and shapes that a model declares.
+// someInputs returns small inputs with the declared types and shapes.
 func someInputs(m *onnx.Model) map[string]*reference.Tensor {
 	in := map[string]*reference.Tensor{}
 	for _, v := range m.Graph.Inputs {
@@ -157,7 +157,7 @@ func lowered(m *onnx.Model, name string) error {
 	return err
 }
 
-// limited demands that f ends soon and takes little memory.
+// limited checks that f ends soon and allocates little memory.
 func limited(t *testing.T, what string, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -173,11 +173,11 @@ func limited(t *testing.T, what string, f func()) {
 	}
 }
 
-// lies are numbers that attributes and dimensions may be changed to.
+// lies are numbers to put into attributes and dimensions.
 var lies = []int64{0, 1, 2, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 64, 96, 128, 256, 1 << 20, math.MaxInt32, 1 << 33,
 	math.MaxInt64, -1, -32, math.MinInt64}
 
-// lie changes a model by groups of 8 bytes.
+// lie changes a model, guided by groups of 8 bytes.
 func lie(m *onnx.Model, edits []byte) {
 	for ; len(edits) >= 8; edits = edits[8:] {
 		n := m.Graph.Nodes[int(edits[0])%len(m.Graph.Nodes)]

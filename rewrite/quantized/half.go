@@ -11,12 +11,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// halfRule is what the metadata of products with weights of 16 bits have for a pattern (MetaRule).
+// halfRule is the pattern name in the metadata of products with 16-bit weights (MetaRule).
 const halfRule = "HalfWeights"
 
-// Half has products read constants of float16 and bfloat16 as they are stored: it puts mojo.HalfLinear in place of
-// MatMul, Gemm and FusedMatMul, and of the casts and transpositions between weight and product. Each kind of product
-// is checked with the first outputs of its weight, of which checks has the figures.
+// Half makes products read float16 and bfloat16 constants as they are stored: it replaces MatMul, Gemm and FusedMatMul,
+// and the casts and transpositions between weight and product, by mojo.HalfLinear. Each kind of product is checked with
+// the first outputs of its weight; checks has the figures.
 func Half(run *pass.Run) (r *ProductsReport, checks *Report, err error) {
 	if err := pass.CheckDomain(run.Model); err != nil {
 		return nil, nil, err
@@ -54,7 +54,7 @@ func Half(run *pass.Run) (r *ProductsReport, checks *Report, err error) {
 	return r, q.report, q.declareAll()
 }
 
-// half is a product with a constant matrix of 16 bits.
+// half is a product with a constant 16-bit matrix.
 type half struct {
 	reader
 	weight *onnx.Value
@@ -62,7 +62,7 @@ type half struct {
 	n, k   int64
 }
 
-// halfProduct returns the product that a node is, nil if it is another node or multiplies with something else.
+// halfProduct returns the product computed by a node, or nil if the node is not such a product.
 func halfProduct(n *onnx.Node) *half {
 	p := &half{reader: reader{node: n}, inOut: true}
 	switch {
@@ -97,11 +97,11 @@ func halfProduct(n *onnx.Node) *half {
 
 func isHalf(t onnx.DataType) bool { return t == onnx.Float16 || t == onnx.BFloat16 }
 
-// read finds the type of the product, and what it adds; its errors say why the product stays.
+// read finds the type and the bias of the product. It returns an error if the product must stay.
 func (p *half) read(q *quantizer) error {
 	stored := p.weight.Const.DataType
 	p.typ = stored
-	for _, view := range slices.Backward(p.views) { // from the weight on
+	for _, view := range slices.Backward(p.views) { // starting at the weight
 		if !view.Is("Cast") {
 			continue
 		}
@@ -119,13 +119,13 @@ func (p *half) read(q *quantizer) error {
 	return nil
 }
 
-// key is the same for products of one kind.
+// key is equal for products of the same kind.
 func (p *half) key() string {
 	return fmt.Sprint("HalfLinear ", p.node.OpType, p.typ, p.weight.Const.DataType, p.inOut, p.bias != nil, p.k,
 		min(p.n, sampleRows))
 }
 
-// attributes are those of the op.
+// attributes returns the attributes of the op.
 func (p *half) attributes() []*onnx.Attribute {
 	op := fused.HalfLinear{Layout: "out_in"}
 	if p.inOut {
@@ -134,7 +134,7 @@ func (p *half) attributes() []*onnx.Attribute {
 	return op.Attributes()
 }
 
-// placeHalf puts the op beside the product.
+// placeHalf replaces the product by the op.
 func (q *quantizer) placeHalf(p *half) error {
 	n, g := p.node, p.node.Graph
 	inputs := []*onnx.Value{n.Input(0), p.weight}

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestMergedHalves makes one product of those of one value whose weights lie in one order, and leaves the others.
+// TestMergedHalves merges products of one value whose weights have the same layout, and leaves the others.
 func TestMergedHalves(t *testing.T) {
 	backend, err := registry.ParseBackend("+CPU")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestMergedHalves(t *testing.T) {
 	}
 }
 
-// applied is a patched copy of a model.
+// applied returns a patched copy of a model.
 func applied(t *testing.T, m *onnx.Model, request rewrite.Request) *onnx.Model {
 	t.Helper()
 	copied, err := m.Clone()

@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestHalf has each spelling of a product with weights of 16 bits, and some that are no such products.
+// TestHalf tries each spelling of a product with 16-bit weights, and near misses.
 func TestHalf(t *testing.T) {
 	cast := func(b *rewritetest.Builder, v *onnx.Value, to onnx.DataType) *onnx.Value {
 		return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
@@ -96,7 +96,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestHalfIsForTheCPU leaves such products alone where a GPU may run the model.
+// TestHalfIsForTheCPU: such products stay if a GPU may run the model.
 func TestHalfIsForTheCPU(t *testing.T) {
 	b := rewritetest.New(t, 21, onnx.Float16)
 	b.Out(b.Op("MatMul", b.In("x", 2, 24), b.Weight("w", 24, 40)))
@@ -105,7 +105,7 @@ func TestHalfIsForTheCPU(t *testing.T) {
 	}
 }
 
-// narrowed returns a tensor of float32 in 16 bits, and gives its value what that holds.
+// narrowed returns a float32 tensor in 16 bits, and rounds its value to the same numbers.
 func narrowed(t *testing.T, v *onnx.Value, to onnx.DataType, turned bool) *quantized.Narrow {
 	t.Helper()
 	raw, err := v.Const.Bytes()
@@ -138,7 +138,7 @@ func narrowed(t *testing.T, v *onnx.Value, to onnx.DataType, turned bool) *quant
 	return &quantized.Narrow{Value: v, Tensor: tensor, Turned: turned}
 }
 
-// TestNarrow stores a table that is gathered from and multiplied with, and a matrix that is turned.
+// TestNarrow stores a table that is both gathered and multiplied, and a transposed matrix.
 func TestNarrow(t *testing.T) {
 	b := rewritetest.New(t, 21, onnx.Float)
 	ids := b.Input("ids", onnx.Int64, 2, 3)
@@ -168,7 +168,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestNarrowMixture has a MoE read its experts in 16 bits, unless its bias would be rounded.
+// TestNarrowMixture: a MoE reads its experts in 16 bits, unless its bias would be rounded.
 func TestNarrowMixture(t *testing.T) {
 	for _, bias := range []float32{0.5, 1.0 / 3} {
 		m, weights := mixtures(t, onnx.Float, 1, "in_out")

@@ -11,7 +11,7 @@ import (
 
 func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == fused.MoEName }
 
-// readsExperts errs unless a MoE reads a weight of a layout as one of its matrices.
+// readsExperts returns an error unless a MoE reads a weight of this layout as one of its matrices.
 func (q *quantizer) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
@@ -26,7 +26,7 @@ func (q *quantizer) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	return nil
 }
 
-// pair errs unless each MoE that reads a weight can have the quantized forms of both its matrices.
+// pair returns an error unless every MoE that reads a weight can use the quantized forms of both its matrices.
 func (q *quantizer) pair(w *Weight) error {
 	for _, s := range w.nodes {
 		if !isMixture(s.node) {
@@ -52,12 +52,12 @@ func (q *quantizer) pair(w *Weight) error {
 	return nil
 }
 
-// matrices are the weights that a MoE reads.
+// matrices returns the weights that a MoE reads.
 func (q *quantizer) matrices(n *onnx.Node) (up, down *Weight) {
 	return q.weights[n.Input(fused.MoEGateUp)], q.weights[n.Input(fused.MoEDown)]
 }
 
-// mixtureInputs are the inputs of a QMoE: the first three, and the arrays of its matrices and their biases.
+// mixtureInputs returns the inputs of a QMoE: the first three, the arrays of its matrices, and their biases.
 func mixtureInputs(first []*onnx.Value, up, down []*onnx.Value) []*onnx.Value {
 	inputs := make([]*onnx.Value, fused.QMoEDownBias+1)
 	copy(inputs, first)
@@ -73,10 +73,10 @@ func mixtureInputs(first []*onnx.Value, up, down []*onnx.Value) []*onnx.Value {
 	return inputs
 }
 
-// biasNames end the names of the nodes that widen a mixture's biases.
+// biasNames are the suffixes of the nodes that widen a mixture's biases.
 var biasNames = [2]string{"gate_up_bias", "down_bias"}
 
-// placeMixture puts a QMoE beside a MoE. It is called for both weights, and does it for the first.
+// placeMixture replaces a MoE by a QMoE. It is called for both weights and acts on the first.
 func (q *quantizer) placeMixture(w *Weight, s reader) error {
 	n, g := s.node, s.node.Graph
 	up, down := q.matrices(n)
@@ -123,8 +123,8 @@ func (q *quantizer) placeMixture(w *Weight, s reader) error {
 	return nil
 }
 
-// sampleExperts are the experts of the check of a MoE, sampleWidth the columns of their matrices: a block, or a super
-// block.
+// sampleExperts is the number of experts in the check of a MoE. sampleWidth returns the number of columns of their
+// matrices: a block, or a super block.
 const sampleExperts = 2
 
 func sampleWidth(q *fused.Quantized) int64 {
@@ -145,8 +145,8 @@ func (q *quantizer) checkMixture(w *Weight, s reader) error {
 	return q.once(key, func() error { return q.tryMixture(up, down, s) })
 }
 
-// tryMixture tries two experts whose matrices are as narrow as a sample may be, then such that each of the two products
-// in turn adds up as many terms as those of the site.
+// tryMixture tries two experts with the smallest sample matrices, and then with each of the two products in turn as
+// long as in the site.
 func (q *quantizer) tryMixture(up, down *Weight, s reader) error {
 	width := max(sampleWidth(up.Matrix), sampleWidth(down.Matrix))
 	sizes := []expertWidths{{width, width}, {up.Matrix.K, width}, {width, down.Matrix.K}}
@@ -162,8 +162,8 @@ func (q *quantizer) tryMixture(up, down *Weight, s reader) error {
 	return nil
 }
 
-// sampleMatrix returns experts of n rows of the first columns of a weight, also as floats. Of each there are so many
-// rows, which come again until there are n.
+// sampleMatrix returns experts with n rows and the first columns of a weight, quantized and as floats. Each expert has
+// rows different rows, repeated up to n.
 func sampleMatrix(w *Weight, experts, rows, n, columns int64) (*fused.Quantized, []float32, error) {
 	if rows = min(rows, n); w.Matrix.Experts*w.Matrix.N < experts*rows {
 		return nil, nil, fmt.Errorf("cannot be checked: %d experts of [%d, %d] are smaller than a sample",
@@ -186,7 +186,7 @@ func sampleMatrix(w *Weight, experts, rows, n, columns int64) (*fused.Quantized,
 	return matrix, kept, nil
 }
 
-// expertWidths are those of tokens and of what experts multiply.
+// expertWidths are the widths of tokens and of the experts' activations.
 type expertWidths struct{ hidden, inner int64 }
 
 func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, few int64) error {
@@ -269,8 +269,8 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 	}, false)
 }
 
-// firstColumns makes experts of n rows out of a matrix that has so many rows of each, one expert below the other, and
-// of its first columns. The rows come again until there are n.
+// firstColumns returns experts with n rows and the first columns of a matrix that has rows rows for each expert, one
+// expert below the other. The rows are repeated up to n.
 func firstColumns(q *fused.Quantized, experts, rows, n, columns int64) (*fused.Quantized, error) {
 	made := *q
 	made.N, made.K, made.Experts = n, columns, experts

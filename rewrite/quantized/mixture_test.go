@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// codedExperts is a weight of so many matrices of n rows.
+// codedExperts returns a weight of experts matrices with n rows each.
 func codedExperts(name string, experts, n, k int64) (*fused.Quantized, []float32) {
 	q, floats := rewritetest.Quantized(name, experts*n, k)
 	for _, t := range []*onnx.Tensor{q.Codes, q.Scale} {
@@ -23,7 +23,7 @@ func codedExperts(name string, experts, n, k int64) (*fused.Quantized, []float32
 	return q, floats
 }
 
-// mixtures is a graph of so many MoE of experts of 64 by 32, and the weights that they read.
+// mixtures returns a graph with count MoE whose experts are 64 by 32, and the weights that they read.
 func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.Model, []*quantized.Weight) {
 	t.Helper()
 	const experts, hidden, inner = 3, 64, 32
@@ -82,7 +82,7 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 	return m, list
 }
 
-// TestQuantizeMixture: experts of either layout are read quantized, and give what they gave.
+// TestQuantizeMixture: experts of either layout are read quantized, with the same results.
 func TestQuantizeMixture(t *testing.T) {
 	for _, layout := range []string{"out_in", "in_out"} {
 		m, list := mixtures(t, onnx.Float, 2, layout)
@@ -119,7 +119,7 @@ func TestQuantizeMixture(t *testing.T) {
 	}
 }
 
-// TestQuantizeMixtureRefuses: where one matrix cannot be read quantized, the other one stays as well.
+// TestQuantizeMixtureRefuses: if one matrix cannot be read quantized, the other one stays too.
 func TestQuantizeMixtureRefuses(t *testing.T) {
 	m, list := mixtures(t, onnx.Float, 2, "out_in")
 	list[0].Sample = func(rows int64) (*fused.Quantized, []float32, error) {

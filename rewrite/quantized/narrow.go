@@ -11,28 +11,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// Narrow is a weight of float32 whose elements are stored in 16 bits.
+// A Narrow is a float32 weight whose elements are stored in 16 bits.
 type Narrow struct {
-	// Value is the initializer of float32 that nodes read.
+	// Value is the float32 initializer that nodes read.
 	Value *onnx.Value
-	// Tensor has its elements in float16 or bfloat16. With Turned it is the matrix transposed: [N, K] where MatMul
-	// reads [K, N]. Weights that share a tensor store it once.
+	// Tensor has its elements in float16 or bfloat16. With Turned, it is the transposed matrix: [N, K] if MatMul reads
+	// [K, N]. Weights that share a tensor store it once.
 	Tensor *onnx.Tensor
 	Turned bool
-	// Stored is the initializer that took the place of Value. Refused says why there is none.
+	// Stored is the initializer that replaced Value. Refused says why there is none.
 	Stored  *onnx.Value
 	Refused error
 }
 
-// StoreNarrow has a model store weights of float32 in 16 bits. It still computes in float32: a Cast widens a weight
-// where nodes read it, and the rows that a Gather takes of it. mojo.MoE reads its experts as they are stored, if both
-// its matrices are narrowed to one type that holds its biases.
+// StoreNarrow makes a model store float32 weights in 16 bits. The model still computes in float32: a Cast widens a
+// weight for its readers, or the rows that a Gather returns. mojo.MoE reads its experts as stored, if both its matrices
+// are narrowed to one type that also holds its biases exactly.
 func StoreNarrow(run *pass.Run, weights []*Narrow) error {
 	x := &narrowing{quantizer: newQuantizer(run, nil, "float"), by: map[*onnx.Value]*Narrow{}}
 	for _, w := range weights {
 		x.by[w.Value] = w
 	}
-	for range 2 { // a refusal refuses the other matrix of a mixture
+	for range 2 { // a refusal also refuses the other matrix of a mixture
 		for _, w := range weights {
 			if w.Refused == nil {
 				w.Refused = x.check(w)
@@ -66,7 +66,7 @@ type narrowing struct {
 	by map[*onnx.Value]*Narrow
 }
 
-// check errs if a weight cannot be stored in 16 bits.
+// check returns an error if a weight cannot be stored in 16 bits.
 func (x *narrowing) check(w *Narrow) error {
 	if w.Value.IsOutput() {
 		return fmt.Errorf("%q is an output of the graph", w.Value.Name)
@@ -99,7 +99,7 @@ func (x *narrowing) check(w *Narrow) error {
 	return nil
 }
 
-// narrowed returns a bias in 16 bits, nil if there is none. It errs if elements would be rounded.
+// narrowed returns a bias in 16 bits, or nil if there is none. It returns an error if elements would be rounded.
 func narrowed(v *onnx.Value, to onnx.DataType) (*onnx.Tensor, error) {
 	if v == nil {
 		return nil, nil
@@ -125,7 +125,7 @@ func narrowed(v *onnx.Value, to onnx.DataType) (*onnx.Tensor, error) {
 	return onnx.NewTensor(v.Name, to, slices.Clone(t.Dims), half)
 }
 
-// reread has what reads a weight read the stored one.
+// reread makes the readers of a weight read the stored one.
 func (x *narrowing) reread(w *Narrow) error {
 	var wide *onnx.Value
 	for _, u := range slices.Clone(w.Value.Uses()) {
@@ -151,7 +151,7 @@ func (x *narrowing) reread(w *Narrow) error {
 	return nil
 }
 
-// widen adds the nodes that make float32 of a stored weight.
+// widen adds the nodes that widen a stored weight to float32.
 func (x *narrowing) widen(w *Narrow) *onnx.Value {
 	g, name := w.Value.Graph, w.Value.Name
 	wide := g.NewValue(name + "_float")
@@ -166,7 +166,7 @@ func (x *narrowing) widen(w *Narrow) *onnx.Value {
 	return turned
 }
 
-// mixture has a MoE read a stored matrix, and with the first of them its biases.
+// mixture makes a MoE read a stored matrix, and with the first one its biases.
 func (x *narrowing) mixture(n *onnx.Node, input int, w *Narrow) error {
 	x.edit.SetInput(n, input, w.Stored)
 	if input != fused.MoEGateUp {
@@ -183,7 +183,7 @@ func (x *narrowing) mixture(n *onnx.Node, input int, w *Narrow) error {
 		}
 	}
 	site := typedSite(n, x.typeOf, x.typeOf(n.Input(0)), x.run.Model.Opset(""))
-	site.Types[fused.MoEDown] = w.Tensor.DataType // which may not be there yet
+	site.Types[fused.MoEDown] = w.Tensor.DataType // may not be set yet
 	f, err := fused.Lookup(fused.MoEName).Function(site)
 	if err != nil {
 		return fmt.Errorf("node %q: %w", n.Label(), err)

@@ -8,28 +8,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// others is a matrix [n, k] as another tool quantized it: (code - zero) * scale.
+// others is an [n, k] matrix quantized by another tool: (code - zero) * scale.
 type others struct {
 	name            string
 	n, k            int64
 	codes           *onnx.Tensor
 	bits            int
-	shift           int64 // makes codes of a type with a sign numbers from 0 on
-	codeAt          int64 // the first one
-	byRow, byColumn int64 // from one code to the next
+	shift           int64 // added to signed codes to make them nonnegative
+	codeAt          int64 // index of the first code
+	byRow, byColumn int64 // strides between codes
 	scales          *onnx.Tensor
-	block           int64 // columns that share a scale
+	block           int64 // number of columns that share a scale
 	scaleAt         int64
 	scaleByRow      int64
 	scaleByBlock    int64
-	zeros           *onnx.Tensor // nil: middle is the zero of all
+	zeros           *onnx.Tensor // nil: middle is the zero point of all
 	zeroAt          int64
 	zeroByRow       int64
 	zeroByBlock     int64
 	middle          int64
 }
 
-// otherWeight reads a node's weights; errors say why they have no form of mojo's.
+// otherWeight reads a node's weights. It returns an error if they have no mojo form.
 func otherWeight(n *onnx.Node, codes *onnx.Value) (*Weight, error) {
 	x := &others{name: codes.Name, codes: codes.Const}
 	var err error
@@ -69,10 +69,10 @@ func (x *others) matMulNBits(n *onnx.Node) error {
 	return x.rows(n.Input(2), n.Input(3))
 }
 
-// most bounds numbers that a model gives, so that products of two can be counted with.
+// most bounds the sizes in a model, so that products of two do not overflow.
 const most = 1 << 30
 
-// numbers errs where those that a model gives are none to count with.
+// numbers returns an error for invalid sizes in the model.
 func (x *others) numbers() error {
 	switch {
 	case x.bits != 2 && x.bits != 4 && x.bits != 8:
@@ -83,7 +83,7 @@ func (x *others) numbers() error {
 	return nil
 }
 
-// rows is the layout of onnxruntime's ops: rows of whole blocks in bytes.
+// rows reads the layout of onnxruntime's ops: packed rows of whole blocks.
 func (x *others) rows(scales, zeros *onnx.Value) error {
 	if err := x.numbers(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (x *others) rows(scales, zeros *onnx.Value) error {
 	if zeros != nil {
 		x.zeros, x.zeroByRow, x.zeroByBlock = zeros.Constant(), count, 1
 		if x.zeros == nil {
-			x.scales = nil // both are to be constants
+			x.scales = nil // both must be constants
 		} else if !x.zeros.DataType.IsFloat() {
 			per := int64(8 / x.bits)
 			x.zeroByRow = (count + per - 1) / per * per
@@ -112,7 +112,7 @@ func (x *others) gatherBlockQuantized(n *onnx.Node) error {
 	}
 	x.n, x.k, x.block, x.bits = d[0], d[1], n.AttrInt("block_size", 128), int(n.AttrInt("bits", 4))
 	switch x.codes.DataType {
-	case onnx.Uint8: // several in a byte
+	case onnx.Uint8: // several per byte
 		if x.bits == 2 || x.bits == 4 {
 			x.k *= int64(8 / x.bits)
 		}
@@ -135,7 +135,7 @@ func (x *others) gatherBlockQuantized(n *onnx.Node) error {
 	return nil
 }
 
-// readInOut reports whether what reads v takes it for [in, out].
+// readInOut reports whether a reader of v treats it as [in, out].
 func readInOut(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		switch n := u.Node; {
@@ -150,7 +150,7 @@ func readInOut(v *onnx.Value) bool {
 	return false
 }
 
-// dequantizeLinear is the matrix of a node's elements, or that of an expert where they have a dimension for these.
+// dequantizeLinear reads the matrix of a node's elements, or an expert's matrix if they have three dimensions.
 func (x *others) dequantizeLinear(n *onnx.Node, expert int64, inOut bool) error {
 	d := x.codes.Dims
 	if len(d) != 2 && len(d) != 3 {
@@ -215,7 +215,7 @@ func (x *others) dequantizeLinear(n *onnx.Node, expert int64, inOut bool) error 
 	return x.check()
 }
 
-// fits errs where mojo's ops have no blocks of these numbers.
+// fits returns an error if mojo's ops do not support the size of the blocks or rows.
 func (x *others) fits() error {
 	switch {
 	case x.block != 16 && x.block%32 != 0:
@@ -226,7 +226,7 @@ func (x *others) fits() error {
 	return nil
 }
 
-// check errs where the numbers cannot be read.
+// check returns an error if the elements cannot be read.
 func (x *others) check() error {
 	if x.scales == nil {
 		return errors.New("its scales or zero points are computed")

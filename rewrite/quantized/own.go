@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Own puts mojo's ops in place of other tools' quantized products. kept is the number of weights that they read.
+// Own replaces other tools' quantized products by mojo's ops. kept is the number of weights that these read.
 func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	r = &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}}
 	var weights []*Weight
@@ -49,7 +49,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	for _, e := range a.experts {
 		facts = a.Facts
 		for _, w := range e.weights() {
-			if !known[w.Value] { // two sites may have one initializer
+			if !known[w.Value] { // two sites may share an initializer
 				known[w.Value] = true
 				weights, mixtures[w] = append(weights, w), e
 			}
@@ -63,7 +63,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 		return nil, 0, err
 	}
 	for w, err := range q.Refuse {
-		if _, is := mixtures[w]; is { // they held before
+		if _, is := mixtures[w]; is { // they passed before
 			return nil, 0, fmt.Errorf("the experts of %q cannot stay quantised: %w", w.Value.Name, err)
 		}
 		r.Open[from[w]+": "+err.Error()]++
@@ -90,7 +90,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	return r, len(q.Kept), nil
 }
 
-// storedCodes returns the initializer with a node's quantized elements, nil for other nodes.
+// storedCodes returns the initializer with a node's quantized elements, or nil for other nodes.
 func storedCodes(n *onnx.Node) *onnx.Value {
 	v := (*onnx.Value)(nil)
 	switch {
@@ -105,7 +105,7 @@ func storedCodes(n *onnx.Node) *onnx.Value {
 	return v
 }
 
-// readAlike errs where another node takes the same elements with other scales.
+// readAlike returns an error if another node reads the same elements with other scales.
 func readAlike(n *onnx.Node, codes *onnx.Value) error {
 	for _, u := range codes.Uses() {
 		if o := u.Node; o.Domain != n.Domain || o.OpType != n.OpType || o.Input(2) != n.Input(2) ||

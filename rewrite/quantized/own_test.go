@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// otherModel has one node of another tool's, whose inputs behind the first are constants.
+// otherModel has one node of another tool; all its inputs except the first are constants.
 type otherModel struct {
 	*rewritetest.Builder
 	r *rand.Rand
@@ -51,7 +51,7 @@ func (m *otherModel) random(typ onnx.DataType, dims ...int) *onnx.Value {
 	return m.Model.Graph.AddInitializer(c)
 }
 
-// TestReadAlike finds each way in which two nodes that read the same elements may differ.
+// TestReadAlike finds each difference between two nodes that read the same elements.
 func TestReadAlike(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *otherModel, o *onnx.Node)
@@ -93,7 +93,7 @@ func (m *otherModel) add(domain, op string, inputs []*onnx.Value, last int, attr
 	m.Out(y, "tokens", last)
 }
 
-// TestOwnProducts has products and tables of other tools' become mojo's, and compares the models in the evaluator.
+// TestOwnProducts: products and tables of other tools become mojo's; the evaluator compares the models.
 func TestOwnProducts(t *testing.T) {
 	axis, block := func(i int64) *onnx.Attribute { return onnx.IntAttr("axis", i) },
 		func(i int64) *onnx.Attribute { return onnx.IntAttr("block_size", i) }
@@ -101,7 +101,7 @@ func TestOwnProducts(t *testing.T) {
 		name   string
 		typ    onnx.DataType
 		make   func(m *otherModel)
-		op     string // "" where it stays
+		op     string // "" if it stays
 		reason string
 	}{
 		{"4 bits", onnx.Float, func(m *otherModel) { m.nBits(4, 32, 96, nil) }, "Linear", ""},
@@ -179,7 +179,7 @@ func TestOwnProducts(t *testing.T) {
 			m := newOther(t, c.typ)
 			c.make(m)
 			var want map[string]*reference.Tensor
-			if c.reason != "g_idx" { // which the evaluator lacks
+			if c.reason != "g_idx" { // the evaluator lacks it
 				want = rewritetest.Evaluate(t, m.Model)
 			}
 			r := applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
@@ -211,21 +211,21 @@ func TestOwnProducts(t *testing.T) {
 	}
 }
 
-// ids is an input that numbers rows.
+// ids is an input with row numbers.
 func (m *otherModel) ids() *onnx.Value {
 	return m.Op("Cast", m.Op("Mod", m.Op("Abs", m.In("x", "tokens")), m.Scalar(m.Type, 21), onnx.IntAttr("fmod", 1)),
 		onnx.IntAttr("to", int64(onnx.Int64)))
 }
 
-// product multiplies an input with a weight of 21 columns of 96.
+// product multiplies an input by a weight with 96 rows and 21 columns.
 func (m *otherModel) product(w *onnx.Value) {
 	m.Out(m.Op("MatMul", m.In("x", "tokens", 96), w), "tokens", 21)
 }
 
-// TestBlocksAroundQuantizedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantized: what is found
-// in the floats is found around MatMulNBits and DequantizeLinear, too, and these become mojo.Linear.
+// TestBlocksAroundQuantizedProducts uses exports quantized by onnxruntime 1.31.1's MatMulNBitsQuantizer. The same
+// blocks are found around MatMulNBits and DequantizeLinear as in the floats, and these become mojo.Linear.
 func TestBlocksAroundQuantizedProducts(t *testing.T) {
-	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 are no whole blocks of 32
+	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 are not whole blocks of 32
 		"gated-zamba2-ts-fp32.nbitsz":     {1, 1}, // with zero points
 		"gated-qwen3next-dynamo-fp16.qdq": {1, 1}, // DequantizeLinear and MatMul
 	} {

@@ -15,27 +15,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// The inputs of com.microsoft's QMoE. Each matrix has its elements, scales, bias and zero points.
+// The inputs of com.microsoft's QMoE. Each matrix has elements, scales, bias and zero points.
 const (
 	microsoftLogits  = 1
-	microsoftWeights = 14 // what experts count with, in place of the softmax of the logits
+	microsoftWeights = 14 // weights of the experts instead of the softmax of the logits
 )
 
 var microsoftMatrices = map[string][4]int{"fc1": {2, 3, 4, 11}, "fc2": {5, 6, 7, 12}, "fc3": {8, 9, 10, 13}}
 
-// microsoftMixture is a QMoE of onnxruntime's: a router and experts whose weights are quantized.
+// microsoftMixture is onnxruntime's QMoE: a router and experts with quantized weights.
 type microsoftMixture struct {
 	node         *onnx.Node
 	gateUp, down *otherRows
 	experts      int64
 	attributes   []*onnx.Attribute // of mojo.MoE
-	inner        int64             // what both matrices of gate and up have, where they are two
+	inner        int64             // rows of gate and of up if they are two matrices
 	typ          onnx.DataType     // of the tokens
 }
 
 func isMicrosoftMixture(n *onnx.Node) bool { return n.Domain == onnx.Microsoft && n.OpType == "QMoE" }
 
-// microsoftMixtureOf reads a QMoE; errors say why it is none that mojo.TopKRouter and mojo.QMoE compute.
+// microsoftMixtureOf reads a QMoE. It returns an error if mojo.TopKRouter and mojo.QMoE cannot compute it.
 func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, error) {
 	x := &microsoftMixture{node: n, typ: typ}
 	fusion := n.AttrInt("swiglu_fusion", 0)
@@ -120,7 +120,7 @@ func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, err
 	return x, nil
 }
 
-// microsoftMatrix is the matrices of all experts, each below the one before.
+// microsoftMatrix returns the concatenated matrices of all experts.
 func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err error) {
 	at := microsoftMatrices[name]
 	codes := n.Input(at[0])
@@ -150,8 +150,8 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 	return x, d[0], x.fits()
 }
 
-// place puts a router and mojo.MoE, with floats for weights, before the node, and has it read by none. The definition
-// of the router is added to the model.
+// place inserts a router and mojo.MoE, with float weights, before the node, and makes all readers read their result. It
+// adds the definition of the router to the model.
 func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	m, c := e.Model, new(edit.Change)
 	var made []*onnx.Node
@@ -230,7 +230,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	return moe, c.Finish()
 }
 
-// floats are the matrices of all experts, [E, out, in]; their elements are computed when they are asked for.
+// floats returns the matrices of all experts, [E, out, in]. Elements are computed on demand.
 func (o *otherRows) floats(typ onnx.DataType) (*onnx.Tensor, error) {
 	k, n := o.list[0].k, o.n/o.experts
 	var all *openedRows
@@ -262,15 +262,15 @@ func putFloats(dst []byte, typ onnx.DataType, values []float64) error {
 	return err
 }
 
-// weight is the quantized form of experts that mojo.MoE reads as v.
+// weight returns the quantized form of the experts that mojo.MoE reads as v.
 func (o *otherRows) weight(v *onnx.Value) (w *Weight, err error) {
 	w = &Weight{Value: v, Sample: o.sample}
 	w.Matrix, err = o.quantised(o.n, o.experts, nil)
 	return w, err
 }
 
-// takeMixtures puts mojo's router and experts in the place of onnxruntime's QMoE, which are checked first: the nodes
-// against the op in the evaluator, and mojo.QMoE as that of any other experts.
+// takeMixtures replaces onnxruntime's QMoE by mojo's router and experts, after a check: of the nodes against the op in
+// the evaluator, and of mojo.QMoE as for any experts.
 func (a *View) takeMixtures(r *ProductsReport) (weights []*Weight, err error) {
 	var kinds prove.Prover
 	for _, s := range a.Scopes() {
@@ -313,7 +313,7 @@ func (a *View) takeMixtures(r *ProductsReport) (weights []*Weight, err error) {
 	return weights, nil
 }
 
-// tryMicrosoftMixture compares a QMoE of the first experts, cut to a few rows and columns, with what takes its place.
+// tryMicrosoftMixture compares a QMoE of the first experts, cut to a few rows and columns, with its replacement.
 func (a *View) tryMicrosoftMixture(x *microsoftMixture) error {
 	const tokens = 5
 	small := func() (*onnx.Model, *microsoftMixture, error) {
@@ -379,12 +379,12 @@ func (a *View) tryMicrosoftMixture(x *microsoftMixture) error {
 	return q.tryMixture(up, down, reader{node: moe, typ: x.typ})
 }
 
-// cut adds a QMoE of the first experts to a model, with so many tokens and a few rows and columns of each matrix.
+// cut adds to a model a QMoE with tokens tokens and the first experts, each matrix cut to a few rows and columns.
 func (x *microsoftMixture) cut(m *onnx.Model, tokens int64) (*onnx.Node, error) {
 	experts := min(3, x.experts)
 	hidden, inner := x.gateUp.list[0].k, x.down.list[0].k
 	width := func(k, block int64) int64 {
-		if block == k { // a scale for a row
+		if block == k { // one scale per row
 			return min(k, 64)
 		}
 		return min(k, max(64, block))

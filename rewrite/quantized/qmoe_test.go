@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestMicrosoftMixtures has QMoE become mojo.TopKRouter and mojo.QMoE, with the same results in the evaluator, whose
-// QMoE is onnxruntime's (reference.TestQMoE).
+// TestMicrosoftMixtures: QMoE becomes mojo.TopKRouter and mojo.QMoE, with the same results in the evaluator, whose QMoE
+// follows onnxruntime's (reference.TestQMoE).
 func TestMicrosoftMixtures(t *testing.T) {
 	const experts, hidden, inner, u8 = 5, 64, 96, onnx.Uint8
 	i, f, s := onnx.IntAttr, onnx.FloatAttr, onnx.StringAttr
@@ -22,7 +22,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 		bits, block   int
 		parts         int
 		biases, zeros bool
-		weights, fc3  bool // what experts count with is given; gate and up are two matrices
+		weights, fc3  bool // the experts' weights are an input; gate and up are two matrices
 		typ           onnx.DataType
 		attrs         []*onnx.Attribute
 		reason        string // why it stays
@@ -57,7 +57,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 			m := newOther(t, c.typ)
 			inputs := make([]*onnx.Value, 15)
 			inputs[0], inputs[1] = m.In("x", "batch", "tokens", hidden), m.In("logits", "rows", experts)
-			// The logits have a row for each token.
+			// The logits have one row per token.
 			flat := m.Op("Reshape", inputs[0], m.Ints(-1, hidden))
 			inputs[1] = m.Op("Slice", flat, m.Ints(0), m.Ints(experts), m.Ints(1))
 			m.Model.Graph.Inputs = m.Model.Graph.Inputs[:1]

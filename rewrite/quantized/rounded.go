@@ -4,8 +4,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// roundsActivations reports whether a node rounds what the model computes to 8 bits, by a scale that it takes from it.
-// A change in the last place then moves an element by a whole step, here and there.
+// roundsActivations reports whether a node rounds activations to 8 bits with a scale computed from them. A change in
+// the last place can then move an element by a whole step.
 func roundsActivations(n *onnx.Node) bool {
 	switch n.OpType {
 	case "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM":
@@ -16,8 +16,8 @@ func roundsActivations(n *onnx.Node) bool {
 	return false
 }
 
-// CountRounded counts the nodes of a model that round activations to 8 bits as they run, by a scale that they take from
-// them. Its outputs move by whole steps when a last digit moves.
+// CountRounded counts the nodes of a model that round activations to 8 bits at run time, with a scale computed from
+// them. The outputs of such a model move by whole steps if a last digit changes.
 func CountRounded(m *onnx.Model) (count int) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
@@ -29,15 +29,15 @@ func CountRounded(m *onnx.Model) (count int) {
 	return count
 }
 
-// RoundedByRuntime counts the products with constant weights behind DequantizeLinear for which onnxruntime rounds
-// activations to 8 bits, though no node says so: it makes MatMulNBits of both, with accuracy level 4 unless the session
-// asks for another one.
+// RoundedByRuntime counts the products with constant weights after DequantizeLinear for which onnxruntime rounds
+// activations to 8 bits, although no node says so. It fuses both into MatMulNBits, with accuracy level 4 unless the
+// session sets another one.
 func RoundedByRuntime(m *onnx.Model) (count int) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			if n.Is("MatMul") || n.Is("Gemm") && n.AttrInt("transB", 0) == 0 && n.AttrInt("transA", 0) == 0 {
 				x, w := n.Input(0), n.Input(1)
-				quantized := x != nil && x.Producer != nil && x.Producer.Is("DequantizeLinear") // activations, too
+				quantized := x != nil && x.Producer != nil && x.Producer.Is("DequantizeLinear") // quantized activations too
 				if w != nil && w.Producer != nil && !quantized && becomesNBits(w.Producer) {
 					count++
 				}
@@ -47,8 +47,8 @@ func RoundedByRuntime(m *onnx.Model) (count int) {
 	return count
 }
 
-// becomesNBits reports whether onnxruntime makes MatMulNBits of a DequantizeLinear and its product: constant matrices
-// with blocks down their columns, a scale for each column, or one scale.
+// becomesNBits reports whether onnxruntime fuses a DequantizeLinear and its product into MatMulNBits: it does so for
+// constant matrices with blocks down their columns, a scale per column, or one scale.
 func becomesNBits(n *onnx.Node) bool {
 	if !n.Is("DequantizeLinear") || n.Input(0) == nil || n.Input(1) == nil {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// TestRoundsActivations tells the ops that round what a model computes from those that hold rounded weights alone.
+// TestRoundsActivations distinguishes ops that round activations from ops that only hold rounded weights.
 func TestRoundsActivations(t *testing.T) {
 	level := func(n int64) *onnx.Attribute { return onnx.IntAttr("accuracy_level", n) }
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestRoundsActivations(t *testing.T) {
 	}
 }
 
-// TestRoundedByRuntime has products of which onnxruntime 1.31.1 makes MatMulNBits of accuracy level 4, and others.
+// TestRoundedByRuntime tries products that onnxruntime 1.31.1 turns into MatMulNBits of accuracy level 4, and others.
 func TestRoundedByRuntime(t *testing.T) {
 	axis, block := func(i int64) *onnx.Attribute { return onnx.IntAttr("axis", i) },
 		func(i int64) *onnx.Attribute { return onnx.IntAttr("block_size", i) }

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// opened is the matrix with its arrays at hand.
+// opened is the matrix with its arrays in memory.
 type opened struct {
 	*others
 	codes, scales, zeros []byte
@@ -44,7 +44,7 @@ func (x *others) open() (*opened, error) {
 	return o, nil
 }
 
-// zeroBits is the size of a zero point; those of MatMulNBits are as small as its elements.
+// zeroBits returns the size of a zero point. Those of MatMulNBits are as small as its elements.
 func zeroBits(x *others) int {
 	if x.zeros.DataType.IsFloat() {
 		return x.zeros.DataType.Bits()
@@ -52,16 +52,16 @@ func zeroBits(x *others) int {
 	return x.bits
 }
 
-// packedInt is element i of so many bits.
+// packedInt returns element i of the given width.
 func packedInt(b []byte, bits int, i int64) int64 {
 	per := int64(8 / bits)
 	return int64(b[i/per]) >> (i % per * int64(bits)) & (1<<bits - 1)
 }
 
-// code is an element as a number from 0 on.
+// code returns an element as a nonnegative number.
 func (o *opened) code(row, column int64) byte {
 	q := packedInt(o.codes, o.bits, o.codeAt+row*o.byRow+column*o.byColumn)
-	return byte(q^o.shift) & byte(1<<o.bits-1) // a sign turned is the shift added
+	return byte(q^o.shift) & byte(1<<o.bits-1) // flipping the sign bit adds shift
 }
 
 func floatAt(b []byte, t onnx.DataType, i int64) float32 {
@@ -78,7 +78,7 @@ func (o *opened) scale(row, column int64) float32 {
 	return floatAt(o.scales, o.others.scales.DataType, o.scaleAt+row*o.scaleByRow+column/o.block*o.scaleByBlock)
 }
 
-// zero is the zero point of an element, as code counts.
+// zero returns the zero point of an element, relative to code.
 func (o *opened) zero(row, column int64) float32 {
 	at := o.zeroAt + row*o.zeroByRow + column/o.block*o.zeroByBlock
 	switch {
@@ -90,22 +90,23 @@ func (o *opened) zero(row, column int64) float32 {
 	return float32(packedInt(o.zeros, o.bits, at) ^ o.shift)
 }
 
-// value is an element as the float that it stands for.
+// value returns the float that an element represents.
 func (o *opened) value(row, column int64) float32 {
 	return (float32(o.code(row, column)) - o.zero(row, column)) * o.scale(row, column)
 }
 
-// otherRows are rows of matrices that another tool quantized in one way: those of one, or of experts below each other.
+// otherRows are rows of one matrix, or of the concatenated matrices of experts, which another tool quantized in the
+// same way.
 type otherRows struct {
 	name    string
-	experts int64 // 0 where there is no dimension for them
+	experts int64 // 0 if there is no dimension for them
 	n       int64 // of all experts
 	list    []*others
-	// at says which row of which matrix is row i; nil where they are those of the one matrix.
+	// at maps row i to a matrix and its row, or is nil if there is only one matrix.
 	at func(i int64) (matrix int, row int64)
 }
 
-// openedRows are these with the arrays at hand.
+// openedRows is otherRows with the arrays in memory.
 type openedRows struct {
 	*otherRows
 	matrices []*opened
@@ -131,7 +132,7 @@ func (o *openedRows) row(i int64) (*opened, int64) {
 	return o.matrices[m], row
 }
 
-// oneZero returns the zero point that all blocks have; ok is false where they differ.
+// oneZero returns the zero point shared by all blocks; ok is false if they differ.
 func (o *openedRows) oneZero() (zero int64, ok bool) {
 	first := o.matrices[0].zero(0, 0)
 	for _, m := range o.matrices {
@@ -153,8 +154,8 @@ func (o *openedRows) oneZero() (zero int64, ok bool) {
 	return zero, float32(zero) == first && zero >= 0 && zero < 1<<max(o.matrices[0].bits, 4)
 }
 
-// quantized is the first rows in mojo's layout, as so many experts or as one matrix: made when the model is written, or
-// at once where made is given.
+// quantised returns the first rows in mojo's layout, for experts experts or as one matrix. The arrays are computed when
+// the model is written, or immediately if made is not nil.
 func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantized,
 	error) {
 	all, err := o.open()
@@ -194,7 +195,7 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 						continue
 					}
 					m.codesInto(asked, row, r)
-					for i, numbers := range [][]byte{panel.Scale, panel.Minus} { // with which codes are decoded again
+					for i, numbers := range [][]byte{panel.Scale, panel.Minus} { // needed to decode the codes
 						if numbers != nil {
 							m.numbersInto(numbers, p, i+1, row, r)
 						}
@@ -217,8 +218,8 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 	})
 }
 
-// same errs unless a row was decoded to what its elements stand for: but for the rounding of what is added to a block
-// whose zero point is its own.
+// same returns an error unless a row was decoded to its original values. It allows for the rounding of the offset of a
+// block with its own zero point.
 func (o *opened) same(decoded []float32, row int64) error {
 	for c, got := range decoded {
 		column := int64(c)
@@ -232,7 +233,7 @@ func (o *opened) same(decoded []float32, row int64) error {
 	return nil
 }
 
-// codesInto puts the codes of a row into row r of a panel.
+// codesInto writes the codes of a row to row r of a panel.
 func (o *opened) codesInto(panel []byte, row, r int64) {
 	for c := range o.k {
 		code, at := o.code(row, c), c%32
@@ -244,7 +245,7 @@ func (o *opened) codesInto(panel []byte, row, r int64) {
 	}
 }
 
-// numbersInto puts the scales of a row, or what is added to its blocks, into row r of a panel.
+// numbersInto writes the scales or offsets of a row to row r of a panel.
 func (o *opened) numbersInto(panel []byte, p *blocks.Panels, array int, row, r int64) {
 	block := int64(p.Block)
 	for b := range o.k / block {

@@ -18,19 +18,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// ProductsReport says what became of the products and tables with quantized weights of a model.
+// A ProductsReport describes the products and tables with quantized weights of a model.
 type ProductsReport struct {
-	// Emits counts them by what the target has in their place.
+	// Emits counts them by the target's replacement.
 	Emits map[string]int `json:"emits,omitempty"`
-	// Open counts those that stay as they are, by the reason.
+	// Open counts those that stay, by reason.
 	Open map[string]int `json:"open,omitempty"`
-	// Check has the worst figures of all kinds of them, of which the first rows were evaluated.
+	// Check has the worst figures of all kinds, whose first rows were evaluated.
 	Check *prove.CheckReport `json:"check,omitempty"`
-	// Notes are for the one who runs the model.
+	// Notes are for whoever runs the model.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Include adds what another report counts.
+// Include adds the counts of another report.
 func (r *ProductsReport) Include(o *ProductsReport) {
 	for k, n := range o.Emits {
 		r.Emits[k] += n
@@ -51,7 +51,7 @@ func (r *ProductsReport) Include(o *ProductsReport) {
 	}
 }
 
-// Text says it in lines.
+// Text returns the report as lines of text.
 func (r *ProductsReport) Text() string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(r.Emits)) {
@@ -73,9 +73,9 @@ func (r *ProductsReport) Text() string {
 	return cmp.Or(strings.TrimPrefix(text, "\n  "), "none has quantised weights: mojo-patch quantize rounds them")
 }
 
-// Lower puts what the target takes in place of mojo.Linear and mojo.Embedding: those that the model had,
-// since no pattern makes one. Each kind is checked with the first rows of its matrix, as every site is; activations are
-// not rounded in that, since the targets' ops do not say how they round.
+// Lower replaces mojo.Linear and mojo.Embedding by the target's ops. Only the model itself can contain them, because no
+// pattern creates one. Each kind is checked with the first rows of its matrix, as every site is. The check does not
+// round activations, because the targets' ops do not define their rounding.
 func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, error) {
 	facts := infer.Analyze(a.Model)
 	w := &productWriter{Run: a, target: t, facts: facts, experts: a.NewProver(),
@@ -123,7 +123,7 @@ func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, erro
 	return w.report, nil
 }
 
-// lowered are the ops that a target may have something for: tables last but one, which may be a product's weight.
+// lowered are the ops that a target may replace. Tables come after products, because they may share a product's weight.
 var lowered = []string{"Linear", "Embedding", "QMoE"}
 
 type productWriter struct {
@@ -132,14 +132,14 @@ type productWriter struct {
 	accuracy int64
 	facts    *infer.Facts
 	kinds    prove.Prover  // of products
-	experts  *prove.Prover // of those that a target writes
+	experts  *prove.Prover // of a target's experts
 	report   *ProductsReport
 	products *target.Products
 }
 
 func (w *productWriter) write(n *onnx.Node) {
 	site := pass.FusedSite(w.Model, w.facts, n)
-	err := fused.Lookup(n.OpType).Supports(site) // the model may lie
+	err := fused.Lookup(n.OpType).Supports(site) // the model may be wrong
 	if err == nil {
 		err = w.check(n, site)
 	}
@@ -156,7 +156,7 @@ func (w *productWriter) write(n *onnx.Node) {
 	w.report.Emits[emits]++
 }
 
-// check has the checker of every site compare what the target writes with the op, on the first two panels of rows.
+// check compares the target's nodes with the op on the first two panels of rows, using the checker of every site.
 func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 	if n.OpType == "QMoE" {
 		return w.checkExperts(n, site)
@@ -191,12 +191,12 @@ func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Q
 	return nil
 }
 
-// firstPanels are the first rows of the matrix of a node.
+// firstPanels returns the first rows of a node's matrix.
 func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantized, error) {
 	q := &fused.Quantized{Format: edit.FormatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
 		Block: site.Attr("block").Int, N: min(site.Attr("n").Int, sampleRows), K: site.Attr("k").Int}
 	for i, to := range []**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus} {
-		v := n.Input(fused.LinearCodes + i) // of an Embedding it has the same number
+		v := n.Input(fused.LinearCodes + i) // an Embedding has the same input numbers
 		if v == nil {
 			continue
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// checkExperts proves that the target's nodes for mojo.QMoE compute the same as the op: the first experts, cut to a
-// few rows and columns, with activations that are not rounded, on tokens of several sizes.
+// checkExperts proves that the target's nodes for mojo.QMoE compute the same as the op. It uses the first experts, cut
+// to a few rows and columns, activations without rounding, and tokens of several magnitudes.
 func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	const (
 		what   = "QMoE instead of the op"
@@ -137,7 +137,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 // ofExperts bounds the differences between two ways to compute the first experts of a mixture, without rounding.
 func ofExperts(_ int, _ onnx.DataType, magnitude float64) float64 { return 1e-5 * magnitude }
 
-// sizedTrials draws the inputs of a model for each of several sizes, the same ones each time.
+// sizedTrials draws the inputs of a model for each of several magnitudes, always the same ones.
 func sizedTrials(inputs []*onnx.Value, sizes []float64,
 	draw func(r *rand.Rand, v *onnx.Value, size float64) *reference.Tensor) iter.Seq2[prove.Trial, error] {
 	return func(yield func(prove.Trial, error) bool) {
@@ -154,7 +154,7 @@ func sizedTrials(inputs []*onnx.Value, sizes []float64,
 	}
 }
 
-// firstExperts is the part of input i of a mojo.QMoE that its first experts have when they are cut to so many channels.
+// firstExperts returns the part of input i of a mojo.QMoE for its first experts, cut to hidden and inner channels.
 func firstExperts(n *onnx.Node, i int, t *onnx.Tensor, experts, hidden, inner int64) (*onnx.Tensor, error) {
 	rows, columns, whole := inner, hidden, n.AttrInt("hidden", 0)
 	if n.Attr("packing") != nil && n.Attr("packing").String != "none" {

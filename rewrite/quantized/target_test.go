@@ -21,12 +21,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// storedForm is a way in which mojo.Linear's weights are stored.
+// storedForm is a storage format of mojo.Linear's weights.
 type storedForm struct {
 	format, code         string
 	zero, block          int64
 	scale                onnx.DataType
-	minus, super, offset bool // offset: MatMulNBits alone does not have its elements
+	minus, super, offset bool // offset: all but MatMulNBits have offsets
 }
 
 var storedForms = []storedForm{
@@ -93,8 +93,8 @@ func (f storedForm) random(t *testing.T, r *rand.Rand, n, k int64) *fused.Quanti
 	return q
 }
 
-// storedModel multiplies x three times, with a bias the second time and with fewer rows of the matrix the third, and
-// takes rows of the same matrix, and of more of it.
+// storedModel multiplies x three times, the second time with a bias and the third with fewer rows of the matrix, and
+// gathers rows of the same matrix and of a larger part of it.
 func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 	t.Helper()
 	const n, k = 37, 256
@@ -165,7 +165,7 @@ func storedModel(t *testing.T, f storedForm, typ onnx.DataType) *onnx.Model {
 	return m
 }
 
-// storedInputs are those of storedModel.
+// storedInputs returns inputs of storedModel.
 func storedInputs(typ onnx.DataType) map[string]*reference.Tensor {
 	r := rand.New(rand.NewPCG(3, 4))
 	x := make([]float64, 2*3*256)
@@ -206,7 +206,7 @@ func branched(m *onnx.Model) {
 	}
 }
 
-// TestProductsInBranches: onnxruntime opens and runs what is written in branches, and weights that both read are stored
+// TestProductsInBranches: onnxruntime opens and runs ops in branches, and weights that both branches read are stored
 // once.
 func TestProductsInBranches(t *testing.T) {
 	for _, f := range storedForms[:5] {
@@ -232,7 +232,7 @@ func TestProductsInBranches(t *testing.T) {
 	}
 }
 
-// dataSize is the size of the data file of a model whose weights lie in one.
+// dataSize returns the size of a model's data file.
 func dataSize(t *testing.T, m *onnx.Model) int64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
@@ -246,7 +246,7 @@ func dataSize(t *testing.T, m *onnx.Model) int64 {
 	return info.Size()
 }
 
-// TestProductsForTargets has every format written for onnxruntime and for the standard, and runs it in onnxruntime.
+// TestProductsForTargets writes every format for onnxruntime and for the standard, and runs it in onnxruntime.
 func TestProductsForTargets(t *testing.T) {
 	for _, f := range storedForms {
 		for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
@@ -290,7 +290,7 @@ func TestProductsForTargets(t *testing.T) {
 						}
 					}
 					compare(rewritetest.Run(t, m, storedInputs(typ)), exact)
-					if c.level == 4 || c.target == "onnx" { // of which onnxruntime makes MatMulNBits with 8 bits, too
+					if c.level == 4 || c.target == "onnx" { // onnxruntime makes MatMulNBits with 8 bits of it, too
 						exact = 0.03
 					}
 					compare(rewritetest.InOnnxruntime(t, m, storedInputs(typ)), exact)
@@ -300,13 +300,13 @@ func TestProductsForTargets(t *testing.T) {
 	}
 }
 
-// look holds the ops of a model against those that the form needs.
+// look compares the ops of a model with those that the form needs.
 func (f storedForm) look(t *testing.T, m *onnx.Model, to string, level int64) {
 	t.Helper()
 	have := rewritetest.CountOps(m)
 	sums, product, rows := 0, "MatMulNBits", "GatherBlockQuantized"
 	if f.offset {
-		sums = 1 // of both products
+		sums = 1 // shared by both products
 	}
 	switch {
 	case to == "onnx":
@@ -330,7 +330,7 @@ func (f storedForm) look(t *testing.T, m *onnx.Model, to string, level int64) {
 	}
 }
 
-// TestExpertsForTargets has experts behind a router written for onnxruntime, and runs them there.
+// TestExpertsForTargets writes experts after a router for onnxruntime, and runs them there.
 func TestExpertsForTargets(t *testing.T) {
 	const experts, hidden, inner, tokens = 5, 256, 512, 6
 	by := map[string]storedForm{}
@@ -500,7 +500,7 @@ func TestExpertsForTargets(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreNotThere has a product lie about its rows: it stays, and those that share its weights do not.
+// TestRowsThatAreNotThere: a product with a wrong number of rows stays; those that share its weights do not.
 func TestRowsThatAreNotThere(t *testing.T) {
 	m := storedModel(t, storedForms[0], onnx.Float)
 	for _, n := range m.Graph.Nodes {
@@ -520,7 +520,8 @@ func TestRowsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestRowsOfOneTable has products and tables with different numbers of rows of one matrix lie in the data file once.
+// TestRowsOfOneTable: products and tables that use different numbers of rows of one matrix are stored once in the data
+// file.
 func TestRowsOfOneTable(t *testing.T) {
 	for _, f := range storedForms[:2] {
 		m := storedModel(t, f, onnx.Float)
@@ -535,7 +536,7 @@ func TestRowsOfOneTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := map[string]map[int64][]int64{} // of packed codes and of scales, by where they lie
+		rows := map[string]map[int64][]int64{} // of packed codes and of scales, by location
 		for _, v := range w.Graph.Initializers() {
 			for _, what := range []string{"packed", "scales"} {
 				if x := v.Const.External; x != nil && strings.Contains(v.Name, what) {

@@ -9,38 +9,37 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// View has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
-// becomes MatMul, and what DequantizeLinear makes of constants a constant. Its elements are computed as they are asked
-// for. So experts are found, evaluated and stacked as in any model, and the places of a stack's elements say what it is
-// made of (expertRows).
+// A View makes the products of a graph with routers multiply by floats during the search for blocks: MatMulNBits
+// becomes MatMul, and DequantizeLinear of constants becomes a constant, whose elements are computed on demand. So
+// experts are found, evaluated and stacked as in any model, and the positions of a stack's elements show their origin
+// (rows).
 type View struct {
 	*pass.Run
 	edit edit.Change
-	// activations is what mojo's ops round activations to; "" if weights of other tools stay.
+	// activations is the rounding of mojo's ops, or "" if weights of other tools stay.
 	activations string
 	experts     []*expertsSite
 	nodes       []*floatNode
 	of          map[*onnx.Tensor]*floatNode
-	decoded     prove.Prover // of kinds of nodes: whether their floats are what the evaluator makes of them
+	decoded     prove.Prover // by kind of node: whether the evaluator returns the same floats
 }
 
-// floatNode is a node whose weight is a constant of floats in the view.
+// floatNode is a node whose weight is a float constant in the view.
 type floatNode struct {
-	node   *onnx.Node // as it was but for its place, while the view stands
+	node   *onnx.Node // unchanged except for its position, while the view exists
 	was    onnx.Node
 	floats *onnx.Value
 	added  *onnx.Node // the product before the bias of a MatMulNBits
-	// matrix reads the elements, or those of an expert, of which rows are the last axis but one, or with inOut the
-	// last.
+	// matrix reads the elements, or those of an expert. Rows are the second to last axis, or the last one with inOut.
 	matrix func(expert int64, inOut bool) (*others, error)
 }
 
-// NewView returns the view of a model, which Begin makes.
+// NewView returns the view of a model. Begin applies it.
 func NewView(run *pass.Run, activations string) *View {
 	return &View{Run: run, activations: activations, of: map[*onnx.Tensor]*floatNode{}}
 }
 
-// Begin makes the view of all graphs except the bodies of functions, if one of them may route tokens.
+// Begin applies the view to all graphs except the bodies of functions, if one of the graphs may route tokens.
 func (v *View) Begin() error {
 	var nodes []*onnx.Node
 	routes := false
@@ -63,7 +62,7 @@ func (v *View) Begin() error {
 	return v.edit.Finish()
 }
 
-// add has a node's weight be floats; nodes that cannot be read so stay.
+// add turns a node's weight into floats. A node that it cannot read stays.
 func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 	was := *n
 	was.Inputs = slices.Clone(n.Inputs)
@@ -79,7 +78,7 @@ func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 			x := &others{name: codes.Name, codes: codes.Const}
 			return x, x.dequantizeLinear(&f.was, expert, inOut)
 		}
-		x, err := f.matrix(0, false) // where scales go along the other axis, the matrix is the other way round
+		x, err := f.matrix(0, false) // if scales run along the other axis, the matrix is transposed
 		inOut := err != nil
 		if inOut {
 			x, err = f.matrix(0, true)
@@ -120,12 +119,12 @@ func (v *View) add(g *onnx.Graph, n *onnx.Node) error {
 	return nil
 }
 
-// constant makes the floats of a node. Rows of the matrices are read as they are asked for.
+// constant adds the floats of a node. Rows of the matrices are read on demand.
 func (v *View) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataType, dims []int64,
 	inOut bool) error {
 	inner := dims[len(dims)-1]
 	size := inner * dims[len(dims)-2]
-	var last *opened // of the expert that was read before
+	var last *opened // of the last expert read
 	lastExpert := int64(-1)
 	t, err := onnx.NewComputed(name, typ, dims, func(dst []byte, first int64) error {
 		values := make([]float64, len(dst)*8/typ.Bits())
@@ -157,7 +156,7 @@ func (v *View) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataT
 	return nil
 }
 
-// restore has a node be the MatMulNBits again, with so many of its inputs.
+// restore turns a node into the MatMulNBits again, with its first inputs.
 func (v *View) restore(f *floatNode, n *onnx.Node, data *onnx.Value, inputs int) {
 	was := slices.Clone(f.was.Inputs[:inputs])
 	for was[0] = data; was[len(was)-1] == nil; {
@@ -169,8 +168,8 @@ func (v *View) restore(f *floatNode, n *onnx.Node, data *onnx.Value, inputs int)
 	v.edit.SetInputs(n, was...)
 }
 
-// Restore puts back the nodes that are still there. It is no undoing: sites were replaced since, and what took their
-// places reads floats or the quantized elements themselves.
+// Restore restores the nodes that still exist. It does not undo the view: sites were replaced since, and their
+// replacements read floats or the quantized elements themselves.
 func (v *View) Restore() error {
 	for _, f := range v.nodes {
 		n := f.node

@@ -10,10 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// comparedElements bounds the elements of a weight that the evaluator decodes to compare them.
+// comparedElements bounds the elements of a weight that the evaluator decodes for the comparison.
 const comparedElements = 1 << 20
 
-// decodes errs unless the evaluator makes the same floats of a node's first elements: each kind of node is tried once.
+// decodes returns an error unless the evaluator decodes a node's first elements to the same floats. Each kind of node
+// is tried once.
 func (v *View) decodes(f *floatNode) error {
 	key := f.was.OpType + onnx.AttributesKey(f.was.Attributes)
 	for _, in := range f.was.Inputs[1:] {
@@ -35,7 +36,7 @@ func (v *View) decodes(f *floatNode) error {
 func (f *floatNode) compare() error {
 	floats := f.floats.Const
 	inputs := make([]*reference.Tensor, len(f.was.Inputs))
-	read := func(i int, lead int64) error { // the first of an input along its first dimension, all with -1
+	read := func(i int, lead int64) error { // the first lead entries of an input's first dimension; -1: all
 		t := f.was.Input(i).Constant()
 		if t == nil {
 			return nil
@@ -73,7 +74,7 @@ func (f *floatNode) compare() error {
 			axis += int64(len(dims))
 		}
 		lead := max(1, min(dims[0], comparedElements*dims[0]/floats.Len()))
-		of := int64(-1) // scales for the first
+		of := int64(-1) // number of scale entries; -1: all
 		switch {
 		case block > 0 && axis == 0:
 			of = max(1, lead/block)
@@ -100,7 +101,7 @@ func (f *floatNode) compare() error {
 		}
 		return sameFloats(got.F, floats, 0, 1)
 	}
-	// A few rows of the matrix, multiplied.
+	// Multiply a few rows of the matrix.
 	k, columns := floats.Dims[0], floats.Dims[1]
 	rows := min(columns, 3)
 	n.Attributes = append([]*onnx.Attribute(nil), n.Attributes...)
@@ -143,7 +144,7 @@ func (f *floatNode) compare() error {
 	return nil
 }
 
-// floatsOf returns count elements of a tensor from the first on, so many apart.
+// floatsOf returns count elements of a tensor, step apart, starting at first.
 func floatsOf(t *onnx.Tensor, first, step, count int64) ([]float64, error) {
 	lazy, err := reference.Deferred(t)
 	if err != nil {
@@ -153,7 +154,7 @@ func floatsOf(t *onnx.Tensor, first, step, count int64) ([]float64, error) {
 	return list, lazy.Read(list, int(first), int(step))
 }
 
-// sameFloats errs unless the elements are these.
+// sameFloats returns an error unless the elements equal want.
 func sameFloats(want []float64, t *onnx.Tensor, first, step int64) error {
 	got, err := floatsOf(t, first, step, int64(len(want)))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// TestSameFloats compares elements of a tensor with what its type may make of them.
+// TestSameFloats compares elements of a tensor with values that rounding to its type may change.
 func TestSameFloats(t *testing.T) {
 	for _, c := range []struct {
 		typ       onnx.DataType
@@ -38,14 +38,14 @@ func TestSameFloats(t *testing.T) {
 	}
 }
 
-// TestFloatsAreCompared changes floats of weights in a view: they are not what the nodes make of the codes.
+// TestFloatsAreCompared: changed floats of weights in a view must be detected.
 func TestFloatsAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		typ     onnx.DataType
 		product expertProducts
 		every   int     // which elements change
-		factor  float64 // by which
+		factor  float64 // by this factor
 		same    bool
 	}{
 		{"MatMulNBits", onnx.Float, nBitsProducts(4, 32, true), 1, 1, true},
