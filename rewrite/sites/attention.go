@@ -13,12 +13,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// attention is the call of the op itself; others may rotate what it reads.
+// attention returns the call of the op itself. Other calls may rotate its inputs.
 func (c *Site) attention() *Call {
 	return c.Calls[slices.IndexFunc(c.Calls, func(call *Call) bool { return call.Op.Name == fused.AttentionName })]
 }
 
-// keysOf is how many keys a block has, -1 where the model leaves it open.
+// keysOf returns the number of keys of a block, or -1 if it is not fixed.
 func keysOf(s fused.Site) int64 {
 	axis := 2
 	if s.Attr("k_layout").String == "bsnh" {
@@ -27,7 +27,7 @@ func keysOf(s fused.Site) int64 {
 	return dimOf(s, fused.AttentionK, axis)
 }
 
-// spread is a kind of queries and keys whose scores are about as great.
+// spread returns a kind of queries and keys whose scores have about this magnitude.
 func spread(s fused.Site, scores float64) prove.Kind {
 	width := float64(max(dimOf(s, fused.AttentionQ, -1), 1))
 	scale := 1 / math.Sqrt(width)
@@ -47,15 +47,15 @@ var masking = prove.Kind{Name: "masking", Fill: func(r *rand.Rand, _ onnx.DataTy
 	}
 }}
 
-// attentionTrial is one set of inputs. Greater scores than usual say more without roundings, and nothing with them.
+// attentionTrial is one set of inputs. Scores larger than usual reveal more without rounding, and nothing with it.
 type attentionTrial struct {
 	name           string
 	scores, values prove.Kind
 	padding        prove.Padding
 }
 
-// attentionTrials lists the trials of a world: all in the first one, paddings that tell most in the others. The site
-// computes in coarse.
+// attentionTrials lists the trials of a world: all in the first one, the most revealing paddings in the others. The
+// site computes in coarse.
 func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) []attentionTrial {
 	usual := spread(s, 1)
 	padded := func(list ...prove.Padding) (trials []attentionTrial) {
@@ -75,13 +75,13 @@ func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) 
 	switch great := "great scores"; {
 	case exact:
 		list = append(list, attentionTrial{great, spread(s, 40), prove.Normal, prove.LeftPadding})
-	case !coarse.IsHalf(): // else their roundings are all that is seen
+	case !coarse.IsHalf(): // else only their rounding shows
 		list = append(list, attentionTrial{great, spread(s, 4), prove.Normal, prove.LeftPadding})
 	}
 	return list
 }
 
-// tryAttention tries a block of attention with fewer tokens, if it can be evaluated so, or with those that it has.
+// tryAttention tries a block of attention with fewer tokens, or with all of them if that cannot be evaluated.
 func (k *Checker) tryAttention(c *Site, worlds []int, r *prove.CheckReport) error {
 	c.coarse = coarsest(c, k.run.Facts)
 	defer func() { c.short = nil }()
@@ -96,8 +96,8 @@ func (k *Checker) tryAttention(c *Site, worlds []int, r *prove.CheckReport) erro
 	return k.paddings(c, worlds, false, r).Try(r)
 }
 
-// paddings claims that both sides of a block of attention agree on all paddings and scores, with the lengths that the
-// model has, or with shorter ones.
+// paddings claims that both sides of a block of attention agree on all paddings and scores, with the model's lengths or
+// with shorter ones.
 func (k *Checker) paddings(c *Site, worlds []int, short bool, r *prove.CheckReport) *prove.Claim {
 	p := &proof{Checker: k, c: c}
 	return p.claim(c.Calls, func() error {
@@ -132,7 +132,7 @@ func (p *proof) attention(w world, shapes [][]int64, pass prove.Pass) error {
 	c, exact := p.c, pass == prove.Exactly
 	for _, t := range attentionTrials(c.attention().Site, c.coarse, w.n, exact) {
 		if exact && c.coarse == onnx.Float16 && t.padding.Empty {
-			continue // scores vanish beside the least number of float16 by rounding alone
+			continue // rounding alone makes scores vanish next to the lowest float16
 		}
 		inputs, err := p.attentionInputs(c, t, shapes, exact)
 		if err != nil {
@@ -149,8 +149,8 @@ func (p *proof) attention(w world, shapes [][]int64, pass prove.Pass) error {
 // NaNQueries names the input of tryNaN in reports.
 const NaNQueries = "NaN queries"
 
-// tryNaN notes that the matched nodes return numbers for queries of NaN, because they guard against NaN between the
-// softmax and the values, and the op returns NaN.
+// tryNaN adds a note if the matched nodes return numbers for NaN queries, because they guard against NaN between the
+// softmax and the values: the op returns NaN.
 func (k *Checker) tryNaN(c *Site, w world, shapes [][]int64, r *prove.CheckReport) {
 	inputs, err := k.attentionInputs(c, attentionTrials(c.attention().Site, c.coarse, 0, false)[0], shapes, false)
 	if err != nil {
@@ -170,7 +170,7 @@ func (k *Checker) tryNaN(c *Site, w world, shapes [][]int64, r *prove.CheckRepor
 	}
 }
 
-// attentionInputs makes the inputs of a trial.
+// attentionInputs returns the inputs of a trial.
 func (k *Checker) attentionInputs(c *Site, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
 	error) {
 	inputs, err := k.inputs(c, prove.Normal, shapes, exact)
@@ -206,7 +206,7 @@ func (k *Checker) attentionInputs(c *Site, t attentionTrial, shapes [][]int64, e
 	return inputs, err
 }
 
-// hasMask reports whether something else than a bias hides keys: a bias beside it holds numbers that hide none.
+// hasMask reports whether anything but a bias hides keys. A bias next to it then hides none.
 func hasMask(s fused.Site) bool {
 	valid := len(s.Types) > fused.AttentionKeyValid && s.Types[fused.AttentionKeyValid] != onnx.Undefined
 	return valid || s.Attr("causal").Int != 0 || s.Attr("window").Int != 0

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// structuralBound is structuralTolerance, or what a constant of a half type may be off from the number that was meant,
-// carried through a few operations: 0.044715 is 0.04473 in float16. Short numbers such as 0.5 or 3 are exact.
+// structuralBound returns prove.StructuralTolerance, or the error of a half-type constant relative to the intended
+// number, carried through a few operations: 0.044715 is 0.04473 in float16. Short numbers such as 0.5 or 3 are exact.
 func (s *slice) structuralBound() float64 {
 	bound := prove.StructuralTolerance
 	numbers := slices.Clone(s.numbers)
@@ -33,7 +33,7 @@ func (s *slice) structuralBound() float64 {
 	return bound
 }
 
-// allowed is the bound of a site where results are rounded.
+// allowed returns the bound of a site whose results are rounded.
 func (c *Site) allowed(_ int, t onnx.DataType, magnitude float64) float64 {
 	t = c.rounds(t)
 	return prove.AllowedULPs(t, c.terms) * prove.Spacing(t, magnitude)

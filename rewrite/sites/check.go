@@ -15,23 +15,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Checker compares the nodes of matches with the definitions of their ops, both by reference evaluation.
+// A Checker compares the nodes of matches with the definitions of their ops, both by reference evaluation.
 //
-// Two passes: in the structural one nothing is rounded, so that only a different function differs; in the typed one
-// everything is rounded to the graph's types, so that a loss of precision shows.
+// It makes two passes. The structural one rounds nothing, so that only a different function differs. The typed one
+// rounds everything to the graph's types, so that a loss of precision shows.
 type Checker struct {
 	run *pass.Run
-	// Target and Runtime are those of the nodes that replace matches, nil for fused ops.
+	// Target and Runtime belong to the nodes that replace matches; nil for fused ops.
 	Target  *target.Target
 	Runtime Runtime
-	// Drawn has random numbers stand for weights that are not there.
+	// Drawn makes random numbers replace missing weights.
 	Drawn bool
 	// RoutedOnly leaves out all sites except experts.
 	RoutedOnly bool
 
 	prover    *prove.Prover
 	originals map[bool]*reference.Evaluator
-	// sized are the facts for certain numbers of tokens, by the greatest of these.
+	// sized caches facts by the largest number of tokens.
 	sized map[int64]*infer.Facts
 }
 
@@ -41,8 +41,8 @@ type world struct {
 	n     int
 }
 
-// MaxSites bounds the distinct sites of a model. Real models have a few tens. Opening a kernel alone takes some
-// milliseconds, and a hostile graph has a site for every few nodes.
+// MaxSites bounds the distinct sites of a model. Real models have a few tens. Opening one kernel takes milliseconds,
+// and a hostile graph has a site for every few nodes.
 const MaxSites = 256
 
 var errTooMany = reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
@@ -60,7 +60,7 @@ func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
 		return nil, nil
 	}
 	worlds := []int{0}
-	if c.slice.varying { // what depends on the dimensions must hold for other dimensions too
+	if c.slice.varying { // values that depend on the dimensions must hold for others too
 		worlds = append(worlds, 1)
 	}
 	return k.prover.Check(c.OpName(), func() string {
@@ -68,7 +68,7 @@ func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
 	}, func(r *prove.CheckReport) error { return k.judge(c, worlds, r) })
 }
 
-// judge tries a site as the policy of its op says.
+// judge tries a site according to the policy of its op.
 func (k *Checker) judge(c *Site, worlds []int, r *prove.CheckReport) (err error) {
 	c.narrowest = coarsest(c, k.run.Facts)
 	switch {
@@ -139,14 +139,14 @@ func (k *Checker) numbers(c *Site, w world, shapes [][]int64, kinds []prove.Kind
 		}
 		return nil
 	})
-	if c.withoutEpsilon() { // without roundings both are the same function
+	if c.withoutEpsilon() { // without rounding, both sides are the same function
 		claim.Policy.Excused = []string{prove.Tiny.Name}
 	}
 	return claim
 }
 
-// inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
-// the typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
+// inputs returns the inputs of one case, one tensor for each input of the match. The typed pass keeps the elements of
+// constants. The structural pass uses random ones, because the rewrite has to hold for any weights.
 func (k *Checker) inputs(c *Site, kd prove.Kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
 	ts := make([]*reference.Tensor, len(c.Match.Inputs))
 	for i, v := range c.Match.Inputs {
@@ -168,7 +168,7 @@ func (k *Checker) inputs(c *Site, kd prove.Kind, shapes [][]int64, exact bool) (
 	return ts, nil
 }
 
-// Draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
+// Draws reports whether the check draws random elements for a constant: a weight whose elements are missing.
 func (k *Checker) Draws(t *onnx.Tensor) bool {
 	return k.Drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !t.IsReadable()
 }
@@ -213,7 +213,7 @@ func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact b
 	return out, err
 }
 
-// replacement evaluates the nodes that would stand in place of the match. values holds what each of them computes.
+// replacement evaluates the nodes that would replace the match. values holds all computed values.
 func (k *Checker) replacement(c *Site, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	values map[*onnx.Value]*reference.Tensor, err error) {
 	g := c.Match.Replacement
@@ -237,7 +237,7 @@ func (k *Checker) replacement(c *Site, inputs []*reference.Tensor, exact bool) (
 	return out, values, nil
 }
 
-// unknownElsewhere says that a value is known for some sizes of the symbolic dimensions alone.
+// unknownElsewhere reports that a value is known only for some sizes of the symbolic dimensions.
 func unknownElsewhere(v *onnx.Value) error {
 	return reason.New(reason.Unknown, v.Producer, "the value of %q is not known for other dimensions", v.Name)
 }

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// fewAtOnce is a number of tokens for one expert that is tried in any case, if it takes no more than fewProducts.
+	// fewAtOnce tokens for one expert are always tried, if they take at most fewProducts.
 	fewAtOnce   = 33
 	fewProducts = 1 << 26
-	// manyProducts bounds what is tried so that each expert once gets so many tokens.
+	// manyProducts bounds the trials that send this many tokens to each expert in turn.
 	manyProducts = 1 << 28
-	// mostAtOnce and mostProducts bound what is tried because of a number in the graph.
+	// mostAtOnce and mostProducts bound trials suggested by a number in the graph.
 	mostAtOnce   = 1 << 12
 	mostProducts = 1 << 33
 	// mostSingles bounds the trials of experts with one token.
 	mostSingles = 32
-	// unlimited is no number of tokens.
+	// unlimited is a bound beyond any number of tokens.
 	unlimited = 1 << 30
 )
 
-// crowd sends more tokens to one expert than the matched nodes may have room for: some mixtures drop those over a
-// capacity, which only so many tokens show. The capacity is a number that something is compared with, or counted to.
-// Then each of the other experts gets as many, if that does not take too long: one of them may have a capacity that
-// the others lack.
+// crowd sends more tokens to one expert than the matched nodes may have room for. Some mixtures drop tokens beyond a
+// capacity, and only that many tokens show it. The capacity is a number that something is compared with or counted to.
+// Each other expert then gets as many tokens, if that does not take too long, because a single expert may have a
+// capacity.
 func (x *routed) crowd() error {
 	named, other := x.limits()
 	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
-	each := x.matrices / x.r.experts * x.r.chosen // products for a token
+	each := x.matrices / x.r.experts * x.r.chosen // products for one token
 	tokens := func(limit int64) int64 { return limit*at.hits/x.r.chosen + 2 }
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
@@ -68,18 +68,18 @@ func (x *routed) crowd() error {
 	return nil
 }
 
-// crowded tries n tokens on as many experts as a good trial has, from number start on.
+// crowded tries n tokens on as many experts as a good trial has, starting at number start.
 func (x *routed) crowded(at trial, start, n int64) error {
 	s, err := x.sizeOf(x.c, x.r, n)
 	if err != nil {
-		return nil // the site is made for another number
+		return nil // the site requires another number
 	}
 	_, err = x.attempt(trial{size: s, kind: prove.Normal, hits: at.hits, start: start})
 	return err
 }
 
-// single sends one token to each of some experts while the rest go to the same few, until every expert had one token
-// alone: some mixtures run an expert for several tokens only.
+// single sends one token to each of some experts and the rest to the same few experts, until every expert had a single
+// token: some mixtures run an expert only for several tokens.
 func (x *routed) single() error {
 	at := slices.MaxFunc(x.good, func(a, b trial) int {
 		return cmp.Or(cmp.Compare(a.hits, b.hits), cmp.Compare(a.tokens, b.tokens))
@@ -113,8 +113,8 @@ func (x *routed) single() error {
 	return nil
 }
 
-// limits finds the greatest number in the graph that may be a capacity: one that counts are compared with or made out
-// of, and any other.
+// limits finds the largest number in the graph that may be a capacity: named among numbers that counts are compared
+// with or computed from, other among the rest.
 func (x *routed) limits() (named, other int64) {
 	var look func(n *onnx.Node)
 	look = func(n *onnx.Node) {
@@ -144,7 +144,7 @@ func (x *routed) limits() (named, other int64) {
 	return named, other
 }
 
-// isLimit reports whether input i of the node is a number that others are held against.
+// isLimit reports whether input i of the node is a number that others are compared with.
 func isLimit(n *onnx.Node, i int) bool {
 	switch n.OpType {
 	case "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max", "Clip":
@@ -155,7 +155,7 @@ func isLimit(n *onnx.Node, i int) bool {
 	return false
 }
 
-// limit returns the greatest whole number of a small constant that may count tokens; 0 if there is none.
+// limit returns the largest integer of a small constant that may count tokens, or 0 if it has none.
 func (x *routed) limit(v *onnx.Value) int64 {
 	if v == nil {
 		return 0
@@ -178,19 +178,19 @@ func (x *routed) limit(v *onnx.Value) int64 {
 	return most
 }
 
-// expertSizes are those at which the kernel of a great site is tried.
+// expertSizes are the sizes for the kernel trials of a large site.
 type expertSizes struct{ hidden, inner int64 }
 
-// Sizes that are no multiples of a register's width; smallTokens of them go to each of few experts.
+// These sizes are not multiples of a vector's width. Each of a few experts gets smallTokens tokens.
 const (
 	smallHidden = 52
 	smallInner  = 36
 	smallTokens = 5
 )
 
-// smallKernels compares the kernel with the op's definition as kernel does, where the weights of the site are too
-// great to be handed over: on few experts of the same types and attributes, whose matrices are small, or as wide as the
-// site's in one direction.
+// smallKernels compares the kernel with the op's definition, like kernel, if the site's weights are too large to pass
+// on. It uses few experts with the same types and attributes, and matrices that are small, or as wide as the site's in
+// one direction.
 func (x *routed) smallKernels() error {
 	if x.run.Kernel == nil || registry.IsDefinition(x.r.call.Kernel) {
 		return nil
@@ -256,7 +256,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 	return x.kernel(&call, t.kind.Name, values, x.out)
 }
 
-// shape returns the shape of an input of MoE at such sizes.
+// shape returns the shape of an input of MoE at these sizes.
 func (r *routing) shape(input int, s expertSizes) []int64 {
 	wide := 2 * s.inner
 	if r.call.Site.Attr("packing").String == "none" {

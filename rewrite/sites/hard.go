@@ -11,19 +11,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// HardInputs is one kind of the inputs that sites are checked on, for a kernel that is tried outside of a model.
+// HardInputs is one kind of the inputs that sites are checked on, for trying a kernel outside of a model.
 type HardInputs struct {
-	// Name says what is hard about them, such as "small".
+	// Name describes the difficulty, such as "small".
 	Name string
-	// of is the kind of numbers of an input.
+	// of returns the kind of numbers of an input.
 	of func(s fused.Site, input int) prove.Kind
-	// padding is of the keys of attention.
+	// padding is the padding of attention's keys.
 	padding prove.Padding
 }
 
-// HardInputsOf lists the kinds that the check of an op's sites has. It leaves out those on which right results differ:
-// scores so near each other that the choice of experts is open, and numbers that leave nothing in the site's types.
-// Sites of the same types have the same kinds.
+// HardInputsOf lists the kinds that the check of an op's sites uses. It leaves out kinds on which correct results
+// differ: scores so close that the choice of experts is open, and numbers that vanish in the site's types. Sites with
+// the same types have the same kinds.
 func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 	if hard := policies[op.Name].hard; hard != nil {
 		return hard(s, coarsestOf(s.Types))
@@ -36,7 +36,7 @@ func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
 	return list
 }
 
-// hardAttention are all paddings and scores.
+// hardAttention returns all paddings and scores.
 func hardAttention(s fused.Site, coarse onnx.DataType) (list []HardInputs) {
 	for i, t := range attentionTrials(s, coarse, 0, false) {
 		list = append(list, HardInputs{t.name, func(s fused.Site, input int) prove.Kind {
@@ -46,7 +46,7 @@ func hardAttention(s fused.Site, coarse onnx.DataType) (list []HardInputs) {
 	return list
 }
 
-// hardLatents are all paddings.
+// hardLatents returns all paddings.
 func hardLatents(fused.Site, onnx.DataType) (list []HardInputs) {
 	for _, p := range prove.Paddings {
 		list = append(list, HardInputs{p.Name, always(prove.Normal), p})
@@ -54,7 +54,7 @@ func hardLatents(fused.Site, onnx.DataType) (list []HardInputs) {
 	return list
 }
 
-// hardLogits are those that leave no choice open.
+// hardLogits returns the kinds that leave no choice open.
 func hardLogits(fused.Site, onnx.DataType) (list []HardInputs) {
 	for _, k := range append(slices.Clone(prove.Kinds), wide) {
 		if !unsettled(k.Name) {
@@ -64,7 +64,7 @@ func hardLogits(fused.Site, onnx.DataType) (list []HardInputs) {
 	return list
 }
 
-// hardTokens are those of experts, as far as the type holds them.
+// hardTokens returns the kinds of experts' tokens that the type can hold.
 func hardTokens(_ fused.Site, coarse onnx.DataType) (list []HardInputs) {
 	for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
 		if holdsKind(k, coarse) {
@@ -74,12 +74,12 @@ func hardTokens(_ fused.Site, coarse onnx.DataType) (list []HardInputs) {
 	return list
 }
 
-// always is a kind of all inputs.
+// always uses one kind for all inputs.
 func always(k prove.Kind) func(fused.Site, int) prove.Kind {
 	return func(fused.Site, int) prove.Kind { return k }
 }
 
-// first is a kind of the first input, which holds the tokens; weights are normal.
+// first uses a kind for the first input, which holds the tokens. Weights are normal.
 func first(k prove.Kind) func(fused.Site, int) prove.Kind {
 	return func(_ fused.Site, input int) prove.Kind {
 		if input == 0 {
@@ -89,7 +89,7 @@ func first(k prove.Kind) func(fused.Site, int) prove.Kind {
 	}
 }
 
-// of is the kind of an input of Attention.
+// of returns the kind of an input of Attention.
 func (t attentionTrial) of(s fused.Site, input int) prove.Kind {
 	switch input {
 	case fused.AttentionQ, fused.AttentionK, fused.AttentionPastKey:
@@ -104,10 +104,10 @@ func (t attentionTrial) of(s fused.Site, input int) prove.Kind {
 	return prove.Normal
 }
 
-// fewNumbers are the integers that are tried: numbers of experts, and lengths of caches.
+// fewNumbers bounds the integers that are tried: expert ids and cache lengths.
 const fewNumbers = 3
 
-// Numbers names the numbers that Tensor puts into an input of a site. Kinds in which they have one name have the same.
+// Numbers names the numbers that Tensor puts into an input of a site. Kinds with the same name use the same numbers.
 func (h HardInputs) Numbers(op *fused.Op, s fused.Site, input int) string {
 	switch {
 	case op.Inputs[input].Name == "key_valid":
@@ -121,7 +121,7 @@ func (h HardInputs) Numbers(op *fused.Op, s fused.Site, input int) string {
 	return prove.Normal.Name
 }
 
-// Tensor makes an input of a site, the same one each time. It is nil for one that the site leaves out.
+// Tensor returns an input of a site, always with the same elements, or nil for an input that the site leaves out.
 func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Tensor, error) {
 	t, shape := s.Types[input], s.Dims[input]
 	switch {
@@ -138,7 +138,7 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 		return reference.NewInts(t, ints(shape), v), nil
 	}
 	made, err := prove.MakeInput(h.of(s, input), input, t, shape)
-	if err == nil && op.Inputs[input].Type == "V" && len(shape) == 3 { // a matrix of each expert
+	if err == nil && op.Inputs[input].Type == "V" && len(shape) == 3 { // one matrix per expert
 		for i, x := range made.F {
 			made.F[i] = prove.RoundTo(t, x*matrixScale(shape))
 		}
@@ -155,8 +155,8 @@ var outlier = prove.Kind{Name: "outlier", Fill: func(r *rand.Rand, t onnx.DataTy
 	}
 }}
 
-// kinds returns the kinds of a list. A site that computes in float16 is tried on outliers too, because activations of
-// real models reach 256, and the square of 256 overflows float16. A norm without an epsilon is tried on slight rows.
+// kinds returns the kinds of a list. For a site that computes in float16 it adds outliers, because activations of real
+// models reach 256, and the square of 256 overflows float16. For a norm without an epsilon it adds slight rows.
 func (c *Site) kinds(list []prove.Kind) []prove.Kind {
 	if c.withoutEpsilon() {
 		list = append(slices.Clip(list), prove.Slight)
@@ -167,9 +167,9 @@ func (c *Site) kinds(list []prove.Kind) []prove.Kind {
 	return list
 }
 
-// withoutEpsilon reports whether the op of a site is a norm that adds nothing to the mean of the squares. If that
-// mean is subnormal, its roundings decide the result. They differ if the nodes add squares up and the op takes
-// their mean, or if the nodes round a length only.
+// withoutEpsilon reports whether the op of a site is a norm that adds nothing to the mean of the squares. If that mean
+// is subnormal, its rounding determines the result. The results differ if the nodes sum the squares and the op takes
+// their mean, or if the nodes round only a length.
 func (c *Site) withoutEpsilon() bool {
 	return slices.ContainsFunc(c.Calls, func(call *Call) bool {
 		a := call.Site.Attr("epsilon")

@@ -21,7 +21,7 @@ type size struct {
 	tokens int64
 }
 
-// mostTokens bounds the tokens that are asked for so that each expert gets one.
+// mostTokens bounds the tokens of a trial that tries to reach each expert.
 const mostTokens = 64
 
 // sizes returns the numbers of tokens that a site can be tried on, in ascending order.
@@ -51,7 +51,7 @@ func (k *Checker) sizes(c *Site, r *routing) ([]size, error) {
 	return list, nil
 }
 
-// sizeOf returns the size of so many tokens; an error where the site is made for another number.
+// sizeOf returns the size for a number of tokens. It returns an error if the site requires another number.
 func (k *Checker) sizeOf(c *Site, r *routing, tokens int64) (size, error) {
 	if c.slice.varying {
 		return k.sizeIn(c, r, world{k.tokenFacts(tokens), infer.Worlds - 1})
@@ -59,7 +59,7 @@ func (k *Checker) sizeOf(c *Site, r *routing, tokens int64) (size, error) {
 	return k.resized(c, r, tokens)
 }
 
-// sizeIn returns the size that the site has in a world.
+// sizeIn returns the size of the site in a world.
 func (k *Checker) sizeIn(c *Site, r *routing, w world) (size, error) {
 	for _, v := range c.slice.known {
 		if _, ok := w.facts.Known(v, w.n); !ok {
@@ -83,7 +83,7 @@ func (r *routing) sized(w world, shapes [][]int64) (size, error) {
 	return s, nil
 }
 
-// tokenFacts are the facts for one sequence of 1, 2, or as many tokens as asked for.
+// tokenFacts returns the facts for one sequence of 1, 2 and most tokens.
 func (k *Checker) tokenFacts(most int64) *infer.Facts {
 	f := k.sized[most]
 	if f == nil {
@@ -93,10 +93,10 @@ func (k *Checker) tokenFacts(most int64) *infer.Facts {
 	return f
 }
 
-// errFixed says that the number of tokens is written into the graph.
+// errFixed reports that the graph fixes the number of tokens.
 var errFixed = reason.New(reason.Unchecked, nil, "cannot be checked: the number of tokens is fixed")
 
-// resized returns the size of so many tokens where no number in the graph says how many there are.
+// resized returns the size for a number of tokens if nothing in the graph fixes it.
 func (k *Checker) resized(c *Site, r *routing, tokens int64) (size, error) {
 	w := world{k.run.Facts, 0}
 	shapes, err := k.shapes(c, w)
@@ -114,11 +114,11 @@ func (k *Checker) resized(c *Site, r *routing, tokens int64) (size, error) {
 			continue
 		}
 		s := slices.Clone(shapes[i])
-		axes := len(s) - 1 // that count tokens
+		axes := len(s) - 1 // number of axes that count tokens
 		if len(s) == 0 || len(s) > 1 && s[axes] != width {
 			return size{}, errFixed
 		}
-		at := max(axes-1, 0) // of the tokens: the last axis that may have more than one place
+		at := max(axes-1, 0) // the last token axis that may be longer than 1
 		for axis := range max(axes, 1) {
 			_, fixed := k.run.Facts.Dim(c.Match.Inputs[i], axis)
 			if fixed && s[axis] != 1 {
@@ -141,28 +141,28 @@ type weightKind int
 
 const (
 	someWeights  weightKind = iota // positive
-	oneWeight                      // 1 for one of them, 0 for the others
+	oneWeight                      // 1 for one expert, 0 for the others
 	noWeights                      // zeros
-	smallWeights                   // where somebody would leave a choice out
-	greatWeights                   // where somebody would clamp
+	smallWeights                   // small enough to be left out
+	greatWeights                   // large enough to be clamped
 )
 
-// weightScale is what the weights of these kinds are as a multiple of someWeights.
+// weightScale is the size of these kinds relative to someWeights.
 var weightScale = map[weightKind]float64{someWeights: 1, smallWeights: 0x1p-10, greatWeights: 0x1p6}
 
-// wide stands for numbers where activations bend and clamps hold.
+// wide numbers reach the bends of activations and the limits of clamps.
 var wide = prove.Kind{Name: "wide", Fill: prove.Scaled(func(onnx.DataType) float64 { return 8 })}
 
-// expertKinds are the kinds that tokens are of beside normal ones. Of the squares of tiny ones nothing is left.
+// expertKinds are the kinds of tokens besides normal ones. The squares of tiny ones vanish.
 var expertKinds = []prove.Kind{prove.Small, prove.Large, prove.Huge, prove.Zeros, prove.OneHot, prove.Repeated, wide}
 
-// holdsKind reports whether the type holds what experts make of tokens of the kind: products of small numbers, and
-// activations of great ones, are below what float16 does.
+// holdsKind reports whether the type can hold the experts' results for tokens of the kind. Products of small numbers,
+// and activations of large ones, are below the range of float16.
 func holdsKind(k prove.Kind, t onnx.DataType) bool {
 	return t != onnx.Float16 || !slices.Contains([]string{prove.Small.Name, prove.Large.Name, wide.Name}, k.Name)
 }
 
-// trialInputs makes the inputs of the match for one trial, and returns the experts that are picked.
+// trialInputs returns the inputs of the match for one trial, and the chosen experts.
 func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids []int64, err error) {
 	if ids = t.ids; ids == nil {
 		ids = x.r.route(t.tokens, t.hits, t.start)
@@ -204,7 +204,7 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	return ts, ids, nil
 }
 
-// choosing are logits by which a router chooses these experts, in any order.
+// choosing returns logits for which a router chooses these experts, in any order.
 func (r *routing) choosing(t *trial, typ onnx.DataType, ids []int64) []float64 {
 	rnd := rand.New(rand.NewPCG(uint64(t.start)+1, uint64(t.tokens)))
 	z := make([]float64, t.tokens*r.experts)
@@ -244,9 +244,8 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 	return w
 }
 
-// parameter makes the weights or a bias of the experts: random ones without roundings, because the rewrite has to hold
-// for any, and those of the model with roundings. Great ones are not held: both kinds are made, or read, piece by piece
-// as they are used.
+// parameter returns the weights or a bias of the experts: random ones without rounding, because the rewrite has to hold
+// for any, and the model's with rounding. Large ones are not held in memory: they are generated or read piece by piece.
 func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64,
 	exact bool) (*reference.Tensor, error) {
 	drawn := x.Draws(stored)
@@ -262,7 +261,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 	}
 	to := typ
 	if stored != nil && !drawn {
-		to = onnx.Double // read without roundings alone
+		to = onnx.Double // only read without rounding
 	}
 	t, err := reference.NewLazy(typ, ints(shape), randomNumbers(number, scale, to))
 	if err == nil && prove.Elements([][]int64{shape}) <= runElements*runElements {
@@ -272,7 +271,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 	return t, err
 }
 
-// matrixScale is for random matrices whose products are about as great as what they are multiplied with.
+// matrixScale scales random matrices so that products have about the magnitude of their other factor.
 func matrixScale(shape []int64) float64 {
 	if n := len(shape); n >= 2 {
 		return 1 / math.Sqrt(float64(max(shape[n-1], shape[n-2])))
@@ -281,8 +280,7 @@ func matrixScale(shape []int64) float64 {
 }
 
 const (
-	// tableElements is how many random numbers there are, to be repeated by runElements from another place on each
-	// time.
+	// tableElements random numbers are repeated in runs of runElements, each from another position.
 	tableElements = 1 << 16
 	runElements   = 1 << 6
 )
@@ -296,8 +294,8 @@ var randomTable = sync.OnceValue(func() []float64 {
 	return table
 })
 
-// randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of
-// them is a window into one table, at a place that looks random as well.
+// randomNumbers returns random numbers of a type by position, fast and anywhere in tensors of any size. Each run is a
+// window into one table, at a pseudorandom position.
 func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
 	table := slices.Clone(randomTable())
 	for i, v := range table {
@@ -310,7 +308,7 @@ func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []floa
 			run, at := offset/runElements, offset%runElements
 			h := uint64(run+1)*0x9e3779b97f4a7c15 + uint64(number+1)*0xd1342543de82ef95
 			h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
-			from := int(h >> 48) // below tableElements
+			from := int(h >> 48) // less than tableElements
 			n := min(len(dst), runElements-at)
 			copy(dst, table[from+at:from+at+n])
 			dst, offset = dst[n:], offset+n

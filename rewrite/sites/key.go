@@ -11,9 +11,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// key writes what a check's result depends on, so that equal sites have equal keys: the structure of the slice, its
-// attributes and constants, and the shapes and types of its inputs. Elements of inputs, weights among them, are not
-// part of it: a fused op has to hold for any.
+// key returns everything that a check's result depends on, so that equal sites have equal keys: the structure of the
+// slice, its attributes and constants, and the shapes and types of its inputs. It leaves out the elements of inputs,
+// including weights, because a fused op has to hold for any.
 func (s *slice) key(facts *infer.Facts, worlds []int) string {
 	var b strings.Builder
 	names := map[*onnx.Value]string{}
@@ -51,11 +51,11 @@ func (s *slice) key(facts *infer.Facts, worlds []int) string {
 	return b.String()
 }
 
-// keyWriter writes nodes by what they compute: values are named by where they come from.
+// keyWriter writes nodes by their computation. Values are named by their origin.
 type keyWriter struct {
 	b     *strings.Builder
 	names map[*onnx.Value]string
-	count int // of values named
+	count int // number of named values
 }
 
 func (k *keyWriter) name(v *onnx.Value) {

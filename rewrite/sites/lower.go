@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Lower puts what a target takes in place of the fused ops of the replacement, whose definitions are not called
-// then, and returns the names of what it wrote. products are those of the model; facts are of the graph of the match.
-// The error has the code reason.Target: the target has nothing for the site.
+// Lower replaces the fused ops of the replacement, and thus the calls of their definitions, by the target's ops and
+// returns the names of these. products is shared by the model; facts belong to the graph of the match. If the target
+// has nothing for the site, the error has the code reason.Target.
 func (c *Site) Lower(t *target.Target, products *target.Products, facts *infer.Facts) (emits []string, err error) {
 	if len(c.Calls) > 0 {
 		if emits, err = c.write(t, products, facts); err != nil {
@@ -40,14 +40,14 @@ func (c *Site) write(t *target.Target, products *target.Products, facts *infer.F
 	g := c.Match.Replacement
 	for i, call := range slices.Backward(calls) {
 		if !slices.Contains(g.Nodes, c.Calls[i].Node) {
-			continue // the one behind it took it in
+			continue // a later call absorbed it
 		}
 		wrote, err := t.Write(call)
 		if err != nil {
 			return nil, reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
 		}
 		emits = append(emits, wrote)
-		if err := new(edit.Change).RemoveUnreadNodes(g); err != nil { // what the fused op alone read
+		if err := new(edit.Change).RemoveUnreadNodes(g); err != nil { // read only by the fused op
 			return nil, err
 		}
 	}
@@ -68,7 +68,7 @@ func (c *Site) write(t *target.Target, products *target.Products, facts *infer.F
 	return emits, nil
 }
 
-// isPart reports whether a sorted list has nothing that another one lacks, as often as it stands there.
+// isPart reports whether a sorted list is contained in another one, counting repetitions.
 func isPart(list, of []string) bool {
 	for _, x := range list {
 		i, found := slices.BinarySearch(of, x)
@@ -80,7 +80,7 @@ func isPart(list, of []string) bool {
 	return true
 }
 
-// OpNames returns the ops of the nodes, sorted; those of constants alone are left out.
+// OpNames returns the sorted ops of the nodes, except nodes that read only constants.
 func OpNames(nodes []*onnx.Node) []string {
 	var names []string
 	for _, n := range nodes {
@@ -92,9 +92,9 @@ func OpNames(nodes []*onnx.Node) []string {
 	return names
 }
 
-// IsConstant reports whether a value of the replacement follows from constants that are folded.
+// IsConstant reports whether a value of the replacement depends only on constants, which are folded.
 func (c *Site) IsConstant(v *onnx.Value) bool {
-	if v == nil || c.Scope.Function != nil { // whose body can hold no initializers
+	if v == nil || c.Scope.Function != nil { // a function's body cannot hold initializers
 		return false
 	}
 	if i := slices.Index(c.Match.Replacement.Inputs, v); i >= 0 {
@@ -108,7 +108,7 @@ func (c *Site) IsConstant(v *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.IsConstant(in) })
 }
 
-// sameSize reports whether dimensions of two values of the replacement have one size in all worlds.
+// sameSize reports whether dimensions of two values of the replacement are equal in all worlds.
 func (c *Site) sameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool {
 	for world := range infer.Worlds {
 		if n := c.Facts.Size(v, world, axis); n < 0 || n != c.Facts.Size(w, world, other) {
@@ -118,8 +118,8 @@ func (c *Site) sameSize(v *onnx.Value, axis int, w *onnx.Value, other int) bool 
 	return true
 }
 
-// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:
-// the check has to hold to it.
+// repeats reports whether the last axis of an input of the replacement holds every element twice, and records it,
+// because the check must then use such inputs.
 func (c *Site) repeats(v *onnx.Value, neighbors bool) bool {
 	i := slices.Index(c.Match.Replacement.Inputs, v)
 	if i < 0 || c.Match.Repeats == nil || !c.Match.Repeats(c.Match.Inputs[i], neighbors) {
@@ -132,7 +132,7 @@ func (c *Site) repeats(v *onnx.Value, neighbors bool) bool {
 	return true
 }
 
-// repeatInput makes an input of the check hold everything twice along its last axis, as the one of the model does.
+// repeatInput makes an input of the check hold every element twice along its last axis, like the model's.
 func (c *Site) repeatInput(i int, t *reference.Tensor) {
 	neighbors, twice := c.twice[i]
 	if !twice || t.Rank() == 0 {

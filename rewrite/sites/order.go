@@ -8,8 +8,8 @@ import (
 // maxOrderNodes bounds the search for a cycle.
 const maxOrderNodes = 1 << 14
 
-// CheckOrder refuses a match one of whose inputs depends on one of its outputs: as one node it would depend on itself.
-// That can only be with several outputs.
+// CheckOrder refuses a match with an input that depends on one of its outputs: a single node would then depend on
+// itself. This requires several outputs.
 func (c *Site) CheckOrder() error {
 	if len(c.Match.Outputs) < 2 {
 		return nil

@@ -6,27 +6,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// policy is what the check knows of an op. The zero value is that of an op that is tried on all kinds of numbers.
+// policy configures the check for an op. The zero value tries the op on all kinds of numbers.
 type policy struct {
-	// try tries a site, unless it is nil.
+	// try tries a site, if it is not nil.
 	try func(k *Checker, c *Site, worlds []int, r *prove.CheckReport) error
-	// routed is the claim of a site whose op sends tokens to experts; sizes returns the elements of a token, the number
-	// of experts and how many of them a token takes.
+	// routed returns the claim of a site whose op sends tokens to experts. sizes returns the elements of a token, the
+	// number of experts, and the number of experts per token.
 	routed func(x *routed) *prove.Claim
 	sizes  func(s fused.Site) (hidden, experts, chosen int64)
-	// hard lists the hard inputs of the op's kernel, unless it is nil.
+	// hard lists the hard inputs of the op's kernel, if it is not nil.
 	hard func(s fused.Site, coarse onnx.DataType) []HardInputs
-	// positional says that the op computes with the positions of tokens, which are compared.
+	// positional means that the op computes with the positions of tokens. The matched nodes compare these.
 	positional bool
-	// growing says that what a target writes is no gain if it holds all ops that the matched nodes have: beside them
-	// there would be one more, for the mask or for the bias of a residual.
+	// growing means that a target's nodes are no improvement if they include all ops of the matched nodes: they would
+	// only add another op, for the mask or for the bias of a residual.
 	growing bool
 }
 
-// policies are those of the ops that are not tried as others are, by name.
+// policies are the policies other than the zero value, by the name of the op.
 var policies map[string]policy
 
-func init() { // they lead back to the table
+func init() { // set here, because they refer back to the table
 	policies = map[string]policy{
 		fused.AttentionName:       {try: (*Checker).tryAttention, hard: hardAttention, positional: true, growing: true},
 		fused.LatentAttentionName: {hard: hardLatents, positional: true},

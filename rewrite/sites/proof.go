@@ -11,20 +11,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
-// proof is the claim of a site while it is tried.
+// proof is the claim of a site during its trials.
 type proof struct {
 	*Checker
 	c     *Site
 	yield func(prove.Trial, error) bool
 	w     world // of the trial
-	// values is what the nodes of the replacement computed in the trial.
+	// values holds the values of the replacement's nodes in the trial.
 	values map[*onnx.Value]*reference.Tensor
-	// settle, unless it is nil, makes equal in what a kernel and the definition compute what the trial leaves open.
+	// settle, if not nil, makes equal any results of kernel and definition that the trial leaves open.
 	settle func(want, got []*reference.Tensor)
 }
 
-// claim says that the replacement computes what the matched nodes do, and that the kernels of these calls and the
-// runtime compute it too. trials calls try with one trial after the other.
+// claim claims that the replacement computes the same as the matched nodes, and that the kernels of these calls and the
+// runtime do so too. trials calls try for one trial after the other.
 func (p *proof) claim(calls []*Call, trials func() error) *prove.Claim {
 	c, bound := p.c, p.c.slice.structuralBound()
 	return &prove.Claim{What: c.OpName(), By: c.OpName(), Outputs: onnx.Names(c.Match.Outputs),
@@ -60,7 +60,7 @@ func (p *proof) claim(calls []*Call, trials func() error) *prove.Claim {
 		}}
 }
 
-// errEnough ends trials when the prover wants no more.
+// errEnough ends the trials if the prover wants no more.
 var errEnough = errors.New("enough was tried")
 
 func (p *proof) trials(all func() error) iter.Seq2[prove.Trial, error] {
@@ -72,7 +72,7 @@ func (p *proof) trials(all func() error) iter.Seq2[prove.Trial, error] {
 	}
 }
 
-// try hands a trial in a world to the prover, and returns when it was tried. An error ends the trials.
+// try passes a trial in a world to the prover, and returns after it was tried. An error ends the trials.
 func (p *proof) try(t prove.Trial, w world) error {
 	if p.w = w; !p.yield(t, nil) {
 		return errEnough
@@ -81,7 +81,7 @@ func (p *proof) try(t prove.Trial, w world) error {
 }
 
 // kernel compares the kernel of a fused op with its definition's results on the same inputs, of this kind, if the
-// caller gave a way to run it.
+// caller provided a way to run it.
 func (p *proof) kernel(call *Call, kind string, values map[*onnx.Value]*reference.Tensor, r *prove.CheckReport) error {
 	if p.run.Kernel == nil || p.Target != nil || registry.IsDefinition(call.Kernel) {
 		return nil

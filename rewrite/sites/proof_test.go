@@ -16,7 +16,7 @@ func emptyProof() *proof {
 	return &proof{Checker: &Checker{}, c: &Site{slice: &slice{}, Match: &patterns.Match{Domain: "mojo", Op: "GLU"}}}
 }
 
-// TestProofs words differences, and notes overflows of half types alone.
+// TestProofs checks the text of differences. Overflows are noted only for half types.
 func TestProofs(t *testing.T) {
 	p := emptyProof()
 	for typ, noted := range map[onnx.DataType]bool{onnx.Float: false, onnx.Float16: true, onnx.BFloat16: true} {
@@ -34,7 +34,7 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// TestTrials ends when the prover wants no more, and hands on what else ends them.
+// TestTrials: trials end if the prover wants no more, and other errors are passed on.
 func TestTrials(t *testing.T) {
 	p, tried, broken := emptyProof(), 0, errors.New("broken")
 	all := func() error {
@@ -67,7 +67,7 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestBounds allows more where a constant of a half type stands for a long number, or where the site computes in one.
+// TestBounds: the bound grows for a long number in a half-type constant, and for a site that computes in a half type.
 func TestBounds(t *testing.T) {
 	for x, bound := range map[float64]float64{0.5: prove.StructuralTolerance, 3: prove.StructuralTolerance,
 		0.04473876953125: math.Ldexp(8, -11)} {
@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestInputs puts random numbers in place of weights where nothing is rounded, and of weights that are missing.
+// TestInputs: random numbers replace weights without rounding, and missing weights.
 func TestInputs(t *testing.T) {
 	g := onnx.New(10, 18).Graph
 	weight := g.AddInitializer(onnx.NewFloat32s("w", []int64{2}, []float32{100, 200}))

@@ -15,22 +15,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// BigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a
-// variable for the tests.
+// BigMatrices is the number of elements in the experts' matrices above which only few inputs are tried, on few tokens.
+// It is a variable for the tests.
 var BigMatrices int64 = 1 << 23
 
 const (
-	// bigTokens is the greatest number of tokens for such a site, if it can be had.
+	// bigTokens is the preferred maximum of tokens for such a site.
 	bigTokens = 3
-	// manyExperts is the number of experts up to which tokens are sent to every number of them.
+	// manyExperts is the number of experts up to which every number of them is tried.
 	manyExperts = 8
 )
 
-// routed checks one site of an op that sends tokens to experts. Its inputs are not only hard numbers but hard routings:
-// every token to the same experts, tokens to as many experts as there are, experts that nobody picks.
+// routed checks one site of an op that sends tokens to experts. Its inputs combine hard numbers with hard routings: all
+// tokens to the same experts, tokens to every expert, experts without tokens.
 //
-// A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many
-// experts the traced tokens went to. The others must agree, and reach every expert.
+// A routing for which the matched nodes cannot be evaluated proves nothing: a traced export may fix the number of
+// experts that the traced tokens went to. The other routings must agree, and reach every expert.
 type routed struct {
 	*proof
 	r         *routing
@@ -38,13 +38,13 @@ type routed struct {
 	matrices  int64  // elements of all experts' matrices
 	big       bool
 	next      int64          // the first expert of the next trial
-	hit       map[int64]bool // experts that were reached
-	alone     map[int64]bool // experts that were reached by a single token
-	idle      map[int64]bool // experts that no token of a trial was sent to
-	good      []trial        // that the matched nodes are defined for
+	hit       map[int64]bool // experts that got tokens
+	alone     map[int64]bool // experts that got a single token
+	idle      map[int64]bool // experts that got no token in some trial
+	good      []trial        // the matched nodes are defined for these
 	undefined []trial
-	failure   error                     // of the matched nodes, for those
-	defined   bool                      // the matched nodes are, for the last trial
+	failure   error                     // of the matched nodes, for undefined trials
+	defined   bool                      // whether the matched nodes were defined for the last trial
 	tokens    int64                     // of the last logits
 	random    map[int]*reference.Tensor // parameters, by input
 	out       *prove.CheckReport
@@ -55,13 +55,13 @@ type trial struct {
 	size
 	kind    prove.Kind
 	weights weightKind
-	hits    int64   // experts that tokens go to, in all
-	start   int64   // the first of them
-	peaks   int64   // great logits in a group
-	ids     []int64 // of the experts; nil for tokens that go to each in turn
+	hits    int64   // number of experts with tokens
+	start   int64   // the first of these experts
+	peaks   int64   // number of large logits in a group
+	ids     []int64 // chosen experts; nil: each in turn
 }
 
-// tryRouted tries a site on the routings and numbers that its op asks for.
+// tryRouted tries a site on the routings and numbers for its op.
 func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
 	x := &routed{proof: &proof{Checker: k, c: c}, r: c.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
 		idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: r}
@@ -86,7 +86,7 @@ func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
 	return nil
 }
 
-// coarsest finds the type with the fewest digits among the values of a site.
+// coarsest returns the type with the fewest digits among the values of a site.
 func coarsest(c *Site, facts *infer.Facts) onnx.DataType {
 	var types []onnx.DataType
 	for i, t := range c.Types {
@@ -113,7 +113,7 @@ func coarsestOf(types []onnx.DataType) onnx.DataType {
 	return least
 }
 
-// expertsClaim says that both sides of a MoE agree on all routings that the matched nodes are defined for.
+// expertsClaim claims that both sides of a MoE agree on all routings for which the matched nodes are defined.
 func (x *routed) expertsClaim() *prove.Claim {
 	claim := x.claim([]*Call{x.r.call}, x.experts)
 	claim.Policy.Undefined = func(err error) bool {
@@ -126,8 +126,8 @@ func (x *routed) expertsClaim() *prove.Claim {
 	return claim
 }
 
-// experts tries which routings the matched nodes are defined for, then those with all kinds of numbers and every
-// expert, without roundings and with them.
+// experts finds the routings for which the matched nodes are defined. It tries these with all kinds of numbers and
+// every expert, without rounding and with it.
 func (x *routed) experts() error {
 	if err := x.routings(); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (x *routed) experts() error {
 	return nil
 }
 
-// routings finds the numbers of experts that the matched nodes are defined for.
+// routings finds the numbers of experts for which the matched nodes are defined.
 func (x *routed) routings() error {
 	sizes := x.sizes
 	if x.big {
@@ -194,7 +194,7 @@ func (x *routed) routings() error {
 			}
 		}
 	}
-	if len(x.undefined) > 0 { // perhaps it is one number that was traced
+	if len(x.undefined) > 0 { // perhaps tracing fixed a single number
 		s := x.sizes[len(x.sizes)-1]
 		for h := x.r.chosen; h <= min(x.r.experts, s.tokens*x.r.chosen); h++ {
 			if tried[h] {
@@ -213,7 +213,7 @@ func (x *routed) routings() error {
 	return nil
 }
 
-// explore tries normal numbers on so many experts.
+// explore tries normal numbers on hits experts.
 func (x *routed) explore(s size, hits int64) error {
 	t := trial{size: s, kind: prove.Normal, hits: hits, start: x.next}
 	x.next += hits
@@ -224,7 +224,7 @@ func (x *routed) explore(s size, hits int64) error {
 	return err
 }
 
-// attempt has a routing tried, and takes note of it if the matched nodes are not defined for it.
+// attempt tries a routing, and records it if the matched nodes are not defined for it.
 func (x *routed) attempt(t trial) (defined bool, err error) {
 	defined, err = x.try(t, true)
 	if err == nil && !defined {
@@ -233,12 +233,12 @@ func (x *routed) attempt(t trial) (defined bool, err error) {
 	return defined, err
 }
 
-// variants are trials of all kinds of numbers for one of the routings that the matched nodes are defined for.
+// variants returns trials with all kinds of numbers for one defined routing.
 func (x *routed) variants() []trial {
 	at, tried := x.good[len(x.good)/2], expertKinds
 	weights := []weightKind{oneWeight, smallWeights, greatWeights, noWeights}
 	if x.r.logits {
-		weights = weights[:1] // others are not what a router gives
+		weights = weights[:1] // a router returns no others
 	}
 	if x.big {
 		at, tried, weights = x.good[0], []prove.Kind{wide}, weights[:min(2, len(weights))]
@@ -259,8 +259,8 @@ func (x *routed) variants() []trial {
 	return list
 }
 
-// cover has every expert reached, and every expert idle in a trial, as far as the matched nodes are defined for that:
-// what a branch does for an expert without tokens shows then only.
+// cover makes every expert get tokens, and every expert idle in some trial, as far as the matched nodes are defined for
+// it. Only then does a branch for an expert without tokens show.
 func (x *routed) cover() error {
 	best := slices.MaxFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
 	if err := x.startAtEach(x.hit, best, 0); err != nil {
@@ -284,8 +284,7 @@ func (x *routed) cover() error {
 	return x.startAtEach(x.idle, few, 1)
 }
 
-// startAtEach has a routing tried with each expert as its first, or so many places behind it, unless the expert is done
-// by then.
+// startAtEach tries a routing with each expert that is not done as its first, or behind places after the first.
 func (x *routed) startAtEach(done map[int64]bool, t trial, behind int64) error {
 	for e := range x.r.experts {
 		if done[e] {
@@ -299,7 +298,7 @@ func (x *routed) startAtEach(done map[int64]bool, t trial, behind int64) error {
 	return nil
 }
 
-// try has a routing tried. defined says that the matched nodes could be evaluated.
+// try tries a routing. defined reports whether the matched nodes could be evaluated.
 func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	inputs, ids, err := x.trialInputs(&t, exact)
 	if err != nil {
@@ -324,7 +323,7 @@ func (x *routed) trial(t *trial, inputs []*reference.Tensor, exact bool) prove.T
 	return prove.Trial{Name: t.name(x.r), Kind: t.kind.Name, Inputs: inputs, Pass: pass}
 }
 
-// reached notes which experts the tokens go to.
+// reached records the experts that get tokens.
 func (x *routed) reached(ids []int64) {
 	tokens := map[int64]int{}
 	for _, e := range ids {
@@ -337,7 +336,7 @@ func (x *routed) reached(ids []int64) {
 	}
 }
 
-// name says what is tried.
+// name describes the trial.
 func (t *trial) name(r *routing) string {
 	s := fmt.Sprintf("%s inputs of %s", t.kind.Name, english.Counted(int(t.tokens), "token"))
 	if r.call.Op.Name == fused.MoEName {
@@ -346,7 +345,7 @@ func (t *trial) name(r *routing) string {
 	return s
 }
 
-// repairs says what the op can and the matched nodes cannot; empty where they can it all.
+// repairs describes the routings that the op supports and the matched nodes do not; "" if there are none.
 func (x *routed) repairs() string {
 	if len(x.undefined) == 0 {
 		return ""
@@ -368,7 +367,7 @@ func (x *routed) repairs() string {
 		"routing", enumerate(works), x.r.experts, short(x.failure))
 }
 
-// short cuts an error that lists a shape for each expert.
+// short truncates an error that lists a shape for each expert.
 func short(err error) string {
 	const most = 200
 	if s := []rune(err.Error()); len(s) > most {
@@ -377,7 +376,7 @@ func short(err error) string {
 	return err.Error()
 }
 
-// enumerate writes numbers as "1, 2 or 4".
+// enumerate formats numbers as "1, 2 or 4".
 func enumerate(list []int64) string {
 	s := ""
 	for i, n := range list {

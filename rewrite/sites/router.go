@@ -9,16 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// ties are logits whose k-th and next greatest are equal in each row.
+// ties are logits whose k-th and next largest are equal in each row.
 var ties = prove.Kind{Name: "tied"}
 
-// unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is
-// open.
+// unsettled reports whether scores of such logits may be equal, or become equal by rounding. The order of experts is
+// then open.
 func unsettled(kind string) bool {
 	return !slices.Contains([]string{"normal", "wide", "repeated"}, kind)
 }
 
-// routerClaim says that both sides of a router agree on all kinds of logits.
+// routerClaim claims that both sides of a router agree on all kinds of logits.
 func (x *routed) routerClaim() *prove.Claim {
 	claim := x.claim([]*Call{x.r.call}, x.router)
 	claim.Policy.NotFinite = prove.LeftOpen
@@ -46,7 +46,7 @@ func (x *routed) router() error {
 		for _, s := range x.sizes {
 			for i, kd := range tried {
 				if i > 0 && s.tokens != x.sizes[len(x.sizes)/2].tokens {
-					continue // one size serves
+					continue // one size suffices
 				}
 				if err := x.scores(&trial{size: s, kind: kd, hits: x.r.chosen}, exact); err != nil {
 					return err
@@ -60,7 +60,7 @@ func (x *routed) router() error {
 	return nil
 }
 
-// scores has one set of logits tried.
+// scores tries one set of logits.
 func (x *routed) scores(t *trial, exact bool) error {
 	inputs, err := x.logits(t, exact)
 	if err != nil {
@@ -70,7 +70,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 	return x.proof.try(x.trial(t, inputs, exact), t.world)
 }
 
-// logits makes the inputs of one trial.
+// logits returns the inputs of one trial.
 func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	made := t.kind
 	if made.Fill == nil {
@@ -102,7 +102,7 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 
 const nudges = 4
 
-// open says for which tokens the op itself picks other experts when the logits are changed by a few roundings.
+// open returns for which tokens the op itself chooses other experts when rounding changes the logits slightly.
 func (x *routed) open(inputs []*reference.Tensor, exact bool) ([]bool, error) {
 	ids := x.r.call.Node.Outputs[1]
 	open := make([]bool, x.tokens)
@@ -130,7 +130,7 @@ func (x *routed) open(inputs []*reference.Tensor, exact bool) ([]bool, error) {
 	return open, nil
 }
 
-// nudged changes each row by a few units in the last place of its greatest element.
+// nudged changes each row by a few units in the last place of its largest element.
 func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
 	v := slices.Clone(t.F)
 	for at := 0; at < len(v); at += row {
@@ -147,12 +147,12 @@ func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
 	return reference.NewFloats(t.DataType, t.Shape, v)
 }
 
-// settle takes out what is open: the rows of such tokens; and where equal scores are to be expected, the order of the
-// experts and of the weights in rows that differ.
+// settle makes open results equal: the rows of open tokens and, if equal scores are possible, the order of the experts
+// and of the weights in a row.
 func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 	for i := range want {
 		if want[i] == nil || got[i] == nil || want[i].Len() != got[i].Len() || want[i].IsFloat() != got[i].IsFloat() {
-			continue // the comparison says so
+			continue // the comparison reports it
 		}
 		n := want[i].Len() / len(open)
 		w, g := prove.Clone(want[i]), prove.Clone(got[i])
@@ -172,16 +172,16 @@ func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 	}
 }
 
-// peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are
-// between. By the best expert, by the two best ones, by the mean or by the least the groups come in different orders,
-// which numbers without such an order seldom show.
+// peaks are logits with a few large and many small ones in one group of experts, and medium ones in all others. The
+// groups rank differently by best expert, by the two best, by mean and by minimum. Other numbers seldom distinguish
+// these.
 var peaks = prove.Kind{Name: "peaked"}
 
-// greatPeak, smallPeak and noPeak are such logits. Two great ones are more than two of no peak by themselves, and less
-// in the mean of four: as they are, their sigmoids and their exponentials.
+// greatPeak, smallPeak and noPeak are these logits. Two large ones exceed two medium ones, but have a smaller mean in a
+// group of four. This also holds for their sigmoids and exponentials.
 const greatPeak, smallPeak, noPeak = 2, -4, 1.5
 
-// groups checks a router of groups on peaks in each group, of one and of two experts.
+// groups checks a router with groups on peaks in each group, of one and of two experts.
 func (x *routed) groups(exact bool) error {
 	groups := x.r.call.Site.Attr("groups").Int
 	s := x.sizes[len(x.sizes)/2]
@@ -196,12 +196,12 @@ func (x *routed) groups(exact bool) error {
 	return nil
 }
 
-// peaked puts the peaks of a trial into the logits: for each token in the next group.
+// peaked writes the peaks of a trial into the logits, for each token in the next group.
 func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 	groups := x.r.call.Site.Attr("groups").Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
-		if what == site.Correction { // which would move the peaks
+		if what == site.Correction { // would move the peaks
 			inputs[i] = reference.NewFloats(inputs[i].DataType, inputs[i].Shape, make([]float64, len(inputs[i].F)))
 		}
 		if what != site.Logits {
@@ -216,7 +216,7 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 					v = greatPeak
 				}
 			}
-			v += 0.05 * float64(e) / float64(x.r.experts) // no two are equal
+			v += 0.05 * float64(e) / float64(x.r.experts) // all differ
 			inputs[i].F[at] = prove.RoundTo(inputs[i].DataType, v)
 		}
 	}

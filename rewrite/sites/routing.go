@@ -9,18 +9,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// routing describes the one op of a site that sends tokens to experts.
+// routing describes the op of a site that sends tokens to experts.
 type routing struct {
 	call    *Call
 	roles   []site.Role // of the match's inputs
 	hidden  int64       // elements of a token
 	experts int64
-	chosen  int64 // for each token
-	logits  bool  // of a router choose the experts, at the same site
+	chosen  int64 // experts per token
+	logits  bool  // whether a router's logits choose the experts at the same site
 }
 
-// routingOf finds the op among the calls of a site, experts before their router; nil where there is none, or its
-// sizes are unknown.
+// routingOf finds the op among the calls of a site, experts before their router. It returns nil if there is no such op,
+// or if its sizes are unknown.
 func routingOf(c *Site) *routing {
 	for _, call := range slices.Backward(c.Calls) {
 		sizes := policies[call.Op.Name].sizes
@@ -38,7 +38,7 @@ func routingOf(c *Site) *routing {
 		for _, v := range c.Match.Inputs {
 			r.roles = append(r.roles, c.Match.Roles[v])
 		}
-		for i, v := range c.Match.Replacement.Inputs { // the op may be given a token for each choice
+		for i, v := range c.Match.Replacement.Inputs { // the op may read a token once for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
 			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == site.IDs {
 				r.chosen = d
@@ -57,7 +57,7 @@ func dimOf(s fused.Site, input, axis int) int64 {
 	return d[(axis+len(d))%len(d)]
 }
 
-// tokens returns the number of tokens in inputs of these shapes; 0 where they do not fit each other.
+// tokens returns the number of tokens in inputs of these shapes, or 0 if they do not match.
 func (r *routing) tokens(shapes [][]int64) int64 {
 	n := int64(0)
 	for i, what := range r.roles {
@@ -81,9 +81,9 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	return n
 }
 
-// route returns each token its experts, of which there are hits in all, the first one being start: with as many as one
-// token takes, all tokens go to the same; with more, some go to each, as far as there are tokens enough. No token takes
-// an expert twice.
+// route returns the experts of each token: hits different ones in all, starting with start. If hits is the number of
+// experts per token, all tokens go to the same experts; if it is larger and there are enough tokens, each expert gets
+// some. A token never gets an expert twice.
 func (r *routing) route(tokens, hits, start int64) []int64 {
 	ids := make([]int64, 0, tokens*r.chosen)
 	for i := range tokens * r.chosen {
@@ -92,7 +92,7 @@ func (r *routing) route(tokens, hits, start int64) []int64 {
 	return ids
 }
 
-// apart returns the first n of the listed experts a token each, and the tokens else to the ones behind them.
+// apart assigns one token to each of the first n listed experts, and all other choices to the experts after them.
 func (r *routing) apart(tokens, n int64, list []int64) []int64 {
 	var ids []int64
 	for i := range tokens {
@@ -104,8 +104,7 @@ func (r *routing) apart(tokens, n int64, list []int64) []int64 {
 	return ids
 }
 
-// expert returns the n-th of all experts, in an order where they do not follow each other, so that an offset is
-// noticed.
+// expert returns the n-th of all experts in an order without neighbors, so that an offset shows.
 func (r *routing) expert(n int64) int64 {
 	for _, step := range []int64{5, 3, 7, 11} {
 		if r.experts%step != 0 && step < r.experts {
@@ -115,7 +114,7 @@ func (r *routing) expert(n int64) int64 {
 	return n % r.experts
 }
 
-// startAt returns the n of an expert.
+// startAt is the inverse of expert.
 func (r *routing) startAt(e int64) int64 {
 	for n := range r.experts {
 		if r.expert(n) == e {

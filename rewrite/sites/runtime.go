@@ -12,19 +12,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Runtime opens a model in the runtime that a target writes for, and runs it on inputs that have the names of the
-// model's.
+// A Runtime opens a model in the runtime of a target, and runs it on inputs named like the model's.
 type Runtime func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
 
-// runtimeTolerance is how far a runtime's results may be off, as a part of the greatest magnitude: enough for any order
-// of sums and for approximations of activations. It is there to tell an op that means something else.
+// runtimeTolerance bounds the error of a runtime relative to the largest magnitude. It allows any order of sums and
+// approximate activations, and detects an op with another meaning.
 var runtimeTolerance = map[onnx.DataType]float64{onnx.Float: 1e-3, onnx.Double: 1e-3, onnx.Float16: 2e-2,
 	onnx.BFloat16: 1e-1}
 
-// maxRuntimeElements bounds the inputs that are handed to a runtime.
+// maxRuntimeElements bounds the inputs passed to a runtime.
 const maxRuntimeElements = 1 << 22
 
-// inRuntime runs what the target writes on a trial for which the matched nodes returned these results.
+// inRuntime runs the target's nodes on a trial and compares them with the results of the matched nodes.
 func (p *proof) inRuntime(trial prove.Trial, want []*reference.Tensor) error {
 	t, c, given := p.Target, p.c, trial.Inputs
 	g := c.Match.Replacement
@@ -36,7 +35,7 @@ func (p *proof) inRuntime(trial prove.Trial, want []*reference.Tensor) error {
 	s := &standalone{model: p.run.Model, functions: c.Functions}
 	m, feeds, err := s.build(g.Nodes, g.Inputs, given, g.Outputs)
 	if err != nil {
-		return nil // it cannot stand alone
+		return nil // it needs other nodes
 	}
 	got, err := p.Runtime(m, feeds)
 	what := "what is written does not run"
@@ -50,8 +49,8 @@ func (p *proof) inRuntime(trial prove.Trial, want []*reference.Tensor) error {
 		With("target", t.Name)
 }
 
-// holdsAsExported reports whether the matched nodes run in the runtime and return what they are evaluated to. Nodes
-// that cannot be asked alone are taken to.
+// holdsAsExported reports whether the runtime reproduces the evaluated results of the matched nodes. It returns true
+// for nodes that cannot run separately.
 func (p *proof) holdsAsExported(given, want []*reference.Tensor) bool {
 	c := p.c
 	inputs, values := slices.Clone(c.Match.Inputs), slices.Clone(given)
@@ -74,14 +73,14 @@ func (p *proof) holdsAsExported(given, want []*reference.Tensor) bool {
 	return err == nil && c.nearEnough(want, got) == nil
 }
 
-// nearEnough compares a runtime's results with those of the matched nodes. Which of equal scores comes first is left to
-// the runtime, and so are integers.
+// nearEnough compares a runtime's results with those of the matched nodes. It ignores the order of equal scores, and
+// therefore integers.
 func (c *Site) nearEnough(want []*reference.Tensor, results []*onnx.Tensor) error {
 	got := make([]*reference.Tensor, len(want))
 	for i, w := range want {
 		g, err := reference.FromONNX(results[i])
 		if err != nil {
-			return nil // a type that the evaluator has not
+			return nil // a type that the evaluator lacks
 		}
 		if got[i] = g; !w.IsFloat() && g.DataType == w.DataType && slices.Equal(g.Shape, w.Shape) {
 			got[i] = w
@@ -94,9 +93,9 @@ func (c *Site) nearEnough(want []*reference.Tensor, results []*onnx.Tensor) erro
 	return how.Compare(want, got)
 }
 
-// standalone makes a model of some nodes of another one.
+// standalone builds a model from some nodes of another one.
 type standalone struct {
-	model     *onnx.Model // that they are of, or stand for nodes of
+	model     *onnx.Model // source of the nodes, or of the nodes that they replace
 	functions []*onnx.Function
 	fixed     map[*onnx.Value]*reference.Tensor // values that become initializers
 
@@ -105,9 +104,9 @@ type standalone struct {
 	stand map[*onnx.Value]*onnx.Value
 }
 
-// build makes a model that computes outputs from inputs, and the tensors to run it on. Constants that are no floats
-// become initializers, as kernels ask for some of them when a model is opened. It errs where the nodes read something
-// else, or have subgraphs.
+// build returns a model that computes outputs from inputs, and the tensors to run it on. Constants other than floats
+// become initializers, because some kernels require these when a model is opened. It returns an error if the nodes read
+// anything else or have subgraphs.
 func (s *standalone) build(nodes []*onnx.Node, inputs []*onnx.Value, given []*reference.Tensor,
 	outputs []*onnx.Value) (*onnx.Model, []*onnx.Tensor, error) {
 	s.made = onnx.New(max(s.model.IRVersion, edit.MinIRVersion), s.model.Opset(""))

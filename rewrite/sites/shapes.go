@@ -5,18 +5,18 @@ import (
 )
 
 const (
-	// shrinkElements is the number of elements from which a check is tried with smaller leading dimensions first,
-	// manyElements from which only few kinds of inputs are tried, maxElements from which a site is not checked.
+	// From shrinkElements elements on, a check first tries smaller leading dimensions. From manyElements on, it tries
+	// only few kinds of inputs. From maxElements on, the site is not checked.
 	shrinkElements = 1 << 17
 	manyElements   = 1 << 20
 	maxElements    = 1 << 24
 )
 
-// smallDims stand in for dimensions that are unknown, or too great to be tried.
+// smallDims replace dimensions that are unknown or too large.
 var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
-// shapes returns the shapes of a site's inputs in a world. Where only the rank is known, small numbers are put in:
-// equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
+// shapes returns the shapes of a site's inputs in a world. If only the rank is known, it uses small numbers: equal
+// ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
 func (k *Checker) shapes(c *Site, w world) ([][]int64, error) {
 	shapes := make([][]int64, len(c.Match.Inputs))
 	for i, v := range c.Match.Inputs {
@@ -40,8 +40,8 @@ func (k *Checker) shapes(c *Site, w world) ([][]int64, error) {
 	return shapes, nil
 }
 
-// shrink returns smaller shapes of the same kind: equal dimensions stay equal, and the last ones stay as they are,
-// because norms reduce them and halves split them.
+// shrink returns smaller shapes with the same structure: equal dimensions stay equal, and last dimensions do not
+// change, because norms reduce them and halves split them.
 func shrink(shapes [][]int64) [][]int64 {
 	last := map[int64]bool{1: true}
 	for _, s := range shapes {

@@ -13,21 +13,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// A block of attention in an export with fixed shapes is checked with fewer tokens if its nodes treat all tokens alike:
-// package shorten says when. What it computes then does not depend on their number, and the time grows with its square.
+// A block of attention in an export with fixed shapes is checked with fewer tokens if its nodes treat all tokens alike;
+// package shorten decides that. The computation then does not depend on their number, and its time grows with the
+// square of that number.
 
-// fewTokens are how many tokens stand in for a fixed number, by world: prime, and more than the lanes of one vector.
+// fewTokens replace fixed numbers of tokens, by world. They are prime and exceed the lanes of a vector.
 var fewTokens = [infer.Worlds]struct{ queries, keys int64 }{{13, 19}, {7, 11}, {11, 7}}
 
 // shorter is a slice with fewer tokens.
 type shorter struct {
 	region *shorten.Region
-	shapes map[*onnx.Value]*reference.Tensor // of what the nodes reshape to
+	shapes map[*onnx.Value]*reference.Tensor // targets of the nodes' reshapes
 	inputs [][]int64                         // the shapes of the match's inputs
 	keys   int64
 }
 
-// shortens reports whether a block has fixed lengths that are worth shortening, and none that follows from a cache.
+// shortens reports whether a block has fixed lengths worth shortening, none of which depends on a cache.
 func (c *Site) shortens(facts *infer.Facts) bool {
 	s := c.Match.Attention
 	if s == nil || s.Packed || s.Rotary != nil || s.PastKey != nil || s.Causal || s.Window != 0 {
@@ -41,7 +42,7 @@ func (c *Site) shortens(facts *infer.Facts) bool {
 	return fixed(s.Q, s.QAxes) || fixed(s.K, s.KAxes)
 }
 
-// shorten finds out how the slice is evaluated with fewer tokens. An error says why it cannot be.
+// shorten prepares the evaluation of the slice with fewer tokens. It returns an error if that is impossible.
 func (c *Site) shorten(w world, shapes [][]int64) (*shorter, error) {
 	s := c.Match.Attention
 	shapeOf := func(v *onnx.Value) ([]int64, error) {
@@ -127,7 +128,7 @@ func (c *Site) shorten(w world, shapes [][]int64) (*shorter, error) {
 	return out, nil
 }
 
-// onScores returns what the dimensions of a tensor that is added to the scores of a block are made of.
+// onScores returns the factors of the dimensions of a tensor added to the scores of a block.
 func onScores(s *attention.Reading, shape []int64, queries, keys int64) ([]shorten.Dim, error) {
 	fields := s.BiasAxes.Fields()
 	if len(shape) == 4 || len(fields) == 4 {
@@ -155,7 +156,7 @@ func onScores(s *attention.Reading, shape []int64, queries, keys int64) ([]short
 	return dims, nil
 }
 
-// lengthsOf returns the numbers of queries and keys that a block has.
+// lengthsOf returns the numbers of queries and keys of a block.
 func lengthsOf(s *attention.Reading, shapeOf func(*onnx.Value) ([]int64, error)) (queries, keys int64, err error) {
 	of := func(v *onnx.Value, axes attention.Axes) int64 {
 		shape, e := shapeOf(v)
@@ -169,8 +170,8 @@ func lengthsOf(s *attention.Reading, shapeOf func(*onnx.Value) ([]int64, error))
 	return of(s.Q, s.QAxes), of(s.K, s.KAxes), err
 }
 
-// dimsOf returns what the dimensions of a value with these axes and this shape are made of. Of the letters, the batch
-// alone may be missing from factors.
+// dimsOf returns the factors of the dimensions of a value with these axes and this shape. Only the batch may be missing
+// from factors.
 func dimsOf(axes attention.Axes, shape []int64, factors map[rune]shorten.Factor) ([]shorten.Dim, error) {
 	fields := axes.Fields()
 	if len(fields) != len(shape) {

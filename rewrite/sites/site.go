@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
-// Site is a match with what is known of it, and of the nodes that would replace it.
+// A Site is a match with facts about it and about the nodes that would replace it.
 type Site struct {
 	Match *patterns.Match
 	Scope *pass.Scope
@@ -20,23 +20,23 @@ type Site struct {
 	Types []onnx.DataType // of the match's inputs
 	Facts *infer.Facts    // of the values of the replacement
 	Calls []*Call
-	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbors or
-	// by halves.
+	// twice holds the inputs of which a target's ops read only one half, because every element is there twice: by
+	// neighbors or by halves.
 	twice     map[int]bool
-	routing   *routing         // of the op that sends tokens to experts; nil if there is none
+	routing   *routing         // of the op that sends tokens to experts, or nil
 	Functions []*onnx.Function // the definitions that the replacement calls
-	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out
-	// may have been cast to another one.
+	// coarse is the type with the fewest digits in which the matched nodes compute, if that matters: the output may
+	// have been cast.
 	coarse onnx.DataType
-	// narrowest is the type with the fewest digits, always set.
+	// narrowest is the same type, but always set.
 	narrowest onnx.DataType
-	// terms is how many numbers an output adds up, where the model fixes it.
+	// terms is the number of terms in an output's sum, if the model fixes it.
 	terms int64
-	// short is the slice with fewer tokens while it is checked so, nil otherwise.
+	// short is the slice with fewer tokens during such a check, and nil otherwise.
 	short *shorter
 }
 
-// Call is a fused op in a replacement, with the kernel that runs it.
+// A Call is a fused op in a replacement, with the kernel that runs it.
 type Call struct {
 	Node   *onnx.Node
 	Op     *fused.Op
@@ -44,8 +44,8 @@ type Call struct {
 	Site   fused.Site
 }
 
-// NewSite begins a site: the ops of its replacement are to be added (AddCall), and its nodes to be found (Cut). facts
-// are of the graph that the match is in.
+// NewSite returns a site without the ops of its replacement (AddCall) and its nodes (Cut). facts belong to the graph of
+// the match.
 func NewSite(m *patterns.Match, s *pass.Scope, facts *infer.Facts) (*Site, error) {
 	if m.Problem != nil {
 		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", facts.Opset())
@@ -61,12 +61,13 @@ func NewSite(m *patterns.Match, s *pass.Scope, facts *infer.Facts) (*Site, error
 	return c, nil
 }
 
-// AddCall adds a fused op of the replacement, which a kernel runs. It errs if the op does not take such inputs.
+// AddCall adds a fused op of the replacement, which kernel runs. It returns an error if the op does not support its
+// inputs.
 func (c *Site) AddCall(n *onnx.Node, kernel *registry.Kernel, opset int64) (*Call, error) {
 	op := fused.Lookup(n.OpType)
 	required := func(p fused.Param) bool { return !p.Optional }
 	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) > len(op.Outputs) ||
-		slices.ContainsFunc(op.Outputs[len(n.Outputs):], required) { // what Supports says of inputs holds for outputs
+		slices.ContainsFunc(op.Outputs[len(n.Outputs):], required) { // Supports checks inputs; this checks outputs
 		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
 			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}
@@ -79,7 +80,7 @@ func (c *Site) AddCall(n *onnx.Node, kernel *registry.Kernel, opset int64) (*Cal
 	return call, nil
 }
 
-// typed gives numbers that a pattern captured the types of the op's attributes: a pattern has one kind of number.
+// typed converts numbers captured by a pattern, which has only one kind of number, to the types of the op's attributes.
 func typed(op *fused.Op, n *onnx.Node) {
 	for _, spec := range op.Attributes {
 		a := n.Attr(spec.Name)
@@ -93,8 +94,8 @@ func typed(op *fused.Op, n *onnx.Node) {
 	}
 }
 
-// Cut finds the nodes that compute the match's outputs from its inputs, once all calls are added. Its errors say what
-// the match depends on besides its inputs, and which output has another type than the replacement gives.
+// Cut finds the nodes that compute the match's outputs from its inputs, after all calls are added. It returns an error
+// if the match depends on anything besides its inputs, or if an output's type differs from the replacement's.
 func (c *Site) Cut(facts *infer.Facts) (err error) {
 	for i, v := range c.Match.Replacement.Outputs {
 		have, made := facts.DataType(c.Match.Outputs[i]), c.typeOf(v)
@@ -109,10 +110,10 @@ func (c *Site) Cut(facts *infer.Facts) (err error) {
 	return err
 }
 
-// Nodes are those that compute the match's outputs from its inputs, producers first.
+// Nodes returns the nodes that compute the match's outputs from its inputs, producers first.
 func (c *Site) Nodes() []*onnx.Node { return c.slice.nodes }
 
-// ConstantsRead are the constants that the nodes read and that are not inputs of the match.
+// ConstantsRead returns the constants that the nodes read, except inputs of the match.
 func (c *Site) ConstantsRead() []*onnx.Value { return c.slice.consts }
 
 // EachSubgraph calls f for all graphs nested in the nodes.
@@ -127,13 +128,13 @@ func (c *Site) EachSubgraph(f func(*onnx.Graph)) {
 // OpName names the main op of the replacement.
 func (c *Site) OpName() string { return onnx.OpName(c.Match.Domain, c.Match.Op) }
 
-// describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.
+// describe sets the types and shapes of a fused op's inputs and lets the op check them in every world.
 func (c *Site) describe(call *Call) error {
 	op, inputs := call.Op, call.Node.Inputs
 	call.Site.Types = make([]onnx.DataType, len(inputs))
 	call.Site.Dims = make([][]int64, len(inputs))
 	for i, v := range inputs {
-		if v == nil { // left out; whether it may be, op.Supports knows
+		if v == nil { // left out; op.Supports checks whether it may be
 			continue
 		}
 		if call.Site.Types[i] = c.Facts.DataType(v); call.Site.Types[i] == onnx.Undefined {
@@ -178,7 +179,7 @@ func (c *Site) describe(call *Call) error {
 	return nil
 }
 
-// spreads reports whether the dimensions of v, except the last, are proven to be 1 or those of x.
+// spreads reports whether each dimension of v except the last is proven to be 1 or that of x.
 func (c *Site) spreads(v, x *onnx.Value) bool {
 	rank, ok1 := c.Facts.Rank(v)
 	of, ok2 := c.Facts.Rank(x)
@@ -193,7 +194,7 @@ func (c *Site) spreads(v, x *onnx.Value) bool {
 	return true
 }
 
-// nameOf names a value of the replacement as the model does, if it is one of the match's inputs.
+// nameOf returns the model's name for a value of the replacement, if it is an input of the match.
 func (c *Site) nameOf(v *onnx.Value) string {
 	if i := slices.Index(c.Match.Replacement.Inputs, v); i >= 0 {
 		return c.Match.Inputs[i].Name
@@ -201,7 +202,8 @@ func (c *Site) nameOf(v *onnx.Value) string {
 	return v.Name
 }
 
-// typeOf returns the type of a value of the replacement; that of a fused op's output is what its definition says.
+// typeOf returns the type of a value of the replacement. The definition of a fused op determines the type of its
+// output.
 func (c *Site) typeOf(v *onnx.Value) onnx.DataType {
 	for _, call := range c.Calls {
 		if call.Node == v.Producer {

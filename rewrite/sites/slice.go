@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// maxSliceNodes bounds a slice, beside twice the nodes that the match names: a match that depends on more than its
-	// inputs would otherwise be followed to the model's inputs.
+	// maxSliceNodes bounds a slice, in addition to twice the nodes that the match names. Without it, a match that
+	// depends on more than its inputs would be followed to the model's inputs.
 	maxSliceNodes = 128
 	// maxConstantBytes bounds the constants that are read.
 	maxConstantBytes = 1 << 20
-	// maxKnownNodes bounds how far back the inputs of a match are looked for behind a known value.
+	// maxKnownNodes bounds the search for inputs of the match behind a known value.
 	maxKnownNodes = 16
-	// maxCongruence is how far back two computations are compared.
+	// maxCongruence bounds the depth to which two computations are compared.
 	maxCongruence = 6
 )
 
 // slice is the part of a graph that computes a match's outputs from its inputs. It is found by following the outputs
-// back, whatever nodes the match names: the check must see all that the replacement replaces.
+// back, whatever nodes the match names: the check must see everything that is replaced.
 type slice struct {
-	nodes   []*onnx.Node // in an order that depends on their structure alone, producers first
+	nodes   []*onnx.Node // producers first, in an order that depends only on their structure
 	inputs  []*onnx.Value
 	isInput map[*onnx.Value]bool
 	outputs []*onnx.Value
-	consts  []*onnx.Value               // constants the nodes read
+	consts  []*onnx.Value               // constants that the nodes read
 	known   []*onnx.Value               // values known to shape inference, such as bounds computed from shapes
-	equal   map[*onnx.Value]*onnx.Value // values computed twice: to the input that they equal
+	equal   map[*onnx.Value]*onnx.Value // repeated values, mapped to the input that they equal
 	numbers []*reference.Tensor         // the known values that are constant
 	varying bool                        // a known value depends on the model's symbolic dimensions
 }
 
-// cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
+// cut finds the slice of a match. It returns an error if the match depends on anything besides its inputs.
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	c := &cutter{g: g, facts: facts, match: m, most: maxSliceNodes + 2*len(m.Nodes),
 		routed:    m.Domain == fused.Domain && policies[m.Op].sizes != nil,
@@ -75,8 +75,8 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	return c.s, nil
 }
 
-// choosesGates reports whether v is an input of the match that its replacement picks gates of experts by. The gates
-// alone tell nodes that send all tokens through all experts which of them count.
+// choosesGates reports whether v is an input of the match by which its replacement selects gates of experts. If the
+// nodes send all tokens through all experts, only the gates determine which results count.
 func choosesGates(m *patterns.Match, v *onnx.Value) bool {
 	i := slices.Index(m.Inputs, v)
 	return i >= 0 && slices.ContainsFunc(m.Replacement.Inputs[i].Uses(), func(u onnx.Use) bool {
@@ -92,9 +92,9 @@ type cutter struct {
 	seen    map[*onnx.Value]bool
 	made    map[*onnx.Node]bool
 	reached map[*onnx.Value]bool // inputs of the match that the slice reads
-	// computed are the inputs of the match that a node makes.
+	// computed holds the inputs of the match that a node computes.
 	computed []*onnx.Value
-	// routed says that the op sends tokens to experts; dependent is the memo of depends.
+	// routed means that the op sends tokens to experts. dependent caches depends.
 	routed    bool
 	dependent map[*onnx.Value]bool
 	most      int // nodes of a slice
@@ -102,7 +102,7 @@ type cutter struct {
 
 func (c *cutter) value(v *onnx.Value) error {
 	if c.seen[v] {
-		c.reached[v] = true // of use for inputs alone
+		c.reached[v] = true // only used for inputs
 		return nil
 	}
 	c.seen[v] = true
@@ -139,13 +139,13 @@ func (c *cutter) value(v *onnx.Value) error {
 	return c.node(n)
 }
 
-// positional reports whether the op computes with the positions of tokens, which are compared.
+// positional reports whether the op computes with positions of tokens, which the nodes compare.
 func (c *cutter) positional() bool {
 	return c.match.Domain == fused.Domain && policies[c.match.Op].positional
 }
 
-// known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a
-// mask it may know the small ones alone.
+// known reports whether shape inference knows a value for all tried sizes of the symbolic dimensions. It may know only
+// small masks.
 func (c *cutter) known(v *onnx.Value) bool {
 	for w := range infer.Worlds {
 		if _, ok := c.facts.Known(v, w); !ok {
@@ -156,7 +156,7 @@ func (c *cutter) known(v *onnx.Value) bool {
 }
 
 // readsInput reports whether a known value is computed from the elements of an input of the match (or of its double),
-// which is known then as well: a small weight that is cast, for example. Such a value is part of what is checked.
+// which is then known too: a small weight that is cast, for example. The check must cover such a value.
 func (c *cutter) readsInput(v *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
 	var reads func(v *onnx.Value) bool
@@ -180,8 +180,8 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 	return reads(v)
 }
 
-// follows reports whether a value that is known from shapes has to be computed none the less: where tokens go to
-// experts, shapes depend on the numbers in a match's inputs, and what shape inference knows of these is made up.
+// follows reports whether a value known from shapes has to be computed anyway. In a mixture of experts, shapes depend
+// on the numbers in a match's inputs, which shape inference only makes up.
 func (c *cutter) follows(v *onnx.Value) bool {
 	if !c.routed {
 		return false
@@ -190,7 +190,7 @@ func (c *cutter) follows(v *onnx.Value) bool {
 	return !constant && c.depends(v)
 }
 
-// depends reports whether a value is computed from an input of the match, or from the shape of something that is.
+// depends reports whether a value is computed from an input of the match, or from the shape of such a value.
 func (c *cutter) depends(v *onnx.Value) bool {
 	if v == nil {
 		return false
@@ -235,7 +235,7 @@ func (c *cutter) node(n *onnx.Node) error {
 	return nil
 }
 
-// reads follows what a node reads: its inputs, and what the nodes of its subgraphs take from outside of these.
+// reads follows the operands of a node: its inputs, and the outer values that its subgraphs read.
 func (c *cutter) reads(n *onnx.Node) error {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
@@ -270,8 +270,8 @@ func (c *cutter) reads(n *onnx.Node) error {
 	return nil
 }
 
-// read follows a value that a node of the slice, or of a subgraph in it, reads. What the subgraph makes itself is no
-// dependency, but for constants.
+// read follows a value read by a node of the slice or of a subgraph in it. Values computed in the subgraph are not
+// dependencies, except constants.
 func (c *cutter) read(v *onnx.Value) error {
 	if v.Graph == c.g || !c.within(v.Graph) {
 		return c.value(v)
@@ -295,7 +295,7 @@ func (c *cutter) within(g *onnx.Graph) bool {
 	return false
 }
 
-// constant adds a constant that is no input of the match.
+// constant adds a constant that is not an input of the match.
 func (c *cutter) constant(v *onnx.Value) error {
 	t := v.Constant()
 	if in := c.copied(t); in != nil {
@@ -312,8 +312,8 @@ func (c *cutter) constant(v *onnx.Value) error {
 	return nil
 }
 
-// copied finds the weight among the inputs of the match that t is a copy of: exporters store one that is used several
-// times as often, and the check puts other numbers in its place.
+// copied finds the weight among the inputs of the match that t copies. Exporters store a shared weight several times,
+// and the check replaces its numbers.
 func (c *cutter) copied(t *onnx.Tensor) *onnx.Value {
 	for _, in := range c.s.inputs {
 		w := in.Constant()
@@ -330,8 +330,8 @@ func (c *cutter) copied(t *onnx.Tensor) *onnx.Value {
 	return nil
 }
 
-// congruentInput finds the input of the match that equals v because both are computed alike from the same values:
-// exporters repeat themselves, and matchers see through that.
+// congruentInput finds the input of the match that equals v because both are computed in the same way from the same
+// values. Exporters repeat computations, and matchers see through that.
 func (c *cutter) congruentInput(v *onnx.Value) *onnx.Value {
 	for _, in := range c.computed {
 		if v.Producer != nil && (c.match.Alike != nil && c.match.Alike(in, v) || congruent(in, v, maxCongruence)) {
