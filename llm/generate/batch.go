@@ -10,33 +10,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// batch is a number of sequences that the model computes together.
+// batch is a group of sequences that the model computes together.
 type batch struct {
 	g         *Generator
 	binding   *ort.Binding
 	sequences [][]int64 // all tokens so far
-	left      []int     // slots of padding before each
-	past      int       // slots in the cache, of the longest sequence where each has its own
-	filled    []int     // of each, where it has; else nil
-	prompts   []int     // of each, how many tokens are its prompt
-	starts    []int     // the first slot of each in the last run
+	left      []int     // slots of padding before each sequence
+	past      int       // slots in the cache; the longest sequence's if the sequences fill it differently
+	filled    []int     // slots in the cache per sequence if they differ, else nil
+	prompts   []int     // the number of prompt tokens per sequence
+	starts    []int     // the first slot of each sequence in the last run
 	logits    logits
-	// stepLogits is the shape of the logits of a run of one token.
+	// stepLogits is the shape of the logits of a run of one token per sequence.
 	stepLogits []int64
 	fresh      int // new slots of the last run
 	scratch    []float32
 	buffers    Buffers
-	held       map[string]*ort.Value // the buffers, by the inputs that they are bound to
-	steps      *steps                // nil until a token was decoded in buffers
-	steady     bool                  // whether tokens are decoded in memory that stays where it is
-	most       int                   // how many tokens each sequence may get; 0 for any number
-	context    int                   // how many it has with its prompt at most; 0 for any number
-	greedy     bool                  // whether the likeliest tokens are wanted, and nothing else of the logits
-	chosen     []int64               // by the last step; nil where the logits are to be looked at
+	held       map[string]*ort.Value // the buffers by the names of the inputs that they are bound to
+	steps      *steps                // nil until a token is decoded in buffers
+	steady     bool                  // whether decoding steps run in fixed memory
+	most       int                   // the most tokens to generate per sequence; 0: no limit
+	context    int                   // the most tokens of a sequence including its prompt; 0: no limit
+	greedy     bool                  // whether only the likeliest token is needed from the logits
+	chosen     []int64               // the tokens that the last step chose; nil if the host must read the logits
 }
 
-// newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before
-// them; one that is fed whole sequences has it behind them.
+// newBatch starts a batch of prompts. If their lengths differ, it pads before the shorter ones for a model with a
+// cache, and after them for a model that is fed whole sequences.
 func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{},
 		steady: g.steady}
@@ -67,7 +67,7 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	return b, nil
 }
 
-// rememberTokens binds the memory of tokens that a model which chooses reads and writes.
+// rememberTokens binds the buffer of recent tokens that a model which chooses tokens reads and writes.
 func (b *batch) rememberTokens() error {
 	if !b.g.chooses {
 		return nil
@@ -80,8 +80,8 @@ func (b *batch) rememberTokens() error {
 	return b.binding.InputValue(rememberedIn, v)
 }
 
-// emptyCache binds a past of no tokens. States that do not grow begin with zeros. What buffers hold behind their tokens
-// does not matter: makeRoom binds them.
+// emptyCache binds a past of zero tokens. States of fixed size start as zeros. makeRoom binds the buffers; their
+// content after the last token does not matter.
 func (b *batch) emptyCache() error {
 	for i := range b.g.layout.caches {
 		c := &b.g.layout.caches[i]
@@ -99,10 +99,10 @@ func (b *batch) emptyCache() error {
 	return nil
 }
 
-// rows is the number of sequences with those that fill the model's fixed batch.
+// rows is the number of sequences including those that fill the model's fixed batch.
 func (b *batch) rows() int { return max(len(b.sequences), b.g.layout.batch()) }
 
-// slots is how many each sequence takes, with its padding.
+// slots is the number of slots that each sequence takes, including padding.
 func (b *batch) slots() int {
 	n := 0
 	for i, s := range b.sequences {
@@ -111,8 +111,7 @@ func (b *batch) slots() int {
 	return n
 }
 
-// token returns the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is
-// there.
+// token returns the id in a slot of a row. Padding and the rows that fill a fixed batch repeat an existing token.
 func (b *batch) token(row, slot int) int64 {
 	row = min(row, len(b.sequences)-1)
 	s := b.sequences[row]
@@ -122,8 +121,8 @@ func (b *batch) token(row, slot int) int64 {
 	return s[0]
 }
 
-// advance runs the model on the slots that it has not seen, at most chunk at a time, or on whole sequences where there
-// is no cache.
+// advance runs the model on the slots that it has not seen, at most chunk at a time. A model without a cache runs on
+// whole sequences.
 func (b *batch) advance(ctx context.Context, chunk int) error {
 	cached := b.g.layout.cached()
 	if !cached {
@@ -171,7 +170,7 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 	return nil
 }
 
-// run runs the model on fresh slots of each sequence from its start on, and puts the present in the place of the past.
+// run runs the model on fresh slots of each sequence from its start on, and makes the present the next past.
 func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 	l := b.g.layout
 	real := fresh
@@ -205,7 +204,7 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 	return b.passOn()
 }
 
-// window is that of fresh slots of each sequence from its start on, of which real ones hold tokens.
+// window describes fresh slots of each sequence from its start on; the first real ones hold tokens.
 func (b *batch) window(starts []int, fresh, real int) *window {
 	w := &window{rows: b.rows(), past: slices.Max(starts), fresh: fresh}
 	if b.g.layout.has(roles.PastLength) {
@@ -224,10 +223,10 @@ func (b *batch) window(starts []int, fresh, real int) *window {
 	return w
 }
 
-// alike is where the next tokens of all sequences begin, in a cache that is filled alike.
+// alike returns the slot at which the next tokens of every sequence begin when the cache is filled evenly.
 func (b *batch) alike() []int { return slices.Repeat([]int{b.past}, len(b.sequences)) }
 
-// begins is where the next tokens of each sequence begin.
+// begins returns the slot at which the next tokens of each sequence begin.
 func (b *batch) begins() []int {
 	if b.filled != nil {
 		return slices.Clone(b.filled)
@@ -235,7 +234,7 @@ func (b *batch) begins() []int {
 	return b.alike()
 }
 
-// oneIsLeft reports whether the model has seen all tokens but the last one of each sequence.
+// oneIsLeft reports whether the model has seen all tokens except the last one of each sequence.
 func (b *batch) oneIsLeft() bool {
 	for i, start := range b.begins() {
 		if b.left[i]+len(b.sequences[i])-start != 1 {
@@ -264,8 +263,8 @@ func (b *batch) bindOutputs() error {
 	return nil
 }
 
-// passOn binds what the run wrote as the past of the next one. The old past is freed with it. Buffers are bound
-// to both.
+// passOn binds the outputs of the run as the past of the next one, and so frees the old past. Buffers stay bound to
+// both.
 func (b *batch) passOn() error {
 	outputs, err := b.binding.Outputs()
 	if err != nil {
@@ -283,7 +282,7 @@ func (b *batch) passOn() error {
 	return err
 }
 
-// row returns the logits behind the last token of a sequence, until the next run.
+// row returns the logits after the last token of a sequence. They are valid until the next run.
 func (b *batch) row(i int) ([]float32, error) {
 	first := b.left[i] + len(b.sequences[i]) - 1 - b.starts[i]
 	at, err := rowOf(b.logits.dims, b.rows(), b.fresh, i, first)
@@ -293,7 +292,7 @@ func (b *batch) row(i int) ([]float32, error) {
 	return b.logits.row(at, &b.scratch)
 }
 
-// add puts a token behind a sequence.
+// add appends a token to a sequence.
 func (b *batch) add(i int, id int64) { b.sequences[i] = append(b.sequences[i], id) }
 
 func (b *batch) close() error {

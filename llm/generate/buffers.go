@@ -9,26 +9,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// leastRoom is how many slots buffers of any length have at first.
+// leastRoom is the initial number of slots of buffers whose length the graph leaves open.
 const leastRoom = 256
 
-// mostAhead is for how many tokens that are to come buffers have room at most.
+// mostAhead bounds the number of future tokens that buffers reserve room for.
 const mostAhead = 4096
 
-// Buffers says how a run kept keys and values, where the model writes them in place.
+// Buffers describes the key and value buffers of a run with a model that writes them in place.
 type Buffers struct {
 	Count int   `json:"count"` // 0: the model has no such buffers
-	Slots int   `json:"slots"` // of each, in the end: tokens and padding
-	Bytes int64 `json:"bytes"` // of all
-	Grown int   `json:"grown"` // how often they were exchanged for greater ones
-	Rows  bool  `json:"rows"`  // each sequence has a number of tokens of its own, and no padding before it
-	// Steps is how many tokens of each sequence came of runs in memory that stays where it is; with a session that
-	// records CUDA graphs each was a graph.
+	Slots int   `json:"slots"` // final slots per buffer: tokens and padding
+	Bytes int64 `json:"bytes"` // of all buffers
+	Grown int   `json:"grown"` // how often the buffers were replaced by larger ones
+	Rows  bool  `json:"rows"`  // each sequence has its own number of tokens, without padding before it
+	// Steps is the number of tokens per sequence decoded in fixed memory. If the session records CUDA graphs, each of
+	// these steps ran as a graph.
 	Steps int  `json:"steps"`
-	Fed   bool `json:"fed"` // whether the model chose the tokens of these
+	Fed   bool `json:"fed"` // whether the model chose these tokens itself
 }
 
-// room is how many slots the buffers of the model have by its graph, 0 for any number, and the input that says so.
+// room returns the number of slots that the graph fixes for its buffers, 0 for any number, and the input that fixes it.
 func (l *layout) room() (slots int, input string) {
 	for _, c := range l.caches {
 		if d := c.past.dims; c.isBuffer() && d[c.sequence].Value >= 0 {
@@ -38,9 +38,8 @@ func (l *layout) room() (slots int, input string) {
 	return 0, ""
 }
 
-// makeRoom sees to it that the buffers have as many slots as all tokens of the batch take. Those of any length are
-// doubled, and keep what is in them. It errs, before anything is run, where the graph has a number for them that is
-// not enough.
+// makeRoom gives the buffers enough slots for all tokens of the batch. It doubles buffers of any length and keeps their
+// content. It returns an error before the model runs if the graph fixes a length that is too small.
 func (b *batch) makeRoom() error {
 	slots := b.slots()
 	if slots <= b.buffers.Slots || !slices.ContainsFunc(b.g.layout.caches, func(c cache) bool { return c.isBuffer() }) {
@@ -53,7 +52,7 @@ func (b *batch) makeRoom() error {
 	}
 	if room == 0 {
 		ahead := 0
-		if b.g.steady { // to be exchanged costs a new recording
+		if b.g.steady { // replacing buffers costs a new recording
 			ahead = min(b.most, mostAhead)
 		}
 		for room = max(leastRoom, b.buffers.Slots); room < slots+ahead; {
@@ -61,7 +60,7 @@ func (b *batch) makeRoom() error {
 		}
 	}
 	was := b.buffers
-	if b.steps != nil { // of buffers of another size
+	if b.steps != nil { // for the old buffers
 		if err := b.steps.close(); err != nil {
 			return err
 		}
@@ -82,7 +81,7 @@ func (b *batch) makeRoom() error {
 	return nil
 }
 
-// exchange binds a buffer of so many slots to the past and present of a cache, with what was in the one before.
+// exchange binds a buffer of room slots to the past and present of a cache, and copies the old content.
 func (b *batch) exchange(c *cache, room int) (err error) {
 	dims := c.shape(b.rows())
 	dims[c.sequence] = int64(room)
@@ -107,7 +106,7 @@ func (b *batch) exchange(c *cache, room int) (err error) {
 	return nil
 }
 
-// copySlots copies a cache to the front of a longer one.
+// copySlots copies a cache to the start of a longer one.
 func copySlots(to, from *ort.Value, axis int) error {
 	t, err := from.Tensor()
 	if err != nil {

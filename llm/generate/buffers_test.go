@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// withBuffers patches a model so that it has buffers, and returns its path.
+// withBuffers adds buffers to a model and returns the path of the patched model.
 func withBuffers(t *testing.T, name string, cache staticcache.Options) string {
 	t.Helper()
 	m, err := onnx.Read(modelPath(name))
@@ -44,11 +44,11 @@ func openOn(t *testing.T, path string, provider ort.Option) *generate.Generator 
 	return g
 }
 
-// cachedModels are those recordings whose models have caches of keys and values.
+// cachedModels are the recorded models that have caches of keys and values.
 var cachedModels = []string{"positions-fp32", "cache-fp16", "absolute-fp16", "llama-kv-dynamo-fp32"}
 
-// TestBuffers generates with buffers that are written in place what transformers does: each prompt alone, all together,
-// and the prompts in pieces; by kernels and by definitions.
+// TestBuffers compares generation with in-place buffers with transformers: each prompt by itself, all together, and in
+// pieces; with kernels and with definitions.
 func TestBuffers(t *testing.T) {
 	for _, name := range cachedModels {
 		want, ok := recordings(t)[name]
@@ -79,9 +79,8 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// TestRowLengths generates from prompts of different lengths, with nothing before the shorter ones, what the model that
-// was patched does from each alone, over more than ten steps; with kernels, definitions, prompts in pieces, and a cache
-// that grows.
+// TestRowLengths generates from prompts of different lengths without padding, and compares with the unpatched model on
+// each prompt separately, over more than ten steps: with kernels, definitions, prompts in pieces, and a growing cache.
 func TestRowLengths(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8, 77, 12, 30, 2}, {9}, {64, 11, 5, 8, 120}}
 	o := generate.Options{MaxTokens: 14}
@@ -124,7 +123,7 @@ func TestRowLengths(t *testing.T) {
 	}
 }
 
-// TestBuffersGrow generates more tokens than buffers of any length have room for at first.
+// TestBuffersGrow generates more tokens than buffers of any length first have room for.
 func TestBuffersGrow(t *testing.T) {
 	const name, count = "llama-kv-dynamo-fp32", 600
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
@@ -146,7 +145,7 @@ func TestBuffersGrow(t *testing.T) {
 	}
 }
 
-// TestFullBuffers has a model with buffers of 12 tokens, where generation ends.
+// TestFullBuffers expects generation to end when the buffers of 12 slots are full.
 func TestFullBuffers(t *testing.T) {
 	g := openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", staticcache.Options{Length: 12}))
 	got := tokens(t, g, generate.Options{}, []int64{5, 17, 42})[0]
@@ -158,7 +157,7 @@ func TestFullBuffers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `it has 13 tokens, and the cache of input "past_k0" holds 12`) {
 		t.Errorf("a prompt that is too long: %v", err)
 	}
-	// with its padding the shorter of these has no room for all that it is to have
+	// padding leaves the shorter prompt no room for all its tokens
 	r, err := g.Start(generate.Options{MaxTokens: 7}, make([]int64, 4), make([]int64, 9))
 	must(t, err)
 	for _, e := range r.Tokens(t.Context()) {

@@ -8,16 +8,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// cache is a past that the model reads with the present that it writes in its place.
+// cache is a past input with the present output that replaces it.
 type cache struct {
 	past    port
 	present string
-	batch   int // the axis of the sequences, -1 where there is none
-	// sequence is the axis that grows with the tokens, -1 for a state, whose size stays.
+	batch   int // the axis of the sequences, -1 if it has none
+	// sequence is the axis that grows with the tokens, -1 for a state of fixed size.
 	sequence int
 }
 
-// isBuffer reports whether the model writes into the past itself.
+// isBuffer reports whether the model writes into the past in place.
 func (c *cache) isBuffer() bool { return c.past.role == roles.Buffer }
 
 // shape returns the dimensions of the past for rows sequences of no tokens.
@@ -35,7 +35,7 @@ func (c *cache) shape(rows int) []int64 {
 	return dims
 }
 
-// findCaches pairs every past with the output that holds its successor.
+// findCaches pairs each past with the output that holds its successor.
 func (l *layout) findCaches(m *onnx.Model, pasts []*roles.Input) error {
 	isLogits := func(v *onnx.Value) bool { return v.Name == l.logits.name }
 	presents, err := roles.Presents(pasts, slices.DeleteFunc(slices.Clone(m.Graph.Outputs), isLogits))
@@ -52,12 +52,12 @@ func (l *layout) findCaches(m *onnx.Model, pasts []*roles.Input) error {
 	return nil
 }
 
-// cacheOf returns the cache whose present is an output; -1 for another output.
+// cacheOf returns the index of the cache whose present is the named output, or -1.
 func (l *layout) cacheOf(output string) int {
 	return slices.IndexFunc(l.caches, func(c cache) bool { return c.present == output })
 }
 
-// axes finds which axis of the past is the batch's and which one grows.
+// axes finds the batch axis and the growing axis of the past.
 func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 	if c.isBuffer() {
 		c.batch, c.sequence = 0, 2
@@ -104,8 +104,7 @@ func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 	return nil
 }
 
-// grows returns the one axis among some at which the present has another symbol than the past, -1 if there is none
-// such.
+// grows returns the only one of these axes whose symbol differs between present and past, or -1.
 func (c *cache) grows(present port, axes []int) int {
 	found := -1
 	for _, i := range axes {
@@ -120,8 +119,7 @@ func (c *cache) grows(present port, axes []int) int {
 	return found
 }
 
-// concatAxis returns the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one
-// node.
+// concatAxis returns the axis on which one node of the graph joins the past and the new tokens, or -1.
 func concatAxis(m *onnx.Model, past, present string, rank int) int {
 	v := m.Graph.Value(present)
 	for range 4 {

@@ -9,11 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// remembered is how many tokens of each sequence a model that chooses remembers: so many steps can be in flight.
+// remembered is the number of recent tokens per sequence that a model which chooses keeps. It bounds the steps in
+// flight.
 const remembered = 16
 
-// What a model that chooses has beside its own inputs and outputs. A token is remembered as -1 where its logit is no
-// number.
+// The names that a model which chooses adds to its inputs and outputs. A token is remembered as -1 if its logit is not
+// a finite number.
 const (
 	chooserPrefix = "generate."
 	rememberedIn  = chooserPrefix + "past_tokens" // int64 [remembered, rows], the last one chosen at the end
@@ -21,12 +22,12 @@ const (
 	nextIDs       = chooserPrefix + "next_ids"
 )
 
-// nextName is the output for an input that counts: what the next step is fed.
+// nextName returns the name of the output that holds the next step's value of an input that counts.
 func nextName(p port) string { return chooserPrefix + "next." + p.name }
 
-// OpenSession opens the model at m.Path to generate with. On CUDA, where its decoding steps run in memory that stays
-// where it is (CheckSteady), the model that is opened chooses the likeliest tokens itself, and writes what the next
-// step is fed: then a CUDA graph is a whole step, and several can be on before the host looks at the first.
+// OpenSession opens the model at m.Path for generation. If the provider is CUDA and CheckSteady passes, it opens a
+// model that chooses the likeliest tokens itself and writes the inputs of the next step. Then a CUDA graph is a whole
+// step, and several steps can be queued before the host reads the first token.
 func OpenSession(m *onnx.Model, options ...ort.Option) (*ort.Session, error) {
 	if ort.HasProvider("CUDA", options...) && CheckSteady(m) == nil {
 		if b, err := choosing(m.Path); err == nil { // else the host chooses
@@ -36,7 +37,7 @@ func OpenSession(m *onnx.Model, options ...ort.Option) (*ort.Session, error) {
 	return ort.Open(m.Path, options...)
 }
 
-// choosing returns the model at path with what chooses.
+// choosing returns the model at path with the nodes of addChooser.
 func choosing(path string) ([]byte, error) {
 	m, err := onnx.Read(path)
 	if err != nil {
@@ -49,11 +50,11 @@ func choosing(path string) ([]byte, error) {
 	return onnx.Marshal(m)
 }
 
-// addChooser adds the nodes that choose to a model whose steps are steady. Of equal logits they take the lowest id, as
-// Sampler does.
+// addChooser adds the nodes that choose tokens to a model whose steps are steady. Among equal logits they take the
+// lowest id, as Sampler does.
 //
-// Its outputs are bound to what the inputs are read from. So each is computed from the token that was chosen, when
-// everything that logits depend on has been read.
+// The new outputs are bound to the buffers that the inputs are read from. So each is computed from the chosen token: by
+// then every input that the logits depend on has been read.
 func addChooser(m *onnx.Model) error {
 	l, err := newLayout(m)
 	if err != nil {
@@ -70,7 +71,7 @@ func addChooser(m *onnx.Model) error {
 		return fmt.Errorf("%s: logits %s of ids %s are not understood: no token can be chosen beside them", m.Path,
 			l.logits, l.ids)
 	}
-	if axis := rank - 2; rank > idRank && l.logits.dims[axis].Value != 1 { // of a prompt: the last ones
+	if axis := rank - 2; rank > idRank && l.logits.dims[axis].Value != 1 { // keep only the last position of a prompt
 		x = c.node("Slice", x, c.numbers(-1), c.numbers(math.MaxInt64), c.numbers(int64(axis)))
 	}
 	if l.logits.dataType != onnx.Float {
@@ -100,7 +101,7 @@ func addChooser(m *onnx.Model) error {
 	all := c.named(rememberedOut, "Concat", []*onnx.Value{later, known}, onnx.IntAttr("axis", 0))
 	c.output(all, port{dataType: onnx.Int64, dims: []onnx.Dim{{Value: remembered}, {Value: -1}}})
 
-	each := c.node("Reshape", c.cast(isNumber, onnx.Int64), c.numbers(-1)) // ones, or it ends with an error
+	each := c.node("Reshape", c.cast(isNumber, onnx.Int64), c.numbers(-1)) // ones, or the run ends with an error
 	for _, p := range l.others {
 		if p.counts() {
 			c.count(p, each)
@@ -112,8 +113,8 @@ func addChooser(m *onnx.Model) error {
 	return nil
 }
 
-// choose finds the greatest of each row of logits: where it is, as name if that is not empty, and what it is, both
-// [rows, 1].
+// choose finds the greatest logit of each row. It returns its index, named name unless that is empty, and its value,
+// both [rows, 1].
 func (c *chooser) choose(x *onnx.Value, width int64, name string) (at, greatest *onnx.Value) {
 	x = c.node("Reshape", x, c.numbers(-1, width))
 	axis := onnx.IntAttr("axis", 1)
@@ -123,12 +124,12 @@ func (c *chooser) choose(x *onnx.Value, width int64, name string) (at, greatest 
 
 type chooser struct {
 	g     *onnx.Graph
-	taken string // a name that the model has
+	taken string // a name that the model already uses
 }
 
 func (c *chooser) node(op string, inputs ...*onnx.Value) *onnx.Value { return c.named("", op, inputs) }
 
-// named adds a node whose output has this name, or any where it is empty.
+// named adds a node whose output has this name, or any name if it is empty.
 func (c *chooser) named(name, op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	hint := name
 	if hint == "" {
@@ -151,7 +152,7 @@ func (c *chooser) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
 	return c.named("", "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
 }
 
-// output makes a value an output of the type of a port. Its shape is said anew, since that of a prompt is another one.
+// output makes a value an output of the port's type. It leaves the dimensions open, because a prompt has another shape.
 func (c *chooser) output(v *onnx.Value, p port) {
 	t := onnx.Type{DataType: p.dataType, HasShape: true}
 	for range p.dims {
@@ -161,7 +162,7 @@ func (c *chooser) output(v *onnx.Value, p port) {
 	c.g.AddOutput(v)
 }
 
-// count adds one to an input that counts: each has a one for every row.
+// count adds one to an input that counts. each has a one per row.
 func (c *chooser) count(p port, each *onnx.Value) {
 	one := each
 	switch rank := len(p.dims); {

@@ -11,56 +11,56 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Step is one step of a comparison: what two models make of the same tokens.
+// Step is one step of a comparison of two models on the same tokens.
 type Step struct {
-	Position int   `json:"position"` // of the token among the generated ones
+	Position int   `json:"position"` // index among the generated tokens
 	Want     int64 `json:"want"`     // the first model's choice, or the recorded token
 	Got      int64 `json:"got"`      // the other model's choice
-	// The margins are how far a model's greatest logit is above the next one. Where the choices differ, they are how
-	// far its own choice is above the other one. WantMargin is missing where only the token is recorded.
+	// A margin is the distance of a model's greatest logit from the next one. If the choices differ, it is the distance
+	// of the model's own choice from the other choice. WantMargin is missing if only the token is recorded.
 	WantMargin *golden.Number `json:"want_margin,omitempty"`
 	GotMargin  golden.Number  `json:"got_margin"`
-	// KL is the divergence KL(first || other) in nats, MaxAbs the greatest difference of logits; both are missing where
+	// KL is the divergence KL(first || other) in nats, MaxAbs the greatest difference of logits. Both are missing if
 	// only the token is recorded.
 	KL     *golden.Number `json:"kl,omitempty"`
 	MaxAbs *golden.Number `json:"max_abs,omitempty"`
-	// NearTie says that the choices differ, and that every margin is within the limit: rounding decides.
+	// NearTie reports that the choices differ and every margin is within the limit, so rounding decides.
 	NearTie bool `json:"near_tie,omitempty"`
 }
 
-// Differs reports whether the choices do.
+// Differs reports whether the choices differ.
 func (s *Step) Differs() bool { return s.Want != s.Got }
 
-// Comparison is what two models, or a model and what was recorded, have in common for one prompt.
+// Comparison compares two models, or a model and a recording, on one prompt.
 type Comparison struct {
 	Prompt []int64 `json:"prompt"`
-	// IDs are the tokens that both were given: the first model's choices, those that were to be followed, or the
-	// recorded ones. So the steps behind a difference are compared as well.
+	// IDs are the tokens given to both: the first model's choices, the tokens to follow, or the recorded ones. So the
+	// steps after a difference are compared as well.
 	IDs     []int64 `json:"ids"`
 	Steps   []Step  `json:"steps"`
 	NearTie float64 `json:"near_tie_limit"`
-	// MeanKL and MaxKL are of the steps that have a divergence.
+	// MeanKL and MaxKL cover the steps that have a divergence.
 	MeanKL golden.Number `json:"mean_kl"`
 	MaxKL  golden.Number `json:"max_kl"`
 	MaxAbs golden.Number `json:"max_abs"`
-	// First is the first step at which the choices differ, -1 where none does; Differing counts them, and Ties those at
-	// near ties.
+	// First is the first step at which the choices differ, -1 if they never do. Differing counts the steps that differ,
+	// and Ties those of them that are near ties.
 	First     int  `json:"first_difference"`
 	Differing int  `json:"differing"`
 	Ties      int  `json:"near_ties"`
-	Passed    bool `json:"passed"` // every difference is at a near tie
+	Passed    bool `json:"passed"` // every difference is a near tie
 
 	measured int // steps with a divergence
 }
 
-// NearTie is how close two logits are, in nats, for rounding to decide between them, where a comparison is given no
-// other limit: the likelier token is then at most 1 % likelier, or 10 % with weights in half precision.
+// The default limits for a near tie, in nats: two logits this close may be ordered by rounding. The likelier token is
+// then at most 1 % likelier, or 10 % with weights in half precision.
 const (
 	NearTie     = 0.01
 	NearTieHalf = 0.1
 )
 
-// TieLimit returns the limit for a comparison of two models, of which the second may be nil.
+// TieLimit returns the limit for a comparison of two models. b may be nil.
 func TieLimit(a, b *Generator) float64 {
 	if a.half || b != nil && b.half {
 		return NearTieHalf
@@ -72,7 +72,7 @@ func newComparison(prompt []int64, limit float64) *Comparison {
 	return &Comparison{Prompt: prompt, First: -1, NearTie: limit, Passed: true, IDs: []int64{}, Steps: []Step{}}
 }
 
-// add adds a step behind which the models were given id.
+// add adds a step, after which the models were given id.
 func (c *Comparison) add(s Step, id int64) {
 	s.Position = len(c.Steps)
 	if s.Differs() {
@@ -100,8 +100,8 @@ func (c *Comparison) add(s Step, id int64) {
 	c.IDs = append(c.IDs, id)
 }
 
-// Compare generates greedily with model a and has model b compute the same tokens, step by step. With follow both are
-// given these tokens in place of a's choices, and end with them. limit is that of near ties.
+// Compare generates greedily with model a and makes model b compute the same tokens, step by step. If follow is set,
+// both models are given these tokens instead of a's choices, and end with them. limit is the near-tie limit.
 func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Options, limit float64) (*Comparison,
 	error) {
 	if a.layout.vocabulary > 0 && b.layout.vocabulary > 0 && a.layout.vocabulary != b.layout.vocabulary {
@@ -159,20 +159,20 @@ func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Opt
 		if _, err, ok := next(); err != nil {
 			return c, err
 		} else if !ok {
-			return c, errors.New("the other model stopped before the first one") // a smaller context
+			return c, errors.New("the other model stopped before the first one") // its context is smaller
 		}
 	}
 	return c, nil
 }
 
-// Recorded is what was recorded of a greedy generation.
+// Recorded is a recorded greedy generation.
 type Recorded struct {
 	Prompt, IDs []int64
-	Gaps        []float64 // how far the greatest logit was above the next one, nil where that was not recorded
-	Last        []float32 // the logits behind the prompt, nil where they were not recorded
+	Gaps        []float64 // margins of the greatest logits, nil if they were not recorded
+	Last        []float32 // the logits after the prompt, nil if they were not recorded
 }
 
-// CompareRecorded has the model compute the recorded tokens, and compares its choices with them.
+// CompareRecorded makes the model compute the recorded tokens and compares its choices with them.
 func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, limit float64) (*Comparison, error) {
 	c := newComparison(r.Prompt, limit)
 	if r.Gaps != nil && len(r.Gaps) != len(r.IDs) {
@@ -225,13 +225,13 @@ func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, l
 	return c, nil
 }
 
-// greedy leaves of the options what a comparison follows.
+// greedy keeps only the options that a comparison respects.
 func greedy(o Options) Options {
 	return Options{MaxTokens: o.MaxTokens, MaxContext: o.MaxContext, StopTokens: o.StopTokens,
 		PrefillSize: o.PrefillSize}
 }
 
-// compareRows compares the logits of one position, where the first model chose a token.
+// compareRows compares the logits of a position at which the first model chose a token.
 func compareRows(want, got []float32, chosen int64) (Step, error) {
 	s := Step{Want: chosen}
 	best, err := greatest(got)
@@ -256,7 +256,7 @@ func compareRows(want, got []float32, chosen int64) (Step, error) {
 	return s, nil
 }
 
-// margin is how far the logit of a choice is above that of another token, or of the next one where that is the same.
+// margin is the distance of a choice's logit from another token's, or from the next one if both are the same token.
 func margin(logits []float32, choice, other int) float64 {
 	if choice == other {
 		return float64(gap(logits))

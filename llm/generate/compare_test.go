@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// nudged writes a model whose logits of one token are raised: the last node that makes them gets an addition behind it.
+// nudged writes a model that adds by to the logits of one token.
 func nudged(t *testing.T, path string, id int, by float32) string {
 	t.Helper()
 	m, err := onnx.Read(path)
@@ -31,7 +31,7 @@ func nudged(t *testing.T, path string, id int, by float32) string {
 	return out
 }
 
-// TestCompare finds where a model that was changed chooses another token, and tells a near tie from a difference.
+// TestCompare finds the steps at which a changed model chooses another token, and separates near ties from differences.
 func TestCompare(t *testing.T) {
 	want := recordings(t)["positions-fp32"]
 	path := modelPath("positions-fp32")
@@ -50,7 +50,7 @@ func TestCompare(t *testing.T) {
 	if _, err = generate.Compare(t.Context(), a, a, want.Prompts[1], []int64{160}, o, 0); err == nil {
 		t.Error("a token that the model lacks is followed")
 	}
-	// The second best token of the step with the least margin is raised by a little more than that.
+	// Raise the second best token of the step with the least margin by a little more than the margin.
 	step := slices.Index(want.Gaps[1], slices.Min(want.Gaps[1]))
 	var second int
 	i := 0

@@ -10,19 +10,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// Config is what the files beside a model say about generation.
+// Config holds the settings for generation from the files beside a model.
 type Config struct {
 	EOS       []int64  // the ids that end a text
-	EOSToken  string   // the text of the tokenizer's end token, which chats may end with in place of those
-	Positions int      // how many positions the model was trained for, 0 where no file says
-	Files     []string // those that were read
+	EOSToken  string   // the text of the tokenizer's end token, which may end a chat instead of the ids
+	Positions int      // the number of positions that the model was trained for, 0 if no file has it
+	Files     []string // the files that were read
 }
 
-// configFiles are the files of Hugging Face's models, and of onnxruntime-genai's, in the order in which they are
-// believed.
+// configFiles are the files of Hugging Face and onnxruntime-genai models. Earlier files take precedence.
 var configFiles = []string{"generation_config.json", "config.json", "genai_config.json", "tokenizer_config.json"}
 
-// configFields are what is read of them; models of several kinds of input have that of their texts in text_config.
+// configFields are the fields read from them. Models with several kinds of input keep those for text in text_config.
 type configFields struct {
 	EOS       json.RawMessage `json:"eos_token_id"` // a number or a list
 	EOSToken  json.RawMessage `json:"eos_token"`    // a string, or an object with its content
@@ -33,11 +32,11 @@ type configFields struct {
 	Model     *configFields   `json:"model"`
 }
 
-// maxConfig is the size of a file that ReadConfig reads, in bytes.
+// maxConfig bounds the size of a file that ReadConfig reads, in bytes.
 const maxConfig = 64 << 20
 
-// ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder, as far
-// as they are there.
+// ReadConfig reads those of generation_config.json, config.json, genai_config.json and tokenizer_config.json that exist
+// in a folder.
 func ReadConfig(folder string) (Config, error) {
 	var c Config
 	for _, name := range configFiles {

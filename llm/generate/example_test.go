@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// Two prompts are computed together; their tokens come step by step. With a tokenizer, Options.NewStream turns tokens
-// into their text:
+// Two prompts are computed together, and their tokens arrive step by step. With a tokenizer, Options.NewStream turns
+// tokens into text:
 //
 //	NewStream: func() generate.TextStream { return tokenizer.Stream(true) }
 func ExampleGenerator_Start() {

@@ -5,10 +5,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// Remembered is how many tokens a model that chooses remembers.
+// Remembered is the number of tokens that a model which chooses remembers.
 const Remembered = remembered
 
-// OpenChoosing opens the model at path as one that chooses, on any provider.
+// OpenChoosing opens the model at path as a model that chooses, on any provider.
 func OpenChoosing(path string, options ...ort.Option) (*Generator, error) {
 	b, err := choosing(path)
 	if err != nil {
@@ -31,5 +31,5 @@ func OpenChoosing(path string, options ...ort.Option) (*Generator, error) {
 	return g, nil
 }
 
-// AddChooser adds what chooses to a model.
+// AddChooser adds the nodes that choose tokens to a model.
 func AddChooser(m *onnx.Model) error { return addChooser(m) }

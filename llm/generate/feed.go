@@ -10,14 +10,14 @@ import (
 	"github.com/x448/float16"
 )
 
-// window is the part of every sequence that a run computes: rows sequences, past slots that are in the cache, and as
-// many new ones as there are ids in a row. The first left[row] slots of a row are padding, and those from end[row] on.
+// window is the part of every sequence that a run computes: rows sequences with past slots in the cache, and fresh new
+// ones. The first left[row] slots of a row, and the slots from end[row] on, are padding.
 type window struct {
 	rows, past, fresh int
 	ids               []int64 // [rows, fresh]
 	left, end         []int
-	starts            []int // slots in the cache of each row, of which past is the greatest
-	// room is how many slots a mask has where they are not told by the tokens: those of the buffers. 0: none.
+	starts            []int // slots in the cache of each row; past is their maximum
+	// room is the number of slots of a mask that covers whole buffers. 0: the tokens determine the mask's length.
 	room int
 }
 
@@ -26,10 +26,10 @@ func (w *window) total() int { return w.past + w.fresh }
 // attended reports whether the slot of a row holds a token.
 func (w *window) attended(row, slot int) bool { return slot >= w.left[row] && slot < w.end[row] }
 
-// position is that of a slot among the tokens of its row.
+// position returns the index of a slot among the tokens of its row.
 func (w *window) position(row, slot int) int64 { return int64(max(0, slot-w.left[row])) }
 
-// tensor makes the values of an input other than the cache. It fails on shapes that nothing is known of.
+// tensor makes the values of an input other than the cache. It returns an error for a shape that it does not know.
 func (w *window) tensor(p port) (*onnx.Tensor, error) {
 	switch p.role {
 	case roles.Index, roles.Other:
@@ -56,7 +56,7 @@ func (w *window) tensor(p port) (*onnx.Tensor, error) {
 	return nil, fmt.Errorf("nothing is known of input %s", p)
 }
 
-// values makes a tensor of the numbers that at returns for each element.
+// values makes a tensor from the number that at returns for each element.
 func values(p port, dims []int64, at func(i int) int64) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{DataType: p.dataType, Dims: dims}
 	size, n := t.Size(), int(t.Len())
@@ -117,7 +117,7 @@ func (w *window) tokens(p port) (*onnx.Tensor, error) {
 
 func typeInput(p port) bool { return roles.NameHas(p.name, "token_type", "segment_id") }
 
-// positions are those of the tokens in their row; where all rows have one list of them, those of the slots.
+// positions returns the positions of the tokens in their rows, or the slots if all rows share one list.
 func (w *window) positions(p port) (*onnx.Tensor, error) {
 	fresh := int64(w.fresh)
 	slot := func(i int) int64 { return int64(w.past + i%w.fresh) }
@@ -130,7 +130,7 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 		return values(p, []int64{1, fresh}, slot)
 	case rank == 2:
 		return values(p, []int64{int64(w.rows), fresh}, w.at)
-	// the same for each section of a rotary embedding, as multimodal models have them
+	// the same positions for each section of a rotary embedding, as in multimodal models
 	case rank == 3 && p.dims[0].Value > 0:
 		n := w.rows * w.fresh
 		return values(p, []int64{p.dims[0].Value, int64(w.rows), fresh}, func(i int) int64 { return w.at(i % n) })
@@ -141,8 +141,8 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 // at returns the position of element i of [rows, fresh].
 func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.starts[i/w.fresh]+i%w.fresh) }
 
-// mask is 1 for slots that hold tokens. One with an axis for the new tokens is causal too, and added to scores if it is
-// of floats.
+// mask is 1 for slots that hold tokens. A mask with an axis for the new tokens is also causal. A mask of floats is
+// added to the scores.
 func (w *window) mask(p port) (*onnx.Tensor, error) {
 	rank := len(p.dims)
 	if rank != 2 && rank != 3 && rank != 4 {
@@ -177,7 +177,7 @@ func (w *window) mask(p port) (*onnx.Tensor, error) {
 	return t, err
 }
 
-// excluded is what is added to scores that must not count: far below any, and finite, so that rows of padding stay
+// excluded is added to scores that must not count: far below any score, but finite, so that rows of padding stay
 // numbers.
 func excluded(t onnx.DataType) int64 {
 	if t == onnx.Float16 {
@@ -193,12 +193,12 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// scalar makes a number, or as many of it as there are rows.
+// scalar makes a tensor of one number, or of one per row.
 func (w *window) scalar(p port, v int64) (*onnx.Tensor, error) {
 	return values(p, w.numbers(p), func(int) int64 { return v })
 }
 
-// numbers is the shape of an input of a number, or one for each row.
+// numbers returns the shape of an input that holds one number, or one per row.
 func (w *window) numbers(p port) []int64 {
 	dims := make([]int64, len(p.dims))
 	for i, d := range p.dims {

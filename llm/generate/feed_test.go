@@ -35,7 +35,7 @@ func numbers(t *testing.T, x *onnx.Tensor) []float64 {
 	return list
 }
 
-// TestFeeds makes the inputs of a run of two new tokens behind two, of which the second row has one slot of padding.
+// TestFeeds makes the inputs for two new tokens after two cached slots. The second row has one slot of padding.
 func TestFeeds(t *testing.T) {
 	w := &window{rows: 2, past: 2, fresh: 2, ids: []int64{5, 6, 7, 8}, left: []int{0, 1}, end: []int{4, 4},
 		starts: []int{2, 2}}
@@ -113,7 +113,7 @@ func TestRowOf(t *testing.T) {
 	}
 }
 
-// TestCutter feeds a text in all ways to cut it into three, and wants the same of each.
+// TestCutter splits a text into three parts in every way and expects the same result.
 func TestCutter(t *testing.T) {
 	for _, c := range []struct {
 		text, want string

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// rename returns the inputs and outputs of a model other names, in another order.
+// rename renames the inputs and outputs of a model, and reverses their order if asked.
 func rename(t *testing.T, path string, name func(string) string, reverse bool) string {
 	t.Helper()
 	m, err := onnx.Read(path)
@@ -29,13 +29,13 @@ func rename(t *testing.T, path string, name func(string) string, reverse bool) s
 	return out
 }
 
-// plain takes away what Sprintf says of arguments that a form does not use.
+// plain removes the text that Sprintf adds for unused arguments.
 func plain(s string) string {
 	s, _, _ = strings.Cut(s, "%!(EXTRA")
 	return s
 }
 
-// TestNames has a model generate the same tokens whatever its cache is called, and in whatever order it stands.
+// TestNames expects the same tokens for any names and order of the cache.
 func TestNames(t *testing.T) {
 	want := recordings(t)["positions-fp32"]
 	for _, form := range []struct{ name, past, present string }{
@@ -82,7 +82,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestFixed generates with graphs whose sequence or batch has a fixed size.
+// TestFixed generates with graphs that fix the size of the sequence or batch.
 func TestFixed(t *testing.T) {
 	for _, c := range []struct {
 		model, sizes string
@@ -105,7 +105,7 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestOneAtATime has prompts of one length computed one by one where the graph does not run with more.
+// TestOneAtATime expects prompts of one length to run one by one if the graph does not accept more.
 func TestOneAtATime(t *testing.T) {
 	g := open(t, modelPath("llama-dynamo23-fp32"))
 	a, b := []int64{5, 17, 42}, []int64{9, 3, 77}
@@ -124,8 +124,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// fix returns the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside
-// them.
+// fix replaces the batch and the sequence of a model's ids by those sizes that are numbers, also in the other inputs.
 func fix(t *testing.T, path string, sizes []string) string {
 	t.Helper()
 	m, err := onnx.Read(path)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { orttest.Main(m) }
 
-// recording is what models/export/generation.py had transformers generate.
+// recording is the output of transformers, written by models/export/generation.py.
 type recording struct {
 	Prompts  [][]int64   `json:"prompts"`
 	Greedy   [][]int64   `json:"greedy"`
@@ -70,7 +70,7 @@ func tokens(t *testing.T, g *generate.Generator, o generate.Options, prompts ...
 	return r.Sequences()
 }
 
-// TestGreedy compares with transformers' generate(): each prompt alone, all together, and the prompts in pieces.
+// TestGreedy compares with transformers' generate(): each prompt by itself, all together, and in pieces.
 func TestGreedy(t *testing.T) {
 	for name, want := range recordings(t) {
 		t.Run(name, func(t *testing.T) {

@@ -12,32 +12,32 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// Generator is a language model that is open. Several runs may be on at once.
+// Generator is an open language model. Several runs may be active at once.
 type Generator struct {
 	session *ort.Session
 	own     bool // whether Close closes the session
 	layout  *layout
-	half    bool // whether it has numbers of half precision
-	// right says that padding stands behind sequences: the model has no cache, and logits for every position.
+	half    bool // whether the model has weights in half precision
+	// right reports that padding goes after sequences: the model has no cache, and returns logits for every position.
 	right bool
 
-	steady  bool         // whether tokens are decoded in memory that stays where it is
-	chooses bool         // whether the session chooses their successors: see OpenSession
-	graphs  atomic.Int64 // that were numbered
+	steady  bool         // whether decoding steps run in fixed memory
+	chooses bool         // whether the session chooses the tokens; see OpenSession
+	graphs  atomic.Int64 // the number of CUDA graphs so far
 
 	mu     sync.Mutex
-	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
+	padded *bool // whether padding before a sequence keeps its logits; nil until it is tried
 }
 
-// Open reads the model at path, finds out how it is fed, and opens it in onnxruntime with the options: the kernels of a
-// patched model (ort.WithKernels), threads, execution providers.
+// Open reads the model at path, finds out how to feed it, and opens it in onnxruntime with the options, such as the
+// kernels of a patched model (ort.WithKernels), threads and execution providers.
 func Open(path string, options ...ort.Option) (*Generator, error) {
 	m, err := onnx.Read(path)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	if err := Check(m); err != nil { // before onnxruntime takes its time
+	if err := Check(m); err != nil { // before the slow load in onnxruntime
 		return nil, err
 	}
 	session, err := OpenSession(m, options...)
@@ -52,8 +52,8 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 	return g, nil
 }
 
-// CheckSteady reports whether text is generated in memory that stays where it is from token to token, as CUDA graphs
-// need it: the error says why not.
+// CheckSteady returns nil if decoding steps of the model can run in fixed memory, as CUDA graphs require. The error
+// names the input or output that prevents it.
 func CheckSteady(m *onnx.Model) error {
 	l, err := newLayout(m)
 	if err == nil {
@@ -62,7 +62,7 @@ func CheckSteady(m *onnx.Model) error {
 	return err
 }
 
-// Check reports whether text can be generated with a model: the error is that of New.
+// Check returns nil if the model can generate text, else the error of New.
 func Check(m *onnx.Model) error {
 	if _, err := newLayout(m); err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
@@ -70,9 +70,9 @@ func Check(m *onnx.Model) error {
 	return nil
 }
 
-// New makes a generator of a session that is open on model m, which may be closed afterwards. The error is a
-// *LayoutError, with what was understood of the inputs, where m is no decoder or has inputs that nothing is known of.
-// Close leaves the session open.
+// New returns a generator for a session that is open on model m; m may be closed afterwards. It returns a *LayoutError
+// that lists the inputs and their meanings if m is not a decoder or has inputs of unknown meaning. Close leaves the
+// session open.
 func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	l, err := newLayout(m)
 	if err != nil {
@@ -87,14 +87,14 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	return g, nil
 }
 
-// Cached reports whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences
-// again.
+// Cached reports whether the model keeps the keys and values of earlier tokens. A model that does not is fed whole
+// sequences again.
 func (g *Generator) Cached() bool { return g.layout.cached() }
 
-// Vocabulary is the number of token ids that the model takes, 0 where its graph does not say.
+// Vocabulary returns the number of token ids that the model accepts, 0 if its graph leaves it open.
 func (g *Generator) Vocabulary() int64 { return g.layout.vocabulary }
 
-// Positions is how many tokens a sequence can have by the model's tables of positions, 0 where they set no limit.
+// Positions returns the most tokens that the model's position tables allow in a sequence, 0 for no limit.
 func (g *Generator) Positions() int64 { return g.layout.positions }
 
 // Half reports whether the model has weights in half precision.

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// group cuts prompts into those that the model computes together: all, where they are of one length or padding does not
-// change the results, else those of one length; no more than the graph's fixed batch.
+// group splits prompts into groups that the model computes together. If the lengths are equal or padding does not
+// change the results, all prompts form one group, else one per length. A group fits the graph's fixed batch.
 func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, error) {
 	var groups [][]int
 	mixed := slices.ContainsFunc(prompts, func(p []int64) bool { return len(p) != len(prompts[0]) })
@@ -37,11 +37,10 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 	return groups, nil
 }
 
-// paddable reports whether sequences of different lengths may be computed together. Padding behind them changes nothing
-// where a model is fed whole sequences and returns logits for every position, nor where it is told the length of each
-// sequence. Padding before them is tried once, on
-// tokens of the prompts: an attention mask is no proof that it is looked at, and positions may be counted from the
-// padding.
+// paddable reports whether sequences of different lengths may be computed together. Padding after sequences is safe if
+// the model is fed whole sequences and returns logits for every position, or is given each sequence's length. Padding
+// before them is tried once on tokens of the prompts: the model may ignore its attention mask, or count positions from
+// the padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
 	if g.right || g.layout.byRows() {
 		return true, nil
@@ -53,23 +52,23 @@ func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, erro
 		if ctx.Err() != nil {
 			return false, err
 		}
-		same = same && err == nil // a graph that fails on padding is one that has to do without
+		same = same && err == nil // a graph that fails on padding cannot use it
 		g.padded = &same
 	}
 	return *g.padded, nil
 }
 
-// probe is how many tokens of the prompts padding is tried with, and how many slots of padding.
+// probe and probePadding are the numbers of tokens and of padding slots for trying padding.
 const probe, probePadding = 5, 3
 
-// How far logits may be from those without padding, as a part of the distance of the greatest from the least one: far
-// more than another order of sums makes, and far less than what a token seen or a position moved does.
+// The limits for the difference of logits with and without padding, relative to the range of the logits: far more than
+// a change in the order of sums causes, and far less than an extra visible token or a shifted position causes.
 const (
 	paddingTolerance     = 1e-3
 	paddingToleranceHalf = 3e-2
 )
 
-// tryPadding compares the logits behind a few tokens, and behind one more, with and without padding before them.
+// tryPadding compares the logits after a few tokens, and after one more, with and without padding before them.
 func (g *Generator) tryPadding(ctx context.Context, prompts [][]int64) (bool, error) {
 	if !g.layout.has(roles.Mask) {
 		return false, nil
@@ -98,7 +97,7 @@ func (g *Generator) tryPadding(ctx context.Context, prompts [][]int64) (bool, er
 	return true, nil
 }
 
-// probe returns the logits behind all but the last of the ids, and behind that one.
+// probe returns the logits after all ids except the last, and after the last one.
 func (g *Generator) probe(ctx context.Context, ids []int64, padding int) (logits [][]float32, err error) {
 	last := len(ids) - 1
 	b, err := g.newBatch([][]int64{ids[:last]})

@@ -36,22 +36,22 @@ func axisName(d onnx.Dim) string {
 	return "?"
 }
 
-// layout says how a model is fed: what each input wants, and what its outputs hold.
+// layout describes how to feed a model: the meaning of each input, and the content of its outputs.
 type layout struct {
 	ids    port
-	others []port // all inputs but the ids and the cache
+	others []port // all inputs except the ids and the cache
 	caches []cache
 	logits port
-	// vocabulary is the number of ids that the model takes, 0 where the graph does not say.
+	// vocabulary is the number of ids that the model accepts, 0 if the graph leaves it open.
 	vocabulary int64
-	// positions is how many positions the model can have, 0 where the graph sets no limit.
+	// positions is the number of positions that the model supports, 0 for no limit.
 	positions int64
 }
 
 // cached reports whether the model keeps keys, values or states of earlier tokens.
 func (l *layout) cached() bool { return len(l.caches) > 0 }
 
-// batch is the number of sequences that the graph takes: its fixed number, or 0 for any.
+// batch returns the fixed number of sequences that the graph takes, or 0 for any number.
 func (l *layout) batch() int {
 	switch {
 	case len(l.ids.dims) == 1:
@@ -62,24 +62,24 @@ func (l *layout) batch() int {
 	return 0
 }
 
-// sequence is the number of new tokens of a run that the graph takes: its fixed number, or 0 for any.
+// sequence returns the fixed number of new tokens per run that the graph takes, or 0 for any number.
 func (l *layout) sequence() int { return max(0, int(l.ids.dims[len(l.ids.dims)-1].Value)) }
 
 func (l *layout) has(role roles.Role) bool {
 	return slices.ContainsFunc(l.others, func(p port) bool { return p.role == role })
 }
 
-// LayoutError says that a model is none that text can be generated with, or none whose inputs are understood.
+// LayoutError reports that a model cannot generate text, or that its inputs are not understood.
 type LayoutError struct {
 	Reason string
-	Inputs []string // each with what it was taken for
+	Inputs []string // each with its assumed meaning
 }
 
 func (e *LayoutError) Error() string {
 	return e.Reason + "\nits inputs, and what they are taken for:\n  " + strings.Join(e.Inputs, "\n  ")
 }
 
-// newLayout finds out how the model is fed.
+// newLayout finds out how to feed the model.
 func newLayout(m *onnx.Model) (*layout, error) {
 	l := &layout{}
 	inputs := roles.Find(m)
@@ -100,7 +100,7 @@ func toPort(in *roles.Input) port {
 	return port{in.Value.Name, in.DataType, in.Dims, in.Role}
 }
 
-// meaning says what an input was taken for.
+// meaning describes the assumed meaning of an input.
 func (l *layout) meaning(in *roles.Input) string {
 	name := in.Value.Name
 	switch {
@@ -140,7 +140,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		switch {
 		case p.name == l.ids.name:
 		case typeIDs(in):
-			l.others = append(l.others, p) // all of them are 0
+			l.others = append(l.others, p) // all zeros
 		case p.role == roles.Past || p.role == roles.Buffer || p.role == roles.Other && len(p.dims) >= 2:
 			pasts = append(pasts, in)
 		case p.role == roles.Other || p.role == roles.Index:
@@ -176,7 +176,7 @@ func (l *layout) limit(tables []onnx.Dim) {
 	}
 }
 
-// typeIDs reports whether an input tells which of two texts a token is of; there is but one here.
+// typeIDs reports whether an input assigns tokens to one of two texts. Generation has only one text.
 func typeIDs(in *roles.Input) bool {
 	return in.DataType.IsInteger() && roles.NameHas(in.Value.Name, "token_type", "segment_id")
 }
@@ -192,8 +192,7 @@ func outputPort(v *onnx.Value) port {
 	return p
 }
 
-// findIDs finds the token ids: of the integers that index a table those with the greatest, else those that are named
-// so.
+// findIDs finds the token ids: of the integers that index a table, those with the largest table; else by name.
 func (l *layout) findIDs(inputs []*roles.Input) error {
 	best := int64(-1)
 	for _, in := range inputs {
@@ -220,7 +219,7 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 	return fmt.Errorf("it is no language model: it has no input of token ids, integers that index the rows of a table")
 }
 
-// findLogits finds the output that holds a number for each token: by its name, or by its last dimension.
+// findLogits finds the output with a number for each token id: by its name, or by its last dimension.
 func (l *layout) findLogits(m *onnx.Model) error {
 	outputs := make([]port, len(m.Graph.Outputs))
 	for i, v := range m.Graph.Outputs {

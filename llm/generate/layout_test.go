@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// dims reads a shape: numbers, names, and ? for neither.
+// dims parses a shape of numbers, names, and ? for an unknown dimension.
 func dims(shape string) []onnx.Dim {
 	var list []onnx.Dim
 	for _, s := range strings.Fields(shape) {
@@ -24,7 +24,7 @@ func dims(shape string) []onnx.Dim {
 	return list
 }
 
-// decoder makes a model with a table that the input ids indexes, and further inputs and outputs: "name type shape".
+// decoder makes a model whose input ids index a table, with further inputs and outputs "name type shape".
 func decoder(ids string, inputs, outputs []string) *onnx.Model {
 	m := onnx.New(10, 21)
 	m.Graph.Name = "decoder"
@@ -55,7 +55,7 @@ func decoder(ids string, inputs, outputs []string) *onnx.Model {
 	return m
 }
 
-// TestLayouts finds ids, cache, axes and roles in the inputs that exporters write.
+// TestLayouts finds ids, caches, axes and roles in inputs as exporters write them.
 func TestLayouts(t *testing.T) {
 	const ids, logits = "input_ids int64 b s", "logits float32 b s 32"
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestRefusals names what is not understood, and lists the inputs.
+// TestRefusals expects an error that names the problem and lists the inputs.
 func TestRefusals(t *testing.T) {
 	const ids, logits = "input_ids int64 b s", "logits float32 b s 32"
 	for want, m := range map[string]*onnx.Model{

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// rowOf returns the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are
-// [batch, sequence, vocabulary], with all new tokens or the last one alone, [batch, vocabulary], or without the batch.
+// rowOf returns the index of a row's logits at slot of the new tokens, in units of vocabulary rows. Logits are [batch,
+// sequence, vocabulary] with all new tokens or only the last one, [batch, vocabulary], or without the batch.
 func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	n := 1
 	for _, d := range dims[:max(0, len(dims)-1)] {
@@ -29,22 +29,22 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
 }
 
-// logits are those of a run, on the host.
+// logits holds the logits of a run, on the host.
 type logits struct {
 	dataType onnx.DataType
 	dims     []int64
 	elements []byte
-	value    *ort.Value // that holds the elements, and is closed with them; nil where it stays
+	value    *ort.Value // the value that owns the elements and is closed with them, or nil
 }
 
-// take takes the logits of a value that lies on the host, and the value with them.
+// take takes ownership of a value on the host and reads its logits.
 func (l *logits) take(v *ort.Value) error {
 	elements, err := v.Bytes()
 	*l = logits{v.DataType, v.Dims, elements, v}
 	return err
 }
 
-// copy takes the logits of a value that stays where it is.
+// copy reads the logits of a value without taking ownership.
 func (l *logits) copy(v *ort.Value) error {
 	*l = logits{v.DataType, v.Dims, nil, nil}
 	var err error
@@ -68,8 +68,8 @@ func (l *logits) close() error {
 	return v.Close()
 }
 
-// row returns a row of the logits as float32: a view where they are, else converted into scratch, which it makes large
-// enough. It is valid until the logits are closed, or scratch is used again.
+// row returns a row of the logits as float32: a view of float32 logits, else a conversion into scratch, which it grows
+// as needed. The row is valid until the logits are closed or scratch is used again.
 func (l *logits) row(row int, scratch *[]float32) ([]float32, error) {
 	classes, width := int(l.dims[len(l.dims)-1]), l.dataType.Bits()/8
 	if classes == 0 {
@@ -90,7 +90,7 @@ func (l *logits) row(row int, scratch *[]float32) ([]float32, error) {
 	return out, nil
 }
 
-// gap is how far the greatest logit is above the next one.
+// gap is the distance of the greatest logit from the next one.
 func gap(logits []float32) float32 {
 	first, second := float32(math.Inf(-1)), float32(math.Inf(-1))
 	for _, x := range logits {

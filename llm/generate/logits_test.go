@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// behind writes a model with nodes behind its logits, which op adds.
+// behind writes a model with the nodes that op adds after its logits.
 func behind(t *testing.T, path string, dt onnx.DataType, dims []onnx.Dim,
 	op func(g *onnx.Graph, raw *onnx.Value) *onnx.Node) string {
 	t.Helper()
@@ -29,7 +29,7 @@ func behind(t *testing.T, path string, dt onnx.DataType, dims []onnx.Dim,
 	return out
 }
 
-// lastOnly leaves the logits of the last position, as [batch, 1, vocabulary] or [batch, vocabulary].
+// lastOnly keeps the logits of the last position, as [batch, 1, vocabulary] or [batch, vocabulary].
 func lastOnly(t *testing.T, path string, flat bool) string {
 	dims := []onnx.Dim{{Value: -1, Param: "rows"}, {Value: 1}, {Value: 160}}
 	if flat {
@@ -45,7 +45,7 @@ func lastOnly(t *testing.T, path string, flat bool) string {
 	})
 }
 
-// TestLastLogits generates with graphs that compute the last position's logits alone.
+// TestLastLogits generates with graphs that compute only the last position's logits.
 func TestLastLogits(t *testing.T) {
 	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-hf-fp32"} {
 		for _, flat := range []bool{false, true} {

@@ -25,8 +25,8 @@ func openAt(t *testing.T, path string) *Generator {
 	return g
 }
 
-// TestPadding tries which models take padding before prompts: those that count positions from the cache do where
-// positions are relative, and do not where each has a vector of its own.
+// TestPadding checks which models accept padding before prompts. Those that count positions from the cache accept it
+// with relative positions, but not with one vector per position.
 func TestPadding(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {9, 3, 27, 20, 8}, {11, 4, 4}}
 	for path, groups := range map[string]int{
@@ -78,7 +78,7 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 	pk, pv := input("past_key_values.0.key", onnx.Float, "b 1 p 16"),
 		input("past_key_values.0.value", onnx.Float, "b 1 p 16")
 	var last, total *onnx.Value
-	if masked { // the lengths are those of the mask
+	if masked { // read the lengths from the mask
 		mask := input("attention_mask", onnx.Int64, "b t")
 		number := func(name string, v int64) *onnx.Value {
 			x := onnx.NewInt64s(name, []int64{v})
@@ -116,8 +116,8 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 	return path
 }
 
-// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model returns
-// when it is fed the whole text anew for each token.
+// TestAttentionLengths generates with GroupQueryAttention, which takes lengths as inputs, and compares with feeding the
+// whole text for each token.
 func TestAttentionLengths(t *testing.T) {
 	for _, masked := range []bool{false, true} {
 		attentionLengths(t, openAt(t, queryAttention(t, t.TempDir(), masked)))
@@ -134,8 +134,8 @@ func attentionLengths(t *testing.T, g *Generator) {
 	}
 }
 
-// likeFedAnew generates from all prompts together, and wants every token that the model returns when it is fed the
-// whole text anew.
+// likeFedAnew generates from all prompts together, and expects the tokens that the model returns when it is fed the
+// whole text each time.
 func likeFedAnew(t *testing.T, g *Generator, o Options, prompts ...[]int64) *Run {
 	t.Helper()
 	r, err := g.Start(o, prompts...)

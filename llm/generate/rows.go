@@ -7,17 +7,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// byRows reports whether the model is told how many tokens of each sequence are in its buffers. Then sequences need no
-// padding before them: what stands behind a shorter one is overwritten by its next tokens.
+// byRows reports whether the model is given the number of buffered tokens of each sequence. Then sequences need no
+// padding before them: the next tokens overwrite the slots after a shorter one.
 func (l *layout) byRows() bool {
 	return slices.ContainsFunc(l.others, func(p port) bool {
 		return p.role == roles.PastLength && len(p.dims) == 1 && p.dims[0].Value != 1
 	}) && slices.ContainsFunc(l.caches, func(c cache) bool { return c.isBuffer() })
 }
 
-// advanceRows is advance where each sequence has a length of its own. In pieces, shorter sequences begin later: all
-// end with the last piece, behind which the logits of each are read. Where they are those of the last slot alone, and
-// shorter sequences have something behind them, that piece is one token of each.
+// advanceRows is advance for sequences of different lengths. With pieces, shorter sequences start later, so that all
+// end with the last piece, whose logits are read. If the model returns only the logits of the last slot, and shorter
+// sequences have unused slots after them, the last piece is one token of each.
 func (b *batch) advanceRows(ctx context.Context, chunk int) error {
 	kept := 0
 	if b.g.layout.lastAlone() && !b.alikeLeft() {
@@ -54,10 +54,10 @@ func (b *batch) advanceRows(ctx context.Context, chunk int) error {
 	}
 }
 
-// unseen is how many tokens of a sequence the model has not seen.
+// unseen returns the number of tokens of a sequence that the model has not seen.
 func (b *batch) unseen(i int) int { return len(b.sequences[i]) - b.filled[i] }
 
-// alikeLeft reports whether as many tokens of each sequence are unseen.
+// alikeLeft reports whether all sequences have the same number of unseen tokens.
 func (b *batch) alikeLeft() bool {
 	for i := range b.sequences {
 		if b.unseen(i) != b.unseen(0) {
@@ -67,7 +67,7 @@ func (b *batch) alikeLeft() bool {
 	return true
 }
 
-// lastAlone reports whether the graph says that logits are those of the last slot of each sequence.
+// lastAlone reports whether the graph returns only the logits of each sequence's last slot.
 func (l *layout) lastAlone() bool {
 	switch rank := len(l.logits.dims); rank {
 	case 3:

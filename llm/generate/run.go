@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Options say how tokens are chosen, and when a sequence ends.
+// Options controls how tokens are chosen and when a sequence ends.
 type Options struct {
 	Sampling Sampling // the zero value is greedy
-	// Choose chooses the next token of a prompt in place of Sampling, from logits that it must not keep or change.
+	// Choose chooses the next token of a prompt instead of Sampling. It must not keep or change the logits.
 	Choose func(prompt int, logits []float32) (int64, error)
 
-	MaxTokens   int      // how many tokens each sequence gets at most; 0 sets no limit
-	MaxContext  int      // how many a sequence has with its prompt at most; 0 leaves it to the model
+	MaxTokens   int      // the most tokens to generate per sequence; 0: no limit
+	MaxContext  int      // the most tokens of a sequence including its prompt; 0: the model's limit
 	StopTokens  []int64  // ids that end a sequence
-	StopTexts   []string // texts that end a sequence, and are cut off it; they want NewStream
+	StopTexts   []string // texts that end a sequence and are cut off; they require NewStream
 	NewStream   func() TextStream
-	Margins     bool // give every token its margin, which takes another look at the logits
-	PrefillSize int  // how many tokens of a prompt a run takes at most; 0 takes them all
+	Margins     bool // set Token.Margin, which costs another pass over the logits
+	PrefillSize int  // the most prompt tokens per run; 0: all
 }
 
-// Run is one generation from several prompts. It is for one goroutine.
+// Run is one generation from several prompts. It must be used by one goroutine only.
 type Run struct {
 	g         *Generator
 	options   Options
@@ -36,7 +36,7 @@ type Run struct {
 	started   bool
 }
 
-// Start checks prompts and options for a run. It runs nothing.
+// Start checks the prompts and options of a run. It does not run the model.
 func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	r := &Run{g: g, options: o}
 	if len(prompts) == 0 {
@@ -91,9 +91,9 @@ func (g *Generator) checkPrompt(ids []int64, limit int) error {
 	return nil
 }
 
-// Tokens generates, and yields every token as it comes: those of one step in the order of the prompts. It ends with an
-// error where a run fails or the context is done, in the middle of a run too; what was generated until then is in
-// Sequences. It can be ranged over once.
+// Tokens generates, and yields every token as it arrives; tokens of one step come in the order of the prompts. It ends
+// with an error if a run of the model fails or the context is done, even in the middle of a run. Sequences then returns
+// the tokens so far. Tokens can be ranged over once.
 func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if r.started {
@@ -110,7 +110,7 @@ func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 				return
 			}
 			if err != nil && len(group) > 1 && ctx.Err() == nil && r.sequences[group[0]].IDs == nil {
-				groups, err = append(alone(group), groups...), nil // a graph that takes one sequence at a time
+				groups, err = append(alone(group), groups...), nil // the graph takes one sequence at a time
 			} else {
 				r.groups = append(r.groups, group)
 			}
@@ -138,7 +138,7 @@ func (r *Run) prompts() [][]int64 {
 	return list
 }
 
-// Sequences returns what was generated so far, in the order of the prompts.
+// Sequences returns the sequences generated so far, in the order of the prompts.
 func (r *Run) Sequences() []Sequence {
 	list := make([]Sequence, len(r.sequences))
 	for i, s := range r.sequences {
@@ -147,18 +147,18 @@ func (r *Run) Sequences() []Sequence {
 	return list
 }
 
-// Groups returns the prompts that were computed together, by their indices, one group after another.
+// Groups returns the indices of the prompts that were computed together, one group after another.
 func (r *Run) Groups() [][]int { return r.groups }
 
-// Times says where the time went so far.
+// Times returns the time spent so far.
 func (r *Run) Times() Times { return r.times }
 
-// Buffers says what the last group of prompts had for keys and values, where the model writes them in place.
+// Buffers describes the key and value buffers of the last group of prompts, if the model writes them in place.
 func (r *Run) Buffers() Buffers { return r.buffers }
 
-// generate generates for the prompts of a group together. more is false where yield wants no more.
+// generate generates for the prompts of one group. more is false if yield asked to stop.
 func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error) bool) (more bool, err error) {
-	if r.g.session.RecordsGraphs() { // onnxruntime keeps them by the thread that had them recorded
+	if r.g.session.RecordsGraphs() { // onnxruntime stores graphs by the thread that recorded them
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
@@ -254,7 +254,7 @@ func (r *Run) choose(b *batch, k int, t *Token) error {
 	return err
 }
 
-// Generate generates from one prompt: see Start, Run.Tokens.
+// Generate generates from one prompt; see Start and Run.Tokens.
 func (g *Generator) Generate(ctx context.Context, prompt []int64, o Options) iter.Seq2[Token, error] {
 	r, err := g.Start(o, prompt)
 	if err != nil {

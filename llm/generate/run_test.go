@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
-// TestStops ends sequences by tokens, lengths and contexts, each by its own.
+// TestStops ends sequences by stop token, length and context, each sequence separately.
 func TestStops(t *testing.T) {
 	want := recordings(t)["llama-kv-dynamo-fp32"]
 	g := open(t, modelPath("llama-kv-dynamo-fp32"))
@@ -36,7 +36,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// letters is a tokenizer whose ids are words.
+// letters is a tokenizer that writes each id as a word.
 type letters struct{}
 
 func (letters) Add(id int64) string { return fmt.Sprintf("w%d ", id) }
@@ -51,7 +51,7 @@ func TestStopText(t *testing.T) {
 		anys(ids[:8])...) {
 		t.Errorf("text %q of %v", s.Text, s.IDs)
 	}
-	o.StopTexts = []string{"never", fmt.Sprintf("%d w%d", ids[2], ids[3])} // over the border of two tokens
+	o.StopTexts = []string{"never", fmt.Sprintf("%d w%d", ids[2], ids[3])} // spans two tokens
 	r, err := g.Start(o, want.Prompts[0])
 	must(t, err)
 	var text string
@@ -98,14 +98,14 @@ func TestCancel(t *testing.T) {
 			t.Error("a run that was ended goes on")
 		}
 	}
-	for token, err := range g.Generate(t.Context(), []int64{1, 2}, generate.Options{}) { // a reader that has enough
+	for token, err := range g.Generate(t.Context(), []int64{1, 2}, generate.Options{}) { // the reader stops early
 		must(t, err)
 		_ = token
 		break
 	}
 }
 
-// TestAtOnce has several goroutines generate with one model, prompts of different lengths too.
+// TestAtOnce generates with one model from several goroutines, with prompts of different lengths.
 func TestAtOnce(t *testing.T) {
 	want := recordings(t)["llama-kv-dynamo-fp32"]
 	g := open(t, modelPath("llama-kv-dynamo-fp32"))
@@ -122,7 +122,7 @@ func TestAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-// TestSampled has equal seeds give equal tokens, in a batch as alone.
+// TestSampled expects the same tokens for the same seed, in a batch and separately.
 func TestSampled(t *testing.T) {
 	g := open(t, modelPath("llama-kv-dynamo-fp32"))
 	o := generate.Options{MaxTokens: 10, Sampling: generate.Sampling{Temperature: 1.5, TopK: 40, Seed: 3}}

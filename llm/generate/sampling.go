@@ -7,24 +7,24 @@ import (
 	"math/rand/v2"
 )
 
-// Sampling says how the next token is chosen from the logits. The zero value is greedy decoding without penalties.
+// Sampling controls how the next token is chosen from the logits. The zero value is greedy decoding without penalties.
 //
-// The logits pass through these steps, in this order, each left out where its option has no effect:
+// The logits pass through these steps in this order. A step whose option has no effect is skipped:
 //
-//	repetition penalty   l/r where l >= 0, l·r where l < 0, for each token of prompt and generated
+//	repetition penalty   l/r if l >= 0, l·r if l < 0, for each token of prompt and generated
 //	frequency penalty    l - f·(times the token was generated)
 //	presence penalty     l - p, for each token that was generated
 //	temperature          l/t
-//	top-k                those below the k-th greatest go: ties with it stay, so that more than k can be left
-//	top-p                the least likely go, whose probabilities together are at most 1-p
-//	min-p                those go whose probability is below m·(greatest probability)
+//	top-k                drops logits below the k-th greatest; ties with it stay, so more than k can remain
+//	top-p                drops the least likely tokens whose probabilities together are at most 1-p
+//	min-p                drops tokens whose probability is below m·(greatest probability)
 //
-// The penalties apply to greedy decoding too, the rest to sampling alone. At least one token is always left. Order and
-// formulas are those of transformers' generate with do_sample (RepetitionPenaltyLogitsProcessor,
-// TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, MinPLogitsWarper); the frequency and presence penalties,
-// which it lacks, are those of the OpenAI API at the place where vLLM has them.
+// Greedy decoding applies only the penalties. At least one token always remains. Order and formulas are those of
+// transformers' generate with do_sample (RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper,
+// TopPLogitsWarper, MinPLogitsWarper). transformers has no frequency and presence penalties: these follow the OpenAI
+// API and are applied in vLLM's order.
 type Sampling struct {
-	// Temperature divides the logits. 0 is greedy: the greatest logit, of equal ones that of the lowest id.
+	// Temperature divides the logits. 0 is greedy: it takes the greatest logit, with the lowest id among equal ones.
 	Temperature float64
 	// TopK keeps the TopK most likely tokens. 0 keeps all.
 	TopK int
@@ -32,19 +32,19 @@ type Sampling struct {
 	TopP float64
 	// MinP keeps the tokens at least MinP times as likely as the most likely one, in [0, 1]. 0 keeps all.
 	MinP float64
-	// RepetitionPenalty, above 0, makes tokens of the prompt and generated ones less likely where it is above 1.
-	// 0 and 1 have no effect.
+	// RepetitionPenalty, above 0, makes tokens of the prompt and generated tokens less likely if it is above 1. 0 and 1
+	// have no effect.
 	RepetitionPenalty float64
 	// FrequencyPenalty, in [-2, 2], is subtracted once for each time a token was generated.
 	FrequencyPenalty float64
 	// PresencePenalty, in [-2, 2], is subtracted once if a token was generated.
 	PresencePenalty float64
-	// Seed starts the random numbers: equal seeds, logits and options give equal tokens, on every platform. The numbers
-	// are not PyTorch's: the same seed draws other tokens there, of the same distribution.
+	// Seed starts the random numbers: equal seeds, logits and options return equal tokens on every platform. The random
+	// numbers are not PyTorch's: the same seed draws other tokens there, from the same distribution.
 	Seed uint64
 }
 
-// Validate names the first option that is out of its range.
+// Validate returns an error that names the first option out of its range.
 func (s Sampling) Validate() error {
 	for _, o := range []struct {
 		name  string
@@ -70,19 +70,19 @@ func (s Sampling) Validate() error {
 	return nil
 }
 
-// A Sampler chooses tokens of one sequence. It is not for concurrent use: each sequence has its own.
+// A Sampler chooses the tokens of one sequence. It must not be used concurrently: each sequence has its own.
 type Sampler struct {
 	opts   Sampling
 	source *rand.PCG
 
-	// Kept from call to call, for their memory.
+	// Kept from call to call to reuse the memory.
 	scores []float32
 	counts map[int64]int
 	ids    []int
 	probs  []float64
 }
 
-// NewSampler returns a sampler; the error is that of Sampling.Validate.
+// NewSampler returns a sampler, or the error of Sampling.Validate.
 func NewSampler(opts Sampling) (*Sampler, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -90,11 +90,10 @@ func NewSampler(opts Sampling) (*Sampler, error) {
 	return &Sampler{opts: opts, source: rand.NewPCG(opts.Seed, 0), counts: map[int64]int{}}, nil
 }
 
-// Next chooses the id of the next token from the logits of the last position, one for each id. prompt and generated are
-// the ids so far, which the penalties look at; ids that have no logit are passed over. logits are left as they are.
+// Next chooses the id of the next token from the logits of the last position, one per id. The penalties read prompt and
+// generated, the ids so far, and skip ids that have no logit. Next does not change logits.
 //
-// NaN or +Inf among the logits is an error, as are logits that are all -Inf: there is nothing to choose by. -Inf is a
-// token that is never chosen.
+// It returns an error if a logit is NaN or +Inf, or if all are -Inf. A token with -Inf is never chosen.
 func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, error) {
 	best, err := greatest(logits)
 	if err != nil {
@@ -116,10 +115,10 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 	return int64(ids[s.draw(probs)]), nil
 }
 
-// likeliest reports whether the token of the greatest logit is taken, whatever tokens are there.
+// likeliest reports whether the token of the greatest logit is always taken, whatever the earlier tokens are.
 func (s *Sampling) likeliest() bool { return s.Temperature == 0 && !s.penalises() }
 
-// draw returns an index of probs, each as likely as its value says; they need not add up to 1.
+// draw returns an index of probs with a chance proportional to its value. The values need not sum to 1.
 func (s *Sampler) draw(probs []float64) int {
 	var total float64
 	last := 0

@@ -49,8 +49,8 @@ func (s *Sampler) penalised(logits []float32, prompt, generated []int64) []float
 	return scores
 }
 
-// distribution returns the tokens that are left after temperature, top-k, top-p and min-p, and their probabilities,
-// which add up to 1 but for rounding; best is the index of the greatest logit. Sums are taken in float64.
+// distribution returns the tokens that remain after temperature, top-k, top-p and min-p, and their probabilities, which
+// sum to 1 except for rounding. best is the index of the greatest logit. Sums are computed in float64.
 func (s *Sampler) distribution(logits []float32, best int) ([]int, []float64, error) {
 	t := float32(s.opts.Temperature)
 	if math.IsInf(float64(logits[best]/t), 0) {
@@ -89,8 +89,8 @@ func (s *Sampler) distribution(logits []float32, best int) ([]int, []float64, er
 	return ids, probs, nil
 }
 
-// kth is the k-th greatest value, 0 < k <= len(values): a heap of the k greatest so far, the least of them on top, so
-// that most values cost one comparison.
+// kth returns the k-th greatest value, 0 < k <= len(values). It keeps a heap of the k greatest values so far with the
+// least on top, so that most values cost one comparison.
 func kth(values []float32, k int) float32 {
 	h := slices.Clone(values[:k])
 	for i := k/2 - 1; i >= 0; i-- {
@@ -122,8 +122,8 @@ func sink(h []float32, i int) {
 	}
 }
 
-// topP keeps the likeliest tokens up to the one with which mass is reached; of equal ones those of lower ids. They are
-// taken off a heap, so that the many unlikely ones are never sorted.
+// topP keeps the likeliest tokens until they reach mass; among equal ones, lower ids first. It pops them off a
+// heap, so that the many unlikely ones are never sorted.
 func topP(ids []int, probs []float64, mass float64) ([]int, []float64) {
 	h := &likeliest{ids, probs}
 	heap.Init(h)
@@ -136,12 +136,12 @@ func topP(ids []int, probs []float64, mass float64) ([]int, []float64) {
 			break
 		}
 	}
-	// What was popped lies behind the heap, the likeliest last.
+	// The popped tokens are after the heap, the likeliest last.
 	kept, keptProbs := ids[h.Len():n], probs[h.Len():n]
 	return kept, keptProbs
 }
 
-// likeliest is a heap with the likeliest token on top, of equal ones that of the lowest id.
+// likeliest is a heap with the likeliest token on top, and the lowest id among equal ones.
 type likeliest struct {
 	ids   []int
 	probs []float64
@@ -166,7 +166,7 @@ func (h *likeliest) Pop() any {
 	return nil
 }
 
-// minP keeps the tokens at least m times as likely as the likeliest, in place.
+// minP keeps, in place, the tokens at least m times as likely as the likeliest.
 func minP(ids []int, probs []float64, m float64) ([]int, []float64) {
 	least := m * slices.Max(probs)
 	n := 0

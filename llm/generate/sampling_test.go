@@ -17,7 +17,7 @@ type samplingCase struct {
 	Probs   []float64          `json:"probs"`
 }
 
-// samplingCases reads what transformers' logits processors gave: testdata/sampling/record.py.
+// samplingCases reads the recorded results of transformers' logits processors: testdata/sampling/record.py.
 func samplingCases(t *testing.T) (logits map[string][]float32, prompt, generated []int64, cases []samplingCase) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/sampling/cases.json")
@@ -71,7 +71,7 @@ func samplingOf(t *testing.T, options map[string]float64) Sampling {
 	return s
 }
 
-// The tokens that are left, and their probabilities, are those of transformers.
+// The remaining tokens and their probabilities are those of transformers.
 func TestSamplingAsTransformers(t *testing.T) {
 	logits, prompt, generated, cases := samplingCases(t)
 	if len(cases) < 60 {
@@ -116,14 +116,14 @@ func TestSamplingAsTransformers(t *testing.T) {
 			}
 		}
 		for id, p := range got {
-			if p > 1e-37 { // what float32 holds, as transformers' softmax
+			if p > 1e-37 { // float32 holds it, as in transformers' softmax
 				t.Errorf("%s %v: token %d with probability %v is left, not in transformers", c.Logits, c.Options, id, p)
 			}
 		}
 	}
 }
 
-// Among equal logits greedy takes the lowest id, and so does top-p.
+// Among equal logits, greedy decoding and top-p take the lowest id.
 func TestSamplingTies(t *testing.T) {
 	logits := []float32{1, 4, 4, 0, 4}
 	for _, opts := range []Sampling{{}, {Temperature: 1, TopP: 0.01}} {
@@ -137,9 +137,8 @@ func TestSamplingTies(t *testing.T) {
 	}
 }
 
-// What is drawn many times has the distribution that is left: Pearson's chi-square of 20,000 draws, whose 99.99% point
-// for the degrees of freedom is taken by the Wilson-Hilferty formula. Seeds are fixed, so that this passes always or
-// never.
+// The drawn tokens follow the remaining distribution: Pearson's chi-square of 20,000 draws is below its 99.99% point by
+// the Wilson-Hilferty formula. The seeds are fixed, so that the test always passes or always fails.
 func TestSamplingDraws(t *testing.T) {
 	logits, prompt, generated, cases := samplingCases(t)
 	const draws = 20_000
@@ -187,7 +186,7 @@ func TestSamplingDraws(t *testing.T) {
 	}
 }
 
-// Equal seeds give equal tokens, other seeds others; the numbers themselves are pinned, as Sampling promises.
+// Equal seeds draw equal tokens, and other seeds others. The test pins the numbers, as Sampling promises.
 func TestSamplingSeed(t *testing.T) {
 	logits, _, _, _ := samplingCases(t)
 	draw := func(seed uint64) (ids []int64) {
@@ -212,7 +211,7 @@ func TestSamplingSeed(t *testing.T) {
 	}
 }
 
-// Next changes no logits, and passes over ids that have none.
+// Next does not change the logits, and skips ids that have no logit.
 func TestSamplingLeavesLogits(t *testing.T) {
 	logits := []float32{1, 2, 3}
 	s, err := NewSampler(Sampling{Temperature: 1, RepetitionPenalty: 1.5, FrequencyPenalty: 1, TopK: 2, TopP: 0.5})

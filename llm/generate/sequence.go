@@ -2,39 +2,38 @@ package generate
 
 import "time"
 
-// Token is one that was generated.
+// Token is a generated token.
 type Token struct {
 	Prompt int   // the index of its prompt
 	ID     int64 //
-	// what it adds to the text, with Options.NewStream: nothing for a part of a character, or where a stop text may
-	// begin
+	// the text that it adds, with Options.NewStream: empty inside a character, or while a stop text may begin
 	Text   string
 	Margin float32
 	Stop   Reason // why it is the last of its sequence, else ""
 }
 
-// Sequence is what was generated for one prompt.
+// Sequence is the result for one prompt.
 type Sequence struct {
 	Prompt  []int64
-	IDs     []int64   // a stop token among them
+	IDs     []int64   // including a stop token
 	Text    string    // without the stop token and stop text
-	Margins []float32 // with Options.Margins: how far the chosen step's greatest logit was above the next one
+	Margins []float32 // with Options.Margins: each step's distance of the greatest logit from the next one
 	Stop    Reason
 }
 
-// Times say where the time of a run went.
+// Times reports where the time of a run went.
 type Times struct {
 	PromptTokens    int           // of all prompts, without padding
 	GeneratedTokens int           // of all sequences
-	Prefill         time.Duration // until the logits behind the prompts were there
-	Decode          time.Duration // from there to the end
-	DecodedTokens   int           // those that took a run of their own: all but the first of each sequence
+	Prefill         time.Duration // until the logits after the prompts are ready
+	Decode          time.Duration // from then to the end
+	DecodedTokens   int           // tokens that took their own run: all except the first of each sequence
 }
 
-// TextStream turns ids into text as they come: tokenizer.Stream is one.
+// TextStream turns ids into text as they arrive; tokenizer.Stream implements it.
 type TextStream interface {
-	Add(id int64) string // the text that is certain now
-	Flush() string       // what is left, at the end
+	Add(id int64) string // returns the text that is certain now
+	Flush() string       // returns the remaining text at the end
 }
 
 // sequence is a Sequence that grows.

@@ -7,14 +7,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// Signature is what a decoder is given and what it returns.
+// Signature describes the inputs and outputs of a decoder.
 type Signature struct {
 	IDs    Port
 	Logits Port
 	Others []Port // inputs that are neither ids nor a cache
 	Caches []Cache
-	// Vocabulary is the number of ids that the model takes, Positions that of the positions it can have; 0 where the
-	// graph does not say.
+	// Vocabulary is the number of ids that the model accepts, Positions the number of positions; 0 if the graph does
+	// not limit them.
 	Vocabulary, Positions int64
 }
 
@@ -29,15 +29,15 @@ type Port struct {
 // String returns the name, type and shape.
 func (p Port) String() string { return port{p.Value.Name, p.DataType, p.Dims, p.Role}.String() }
 
-// Cache is a past with the present that takes its place.
+// Cache is a past with the present that replaces it.
 type Cache struct {
 	Past, Present Port
-	// Batch is the axis of the sequences, Tokens the one that grows; -1 where there is none.
+	// Batch is the axis of the sequences, Tokens the axis that grows; -1 if it has none.
 	Batch, Tokens int
 	InPlace       bool // the model writes into the past, and its present is the same tensor
 }
 
-// Describe finds out how text is generated with a model. The error is that of New.
+// Describe returns the signature of a decoder, or the error of New.
 func Describe(m *onnx.Model) (*Signature, error) {
 	l, err := newLayout(m)
 	if err != nil {
@@ -59,7 +59,7 @@ func Describe(m *onnx.Model) (*Signature, error) {
 	return s, nil
 }
 
-// Input returns the input of a role that is neither ids nor a cache, nil where there is none.
+// Input returns the input of a role other than ids and cache, nil if it has none.
 func (s *Signature) Input(role roles.Role) *Port {
 	for _, p := range s.Others {
 		if p.Role == role {

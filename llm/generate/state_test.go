@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size; the logits are tanh of
-// the sums so far times a matrix. Its ids have a batch or not.
+// stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size. The logits are tanh of
+// the sums times a matrix. The ids have a batch axis if batch is set.
 func stateful(t *testing.T, batch bool) string {
 	t.Helper()
 	const vocabulary, width = 24, 8
@@ -60,8 +60,7 @@ func stateful(t *testing.T, batch bool) string {
 	return path
 }
 
-// TestState generates with a state that does not grow, and wants what the model returns when it is fed the whole text
-// anew.
+// TestState generates with a state of fixed size, and compares with feeding the whole text for each token.
 func TestState(t *testing.T) {
 	for _, batch := range []bool{true, false} {
 		r := likeFedAnew(t, openAt(t, stateful(t, batch)), Options{MaxTokens: 9, PrefillSize: 2}, []int64{5, 7, 2},

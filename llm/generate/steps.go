@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// steady returns why an input or output changes its shape, or its place, from one token to the next; nil where none
-// does, and the decoding steps of a batch can run in memory that stays the same.
+// steady returns an error that names an input or output which changes its shape or address from token to token. It
+// returns nil if the decoding steps of a batch can run in fixed memory.
 func (l *layout) steady() error {
 	if !l.cached() {
 		return errors.New("the model has no cache")
@@ -37,7 +37,7 @@ func (l *layout) steady() error {
 	return nil
 }
 
-// counts reports whether an input is one more for each token.
+// counts reports whether an input grows by one with each token.
 func (p *port) counts() bool {
 	switch p.role {
 	case roles.Position, roles.Total, roles.Last, roles.PastLength:
@@ -46,25 +46,25 @@ func (p *port) counts() bool {
 	return false
 }
 
-// steps runs the decoding steps of a batch, of one token of each sequence, in memory that stays where it is: what the
-// tokens change is written over. So a step can be a CUDA graph, which is recorded in the first run. onnxruntime frees a
-// graph with its session, and each batch records its own.
+// steps runs the decoding steps of a batch, one token per sequence, in fixed memory that each step overwrites. So a
+// step can be a CUDA graph, recorded in the first run. onnxruntime frees a graph with its session; each batch records
+// its own.
 //
-// A model that chooses tokens itself goes on from each, so several steps are run before the host looks: its tokens are
-// taken one after the other from those that are known. What is behind the end of a sequence is never looked at.
+// A model that chooses tokens itself continues from them, so several steps run before the host reads a token. step then
+// takes the known tokens one by one. Tokens after the end of a sequence are never read.
 type steps struct {
 	binding *ort.Binding
 	fed     []*ort.Value // the ids, then the inputs that count
-	ports   []port       // theirs
+	ports   []port       // the ports of fed
 	logits  *ort.Value
 
-	past     int       // how many tokens are in the cache by what is fed now; -1 where that is not known
-	ahead    int       // how many steps were run together the last time
-	known    [][]int64 // tokens of steps that were run, of each step those of all rows
-	recorded bool      // whether a step is a CUDA graph
+	past     int       // the number of cached tokens that fed now says; -1 if unknown
+	ahead    int       // the number of steps that were last run together
+	known    [][]int64 // the tokens of finished steps: for each step one per row
+	recorded bool      // whether the step is a CUDA graph
 }
 
-// newSteps binds inputs and outputs for the next token of each sequence, with logits of these dimensions.
+// newSteps binds inputs and outputs for one token per sequence, with logits of these dimensions.
 func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	g := b.g
 	s := &steps{past: -1}
@@ -83,7 +83,7 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	}
 	w := b.window(b.begins(), 1, 1)
 	for row := range w.end {
-		w.end[row] = w.room // no token reads further than the cache is filled
+		w.end[row] = w.room // no token reads past the filled part of the cache
 	}
 	s.ports = []port{g.layout.ids}
 	for _, p := range g.layout.others {
@@ -135,12 +135,12 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	return s, err
 }
 
-// ofStep returns the shape of the logits of a step, by that of a run of fresh tokens in each of so many rows.
+// ofStep returns the shape of a step's logits, from the shape after a run of fresh tokens in each of rows rows.
 func ofStep(dims []int64, rows, fresh int) []int64 {
 	dims = slices.Clone(dims)
 	last := len(dims) - 1
 	switch n := (&onnx.Tensor{Dims: dims[:max(last, 0)]}).Len(); {
-	case n != int64(rows*fresh): // those of the last token alone
+	case n != int64(rows*fresh): // only the last token's logits
 	case last == 1:
 		dims[0] = int64(rows)
 	case last > 1:
@@ -149,10 +149,10 @@ func ofStep(dims []int64, rows, fresh int) []int64 {
 	return dims
 }
 
-// graphID is the entry of a run's options that numbers CUDA graphs; notRecorded is that of runs of which none is made.
+// graphID is the run option that numbers CUDA graphs. notRecorded is its value for runs without a graph.
 const graphID, notRecorded = "gpu_graph_id", "-1"
 
-// step runs the model on the one token of each sequence that it has not seen, or takes what it chose ahead.
+// step runs the model on the one unseen token of each sequence, or takes a token that the model chose ahead.
 func (b *batch) step(ctx context.Context) error {
 	s := b.steps
 	if len(s.known) == 0 {
@@ -175,7 +175,7 @@ func (b *batch) step(ctx context.Context) error {
 	return nil
 }
 
-// runSteps runs one step, or, where the model chooses, as many as may follow.
+// runSteps runs one step, or several if the model chooses the tokens.
 func (b *batch) runSteps(ctx context.Context) error {
 	s := b.steps
 	if err := b.feed(); err != nil {
@@ -191,7 +191,7 @@ func (b *batch) runSteps(ctx context.Context) error {
 		if n > 0 && ahead {
 			return b.takeKnown(n)
 		}
-		if n > 0 { // the logits are those of a later step
+		if n > 0 { // the logits belong to a later step
 			if err := b.feed(); err != nil {
 				return err
 			}
@@ -214,7 +214,7 @@ func (b *batch) runSteps(ctx context.Context) error {
 	return b.takeKnown(n)
 }
 
-// feed writes what the next step is fed, if the last one has not.
+// feed writes the inputs of the next step unless the last step has written them.
 func (b *batch) feed() error {
 	s := b.steps
 	if s.past == b.past {
@@ -233,12 +233,12 @@ func (b *batch) feed() error {
 	return nil
 }
 
-// recordingRoom is how many free slots are wanted to record a step: onnxruntime runs it several times for that, 1.31
-// three times, and each run of a model that chooses is a step behind the one before.
+// recordingRoom is the number of free slots needed to record a step. onnxruntime runs the step several times to record
+// it (1.31: three times), and each run of a model that chooses is one step further.
 const recordingRoom = 8
 
-// record has the first run recorded as a CUDA graph. It returns how many steps a model that chooses has made of it; 0
-// for another model, which gave the same each time.
+// record records the first run as a CUDA graph. It returns the number of steps that a model which chooses made during
+// that, or 0 for another model, whose runs all compute the same step.
 func (b *batch) record(ctx context.Context) (int, error) {
 	s := b.steps
 	id := strconv.FormatInt(b.g.graphs.Add(1), 10)
@@ -261,7 +261,7 @@ func (b *batch) record(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// takeKnown takes the tokens of n steps, after which the model has written what it is fed next.
+// takeKnown takes the tokens of n steps. The model has written the inputs of the next step.
 func (b *batch) takeKnown(n int) error {
 	s := b.steps
 	tokens, err := int64s(b.held[rememberedIn])
@@ -291,7 +291,7 @@ func int64s(v *ort.Value) ([]int64, error) {
 	return list, nil
 }
 
-// room is how many slots are left for what is computed ahead.
+// room returns the number of free slots for steps ahead.
 func (b *batch) room() int {
 	n := b.buffers.Slots - b.past
 	for i, s := range b.sequences {
@@ -302,7 +302,7 @@ func (b *batch) room() int {
 	return n
 }
 
-// mayFollow is how many of this many steps may be run before the host looks at a token: what memory and limits leave.
+// mayFollow returns how many of n steps may run before the host reads a token, by memory and limits.
 func (b *batch) mayFollow(n int) int {
 	n = min(n, remembered, b.room())
 	for i, s := range b.sequences {
@@ -313,7 +313,7 @@ func (b *batch) mayFollow(n int) int {
 	return max(n, 1)
 }
 
-// close frees what is bound, but for the caches.
+// close frees the bound values except the caches.
 func (s *steps) close() error {
 	var errs []error
 	if s.binding != nil {

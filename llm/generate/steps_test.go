@@ -14,8 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// ways are those in which steps are run: the host chooses tokens, or the model does; and, on a GPU, either as CUDA
-// graphs.
+// ways runs each with every kind of step: tokens chosen by the host or by the model and, on a GPU, also as CUDA graphs.
 func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generator, chooses bool)) {
 	providers := map[string]ort.Option{"": orttest.Provider()}
 	if orttest.CUDA() {
@@ -30,7 +29,7 @@ func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generat
 	}
 }
 
-// openAs opens a patched model as it is, or as one that chooses.
+// openAs opens a patched model as it is, or as a model that chooses.
 func openAs(t *testing.T, path string, provider ort.Option, chooses bool) *generate.Generator {
 	t.Helper()
 	orttest.Library(t)
@@ -52,7 +51,7 @@ func openAs(t *testing.T, path string, provider ort.Option, chooses bool) *gener
 	return g
 }
 
-// TestSteps decodes in memory that stays where it is, what transformers does: each prompt alone, and all together.
+// TestSteps decodes in fixed memory and compares with transformers: each prompt by itself, and all together.
 func TestSteps(t *testing.T) {
 	for _, name := range cachedModels {
 		want := recordings(t)[name]
@@ -87,8 +86,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestStepsGrow exchanges buffers for greater ones between steps. Where it is said how many tokens are to come, they
-// are long enough from the beginning.
+// TestStepsGrow replaces buffers by larger ones between steps. If the number of tokens is given, the buffers are large
+// enough from the start.
 func TestStepsGrow(t *testing.T) {
 	const name, count = "llama-kv-dynamo-fp32", 600
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
@@ -116,8 +115,8 @@ func TestStepsGrow(t *testing.T) {
 		})
 }
 
-// TestStepsByRows decodes prompts of unequal lengths together, each with its own number of tokens in the buffers, and
-// nothing before the shorter ones: what the model that was patched does from each alone.
+// TestStepsByRows decodes prompts of unequal lengths together without padding, each with its own number of tokens in
+// the buffers, and compares with the unpatched model on each prompt separately.
 func TestStepsByRows(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8, 77, 12, 30, 2}, {9}, {64, 11, 5, 8, 120}}
 	o := generate.Options{MaxTokens: 22}
@@ -152,7 +151,7 @@ func TestStepsByRows(t *testing.T) {
 	}
 }
 
-// TestStepsStop ends sequences at each token of those that are chosen ahead, of two prompts together.
+// TestStepsStop ends sequences at each of the tokens that are chosen ahead, with two prompts together.
 func TestStepsStop(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9}}
@@ -195,7 +194,7 @@ func TestStepsFill(t *testing.T) {
 		})
 }
 
-// TestStepsTies has many equal logits, of each type: the lowest id is chosen.
+// TestStepsTies makes many logits equal, in each type, and expects the lowest id.
 func TestStepsTies(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
 	buffers := withBuffers(t, name, staticcache.Options{PastLength: true})
@@ -220,7 +219,7 @@ func TestStepsTies(t *testing.T) {
 	}
 }
 
-// TestChooserNames refuses a model that has the name of what is added.
+// TestChooserNames refuses a model that already uses one of the added names.
 func TestChooserNames(t *testing.T) {
 	m, err := onnx.Read(withBuffers(t, "llama-kv-dynamo-fp32", staticcache.Options{PastLength: true}))
 	must(t, err)
@@ -231,7 +230,7 @@ func TestChooserNames(t *testing.T) {
 	}
 }
 
-// TestNoNumbers has logits become no numbers behind the prompt: an error names the sequence.
+// TestNoNumbers makes the logits after the prompt NaN and expects an error that names the sequence.
 func TestNoNumbers(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
 	dims := []onnx.Dim{{Value: -1, Param: "rows"}, {Value: -1, Param: "tokens"}, {Value: 160}}

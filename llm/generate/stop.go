@@ -2,25 +2,25 @@ package generate
 
 import "strings"
 
-// Reason is why a sequence ended.
+// Reason is the reason why a sequence ended.
 type Reason string
 
-// The reasons. A sequence without one did not end: the run was cancelled, or its reader stopped.
+// The reasons. A sequence without one did not end: the run was canceled, or its reader stopped.
 const (
 	StopToken   Reason = "stop token"   // the last id is one of Options.StopTokens
-	StopText    Reason = "stop text"    // the text came to one of Options.StopTexts
-	StopLength  Reason = "max tokens"   // there are Options.MaxTokens
-	StopContext Reason = "context full" // the model has no position for another
+	StopText    Reason = "stop text"    // the text reached one of Options.StopTexts
+	StopLength  Reason = "max tokens"   // the sequence has Options.MaxTokens
+	StopContext Reason = "context full" // the model has no position for another token
 )
 
-// cutter returns text up to the first of several stop texts. What may be the beginning of one is held back until that
-// is known.
+// cutter returns text up to the first of several stop texts. It holds back a possible start of a stop text until the
+// text is certain.
 type cutter struct {
 	stops []string
 	held  string
 }
 
-// add returns the text that is certain, and whether a stop text came.
+// add returns the text that is certain, and whether a stop text was found.
 func (c *cutter) add(text string) (string, bool) {
 	c.held += text
 	first := -1
@@ -47,7 +47,7 @@ func (c *cutter) add(text string) (string, bool) {
 	return out, false
 }
 
-// flush returns what was held back.
+// flush returns the text that was held back.
 func (c *cutter) flush() string {
 	out := c.held
 	c.held = ""
