@@ -6,30 +6,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// What the values of a pair were found equal by.
+// The ways in which the values of a pair are found equal.
 const (
-	ByPort       = "port"       // inputs and outputs of the models, by their names
-	ByProvenance = "provenance" // fused nodes say what they stand for
-	ByStructure  = "structure"  // equal nodes make them of equal values
-	ByWeights    = "weights"    // nodes of one op, the only ones with these weights, read or make them
-	ByUse        = "use"        // equal nodes make equal values of them
-	ByName       = "name"       // their names are the same, and so is something that they are computed from
+	ByPort       = "port"       // inputs and outputs of the models with the same name
+	ByProvenance = "provenance" // fused nodes record the nodes that they replaced
+	ByStructure  = "structure"  // equal nodes compute them from equal values
+	ByWeights    = "weights"    // they belong to nodes of one op that are the only ones with these weights
+	ByUse        = "use"        // equal nodes compute equal values from them
+	ByName       = "name"       // same name, and computed from a common pair
 )
 
-// Pair is a value of one model and the value of the other one that is computed to be the same.
+// Pair is a value of one model and the value of the other model that should be equal.
 type Pair struct {
 	A, B *onnx.Value
 	By   string
 }
 
-// Align pairs the values of two models' main graphs, in the order of the first one's nodes. What is sure comes first:
-// the models' inputs and outputs, what fused nodes say of the nodes that they stand for, and equal nodes that read
-// equal values. Where that ends, at an op that only one model has, nodes that read the same weights pick up the thread,
-// and equal nodes whose results are the same. Names are asked last, and only of values with something in common
-// upstream: exporters give different values of two models one name as often as not.
+// Align pairs the values of two models' main graphs, in the order of the first model's nodes. It starts with the
+// certain pairs: the models' inputs and outputs, the nodes that fused nodes record as their source, and equal nodes
+// that read equal values. Past an op that only one model has, it continues from nodes that read the same weights, and
+// from equal nodes with equal results. Names come last, and only for values with a common pair upstream: exporters
+// often give different values of two models the same name.
 //
-// Constants are not paired, nor are values of subgraphs and functions. Known are pairs of inputs and outputs that have
-// other names.
+// Constants and the values of subgraphs and functions are not paired. known lists pairs of inputs and outputs whose
+// names differ.
 func Align(a, b *onnx.Model, known ...Pair) []Pair {
 	x := &aligner{sides: [2]*side{newSide(a), newSide(b)}, table: map[string]int{},
 		partner: map[*onnx.Value]*onnx.Value{}, by: map[*onnx.Value]string{}, number: map[*onnx.Value]int{}}
@@ -71,7 +71,7 @@ func valueOf(list []*onnx.Value, name string) *onnx.Value {
 	return nil
 }
 
-// side is one of the two models, with what the search asks of it again and again.
+// side is one of the two models, with cached results for the search.
 type side struct {
 	model *onnx.Model
 	keys  map[*onnx.Node]string // op and attributes
@@ -93,14 +93,14 @@ func newSide(m *onnx.Model) *side {
 
 type aligner struct {
 	sides   [2]*side
-	table   map[string]int // numbers of values by how they are computed
+	table   map[string]int // value numbers by computation
 	number  map[*onnx.Value]int
 	last    int
-	partner map[*onnx.Value]*onnx.Value // both ways
-	by      map[*onnx.Value]string      // of the first model's values
+	partner map[*onnx.Value]*onnx.Value // in both directions
+	by      map[*onnx.Value]string      // how the first model's values were paired
 }
 
-// pair makes two values a pair, unless one of them has a partner, or they cannot be the same.
+// pair pairs two values unless one has a partner, one is a constant, or their types differ.
 func (x *aligner) pair(a, b *onnx.Value, by string) bool {
 	if a == nil || b == nil || x.partner[a] != nil || x.partner[b] != nil || a.Constant() != nil ||
 		b.Constant() != nil || !alike(a, b) {
@@ -112,7 +112,7 @@ func (x *aligner) pair(a, b *onnx.Value, by string) bool {
 	return true
 }
 
-// alike reports whether two values can be the same as far as their declared types go.
+// alike reports whether the declared types allow two values to be equal.
 func alike(a, b *onnx.Value) bool {
 	s, known := a.Type()
 	t, other := b.Type()
@@ -130,7 +130,7 @@ func alike(a, b *onnx.Value) bool {
 	})
 }
 
-// structure pairs the values that equal nodes make of equal values.
+// structure pairs the values that equal nodes compute from equal values.
 func (x *aligner) structure() bool {
 	var first [2]map[int]*onnx.Value
 	for i, s := range x.sides {
@@ -150,8 +150,8 @@ func (x *aligner) structure() bool {
 	return changed
 }
 
-// numberOutputs numbers what a node makes: two values have one number where they are computed in the same way. Values
-// of a pair keep the number of the pair.
+// numberOutputs numbers the outputs of a node. Two values have the same number if they are computed in the same way.
+// Paired values keep the number of the pair.
 func (x *aligner) numberOutputs(s *side, n *onnx.Node, first map[int]*onnx.Value) {
 	key := s.keys[n] + x.arguments(s, n)
 	for i, v := range n.Outputs {
@@ -176,7 +176,7 @@ func (x *aligner) numberOutputs(s *side, n *onnx.Node, first map[int]*onnx.Value
 	}
 }
 
-// arguments writes the numbers of what a node reads.
+// arguments writes the numbers of a node's inputs.
 func (x *aligner) arguments(s *side, n *onnx.Node) string {
 	text := "("
 	for _, v := range s.reads[n] {
@@ -192,7 +192,7 @@ func (x *aligner) argument(v *onnx.Value) string {
 	if t := v.Constant(); t != nil {
 		return digits(x.constant(v, t))
 	}
-	if x.number[v] == 0 { // an input without a partner, or what no node makes
+	if x.number[v] == 0 { // an input without a partner, or a value without a producer
 		x.last++
 		x.number[v] = x.last
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// provenance pairs what fused nodes make with what the nodes that they stand for make.
+// provenance pairs the results of fused nodes with the results of the nodes that they replaced.
 func (x *aligner) provenance() {
 	a, b := x.sides[0].model.Graph, x.sides[1].model.Graph
 	for _, s := range []struct {
@@ -19,7 +19,7 @@ func (x *aligner) provenance() {
 		{b, a, func(v, w *onnx.Value) bool { return x.pair(w, v, ByProvenance) }},
 		{a, b, func(v, w *onnx.Value) bool { return x.pair(v, w, ByProvenance) }},
 	} {
-		named := map[string]*onnx.Node{} // nil for a name that two nodes have
+		named := map[string]*onnx.Node{} // nil for a name that two nodes share
 		for _, n := range s.to.Nodes {
 			if _, taken := named[n.Label()]; taken {
 				named[n.Label()] = nil
@@ -30,7 +30,7 @@ func (x *aligner) provenance() {
 		same, _ := sites(s.to)
 		groups, order := sites(s.from)
 		for _, key := range order {
-			if twin := same[key]; twin != nil { // both models were patched
+			if twin := same[key]; twin != nil { // both models are patched
 				pairResults(results(groups[key]), results(twin), s.pair)
 				continue
 			}
@@ -45,7 +45,7 @@ func (x *aligner) provenance() {
 	}
 }
 
-// sites groups the nodes that say they stand for the same nodes.
+// sites groups the nodes that record the same source nodes.
 func sites(g *onnx.Graph) (groups map[string][]*onnx.Node, order []string) {
 	groups = map[string][]*onnx.Node{}
 	for _, n := range g.Nodes {
@@ -60,7 +60,7 @@ func sites(g *onnx.Graph) (groups map[string][]*onnx.Node, order []string) {
 	return groups, order
 }
 
-// result is a value that a group of nodes makes for others. It is last where none of the group reads it.
+// result is an output of a group of nodes that is used outside the group. It is last if no node of the group reads it.
 type result struct {
 	value *onnx.Value
 	last  bool
@@ -91,8 +91,8 @@ func results(nodes []*onnx.Node) []result {
 	return list
 }
 
-// pairResults pairs what two groups of nodes make: values of one name, and then the only one that is left, of all or of
-// those that are last.
+// pairResults pairs the results of two groups of nodes: first by name, then a single remaining result of each, of all
+// or of the last ones.
 func pairResults(from, to []result, pair func(v, w *onnx.Value) bool) {
 	from, to = slices.Clone(from), slices.Clone(to)
 	for i := 0; i < len(from); i++ {
@@ -115,7 +115,7 @@ func pairResults(from, to []result, pair func(v, w *onnx.Value) bool) {
 	}
 }
 
-// weights pairs what nodes make and read that are the only ones of their op with certain weights.
+// weights pairs the inputs and outputs of nodes that are the only ones of their op with certain weights.
 func (x *aligner) weights() bool {
 	var only [2]map[string]*onnx.Node
 	for i, s := range x.sides {
@@ -143,7 +143,7 @@ func (x *aligner) weights() bool {
 	return changed
 }
 
-// weightKey stands for a node's op and its constants of 16 elements and more; it is empty where there are none.
+// weightKey identifies a node's op and its constants of at least 16 elements. It is empty without such constants.
 func (x *aligner) weightKey(s *side, n *onnx.Node) string {
 	key := ""
 	for i, v := range n.Inputs {
@@ -164,7 +164,7 @@ func constantOf(v *onnx.Value) *onnx.Tensor {
 	return v.Constant()
 }
 
-// use pairs what equal nodes read that make values of a pair.
+// use pairs the inputs of equal nodes whose outputs are paired.
 func (x *aligner) use() bool {
 	changed := false
 	nodes := x.sides[0].model.Graph.Nodes
@@ -180,8 +180,8 @@ func (x *aligner) use() bool {
 	return changed
 }
 
-// pairNodes pairs what two nodes of one op read, input by input. Where an op does not care for the order of its inputs
-// all of them but one must be known.
+// pairNodes pairs the inputs of two nodes of one op in order. For a commutative op, all inputs except one must already
+// be paired.
 func (x *aligner) pairNodes(n, m *onnx.Node, by string) bool {
 	if x.sides[0].keys[n] != x.sides[1].keys[m] || len(n.Inputs) != len(m.Inputs) || len(n.Subgraphs()) > 0 {
 		return false
@@ -209,7 +209,7 @@ func (x *aligner) pairNodes(n, m *onnx.Node, by string) bool {
 	return changed
 }
 
-// names pairs values of one name that have a pair in common which they are computed from, with no other between.
+// names pairs values of the same name that are computed from a common pair with no other pair in between.
 func (x *aligner) names() bool {
 	var near [2]map[*onnx.Value][]int
 	for i, s := range x.sides {
@@ -230,10 +230,10 @@ func (x *aligner) names() bool {
 	return changed
 }
 
-// maxNear bounds how many pairs upstream are looked at.
+// maxNear bounds the number of upstream pairs per value.
 const maxNear = 32
 
-// upstream lists for each value without a partner the numbers of the nearest pairs that it is computed from.
+// upstream lists, for each value without a partner, the numbers of the nearest pairs that it is computed from.
 func (x *aligner) upstream(g *onnx.Graph) map[*onnx.Value][]int {
 	near := map[*onnx.Value][]int{}
 	for _, n := range g.Nodes {

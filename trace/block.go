@@ -13,10 +13,10 @@ import (
 // The parts of a language model.
 const (
 	Embedding = "embedding"
-	Tables    = "masks and positions" // what all layers read beside the embedded tokens
+	Tables    = "masks and positions" // inputs of all layers besides the embedded tokens
 	Norm      = "norm"
 	Attention = "attention"
-	Mixer     = "mixer" // a recurrence in the place of attention
+	Mixer     = "mixer" // a recurrence instead of attention
 	MLP       = "mlp"
 	Experts   = "experts"
 	Head      = "head"
@@ -28,7 +28,7 @@ type Block struct {
 	Part  string
 }
 
-// String is, for example, "layer 3 attention" or "head".
+// String returns, for example, "layer 3 attention" or "head".
 func (b Block) String() string {
 	if b.Layer < 0 {
 		return b.Part
@@ -36,7 +36,7 @@ func (b Block) String() string {
 	return fmt.Sprintf("layer %d %s", b.Layer, b.Part)
 }
 
-// kinds says what part of a model an op is the core of, whoever defines the op.
+// kinds maps an op to the part of a model that it is the core of, in any domain.
 var kinds = map[string]string{
 	"RMSNorm": Norm, "AddRMSNorm": Norm, "RMSNormalization": Norm, "LayerNormalization": Norm,
 	"SimplifiedLayerNormalization": Norm, "SkipSimplifiedLayerNormalization": Norm, "SkipLayerNormalization": Norm,
@@ -45,9 +45,9 @@ var kinds = map[string]string{
 	"GroupQueryAttention": Attention, "GatedRMSNorm": Mixer, "GLU": MLP, "MoE": Experts, "QMoE": Experts,
 }
 
-// Blocks finds the place of each node of the main graph by its structure. Blocks begin at the norms on the residual
-// stream: those with no product since the norm before, or with more than the one that stands before norms of queries,
-// keys and latents.
+// Blocks finds the place of each main-graph node by the graph's structure. A block begins at a norm on the residual
+// stream: a norm with no product since the previous norm, or with more than one. A norm with exactly one product since
+// then normalizes queries, keys or latents.
 func Blocks(m *onnx.Model) map[*onnx.Node]Block {
 	w := &walk{graph: m.Graph, kind: map[*onnx.Node]string{}, nodes: map[*onnx.Node][]*onnx.Node{},
 		at: map[*onnx.Node]state{}}
@@ -66,15 +66,16 @@ func Blocks(m *onnx.Model) map[*onnx.Node]Block {
 	return w.blocks()
 }
 
-// state is how far along the residual stream a node stands: behind how many norms, and behind how many products since.
+// state is a node's progress along the residual stream: the number of norms before it, and of products since the last
+// norm.
 type state struct{ norms, products int }
 
 type walk struct {
 	graph *onnx.Graph
-	kind  map[*onnx.Node]string       // of the nodes that are the core of a part
-	nodes map[*onnx.Node][]*onnx.Node // of the match whose root is a core
+	kind  map[*onnx.Node]string       // for nodes that are the core of a part
+	nodes map[*onnx.Node][]*onnx.Node // the nodes of the match whose root is a core
 	at    map[*onnx.Node]state
-	first *onnx.Node // norm on the residual stream
+	first *onnx.Node // the first norm on the residual stream
 }
 
 func (w *walk) follow() {
@@ -101,7 +102,7 @@ func (w *walk) follow() {
 	}
 }
 
-// before is the furthest state of what a node reads.
+// before returns the furthest state of a node's inputs.
 func (w *walk) before(n *onnx.Node) (s state) {
 	for _, v := range n.Reads() {
 		if v.Producer == nil {
@@ -114,7 +115,7 @@ func (w *walk) before(n *onnx.Node) (s state) {
 	return s
 }
 
-// span is what stands behind one norm of the residual stream, up to the next.
+// span is the part of the graph after one norm of the residual stream, up to the next norm.
 type span struct {
 	layer    int
 	kinds    map[string]bool
@@ -140,7 +141,7 @@ func (w *walk) blocks() map[*onnx.Node]Block {
 		default:
 			part := cmp.Or(near[n], s.main())
 			if part == MLP && s.kinds[Experts] {
-				part = Experts // the shared one
+				part = Experts // the shared expert
 			}
 			blocks[n] = Block{s.layer, part}
 		}
@@ -148,7 +149,7 @@ func (w *walk) blocks() map[*onnx.Node]Block {
 	return blocks
 }
 
-// main is the part that nodes of the span belong to which lead to no core and come from none.
+// main returns the part for nodes of the span that are connected to no core.
 func (s *span) main() string {
 	for _, part := range []string{MLP, Experts, Attention, Mixer} {
 		if s.kinds[part] {
@@ -158,7 +159,7 @@ func (s *span) main() string {
 	return Norm
 }
 
-// spans finds what parts stand behind each norm, and which layer that is.
+// spans finds the parts after each norm, and its layer.
 func (w *walk) spans() []*span {
 	var spans []*span
 	at := func(i int) *span {
@@ -180,7 +181,7 @@ func (w *walk) spans() []*span {
 	layer, mixes, feeds := -1, false, false
 	for i, s := range spans {
 		if len(s.kinds) == 0 && i > 0 && i < len(spans)-1 && s.products >= 2 {
-			s.kinds[MLP] = true // one without a gate
+			s.kinds[MLP] = true // an MLP without a gate
 		}
 		mix, feed := s.kinds[Attention] || s.kinds[Mixer], s.kinds[MLP] || s.kinds[Experts]
 		if mix && (layer < 0 || mixes || feeds) || feed && !mix && (layer < 0 || feeds) {
@@ -190,7 +191,7 @@ func (w *walk) spans() []*span {
 		mixes, feeds = mixes || mix, feeds || feed
 		s.layer = layer
 	}
-	for i := len(spans) - 1; i >= 0 && len(spans[i].kinds) == 0; i-- { // nothing but the head, or no layers at all
+	for i := len(spans) - 1; i >= 0 && len(spans[i].kinds) == 0; i-- { // only the head, or no layers at all
 		if spans[i].layer = -1; i == 0 || len(spans[i-1].kinds) > 0 {
 			break
 		}
@@ -198,8 +199,8 @@ func (w *walk) spans() []*span {
 	return spans
 }
 
-// nearest finds the part that each node belongs to: of the next core that it leads to before the next norm, or else of
-// the last one that it comes from.
+// nearest finds the part of each node: that of the next core downstream before the next norm, else that of the last
+// core upstream.
 func (w *walk) nearest() map[*onnx.Node]string {
 	near := map[*onnx.Node]string{}
 	core := func(n *onnx.Node) string {
@@ -232,8 +233,8 @@ func (w *walk) nearest() map[*onnx.Node]string {
 	return near
 }
 
-// embedded are the nodes before the first norm that its input comes from, or that are behind a product: the others make
-// masks and tables of positions.
+// embedded returns the nodes upstream of the first norm, or all nodes if there is no norm. The other nodes before the
+// first norm compute masks and position tables.
 func (w *walk) embedded() map[*onnx.Node]bool {
 	stream := map[*onnx.Node]bool{}
 	if w.first == nil {

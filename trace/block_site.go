@@ -10,14 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// Core is the site in the middle of a block: its attention, gate or experts.
+// Core is the site at the core of a block: its attention, gate or experts.
 type Core struct {
 	Block
 	Match *patterns.Match
 }
 
-// Cores lists the blocks of the main graph that have one of these sites in their middle, in the order of the model. The
-// sites were found and not replaced yet. A shared expert is part of the experts' block.
+// Cores lists the blocks of the main graph whose core is one of these sites, in the order of the model. The sites must
+// be found but not yet replaced. A shared expert belongs to the experts' block.
 func Cores(m *onnx.Model, sites []rewrite.SiteReport) []Core {
 	order := map[*onnx.Node]int{}
 	for i, n := range m.Graph.Nodes {

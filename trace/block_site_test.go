@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/cut"
 )
 
-// TestCores names the blocks of exports, and cuts each out: apply finds in it what stands in its middle.
+// TestCores names the blocks of exports and cuts each block out. apply must find the block's core in the cut-out model.
 func TestCores(t *testing.T) {
 	for model, want := range map[string][]string{
 		"llama-ts-fp32":                {"layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp"},

@@ -8,10 +8,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// lookup gives the tensor of a value around a body, nil for one that is not there.
+// lookup returns the tensor of a value around a body, nil if the value is not available.
 type lookup func(*onnx.Value) *onnx.Tensor
 
-// all gives the tensors of values.
+// all returns the tensors of values.
 func (find lookup) all(values []*onnx.Value) (list []*onnx.Tensor) {
 	for _, v := range values {
 		list = append(list, find(v))
@@ -19,13 +19,13 @@ func (find lookup) all(values []*onnx.Value) (list []*onnx.Tensor) {
 	return list
 }
 
-// branchOf names the branch that an If takes.
+// branchOf returns the name of the branch that an If takes.
 func branchOf(n *onnx.Node, find lookup) (string, error) {
 	holds, err := truth(find(n.Input(0)))
 	return map[bool]string{true: "then_branch", false: "else_branch"}[holds], err
 }
 
-// loopStart returns how often a Loop may run, whether it begins, and what it carries.
+// loopStart returns the iteration limit of a Loop, whether it starts, and its initial state.
 func loopStart(n *onnx.Node, find lookup) (limit int64, on bool, state []*onnx.Tensor, err error) {
 	limit, on = math.MaxInt64, true
 	if n.Input(0) != nil {
@@ -43,7 +43,7 @@ func loopStart(n *onnx.Node, find lookup) (limit int64, on bool, state []*onnx.T
 	return limit, on, find.all(n.Inputs[min(2, len(n.Inputs)):]), nil
 }
 
-// iterationInputs are what the body of a Loop is given beside what it carries: the number of the iteration, and true.
+// iterationInputs returns the inputs of a Loop's body before its state: the iteration number, and true.
 func iterationInputs(i int) ([]*onnx.Tensor, error) {
 	going, err := onnx.NewTensor("", onnx.Bool, []int64{}, []byte{1})
 	number := onnx.NewInt64s("", []int64{int64(i)})
@@ -51,7 +51,7 @@ func iterationInputs(i int) ([]*onnx.Tensor, error) {
 	return []*onnx.Tensor{number, going}, err
 }
 
-// scanStart returns what a Scan carries, and what each of its rounds scans.
+// scanStart returns a Scan's initial state, and the scanned inputs of each round.
 func scanStart(n *onnx.Node, find lookup) (state []*onnx.Tensor, rounds [][]*onnx.Tensor, err error) {
 	scanned := int(n.AttrInt("num_scan_inputs", 0))
 	states := len(n.Inputs) - scanned
@@ -76,8 +76,8 @@ func scanStart(n *onnx.Node, find lookup) (state []*onnx.Tensor, rounds [][]*onn
 	return find.all(n.Inputs[:states]), rounds, nil
 }
 
-// bodyModel makes a body, which is given tensors, a model of its own. Its inputs are those of the body, and then outer:
-// what it reads of the graphs around it.
+// bodyModel turns a body into a model of its own. given are the tensors of the body's inputs. The model also takes
+// outer, the values that the body reads from the graphs around it.
 func bodyModel(m *onnx.Model, n *onnx.Node, name string, given []*onnx.Tensor, find lookup) (body *onnx.Model,
 	outer []*onnx.Value, err error) {
 	a := n.Attr(name)
@@ -107,8 +107,8 @@ func bodyModel(m *onnx.Model, n *onnx.Node, name string, given []*onnx.Tensor, f
 	return body, outer, err
 }
 
-// bodyInputs names tensors as the inputs of a body's model, of which keep outputs are asked for; shared is the size of
-// those from around it, which both runs hold.
+// bodyInputs names tensors as the inputs of a body's model and checks that it has keep outputs. shared is the size of
+// the tensors from outside the body, which both runs hold.
 func bodyInputs(m *onnx.Model, name string, given []*onnx.Tensor, outer []*onnx.Value, find lookup, keep int) (
 	inputs []*onnx.Tensor, shared int64, err error) {
 	if len(m.Graph.Outputs) < keep {

@@ -10,35 +10,35 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// DefaultMemory is how many bytes of values Compare holds at once where the options say nothing.
+// DefaultMemory is the default of Options.MaxMemory, in bytes.
 const DefaultMemory = 1 << 30
 
-// Options say how two models are compared.
+// Options controls how two models are compared.
 type Options struct {
 	OpenA, OpenB Open
 	Tolerances   golden.Tolerances
-	MaxMemory    int64 // bytes of values that are held at once; 0 for DefaultMemory
-	// RouterTies has the second model go on with the first one's experts wherever it chose others in a tie.
+	MaxMemory    int64 // bytes of values held at once; 0 for DefaultMemory
+	// RouterTies makes the second model continue with the first model's experts when it chose others in a tie.
 	RouterTies bool
-	// Progress is told how many of how many values were compared; it may be nil.
+	// Progress is called with the number of compared values and the total. It may be nil.
 	Progress func(done, total int)
 }
 
-// Comparer compares the values of two models, of which it knows once and for all what is the same.
+// Comparer compares the values of two models. It aligns them once for all runs.
 type Comparer struct {
 	a, b    *onnx.Model
-	pairs   []Pair                      // that are compared
+	pairs   []Pair                      // the pairs to compare
 	partner map[*onnx.Value]*onnx.Value // of all pairs
 	blocks  map[*onnx.Node]Block
 	choices map[*onnx.Value]bool // of the first model: indices of chosen experts
-	// controls are nodes with bodies that both models have, by the first of their outputs that is compared.
+	// controls are the nodes with bodies that both models have, by the first of their outputs that is compared.
 	controls map[*onnx.Value]*control
-	half     onnx.DataType // the type of half precision of one of the models
+	half     onnx.DataType // the half-precision type of either model
 	options  Options
-	within   *Block // of the node whose body is compared; nil for whole models
+	within   *Block // the block of the node whose body is compared; nil for whole models
 }
 
-// NewComparer aligns two models. Their calls of functions that are no fused ops should be inlined before.
+// NewComparer aligns two models. Calls of functions that are not fused ops should be inlined first.
 func NewComparer(a, b *onnx.Model, o Options) *Comparer {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
@@ -83,19 +83,19 @@ func newComparer(c *Comparer, known ...Pair) *Comparer {
 	return c
 }
 
-// Pairs lists the values that are compared.
+// Pairs lists the pairs of values that Run compares.
 func (c *Comparer) Pairs() []Pair { return c.pairs }
 
-// isOutput reports whether a value of the first model is an output of the model: one of a body is none.
+// isOutput reports whether a value of the first model is an output of the whole model, not of a body.
 func (c *Comparer) isOutput(v *onnx.Value) bool { return v.IsOutput() && c.within == nil }
 
-// Run runs both models on the inputs of one case, side by side, and compares the values as they come.
+// Run runs both models side by side on the inputs of one case, and compares values as they are computed.
 func (c *Comparer) Run(inputs, other []*onnx.Tensor, number int) (*Comparison, error) {
 	r := &pass{Comparer: c, number: number, errors: map[*onnx.Value]float64{}}
 	return r.Comparison, r.run([2][]*onnx.Tensor{inputs, other}, [2][]*onnx.Value{})
 }
 
-// run is a run on inputs of both models, after which the values of ends are there.
+// run runs both models on inputs. The values of ends are available afterwards.
 func (r *pass) run(inputs [2][]*onnx.Tensor, ends [2][]*onnx.Value) (err error) {
 	c := r.Comparer
 	r.Comparison, r.uses = &Comparison{}, map[*onnx.Value]int{}
@@ -135,7 +135,7 @@ func (r *pass) run(inputs [2][]*onnx.Tensor, ends [2][]*onnx.Value) (err error) 
 	return r.b.Advance(ends[1]...)
 }
 
-// memoryError says that there is not enough memory to compare a value.
+// memoryError reports that comparing a value needs too much memory.
 type memoryError struct {
 	value       string
 	needs, most int64
@@ -146,7 +146,7 @@ func (e *memoryError) Error() string {
 		max(e.most, 0))
 }
 
-// sizes finds how many bytes the values of a model take, as far as that follows from the shapes of its inputs.
+// sizes returns the size in bytes of each value of a model, if the shapes of the inputs determine it.
 func sizes(m *onnx.Model, inputs []*onnx.Tensor) (map[string]int64, error) {
 	var ports []onnx.Port
 	for _, t := range inputs {
@@ -181,15 +181,15 @@ type pass struct {
 	number int
 	a, b   *Execution
 	sizes  [2]map[string]int64 // of values, in bytes
-	uses   map[*onnx.Value]int // how often values are to be looked at yet
+	uses   map[*onnx.Value]int // remaining reads of each value
 	errors map[*onnx.Value]float64
 }
 
-// side is the run of the first model or of the second.
+// side returns the run of the first or the second model.
 func (r *pass) side(i int) *Execution { return []*Execution{r.a, r.b}[i] }
 
-// next says how many of the pairs are compared next: as many as there is memory for. A router's come alone, and so does
-// what a node with bodies makes.
+// next returns how many of the pairs to compare next: as many as fit in memory. The pairs of one router come as a
+// group, and so do the outputs of a node with bodies.
 func (r *pass) next(pairs []Pair) int {
 	switch {
 	case r.choices[pairs[0].A]:
@@ -207,15 +207,15 @@ func (r *pass) next(pairs []Pair) int {
 	return max(1, sort.Search(most, func(n int) bool { return r.needs(pairs[:n+1]) > r.options.MaxMemory }))
 }
 
-// needs is how many bytes of values are held at once while these pairs are computed and compared.
+// needs returns the bytes of values held at once while these pairs are computed and compared.
 func (r *pass) needs(pairs []Pair) int64 {
 	to, other := r.targets(pairs)
 	held := r.a.Held() + r.b.Held()
 	a, b := r.a.fresh(to, r.sizes[0]), r.b.fresh(other, r.sizes[1])
-	return held + max(2*a, a+2*b) // what runs a piece has a copy of what it makes
+	return held + max(2*a, a+2*b) // the runner holds a copy of a piece's outputs
 }
 
-// targets lists what is computed for the pairs.
+// targets lists the values to compute for the pairs.
 func (r *pass) targets(pairs []Pair) (a, b []*onnx.Value) {
 	for _, p := range pairs {
 		a, b = append(a, p.A), append(b, p.B)
@@ -303,7 +303,7 @@ func (r *pass) row(p Pair) error {
 	return nil
 }
 
-// before is the greatest error of the nearest compared values that v is computed from.
+// before returns the greatest error of the nearest compared values that v is computed from, nil if it has none.
 func (r *pass) before(v *onnx.Value) *float64 {
 	var greatest *float64
 	known := func(v *onnx.Value) bool {
@@ -318,7 +318,7 @@ func (r *pass) before(v *onnx.Value) *float64 {
 	return greatest
 }
 
-// coarser is the type that says how precise a pair is.
+// coarser returns the less precise type of a pair.
 func coarser(a, b *onnx.Tensor) onnx.DataType {
 	for _, t := range []onnx.DataType{onnx.BFloat16, onnx.Float16, onnx.Float} {
 		if a.DataType == t || b.DataType == t {

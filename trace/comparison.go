@@ -8,16 +8,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 )
 
-// Step is a way into a node of control flow.
+// Step is a step into a node of control flow.
 type Step struct {
 	Node string `json:"node"`
 	// Graph is the attribute with the body: then_branch, else_branch or body.
 	Graph string `json:"graph"`
-	// Iteration of the body; nil of a branch.
+	// Iteration of the body; nil for a branch.
 	Iteration *int `json:"iteration,omitempty"`
 }
 
-// String is, for example, `iteration 3 of "/model/Loop"`.
+// String returns, for example, `iteration 3 of "/model/Loop"`.
 func (s Step) String() string {
 	if s.Iteration != nil {
 		return fmt.Sprintf("iteration %d of %q", *s.Iteration, s.Node)
@@ -25,10 +25,10 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s of %q", s.Graph, s.Node)
 }
 
-// Path leads from the main graph to a value in a body; it is empty for values of the main graph.
+// Path leads from the main graph to a value in a body. It is empty for values of the main graph.
 type Path []Step
 
-// Where says the way, "" in the main graph.
+// Where describes the path, "" in the main graph.
 func (p Path) Where() string {
 	var steps []string
 	for _, s := range p {
@@ -37,51 +37,51 @@ func (p Path) Where() string {
 	return strings.Join(steps, ", ")
 }
 
-// Row is how far one value is from that of the other model.
+// Row compares one value with its partner in the other model.
 type Row struct {
 	Value string `json:"value"`           // its name in the first model
-	Other string `json:"other,omitempty"` // in the second, where it has another
+	Other string `json:"other,omitempty"` // in the second model, if it differs
 	Block string `json:"block"`
-	Op    string `json:"op"` // what makes it, in the first model
+	Op    string `json:"op"` // the op that computes it in the first model
 	OpB   string `json:"other_op"`
 	By    string `json:"aligned_by"`
 	Case  int    `json:"case"`
-	// Path leads to the value where it is one of a branch or loop. Of a loop's iterations it names the worst, whose
-	// figures these are.
+	// Path leads to a value in a branch or loop. In a loop it names the worst iteration, and the numbers are that
+	// iteration's.
 	Path `json:"within,omitempty"`
-	// Iterations is how many iterations of the loop were compared, FirstOut the first that is out of tolerance.
+	// Iterations is the number of compared iterations of a loop, FirstOut the first one out of tolerance.
 	Iterations int          `json:"iterations,omitempty"`
 	FirstOut   *int         `json:"first_out,omitempty"`
 	Error      float64      `json:"error"` // the greatest difference over the greatest magnitude
 	Stats      golden.Stats `json:"stats"`
-	// Place is the block, as parts.
+	// Place is Block in parts.
 	Place Block `json:"-"`
-	// Before is the greatest error of what it is computed from, for the first value out of tolerance; nil where nothing
-	// of that was compared.
+	// Before is the greatest error of the compared values that the first value out of tolerance is computed from, nil
+	// if it has none.
 	Before *float64 `json:"before,omitempty"`
 }
 
-// Comparison is what came of comparing two models value by value.
+// Comparison is the result of comparing two models value by value.
 type Comparison struct {
 	Rows []Row `json:"values"` // in the first model's order
-	// Unlike are values that were taken for the same and have other shapes or types.
+	// Unlike lists pairs whose shapes or types differ.
 	Unlike []string `json:"unlike,omitempty"`
-	// Skipped says which branches and loops were not looked into, and why.
+	// Skipped names the branches and loops that were not compared, and why.
 	Skipped []string       `json:"skipped,omitempty"`
 	Routers []Choice       `json:"routers,omitempty"`
-	Outputs []golden.Stats `json:"-"` // of the models' outputs, among Rows
+	Outputs []golden.Stats `json:"-"` // of the models' outputs, included in Rows
 	Bytes   int64          `json:"bytes"`
-	Peak    int64          `json:"peak_bytes"` // of values that were held at once
+	Peak    int64          `json:"peak_bytes"` // of values held at once
 	Pieces  int            `json:"pieces"`
 
-	first *Row // out of tolerance, in the order in which values were computed
+	first *Row // the first row out of tolerance, in order of computation
 }
 
-// First returns the first value that came out of tolerance, nil where none did. In a loop it is that of its iteration.
+// First returns the first value out of tolerance, nil if all pass. In a loop it belongs to one iteration.
 func (c *Comparison) First() *Row { return c.first }
 
-// Worst returns the row with the greatest error, one with a NaN or an infinity that has no equal before all; nil where
-// there are no rows.
+// Worst returns the row with the greatest error, nil without rows. A row with an unmatched NaN or infinity is worse
+// than any error.
 func (c *Comparison) Worst() *Row {
 	var worst *Row
 	for i := range c.Rows {
@@ -92,7 +92,7 @@ func (c *Comparison) Worst() *Row {
 	return worst
 }
 
-// Worse reports whether a row is further off than another.
+// Worse reports whether a row differs more than another.
 func (r *Row) Worse(than *Row) bool {
 	if a, b := r.Stats.Got != r.Stats.Want, than.Stats.Got != than.Stats.Want; a != b {
 		return a
@@ -100,18 +100,18 @@ func (r *Row) Worse(than *Row) bool {
 	return r.Error > than.Error
 }
 
-// BlockRow sums up the values of one block.
+// BlockRow summarizes the values of one block.
 type BlockRow struct {
 	Block  string  `json:"block"`
-	Place  Block   `json:"-"` // the same, as parts
+	Place  Block   `json:"-"` // Block in parts
 	Values int     `json:"values"`
 	Failed int     `json:"failed"`
-	Error  float64 `json:"error"` // the greatest of its values
+	Error  float64 `json:"error"` // the greatest error of its values
 	Worst  string  `json:"worst"`
-	NaN    int64   `json:"nan"` // in the second model, where the first has other values
+	NaN    int64   `json:"nan"` // in the second model, if the first has other values
 }
 
-// Blocks sums up the rows by block, in the order of the model.
+// Blocks summarizes the rows by block, in the order of the model.
 func (c *Comparison) Blocks() []BlockRow {
 	var list []BlockRow
 	at := map[string]int{}

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Cost is what a node takes at least: the bytes that it reads and writes, weights included, and the floating-point
+// Cost is the minimal cost of a node: the bytes that it reads and writes, including weights, and the floating-point
 // operations of its definition.
 type Cost struct {
 	Read    int64 `json:"bytes_read"`
@@ -16,13 +16,13 @@ type Cost struct {
 	FLOPs   int64 `json:"flops"`
 }
 
-// Costs counts what nodes take. Those of one op, with equal attributes and shapes, count as equals.
+// Costs computes the costs of nodes. It caches them by op, attributes and shapes.
 type Costs struct{ known map[string]int64 }
 
-// NewCosts makes a counter.
+// NewCosts returns an empty cache.
 func NewCosts() *Costs { return &Costs{known: map[string]int64{}} }
 
-// Of returns what a node takes.
+// Of returns the cost of a node.
 func (c *Costs) Of(v *Visited) (Cost, error) {
 	var cost Cost
 	key := nodeKey(v.Node)
@@ -59,8 +59,8 @@ func (c *Costs) Of(v *Visited) (Cost, error) {
 	return cost, nil
 }
 
-// operations counts the operations of a node of the standard: two for each pair of factors in a product, one for each
-// element that is computed or summed up, none where elements are moved, compared or converted.
+// operations counts the operations of a standard node: two per multiply-add of a product, one per computed or summed
+// element, and zero if it moves, compares or converts elements.
 func operations(n *onnx.Node, s *reference.Scope, out *reference.Tensor) int64 {
 	size := func(i int) int64 {
 		if t, err := s.Value(n.Inputs[i]); err == nil {

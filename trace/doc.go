@@ -1,10 +1,10 @@
-// Package trace looks at the values inside of models while they run.
+// Package trace examines the values inside models while they run.
 //
-// Align finds which values of two models are the same, Blocks says which part of a language model each node belongs to
-// (embedding, layer 3: attention, …), and an Execution runs a model piece by piece, so that each value can be looked
-// at, or replaced, and then dropped. Compare puts them together: two models run side by side on the same inputs, and
-// every value that both have is compared.
+// Align finds the equal values of two models. Blocks assigns each node to a part of a language model (embedding, layer
+// 3: attention, …). An Execution runs a model piece by piece, so that each value can be examined or replaced, and then
+// dropped. A Comparer combines them: it runs two models side by side on the same inputs and compares every value that
+// both have.
 //
-// The bodies of branches and loops that both models have are compared as models of their own. What runs the pieces,
-// onnxruntime or the built-in evaluator, is the caller's choice.
+// The bodies of branches and loops that both models have are compared as models of their own. The caller chooses what
+// runs the pieces: onnxruntime or the built-in evaluator.
 package trace

@@ -15,22 +15,21 @@ type Runner interface {
 	Close() error
 }
 
-// Open opens a piece of a model, which is run once.
+// Open opens a piece of a model. The piece runs once.
 type Open func(*onnx.Model) (Runner, error)
 
-// Execution is a run of a model's main graph, piece by piece: each piece is a model of its own, whose inputs are what
-// the pieces before it made. Every node runs once. A value is kept while nodes that have not run read it, and one that
-// is watched until it is dropped.
+// Execution runs a model's main graph piece by piece. Each piece is a model whose inputs are outputs of earlier pieces.
+// Every node runs once. A value is kept until all its readers have run and, if it is watched, until it is dropped.
 type Execution struct {
 	model   *onnx.Model
 	open    Open
-	place   map[*onnx.Node]int        // of the nodes, in their order
-	holder  map[*onnx.Node]*onnx.Node // of the main graph, for nodes of bodies too
+	place   map[*onnx.Node]int        // the index of each node
+	holder  map[*onnx.Node]*onnx.Node // the main-graph node of each node, for nodes of bodies too
 	done    map[*onnx.Node]bool
 	values  map[*onnx.Value]*onnx.Tensor
-	unread  map[*onnx.Value]int // how many nodes that are to run yet read it
+	unread  map[*onnx.Value]int // the number of readers that have not run
 	watched map[*onnx.Value]bool
-	fixed   map[*onnx.Value]bool // computed from constants alone: each piece computes those that it needs
+	fixed   map[*onnx.Value]bool // computed only from constants; each piece computes those that it needs
 	held    int64
 	peak    int64
 }
@@ -70,17 +69,17 @@ func Start(m *onnx.Model, open Open, inputs []*onnx.Tensor, watched []*onnx.Valu
 	return e, nil
 }
 
-// Value returns a value that is there: watched and not dropped, or to be read yet. It is nil for others.
+// Value returns a value that is watched and not dropped, or that a later node reads. It returns nil for others.
 func (e *Execution) Value(v *onnx.Value) *onnx.Tensor { return e.values[v] }
 
-// Held is the number of bytes of the values that are there.
+// Held returns the number of bytes of the values that are held.
 func (e *Execution) Held() int64 { return e.held }
 
-// Peak is the greatest number of bytes that values took at once. Those that a piece makes count twice, since what runs
-// it holds them as well.
+// Peak returns the most bytes of values held at once. The outputs of a running piece count twice, because its runner
+// holds them as well.
 func (e *Execution) Peak() int64 { return e.peak }
 
-// Set has the nodes that are to run yet read t for a value that is there.
+// Set replaces a held value by t for the nodes that have not run.
 func (e *Execution) Set(v *onnx.Value, t *onnx.Tensor) {
 	if old := e.values[v]; old != nil {
 		e.held += t.Size() - old.Size()
@@ -88,7 +87,7 @@ func (e *Execution) Set(v *onnx.Value, t *onnx.Tensor) {
 	}
 }
 
-// Drop ends the watch over a value, which goes away unless nodes that are to run yet read it.
+// Drop stops watching a value, and frees it unless later nodes read it.
 func (e *Execution) Drop(v *onnx.Value) {
 	delete(e.watched, v)
 	e.release(v)
@@ -101,7 +100,7 @@ func (e *Execution) release(v *onnx.Value) {
 	}
 }
 
-// fresh is how many bytes of values Advance would add, where sizes are known.
+// fresh returns how many bytes of values Advance would add, counting values of known size.
 func (e *Execution) fresh(to []*onnx.Value, sizes map[string]int64) (n int64) {
 	_, outputs := e.ports(e.missing(to))
 	for _, v := range outputs {
@@ -161,7 +160,7 @@ func run(open Open, m *onnx.Model, inputs []*onnx.Tensor) (outputs []*onnx.Tenso
 	return outputs, err
 }
 
-// rankOf is the type of tensors like t of any size.
+// rankOf returns the type of t with open dimensions.
 func rankOf(t *onnx.Tensor) onnx.Type {
 	ty := typeOf(t)
 	for i := range ty.Dims {
@@ -172,8 +171,8 @@ func rankOf(t *onnx.Tensor) onnx.Type {
 
 func typeOf(t *onnx.Tensor) onnx.Type { return onnx.TensorType(t.DataType, t.Dims) }
 
-// missing lists the nodes that values need and that have not run, in the order of the graph. Those that read constants
-// alone never count as run.
+// missing lists the nodes that values need and that have not run, in graph order. Nodes that read only constants never
+// count as run.
 func (e *Execution) missing(to []*onnx.Value) []*onnx.Node {
 	chosen := map[*onnx.Node]bool{}
 	queue := []*onnx.Node{}
@@ -196,7 +195,7 @@ func (e *Execution) missing(to []*onnx.Value) []*onnx.Node {
 				take(v.Producer)
 			}
 		}
-		for _, v := range n.Outputs { // no piece can hand on what is no tensor: its readers are of the same piece
+		for _, v := range n.Outputs { // pieces can pass on only tensors, so readers of others join the piece
 			if v != nil && isSequence(v) {
 				for _, u := range v.Uses() {
 					take(u.Node)
@@ -212,7 +211,7 @@ func (e *Execution) missing(to []*onnx.Value) []*onnx.Node {
 	return nodes
 }
 
-// ports lists what a piece reads of values that are there, and what it makes that is read or looked at afterwards.
+// ports lists the held values that a piece reads, and the values that it computes for later use.
 func (e *Execution) ports(nodes []*onnx.Node) (inputs, outputs []*onnx.Value) {
 	within := map[*onnx.Value]int{} // how often nodes of the piece read it
 	for _, n := range nodes {
@@ -232,7 +231,7 @@ func (e *Execution) ports(nodes []*onnx.Node) (inputs, outputs []*onnx.Value) {
 	return inputs, outputs
 }
 
-// fixedValues are the values that nodes compute from constants alone.
+// fixedValues returns the values that nodes compute only from constants.
 func fixedValues(g *onnx.Graph) map[*onnx.Value]bool {
 	fixed := map[*onnx.Value]bool{}
 	for _, n := range g.Nodes {
@@ -249,7 +248,7 @@ func fixedValues(g *onnx.Graph) map[*onnx.Value]bool {
 	return fixed
 }
 
-// isSequence reports whether a value is a sequence or an optional, as far as the op that makes it says so.
+// isSequence reports whether the producing op makes a value a sequence or an optional.
 func isSequence(v *onnx.Value) bool {
 	n := v.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
@@ -265,7 +264,7 @@ func isSequence(v *onnx.Value) bool {
 		for _, g := range n.Subgraphs() {
 			i := v.Output
 			if n.OpType == "Loop" {
-				i++ // the body gives the condition first
+				i++ // the body returns the condition first
 			}
 			if i < len(g.Outputs) && isSequence(g.Outputs[i]) {
 				return true

@@ -12,12 +12,12 @@ import (
 // control is a node with bodies (If, Loop or Scan) that both models have.
 type control struct {
 	nodes  [2]*onnx.Node
-	reads  [2][]*onnx.Value   // what is computed around the nodes and read by them or their bodies
-	bodies map[string]*bodies // by the attribute that holds them
+	reads  [2][]*onnx.Value   // the computed values outside the nodes that they or their bodies read
+	bodies map[string]*bodies // by attribute name
 }
 
-// bodies are a branch, or the body of a loop, of both models as models of their own. Their inputs are those of the body
-// and then what it reads of the graphs around it.
+// bodies is a branch, or the body of a loop, of both models, as separate models. Their inputs are the body's
+// inputs, then the values that it reads from the graphs around it.
 type bodies struct {
 	*Comparer
 	outer [2][]*onnx.Value
@@ -25,7 +25,8 @@ type bodies struct {
 
 func (b *bodies) models() [2]*onnx.Model { return [2]*onnx.Model{b.Comparer.a, b.Comparer.b} }
 
-// controlOf returns the node with bodies that a pair is the same output of; nil where there is none.
+// controlOf returns the node with bodies of which both values of a pair are the same output, nil if there is no such
+// node.
 func controlOf(p Pair) *control {
 	n, m := p.A.Producer, p.B.Producer
 	if n == nil || m == nil || p.A.Output != p.B.Output || !m.Is(n.OpType) ||
@@ -39,7 +40,7 @@ func controlOf(p Pair) *control {
 	return c
 }
 
-// computed leaves constants out.
+// computed removes the constants.
 func computed(values []*onnx.Value) (list []*onnx.Value) {
 	for _, v := range values {
 		if v.Constant() == nil {
@@ -49,8 +50,8 @@ func computed(values []*onnx.Value) (list []*onnx.Value) {
 	return list
 }
 
-// inside compares the values in the bodies of a node, which run once more for that, and by themselves: on what each
-// model computed around them. Where that cannot be it is noted, unless memory is what lacks.
+// inside compares the values in the bodies of a node. It runs the bodies again, separately, on the values that each
+// model computed around them. If that fails, it notes the reason in Skipped, unless memory is too small.
 func (r *pass) inside(c *control) (err error) {
 	switch n := c.nodes[0]; n.OpType {
 	case "If":
@@ -91,7 +92,7 @@ func (r *pass) branch(c *control) error {
 	return nil
 }
 
-// tensor is a value of the first model or of the second, nil where it is not there.
+// tensor returns a value of the first or the second model, nil if it is not available.
 func (r *pass) tensor(side int, v *onnx.Value) *onnx.Tensor {
 	if v == nil {
 		return nil
@@ -102,7 +103,7 @@ func (r *pass) tensor(side int, v *onnx.Value) *onnx.Tensor {
 	return r.side(side).Value(v)
 }
 
-// lookup gives the tensors of one model.
+// lookup returns the lookup of one model's tensors.
 func (r *pass) lookup(side int) lookup {
 	return func(v *onnx.Value) *onnx.Tensor { return r.tensor(side, v) }
 }
@@ -115,7 +116,7 @@ func truth(t *onnx.Tensor) (bool, error) {
 	return err == nil && b[0] != 0, err
 }
 
-// settle has the second model go on with what the bodies gave once tokens in a tie went to the first one's experts.
+// settle makes the second model use the bodies' results after tied tokens followed the first model's experts.
 func (r *pass) settle(c *control, made []*onnx.Tensor) {
 	for i, t := range made {
 		if v := c.nodes[1].OutputValue(i); v != nil && t != nil {
@@ -124,15 +125,15 @@ func (r *pass) settle(c *control, made []*onnx.Tensor) {
 	}
 }
 
-// round is one run of the bodies: what they read, and what came of it.
+// round is one run of the bodies: their inputs and results.
 type round struct {
-	inputs [2][]*onnx.Tensor // of the bodies themselves
-	errors []float64         // of these
-	keep   int               // how many outputs are asked for
+	inputs [2][]*onnx.Tensor // inputs of the bodies themselves
+	errors []float64         // errors of the inputs
+	keep   int               // the number of outputs to keep
 
 	made [2][]*onnx.Tensor
-	off  []float64 // errors of what was made
-	tied bool      // tokens of the second model were sent to the first one's experts
+	off  []float64 // errors of the results
+	tied bool      // whether tokens of the second model followed the first model's experts
 }
 
 // iterate runs a body of both models and compares the values in it.
@@ -185,7 +186,7 @@ func (r *pass) iterate(c *control, step Step, now *round) error {
 	return nil
 }
 
-// bodies returns a body of both models as models, which are made when it runs for the first time.
+// bodies returns a body of both models as models. It makes them when the body first runs.
 func (r *pass) bodies(c *control, name string, now *round) (*bodies, error) {
 	if b := c.bodies[name]; b != nil {
 		return b, nil
@@ -221,7 +222,7 @@ func (r *pass) bodies(c *control, name string, now *round) (*bodies, error) {
 	at := r.blocks[c.nodes[0]]
 	blocks, layers := within(at, models[0])
 	if layers {
-		r.blocks[c.nodes[0]] = Block{-1, Head} // it gives what the model gives
+		r.blocks[c.nodes[0]] = Block{-1, Head} // its results are the model's results
 	}
 	o := r.options
 	o.Progress = nil
@@ -230,7 +231,7 @@ func (r *pass) bodies(c *control, name string, now *round) (*bodies, error) {
 	return b, nil
 }
 
-// within finds the place of the nodes of a body that stands in a block: their own where whole layers are in the body.
+// within returns the blocks of a body's nodes: their own if the body contains whole layers, else the enclosing block.
 func within(at Block, m *onnx.Model) (blocks map[*onnx.Node]Block, layers bool) {
 	blocks = Blocks(m)
 	for _, b := range blocks {
@@ -244,7 +245,7 @@ func within(at Block, m *onnx.Model) (blocks map[*onnx.Node]Block, layers bool) 
 	return blocks, false
 }
 
-// take adds what came of a run of bodies. Of the iterations of a loop each value has one row.
+// take adds the results of a run of bodies. A value in a loop has one row for all iterations.
 func (r *pass) take(o *Comparison, step Step) {
 	for _, row := range o.Rows {
 		row.Path = append(Path{step}, row.Path...)

@@ -20,7 +20,7 @@ func (r *pass) loop(c *control) error {
 		if limit[i], on[i], state, err = loopStart(n, r.lookup(i)); err != nil {
 			return err
 		}
-		last.made[i] = append([]*onnx.Tensor{nil}, state...) // nil in the place of the condition
+		last.made[i] = append([]*onnx.Tensor{nil}, state...) // nil is the condition
 	}
 	for _, v := range c.nodes[0].Inputs[min(2, len(c.nodes[0].Inputs)):] {
 		last.off = append(last.off, r.errors[v])
@@ -70,9 +70,9 @@ func numbers(t *onnx.Tensor) ([]int64, error) {
 	return golden.Int64s(t)
 }
 
-// scan runs the bodies of a Scan for each place along the axes of the scanned inputs.
+// scan runs the bodies of a Scan for each position along the axes of the scanned inputs.
 func (r *pass) scan(c *control) error {
-	var pieces [2][][]*onnx.Tensor // of each place
+	var pieces [2][][]*onnx.Tensor // of each position
 	last := &round{}
 	for i, n := range c.nodes {
 		var err error
@@ -110,7 +110,7 @@ func attrAt(n *onnx.Node, name string, i int) int64 {
 	return 0
 }
 
-// places takes a tensor apart along an axis, which the parts do not have.
+// places splits a tensor along an axis and removes the axis.
 func places(t *onnx.Tensor, axis int64, backwards bool) ([]*onnx.Tensor, error) {
 	if t == nil {
 		return nil, errors.New("one of its inputs is no tensor")

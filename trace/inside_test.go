@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestBranches compares a decoder of two branches, as optimum merges them, with its patched model: the layers are in
-// the branches. It does so within little memory.
+// TestBranches compares a decoder with two branches, as optimum merges them, with its patched model, in little memory.
+// The layers are in the branches.
 func TestBranches(t *testing.T) {
 	a, b := read(t, "llama-merged-ts-fp32"), patched(t, "llama-merged-ts-fp32")
 	const most = 300 << 10
@@ -35,7 +35,7 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestWrongBranch changes a norm inside of both branches: the first value out of tolerance is named with its branch.
+// TestWrongBranch changes a norm inside both branches and expects the first value out of tolerance with its branch.
 func TestWrongBranch(t *testing.T) {
 	a, b := read(t, "llama-merged-ts-fp32"), patched(t, "llama-merged-ts-fp32")
 	b.Graph.Walk(func(g *onnx.Graph) {
@@ -55,8 +55,8 @@ func TestWrongBranch(t *testing.T) {
 	}
 }
 
-// running is a model with a Loop or a Scan over the rows of x. The first body adds a row to a state and scales the sum,
-// from the iteration wrong on by another number.
+// running is a model with a Loop or a Scan over the rows of x. The first body adds a row to a state and scales the sum;
+// from the iteration wrong on, the scale differs.
 func running(op string, wrong float64) *onnx.Model {
 	b := onnxtest.New(18)
 	x := b.Input("x", onnx.Float, "rows", 4)
@@ -91,9 +91,9 @@ func running(op string, wrong float64) *onnx.Model {
 	return b.Model
 }
 
-// TestIterations finds the iteration of a loop in which two models part.
+// TestIterations finds the iteration of a loop at which two models diverge.
 func TestIterations(t *testing.T) {
-	for op, at := range map[string]int{"Loop": 2, "Scan": 1} { // the Scan counts from 1 on
+	for op, at := range map[string]int{"Loop": 2, "Scan": 1} { // the Scan counts from 1
 		r := compare(t, running(op, 0.5), running(op, 0.5), Options{})
 		if first := r.First(); first != nil || len(r.Skipped) > 0 {
 			t.Fatalf("%s: %+v, %q", op, first, r.Skipped)
@@ -133,7 +133,7 @@ func TestIterations(t *testing.T) {
 	}
 }
 
-// routedInside is the router's model in a branch or in a loop of two iterations, which adds the results up.
+// routedInside is the router's model in a branch, or in a loop of two iterations that sums the results.
 func routedInside(op string, nudge float32) *onnx.Model {
 	b := onnxtest.New(21)
 	x := b.Input("x", onnx.Float, "n", 4)
@@ -157,7 +157,7 @@ func routedInside(op string, nudge float32) *onnx.Model {
 	return b.Model
 }
 
-// TestRouterTiesInside follows tokens in a tie to the first model's experts where the router is in a branch or loop.
+// TestRouterTiesInside makes tied tokens in a branch or loop follow the first model's experts.
 func TestRouterTiesInside(t *testing.T) {
 	inputs := []*onnx.Tensor{onnx.NewFloat32s("x", []int64{2, 4}, []float32{1, 0.5, 0.5 - 1e-6, 0, 1, 0.5, 0.2, 0})}
 	for op, times := range map[string]int{"If": 1, "Loop": 2} {
@@ -175,7 +175,7 @@ func TestRouterTiesInside(t *testing.T) {
 	}
 }
 
-// TestOtherWay names what cannot be compared: branches that only one model takes, loops that end earlier in one.
+// TestOtherWay names what cannot be compared: a branch that only one model takes, and a loop that ends earlier in one.
 func TestOtherWay(t *testing.T) {
 	branches := func(least float64) *onnx.Model {
 		b := onnxtest.New(18)

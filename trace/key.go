@@ -12,7 +12,7 @@ import (
 
 func digits(i int) string { return strconv.Itoa(i) }
 
-// nodeKey is the same for nodes of one op with equal attributes. Of graphs in attributes the ops alone count.
+// nodeKey is equal for nodes of one op with equal attributes. Of graphs in attributes, only the ops count.
 func nodeKey(n *onnx.Node) string {
 	holds := func(a *onnx.Attribute) bool { return len(a.Subgraphs()) > 0 }
 	plain := slices.DeleteFunc(slices.Clone(n.Attributes), holds)
@@ -30,15 +30,15 @@ func nodeKey(n *onnx.Node) string {
 	return b.String()
 }
 
-// Of a constant of more bytes, so many at each of so many places count.
+// A constant of more than sampledOver bytes counts by samples of bytesOfSample bytes.
 const (
 	sampledOver   = 1 << 16
 	samples       = 64
 	bytesOfSample = 256
 )
 
-// tensorKey stands for a constant's type, shape and elements, of which those of a large one are sampled: weights that
-// differ elsewhere are weights of the same place.
+// tensorKey identifies a constant's type, shape and elements. It samples the elements of a large constant: weights that
+// differ only elsewhere are weights of the same place.
 func tensorKey(t *onnx.Tensor) string {
 	head := fmt.Sprintf("%d%v", t.DataType, t.Dims)
 	if t.DataType == onnx.String {

@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Choice is what a router chose in two models, where it was not the same.
+// Choice reports the choices of a router that differ between two models.
 type Choice struct {
-	Value  string `json:"value"` // the indices, in the first model
+	Value  string `json:"value"` // the indices in the first model
 	Block  string `json:"block"`
 	Case   int    `json:"case"`
 	Path   `json:"within,omitempty"`
@@ -27,14 +27,14 @@ type Flip struct {
 	Token   int64   `json:"token"` // the row of the indices
 	Experts []int64 `json:"experts"`
 	Other   []int64 `json:"other"`
-	// Margin is how far the score of the last expert that the first model chose is above that of the next one; nil
-	// where the scores are not known.
+	// Margin is the distance between the scores of the last chosen expert of the first model and the next expert, nil
+	// if the scores are unknown.
 	Margin *float64 `json:"margin,omitempty"`
-	// Tie says that the margin is no more than the tolerance of the model's type.
+	// Tie reports that the margin is within the tolerance of the model's type.
 	Tie bool `json:"tie"`
 }
 
-// Ties counts the tokens that chose other experts in a tie.
+// Ties returns the number of tokens that chose other experts in a tie.
 func (c *Choice) Ties() (n int) {
 	for _, f := range c.Flips {
 		if f.Tie {
@@ -44,7 +44,7 @@ func (c *Choice) Ties() (n int) {
 	return n
 }
 
-// chooser returns the node whose choice a value holds, as it is or moved: a TopK, an ArgMax or a mojo.TopKRouter.
+// chooser returns the node whose choice a value holds, possibly moved: a TopK, an ArgMax or a mojo.TopKRouter.
 func chooser(v *onnx.Value) *onnx.Node {
 	for range 8 {
 		n := v.Producer
@@ -62,8 +62,8 @@ func chooser(v *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// scoresOf lists what is to be known for the scores behind the indices v: those that a TopK reads, or all that a fused
-// router reads.
+// scoresOf lists the values needed to compute the scores for the indices v: the input of a TopK, or all inputs of a
+// fused router.
 func (c *Comparer) scoresOf(v *onnx.Value) []*onnx.Value {
 	if !c.choices[v] {
 		return nil
@@ -76,7 +76,7 @@ func (c *Comparer) scoresOf(v *onnx.Value) []*onnx.Value {
 	return slices.DeleteFunc(slices.Clone(inputs), func(v *onnx.Value) bool { return v == nil || v.Constant() != nil })
 }
 
-// routersTogether moves what the second model's router makes beside the indices directly behind these.
+// routersTogether moves the other outputs of the second model's router directly after its indices.
 func (c *Comparer) routersTogether(pairs []Pair) []Pair {
 	moved := map[*onnx.Value]bool{}
 	var list []Pair
@@ -100,7 +100,7 @@ func (c *Comparer) routersTogether(pairs []Pair) []Pair {
 	return list
 }
 
-// besideChoice reports whether a pair is moved behind a choice that stands after it.
+// besideChoice reports whether a pair is moved behind a choice later in the list.
 func (c *Comparer) besideChoice(p Pair, pairs []Pair) bool {
 	if n := p.B.Producer; n != nil && len(n.Outputs) > 1 {
 		return slices.ContainsFunc(pairs, func(q Pair) bool { return c.choices[q.A] && q.B.Producer == n })
@@ -108,7 +108,7 @@ func (c *Comparer) besideChoice(p Pair, pairs []Pair) bool {
 	return false
 }
 
-// together counts the pairs of the router that the first one is of.
+// together counts the pairs that belong to the router of the first pair.
 func (c *Comparer) together(pairs []Pair) int {
 	n := 1
 	for n < len(pairs) && pairs[n].B.Producer == pairs[0].B.Producer {
@@ -117,9 +117,9 @@ func (c *Comparer) together(pairs []Pair) int {
 	return n
 }
 
-// route looks at what routers chose. Where they chose the same experts in another order, the second model goes on in
-// the first one's. With RouterTies it goes on with the first one's choice for tokens that chose others in a tie, and
-// with the weights that belong to it.
+// route compares the choices of routers. If both chose the same experts in another order, the second model continues in
+// the first model's order. With RouterTies, tokens that chose other experts in a tie continue with the first model's
+// choice and its weights.
 func (r *pass) route(pairs []Pair) error {
 	p := pairs[0]
 	want, got := r.a.Value(p.A), r.b.Value(p.B)
@@ -172,13 +172,13 @@ func (r *pass) route(pairs []Pair) error {
 	return nil
 }
 
-// same reports whether two tensors are there and have one type and shape.
+// same reports whether two tensors exist and have the same type and shape.
 func same(a, b *onnx.Tensor) bool {
 	return a != nil && b != nil && a.DataType == b.DataType && slices.Equal(a.Dims, b.Dims)
 }
 
-// arrange puts what the second model's router gives for tokens into the first one's order, and replaces that for tied
-// tokens by what the first model's gives.
+// arrange puts the second model's router outputs into the first model's order, and replaces those of tied tokens by the
+// first model's.
 func (r *pass) arrange(p Pair, tokens int64, k int, orders map[int64][]int, tied map[int64]bool) error {
 	want, got := r.a.Value(p.A), r.b.Value(p.B)
 	if !same(want, got) || want.Len() != tokens*int64(k) || len(orders) == 0 && len(tied) == 0 {
@@ -219,7 +219,7 @@ func sorted(list []int64) []int64 {
 	return list
 }
 
-// scores returns the scores that the first model chose by, token by token; nil where they are not known.
+// scores returns the scores that the first model chose by, per token, nil if they are unknown.
 func (r *pass) scores(v *onnx.Value, tokens int64) [][]float64 {
 	n := chooser(v)
 	var all []float64
@@ -237,7 +237,7 @@ func (r *pass) scores(v *onnx.Value, tokens int64) [][]float64 {
 	return slices.Collect(slices.Chunk(all, len(all)/int(tokens)))
 }
 
-// lastAxis is the last axis of a tensor, as the node writes it.
+// lastAxis returns the last axis of a tensor in the notation of the node, negative or not.
 func lastAxis(t *onnx.Tensor, n *onnx.Node) int64 {
 	if t == nil || n.AttrInt("axis", -1) < 0 {
 		return -1
@@ -245,7 +245,7 @@ func lastAxis(t *onnx.Tensor, n *onnx.Node) int64 {
 	return int64(len(t.Dims)) - 1
 }
 
-// routerScores evaluates the definition of a fused router for what its last TopK reads.
+// routerScores evaluates the definition of a fused router up to the input of its last TopK.
 func (r *pass) routerScores(n *onnx.Node) (scores []float64) {
 	var ports []onnx.Port
 	var inputs []*onnx.Tensor
@@ -277,8 +277,8 @@ func (r *pass) routerScores(n *onnx.Node) (scores []float64) {
 	return scores
 }
 
-// margin is the distance of the k-th score from the next one, and how much of it says nothing: 1e-4 of the greatest
-// score, in half precision four units in the last place.
+// margin returns the distance of the k-th score from the next one, and the bound up to which it is a tie: 1e-4 of the
+// greatest score, or four units in the last place in half precision.
 func (r *pass) margin(scores []float64, k int) (margin, bound float64) {
 	list := slices.Clone(scores)
 	slices.SortFunc(list, func(a, b float64) int { return cmp.Compare(b, a) })
@@ -303,7 +303,7 @@ func (c *Comparison) ties() (n int) {
 	return n
 }
 
-// String says what was chosen, for example "token 3: experts [1 4], the other [1 5], margin 1.2e-05 (a tie)".
+// String returns, for example, "token 3: experts [1 4], the other [1 5], margin 1.2e-05 (a tie)".
 func (f Flip) String() string {
 	text := fmt.Sprintf("token %d: experts %v, the other %v", f.Token, f.Experts, f.Other)
 	if f.Margin != nil {

@@ -16,7 +16,7 @@ type Site struct {
 	Block Block
 }
 
-// Filter chooses sites by their layer and op; an empty one takes all.
+// Filter selects sites by layer and op. An empty filter selects all.
 type Filter []rule
 
 type rule struct {
@@ -24,8 +24,8 @@ type rule struct {
 	op    string
 }
 
-// ParseFilter reads rules "LAYER:OP" with semicolons between them: a site is taken where one of them says so. LAYER is
-// a number, OP the name of a fused op, and * stands for any.
+// ParseFilter parses rules "LAYER:OP" separated by semicolons. A site is selected if any rule matches. LAYER is a
+// number, OP the name of a fused op, and * matches any. An error names the rule that is invalid.
 func ParseFilter(text string) (Filter, error) {
 	var f Filter
 	for _, entry := range strings.Split(text, ";") {
@@ -55,7 +55,7 @@ func (f Filter) takes(s Site) bool {
 	})
 }
 
-// Sites lists the fused ops of the main graph that the filter takes, in their order.
+// Sites lists the fused ops of the main graph that the filter selects, in graph order.
 func Sites(m *onnx.Model, f Filter) []Site {
 	blocks := Blocks(m)
 	var list []Site

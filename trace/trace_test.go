@@ -65,8 +65,8 @@ func compare(t *testing.T, a, b *onnx.Model, o Options) *Comparison {
 	return r
 }
 
-// TestBlocks finds the blocks of exports of different forms: a norm before each block, norms on both sides, norms
-// behind, attention beside the MLP, a recurrence in the place of attention, experts.
+// TestBlocks finds the blocks of exports with a norm before each block, on both sides or after it, with attention
+// parallel to the MLP, with a recurrence instead of attention, and with experts.
 func TestBlocks(t *testing.T) {
 	usual := "embedding, layer 0 norm, layer 0 attention, layer 0 mlp, " +
 		"layer 1 norm, layer 1 attention, layer 1 mlp, head"
@@ -99,7 +99,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestCompare compares exports with their patched models, whose values agree everywhere.
+// TestCompare compares exports with their patched models. All values must agree.
 func TestCompare(t *testing.T) {
 	for name, least := range map[string]int{"qwen3-dynamo-fp32": 40, "llama-ts-fp32": 40, "gemma3-ts-fp16": 60,
 		"deepseek3-batched_mm-ts-fp32": 55, "moe-loop-ts-fp32": 9} {
@@ -113,7 +113,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestStripped aligns a patched model that has lost its metadata and the names of its values.
+// TestStripped aligns a patched model without its metadata and value names.
 func TestStripped(t *testing.T) {
 	a, b := read(t, "qwen3-dynamo-fp32"), patched(t, "qwen3-dynamo-fp32")
 	truth := map[*onnx.Value]*onnx.Value{}
@@ -142,11 +142,11 @@ func TestStripped(t *testing.T) {
 	}
 }
 
-// TestOtherNames aligns nothing by a name that means something else.
+// TestOtherNames must not align values by a misleading name.
 func TestOtherNames(t *testing.T) {
 	a, b := read(t, "qwen3-dynamo-fp32"), patched(t, "qwen3-dynamo-fp32")
 	nodes := b.Graph.Nodes
-	for i, n := range nodes { // every value has the name of the one before
+	for i, n := range nodes { // every value has the name of the previous one
 		n.Metadata = nil
 		if i > 0 && !n.Outputs[0].IsOutput() {
 			n.Outputs[0].Name = a.Graph.Nodes[i-1].Outputs[0].Name
@@ -186,7 +186,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestMemory compares models whose values take ten times the memory that is allowed.
+// TestMemory compares models whose values take ten times the allowed memory.
 func TestMemory(t *testing.T) {
 	const width, layers = 1 << 14, 100
 	model := func() *onnx.Model {
@@ -199,7 +199,7 @@ func TestMemory(t *testing.T) {
 		return b.Model
 	}
 	x := onnx.NewFloat32s("x", []int64{width}, slices.Repeat([]float32{0.5}, width))
-	const all = 2 * 2 * layers * 4 * width // two models, two values a layer
+	const all = 2 * 2 * layers * 4 * width // two models, two values per layer
 	a, b := model(), model()
 	o := Options{OpenA: evaluator, OpenB: evaluator, MaxMemory: all / 10}
 	r, err := NewComparer(a, b, o).Run([]*onnx.Tensor{x}, []*onnx.Tensor{x}, 0)
@@ -216,7 +216,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// router is a model in which each token is multiplied with the factors of the two experts with the best scores.
+// router is a model that multiplies each token with the factors of the two experts with the best scores.
 func router(nudge float32) *onnx.Model {
 	b := onnxtest.New(21)
 	b.Output(routed(b, b.Input("x", onnx.Float, "n", 4), nudge))
@@ -230,7 +230,7 @@ func routed(b *onnxtest.Builder, x *onnx.Value, nudge float32) *onnx.Value {
 	return b.Op("Mul", b.Op("Identity", best[0]), chosen)
 }
 
-// TestRouterTies finds the tokens that choose other experts, and those among them that do so in a tie.
+// TestRouterTies finds the tokens that choose other experts, and those of them that do so in a tie.
 func TestRouterTies(t *testing.T) {
 	x := onnx.NewFloat32s("x", []int64{3, 4}, []float32{
 		1, 0.5, 0.5 - 1e-6, 0, // a tie between experts 1 and 2

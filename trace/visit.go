@@ -8,15 +8,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Visited is a node of a run: what it read, where that is no constant, and what it made.
+// Visited is a node of a run with its inputs, except constants, and its outputs.
 type Visited struct {
 	Site
-	Inputs, Outputs []*onnx.Tensor // nil where the node has none, or a constant
+	Inputs, Outputs []*onnx.Tensor // nil for an absent or constant one
 	run             *Execution
 }
 
-// Visit runs a model on the inputs of one case, and calls look for each of the sites, which are in the order of the
-// graph. The nodes behind a site have not run then: look may have them read something else (Replace).
+// Visit runs a model on the inputs of one case and calls look for each of the sites, which must be in graph order.
+// Nodes after a site have not run yet: look may replace their inputs (Replace).
 func Visit(m *onnx.Model, open Open, inputs []*onnx.Tensor, sites []Site, look func(*Visited) error) error {
 	var watched []*onnx.Value
 	uses := map[*onnx.Value]int{}
@@ -48,7 +48,7 @@ func Visit(m *onnx.Model, open Open, inputs []*onnx.Tensor, sites []Site, look f
 	return nil
 }
 
-// valuesOf lists what a node reads that is no constant, and what it makes.
+// valuesOf lists the inputs of a node that are not constants, and its outputs.
 func valuesOf(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, v := range n.Inputs {
@@ -74,7 +74,7 @@ func (e *Execution) tensors(values []*onnx.Value) []*onnx.Tensor {
 	return list
 }
 
-// Replace has the nodes behind the site read other tensors in the place of those that it made.
+// Replace replaces the outputs of the site for the nodes after it.
 func (v *Visited) Replace(outputs []*onnx.Tensor) {
 	for i, t := range outputs {
 		if w := v.Node.OutputValue(i); w != nil && t != nil {
@@ -83,7 +83,7 @@ func (v *Visited) Replace(outputs []*onnx.Tensor) {
 	}
 }
 
-// alone returns a model of the node, and its inputs.
+// alone returns a model of only this node, and its inputs.
 func (v *Visited) alone() (*onnx.Model, []*onnx.Tensor, error) {
 	var ports []onnx.Port
 	var inputs []*onnx.Tensor
@@ -112,7 +112,7 @@ func (v *Visited) alone() (*onnx.Model, []*onnx.Tensor, error) {
 	return m, inputs, err
 }
 
-// Reference evaluates the definition of the node on what it read, without any kernel.
+// Reference evaluates the definition of the node on its inputs, without any kernel.
 func (v *Visited) Reference() ([]*onnx.Tensor, error) { return v.evaluate(reference.Options{}) }
 
 func (v *Visited) evaluate(o reference.Options) ([]*onnx.Tensor, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// wrong runs pieces in the evaluator, and adds to what GLU makes, as a kernel that is wrong would.
+// wrong runs pieces in the evaluator and adds 1 to the results of GLU, like a wrong kernel.
 type wrong struct {
 	Runner
 	glu map[string]bool
@@ -41,7 +41,7 @@ func (w wrong) Run(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return out, err
 }
 
-// TestVisit finds a kernel that is wrong by what the definitions give, on inputs that carry its error on or not.
+// TestVisit finds a wrong kernel by the definitions, whether or not the inputs carry its error on.
 func TestVisit(t *testing.T) {
 	m := patched(t, "qwen3-dynamo-fp32")
 	inputs, err := golden.RandomInputs(m, 1, nil)
@@ -92,7 +92,7 @@ func TestVisit(t *testing.T) {
 	}
 }
 
-// TestCosts counts the bytes and operations of norms and gates by hand.
+// TestCosts checks the bytes and operations of norms and gates against counts by hand.
 func TestCosts(t *testing.T) {
 	m := patched(t, "qwen3-dynamo-fp32")
 	inputs, err := golden.RandomInputs(m, 1, nil)
@@ -105,7 +105,7 @@ func TestCosts(t *testing.T) {
 		n := v.Outputs[0].Len()
 		rows := n / v.Outputs[0].Dims[len(v.Outputs[0].Dims)-1]
 		switch v.Node.OpType {
-		case "GLU": // a sigmoid, which is one, and two products, of two inputs
+		case "GLU": // a sigmoid, which counts as one, and two products, of two inputs
 			if c.Read != 2*4*n || c.Written != 4*n || c.FLOPs < 3*n || c.FLOPs > 4*n {
 				t.Errorf("GLU of %d elements: %+v", n, c)
 			}

@@ -10,59 +10,59 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Inputs is the block of what a model is given.
+// Inputs is the block of the model's inputs.
 const Inputs = "inputs"
 
-// Seen is a value of floats while its model runs.
+// Seen is a floating-point value of a running model.
 type Seen struct {
 	Value  *onnx.Value
-	Op     string // what makes it, "input" for an input of the model
+	Op     string // the op that computes it, "input" for an input of the model
 	Block  Block
-	Path   // to the value, where it is one of a branch or loop
+	Path   // to a value in a branch or loop
 	Tensor *onnx.Tensor
-	// Hidden says that only a Softmax reads it, directly or through sums and moves of elements. To it one number far
-	// below the others is as good as another: they mask.
+	// Hidden reports that only a Softmax reads it, directly or through sums and moves of elements. Elements far below
+	// the others then only mask; their exact values do not matter.
 	Hidden bool
 }
 
-// WatchOptions say how a model is watched.
+// WatchOptions controls how a model is watched.
 type WatchOptions struct {
 	Open      Open
-	MaxMemory int64 // bytes of values that are held at once; 0 for DefaultMemory
-	// Progress is told how many of how many values of the main graph were seen; it may be nil.
+	MaxMemory int64 // bytes of values held at once; 0 for DefaultMemory
+	// Progress is called with the number of main-graph values seen and the total. It may be nil.
 	Progress func(done, total int)
 }
 
-// Watched says what a run took.
+// Watched summarizes a run.
 type Watched struct {
-	// Skipped says which branches and loops were not looked into, and why.
+	// Skipped names the branches and loops that were not watched, and why.
 	Skipped []string `json:"skipped,omitempty"`
 	Bytes   int64    `json:"bytes"`
-	Peak    int64    `json:"peak_bytes"` // of values that were held at once
+	Peak    int64    `json:"peak_bytes"` // of values held at once
 	Pieces  int      `json:"pieces"`
 }
 
-// Watcher shows every value of floats that a model computes from its inputs, in the order of execution, bodies of
-// branches and loops included. Bodies run once more for that, on what was computed around them.
+// Watcher shows every floating-point value that a model computes from its inputs, in execution order, including the
+// bodies of branches and loops. Bodies run again for that, on the values computed around them.
 type Watcher struct {
 	model   *onnx.Model
 	options WatchOptions
 	blocks  map[*onnx.Node]Block
 	hidden  map[*onnx.Value]bool
 	values  []*onnx.Value
-	// controls are nodes with bodies, by the first of their outputs that is watched.
+	// controls are the nodes with bodies, by the first of their outputs that is watched.
 	controls map[*onnx.Value]*onnx.Node
 	bodies   map[*onnx.Graph]*watchedBody
-	whole    bool // a model, and no body of one
+	whole    bool // a whole model, not a body
 }
 
-// watchedBody is a body as a model of its own, whose inputs are those of the body and then what it reads around it.
+// watchedBody is a body as a model of its own. Its inputs are the body's inputs, then the outer values that it reads.
 type watchedBody struct {
 	*Watcher
 	outer []*onnx.Value
 }
 
-// NewWatcher makes a watcher. Calls of functions that are no fused ops should be inlined before.
+// NewWatcher returns a watcher. Calls of functions that are not fused ops should be inlined first.
 func NewWatcher(m *onnx.Model, o WatchOptions) *Watcher {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
@@ -70,7 +70,7 @@ func NewWatcher(m *onnx.Model, o WatchOptions) *Watcher {
 	return newWatcher(&Watcher{model: m, options: o, blocks: Blocks(m), whole: true}, nil)
 }
 
-// newWatcher finishes a watcher whose outputs are hidden as listed.
+// newWatcher completes a watcher. hiddenOutputs marks the outputs that are hidden.
 func newWatcher(w *Watcher, hiddenOutputs []bool) *Watcher {
 	w.controls, w.bodies = map[*onnx.Value]*onnx.Node{}, map[*onnx.Graph]*watchedBody{}
 	w.hidden = hiddenValues(w.model.Graph, hiddenOutputs)
@@ -92,7 +92,7 @@ func newWatcher(w *Watcher, hiddenOutputs []bool) *Watcher {
 			if v == nil || fixed[v] || isSequence(v) || !control && !floats(v) {
 				continue
 			}
-			if control { // whatever it gives: there may be floats inside
+			if control { // of any type: there may be floats inside
 				w.controls[v], control = n, false
 			}
 			w.values = append(w.values, v)
@@ -117,7 +117,7 @@ type watching struct {
 	look  func(*Seen) error
 }
 
-// run runs a model, after which the values of ends are there.
+// run runs a model. The values of ends are available afterwards.
 func (r *watching) run(inputs []*onnx.Tensor, ends []*onnx.Value) (err error) {
 	if r.sizes, err = sizes(r.model, inputs); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (r *watching) run(inputs []*onnx.Tensor, ends []*onnx.Value) (err error) {
 	return err
 }
 
-// targets lists what is computed for values: with a node that has bodies, what these read.
+// targets lists the values to compute for values, including those that nodes with bodies read.
 func (r *watching) targets(values []*onnx.Value) (list []*onnx.Value) {
 	for _, v := range values {
 		list = append(list, v)
@@ -169,13 +169,13 @@ func (r *watching) targets(values []*onnx.Value) (list []*onnx.Value) {
 	return list
 }
 
-// needs is how many bytes of values are held at once while these are computed: what runs a piece has a copy.
+// needs returns the bytes of values held at once while these are computed. The runner holds a copy of each result.
 func (r *watching) needs(values []*onnx.Value) int64 {
 	return r.e.Held() + 2*r.e.fresh(r.targets(values), r.sizes)
 }
 
-// next says how many of the values come next: as many as there is memory for. What a node with bodies makes comes
-// alone.
+// next returns how many of the values come next: as many as fit in memory. The outputs of a node with bodies come by
+// themselves.
 func (r *watching) next(values []*onnx.Value) int {
 	if r.controls[values[0]] != nil {
 		return 1
@@ -187,7 +187,7 @@ func (r *watching) next(values []*onnx.Value) int {
 	return max(1, sort.Search(most, func(n int) bool { return r.needs(values[:n+1]) > r.options.MaxMemory }))
 }
 
-// see shows a value, after those in the bodies of the node that makes it.
+// see shows a value, after the values in the bodies of its node.
 func (r *watching) see(v *onnx.Value) error {
 	if n := r.controls[v]; n != nil {
 		var memory *memoryError
@@ -218,13 +218,13 @@ func (r *watching) see(v *onnx.Value) error {
 	return nil
 }
 
-// lookError is what the caller's look returned: it ends the run.
+// lookError is an error of the caller's look. It ends the run.
 type lookError struct{ error }
 
 // Unwrap returns the error of look.
 func (e *lookError) Unwrap() error { return e.error }
 
-// Add adds what another run took.
+// Add adds the summary of another run.
 func (w *Watched) Add(o *Watched) {
 	for _, text := range o.Skipped {
 		if !slices.Contains(w.Skipped, text) {

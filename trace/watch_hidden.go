@@ -10,14 +10,14 @@ import (
 // standardBias is the input of the standard's Attention that is added to the scores.
 const standardBias = 3
 
-// moves are ops besides those that only move elements (onnx.Node.MovesElements) behind which a number far below the
-// others still is.
+// moves are the ops, besides those that only move elements (onnx.Node.MovesElements), that keep a number far below the
+// others.
 var moves = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Where": true, "Pad": true, "Tile": true,
 	"Trilu": true, "ScatterND": true, "ScatterElements": true}
 
-// hiddenValues finds the values of a graph whose elements far below the others only ever become zeros of an
-// exponential, clipped or not: those that a Softmax reads, whole or by its parts, directly or through sums, masks of
-// zeros and ones, and moves of elements. outputs says which outputs of the graph are hidden where they go.
+// hiddenValues finds the values of a graph in which elements far below the others only become zeros of an exponential,
+// clipped or not: values that a Softmax reads, whole or decomposed, directly or through sums, masks of zeros and ones,
+// and moves of elements. outputs marks the graph outputs that are hidden by their readers.
 func hiddenValues(g *onnx.Graph, outputs []bool) map[*onnx.Value]bool {
 	hidden := map[*onnx.Value]bool{}
 	hides := func(u onnx.Use) bool {
@@ -52,7 +52,7 @@ func hiddenValues(g *onnx.Graph, outputs []bool) map[*onnx.Value]bool {
 	return hidden
 }
 
-// givesHidden reports whether every output of the graph that a value is is hidden where it goes.
+// givesHidden reports whether all graph outputs that hold the value are hidden.
 func givesHidden(g *onnx.Graph, v *onnx.Value, outputs []bool) bool {
 	for i, o := range g.Outputs {
 		if o == v && (i >= len(outputs) || !outputs[i]) {

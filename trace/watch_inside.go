@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// inside shows the values in the bodies of a node, which run on what was computed around them.
+// inside shows the values in the bodies of a node, which run on the values computed around them.
 func (r *watching) inside(n *onnx.Node) error {
 	switch n.OpType {
 	case "If":
@@ -26,7 +26,7 @@ func (r *watching) inside(n *onnx.Node) error {
 	return errors.New("it is no If, Loop or Scan")
 }
 
-// tensor is a value that is there or constant, nil for others.
+// tensor returns a held value or a constant, nil for others.
 func (r *watching) tensor(v *onnx.Value) *onnx.Tensor {
 	if v == nil {
 		return nil
@@ -105,7 +105,7 @@ func (r *watching) body(n *onnx.Node, step Step, given []*onnx.Tensor, keep int)
 	return made, nil
 }
 
-// bodyOf returns a body as a model, which is made when it runs for the first time.
+// bodyOf returns a body as a model. It makes the model when the body first runs.
 func (r *watching) bodyOf(n *onnx.Node, name string, given []*onnx.Tensor) (*watchedBody, error) {
 	if a := n.Attr(name); a != nil && r.bodies[a.Graph] != nil {
 		return r.bodies[a.Graph], nil
@@ -116,7 +116,7 @@ func (r *watching) bodyOf(n *onnx.Node, name string, given []*onnx.Tensor) (*wat
 	}
 	blocks, layers := within(r.blocks[n], m)
 	if layers {
-		r.blocks[n] = Block{-1, Head} // it gives what the model gives
+		r.blocks[n] = Block{-1, Head} // its results are the model's results
 	}
 	g := n.Attr(name).Graph
 	hidden := make([]bool, len(g.Outputs))

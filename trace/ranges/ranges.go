@@ -1,4 +1,4 @@
-// Package ranges says which numbers the values of a model take, and what types of 16 bits would make of them.
+// Package ranges reports the ranges of a model's values, and the losses of rounding them to 16-bit types.
 package ranges
 
 import (
@@ -13,40 +13,38 @@ import (
 	"github.com/x448/float16"
 )
 
-// The ends of float16.
+// The limits of float16.
 const (
 	Greatest = 65504           // the greatest finite number
 	Least    = 1.0 / (1 << 24) // the smallest subnormal
 )
 
-// Loss is what rounding to a type makes of a value: shares of its elements, and the error of those that stay finite.
+// Loss is the loss of rounding a value to a type. The error is that of the elements that stay finite.
 type Loss struct {
-	// Error is the root of the mean square of the differences over that of the elements.
+	// Error is the root mean square of the differences, relative to the elements.
 	Error    float64 `json:"error"`
-	Infinite float64 `json:"infinite"` // share that becomes infinite
-	Zero     float64 `json:"zero"`     // share that becomes zero and was not
+	Infinite float64 `json:"infinite"` // share of elements that become infinite
+	Zero     float64 `json:"zero"`     // share of nonzero elements that become zero
 }
 
-// Row is a value over all runs, and over all iterations of a loop.
+// Row summarizes a value over all runs and all iterations of a loop.
 type Row struct {
 	Value string `json:"value"`
 	Block string `json:"block"`
-	Op    string `json:"op"` // what makes it
-	// Path leads to the value where it is one of a branch or loop; of a loop's iterations it names that with the
-	// greatest element.
+	Op    string `json:"op"` // the op that computes it
+	// Path leads to a value in a branch or loop. In a loop it names the iteration with the greatest element.
 	trace.Path `json:"within,omitempty"`
-	Case       int   `json:"case"` // with the greatest element
+	Case       int   `json:"case"` // the case with the greatest element
 	Elements   int64 `json:"elements"`
 	// Greatest is the greatest magnitude of a finite element that is not masked.
 	Greatest float64 `json:"greatest"`
 	Over     float64 `json:"over"`  // share of elements beyond 65504
-	Under    float64 `json:"under"` // share of elements below the smallest subnormal of float16, zeros left out
-	// Masked is the share of elements below -65504 that only a Softmax reads, which makes zeros of them, clipped or
-	// not.
+	Under    float64 `json:"under"` // share of nonzero elements below the smallest subnormal of float16
+	// Masked is the share of elements below -65504 that only a Softmax reads. They become zeros, clipped or not.
 	Masked   float64 `json:"masked"`
 	NaN      int64   `json:"nan"`      // elements in float32
 	Infinite int64   `json:"infinite"` // elements in float32
-	// Float32 says that apply --dtype float16 leaves it in float32, as it does the squares of norms.
+	// Float32 reports that apply --dtype float16 leaves the value in float32, such as the squares of norms.
 	Float32  bool `json:"stays_float32"`
 	Float16  Loss `json:"float16"`
 	BFloat16 Loss `json:"bfloat16"`
@@ -55,7 +53,7 @@ type Row struct {
 	place trace.Block
 }
 
-// counts are what the shares are made of.
+// counts are the numerators of the shares.
 type counts struct {
 	over, under, masked int64
 	half, brain         tally
@@ -63,7 +61,7 @@ type counts struct {
 
 type tally struct {
 	infinite, zero int64
-	off, square    float64 // sums of squares: of differences, and of the elements
+	off, square    float64 // sums of squares: of the differences, and of the elements
 }
 
 func (t *tally) add(x, rounded float64) {
@@ -88,7 +86,7 @@ func (t *tally) loss(elements int64) Loss {
 
 func share(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 
-// add takes a tensor in, and returns its greatest magnitude.
+// add counts the elements of a tensor and returns its greatest magnitude.
 func (r *Row) add(t *onnx.Tensor, hidden bool) (greatest float64, err error) {
 	r.Elements += t.Len()
 	if t.DataType == onnx.Float {
@@ -105,7 +103,7 @@ func (r *Row) add(t *onnx.Tensor, hidden bool) (greatest float64, err error) {
 	return greatest, err
 }
 
-// element takes an element in and returns its magnitude, 0 for one that is not finite or masked.
+// element counts an element and returns its magnitude, 0 if it is not finite or masked.
 func (r *Row) element(x float32, hidden bool) float64 {
 	wide := float64(x)
 	size := math.Abs(wide)
@@ -135,7 +133,7 @@ func (r *Row) finish() {
 	r.Float16, r.BFloat16 = r.half.loss(r.Elements), r.brain.loss(r.Elements)
 }
 
-// compare sorts what float16 holds worst first: by what becomes infinite, then by magnitude.
+// compare sorts the values that float16 holds worst first: by overflow, then by magnitude.
 func (r *Row) compare(o *Row) int {
 	return cmp.Or(cmp.Compare(o.Over, r.Over), cmp.Compare(o.Greatest, r.Greatest))
 }

@@ -57,7 +57,7 @@ func vector(v ...float32) []*onnx.Tensor {
 	return []*onnx.Tensor{onnx.NewFloat32s("x", []int64{1, int64(len(v))}, v)}
 }
 
-// TestResidual has a residual grow to 100,000 in the second of two runs, of which the first only nears the end.
+// TestResidual makes a residual grow to 100,000 in the second of two runs. The first run only nears the limit.
 func TestResidual(t *testing.T) {
 	b := onnxtest.New(18)
 	x := b.Input("x", onnx.Float, 1, 4)
@@ -78,7 +78,7 @@ func TestResidual(t *testing.T) {
 	}
 }
 
-// TestVariance has the squares of a LayerNorm overflow that is written out, and nothing else.
+// TestVariance makes only the squares of a decomposed LayerNorm overflow.
 func TestVariance(t *testing.T) {
 	b := onnxtest.New(17)
 	x := b.Input("x", onnx.Float, 1, 4)
@@ -102,7 +102,7 @@ func TestVariance(t *testing.T) {
 	}
 }
 
-// TestSmall counts what is below the smallest subnormal, and of that what becomes zero: at half of it and below.
+// TestSmall counts the elements below the smallest subnormal, and those at or below half of it, which become zero.
 func TestSmall(t *testing.T) {
 	b := onnxtest.New(18)
 	b.Output(b.Op("Neg", b.Input("x", onnx.Float, 1, 4)))
@@ -123,7 +123,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// TestMasks counts numbers apart that only mask scores, and no others.
+// TestMasks counts numbers separately only if they mask scores.
 func TestMasks(t *testing.T) {
 	masked := func(given bool) *Ranges {
 		b := onnxtest.New(18)
@@ -148,7 +148,7 @@ func TestMasks(t *testing.T) {
 	}
 }
 
-// TestLoop multiplies in a loop: the iteration with the greatest element is named.
+// TestLoop multiplies in a loop and expects the iteration with the greatest element.
 func TestLoop(t *testing.T) {
 	b := onnxtest.New(18)
 	x := b.Input("x", onnx.Float, 1, 2)
@@ -168,7 +168,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestMemory looks at a decoder of branches within little memory, and finds the same.
+// TestMemory expects the same ranges for a decoder of branches in little memory.
 func TestMemory(t *testing.T) {
 	m, err := onnx.Read(filepath.Join("..", "..", "models", "llama-merged-ts-fp32.onnx"))
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/trace"
 )
 
-// Ranges are the values of a model over some runs.
+// Ranges are the ranges of a model's values over some runs.
 type Ranges struct {
 	Rows []*Row // in the order of execution
 	at   map[string]*Row
 }
 
-// New returns ranges of no values yet.
+// New returns empty ranges.
 func New() *Ranges { return &Ranges{at: map[string]*Row{}} }
 
-// Look is called for each value of a run on a case: see trace.Watcher.Run.
+// Look returns the function to call for each value of a run on a case; see trace.Watcher.Run.
 func (r *Ranges) Look(number int) func(*trace.Seen) error {
 	return func(s *trace.Seen) error {
 		key := fmt.Sprintf("%q", s.Value.Name)
@@ -37,8 +37,8 @@ func (r *Ranges) Look(number int) func(*trace.Seen) error {
 	}
 }
 
-// Finish computes the shares, once all runs are over. float32 says which values a conversion to float16 leaves in
-// float32, by their names.
+// Finish computes the shares after all runs. float32 contains the names of the values that a conversion to float16
+// leaves in float32.
 func (r *Ranges) Finish(float32 map[string]bool) {
 	for _, row := range r.Rows {
 		row.finish()
@@ -46,10 +46,10 @@ func (r *Ranges) Finish(float32 map[string]bool) {
 	}
 }
 
-// First is the first value in the order of execution with an element beyond 65504; nil where there is none.
+// First returns the first value in execution order with an element beyond 65504, nil if there is no such value.
 func (r *Ranges) First() *Row { return r.first(func(*Row) bool { return true }) }
 
-// FirstIn16 is the first such value that a conversion to float16 does not leave in float32.
+// FirstIn16 returns the first such value that a conversion to float16 does not leave in float32.
 func (r *Ranges) FirstIn16() *Row { return r.first(func(row *Row) bool { return !row.Float32 }) }
 
 func (r *Ranges) first(takes func(*Row) bool) *Row {
@@ -61,14 +61,14 @@ func (r *Ranges) first(takes func(*Row) bool) *Row {
 	return nil
 }
 
-// Worst lists at most so many of the values that float16 holds worst: those that overflow, then by magnitude.
+// Worst returns up to most of the values that float16 holds worst: those that overflow, then by magnitude.
 func (r *Ranges) Worst(most int) []*Row {
 	rows := slices.Clone(r.Rows)
 	slices.SortStableFunc(rows, (*Row).compare)
 	return rows[:min(most, len(rows))]
 }
 
-// Overflows counts the values with elements beyond 65504.
+// Overflows returns the number of values with elements beyond 65504.
 func (r *Ranges) Overflows() (n int) {
 	for _, row := range r.Rows {
 		if row.over > 0 {
@@ -78,12 +78,12 @@ func (r *Ranges) Overflows() (n int) {
 	return n
 }
 
-// BlockRow sums up the values of one block.
+// BlockRow summarizes the values of one block.
 type BlockRow struct {
 	Block    string      `json:"block"`
-	Place    trace.Block `json:"-"` // the same, as parts
+	Place    trace.Block `json:"-"` // Block in parts
 	Values   int         `json:"values"`
-	Overflow int         `json:"overflow"` // how many of them have elements beyond 65504
+	Overflow int         `json:"overflow"` // the number of values with elements beyond 65504
 	Greatest float64     `json:"greatest"`
 	Under    float64     `json:"under"`    // the greatest share of a value
 	Float16  float64     `json:"float16"`  // the greatest error of a value
@@ -92,7 +92,7 @@ type BlockRow struct {
 	worst    *Row
 }
 
-// Blocks sums up the rows by block, in the order of the model.
+// Blocks summarizes the rows by block, in the order of the model.
 func (r *Ranges) Blocks() []*BlockRow {
 	var list []*BlockRow
 	at := map[string]*BlockRow{}
