@@ -9,28 +9,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 )
 
-// architecture is what the metadata of GGUF files say of how llama.cpp's conversion changed the tensors.
+// architecture describes, from the metadata of GGUF files, how llama.cpp's conversion changed the tensors.
 type architecture struct {
 	name         string
 	blocks       int64
-	heads, kv    []int64          // of each layer, or one number for all
-	width        int64            // of a head, 0 if the files do not say
-	rotated      int64            // channels of a head that are rotated, 0 if the files do not say
+	heads, kv    []int64          // per layer, or one number for all layers
+	width        int64            // of a head, 0 if the files do not have it
+	rotated      int64            // the rotated channels of a head, 0 if the files do not have it
 	rows         map[string]int64 // of the weights of queries and keys
 	conversion   conversion
 	isUnderstood bool
 }
 
-// conversion is what llama.cpp's conversion does to the tensors of an architecture besides naming them.
+// conversion is the changes that llama.cpp's conversion makes to an architecture's tensors besides naming them.
 type conversion struct {
-	ropeRows bool // the rows of q and k: reshape(heads, 2, d/2, …).swapaxes(1, 2)
-	normPlus bool // 1 is added to the weights of norms
-	qkvParts bool // the rows of a fused q, k and v, one of each for every head, become all of q, all of k, all of v
+	ropeRows bool // reorders the rows of q and k: reshape(heads, 2, d/2, …).swapaxes(1, 2)
+	normPlus bool // adds 1 to the weights of norms
+	qkvParts bool // regroups the rows of a fused q, k, v from one of each per head to all of q, all of k, all of v
 }
 
-// conversions are the architectures whose tensors can be told by names, from conversion/*.py of llama.cpp
-// (LlamaModel.permute and undo_permute; norm_shift; GPTNeoXModel). What others do, such as cutting fused tensors up, is
-// not undone here: they need a map.
+// conversions are the architectures whose tensors can be found by name, from conversion/*.py of llama.cpp
+// (LlamaModel.permute and undo_permute; norm_shift; GPTNeoXModel). Other conversions, such as splitting fused tensors,
+// are not undone here: they need a map.
 var conversions = map[string]conversion{
 	"llama": {ropeRows: true}, "granite": {ropeRows: true}, "arcee": {ropeRows: true}, "smollm3": {ropeRows: true},
 	"olmo":  {ropeRows: true},
@@ -41,7 +41,7 @@ var conversions = map[string]conversion{
 	"olmo2":    {}, "olmoe": {}, "command-r": {}, "cohere2": {},
 }
 
-// readArchitecture reads what is known of the architecture; what the files do not say stays empty.
+// readArchitecture reads the architecture. Fields that the files lack stay empty.
 func readArchitecture(files []*gguf.File) *architecture {
 	a := &architecture{rows: map[string]int64{}}
 	for _, f := range files {
@@ -71,7 +71,7 @@ func readArchitecture(files []*gguf.File) *architecture {
 	return a
 }
 
-// integers reads a number, or an array of them.
+// integers reads a number or an array of numbers.
 func integers(f *gguf.File, key string) []int64 {
 	if n, ok := f.Int(key); ok {
 		return []int64{n}
@@ -97,7 +97,7 @@ func widened[T int32 | uint32 | uint64](v []T) []int64 {
 	return list
 }
 
-// ropeHeads returns the number of heads that the rows of a tensor are reordered in, 0 where they are not.
+// ropeHeads returns the number of heads whose rows were reordered in a tensor, or 0.
 func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.ropeRows {
 		return 0, nil
@@ -123,13 +123,13 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	return n, a.checkHeads(layer)
 }
 
-// The names of weights of attention in a layer.
+// The names of the attention weights of a layer.
 const (
 	queryWeight = "attn_q.weight"
 	keyWeight   = "attn_k.weight"
 )
 
-// ofLayer returns the number of a layer from a list that has one for each, or one for all; 0 if it has none.
+// ofLayer returns a layer's number from a list with one per layer or one for all, 0 if the list is too short.
 func ofLayer(list []int64, layer int64) int64 {
 	if len(list) == 1 {
 		layer = 0
@@ -142,8 +142,8 @@ func ofLayer(list []int64, layer int64) int64 {
 
 var errHeads = errors.New("contradicts the tensor; mend the metadata, or give a map with rope_unpermute_heads")
 
-// checkHeads returns an error if the numbers of heads that the metadata has do not fit the weights of a layer: queries
-// and keys have heads of one width.
+// checkHeads returns an error if the head counts of the metadata do not fit the weights of a layer. The heads of
+// queries and keys have the same width.
 func (a *architecture) checkHeads(layer int64) error {
 	width, from := a.width, "attention.key_length"
 	for _, w := range []struct {
@@ -177,8 +177,7 @@ func (a *architecture) checkHeads(layer int64) error {
 	return nil
 }
 
-// qkvHeads returns the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were
-// not.
+// qkvHeads returns the number of heads whose rows were regrouped in a fused q, k and v, 0 if they were not.
 func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.qkvParts {
 		return 0, nil
@@ -193,12 +192,12 @@ func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	return a.heads[0], nil
 }
 
-// addsOne reports whether the conversion has added 1 to the tensor.
+// addsOne reports whether the conversion added 1 to the tensor.
 func (a *architecture) addsOne(tensor string) bool {
 	return a != nil && a.conversion.normPlus && strings.HasSuffix(tensor, "norm.weight")
 }
 
-// plusOne are the model types of Hugging Face whose norms multiply by 1 + weight.
+// plusOne are the Hugging Face model types whose norms multiply by 1 + weight.
 var plusOne = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text",
 	"qwen3_5_moe", "recurrent_gemma"}
 

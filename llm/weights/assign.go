@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// candidate is a name that an initializer may have in a checkpoint.
+// candidate is a possible name of an initializer in a checkpoint.
 type candidate struct {
 	name string
 	rule Rule
@@ -38,13 +38,13 @@ func (x *matcher) survey(v *onnx.Value) {
 	}
 }
 
-// assign finds what the initializer is made of. It returns nil, and why if that is known, where nothing is found.
+// assign finds the tensors of an initializer. If it fails it returns nil, and the reason if it is known.
 func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	if e, ok := x.entries[v.Name]; ok {
 		return x.mapped(v, e)
 	}
 	var first error
-	var stack *assignment // of experts, whose module says no parameter
+	var stack *assignment // of experts whose module names no parameter
 	for _, c := range x.candidates(v) {
 		a, err := x.named(v, c)
 		switch {
@@ -62,8 +62,7 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	return stack, first
 }
 
-// tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the
-// embedding.
+// tied assigns the token embedding to a head that the checkpoint lacks, or an otherwise unused head to the embedding.
 func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 	if _, mapped := x.entries[v.Name]; mapped || x.why[v] != nil {
 		return nil, nil
@@ -89,10 +88,10 @@ func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 	return nil, nil
 }
 
-// named looks a parameter up: a tensor of its own, or one that is put together.
+// named looks up a parameter: a single tensor, or one assembled from several.
 func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 	t, err := x.look.find(c.name)
-	if t == nil && err == nil && strings.Contains(c.name, ".mlp.") { // Mixtral's checkpoints have an older name for it
+	if t == nil && err == nil && strings.Contains(c.name, ".mlp.") { // Mixtral's checkpoints use an older name
 		t, err = x.look.find(strings.Replace(c.name, ".mlp.", ".block_sparse_moe.", 1))
 	}
 	if t == nil && err == nil {
@@ -112,7 +111,7 @@ func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 	return a, err
 }
 
-// single makes an initializer of one tensor.
+// single makes an initializer from one tensor.
 func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error) {
 	transposed, err := x.orient(v, matrixOf(t, t.Dims), own)
 	if err != nil {

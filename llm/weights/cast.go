@@ -9,8 +9,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// casts write float32 elements as another type, rounded to the nearest, ties to even, and give how many finite ones
-// became infinite.
+// casts write float32 elements as another type, rounded to nearest even, and return how many finite elements became
+// infinite.
 var casts = map[onnx.DataType]func(out []byte, in []float32) (overflows int64){
 	onnx.Float: func(out []byte, in []float32) int64 {
 		for i, x := range in {

@@ -20,28 +20,28 @@ import (
 // Tensor is a tensor of a checkpoint.
 type Tensor struct {
 	Name string
-	// Type is the format's name for how the elements are stored, such as "Q4_K" or "BF16".
+	// Type is the format's name for the storage of the elements, such as "Q4_K" or "BF16".
 	Type string
 	Dims []int64 // outermost first: the weight of a linear layer is [out, in]
-	// DataType is the type of elements that are stored one by one, onnx.Undefined for blocks of quantised ones.
+	// DataType is the type of elements stored individually, onnx.Undefined for quantized blocks.
 	DataType onnx.DataType
 	Size     int64 // bytes in the file
 	Path     string
-	// Readable reports whether the elements can be read; those of some types cannot.
+	// Readable reports whether the elements can be read. Some types cannot be read.
 	Readable bool
 
 	arch    *architecture // of GGUF files, nil for safetensors
 	format  *blocks.Format
-	panels  *blocks.Panels // how the blocks stand in panels, nil where there is no such form
+	panels  *blocks.Panels // the panel layout of the blocks, or nil
 	float32 func(dst []float32, first int64) error
 	bytes   func() ([]byte, error)
-	// row puts a row of blocks together, in the buffer if it has room; nil for a tensor whose bytes are its rows.
+	// row assembles a row of blocks, in buffer if it has room. It is nil for a tensor whose bytes are its rows.
 	row    func(at int64, buffer []byte) ([]byte, error)
-	outIn  bool  // its matrices are [out, in], whatever the parameter of its name is
-	broken error // why it cannot be read, though its type can
+	outIn  bool  // its matrices are [out, in], whatever the parameter's layout is
+	broken error // why it cannot be read although its type can
 }
 
-// stored returns a row of so many bytes as the file has it.
+// stored returns a row of size bytes as the file stores it.
 func (t *Tensor) stored(at, size int64, buffer []byte) ([]byte, error) {
 	if t.row != nil {
 		return t.row(at, buffer)
@@ -53,7 +53,7 @@ func (t *Tensor) stored(at, size int64, buffer []byte) ([]byte, error) {
 	return b[at*size : (at+1)*size], nil
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t *Tensor) Len() int64 {
 	n := int64(1)
 	for _, d := range t.Dims {
@@ -62,22 +62,22 @@ func (t *Tensor) Len() int64 {
 	return n
 }
 
-// Checkpoint is a set of open files of weights.
+// Checkpoint is a set of open weight files.
 type Checkpoint struct {
 	Files   []string
 	Tensors []*Tensor // in the order of the files
 
 	byName    map[string]*Tensor
 	modelType string          // of config.json beside safetensors files
-	untied    bool            // it says that the head is not the token embedding
+	untied    bool            // config.json has tie_word_embeddings false
 	split     map[string]bool // files that were opened as parts of others
 	close     []func() error
 }
 
-// Tensor returns the tensor of this name, nil where there is none.
+// Tensor returns the tensor with this name, or nil.
 func (c *Checkpoint) Tensor(name string) *Tensor { return c.byName[name] }
 
-// Close releases the files. The checkpoint's tensors, and models they were put into, cannot be read after that.
+// Close releases the files. The checkpoint's tensors, and the models that use them, cannot be read afterwards.
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, f := range c.close {
@@ -87,10 +87,10 @@ func (c *Checkpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open opens a checkpoint: files whose names end in .gguf, .safetensors or .json (the index of safetensors files), and
-// folders with such files. A folder is opened by its index where it has one, else by model.safetensors, else by all its
-// safetensors files, else by its GGUF files. A tensor that is in two files is an error. A GGUF file that is one of
-// several (NAME-00001-of-00003.gguf) brings the others.
+// Open opens a checkpoint: files named .gguf, .safetensors or .json (an index of safetensors files), and folders of
+// such files. In a folder it opens the index, else model.safetensors, else all safetensors files, else the GGUF files.
+// One part of a split GGUF file (NAME-00001-of-00003.gguf) opens all parts. It is an error if two files have a tensor
+// of the same name.
 func Open(paths ...string) (*Checkpoint, error) {
 	c := &Checkpoint{byName: map[string]*Tensor{}, split: map[string]bool{}}
 	for _, path := range paths {
@@ -139,7 +139,7 @@ func (c *Checkpoint) open(path string) error {
 		"folders with these", path)
 }
 
-// openFolder opens a checkpoint as model hubs lay it out.
+// openFolder opens a folder in the layout of model hubs.
 func (c *Checkpoint) openFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *Checkpoint) openFolder(dir string) error {
 		found := false
 		for _, e := range entries {
 			fits := strings.HasSuffix(e.Name(), suffix)
-			if suffix == "model.safetensors" { // others beside it are the same weights under other names, or adapters
+			if suffix == "model.safetensors" { // others have the same weights under other names, or adapters
 				fits = e.Name() == suffix
 			}
 			if fits && !e.IsDir() {
@@ -219,10 +219,10 @@ func (c *Checkpoint) add(t *Tensor) error {
 	return nil
 }
 
-// maxConfig is the size of a config.json, in bytes.
+// maxConfig is the limit on the size of config.json, in bytes.
 const maxConfig = 16 << 20
 
-// readConfig takes the model's type from the configuration beside a safetensors file, where there is one.
+// readConfig reads the model type from the configuration beside a safetensors file, if it exists.
 func (c *Checkpoint) readConfig(path string) error {
 	text, err := regular.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {

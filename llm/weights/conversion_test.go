@@ -23,8 +23,8 @@ func TestFusedQKV(t *testing.T) {
 	}
 }
 
-// TestFoldedNorm has the factor of a norm without a name of its own: an exporter has computed it, and config.json says
-// what from.
+// TestFoldedNorm loads the factor of an unnamed norm, which an exporter computed from the weight that config.json
+// implies.
 func TestFoldedNorm(t *testing.T) {
 	for modelType, want := range map[string][]float32{"gemma2": {6, 7}, "llama": {5, 6}, "": nil} {
 		m := reader(t, "onnx::Mul_7", "Mul", []int64{2})
@@ -46,8 +46,8 @@ func TestFoldedNorm(t *testing.T) {
 	}
 }
 
-// TestPlace has two initializers at one place of the missing data, one of which nothing is known of; what is loaded is
-// stored once, and strip sees that again.
+// TestPlace has two initializers at one place of the missing data, one with an unknown name. The elements are stored
+// once, and strip finds that again.
 func TestPlace(t *testing.T) {
 	m := reader(t, "model.embed_tokens.weight", "Transpose, MatMul", []int64{300, 2})
 	other := m.Graph.NewValue("z")

@@ -8,12 +8,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Experts of a mixture are stored one by one, or stacked along the first axis, with the projections of gate and up
-// apart or one below the other. A graph may have them in another of these forms than the checkpoint.
+// Experts are stored individually or stacked along the first axis, with the gate and up projections separate or
+// concatenated. Graph and checkpoint may use different forms.
 
 var oneExpert = regexp.MustCompile(`^(.*\.experts)\.(\d+)\.(.+)$`)
 
-// experts makes an initializer out of tensors in another of these forms. It returns nil where they are not there.
+// experts assembles an initializer from tensors in another of these forms. It returns nil if they are missing.
 func (x *matcher) experts(v *onnx.Value, c candidate) (*assignment, error) {
 	own := c.rule == ByName
 	if parts := oneExpert.FindStringSubmatch(c.name); parts != nil {
@@ -54,10 +54,10 @@ func (x *matcher) unstack(v *onnx.Value, name string, e int64, own bool) (*assig
 		blocks: []block{{[]piece{{t, e * rows * cols, rows, cols, 0}}, transposed}}})
 }
 
-// others are names for the same projections, and for what holds the experts, in checkpoints of Mixtral.
+// others are the names of the same projections in Mixtral's checkpoints.
 var others = map[string]string{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
-// stack puts the experts on top of each other, each with its projections one below the other.
+// stack stacks the experts, each with its projections below each other.
 func (x *matcher) stack(v *onnx.Value, in string, projections []string, own bool) (*assignment, error) {
 	count := v.Const.Dims[0]
 	parts := make([][]piece, count)
@@ -96,7 +96,7 @@ func (x *matcher) stack(v *onnx.Value, in string, projections []string, own bool
 	return x.checked(v, r)
 }
 
-// projection returns one projection of each expert, out of a stack or one by one; nil where it is not there.
+// projection returns one projection of each expert, from a stack or individually, nil if it is missing.
 func (x *matcher) projection(in, projection string, count int64) ([]piece, error) {
 	t, err := x.look.find(in + "." + projection)
 	if err != nil {

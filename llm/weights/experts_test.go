@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestExperts has experts one by one, stacked, and with gate and up in one, in graph and file.
+// TestExperts covers experts stored individually, stacked, and with gate and up fused, in graph and file.
 func TestExperts(t *testing.T) {
 	const in = "model.layers.0.mlp.experts."
 	gguf := map[string]any{"general.architecture": "qwen3moe"}
@@ -51,7 +51,7 @@ func TestExperts(t *testing.T) {
 	}
 }
 
-// TestExpertsByModule has stacks without names, whose module is known; the shape tells which they are, or does not.
+// TestExpertsByModule loads unnamed stacks of a known module, whose shape may or may not identify them.
 func TestExpertsByModule(t *testing.T) {
 	const in = "model.layers.0.mlp.experts."
 	for _, c := range []struct {

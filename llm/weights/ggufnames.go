@@ -11,8 +11,8 @@ import (
 //go:embed gguf_names.txt
 var ggufNamesText string
 
-// ggufNames holds llama.cpp's names of modules, with N in place of the layer: for any architecture under "", for one
-// that differs under its name.
+// ggufNames holds llama.cpp's names of modules with N for the layer: under "" for any architecture, under an
+// architecture's name if it differs.
 var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	all := map[string]map[string]string{"": {}}
 	for line := range strings.Lines(ggufNamesText) {
@@ -36,8 +36,8 @@ var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	return all
 })
 
-// ggufName returns the name in a GGUF file of a module's parameter, such as "blk.0.attn_q.weight" for
-// "model.layers.0.self_attn.q_proj.weight". The parameter may lack its own name, as some of fused experts do.
+// ggufName returns the GGUF name of a module's parameter, such as "blk.0.attn_q.weight" for
+// "model.layers.0.self_attn.q_proj.weight". The parameter part may be missing, as in some fused experts.
 func ggufName(arch, parameter string) (string, bool) {
 	for _, kind := range []string{".weight", ".bias", ""} {
 		module, ok := strings.CutSuffix(parameter, kind)
@@ -79,7 +79,7 @@ func layerOf(tensor string) (layer int64, rest string, ok bool) {
 	return layer, rest, ok && err == nil && layer >= 0
 }
 
-// refusal says why tensors of this file cannot be told by their names, "" when they can.
+// refusal returns why the tensors of this file cannot be found by name, "" if they can.
 func (a *architecture) refusal() string {
 	switch {
 	case a == nil || a.isUnderstood:

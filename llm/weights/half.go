@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// halfType is the type of 16 bits that all tensors of a key have, Undefined if they have another one, or if the
-// initializer is not of float32.
+// halfType returns the 16-bit type of all tensors of a key. It is Undefined if they have another type, or the
+// initializer is not float32.
 func (a *assignment) halfType() onnx.DataType {
 	t := a.tensors[0].DataType
 	if t != onnx.Float16 && t != onnx.BFloat16 || a.value.Const.DataType != onnx.Float {
@@ -24,8 +24,8 @@ func (a *assignment) halfType() onnx.DataType {
 	return t
 }
 
-// addHalf has a key keep its type of 16 bits; its errors say why it does not. A matrix is stored as the file has it,
-// experts in the order of the initializer.
+// addHalf keeps a key in its 16-bit type, or returns the reason why it cannot. A matrix is stored as in the file,
+// experts in the initializer's order.
 func (x *keeper) addHalf(p *Plan, a *assignment, t onnx.DataType) error {
 	dims := a.value.Const.Dims
 	switch {
@@ -62,13 +62,13 @@ func (x *keeper) addHalf(p *Plan, a *assignment, t onnx.DataType) error {
 	return nil
 }
 
-// halfKey is a key that keeps its type of 16 bits, with its recipe as it is stored.
+// halfKey is a key that keeps its 16-bit type, with its stored recipe.
 type halfKey struct {
 	*assignment
 	stored *recipe
 }
 
-// keepHalves notes what came of the keys.
+// keepHalves records the results for the keys.
 func (x *keeper) keepHalves() {
 	for _, n := range x.narrow {
 		key := x.halfOf[n]
@@ -80,7 +80,7 @@ func (x *keeper) keepHalves() {
 	}
 }
 
-// halves adds what stayed in 16 bits to the report.
+// halves adds the keys that stayed in 16 bits to the report.
 func (r *Report) halves(p *Plan) {
 	seen := map[*onnx.Tensor]bool{}
 	for _, a := range p.assignments {

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestKeepHalves loads a checkpoint of 16 bits as it is and widened: the model computes the same, from matrices that
-// have the file's bytes, and norms stay in float32.
+// TestKeepHalves loads a 16-bit checkpoint as it is and widened. The model computes the same; matrices keep the file's
+// bytes, and norms stay in float32.
 func TestKeepHalves(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.BFloat16, onnx.Float16} {
 		dtype := map[onnx.DataType]string{onnx.BFloat16: "BF16", onnx.Float16: "F16"}[typ]

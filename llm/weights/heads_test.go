@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestHeads has numbers of heads that fit the rows of queries and keys, and such that do not: rows would be put back in
-// a wrong order.
+// TestHeads covers head counts that fit the rows of queries and keys, and counts that do not, with which rows would be
+// restored in the wrong order.
 func TestHeads(t *testing.T) {
 	const query, key, k = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight", 4
 	for name, c := range map[string]struct {
 		metadata map[string]any
-		keys     int64 // rows of them, those of queries being 16
+		keys     int64 // rows of the keys; queries have 16
 		why      string
 	}{
 		"as many": {map[string]any{"llama.attention.head_count": 4}, 16, ""},

@@ -13,14 +13,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// What loading a fuzzed checkpoint may take.
+// The limits for loading a fuzzed checkpoint.
 const (
 	fuzzTime  = 10 * time.Second
 	fuzzAlloc = 512 << 20
 )
 
-// FuzzKeep feeds graphs of products, tables and experts any checkpoint: it is loaded, quantised and widened, or an
-// error names the file, soon and within bounds.
+// FuzzKeep feeds graphs of products, tables and experts an arbitrary checkpoint. It must be loaded, quantized and
+// widened, or an error must name the file, within the limits.
 //
 //	go test -fuzz FuzzKeep ./llm/weights
 func FuzzKeep(f *testing.F) {

@@ -5,19 +5,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// layout is how the last two axes of an initializer stand to those of a linear layer's weight.
+// layout is the order of the last two axes of an initializer relative to a linear layer's weight.
 type layout int
 
 const (
-	anyLayout layout = iota // nothing that reads it tells
+	anyLayout layout = iota // its readers do not determine it
 	outIn                   // [out, in], as PyTorch stores them; also the rows of an embedding
 	inOut                   // [in, out], as MatMul reads them
 )
 
-// expertLayouts are the attributes of mojo.MoE that say how its matrices lie, by input.
+// expertLayouts are the attributes of mojo.MoE with the layouts of its matrices, by input.
 var expertLayouts = map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}
 
-// layoutOf tells it by the nodes that read the initializer. Where they contradict each other it is anyLayout.
+// layoutOf finds the layout by the nodes that read the initializer. It is anyLayout if they contradict each other.
 func layoutOf(v *onnx.Value) layout {
 	found := anyLayout
 	contradiction := false
@@ -74,11 +74,11 @@ func layoutOf(v *onnx.Value) layout {
 	return found
 }
 
-// swapsLast reports whether a Transpose swaps the last two axes; ok is false for permutations that do anything else.
+// swapsLast reports whether a Transpose swaps the last two axes. ok is false if it also moves other axes.
 func swapsLast(n *onnx.Node) (swaps, ok bool) {
 	perm := n.AttrInts("perm")
 	if perm == nil {
-		return true, true // the reverse, of two axes
+		return true, true // the default reverses two axes
 	}
 	k := len(perm)
 	for i, p := range perm[:max(k-2, 0)] {

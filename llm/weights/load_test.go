@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// bundled reads a model of the folder models.
+// bundled reads a model from the folder models.
 func bundled(t *testing.T, name string) *onnx.Model {
 	t.Helper()
 	m, err := onnx.Read(filepath.Join("..", "..", "models", name+".onnx"))
@@ -25,7 +25,7 @@ func bundled(t *testing.T, name string) *onnx.Model {
 	return m
 }
 
-// stripped writes the model's graph, however small its weights are, and reads that.
+// stripped writes the model's graph without weights, even small ones, and reads it.
 func stripped(t *testing.T, name string) *onnx.Model {
 	t.Helper()
 	m := bundled(t, name)
@@ -55,7 +55,7 @@ func open(t *testing.T, paths ...string) *weights.Checkpoint {
 	return c
 }
 
-// load loads and writes, and returns the model that was written.
+// load loads and writes, and returns the written model.
 func load(t *testing.T, g *onnx.Model, c *weights.Checkpoint, o weights.MatchOptions) (*onnx.Model, *weights.Report) {
 	t.Helper()
 	p, err := weights.Match(g, c, o)
@@ -77,7 +77,7 @@ func load(t *testing.T, g *onnx.Model, c *weights.Checkpoint, o weights.MatchOpt
 	return m, p.Report()
 }
 
-// sameWeights demands that each initializer has the original's bytes.
+// sameWeights requires the original's bytes in each initializer.
 func sameWeights(t *testing.T, what string, got, want *onnx.Model) {
 	t.Helper()
 	for _, v := range want.Graph.Initializers() {
@@ -94,8 +94,8 @@ func sameWeights(t *testing.T, what string, got, want *onnx.Model) {
 	}
 }
 
-// TestStripLoad takes the weights out of exported Llamas and puts them back, from the checkpoint's two forms, by the
-// names of modules in metadata (dynamo, transformers) and in the names of nodes (TorchScript).
+// TestStripLoad strips exported Llamas and restores the weights from both checkpoint formats, by module names in
+// metadata (dynamo, transformers) and in node names (TorchScript).
 func TestStripLoad(t *testing.T) {
 	for _, name := range []string{"llama-hf-fp32", "llama-kv-dynamo-fp32", "llama-ts-fp32"} {
 		original := bundled(t, name)
@@ -135,7 +135,7 @@ func TestStripLoad(t *testing.T) {
 	}
 }
 
-// TestRoles drops all names, so that the parts that weights play are all there is to tell them by.
+// TestRoles drops all names, so that only the roles of the weights identify them.
 func TestRoles(t *testing.T) {
 	original := bundled(t, "llama-hf-fp32")
 	tensors, err := checkpoints.Llama(original)
@@ -202,7 +202,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestTwice has a tensor in two files.
+// TestTwice loads a tensor that is in two files.
 func TestTwice(t *testing.T) {
 	dir := t.TempDir()
 	x := []checkpoints.Tensor{{Name: "x", Dims: []int64{1}, Data: []float32{1}}}
@@ -232,7 +232,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestShards has a checkpoint cut in two, with its index, as a folder and by the index.
+// TestShards opens a checkpoint split in two, by its folder and by its index.
 func TestShards(t *testing.T) {
 	original := bundled(t, "llama-hf-fp32")
 	tensors, err := checkpoints.Llama(original)
@@ -268,7 +268,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// TestStatistics has numbers that are not finite, and some whose squares would hide how they differ.
+// TestStatistics covers numbers that are not finite, and numbers whose squares would hide their differences.
 func TestStatistics(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	path := filepath.Join(t.TempDir(), "m.safetensors")

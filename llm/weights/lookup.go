@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// wrappers are prefixes that a parameter's name has or lacks depending on what was saved or exported around the model.
+// wrappers are prefixes that a parameter's name may have if something wrapped the model when it was saved.
 var wrappers = []string{"module.", "_orig_mod.", "base_model.model.", "model.", "transformer.", "language_model."}
 
-// unwrapped takes the prefixes off a name.
+// unwrapped removes the prefixes of a name.
 func unwrapped(name string) string {
 	for again := true; again; {
 		again = false
@@ -23,8 +23,8 @@ func unwrapped(name string) string {
 	return name
 }
 
-// variants lists the names that a parameter may have without what an exporter wrapped the model in: itself, and then
-// without its first, second, … part, as far as the one before the number of a layer.
+// variants lists the names of a parameter without an exporter's wrappers: the name itself, then without its first,
+// second, … part, up to the part before a layer number.
 func variants(name string) []string {
 	list := []string{name}
 	for {
@@ -40,10 +40,10 @@ func variants(name string) []string {
 
 var inLayer = regexp.MustCompile(`\.\d+\.`)
 
-// lookup finds tensors of a checkpoint by the names of PyTorch's parameters.
+// lookup finds tensors of a checkpoint by PyTorch parameter names.
 type lookup struct {
 	c         *Checkpoint
-	unwrapped map[string][]*Tensor // safetensors alone, by unwrapped name
+	unwrapped map[string][]*Tensor // only safetensors, by unwrapped name
 	files     map[*architecture]bool
 }
 
@@ -60,7 +60,7 @@ func newLookup(c *Checkpoint) *lookup {
 	return l
 }
 
-// find returns the tensor that a parameter is, nil where there is none. It errs where two fit equally.
+// find returns the tensor of a parameter, or nil. It returns an error if two tensors fit equally well.
 func (l *lookup) find(parameter string) (*Tensor, error) {
 	if t := l.c.Tensor(parameter); t != nil {
 		return t, l.refused(t)
@@ -99,15 +99,15 @@ func (l *lookup) refused(t *Tensor) error {
 	return nil
 }
 
-// embeddings are the names of token embeddings and of the heads that may be tied to them.
+// embeddings are the names of token embeddings, heads those of the heads that may be tied to them.
 var (
 	embeddings = []string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight",
 		"tok_embeddings.weight"}
 	heads = []string{"lm_head.weight", "embed_out.weight", "output.weight"}
 )
 
-// tied returns the token embedding for a head that the checkpoint lacks, and the head for such an embedding: a model
-// that ties them stores one. It is nil for any other parameter.
+// tied returns the token embedding for a head that the checkpoint lacks, or the head for a missing embedding: a model
+// that ties them stores only one. It returns nil for other parameters.
 func (l *lookup) tied(parameter string) (*Tensor, error) {
 	others := embeddings
 	if hasName(parameter, embeddings) {
@@ -125,7 +125,7 @@ func (l *lookup) tied(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-// head returns the head under another of its names.
+// head returns the head under one of its other names.
 func (l *lookup) head(parameter string) (*Tensor, error) {
 	if !hasName(parameter, heads) {
 		return nil, nil
@@ -138,7 +138,7 @@ func (l *lookup) head(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-// hasName reports whether the parameter is called one of the names, whatever it is in, but for a layer.
+// hasName reports whether the parameter has one of the names and is not inside a layer.
 func hasName(parameter string, names []string) bool {
 	if inLayer.MatchString(parameter) {
 		return false

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ungroup puts the rows of q, k and v back to each head, where llama.cpp's conversion has put all of q first: (3,
-// heads, d) becomes (heads, 3, d).
+// ungroup restores the rows of q, k and v per head, (heads, 3, d), from llama.cpp's order with all of q first, (3,
+// heads, d).
 func (r *recipe) ungroup(t *Tensor) error {
 	heads, err := t.arch.qkvHeads(t.Name)
 	if heads == 0 || err != nil {
@@ -29,7 +29,7 @@ func (r *recipe) ungroup(t *Tensor) error {
 	return nil
 }
 
-// newRecipe makes the recipe of one tensor, whose shape has been compared.
+// newRecipe makes the recipe of one tensor, whose shape is already checked.
 func newRecipe(dims []int64, t *Tensor, transposed bool, heads int64, add float32) (*recipe, error) {
 	k := len(t.Dims)
 	rows, cols, count := int64(1), t.Len(), int64(1)
@@ -49,7 +49,7 @@ func newRecipe(dims []int64, t *Tensor, transposed bool, heads int64, add float3
 	return r, nil
 }
 
-// checked refuses types that the initializer cannot take.
+// checked rejects types that the initializer cannot take.
 func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 	a := &assignment{value: v, recipe: r}
 	want := v.Const.DataType

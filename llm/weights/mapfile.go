@@ -12,24 +12,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// MapEntry says which tensor an initializer is, and how it is turned. Nothing that it leaves out is guessed.
+// MapEntry names the tensor of an initializer and its conversion. Nothing else is inferred.
 type MapEntry struct {
 	Tensor string
-	// Shape is the initializer's shape, where it is given: another one in the graph is a mismatch.
+	// Shape is the initializer's shape if not nil. Another shape in the graph is a mismatch.
 	Shape []int64
-	// Transposed says that the last two axes are swapped, after everything else.
+	// Transposed swaps the last two axes, after everything else.
 	Transposed bool
-	// RopeHeads is the number of heads whose rows llama.cpp's conversion has reordered, 0 for none: the rows are put
-	// back by reshape(RopeHeads, d/2, 2, …).swapaxes(1, 2).
+	// RopeHeads is the number of heads whose rows llama.cpp's conversion reordered, or 0. The rows are restored
+	// by reshape(RopeHeads, d/2, 2, …).swapaxes(1, 2).
 	RopeHeads int64
-	// Add is added to each element, such as -1 for a norm that llama.cpp's conversion has added 1 to.
+	// Add is added to each element, such as -1 for a norm that llama.cpp's conversion added 1 to.
 	Add float64
 }
 
-// Map holds entries by the names of initializers.
+// Map holds entries by initializer name.
 type Map map[string]MapEntry
 
-// information are the fields of an entry, and of a file, that are for people to read.
+// The fields of an entry, and of a file, that only inform people.
 var (
 	entryInformation = []string{"dtype", "gguf_type", "offset", "length"}
 	fileInformation  = []string{"weights_file", "total_bytes", "source", "note"}
@@ -40,9 +40,9 @@ var (
 //	{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true,
 //	  "rope_unpermute_heads": 9}}}
 //
-// "gguf" is another spelling of "tensor", and "add" a number added to each element. All but the tensor may be left out.
-// The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length in
-// entries, are information and not used; any other is an error, and so is a name that stands twice.
+// "gguf" is another spelling of "tensor", and "add" a number added to each element. Every field except the tensor is
+// optional. The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length
+// in entries, are ignored. Unknown fields and duplicate names are errors.
 func ReadMap(path string) (Map, error) {
 	text, err := regular.ReadFile(path, maxMap)
 	var m Map
@@ -57,7 +57,7 @@ func ReadMap(path string) (Map, error) {
 
 const maxMap = 64 << 20
 
-// ParseMap reads the text of a map file; see ReadMap.
+// ParseMap parses the text of a map file; see ReadMap.
 func ParseMap(text []byte) (Map, error) {
 	var entries []field
 	fields, err := readFields(text)
@@ -133,7 +133,7 @@ type field struct {
 	value json.RawMessage
 }
 
-// readFields reads a JSON object in order, and refuses names that stand twice.
+// readFields reads a JSON object in order and rejects duplicate names.
 func readFields(text []byte) ([]field, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -9,31 +9,31 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Rule is how the tensor of an initializer was found.
+// Rule is the way in which an initializer's tensor was found.
 type Rule string
 
 // The rules, in the order in which they are tried.
 const (
-	ByMap    Rule = "map"    // the map names it
-	ByName   Rule = "name"   // the initializer's name is that of a parameter
-	ByModule Rule = "module" // the metadata or names of the nodes that read it say the parameter
-	ByRole   Rule = "role"   // so does its part in a decoder layer
+	ByMap    Rule = "map"    // by the map
+	ByName   Rule = "name"   // the initializer has a parameter's name
+	ByModule Rule = "module" // by the metadata or names of the nodes that read it
+	ByRole   Rule = "role"   // by its role in a decoder layer
 	ByTie    Rule = "tie"    // the checkpoint has a token embedding for the head, or a head for the embedding
 	ByPlace  Rule = "place"  // another initializer refers to the same external data
 )
 
-// assignment is an initializer with what it is made of.
+// assignment is an initializer with its source.
 type assignment struct {
 	value   *onnx.Value
 	recipe  *recipe
 	rule    Rule
 	tensors []*Tensor
-	present bool  // it has its elements already
-	equal   *bool // and they are the checkpoint's; nil where that was not compared
+	present bool  // it already has its elements
+	equal   *bool // whether they equal the checkpoint's; nil if they were not compared
 	tied    *assignment
-	kept    *matrixRows  // it stays quantised
-	half    *onnx.Tensor // it stays in 16 bits
-	why     error        // it does not, though it was asked for
+	kept    *matrixRows  // set if it stays quantized
+	half    *onnx.Tensor // set if it stays in 16 bits
+	why     error        // why it does not although it should
 }
 
 // Plan is the result of Match.
@@ -41,18 +41,18 @@ type Plan struct {
 	c           *Checkpoint
 	assignments []*assignment
 	missing     []MissingKey
-	without     []*onnx.Value // what is missing
+	without     []*onnx.Value // the missing initializers
 	unexpected  []*Tensor
 	unusedMap   []string
 	execution   *execution
-	check       *QuantisedCheck // of what stays quantised; nil where that was not asked for
+	check       *QuantisedCheck // of the quantized weights; nil if it was not requested
 }
 
-// MatchOptions change what Match looks for.
+// MatchOptions are the options of Match.
 type MatchOptions struct {
-	// Map says for some initializers, or all, which tensors they are; rules find the others.
+	// Map names the tensors of some or all initializers. Rules find the others.
 	Map Map
-	// Replace loads initializers that have their elements already, too, where a tensor is found for them.
+	// Replace also loads initializers that already have elements, if a tensor is found for them.
 	Replace bool
 }
 
@@ -64,17 +64,18 @@ type matcher struct {
 
 	entries  Map
 	found    map[*onnx.Value]*assignment
-	why      map[*onnx.Value]error // nothing was found
+	why      map[*onnx.Value]error // why it was not found
 	consumed map[*Tensor]bool
 }
 
-// Match finds for each initializer whose external data are missing the tensor of the checkpoint that it is. What it
-// does not find is part of the plan.
+// Match finds the checkpoint's tensor of each initializer whose external data are missing. The plan also lists the
+// initializers without a tensor. Match returns an error if head counts in the metadata contradict the tensors, because
+// rows would be in the wrong order.
 func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 	p := &Plan{c: c}
 	x := &matcher{c: c, entries: o.Map, look: newLookup(c), stored: map[string]layout{}, roles: roles(m),
 		found: map[*onnx.Value]*assignment{}, why: map[*onnx.Value]error{}, consumed: map[*Tensor]bool{}}
-	var values []*onnx.Value // that may be loaded
+	var values []*onnx.Value // candidates for loading
 	absent, used := map[*onnx.Value]bool{}, map[string]bool{}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
@@ -104,7 +105,7 @@ func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 				a.equal = a.compare()
 			}
 			p.assignments = append(p.assignments, a)
-		case absent[v] && errors.Is(x.why[v], errHeads): // a part of the tensors would be in a wrong order
+		case absent[v] && errors.Is(x.why[v], errHeads): // some tensors would be in the wrong order
 			return nil, fmt.Errorf("%s cannot be loaded: %w", v.Name, x.why[v])
 		case absent[v]:
 			p.missing = append(p.missing, missingKey(v, x.why[v]))
@@ -134,7 +135,7 @@ func missingKey(v *onnx.Value, why error) MissingKey {
 	return k
 }
 
-// run finds what there is for the initializers; ties come last, when it is known which tensors have a use of their own.
+// run finds tensors for the initializers. Ties come last, when it is known which tensors are already in use.
 func (x *matcher) run(values []*onnx.Value) {
 	for _, v := range values {
 		if _, mapped := x.entries[v.Name]; !mapped {
@@ -161,7 +162,7 @@ func (x *matcher) run(values []*onnx.Value) {
 	}
 }
 
-// worthLoading leaves out shapes, axes and single numbers, which are parts of the graph.
+// worthLoading excludes shapes, axes and single numbers, which are part of the graph.
 func worthLoading(t *onnx.Tensor) bool { return t.DataType.IsFloat() && t.Len() > 1 }
 
 func product(dims []int64) int64 {
@@ -172,5 +173,5 @@ func product(dims []int64) int64 {
 	return n
 }
 
-// shape is never nil, for JSON.
+// shape returns a copy that is never nil, for JSON.
 func shape(dims []int64) []int64 { return append([]int64{}, dims...) }

@@ -13,19 +13,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Matrix is a quantised matrix of a model: the initializers that a mojo.Linear or a mojo.Embedding reads.
+// Matrix is a quantized matrix of a model: the initializers that a mojo.Linear or a mojo.Embedding reads.
 type Matrix struct {
-	Name string // of its codes, without what that ends in
-	// Format names how it was quantised, empty where the model does not say.
+	Name string // of its codes, without their suffix
+	// Format names its quantization format, empty if the model does not have it.
 	Format string
 	N, K   int64
-	first  int64 // the panel of Arrays that it begins with
-	merged bool  // there are others beside it
-	// Arrays are the initializers, in the order of the ops' inputs, nil for those that the format lacks.
+	first  int64 // its first panel in Arrays
+	merged bool  // Arrays also hold other matrices
+	// Arrays are the initializers in the order of the ops' inputs, nil for those that the format does not use.
 	Arrays []*onnx.Value
 }
 
-// Matrices lists the quantised matrices of a model, each once, in the order of the nodes.
+// Matrices lists the quantized matrices of a model, each once, in node order.
 func Matrices(m *onnx.Model) []*Matrix {
 	var list []*Matrix
 	seen := map[*onnx.Value]bool{}
@@ -66,7 +66,7 @@ func Matrices(m *onnx.Model) []*Matrix {
 	return list
 }
 
-// fill reports whether matrices, of which each but the last fills its panels, have n rows together.
+// fill reports whether matrices have n rows in total and each except the last fills its panels.
 func fill(list []edit.MergedMatrix, n int64) bool {
 	for i, x := range list {
 		if x.N <= 0 || x.N > n || i < len(list)-1 && x.N%blocks.PanelRows != 0 {
@@ -77,10 +77,10 @@ func fill(list []edit.MergedMatrix, n int64) bool {
 	return n == 0
 }
 
-// Len is the number of elements, Size the number of bytes that they take.
+// Len returns the number of elements.
 func (x *Matrix) Len() int64 { return x.N * x.K }
 
-// Size is the number of bytes that it takes in the arrays.
+// Size returns the number of bytes that the matrix takes in the arrays.
 func (x *Matrix) Size() (n int64) {
 	for _, v := range x.Arrays {
 		if v != nil && v.Const != nil && len(v.Const.Dims) > 0 && v.Const.Dims[0] > 0 {
@@ -92,7 +92,7 @@ func (x *Matrix) Size() (n int64) {
 
 func (x *Matrix) panels() int64 { return (x.N + blocks.PanelRows - 1) / blocks.PanelRows }
 
-// Statistics describes the elements. It errs as Elements does.
+// Statistics describes the elements. It returns an error if Elements does.
 func (x *Matrix) Statistics() (*Statistics, error) {
 	read, err := x.Elements()
 	if err != nil {
@@ -101,8 +101,8 @@ func (x *Matrix) Statistics() (*Statistics, error) {
 	return describe(x.Len(), read)
 }
 
-// Elements returns what reads the elements from one on, row by row. It errs where the format is none that is known, or
-// the arrays do not fit it.
+// Elements returns a function that reads the elements from first on, row by row. It returns an error if the format is
+// unknown or the arrays do not fit it.
 func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 	panels := panelsOf(x.Format)
 	if panels == nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// parameterNames lists names that a parameter of PyTorch may have, judging by the nodes that compute with the
-// initializer.
+// parameterNames lists possible PyTorch names of a parameter, derived from the nodes that read the initializer.
 func parameterNames(v *onnx.Value) []string {
 	var names []string
 	if n := attentionOfSinks(v); n != nil {
@@ -22,7 +21,7 @@ func parameterNames(v *onnx.Value) []string {
 		for _, module := range modulesOf(u.Node) {
 			parameters := []string{role}
 			if rank := len(v.Const.Dims); strings.HasSuffix(module, ".experts") && (rank == 3 || rank == 2) {
-				parameters = expertParameters[rank] // one of them, which the shape has to tell
+				parameters = expertParameters[rank] // the shape must identify one of them
 			}
 			for _, parameter := range parameters {
 				if name := module + "." + parameter; parameter != "" && !slices.Contains(names, name) {
@@ -34,17 +33,17 @@ func parameterNames(v *onnx.Value) []string {
 	return names
 }
 
-// modulesOf lists the modules that a node is part of, by its metadata and its name.
+// modulesOf lists the modules of a node, from its metadata and its name.
 func modulesOf(n *onnx.Node) []string {
 	return slices.DeleteFunc([]string{scope(n), namespace(n), path(n)}, func(s string) bool { return s == "" })
 }
 
-// expertParameters are those of a module of experts, by their rank.
+// expertParameters are the parameters of an experts module, by rank.
 var expertParameters = map[int][]string{3: {"gate_up_proj", "down_proj"}, 2: {"gate_up_proj_bias", "down_proj_bias"}}
 
 var isExpertParameter = regexp.MustCompile(`\.experts\.(gate_up|down)_proj(_bias)?$`)
 
-// readers lists the uses of a value, and those of what only moves or casts it.
+// readers lists the uses of a value, also through nodes that only move or cast it.
 func readers(v *onnx.Value) []onnx.Use {
 	var list []onnx.Use
 	seen := map[*onnx.Value]bool{}
@@ -66,7 +65,7 @@ func readers(v *onnx.Value) []onnx.Use {
 	return list
 }
 
-// roleOf says which parameter of its module an initializer is, "" where that cannot be told.
+// roleOf returns an initializer's parameter name in its module, "" if it is unknown.
 func roleOf(v *onnx.Value, u onnx.Use) string {
 	rank := len(v.Const.Dims)
 	switch n := u.Node; {
@@ -80,8 +79,8 @@ func roleOf(v *onnx.Value, u onnx.Use) string {
 	return ""
 }
 
-// scope reads the module off the metadata of torch.onnx: "[”, 'model', 'model.layers.0.self_attn.q_proj', 'linear']",
-// where the last is the node's own.
+// scope reads the module from the metadata of torch.onnx: "[”, 'model', 'model.layers.0.self_attn.q_proj', 'linear']".
+// The last entry is the node's own.
 func scope(n *onnx.Node) string {
 	parts := scopePart.FindAllStringSubmatch(entry(n.Metadata, "pkg.torch.onnx.name_scopes"), -1)
 	if len(parts) < 2 {
@@ -92,7 +91,7 @@ func scope(n *onnx.Node) string {
 
 var scopePart = regexp.MustCompile(`'([^']*)'`)
 
-// namespace reads it off "…/model.layers.0.self_attn.q_proj: torch.nn.modules.linear.Linear/linear:
+// namespace reads it from "…/model.layers.0.self_attn.q_proj: torch.nn.modules.linear.Linear/linear:
 // aten.linear.default".
 func namespace(n *onnx.Node) string {
 	parts := strings.Split(entry(n.Metadata, "namespace"), "/")
@@ -103,7 +102,7 @@ func namespace(n *onnx.Node) string {
 	return module
 }
 
-// path reads it off a node's name as TorchScript exports it: "/model/layers.0/self_attn/q_proj/MatMul".
+// path reads it from a node's TorchScript name: "/model/layers.0/self_attn/q_proj/MatMul".
 func path(n *onnx.Node) string {
 	parts := strings.Split(n.Name, "/")
 	if len(parts) < 3 || parts[0] != "" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestGGUFName has names that files of these architectures are known to hold.
+// TestGGUFName checks names that files of these architectures are known to contain.
 func TestGGUFName(t *testing.T) {
 	for _, c := range []struct{ arch, parameter, want string }{
 		{"llama", "model.layers.7.self_attn.q_proj.weight", "blk.7.attn_q.weight"},
@@ -38,7 +38,7 @@ func TestGGUFName(t *testing.T) {
 	}
 }
 
-// TestVariants keeps what is before the number of a layer.
+// TestVariants keeps the part before a layer number.
 func TestVariants(t *testing.T) {
 	got := variants("m.model.layers.0.norm.weight")
 	if want := []string{"m.model.layers.0.norm.weight", "model.layers.0.norm.weight",

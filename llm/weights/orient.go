@@ -11,20 +11,20 @@ import (
 
 // matrix is a matrix of a checkpoint, or several of one shape in a tensor.
 type matrix struct {
-	name   string // of a tensor in it, for messages
+	name   string // a tensor's name, for messages
 	dims   []int64
 	gguf   bool
-	outIn  bool   // it is [out, in], whatever PyTorch's parameter of that name is
-	stored string // what tells tensors that are stored alike; see storedLike
+	outIn  bool   // it is [out, in], whatever the layout of PyTorch's parameter is
+	stored string // the key of tensors with the same layout; see storedLike
 }
 
-// matrixOf describes a tensor, or those of its matrices that have such dimensions.
+// matrixOf describes a tensor, or the matrices of these dimensions in it.
 func matrixOf(t *Tensor, dims []int64) matrix {
 	return matrix{t.Name, dims, t.arch != nil, t.outIn, storedLike(t.Name)}
 }
 
-// storedLike returns the part of a parameter's name that parameters of one layout share: the module's name for its
-// weight ("c_proj", which may be a Conv1D that stores [in, out]), the name of what it is in for other parameters
+// storedLike returns the part of a parameter's name that parameters of one layout share. For a weight it is the
+// module's name ("c_proj", which may be a Conv1D that stores [in, out]), for other parameters the containing module
 // ("experts").
 func storedLike(parameter string) string {
 	words := strings.Split(parameter, ".")
@@ -34,7 +34,7 @@ func storedLike(parameter string) string {
 	return words[len(words)-2]
 }
 
-// mismatch says that a tensor was found whose shape does not fit.
+// mismatch is the error for a tensor whose shape does not fit.
 type mismatch struct {
 	tensor      string
 	found, want []int64
@@ -44,9 +44,9 @@ func (e *mismatch) Error() string {
 	return fmt.Sprintf("%s has the shape %v, which does not fit %v", e.tensor, e.found, e.want)
 }
 
-// orient reports whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in
-// size, the shapes tell; where they do not, who reads the initializer, and how the checkpoint stores what is called
-// alike.
+// orient reports whether the last two axes of a tensor must be swapped for the initializer. If the axes differ in size,
+// the shapes decide. Otherwise the initializer's readers decide, with the layout of the checkpoint's similarly named
+// tensors.
 func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, err error) {
 	want := v.Const.Dims
 	k := len(want)
@@ -87,7 +87,7 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 		"%s is square, and no node that reads the initializer says whether it is transposed: give a map", t.name)
 }
 
-// learn notes how the checkpoint stores a matrix whose axes differ in size.
+// learn records how the checkpoint stores a matrix whose axes differ in size.
 func (m *matcher) learn(v *onnx.Value, t matrix) {
 	want := v.Const.Dims
 	k := len(want)
@@ -105,7 +105,7 @@ func (m *matcher) learn(v *onnx.Value, t matrix) {
 	m.stored[t.stored] = stored
 }
 
-// squeezed leaves dimensions of 1 out.
+// squeezed removes dimensions of 1.
 func squeezed(dims []int64) []int64 {
 	list := []int64{}
 	for _, d := range dims {
@@ -116,8 +116,8 @@ func squeezed(dims []int64) []int64 {
 	return list
 }
 
-// normFactor says what has to be added to the weight of a norm: an exporter may have folded the 1 of "1 + weight" into
-// it (Gemma), and llama.cpp's conversion adds it.
+// normFactor returns the number to add to a norm's weight: an exporter may have folded the 1 of "1 + weight" into it
+// (Gemma), and llama.cpp's conversion adds it.
 func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, err error) {
 	if len(squeezed(v.Const.Dims)) > 1 || !v.Const.DataType.IsFloat() {
 		return 0, nil

@@ -10,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Missing says how many expected initializers no tensor was found for, or one of another shape.
+// Missing returns the number of expected initializers without a tensor, or with one of another shape.
 func (p *Plan) Missing() int { return len(p.missing) }
 
-// Kept says how many initializers KeepQuantised has left as the checkpoint has them.
+// Kept returns the number of initializers that KeepQuantised left in the checkpoint's format.
 func (p *Plan) Kept() int {
 	n := 0
 	for _, a := range p.assignments {
@@ -24,8 +24,8 @@ func (p *Plan) Kept() int {
 	return n
 }
 
-// Apply makes the initializers tensors whose elements are read, turned and cast to the initializers' types, one tensor
-// at a time, when the model is written. The types may be changed between Match and Apply, not the shapes. progress is
+// Apply gives the initializers tensors whose elements are read, reordered and cast to the initializers' types, one
+// tensor at a time, when the model is written. Types may change between Match and Apply, shapes may not. progress is
 // called after each tensor. The checkpoint must stay open while the model is in use.
 func (p *Plan) Apply(progress func(done, total int)) error {
 	x := &execution{written: map[*assignment]int64{}, progress: progress}
@@ -72,7 +72,7 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 	return nil
 }
 
-// execution writes elements as they are asked for, and counts what became infinite.
+// execution writes elements on demand and counts those that became infinite.
 type execution struct {
 	mu       sync.Mutex
 	stream   stream
@@ -91,7 +91,7 @@ func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
 	return err
 }
 
-// wrote notes that a key's elements were written, and how many of them became infinite.
+// wrote records that a key's elements were written, and how many of them became infinite.
 func (x *execution) wrote(a *assignment, overflows int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -101,11 +101,11 @@ func (x *execution) wrote(a *assignment, overflows int64) {
 	}
 }
 
-// compared is the size up to which elements that are in the graph already are compared with the checkpoint's.
+// compared is the size up to which existing elements of the graph are compared with the checkpoint's.
 const compared = 1 << 20
 
-// compare reports whether an initializer that has its elements has the checkpoint's; nil where they are too many to
-// look at.
+// compare reports whether an initializer's elements equal the checkpoint's. It returns nil if they are too many to
+// compare.
 func (a *assignment) compare() *bool {
 	t := a.value.Const
 	b, err := t.Bytes()
@@ -122,7 +122,7 @@ func (a *assignment) compare() *bool {
 
 var errDiffers = errors.New("the elements differ")
 
-// comparison is written the elements that rest should be.
+// comparison is a writer that compares the written elements with rest.
 type comparison struct{ rest []byte }
 
 func (c *comparison) Write(b []byte) (int, error) {

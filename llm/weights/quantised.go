@@ -14,24 +14,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// KeepOptions say which weights stay as the checkpoint has them.
+// KeepOptions controls which weights keep the checkpoint's format.
 type KeepOptions struct {
-	// Keep reports whether a key, made of a tensor, is to stay quantised; nil says yes to all.
+	// Keep reports whether a key with this tensor should stay quantized. nil keeps all.
 	Keep func(key, tensor string) bool
-	// Halves has weights of float32 that the checkpoint has in float16 or bfloat16 stay so, too.
+	// Halves also keeps float32 weights that the checkpoint has in float16 or bfloat16.
 	Halves bool
-	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16. FP8 weights are multiplied
-	// with floats; fp8 rounds their activations to floats of 8 bits, and those of other weights to int16.
+	// Activations is the attribute of mojo.Linear: int16 (also if empty), int8 or float. FP8 weights are multiplied
+	// with floats; fp8 rounds their activations to 8-bit floats, and those of other weights to int16.
 	Activations string
-	// Rewrite says how each kind of site is checked.
+	// Rewrite controls the check of each kind of site.
 	Rewrite rewrite.Request
 }
 
-// KeepQuantised has the graph read weights that the checkpoint has in blocks as they are: mojo.Linear takes the place
-// of their products, mojo.Embedding that of their Gather, mojo.QMoE that of mojo.MoE, and what the model stores is what
-// the file does, in panels. With Halves products read floats of 16 bits as the file has them (mojo.HalfLinear). What
-// cannot stay so is widened by Apply as everything is, and Report says why. It is called
-// before Apply.
+// KeepQuantised makes the graph read quantized weights in the checkpoint's format. mojo.Linear replaces their products,
+// mojo.Embedding their Gather, and mojo.QMoE replaces mojo.MoE; the model stores the file's blocks in panels. With
+// Halves, products read 16-bit floats as in the file (mojo.HalfLinear). Apply widens the other weights, and Report
+// gives the reason for each. Call KeepQuantised before Apply.
 func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"
@@ -73,18 +72,18 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	return nil
 }
 
-// keeper gathers the weights that may stay quantised.
+// keeper collects the weights that may stay quantized.
 type keeper struct {
 	weights  []*quantized.Weight
 	of       map[*quantized.Weight]*assignment
-	matrices map[string]*matrixRows // by what they are made of
+	matrices map[string]*matrixRows // by source
 
 	narrow []*quantized.Narrow
 	halfOf map[*quantized.Narrow]*halfKey
-	halves map[string]*onnx.Tensor // by what they are made of
+	halves map[string]*onnx.Tensor // by source
 }
 
-// add makes the quantised form of a key; its errors say why there is none.
+// add makes the quantized form of a key, or returns the reason why it cannot.
 func (x *keeper) add(a *assignment) error {
 	panels := a.tensors[0].panels
 	for _, t := range a.tensors {
@@ -134,14 +133,14 @@ func (x *keeper) add(a *assignment) error {
 	return nil
 }
 
-// rows is the matrix that a key is, or all matrices of experts, each below the one before it.
+// rows returns a key's matrix, or all matrices of experts, stacked.
 func (a *assignment) rows() (all *block, experts int64, err error) {
 	dims, blocks := a.value.Const.Dims, a.recipe.blocks
 	switch {
 	case len(dims) == 2 && len(blocks) == 1:
 		return &blocks[0], 0, nil
 	case len(dims) == 3 && len(blocks) == 1 && !blocks[0].transposed && dims[0] > 0:
-		// Pieces hold all experts of a tensor; an expert's rows are together in one piece alone.
+		// Pieces hold all experts of a tensor. An expert's rows are contiguous only if there is one piece.
 		if n, k := blocks[0].size(); len(blocks[0].pieces) == 1 && n*k == a.value.Const.Len() {
 			flat := blocks[0].pieces[0]
 			flat.rows, flat.cols = dims[0]*dims[1], dims[2]
@@ -157,8 +156,7 @@ func (a *assignment) rows() (all *block, experts int64, err error) {
 	return nil, 0, fmt.Errorf("it has the shape %v, and a product reads a matrix or experts", dims)
 }
 
-// source names the rows of the matrix that a key is, as the file has it: the same for keys that share it, transposed
-// or not.
+// source identifies the file's rows for a key's matrix. It is equal for keys that share the matrix, transposed or not.
 func (a *assignment) source() string {
 	var b strings.Builder
 	all, _, err := a.rows()
@@ -171,17 +169,17 @@ func (a *assignment) source() string {
 	return b.String()
 }
 
-// matrixRows is a matrix [n, k] of a file's rows, which stay as they are.
+// matrixRows is a matrix [n, k] of a file's rows, which keep their format.
 type matrixRows struct {
 	panels *blocks.Panels
 	pieces []piece
 	n, k   int64
 	matrix *fused.Quantized
-	// written is called after the codes were written.
+	// written is called after the codes are written.
 	written func()
 }
 
-// each calls f for all rows, in the order of the initializer, with the row as the file has it.
+// each calls f for all rows in the initializer's order, with the row as stored in the file.
 func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stored []byte) error) error {
 	row, buffer := int64(0), make([]byte, m.rowSize())
 	for i := range m.pieces {
@@ -200,13 +198,13 @@ func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stor
 	return nil
 }
 
-// rowSize is the number of bytes of a row in the file.
+// rowSize returns the number of bytes of a row in the file.
 func (m *matrixRows) rowSize() int64 {
 	f := m.pieces[0].t.format
 	return m.k / int64(f.Elements) * int64(f.Size)
 }
 
-// fileSize is the number of bytes that the rows take in the file.
+// fileSize returns the number of bytes of the rows in the file.
 func (m *matrixRows) fileSize() (n int64) {
 	for _, p := range m.pieces {
 		n += p.t.Size * p.rows * p.cols / p.t.Len()
@@ -214,7 +212,7 @@ func (m *matrixRows) fileSize() (n int64) {
 	return n
 }
 
-// fileRow is the file's row for PyTorch's: see unpermuted.
+// fileRow returns the file's row for PyTorch's row; see unpermuted.
 func (p *piece) fileRow(row int64) int64 {
 	if p.heads == 0 {
 		return row
@@ -233,13 +231,13 @@ func (m *matrixRows) describe(name, format string, experts int64) (err error) {
 	return err
 }
 
-// write writes one of the arrays, panel by panel. The codes are decoded again, as the op's definition does, and
-// compared with what the format says the elements are.
+// write writes one of the arrays, panel by panel. It decodes the written codes as the op's definition does, and
+// compares them with the format's values.
 func (m *matrixRows) write(w io.Writer, array int) error {
 	panel := m.panels.New(m.k)
 	checks := array == 0
 	made := panel.Arrays()[array]
-	if !checks { // what is not asked for is not put in place
+	if !checks { // build only the requested array
 		asked := *made
 		*panel = blocks.Panel{}
 		*made = asked
@@ -271,7 +269,7 @@ func (m *matrixRows) write(w io.Writer, array int) error {
 	return err
 }
 
-// differing returns the first element that is another number, -1 where there is none.
+// differing returns the index of the first element that differs, or -1.
 func differing(got, want []float32) int {
 	for i, x := range want {
 		if got[i] != x && !(math.IsNaN(float64(x)) && math.IsNaN(float64(got[i]))) {
@@ -281,7 +279,7 @@ func differing(got, want []float32) int {
 	return -1
 }
 
-// sample returns the first rows, quantised and as floats.
+// sample returns the first rows, quantized and as floats.
 func (m *matrixRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	first := *m
 	first.n = min(rows, m.n)

@@ -17,7 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// stored are the formats that stay as they are, with where their blocks have scales of float16.
+// stored are the formats that are kept, with the offsets of their blocks' float16 scales.
 var stored = []struct {
 	t      gguf.Type
 	f      *blocks.Format
@@ -28,7 +28,7 @@ var stored = []struct {
 	{gguf.Q5_K, blocks.Q5_K, []int{0, 2}}, {gguf.Q6_K, blocks.Q6_K, []int{208}}, {gguf.MXFP4, blocks.MXFP4, nil},
 }
 
-// randomBlocks makes a matrix of random codes, with ordinary scales of either sign, one subnormal and one zero.
+// randomBlocks makes a matrix of random codes, with normal scales of either sign, one subnormal and one zero.
 func randomBlocks(name string, i int, rows, cols int64) checkpoints.Tensor {
 	s := stored[i]
 	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
@@ -104,7 +104,7 @@ func readersOf(t *testing.T, dt onnx.DataType, n, k int64) *onnx.Model {
 	return m
 }
 
-// keep loads a graph from a file with weights that stay as they are, writes the model, and reads that.
+// keep loads a graph from a file and keeps its weight formats, writes the model, and reads it.
 func keep(t *testing.T, g *onnx.Model, path string, o weights.KeepOptions) (*onnx.Model, *weights.Report, error) {
 	t.Helper()
 	p, err := weights.Match(g, open(t, path), weights.MatchOptions{})
@@ -150,8 +150,8 @@ func outputs(t *testing.T, m *onnx.Model, dt onnx.DataType, n, k int) map[string
 	return out
 }
 
-// TestKeepQuantised has a matrix of each format, in a table that is read by ids and by a product, in a MatMul and in a
-// Gemm: the model's arrays turn back into the file's bytes, and compute what the widened weights do.
+// TestKeepQuantised keeps a matrix of each format in a table read by ids and by a product, in a MatMul and in a Gemm.
+// The model's arrays must convert back to the file's bytes, and compute the same as the widened weights.
 func TestKeepQuantised(t *testing.T) {
 	const n, k = 37, 512
 	for i, s := range stored {
@@ -190,7 +190,7 @@ func TestKeepQuantised(t *testing.T) {
 	}
 }
 
-// unpacked turns the arrays of a node back into blocks.
+// unpacked converts the arrays of a node back to blocks.
 func unpacked(t *testing.T, node *onnx.Node, f *blocks.Format) []byte {
 	t.Helper()
 	var arrays [5][]byte
@@ -219,7 +219,7 @@ func unpacked(t *testing.T, node *onnx.Node, f *blocks.Format) []byte {
 	return rows
 }
 
-// farthest is the greatest difference as a part of the greatest magnitude.
+// farthest returns the greatest difference relative to the greatest magnitude.
 func farthest(got, want []float64) float64 {
 	d, scale := 0.0, 0.0
 	for i, x := range want {
@@ -228,7 +228,7 @@ func farthest(got, want []float64) float64 {
 	return d / scale
 }
 
-// TestKeepHalf has a graph in float16, whose products take and give halves.
+// TestKeepHalf covers a float16 graph, whose products read and return halves.
 func TestKeepHalf(t *testing.T) {
 	const n, k = 37, 64
 	path := file(t, "m.gguf", map[string]any{"general.architecture": "qwen3"},
@@ -242,7 +242,7 @@ func TestKeepHalf(t *testing.T) {
 	want := outputs(t, floats, onnx.Float, n, k)
 	for name, x := range outputs(t, m, onnx.Float16, n, k) {
 		if name == "up" {
-			continue // which has no bias here
+			continue // it has no bias here
 		}
 		if d := farthest(x.F, want[name].F); d > 2e-3 || x.DataType != onnx.Float16 {
 			t.Errorf("%s, %s, differs by %g of the greatest magnitude", name, x.DataType, d)
@@ -250,7 +250,7 @@ func TestKeepHalf(t *testing.T) {
 	}
 }
 
-// TestKeepRotated has q's rows in llama.cpp's order: codes and scales alike are put back.
+// TestKeepRotated restores q's rows from llama.cpp's order, codes and scales alike.
 func TestKeepRotated(t *testing.T) {
 	const name, n, k = "model.layers.0.self_attn.q_proj.weight", 32, 64
 	path := file(t, "m.gguf", map[string]any{"general.architecture": "llama", "llama.attention.head_count": 2},
@@ -273,7 +273,7 @@ func TestKeepRotated(t *testing.T) {
 	}
 }
 
-// TestStaysFloat has weights that cannot stay quantised, each for a reason of its own.
+// TestStaysFloat covers weights that cannot stay quantized, for different reasons.
 func TestStaysFloat(t *testing.T) {
 	const gate, n, k = "model.layers.0.mlp.gate_proj.weight", 32, 64
 	meta := map[string]any{"general.architecture": "qwen3"}
@@ -311,7 +311,7 @@ func TestStaysFloat(t *testing.T) {
 	}
 }
 
-// TestNotAsTheFile has a scale that mojo.Linear reads as no number and ggml does not: nothing is written.
+// TestNotAsTheFile has a scale that is NaN for mojo.Linear but not for ggml. Nothing may be written.
 func TestNotAsTheFile(t *testing.T) {
 	const gate, n, k = "model.layers.0.mlp.gate_proj.weight", 64, 64
 	x := randomBlocks("blk.0.ffn_gate.weight", len(stored)-1, n, k)
@@ -323,7 +323,7 @@ func TestNotAsTheFile(t *testing.T) {
 	}
 }
 
-// mixtureOf is a graph of one mojo.MoE, whose matrices are to be loaded.
+// mixtureOf is a graph of one mojo.MoE without weights.
 func mixtureOf(t *testing.T) *onnx.Model {
 	t.Helper()
 	const experts, hidden, inner = 3, 96, 32
@@ -366,7 +366,7 @@ func mixtureOf(t *testing.T) *onnx.Model {
 	return m
 }
 
-// TestKeepExperts has the experts of a mixture, gate and up apart in the file, stay as they are.
+// TestKeepExperts keeps the experts of a mixture whose file separates gate and up.
 func TestKeepExperts(t *testing.T) {
 	stack := func(name string, format int, rows, cols int64) checkpoints.Tensor {
 		x := randomBlocks(name, format, 3*rows, cols)

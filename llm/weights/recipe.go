@@ -7,27 +7,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// recipe says how an initializer's elements are made of tensors: matrices one after the other along the first axes.
+// recipe assembles an initializer's elements from tensors: matrices one after the other along the first axes.
 type recipe struct {
 	dims   []int64 // of the initializer
 	blocks []block
 	add    float32 // to each element
-	// qkvHeads is the number of heads whose rows of q, k and v were put back together, 0 for none; the blocks do it.
+	// qkvHeads is the number of heads whose rows of q, k and v the blocks restore, or 0.
 	qkvHeads int64
 }
 
-// block is a matrix: pieces of the same width, one below the other, and then perhaps transposed.
+// block is a matrix: stacked pieces of the same width, possibly transposed.
 type block struct {
 	pieces     []piece
 	transposed bool
 }
 
-// piece is rows of a tensor: those of cols elements from element first on.
+// piece is rows of cols elements of a tensor, from element first on.
 type piece struct {
 	t          *Tensor
 	first      int64
 	rows, cols int64
-	// heads is the number of heads whose rows llama.cpp has reordered, 0 for none.
+	// heads is the number of heads whose rows llama.cpp reordered, or 0.
 	heads int64
 }
 
@@ -38,11 +38,10 @@ func (b *block) size() (rows, cols int64) {
 	return rows, cols
 }
 
-// chunk is about how many elements are read at a time where nothing has to be reordered.
+// chunk is the approximate number of elements per read if no rows are reordered.
 const chunk = 1 << 18
 
-// groups returns the rows that are read at a time, as the first one and their number: those of a head where they are
-// reordered.
+// groups yields the first row and number of rows of each read: a head's rows if they are reordered.
 func (p *piece) groups(yield func(row, n int64) bool) {
 	group := max(chunk/max(p.cols, 1), 1)
 	if p.heads > 0 {
@@ -55,7 +54,7 @@ func (p *piece) groups(yield func(row, n int64) bool) {
 	}
 }
 
-// stream writes the elements of recipes. It keeps its buffers, the size of the largest matrix that is transposed.
+// stream writes the elements of recipes. Its buffers grow to the largest transposed matrix.
 type stream struct {
 	floats []float32
 	whole  []byte
@@ -79,7 +78,7 @@ func (s *stream) write(w io.Writer, r *recipe, t onnx.DataType) (overflows int64
 	return overflows, nil
 }
 
-// rows writes the rows of a block as they follow each other.
+// rows writes the rows of a block in order.
 func (s *stream) rows(w io.Writer, b *block, t onnx.DataType, add float32) (overflows int64, err error) {
 	width := int64(t.Bits() / 8)
 	for i := range b.pieces {
@@ -99,7 +98,7 @@ func (s *stream) rows(w io.Writer, b *block, t onnx.DataType, add float32) (over
 	return overflows, nil
 }
 
-// band is the number of columns that are gathered at a time: each then takes whole cache lines of the source.
+// band is the number of columns gathered at a time. It makes each column group take whole cache lines of the source.
 const band = 64
 
 // columns writes the block transposed.
@@ -131,7 +130,7 @@ func (s *stream) columns(w io.Writer, b *block, t onnx.DataType, add float32) (o
 	return overflows, nil
 }
 
-// gather puts columns first to first+n-1 of a matrix into rows.
+// gather writes columns first to first+n-1 of a matrix as rows.
 func gather(out, matrix []byte, rows, cols, first, n, width int64) {
 	for r := int64(0); r < rows; r++ {
 		src := matrix[(r*cols+first)*width : (r*cols+first+n)*width]
@@ -152,8 +151,8 @@ func gather(out, matrix []byte, rows, cols, first, n, width int64) {
 	}
 }
 
-// fill puts n rows of a piece into out, as type t. Where heads are reordered these are the rows of one head: PyTorch's
-// row half·d/2 + j is the file's row 2j + half.
+// fill writes n rows of a piece to out, as type t. Reordered heads are filled one head at a time: PyTorch's row
+// half·d/2 + j is the file's row 2j + half.
 func (s *stream) fill(out []byte, p *piece, row, n int64, t onnx.DataType, add float32) (overflows int64, err error) {
 	width := int64(t.Bits() / 8)
 	first := p.first + row*p.cols
@@ -193,7 +192,7 @@ func (s *stream) fill(out []byte, p *piece, row, n int64, t onnx.DataType, add f
 	return overflows, nil
 }
 
-// unpermute puts the rows of one head, of so many bytes, into PyTorch's order.
+// unpermute puts the rows of one head, of bytes bytes each, into PyTorch's order.
 func unpermute(out, b []byte, rows, bytes int64) {
 	for i := int64(0); i < rows; i++ {
 		to := unpermuted(i, rows)
@@ -201,10 +200,10 @@ func unpermute(out, b []byte, rows, bytes int64) {
 	}
 }
 
-// unpermuted returns PyTorch's row of a head of so many for llama.cpp's row i.
+// unpermuted returns PyTorch's row for llama.cpp's row i of a head with this many rows.
 func unpermuted(i, rows int64) int64 { return i%2*(rows/2) + i/2 }
 
-// sized returns a slice of n elements, in s where it has room.
+// sized returns a slice of n elements, in s if it has room.
 func sized[T any](s []T, n int64) []T {
 	if int64(cap(s)) >= n {
 		return s[:n]

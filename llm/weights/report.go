@@ -10,63 +10,62 @@ import (
 // Schema is the version of the JSON form of Report.
 const Schema = 1
 
-// Report says what came of loading weights.
+// Report is the result of loading weights.
 type Report struct {
 	Schema  int      `json:"schema"`
 	Graph   string   `json:"graph"`
 	Files   []string `json:"files"`
 	Map     string   `json:"map,omitempty"`
-	DType   string   `json:"dtype,omitempty"`  // what graph and weights were converted to: fp32, fp16 or bf16
-	Output  string   `json:"output,omitempty"` // empty when nothing was written
+	DType   string   `json:"dtype,omitempty"`  // the type that graph and weights were converted to: fp32, fp16 or bf16
+	Output  string   `json:"output,omitempty"` // empty if nothing was written
 	Written bool     `json:"written"`
-	// Expected counts the initializers that lacked their elements (and under Replace those that were replaced), Loaded
-	// those that have them now. A tensor of another shape counts as missing.
+	// Expected counts the initializers without elements (with Replace also the replaced ones), Loaded those of them
+	// that have elements now. A tensor of another shape counts as missing.
 	Expected   int             `json:"total_expected_keys"`
 	Loaded     int             `json:"successfully_loaded"`
 	Missing    []MissingKey    `json:"missing_keys"`
 	Unexpected []UnexpectedKey `json:"unexpected_keys"`
-	// Present are initializers that the checkpoint has tensors for and that had their elements already: they stay as
-	// they were.
+	// Present are initializers that have a tensor in the checkpoint but already had elements, which they keep.
 	Present []PresentKey `json:"present_keys"`
 	Keys    []LoadedKey  `json:"loaded_keys"`
 	// UnusedMap are entries of the map for initializers that the graph lacks.
 	UnusedMap []string `json:"unused_map_entries"`
 	Elements  int64    `json:"elements"`
 	Bytes     int64    `json:"bytes"`
-	// Quantised lists the formats of the keys that stayed as the checkpoint has them, Widened the keys that did not;
-	// absent unless that was asked for.
+	// Quantised lists the formats of the keys that kept the checkpoint's format, Widened the keys that did not. Both
+	// are absent unless keeping was requested.
 	Quantised []QuantisedFormat `json:"quantised,omitempty"`
 	Widened   []WidenedKey      `json:"widened,omitempty"`
 	Check     *QuantisedCheck   `json:"check,omitempty"`
-	// Safe says how the model was kept from overflowing in float16; absent unless that was asked for.
+	// Safe reports how the model was kept from overflowing in float16; absent unless requested.
 	Safe *streams.SafeReport `json:"safe,omitempty"`
 }
 
-// QuantisedFormat sums up the matrices of one format; one that several keys share counts once.
+// QuantisedFormat summarizes the matrices of one format. A matrix that several keys share counts once.
 type QuantisedFormat struct {
 	Format   string `json:"format"`
 	Matrices int    `json:"matrices"`
 	Elements int64  `json:"elements"`
-	// File is what they take in the checkpoint, Bytes in the model, Float what they would take in float32.
+	// File is their size in the checkpoint, Bytes in the model, Float in float32.
 	File  int64   `json:"file_bytes"`
 	Bytes int64   `json:"bytes"`
 	Float int64   `json:"float32_bytes"`
 	Bits  float64 `json:"bits_per_weight"`
 }
 
-// WidenedKey is a key that does not stay quantised, and why.
+// WidenedKey is a key that does not stay quantized, and why.
 type WidenedKey struct {
 	Name   string `json:"name"`
 	Tensor string `json:"tensor"`
 	Type   string `json:"type"`
 	Bytes  int64  `json:"bytes"` // in the model
 	Reason string `json:"reason"`
-	// Refused says that its tensor is quantised, and that the model cannot read it so.
+	// Refused reports that its tensor is quantized and the model cannot read it in that form.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// QuantisedCheck has the worst figures of the check of each kind of site: what the op with exact activations differs by
-// from the product of floats, and its kernel from its definition, as parts of the greatest magnitude.
+// QuantisedCheck has the worst results over all kinds of sites, relative to the greatest magnitude: the difference of
+// the op with exact activations from the product of floats, and of its kernel from its definition.
 type QuantisedCheck struct {
 	Activations string  `json:"activations"`
 	Kinds       int     `json:"kinds"`
@@ -76,8 +75,7 @@ type QuantisedCheck struct {
 	Kernel      float64 `json:"kernel_max_rel"`
 }
 
-// MissingKey is an initializer without elements. Tensor and Found say of which shape a tensor was found for it, if one
-// was.
+// MissingKey is an initializer without elements. Tensor and Found name a tensor of another shape, if one was found.
 type MissingKey struct {
 	Name     string  `json:"name"`
 	DataType string  `json:"dtype"`
@@ -87,7 +85,7 @@ type MissingKey struct {
 	Reason   string  `json:"reason,omitempty"`
 }
 
-// UnexpectedKey is a tensor of the checkpoint that the graph has no use for.
+// UnexpectedKey is a tensor of the checkpoint that the graph does not use.
 type UnexpectedKey struct {
 	Name  string  `json:"name"`
 	Type  string  `json:"type"`
@@ -95,39 +93,39 @@ type UnexpectedKey struct {
 	File  string  `json:"file"`
 }
 
-// PresentKey is an initializer that had its elements. Equal is absent where they were not compared, being many.
+// PresentKey is an initializer that already had elements. Equal is absent if they were too many to compare.
 type PresentKey struct {
 	Name   string `json:"name"`
 	Tensor string `json:"tensor"`
 	Equal  *bool  `json:"equal,omitempty"`
 }
 
-// LoadedKey is an initializer with what it was made of.
+// LoadedKey is an initializer with its source.
 type LoadedKey struct {
 	Name    string   `json:"name"`
 	Tensors []string `json:"tensors"`
 	Types   []string `json:"types"` // of the tensors, each once
 	Rule    Rule     `json:"rule"`
 	Shape   []int64  `json:"shape"`
-	// DataType is the initializer's; another one than the tensors' is a cast.
+	// DataType is the initializer's type. If the tensors' type differs, the elements were cast.
 	DataType string `json:"dtype"`
 	Cast     bool   `json:"cast"`
-	// Transposed says that the last two axes were swapped.
+	// Transposed reports that the last two axes were swapped.
 	Transposed bool `json:"transposed"`
-	// RopeHeads is the number of heads whose rows were put back into PyTorch's order.
+	// RopeHeads is the number of heads whose rows were restored to PyTorch's order.
 	RopeHeads int64 `json:"rope_unpermute_heads,omitempty"`
-	// QKVHeads is the number of heads whose rows of q, k and v were put back to each other.
+	// QKVHeads is the number of heads whose rows of q, k and v were regrouped per head.
 	QKVHeads int64   `json:"qkv_ungroup_heads,omitempty"`
 	Added    float32 `json:"added,omitempty"`
-	// Tied names the initializer whose elements these are, too.
+	// Tied names another initializer that shares these elements.
 	Tied string `json:"tied_to,omitempty"`
 	// Overflows counts the finite elements that the cast made infinite.
 	Overflows int64 `json:"overflows,omitempty"`
-	// Quantised says that the key stays in the checkpoint's format, which DataType names.
+	// Quantised reports that the key keeps the checkpoint's format, which DataType names.
 	Quantised bool `json:"quantised,omitempty"`
 }
 
-// Report describes the plan; after the model was written, with what came of it.
+// Report describes the plan and, after the model is written, the results.
 func (p *Plan) Report() *Report {
 	r := &Report{Schema: Schema, Files: p.c.Files, Missing: append([]MissingKey{}, p.missing...),
 		Unexpected: []UnexpectedKey{},
@@ -162,7 +160,7 @@ func (p *Plan) Report() *Report {
 	return r
 }
 
-// quantised adds what stayed quantised.
+// quantised adds the keys that stayed quantized.
 func (r *Report) quantised(p *Plan) {
 	if r.Check = p.check; p.check == nil {
 		return

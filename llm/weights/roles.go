@@ -7,10 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// roles tells the weights of linear layers whose names and nodes say nothing, by the part that they play in a decoder:
-// q and k are multiplied with each other before a Softmax, v with what comes out of it, o takes the result; gate goes
-// through an activation before it is multiplied with up, and down takes the product. The number of a layer is that of
-// the o layers before it. What does not fit, in any of the layers, is left without a role.
+// roles identifies the weights of linear layers without names by their roles in a decoder. q and k are multiplied with
+// each other before a Softmax, v with its result, and o takes that product. gate passes through an activation before it
+// is multiplied with up, and down takes the product. The layer number is the number of o layers before it. If an
+// attention does not fit, no weight gets a role.
 func roles(m *onnx.Model) map[*onnx.Value]string {
 	d := &decoder{found: map[*onnx.Value]string{}, attention: map[*onnx.Node]bool{}, depth: map[*onnx.Value]int{}}
 	d.attentions(m.Graph)
@@ -23,19 +23,19 @@ func roles(m *onnx.Model) map[*onnx.Value]string {
 	return d.found
 }
 
-// attention is the four products of an attention, or three where q, k and v are one.
+// attention is the four products of an attention, or fewer if q, k and v are fused.
 type attention struct{ q, k, v, o *onnx.Node }
 
 type decoder struct {
 	found     map[*onnx.Value]string
 	layers    []attention
 	attention map[*onnx.Node]bool // the products of attentions
-	outputs   map[*onnx.Node]bool // of them, those of o
-	depth     map[*onnx.Value]int // o layers on the way to a value
+	outputs   map[*onnx.Node]bool // the o products among them
+	depth     map[*onnx.Value]int // the number of o layers on the way to a value
 }
 
-// weightOf returns the initializer that a product multiplies with, nil where it multiplies two computed values, and the
-// other input.
+// weightOf returns the initializer that a product multiplies with, and the other input. The weight is nil if both
+// factors are computed.
 func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	if !n.Is("MatMul") && !n.Is("Gemm") {
 		return nil, nil
@@ -53,8 +53,7 @@ func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	return nil, nil
 }
 
-// before lists the products that a value is computed from without another in between, and whether an activation is on
-// the way.
+// before lists the nearest products that a value is computed from, and whether an activation is on the way.
 func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
 	for w := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
 		switch n := v.Producer; {
@@ -75,7 +74,7 @@ func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
 	return products, activated
 }
 
-// after lists the products that a value goes into without another in between.
+// after lists the nearest products that use a value.
 func after(v *onnx.Value) (products []onnx.Use) {
 	for w := range onnx.Reach(func(v *onnx.Value) (list []*onnx.Value) {
 		for _, u := range v.Uses() {
@@ -105,7 +104,7 @@ func isActivation(n *onnx.Node) bool {
 	return false
 }
 
-// isShaping reports whether the inputs of a node but the first are shapes and positions.
+// isShaping reports whether all inputs of a node except the first are shapes or positions.
 func isShaping(n *onnx.Node) bool {
 	if n == nil {
 		return false
@@ -117,7 +116,7 @@ func isShaping(n *onnx.Node) bool {
 	return false
 }
 
-// attentions finds the products around each Softmax, or before and behind the fused op.
+// attentions finds the products around each Softmax, or around the fused op.
 func (d *decoder) attentions(g *onnx.Graph) {
 	for _, n := range g.Nodes {
 		if n.Domain == fused.Domain && n.OpType == fused.AttentionName {
@@ -149,7 +148,7 @@ func (d *decoder) attentions(g *onnx.Graph) {
 	}
 }
 
-// single returns the one product that a value is computed from, if it is with a weight.
+// single returns the only product that a value is computed from, if its factor is a weight.
 func single(v *onnx.Value) *onnx.Node {
 	list, _ := before(v)
 	if len(list) != 1 {
@@ -161,7 +160,7 @@ func single(v *onnx.Value) *onnx.Node {
 	return list[0]
 }
 
-// count takes the depths of all values.
+// count computes the depths of all values.
 func (d *decoder) count(g *onnx.Graph) {
 	d.outputs = map[*onnx.Node]bool{}
 	for _, a := range d.layers {
@@ -187,7 +186,7 @@ func (d *decoder) count(g *onnx.Graph) {
 	}
 }
 
-// nameAttentions errs on the side of no names: every layer has to be there once, whole.
+// nameAttentions names the attention weights. It returns false unless every layer is complete and occurs once.
 func (d *decoder) nameAttentions() bool {
 	seen := map[int]bool{}
 	for _, a := range d.layers {
@@ -223,11 +222,11 @@ func (d *decoder) name(n *onnx.Node, layer int, module string) {
 	d.attention[n] = true
 }
 
-// mlps finds the gated ones: a product of which the data are a gate, activated, times an up projection.
+// mlps finds the gated MLPs: a product whose data are an activated gate times an up projection.
 func (d *decoder) mlps(g *onnx.Graph) {
 	type mlp struct{ gate, up, down *onnx.Node }
 	at := map[int]mlp{}
-	parallel := false // beside the attention rather than behind it
+	parallel := false // parallel to the attention instead of after it
 	for _, n := range g.Nodes {
 		w, data := weightOf(n)
 		if w == nil || d.attention[n] || data == nil || data.Producer == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Some safetensors files have quantised weights as two tensors, codes and scales. Each such pair becomes one tensor of
-// blocks here, whose rows are put together as they are read:
+// Some safetensors files store quantized weights as two tensors, codes and scales. Each such pair becomes one tensor of
+// blocks here, whose rows are assembled on demand:
 //
-//   - DeepSeek's FP8: X of float8e4m3fn, [.., N, K], and X_scale_inv of float32, [.., N/128, K/128] rounded up, which
-//     is what elements are multiplied with.
+//   - DeepSeek's FP8: X of float8e4m3fn, [.., N, K], and X_scale_inv of float32, [.., N/128, K/128] rounded up, the
+//     factors of the elements.
 //   - gpt-oss's MXFP4: X_blocks of bytes, [.., N, K/32, 16], and X_scales of bytes, [.., N, K/32].
 
 // The names of the types.
@@ -26,9 +26,9 @@ const (
 // fp8Block is the number of rows, and of columns, that share a scale.
 const fp8Block = 128
 
-// pair makes one tensor of each two.
+// pair merges each pair into one tensor.
 func (c *Checkpoint) pair() {
-	paired := map[*Tensor]*Tensor{} // what stands for a tensor of codes; nil for one of scales
+	paired := map[*Tensor]*Tensor{} // the merged tensor by its codes; nil for scales
 	for _, codes := range c.Tensors {
 		if codes.arch != nil {
 			continue
@@ -72,7 +72,7 @@ func (c *Checkpoint) pair() {
 	}
 }
 
-// scaled describes a tensor of codes and scales, whose elements those of its rows are that row puts together.
+// scaled returns a tensor of codes and scales. row assembles its rows, and the elements are decoded from them.
 func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Format,
 	row func(at int64, buffer, codes, scales []byte) error) *Tensor {
 	t := &Tensor{Name: name, Type: kind, Dims: dims, Size: codes.Size + scales.Size, Path: codes.Path, Readable: true,
@@ -113,7 +113,7 @@ func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Fo
 	return t
 }
 
-// fits marks a tensor as one that cannot be read unless its scales have the type and shape that they must.
+// fits marks a tensor as unreadable if its scales do not have the expected type and shape.
 func (t *Tensor) fits(scales *Tensor, kind onnx.DataType, want []int64) *Tensor {
 	if scales.DataType != kind || !same(scales.Dims, want) {
 		t.Readable = false
@@ -123,7 +123,7 @@ func (t *Tensor) fits(scales *Tensor, kind onnx.DataType, want []int64) *Tensor 
 	return t
 }
 
-// fp8 has a scale for 128 rows and columns; the last ones may be for fewer.
+// fp8 has one scale per 128 rows and columns; the last blocks may be smaller.
 func fp8(codes, scales *Tensor) *Tensor {
 	dims := codes.Dims
 	if len(dims) < 2 {
@@ -150,7 +150,7 @@ func fp8(codes, scales *Tensor) *Tensor {
 	return t.fits(scales, onnx.Float, append(dims[:len(dims)-2:len(dims)-2], down, across))
 }
 
-// mxfp4 has the codes of 32 elements in 16 bytes, and an exponent for them.
+// mxfp4 has 16 bytes of codes for 32 elements, and one exponent.
 func mxfp4(name string, codes, scales *Tensor) *Tensor {
 	dims := codes.Dims
 	last := len(dims) - 1

@@ -17,7 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// randomFP8 makes a matrix as DeepSeek stores it, without codes that are no numbers.
+// randomFP8 makes a matrix in DeepSeek's format, without NaN codes.
 func randomFP8(name string, rows, cols int64) []checkpoints.Tensor {
 	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
 	codes := make([]byte, rows*cols)
@@ -33,7 +33,7 @@ func randomFP8(name string, rows, cols int64) []checkpoints.Tensor {
 	return []checkpoints.Tensor{{Name: name, Dims: []int64{rows, cols}, DType: "F8_E4M3", Raw: codes}, scales}
 }
 
-// randomMXFP4 makes stacked matrices as gpt-oss stores them.
+// randomMXFP4 makes stacked matrices in gpt-oss's format.
 func randomMXFP4(name string, dims ...int64) []checkpoints.Tensor {
 	r := rand.New(rand.NewPCG(5, uint64(dims[0])))
 	last := len(dims) - 1
@@ -54,7 +54,7 @@ func randomMXFP4(name string, dims ...int64) []checkpoints.Tensor {
 		{Name: name + "_scales", Dims: blocks, DType: "U8", Raw: scales}}
 }
 
-// fp8Value is one element of a matrix of randomFP8, computed as DeepSeek's kernels do.
+// fp8Value computes one element of a matrix of randomFP8 as DeepSeek's kernels do.
 func fp8Value(m []checkpoints.Tensor, row, col int64) float32 {
 	cols := m[0].Dims[1]
 	code := m[0].Raw[row*cols+col]
@@ -65,7 +65,7 @@ func fp8Value(m []checkpoints.Tensor, row, col int64) float32 {
 	return float32(math.Copysign(v, 127.5-float64(code))) * m[1].Data[row/128*m[1].Dims[1]+col/128]
 }
 
-// TestKeepFP8 has the products of a graph read DeepSeek's weights as they are, with floats and with floats of 8 bits.
+// TestKeepFP8 keeps DeepSeek's weights in a graph, multiplied with floats and with 8-bit floats.
 func TestKeepFP8(t *testing.T) {
 	const n, k = 200, 256
 	var list []checkpoints.Tensor
@@ -127,7 +127,7 @@ func TestKeepFP8(t *testing.T) {
 	}
 }
 
-// unpackedFP8 turns the arrays of a node back into rows of blocks.
+// unpackedFP8 converts the arrays of a node back to rows of blocks.
 func unpackedFP8(t *testing.T, node *onnx.Node) [][]byte {
 	t.Helper()
 	var arrays [2][]byte
@@ -150,7 +150,7 @@ func unpackedFP8(t *testing.T, node *onnx.Node) [][]byte {
 	return rows
 }
 
-// TestKeepMXFP4 has a matrix of gpt-oss's blocks in a product: GGUF's form of the same format.
+// TestKeepMXFP4 keeps a gpt-oss matrix in a product, and compares with GGUF's form of the format.
 func TestKeepMXFP4(t *testing.T) {
 	const name, n, k = "model.layers.0.mlp.gate_proj.weight", 37, 64
 	list := randomMXFP4(name, n, k)
@@ -182,7 +182,7 @@ func TestKeepMXFP4(t *testing.T) {
 	}
 }
 
-// TestMXFP4Experts has square experts, whose parameter is [in, out] and whose blocks are [out, in].
+// TestMXFP4Experts covers square experts, whose parameter is [in, out] and whose blocks are [out, in].
 func TestMXFP4Experts(t *testing.T) {
 	const name, k = "model.layers.0.mlp.experts.down_proj", 32
 	list := randomMXFP4(name, 2, k, k)
@@ -199,8 +199,8 @@ func TestMXFP4Experts(t *testing.T) {
 	}
 }
 
-// TestDamagedScales has codes and scales that do not go together: nothing is loaded, or written, and the message names
-// tensor and file.
+// TestDamagedScales covers codes and scales that do not match. Nothing may be loaded or written, and the message names
+// the tensor and the file.
 func TestDamagedScales(t *testing.T) {
 	const fp8, experts = "model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.experts.down_proj"
 	change := func(list []checkpoints.Tensor, i int, f func(t *checkpoints.Tensor)) []checkpoints.Tensor {
@@ -255,7 +255,7 @@ func TestDamagedScales(t *testing.T) {
 	}
 }
 
-// loading says why a key cannot be loaded: that it is missing, or that the model is not written.
+// loading returns why a key cannot be loaded: it is missing, or the model cannot be written.
 func loading(t *testing.T, m *onnx.Model, path string, keeps bool) string {
 	t.Helper()
 	p, err := weights.Match(m, open(t, path), weights.MatchOptions{})
@@ -274,7 +274,7 @@ func loading(t *testing.T, m *onnx.Model, path string, keeps bool) string {
 	return fmt.Sprint(err)
 }
 
-// TestOddFP8 has rows that are no whole blocks: they are widened, as the report says.
+// TestOddFP8 covers rows that are not whole blocks. They are widened, as the report shows.
 func TestOddFP8(t *testing.T) {
 	const name, n, k = "model.layers.0.mlp.gate_proj.weight", 40, 160
 	list := randomFP8(name, n, k)

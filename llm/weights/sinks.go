@@ -5,9 +5,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attentionOfSinks returns the node by which an attention reads its sinks, a number for each head: a Concat, which puts
-// them beside the scores, or the fused op. It is nil for a value that holds none. Exporters fold the reshape of the
-// parameter, so that no node with its name reads it.
+// attentionOfSinks returns the node through which an attention reads its sinks, a number per head: a Concat with the
+// scores, or the fused op. It returns nil for values that are not sinks. Exporters fold the reshape of the parameter,
+// so no node with the parameter's name reads it.
 func attentionOfSinks(v *onnx.Value) *onnx.Node {
 	if len(squeezed(v.Const.Dims)) != 1 || !v.Const.DataType.IsFloat() {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Statistics describe the elements of a tensor. Min, Max, Mean and Std (of the population) are of the finite ones.
+// Statistics describe the elements of a tensor. Min, Max, Mean and Std (of the population) cover the finite ones.
 type Statistics struct {
 	Finite         int64
 	Min, Max       float64
@@ -17,12 +17,12 @@ type Statistics struct {
 	shift, sum, sq float64
 }
 
-// Statistics reads all elements, some at a time.
+// Statistics reads all elements, in chunks.
 func (t *Tensor) Statistics() (*Statistics, error) {
 	return describe(t.Len(), t.float32)
 }
 
-// StatisticsOf reads the elements of an initializer. It returns nil for types that are no numbers of at least 8 bits.
+// StatisticsOf reads the elements of an initializer. It returns nil unless they are numbers of at least 8 bits.
 func StatisticsOf(t *onnx.Tensor) (*Statistics, error) {
 	read := blocks.ReaderOf(t.DataType)
 	if read == nil {
@@ -59,7 +59,7 @@ func describe(n int64, read func(dst []float32, first int64) error) (*Statistics
 	return s, nil
 }
 
-// add sums differences from the first element, which keeps the variance of numbers that are all alike exact.
+// add sums the differences from the first element, which keeps the variance of equal numbers exact.
 func (s *Statistics) add(part []float32) {
 	for _, f := range part {
 		x := float64(f)

@@ -10,25 +10,25 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// StripOptions say what Strip takes out.
+// StripOptions are the options of Strip.
 type StripOptions struct {
-	// Location is the file that the references name; it has to be absent where the graph is written.
+	// Location is the file that the references name. It must not exist where the graph is written.
 	Location string
-	// Over is the number of bytes up to which an initializer stays in the graph.
+	// Over is the size in bytes up to which an initializer stays in the graph.
 	Over int64
-	// All takes out every initializer of floating-point or 8-bit numbers, not the parameters of modules alone.
+	// All removes every initializer of floating-point or 8-bit numbers, not only the parameters of modules.
 	All bool
 }
 
-// StripReport says what Strip did.
+// StripReport is the result of Strip.
 type StripReport struct {
 	Schema   int          `json:"schema"`
 	Model    string       `json:"model"`
 	Output   string       `json:"output"`
 	Location string       `json:"location"`
 	Stripped []Stripped   `json:"stripped"`
-	Kept     []KeptTensor `json:"kept"` // over the size, and no parameters
-	// Bytes counts the elements that were taken out, shared ones once.
+	Kept     []KeptTensor `json:"kept"` // over the size, but not parameters
+	// Bytes counts the removed elements, shared ones once.
 	Bytes  int64 `json:"bytes"`
 	Before int64 `json:"bytes_before"` // of the model's files
 	After  int64 `json:"bytes_after"`
@@ -41,7 +41,7 @@ type Stripped struct {
 	Shape    []int64 `json:"shape"`
 	Offset   int64   `json:"offset"`
 	Length   int64   `json:"length"`
-	Tied     string  `json:"tied_to,omitempty"` // another one with the same elements, at the same place
+	Tied     string  `json:"tied_to,omitempty"` // another initializer with the same elements at the same place
 }
 
 // KeptTensor is a large initializer that stays.
@@ -52,10 +52,10 @@ type KeptTensor struct {
 	Length   int64   `json:"length"`
 }
 
-// Strip replaces the weights of a model by references to external data that are absent: the initializers over a size
-// that are parameters of modules (their names, or the nodes that read them, say so). Integers that may be shapes,
-// positions or tables stay, and so do constants that an exporter computed, which no checkpoint has. Initializers with
-// the same elements refer to one place.
+// Strip replaces the weights of a model by references to missing external data. These are the initializers over a size
+// whose names or readers identify them as parameters of modules. Integers that may be shapes, positions or tables stay,
+// and so do constants that an exporter computed, which no checkpoint has. Initializers with the same elements refer to
+// one place.
 func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	r := &StripReport{Schema: Schema, Location: o.Location, Stripped: []Stripped{}, Kept: []KeptTensor{}}
 	roles := roles(m)
@@ -75,7 +75,7 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 				if large {
 					r.Kept = append(r.Kept, KeptTensor{v.Name, t.DataType.String(), shape(t.Dims), t.Size()})
 				}
-				if t.External != nil { // what stays is in the graph's file
+				if t.External != nil { // the rest is stored in the graph's file
 					own, err := onnx.NewTensor(t.Name, t.DataType, t.Dims, b)
 					if err != nil {
 						return nil, err
@@ -106,13 +106,13 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	return r, nil
 }
 
-// shared is the place in memory of the elements of tied initializers.
+// shared is the memory address of the elements of tied initializers.
 type shared struct {
 	first  *byte
 	length int64
 }
 
-// isWeight leaves out the types of shapes, positions and masks.
+// isWeight excludes the types of shapes, positions and masks.
 func isWeight(t onnx.DataType) bool {
 	switch t {
 	case onnx.Int64, onnx.Int32, onnx.Int16, onnx.Uint64, onnx.Uint32, onnx.Uint16, onnx.Bool, onnx.String:
@@ -121,19 +121,19 @@ func isWeight(t onnx.DataType) bool {
 	return true
 }
 
-// isParameter reports whether an initializer is a parameter of a module, which checkpoints have: it is called one, or
-// stands where one stands and its node says of which module.
+// isParameter reports whether an initializer is a parameter of a module, which checkpoints contain: by its name, or by
+// its use in a node whose module is known.
 func isParameter(v *onnx.Value) bool {
 	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") ||
 		len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
 		return true
 	}
-	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another name of PyTorch: a buffer
+	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another PyTorch name: a buffer
 		return false
 	}
 	for _, u := range readers(v) {
 		named := scope(u.Node) != "" || namespace(u.Node) != "" || path(u.Node) != ""
-		// a table that is gathered has kept its name, if it is a parameter
+		// a gathered table has kept its name if it is a parameter
 		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) {
 			return true
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// tie fills initializers that nothing was found for with what another one at the same place of the external data has,
-// and notes which initializers are the same tensor in the same form.
+// tie fills initializers without a tensor from others at the same place of the external data, and records which
+// initializers are the same tensor in the same form.
 func (p *Plan) tie() {
 	type place struct {
 		location string
@@ -53,7 +53,7 @@ func (p *Plan) tie() {
 	}
 }
 
-// key is the same for recipes that give the same elements in the same shape.
+// key is equal for recipes that return the same elements in the same shape.
 func (r *recipe) key() string {
 	var b strings.Builder
 	fmt.Fprint(&b, r.dims, r.add)

@@ -28,7 +28,7 @@ func absent(t *testing.T, g *onnx.Graph, name string, dims ...int64) *onnx.Value
 	return g.AddInitializer(x)
 }
 
-// reader is a graph of one node of this kind that reads the weight, under this name.
+// reader is a graph of one node of this kind that reads a weight of this name.
 func reader(t *testing.T, name, op string, dims []int64, attrs ...*onnx.Attribute) *onnx.Model {
 	t.Helper()
 	m := onnx.New(10, 20)
@@ -100,7 +100,7 @@ func values(t *testing.T, m *onnx.Model, name string) []float32 {
 	return list
 }
 
-// TestLayouts asks for each way to read a weight, square or not, whether it is transposed.
+// TestLayouts checks the transposition for each way to read a weight, square or not.
 func TestLayouts(t *testing.T) {
 	const name = "model.layers.0.mlp.up_proj.weight"
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestConv1D has a checkpoint that stores [in, out] (GPT-2), which the layer of another shape and the same name shows.
+// TestConv1D covers a checkpoint that stores [in, out] (GPT-2), as another layer of the same name reveals by its shape.
 func TestConv1D(t *testing.T) {
 	m := onnx.New(10, 20)
 	g := m.Graph
@@ -170,7 +170,7 @@ func TestConv1D(t *testing.T) {
 	}
 }
 
-// TestNorms has graphs that add 1 to a norm's weight, or take the weight as it is, and files with and without the 1.
+// TestNorms covers graphs that add 1 to a norm's weight and graphs that do not, and files with and without the 1.
 func TestNorms(t *testing.T) {
 	const name = "model.layers.0.input_layernorm.weight"
 	gemma := map[string]any{"general.architecture": "gemma2"}
@@ -197,7 +197,7 @@ func TestNorms(t *testing.T) {
 	}
 }
 
-// TestUnknownArchitecture has a file of which it is not known what was done to its tensors.
+// TestUnknownArchitecture covers a file whose conversion is unknown.
 func TestUnknownArchitecture(t *testing.T) {
 	const name = "model.layers.0.mlp.up_proj.weight"
 	path := file(t, "m.gguf", map[string]any{"general.architecture": "rwkv7"},
@@ -213,7 +213,7 @@ func TestUnknownArchitecture(t *testing.T) {
 	}
 }
 
-// TestTied has a checkpoint without a head.
+// TestTied loads a checkpoint without a head.
 func TestTied(t *testing.T) {
 	path := file(t, "m.safetensors", nil, named("model.embed_tokens.weight", counted(0, 3, 2)))
 	got, r := load(t, reader(t, "lm_head.weight", "Transpose, MatMul", []int64{3, 2}), open(t, path),

@@ -12,7 +12,7 @@ type cursor struct {
 	err  error
 }
 
-// fail remembers the first error.
+// fail records the first error.
 func (c *cursor) fail(format string, args ...any) {
 	if c.err == nil {
 		c.err = fmt.Errorf(format, args...)
@@ -21,7 +21,7 @@ func (c *cursor) fail(format string, args ...any) {
 
 func (c *cursor) left() uint64 { return uint64(len(c.data)) - c.at }
 
-// take returns the next n bytes, nil where there are fewer.
+// take returns the next n bytes, or nil if fewer remain.
 func (c *cursor) take(n uint64, what string) []byte {
 	if c.err == nil && n > c.left() {
 		c.fail("the file ends at byte %d, within %s (%d bytes from byte %d on): it is truncated or damaged",
@@ -50,7 +50,7 @@ func (c *cursor) uint64(what string) uint64 {
 
 func (c *cursor) string(what string) string { return string(c.take(c.uint64(what), what)) }
 
-// count reads how many things follow, each of which takes at least size bytes.
+// count reads a count of items that take at least size bytes each.
 func (c *cursor) count(size uint64, what string) uint64 {
 	n := c.uint64("the number of " + what)
 	if c.err == nil && n > c.left()/size {

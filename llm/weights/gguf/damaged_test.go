@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// builder puts a GGUF file together, right or wrong.
+// builder builds a GGUF file, valid or not.
 type builder struct{ b []byte }
 
 // header begins a file of version 3.
@@ -46,7 +46,7 @@ func TestDamaged(t *testing.T) {
 	const huge = 1 << 62
 	for _, c := range []struct {
 		file *builder
-		want string // of the error; empty where there is none
+		want string // of the error; empty if no error is expected
 	}{
 		{header(2, 0).tensor("a", F32, 0, 4).tensor("b", Q8_0, 32, 32).elements(66), ""},
 		{header(2, 0).tensor("late", F32, 64, 4).tensor("early", F32, 0, 4).elements(80), ""},
@@ -116,7 +116,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts a file off at every byte: only the padding behind its last tensor may be missing.
+// TestTruncated cuts a file at every byte: only the padding after its last tensor may be missing.
 func TestTruncated(t *testing.T) {
 	b, err := os.ReadFile("testdata/metadata.gguf")
 	if err != nil {

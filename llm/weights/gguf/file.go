@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// File is an open GGUF file: its path, its tensors in the file's order, and these.
+// File is an open GGUF file with its path, and its tensors and metadata in the file's order.
 type File struct {
 	tensors.File[*Tensor]
 	Version  uint32
@@ -24,8 +24,8 @@ type KeyValue struct {
 
 // Open maps a GGUF file and reads its metadata and its list of tensors. Close it to release the mapping.
 //
-// It errs on files that are no GGUF, are of another version or byte order, are truncated, or contradict themselves; see
-// the package comment. A file that is one of several opens, too: see OpenSplit.
+// It returns an error for a file that is not GGUF, has another version or byte order, is truncated, or contradicts
+// itself; see the package comment. It also opens one part of a split file; see OpenSplit.
 func Open(path string) (*File, error) {
 	f := &File{}
 	if err := tensors.Open(&f.File, path, "GGUF", f.parse); err != nil {
@@ -34,10 +34,10 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// Value returns the metadata value of a key, nil where there is none; see KeyValue for its types.
+// Value returns the metadata value of a key, or nil; see KeyValue for its types.
 func (f *File) Value(key string) any { return f.values[key] }
 
-// Int returns the metadata value of a key whose value is an integer, of whatever type, that an int64 holds.
+// Int returns the metadata value of a key if it is an integer of any type that fits int64.
 func (f *File) Int(key string) (n int64, ok bool) {
 	switch v := f.values[key].(type) {
 	case uint8:

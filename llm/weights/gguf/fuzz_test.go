@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead feeds the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
-// what it lists can be read.
+// FuzzRead feeds the reader arbitrary bytes. It must not panic or use memory out of proportion to the file, and listed
+// tensors must be readable.
 //
 //	go test -fuzz FuzzRead ./llm/weights/gguf
 func FuzzRead(f *testing.F) {
@@ -55,7 +55,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// allocated is the number of bytes allocated so far.
+// allocated returns the number of bytes allocated so far.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)

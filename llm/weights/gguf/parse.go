@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// parse reads all but the elements.
+// parse reads everything except the elements.
 func (f *File) parse() error {
 	c := &cursor{data: tensors.Data(&f.File)}
 	if magic := c.take(4, "the magic number"); c.err == nil && string(magic) != "GGUF" {
@@ -56,7 +56,7 @@ func (f *File) readMetadata(c *cursor) {
 	}
 }
 
-// readTensors reads the list of tensors; their offsets are looked at later.
+// readTensors reads the list of tensors. place checks the offsets later.
 func (f *File) readTensors(c *cursor, n uint64) {
 	for i := uint64(0); i < n && c.err == nil; i++ {
 		t := &Tensor{}
@@ -118,7 +118,7 @@ func (t *Tensor) measure() error {
 	return nil
 }
 
-// place finds the elements of each tensor, which begin behind the header, and compares them with the file.
+// place locates the elements of each tensor after the header and checks them against the file.
 func (f *File) place(header uint64) error {
 	alignment := uint64(32)
 	if v := f.values["general.alignment"]; v != nil {

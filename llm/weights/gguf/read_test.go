@@ -18,7 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestElements compares every tensor of testdata with what gguf-py makes of it: see testdata/make.py.
+// TestElements compares every tensor of testdata with gguf-py's results: see testdata/make.py.
 func TestElements(t *testing.T) {
 	list, err := os.Open("testdata/expected.txt")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// hash is that of the elements as float32, in which every NaN of a quantised type is one and the same.
+// hash hashes the elements as float32, with one NaN for all NaNs of a quantized type.
 func hash(t *testing.T, x *Tensor) string {
 	t.Helper()
 	h := sha256.New()
@@ -87,7 +87,7 @@ func open(t *testing.T, name string) *File {
 	return f
 }
 
-// TestRanges reads every type in ranges that begin and end within blocks.
+// TestRanges reads every type in ranges that begin and end inside blocks.
 func TestRanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, x := range open(t, "types.gguf").Tensors {

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// Split says which of how many files this one is, as llama-gguf-split cuts them: part 0 of 3 to part 2 of 3. A file
-// that is whole is part 0 of 1.
+// Split returns the index of this file and the number of files that llama-gguf-split cut the model into: part 0 of 3 to
+// part 2 of 3. An unsplit file is part 0 of 1.
 func (f *File) Split() (part, parts int64) {
 	parts, ok := f.Int("split.count")
 	if !ok || parts <= 1 {
@@ -20,9 +20,9 @@ func (f *File) Split() (part, parts int64) {
 	return part, parts
 }
 
-// OpenSplit opens a file and, where it is one of several (NAME-00001-of-00003.gguf), the others in its folder,
-// whichever of them path is. It errs where one is missing or does not belong to the rest; the metadata of the model are
-// those of the first.
+// OpenSplit opens a file and, if it is one part of a split file (NAME-00001-of-00003.gguf), the other parts in its
+// folder; path may be any of them. It returns an error if a part is missing or does not belong to the others. The
+// model's metadata are in the first part.
 func OpenSplit(path string) ([]*File, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func OpenSplit(path string) ([]*File, error) {
 
 func splitSuffix(part, parts int64) string { return fmt.Sprintf("-%05d-of-%05d.gguf", part+1, parts) }
 
-// checkSplit compares what the parts say of themselves.
+// checkSplit compares the part numbers that the parts contain.
 func checkSplit(files []*File) error {
 	held := 0
 	for i, f := range files {

@@ -2,12 +2,12 @@ package gguf
 
 import "github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 
-// ErrClosed is returned when elements are asked for after File.Close.
+// ErrClosed is returned when elements are read after File.Close.
 var ErrClosed = tensors.ErrClosed
 
-// Tensor is one tensor of a file: its name, its dimensions (which the file lists innermost first), and what reads its
-// elements. Bytes returns them one by one in little-endian order as the type of ONNX that Type.DataType names, or in
-// blocks of Type; see the package comment for how Float32 converts each.
+// Tensor is a tensor of a file. Its dimensions are outermost first, unlike in the file. Bytes returns the elements
+// individually in little-endian order as the ONNX type Type.DataType, or in blocks of Type. See the package comment for
+// the conversions of Float32.
 type Tensor struct {
 	tensors.Tensor
 	Type Type

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Type says how a tensor's elements are stored, with the numbers of enum ggml_type.
+// Type is the storage type of a tensor's elements, with the numbers of enum ggml_type.
 type Type uint32
 
 // The types whose elements can be read.
@@ -32,7 +32,7 @@ const (
 	MXFP4 Type = 39
 )
 
-// typeInfo describes a type, whose elements are stored one by one as a type of ONNX, or in blocks.
+// typeInfo describes a type whose elements are stored individually as an ONNX type, or in blocks.
 type typeInfo struct {
 	name   string
 	stored onnx.DataType
@@ -60,7 +60,7 @@ var types = map[Type]typeInfo{
 
 	MXFP4: {"MXFP4", 0, blocks.MXFP4},
 
-	// What is not read, with its size, so that tensors beside it can be.
+	// Types that are not read, with their sizes, so that the tensors beside them can be.
 	9:  unread("Q8_1", 32, 40),
 	10: unread("Q2_K", 256, 84),
 	11: unread("Q3_K", 256, 110),
@@ -96,7 +96,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// Lookup returns the type of a name such as "Q4_K".
+// Lookup returns the type with a name such as "Q4_K".
 func Lookup(name string) (Type, bool) {
 	for t, info := range types {
 		if info.name == name {
@@ -106,14 +106,14 @@ func Lookup(name string) (Type, bool) {
 	return 0, false
 }
 
-// Format is how blocks of the type are stored, nil for a type that is not known.
+// Format returns the block format of the type, nil for an unknown type.
 func (t Type) Format() *blocks.Format { return types[t].Format }
 
-// DataType is the type of ONNX that elements are stored as, one by one. It is onnx.Undefined for types stored in
-// blocks and for those that cannot be read.
+// DataType returns the ONNX type of elements stored individually. It is onnx.Undefined for types stored in blocks and
+// for types that cannot be read.
 func (t Type) DataType() onnx.DataType { return types[t].stored }
 
-// Readable reports whether Tensor.Float32 can read the elements of tensors of this type.
+// Readable reports whether Tensor.Float32 can read tensors of this type.
 func (t Type) Readable() bool {
 	info, ok := types[t]
 	return ok && info.Format.Readable()

@@ -24,7 +24,7 @@ const (
 	typeFloat64 valueType = 12
 )
 
-// maxNesting bounds arrays of arrays; gguf-py writes such arrays, llama.cpp reads none.
+// maxNesting bounds arrays of arrays, which gguf-py writes and llama.cpp does not read.
 const maxNesting = 4
 
 var le = binary.LittleEndian
@@ -121,7 +121,7 @@ func many[T any](c *cursor, size uint64, what string, at func([]byte) T) []T {
 	return values
 }
 
-// list reads an array of things that take at least size bytes each.
+// list reads an array of items that take at least size bytes each.
 func list[T any](c *cursor, size uint64, what string, next func() T) []T {
 	n := c.count(size, "elements of "+what)
 	var values []T

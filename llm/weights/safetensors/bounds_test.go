@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLargeHeaders reads large headers that are full of one thing. None may take more than some times its bytes, nor
-// fill the terminal with its message.
+// TestLargeHeaders reads large headers full of one kind of entry. The memory must stay within a multiple of the
+// header's bytes, and messages must be short.
 func TestLargeHeaders(t *testing.T) {
 	defer func(keys int) { maxKeys = keys }(maxKeys)
 	maxKeys = 1 << 14
@@ -60,7 +60,7 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// peakDuring returns the most memory that objects take while f runs.
+// peakDuring returns the peak heap memory while f runs.
 func peakDuring(f func()) (most uint64) {
 	done, ended := make(chan bool), make(chan bool)
 	go func() {

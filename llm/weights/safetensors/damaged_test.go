@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// file puts a file together, right or wrong.
+// file builds a file, valid or not.
 func file(header string, elements int) string {
 	n := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return string(n) + header + strings.Repeat("\x00", elements)
@@ -90,7 +90,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts a file off at every byte.
+// TestTruncated cuts a file at every byte.
 func TestTruncated(t *testing.T) {
 	b, err := os.ReadFile("testdata/model-00001-of-00002.safetensors")
 	if err != nil {

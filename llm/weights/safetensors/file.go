@@ -14,15 +14,16 @@ import (
 // maxHeader is the format's limit for the header.
 const maxHeader = 100_000_000
 
-// File is an open safetensors file: its path, its tensors in the order of their bytes, and its metadata.
+// File is an open safetensors file with its path, its tensors in byte order, and its metadata.
 type File struct {
 	tensors.File[*Tensor]
-	Metadata map[string]string // "__metadata__"; nil where there is none
+	Metadata map[string]string // "__metadata__", nil if absent
 }
 
 // Open maps a safetensors file and reads its header. Close it to release the mapping.
 //
-// It errs on files that are no safetensors, are truncated, or break the format's rules; see the package comment.
+// It returns an error for a file that is not safetensors, is truncated, or breaks the format's rules; see the package
+// comment.
 func Open(path string) (*File, error) {
 	f := &File{}
 	if err := tensors.Open(&f.File, path, "safetensors", f.parse); err != nil {
@@ -31,7 +32,7 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// parse reads the header: its length in 8 bytes, then JSON. Elements follow.
+// parse reads the header: its length in 8 bytes, then JSON. The elements follow.
 func (f *File) parse() error {
 	data := tensors.Data(&f.File)
 	if len(data) < 8 {
@@ -57,7 +58,7 @@ func (f *File) parse() error {
 	return f.place(8 + int64(n))
 }
 
-// place puts the tensors in the order of their bytes, which must follow each other and fill the file.
+// place sorts the tensors by their bytes, which must be contiguous and fill the file.
 func (f *File) place(begin int64) error {
 	slices.SortFunc(f.Tensors, func(a, b *Tensor) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))

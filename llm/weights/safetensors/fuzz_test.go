@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzRead feeds the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
-// what it lists can be read.
+// FuzzRead feeds the reader arbitrary bytes. It must not panic or use memory out of proportion to the file, and listed
+// tensors must be readable.
 //
 //	go test -fuzz FuzzRead ./llm/weights/safetensors
 func FuzzRead(f *testing.F) {
@@ -44,7 +44,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzIndex feeds the reader of an index any bytes.
+// FuzzIndex feeds the index reader arbitrary bytes.
 //
 //	go test -fuzz FuzzIndex ./llm/weights/safetensors
 func FuzzIndex(f *testing.F) {
@@ -62,7 +62,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// allocated is the number of bytes allocated so far.
+// allocated returns the number of bytes allocated so far.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)

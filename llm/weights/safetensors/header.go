@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// readHeader reads the metadata and the list of tensors; where their bytes lie is compared later.
+// readHeader reads the metadata and the list of tensors. place checks the byte ranges later.
 func (f *File) readHeader(header []byte) error {
 	return readObject(header, func(r reader, key string) error {
 		if key == "__metadata__" {
@@ -38,7 +38,7 @@ func (f *File) readMetadata(r reader) error {
 	})
 }
 
-// read reads the entry of a tensor: dtype, shape and data_offsets. Others mean nothing yet.
+// read reads the entry of a tensor: dtype, shape and data_offsets. It ignores other keys.
 func (t *Tensor) read(r reader) error {
 	var offsets []int64
 	err := r.object(func(key string) (err error) {
@@ -73,7 +73,7 @@ func (t *Tensor) read(r reader) error {
 	return t.measure()
 }
 
-// measure counts elements, and compares the bytes they take with those the tensor has.
+// measure counts elements, and compares the bytes they need with the tensor's bytes.
 func (t *Tensor) measure() error {
 	n, ok := blocks.Count(t.Dims)
 	over, size := bits.Mul64(n, uint64(t.Type.DataType().Bits()))

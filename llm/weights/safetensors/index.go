@@ -12,12 +12,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// OpenIndex reads the index of weights cut into several files, model.safetensors.index.json, and opens them, in the
-// order of their names. Its weight_map names the file of each tensor, in the index's folder or below. Symbolic links
-// are followed: the cache folders of model hubs consist of them.
+// OpenIndex reads the index of split weights, model.safetensors.index.json, and opens the files in name order. Its
+// weight_map names the file of each tensor, in the index's folder or below. Symbolic links are followed, because the
+// cache folders of model hubs consist of them.
 //
-// It errs where files are missing, where a tensor is not in the file that the index names, or in two. A tensor that the
-// index does not list is listed by its file.
+// It returns an error if a file is missing, if a tensor is not in the file that the index names, or if two files have
+// it. A tensor that the index omits is still listed by its file.
 func OpenIndex(path string) ([]*File, error) {
 	places, err := readIndex(path)
 	if err != nil {

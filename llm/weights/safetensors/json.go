@@ -10,21 +10,20 @@ import (
 	"unicode/utf8"
 )
 
-// maxNesting bounds values that are passed over; serde_json, the reader of the reference implementation, has the same.
+// maxNesting bounds skipped values, as serde_json does, the reader of the reference implementation.
 const maxNesting = 128
 
-// Bounds on what is kept of a header, which may have 100 MB: its keys and numbers take many times their bytes in
-// memory. The names of real models have up to 200 bytes, and one checkpoint has 150,000 tensors.
+// Limits for the kept parts of a header, which may have 100 MB: its keys and numbers take many times their bytes in
+// memory. Real models have names of up to 200 bytes, and one checkpoint has 150,000 tensors.
 const (
 	maxName    = 4 << 10 // bytes of a name or a type
 	maxNumbers = 1 << 8  // of a shape
 )
 
-// maxKeys is of an object; tests lower it.
+// maxKeys is the limit for the keys of an object; tests lower it.
 var maxKeys = 1 << 19
 
-// reader reads JSON token by token: unlike json.Unmarshal it refuses duplicate keys, and keys in another case are other
-// keys.
+// reader reads JSON token by token. Unlike json.Unmarshal it rejects duplicate keys and distinguishes case.
 type reader struct{ *json.Decoder }
 
 // readObject reads a text that is one JSON object; see reader.object.
@@ -67,7 +66,7 @@ func (r reader) object(entry func(key string) error) error {
 	return r.delim('}')
 }
 
-// numbers reads an array of integers that are not negative.
+// numbers reads an array of nonnegative integers.
 func (r reader) numbers() ([]int64, error) {
 	if err := r.delim('['); err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func (r reader) string() (string, error) {
 	return s, nil
 }
 
-// name is string for a short one, which messages may quote.
+// name reads a string short enough for messages to quote.
 func (r reader) name() (string, error) {
 	s, err := r.string()
 	if len(s) > maxName {
@@ -114,7 +113,7 @@ func (r reader) name() (string, error) {
 	return s, err
 }
 
-// shown is a token in a message.
+// shown formats a token for a message.
 func shown(token json.Token) string {
 	s := fmt.Sprint(token)
 	if len(s) > 40 {
@@ -131,7 +130,7 @@ func (r reader) delim(want json.Delim) error {
 	return err
 }
 
-// skip passes over a value.
+// skip skips a value.
 func (r reader) skip() error {
 	for depth := 0; ; {
 		token, err := r.next()

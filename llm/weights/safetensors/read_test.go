@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestElements compares the tensors of testdata with what torch makes of them: see testdata/make.py.
+// TestElements compares the tensors of testdata with torch's results: see testdata/make.py.
 func TestElements(t *testing.T) {
 	list, err := os.Open("testdata/expected.txt")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// hash is that of the elements as float32, in which every NaN is one and the same.
+// hash hashes the elements as float32, with one NaN for all NaNs.
 func hash(t *testing.T, x *Tensor) string {
 	t.Helper()
 	values := make([]float32, x.Elements)

@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Type is the type of a tensor's elements, as the file spells it: "BF16".
+// Type is the type of a tensor's elements in the file's spelling, such as "BF16".
 type Type string
 
 var types = map[Type]onnx.DataType{
@@ -18,9 +18,9 @@ var types = map[Type]onnx.DataType{
 	"F4": onnx.Float4E2M1, "F6_E2M3": onnx.Float6E2M3, "F6_E3M2": onnx.Float6E3M2, "C64": onnx.Complex64,
 }
 
-// DataType is the type of ONNX that the elements are stored as.
+// DataType returns the ONNX type of the elements.
 func (t Type) DataType() onnx.DataType { return types[t] }
 
-// Readable reports whether Tensor.Float32 can read the elements of tensors of this type: complex numbers do not fit,
-// and how elements of less than 8 bits share bytes the format leaves open.
+// Readable reports whether Tensor.Float32 can read tensors of this type. It cannot read complex numbers, or elements of
+// less than 8 bits, whose packing the format does not define.
 func (t Type) Readable() bool { return blocks.Of(t.DataType()).Readable() }

@@ -1,5 +1,4 @@
-// Package tensors is what files of weights have in common: a mapping, tensors by name, and their elements in the
-// mapping.
+// Package tensors implements the common part of weight files: a mapping, tensors by name, and their mapped elements.
 package tensors
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/mmap"
 )
 
-// ErrClosed is returned when elements are asked for after File.Close.
+// ErrClosed is returned when elements are read after File.Close.
 var ErrClosed = errors.New("the file is closed")
 
 // mapping is a file in memory.
@@ -23,7 +22,7 @@ type mapping struct {
 	release func() error
 }
 
-// File is an open file of weights; T is its type of tensors.
+// File is an open weight file. T is its tensor type.
 type File[T any] struct {
 	Path    string
 	Tensors []T
@@ -33,7 +32,7 @@ type File[T any] struct {
 	names   []string
 }
 
-// Open maps a file and has parse read it; format names what it should be.
+// Open maps a file and calls parse to read it. format names the expected format in errors.
 func Open[T any](f *File[T], path, format string, parse func() error) error {
 	data, release, err := mmap.Open(path)
 	if err != nil {
@@ -42,7 +41,7 @@ func Open[T any](f *File[T], path, format string, parse func() error) error {
 	return Parse(f, path, data, release, parse)
 }
 
-// Parse is Open for a file that is mapped already; release releases the mapping.
+// Parse is Open for a file that is already mapped. release releases the mapping.
 func Parse[T any](f *File[T], path string, data []byte, release func() error, parse func() error) (err error) {
 	f.Path, f.mapping, f.byName = path, &mapping{path, data, release}, map[string]T{}
 	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
@@ -60,7 +59,7 @@ func Parse[T any](f *File[T], path string, data []byte, release func() error, pa
 // Data returns the whole file, nil after Close.
 func Data[T any](f *File[T]) []byte { return f.mapping.data }
 
-// Close releases the mapping, and with it what Tensor.Bytes returned.
+// Close releases the mapping, and with it the results of Tensor.Bytes.
 func (f *File[T]) Close() error {
 	if f.mapping.data == nil {
 		return nil
@@ -69,17 +68,17 @@ func (f *File[T]) Close() error {
 	return f.mapping.release()
 }
 
-// Tensor returns the tensor of that name, nil where there is none.
+// Tensor returns the tensor with this name, or the zero value.
 func (f *File[T]) Tensor(name string) T { return f.byName[name] }
 
-// Add adds a tensor to the file, where t is the part of it that all files have.
+// Add adds a tensor to the file. t is the part that the tensors of all formats share.
 func Add[T any](f *File[T], tensor T, t *Tensor) {
 	t.mapping = f.mapping
 	f.byName[t.Name] = tensor
 	f.Tensors, f.names = append(f.Tensors, tensor), append(f.names, t.Name)
 }
 
-// Tensor is one tensor of a file. Its methods may be called at the same time.
+// Tensor is one tensor of a file. Its methods may be called concurrently.
 type Tensor struct {
 	Name string
 	// Dims are the dimensions, outermost first as in PyTorch and ONNX: the weight of a linear layer is [out, in].
@@ -87,15 +86,14 @@ type Tensor struct {
 	Elements int64 // the product of Dims
 	Start    int64 // of the elements in the file
 	Size     int64 // of the elements in the file, in bytes
-	// Format is how the elements are stored. Unreadable says why its elements cannot be decoded, where that is so.
+	// Format is the storage format of the elements. Unreadable is the reason if they cannot be decoded.
 	Format     *blocks.Format
 	Unreadable string
 
 	mapping *mapping
 }
 
-// Bytes returns the elements as they are stored. They are part of the mapping: do not change them, nor use them after
-// File.Close.
+// Bytes returns the elements as stored. They are part of the mapping: do not change them, or use them after File.Close.
 func (t *Tensor) Bytes() ([]byte, error) {
 	if t.mapping.data == nil {
 		return nil, t.errorf("%w", ErrClosed)
@@ -103,9 +101,9 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	return t.mapping.data[t.Start : t.Start+t.Size : t.Start+t.Size], nil
 }
 
-// Float32 sets dst to the elements from element first on, in the order of row-major Dims. Integers and float64 are
-// rounded to the nearest float32, ties to even; other floats are exact; a boolean is 0 or 1. It fails where the range
-// passes the tensor's end, and for types that cannot be read.
+// Float32 sets dst to the elements from element first on, in row-major order. Integers and float64 are rounded to
+// nearest even; other floats are exact; a boolean is 0 or 1. It returns an error if the range passes the tensor's end
+// or the type cannot be read.
 func (t *Tensor) Float32(dst []float32, first int64) error {
 	if first < 0 || first > t.Elements || int64(len(dst)) > t.Elements-first {
 		return t.errorf("elements %d to %d were asked for, it has %d", first, first+int64(len(dst)), t.Elements)
@@ -125,7 +123,7 @@ func (t *Tensor) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: tensor %q: %w", t.mapping.path, t.Name, fmt.Errorf(format, args...))
 }
 
-// Part is one of several files that hold a model: a type with a File in it.
+// Part is one of several files of a model: a type that embeds File.
 type Part interface {
 	Close() error
 	list() (path string, names []string)
@@ -133,8 +131,8 @@ type Part interface {
 
 func (f *File[T]) list() (path string, names []string) { return f.Path, f.names }
 
-// OpenParts opens files, which check then looks at. It fails, with none of them open, where some are missing, as the
-// text missing says, or a tensor is in two.
+// OpenParts opens files and calls check on them. It closes all files and returns an error if some are missing (the text
+// missing introduces their names), or if two files have a tensor of the same name.
 func OpenParts[P Part](names []string, missing string, open func(name string) (P, error),
 	check func([]P) error) (parts []P, err error) {
 	defer func() {
