@@ -92,6 +92,7 @@ var attention = &Op{
 	Where: []Relation{
 		{"past_key iff past_value", "past_key and past_value, or neither"},
 		{"past_length needs past_key", "past_length with past_key alone"},
+		{"N <= P if past_length", "no more keys of k than past_key has room for"},
 		{"Hk divides H", "heads of k that divide those of q"},
 	},
 	examples: attentionExamples,

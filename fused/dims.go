@@ -30,16 +30,26 @@ func (o *Op) checkShapes(s Site) error {
 			return fmt.Errorf("mojo.%s takes %s", o.Name, r.Doc)
 		}
 	}
-	for i, p := range o.Inputs {
-		if !z.match(p.Dims, s.dims(i)) {
-			return fmt.Errorf("mojo.%s takes %s %s: %s", o.Name, p.Name, z.expected(p.Dims), z.shapes(i))
+	for range 2 { // a size may follow from inputs after the one that has it
+		for i, p := range o.Inputs {
+			if !z.match(p.Dims, s.dims(i)) {
+				if err := z.related(i); err != nil { // what a relation says is nearer to the fault
+					return err
+				}
+				return fmt.Errorf("mojo.%s takes %s %s: %s", o.Name, p.Name, z.expected(p.Dims), z.shapes(i))
+			}
 		}
 	}
-	for _, r := range o.Where {
+	return z.related(len(o.Inputs) - 1)
+}
+
+// related errs where a relation does not allow what is known of the inputs up to one.
+func (z *sizes) related(last int) error {
+	for _, r := range z.op.Where {
 		if !z.holds(r) {
 			left, operator, right := z.parts(r)
-			return fmt.Errorf("mojo.%s takes %s: %s %s %s, here %d and %d; %s", o.Name, r.Doc, left, operator, right,
-				z.size(parseSize(left)), z.size(parseSize(right)), z.shapes(len(o.Inputs)-1))
+			return fmt.Errorf("mojo.%s takes %s: %s %s %s, here %d and %d; %s", z.op.Name, r.Doc, left, operator, right,
+				z.size(parseSize(left)), z.size(parseSize(right)), z.shapes(last))
 		}
 	}
 	return nil
@@ -291,7 +301,7 @@ func (z *sizes) make(want Shape) []int64 {
 
 // Relation is what holds between sizes: "Hk divides H", "R <= D", "#T = #A" (the products of two spreads); or between
 // inputs that may be left out: "past_key iff past_value", "past_length needs past_key". It may end in "if a=v" or
-// "unless a=v", a being a string attribute.
+// "unless a=v", a being a string attribute, or in "if a", an input that may be left out.
 type Relation struct {
 	Text string
 	Doc  string // completes "takes"
@@ -302,7 +312,8 @@ func (z *sizes) parts(r Relation) (left, operator, right string) {
 	words := strings.Fields(r.Text)
 	if len(words) == 5 {
 		name, value, _ := strings.Cut(words[4], "=")
-		if (z.site.Attr(name).String == value) != (words[3] == "if") {
+		i := z.op.input(name)
+		if (i >= 0 && z.site.has(i) || i < 0 && z.site.Attr(name).String == value) != (words[3] == "if") {
 			return "", "", ""
 		}
 	}

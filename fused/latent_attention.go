@@ -54,6 +54,8 @@ var latentAttention = &Op{
 	Let: cacheLet,
 	Where: []Relation{
 		{"past_length needs past", "past_length with past alone"},
+		{"N <= P if past_length", "no more tokens of c than past has room for"},
+		{"1 <= H", "one head of q or more"},
 		{"H divides O", "heads that share the outputs of w"},
 		{"R <= F", "heads of q that are at least as wide as k_pe"},
 		{"F-R <= O/H", "keys of w that are as wide as heads of q without k_pe"},

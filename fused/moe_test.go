@@ -180,7 +180,7 @@ func TestMoESupports(t *testing.T) {
 			[]onnx.DataType{f32},
 			[][]int64{{3, 8}}, "divide"},
 		{"router, groups of one", topKRouter, routerForm{k: 1, groups: 8, kept: 2, groupScore: "top2_sum"}.attrs(),
-			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "two greatest"},
+			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "two experts or more"},
 		{"router, groups after the choice", topKRouter, routerForm{k: 1, groups: 2, order: "top_k_first"}.attrs(),
 			[]onnx.DataType{f32}, nil, "groups is 2"},
 		{"router, too many groups kept", topKRouter, routerForm{k: 1, groups: 2, kept: 3}.attrs(), []onnx.DataType{f32},

@@ -17,8 +17,8 @@ var normRotary = &Op{
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
 		{Name: "scale", Type: "S", Dims: "D"},
-		{Name: "cos", Type: "N", Dims: "~A... R", Doc: "as of RotaryEmbedding"},
-		{Name: "sin", Type: "N", Dims: "~A... R", Doc: "as cos"},
+		{Name: "cos", Type: "N", Dims: rotaryTable, Doc: "as of RotaryEmbedding"},
+		{Name: "sin", Type: "N", Dims: rotaryTable, Doc: "as wide as cos"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "N", Dims: "A... D"}},
 	Family:     rotaryFamily,

@@ -31,6 +31,9 @@ var rotaryAttributes = []AttributeSpec{
 			"DeepSeek"},
 }
 
+// rotaryTable is the shape of cos and sin.
+const rotaryTable Shape = "~A... rotary_dim | ~A... rotary_dim/2"
+
 var rotaryWhere = []Relation{{"rotary_dim <= D", "no rotary_dim of more than the last dimension of X"}}
 
 var rotaryFamily = &Family{Name: "rope",
@@ -51,9 +54,9 @@ var rotaryEmbedding = &Op{
 	},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
-		{Name: "cos", Type: "T", Dims: "~A... R",
-			Doc: "R is r (taken by the channel that is written) or r/2 (taken by pair)"},
-		{Name: "sin", Type: "T", Dims: "~A... R", Doc: "as cos"},
+		{Name: "cos", Type: "T", Dims: rotaryTable,
+			Doc: "r wide: taken by the channel that is written; r/2: by pair"},
+		{Name: "sin", Type: "T", Dims: rotaryTable, Doc: "as wide as cos"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Dims: "A... D"}},
 	Attributes: rotaryAttributes,
@@ -184,15 +187,15 @@ func cosWide(s Site, cos int) bool {
 // rotaryPartial reports whether there may be channels that are not rotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != Read[RotaryEmbedding](s.Attributes).RotaryDim }
 
-// rotarySupports errs unless the tables, cos and the input after it, are as wide as what is rotated, or half as wide.
+// rotarySupports errs unless the tables, cos and the input after it, are as wide as each other.
 func rotarySupports(op string, s Site, cos int) error {
-	r, c := Read[RotaryEmbedding](s.Attributes).RotaryDim, s.lastDim(cos)
+	c, sin := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {
 		return reason.New(reason.Unknown, nil,
 			"mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
 	}
-	if c != r && c != r/2 {
-		return fmt.Errorf("mojo.%s takes cos and sin %d or %d wide, not %d", op, r, r/2, c)
+	if sin >= 0 && sin != c {
+		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, sin)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package fused
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -77,9 +76,9 @@ var topKRouter = &Op{
 		"sigmoid), sqrtsoftplus is DeepSeek-V4's",
 	Where: []Relation{
 		{"groups divides E", "groups that divide the experts"},
+		{"2*groups-1 <= E if group_score=top2_sum", "two experts or more in each group with top2_sum"},
 		{"top_k <= group_top_k*(E/groups)", "no top_k of more than the experts to choose from"},
 	},
-	check:    routerSupports,
 	examples: routerExamples,
 	overload: routerOverload,
 	define:   routerBody,
@@ -101,16 +100,6 @@ func routerExamples(s Site) [][][]int64 {
 		return nil
 	}
 	return [][][]int64{{{2, 3, 20}}, {{5, 20}, {20}}}
-}
-
-// routerSupports errs where a group has no two greatest scores.
-func routerSupports(s Site) error {
-	a, experts := Read[TopKRouter](s.Attributes), s.lastDim(0)
-	if a.Groups > 1 && a.GroupScore == groupTop2Sum && experts >= 0 && experts/a.Groups < 2 {
-		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
-			"greatest", experts/a.Groups)
-	}
-	return nil
 }
 
 func routerOverload(s Site) string {

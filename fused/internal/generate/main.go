@@ -16,8 +16,9 @@ import (
 )
 
 // files are the generated files, by their paths from the root of the repository. Each has a template of its name.
-var files = []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/schema.h", "fused/kernels/common/schema.cc",
-	"fused/attributes_gen.go", "fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
+var files = []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/types.h",
+	"fused/kernels/common/schema.h", "fused/kernels/common/schema.cc", "fused/attributes_gen.go",
+	"fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
 
 // What stands around the one part of docs/kernels.md that is generated.
 const (

@@ -27,7 +27,10 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 	"has":       func(list []fused.Device, d fused.Device) bool { return slices.Contains(list, d) },
 	"kind":      func(t onnx.AttributeType) string { return kinds[t] },
 	"goMembers": goMembers, "cMembers": cMembers, "offset": offset, "sameAs": sameAs, "rule": rule, "tied": tied,
-	"isBool": isBool, "goName": goName, "dims": dims, "sizes": sizes, "structs": structs, "fields": fields,
+	"isBool": isBool, "goName": goName, "dims": dims,
+	"sizeDefs":   func(t fused.ShapeTable) string { return joined(t.Sizes, sizeDef) },
+	"fieldNames": fieldNames, "dimDefs": dimDefs, "shapeDefs": shapeDefs, "relationDef": relationDef,
+	"sizes": sizes, "structs": structs, "fields": fields,
 	"bounds": func(a fused.AttributeSpec) string {
 		if a.Type == onnx.AttrString {
 			return "{}"

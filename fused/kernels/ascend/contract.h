@@ -7,7 +7,6 @@
 #include "common/attention.h"
 #include "common/moe.h"
 #include "common/rotary_embedding.h"
-#include "common/topk_router.h"
 
 namespace mojo {
 

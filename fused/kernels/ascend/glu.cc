@@ -46,18 +46,16 @@ OrtStatus* GateKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const void *gate_data, *up_data;
+  GLUCall call(api, context, attributes);
   void* y_data;
-  Shape gate, up;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &gate_data, &gate)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 1, &up_data, &up)) return s;
-  if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &y_data)) return s;
-  const Dims dims{static_cast<int64_t>(gate.Count())};
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y_data)) return s;
+  const Dims dims{static_cast<int64_t>(call.sizes.A)};
   if (dims.at[0] == 0) return nullptr;
   const aclDataType type = input(0);
   Run run(context, kGLU, memory);
-  Gate(&run, attributes, View(gate_data, type, dims), View(up_data, type, dims), View(y_data, type, dims));
+  Gate(&run, attributes, View(call.data[kGLUGate], type, dims), View(call.data[kGLUUp], type, dims),
+       View(y_data, type, dims));
   return run.Finish();
 }
 

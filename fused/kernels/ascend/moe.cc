@@ -105,30 +105,29 @@ OrtStatus* MoEKernel::Init(const KernelInit& init) {
 
 OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const MoEAttributes& a = attributes;
-  const void* data[kMaxInputs];
-  Shape shapes[kMaxInputs];
-  MoEShape shape;
   void* y;
-  if (OrtStatus* s = ReadMoE(api, context, a, data, shapes, &shape)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &y)) return s;
+  MoECall call(api, context, a);
+  if (OrtStatus* s = call.Read()) return s;
+  const MoEShape shape = ShapeOf(call.sizes);
+  if (OrtStatus* s = call.Make(0, &y)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
   if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
   Run run(context, kMoE, memory);
-  MoERun m{a, shape, input(kMoEX), data, &run};
+  MoERun m{a, shape, input(kMoEX), call.data, &run};
   const Dims chosen{m.tokens(), m.k()};
-  const View ids = run.Cast(View(data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
+  const View ids = run.Cast(View(call.data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
   const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
   const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts()});
   constexpr int64_t kAllRows = 0, kNoCapacity = 0, kDropNone = 0, kCounts = 2;
-  run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(data[kMoEX], m.type, {m.tokens(), m.hidden()})), run.Tensor(ids),
-         kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded), run.Tensor(row_ids),
-         run.Tensor(counts), nullptr);
+  run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(call.data[kMoEX], m.type, {m.tokens(), m.hidden()})),
+         run.Tensor(ids), kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded),
+         run.Tensor(row_ids), run.Tensor(counts), nullptr);
   const View groups = run.Cast(counts, ACL_INT64);
-  const View h = m.Product(expanded, m.Weights(data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
-                           data[kMoEGateUpBias], groups);
-  const View out = m.Product(m.Activated(h), m.Weights(data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
-                             data[kMoEDownBias], groups);
-  m.Combine(out, row_ids, View(data[kMoEWeights], input(kMoEWeights), chosen), y);
+  const View h = m.Product(expanded, m.Weights(call.data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
+                           call.data[kMoEGateUpBias], groups);
+  const View out = m.Product(m.Activated(h), m.Weights(call.data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
+                             call.data[kMoEDownBias], groups);
+  m.Combine(out, row_ids, View(call.data[kMoEWeights], input(kMoEWeights), chosen), y);
   return run.Finish();
 }
 

@@ -1,6 +1,5 @@
 // NormRotary: the norm into memory of its own, then the rotation of that.
 #include "ascend/backends.h"
-#include "common/rms_norm.h"
 #include "common/rotary_embedding.h"
 
 namespace mojo {
@@ -20,25 +19,20 @@ OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
 
 OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const RotaryEmbeddingAttributes& rotary = attributes.rotary;
-  const void *x_data, *scale_data, *cos_data, *sin_data;
   void* y_data;
-  Shape x, scale, cos, sin;
-  RotaryLayout layout;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &x_data, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryScale, &scale_data, &scale)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryCos, &cos_data, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotarySin, &sin_data, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kNormRotary, rotary, x, cos, sin, &layout)) return s;
+  NormRotaryCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  const RotaryLayout layout =
+      LayOutRotary(rotary, call.shapes[kNormRotaryX], call.shapes[kNormRotaryCos], call.shapes[kNormRotarySin]);
   if (OrtStatus* s = CheckLayout(api, kNormRotary, layout)) return s;
-  if (OrtStatus* s = CheckScale(api, kNormRotary, x, -1, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &y_data)) return s;
+  if (OrtStatus* s = call.Make(0, &y_data)) return s;
   if (layout.rows == 0) return nullptr;
   const Dims dims{static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.width)};
   Run run(context, kNormRotary, memory);
   const View normed = run.Memory(output(0), dims);
-  NormAs(&run, View(x_data, input(kNormRotaryX), dims), View(scale_data, input(kNormRotaryScale), {dims.at[1]}),
-         attributes.epsilon, normed);
-  Rotate(&run, layout, rotary, normed.type, normed.data, cos_data, sin_data, y_data);
+  NormAs(&run, View(call.data[kNormRotaryX], input(kNormRotaryX), dims),
+         View(call.data[kNormRotaryScale], input(kNormRotaryScale), {dims.at[1]}), attributes.epsilon, normed);
+  Rotate(&run, layout, rotary, normed.type, normed.data, call.data[kNormRotaryCos], call.data[kNormRotarySin], y_data);
   return run.Finish();
 }
 

@@ -2,7 +2,8 @@
 //
 // The documentation does not say where the calls round values of 16 bits in between, so scale_after_cast makes no
 // difference here: results are within a rounding of the op's.
-#include "common/rms_norm.h"
+#include <type_traits>
+
 #include "ascend/backends.h"
 
 namespace mojo {
@@ -23,6 +24,12 @@ void NormAs(Run* run, const View& x, const View& gamma, float epsilon, const Vie
 OrtStatus* FindNorm(const KernelInit& init) { return Find(init, TheCann().RmsNorm, TheCann().Cast); }
 
 namespace {
+
+template <bool kAdd>
+using Call = std::conditional_t<kAdd, AddRMSNormCall, RMSNormCall>;
+
+template <bool kAdd>
+constexpr size_t kScale = kAdd ? size_t{kAddRMSNormScale} : size_t{kRMSNormScale};
 
 template <bool kAdd>
 struct NormKernel : Node<RMSNormAttributes> {
@@ -56,32 +63,24 @@ void AddNorm(Run* run, const View& x, const View& residual, const View& gamma, f
 template <bool kAdd>
 OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) const {
   const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
-  const int64_t axis = attributes.axis;
-  constexpr size_t kScale = kAdd ? 2 : 1;
-  const void *x_data, *residual_data = nullptr, *scale_data;
+  Call<kAdd> call(api, context, attributes);
   void *y_data, *sum_data = nullptr;
-  size_t rows, width;
-  Shape x, residual, scale;
-  if (OrtStatus* s = ReadInput(api, context, def, 0, &x_data, &x)) return s;
+  if (OrtStatus* s = call.Read()) return s;
+  const Shape &x = call.shapes[0], &scale = call.shapes[kScale<kAdd>];
+  const size_t rows = x.Product(0, x.rank - scale.rank), width = scale.Count();
+  if (OrtStatus* s = call.Make(0, &y_data)) return s;
   if (kAdd) {
-    if (OrtStatus* s = ReadInput(api, context, def, 1, &residual_data, &residual)) return s;
-    if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
-  }
-  if (OrtStatus* s = ReadInput(api, context, def, kScale, &scale_data, &scale)) return s;
-  if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
-  if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, def, 0, x, &y_data)) return s;
-  if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, def, 1, x, &sum_data)) return s;
+    if (OrtStatus* s = call.Make(1, &sum_data)) return s;
   }
   if (rows == 0 || width == 0) return nullptr;
   const Dims dims{static_cast<int64_t>(rows), static_cast<int64_t>(width)};
   const aclDataType type = input(0);
   Run run(context, def, memory);
-  const View in(x_data, type, dims), gamma(scale_data, input(kScale), {dims.at[1]}), y(y_data, output(0), dims);
+  const View in(call.data[0], type, dims), gamma(call.data[kScale<kAdd>], input(kScale<kAdd>), {dims.at[1]}),
+      y(y_data, output(0), dims);
   if (kAdd) {
     const View sum = sum_data != nullptr ? View(sum_data, type, dims) : run.Memory(type, dims);
-    AddNorm(&run, in, View(residual_data, type, dims), gamma, attributes.epsilon, y, sum);
+    AddNorm(&run, in, View(call.data[kAddRMSNormResidual], type, dims), gamma, attributes.epsilon, y, sum);
   } else {
     NormAs(&run, in, gamma, attributes.epsilon, y);
   }

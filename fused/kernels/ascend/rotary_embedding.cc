@@ -23,19 +23,17 @@ OrtStatus* RotaryKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const void *x_data, *cos_data, *sin_data;
   void* y_data;
-  Shape x, cos, sin;
-  RotaryLayout layout;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &x_data, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &cos_data, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &sin_data, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, attributes, x, cos, sin, &layout)) return s;
+  RotaryEmbeddingCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  const RotaryLayout layout = LayOutRotary(attributes, call.shapes[kRotaryEmbeddingX], call.shapes[kRotaryEmbeddingCos],
+                                           call.shapes[kRotaryEmbeddingSin]);
   if (OrtStatus* s = CheckLayout(api, kRotaryEmbedding, layout)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &y_data)) return s;
+  if (OrtStatus* s = call.Make(0, &y_data)) return s;
   if (layout.rows == 0) return nullptr;
   Run run(context, kRotaryEmbedding, memory);
-  Rotate(&run, layout, attributes, input(0), x_data, cos_data, sin_data, y_data);
+  Rotate(&run, layout, attributes, input(0), call.data[kRotaryEmbeddingX], call.data[kRotaryEmbeddingCos],
+         call.data[kRotaryEmbeddingSin], y_data);
   return run.Finish();
 }
 

@@ -1,6 +1,5 @@
 // TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax where that is all of it, else by calls for
 // each step of its definition.
-#include "common/topk_router.h"
 #include "ascend/backends.h"
 
 namespace mojo {
@@ -157,19 +156,24 @@ OrtStatus* RouterKernel::Init(const KernelInit& init) {
 
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const TopKRouterAttributes& a = attributes;
-  RouterTensors tensors;
-  if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
-  if (tensors.rows == 0) return nullptr;
+  TopKRouterCall call(api, context, a);
+  float* made;
+  int64_t* numbers;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &made)) return s;
+  if (OrtStatus* s = call.Make(1, &numbers)) return s;
+  if (call.sizes.A == 0) return nullptr;
   Run run(context, kTopKRouter, memory);
-  Router router{a, static_cast<int64_t>(tensors.rows), static_cast<int64_t>(tensors.experts), &run};
+  Router router{a, static_cast<int64_t>(call.sizes.A), static_cast<int64_t>(call.sizes.E), &run};
   const Dims chosen{router.rows, a.top_k};
-  const View weights(tensors.weights, ACL_FLOAT, chosen), ids(tensors.ids, ACL_INT64, chosen);
-  const View logits = run.Cast(View(tensors.logits, input(0), {router.rows, router.experts}), ACL_FLOAT);
-  if (GatesTopK(a, tensors.bias != nullptr)) {
+  const View weights(made, ACL_FLOAT, chosen), ids(numbers, ACL_INT64, chosen);
+  const View logits = run.Cast(View(call.data[kTopKRouterLogits], input(0), {router.rows, router.experts}), ACL_FLOAT);
+  if (GatesTopK(a, call.data[kTopKRouterCorrectionBias] != nullptr)) {
     Gating(&router, logits, weights, ids);
   } else {
     View bias;
-    if (tensors.bias != nullptr) bias = run.Cast(View(tensors.bias, input(1), {router.experts}), ACL_FLOAT);
+    if (call.data[kTopKRouterCorrectionBias] != nullptr)
+      bias = run.Cast(View(call.data[kTopKRouterCorrectionBias], input(1), {router.experts}), ACL_FLOAT);
     Steps(&router, logits, bias, weights, ids);
   }
   return run.Finish();

@@ -12,6 +12,11 @@ struct HeadSteps {
   size_t batch = 0, head = 0, row = 0;
 };
 
+// StepsOf returns those of a tensor of [batch, heads, length, width], or by tokens of [batch, length, heads, width].
+inline HeadSteps StepsOf(size_t heads, size_t length, size_t width, bool by_token) {
+  return {heads * length * width, by_token ? width : length * width, by_token ? heads * width : width};
+}
+
 // CacheLengths are the lengths of the sequences of a cache.
 struct CacheLengths {
   size_t batch = 0;

@@ -1,4 +1,4 @@
-// Shape rules of MoE.
+// Sizes and choices of MoE and QMoE.
 #ifndef MOJO_KERNELS_COMMON_MOE_H_
 #define MOJO_KERNELS_COMMON_MOE_H_
 
@@ -16,14 +16,7 @@ struct MoEShape {
   size_t packed = 0;  // width of the first product: 2 * inner, or inner where there is no gate
 };
 
-// CheckChoices checks the shapes of X, weights and ids against each other: it finds tokens, k and hidden.
-OrtStatus* CheckChoices(const Api& api, const OpDef& def, const Shape& x, const Shape& weights, const Shape& ids,
-                        MoEShape* out);
-
-// ReadMoE reads the inputs of a running node, in the order of MoEInput, and checks their shapes against
-// each other and the attributes. The data of an optional input that is left out is null.
-OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,
-                   const void* data[kMaxInputs], Shape shapes[kMaxInputs], MoEShape* out);
+inline MoEShape ShapeOf(const MoESizes& z) { return {z.A, z.K, z.E, z.H, z.I, z.G}; }
 
 // CheckIds looks at every id: one that is no expert's would be read from anywhere.
 OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape);

@@ -78,6 +78,52 @@ struct AttributeRule {
   Bounds bounds;    // what a number may then be; expected is of all three
 };
 
+constexpr size_t kMaxAlternatives = 4;
+constexpr size_t kMaxSizes = 20;  // of an op's symbols
+
+// SizeDef is a size that the shapes of an op speak of; fused/dims_text.go has the notation, fused/dims_table.go what
+// the members are.
+struct SizeDef {
+  const char* text;
+  char kind;
+  int64_t number;
+  int left, right;
+};
+
+// DimDef is a word of a shape. Sizes are numbers in the op's list, -1 for none.
+struct DimDef {
+  const char* text;
+  int size;
+  bool wide = false;   // may be 1, and those at the front missing
+  bool least = false;  // may be more
+  int spread = -1;     // the product of A, of A...
+  int from = -1;       // where A...[from] begins in A, counted from the end
+};
+
+// Alternative is a shape, in words; spread is the number of the word that takes any number of dimensions, -1 for none.
+struct Alternative {
+  const DimDef* dims;
+  size_t rank;
+  int spread;
+};
+
+// ShapeDef is the shape of an input or output. selector decides among several: an attribute of that number, or whether
+// an input is given, -2 less its number; -1 for none: each of them is right.
+struct ShapeDef {
+  int selector;
+  size_t count;
+  Alternative list[kMaxAlternatives];
+};
+
+// RelationDef is what else holds: where the choice of its selector is value, or is not, with unless.
+struct RelationDef {
+  char kind;        // d: left divides right, <: at most, =: equal; of inputs, i: both or neither, n: left needs right
+  int left, right;  // sizes, or inputs
+  int selector, value;
+  bool unless;
+  const char *text, *doc;
+};
+
 // OpDef describes one op. The catalogue declares them (fused/*.go), and schema.cc has them.
 struct OpDef {
   const char* name;
@@ -94,6 +140,11 @@ struct OpDef {
   const AttributeRule* rules;
   size_t rule_count;
   size_t attributes_size;  // of the op's struct
+  const SizeDef* sizes;
+  size_t symbol_count;  // the first sizes: those that the op's struct of sizes has
+  const ShapeDef *input_shapes, *output_shapes;
+  const RelationDef* relations;
+  size_t relation_count;
 };
 
 // KernelInit is what a Backend gets to make the kernel of one node.
@@ -159,10 +210,6 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
 // op allows that; else that is an error.
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
                       void** data);
-
-// CheckSame checks that two inputs have one shape.
-OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a, const char* b_name,
-                     const Shape& b);
 
 // RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
 // live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one

@@ -44,10 +44,15 @@ OrtStatus* Errorf(const Api& api, const char* format, ...) {
 
 OrtStatus* OutOfMemory(const Api& api) { return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory"); }
 
-size_t Shape::Count() const {
+size_t Shape::Product(size_t begin, size_t end) const {
   size_t count = 1;
-  for (size_t i = 0; i < rank; ++i) count *= static_cast<size_t>(dims[i]);
-  return count;
+  bool empty = false;
+  for (size_t i = begin; i < end; ++i) {
+    const auto dim = static_cast<size_t>(dims[i]);
+    empty = empty || dim == 0;
+    if (__builtin_mul_overflow(count, dim, &count)) count = PTRDIFF_MAX;
+  }
+  return empty ? 0 : count;
 }
 
 bool Shape::Possible() const {
@@ -59,10 +64,9 @@ bool Shape::Possible() const {
     const uint64_t dim = static_cast<uint64_t>(dims[i]);
     if (dim == 0) {
       empty = true;
-    } else if (count > kMost / dim) {
+    } else if (__builtin_mul_overflow(count, dim, &count) || count > kMost) {
       reachable = false;
-    } else {
-      count *= dim;
+      count = 1;
     }
   }
   return empty || reachable;

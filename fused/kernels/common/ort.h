@@ -60,8 +60,10 @@ struct Shape {
   Shape(const Shape&) = delete;
   Shape& operator=(const Shape&) = delete;
 
-  // Count is the number of elements (1 for rank 0).
-  size_t Count() const;
+  // Count is the number of elements (1 for rank 0), Product that of the dims from begin to end - 1; what is too large
+  // for a number is the greatest.
+  size_t Count() const { return Product(0, rank); }
+  size_t Product(size_t begin, size_t end) const;
   // Possible reports whether a tensor can have this shape: no dim is negative, and all of it can be
   // addressed.
   bool Possible() const;

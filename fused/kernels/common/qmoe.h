@@ -1,4 +1,4 @@
-// Attributes and shape rules of QMoE.
+// Attributes, sizes and weights of QMoE.
 #ifndef MOJO_KERNELS_COMMON_QMOE_H_
 #define MOJO_KERNELS_COMMON_QMOE_H_
 
@@ -14,18 +14,9 @@ struct QMoEForm : QMoEAttributes {
 
 OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out);
 
-// QMoEInputs are the inputs of a running node; an optional one that is left out is null.
-struct QMoEInputs {
-  const void *x, *weights;
-  const int64_t* ids;
-  QuantizedTensors gate_up, down;  // of all experts, one after the other
-  const float *gate_up_bias, *down_bias;
-};
-
-// ReadQMoE reads the inputs of a running node and checks their shapes against each other and the attributes. x is the
-// shape of X.
-OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEForm& attributes, QMoEInputs* in, Shape* x,
-                    MoEShape* out);
+// ReadQMoE reads a running node, and returns its sizes and its matrices: of all experts, one after the other.
+OrtStatus* ReadQMoE(const Api& api, const QMoEForm& attributes, QMoECall* call, MoEShape* shape,
+                    QuantizedTensors* gate_up, QuantizedTensors* down);
 
 }  // namespace mojo
 

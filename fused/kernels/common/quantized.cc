@@ -3,10 +3,7 @@
 namespace mojo {
 namespace {
 
-constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256, kFloatColumns = 128;
-
-// TakesByte reports whether codes take a byte each.
-bool TakesByte(Code code) { return code == Code::kInt8 || code == Code::kE4m3; }
+constexpr int64_t kSuperColumns = 256;
 
 }  // namespace
 
@@ -32,48 +29,22 @@ OrtStatus* FindQuantized(const KernelInit& init, const QuantizedPlace& place, co
   return nullptr;
 }
 
-OrtStatus* ReadAttributes(const KernelInit& init, QuantizedAttributes* out) {
-  EmbeddingAttributes a;
+OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out) {
+  LinearAttributes& a = *out;
   if (OrtStatus* s = ReadAttributes(init, &a)) return s;
-  return FindQuantized(init, PlaceFrom(kEmbeddingCodes), a, out);
+  return FindQuantized(init, PlaceFrom(kLinearCodes), a.weights, &out->matrix);
 }
 
-OrtStatus* ReadQuantized(const Api& api, OrtKernelContext* context, const OpDef& def, const QuantizedPlace& place,
-                         const QuantizedAttributes& attributes, size_t* experts, QuantizedTensors* out) {
-  const auto n = static_cast<int64_t>(attributes.n), k = static_cast<int64_t>(attributes.k);
-  const int64_t panels = (n + kPanelRows - 1) / kPanelRows, blocks = k / static_cast<int64_t>(attributes.block);
-  const int64_t groups = TakesByte(attributes.code) ? 8 : 4;
-  const void** const to[] = {&out->codes, &out->scale, &out->minus, &out->super_scale, &out->super_minus};
-  for (size_t i = 0; i < 5; ++i) {
-    Shape shape;
-    const auto read = i < 2 ? ReadInput : ReadOptionalInput;
-    if (OrtStatus* s = read(api, context, def, place.inputs[i], to[i], &shape)) return s;
-    if (*to[i] == nullptr) continue;
-    // The first of these is there with experts alone.
-    int64_t all[5] = {0, panels, i < 3 ? blocks : k / kSuperColumns, kPanelRows, 4 * kPanelRows};
-    size_t rank = 3;
-    int64_t* want = all + 1;
-    if (i == 0) {
-      want[1] = k / kBlockColumns;
-      want[2] = groups;
-      rank = 4;
-    } else if (attributes.code == Code::kE4m3) {
-      want[2] = 1;
-    }
-    if (experts != nullptr) {
-      if (i == 0) *experts = shape.rank == 0 ? 0 : static_cast<size_t>(shape.dims[0]);
-      want = all;
-      want[0] = static_cast<int64_t>(*experts);
-      ++rank;
-    }
-    bool same = shape.rank == rank;
-    for (size_t d = 0; same && d < rank; ++d) same = shape.dims[d] == want[d];
-    if (!same) {
-      return Errorf(api, "mojo.%s: %s has shape %s; with n %lld, k %lld and block %zu it must be %s", def.name,
-                    def.input_names[place.inputs[i]], ShapeText(shape).text, static_cast<long long>(n),
-                    static_cast<long long>(k), attributes.block, ShapeText(want, rank).text);
-    }
-  }
+OrtStatus* ReadAttributes(const KernelInit& init, EmbeddingForm* out) {
+  EmbeddingAttributes& a = *out;
+  if (OrtStatus* s = ReadAttributes(init, &a)) return s;
+  return FindQuantized(init, PlaceFrom(kEmbeddingCodes), a, &out->matrix);
+}
+
+OrtStatus* GetQuantized(const Api& api, const CallBase& call, const OpDef& def, const QuantizedPlace& place,
+                        const QuantizedAttributes& attributes, QuantizedTensors* out) {
+  const auto at = [&](size_t i) { return call.data[place.inputs[i]]; };
+  *out = {at(0), at(1), at(2), at(3), at(4)};
   const bool twofold = attributes.scale == kI8;
   if (twofold != (out->super_scale != nullptr)) {
     return Errorf(api, "mojo.%s: super_scale is given with scales of int8, and with no others", def.name);

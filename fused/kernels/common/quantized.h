@@ -1,4 +1,4 @@
-// Attributes, inputs and shape rules of the weights of Linear and Embedding.
+// Attributes and weights of Linear, Embedding and QMoE.
 #ifndef MOJO_KERNELS_COMMON_QUANTIZED_H_
 #define MOJO_KERNELS_COMMON_QUANTIZED_H_
 
@@ -29,22 +29,25 @@ constexpr QuantizedPlace PlaceFrom(size_t first) {
 OrtStatus* FindQuantized(const KernelInit& init, const QuantizedPlace& place, const EmbeddingAttributes& attributes,
                          QuantizedAttributes* out);
 
-// ReadAttributes reads the attributes of Embedding.
-OrtStatus* ReadAttributes(const KernelInit& init, QuantizedAttributes* out);
+// LinearForm and EmbeddingForm are the attributes of a node, and its matrix as they describe it.
+struct LinearForm : LinearAttributes {
+  QuantizedAttributes matrix;
+};
+struct EmbeddingForm : EmbeddingAttributes {
+  QuantizedAttributes matrix;
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out);
+OrtStatus* ReadAttributes(const KernelInit& init, EmbeddingForm* out);
 
 // QuantizedTensors are the weights; those that are left out are null.
 struct QuantizedTensors {
   const void *codes, *scale, *minus, *super_scale, *super_minus;
 };
 
-// ReadQuantized reads the inputs, and checks which are given and their shapes. With experts, there is a dimension
-// before the others: so many matrices.
-OrtStatus* ReadQuantized(const Api& api, OrtKernelContext* context, const OpDef& def, const QuantizedPlace& place,
-                         const QuantizedAttributes& attributes, size_t* experts, QuantizedTensors* out);
-inline OrtStatus* ReadQuantized(const Api& api, OrtKernelContext* context, const OpDef& def, size_t first,
-                                const QuantizedAttributes& attributes, QuantizedTensors* out) {
-  return ReadQuantized(api, context, def, PlaceFrom(first), attributes, nullptr, out);
-}
+// GetQuantized returns the weights of a running node, and checks which are given.
+OrtStatus* GetQuantized(const Api& api, const CallBase& call, const OpDef& def, const QuantizedPlace& place,
+                        const QuantizedAttributes& attributes, QuantizedTensors* out);
 
 }  // namespace mojo
 

@@ -1,4 +1,4 @@
-// Attributes and shape rules of RotaryEmbedding, and the shape rules of NormRotary.
+// Attributes and layout of RotaryEmbedding and NormRotary.
 #include "common/rotary_embedding.h"
 
 #include <stdio.h>
@@ -37,31 +37,14 @@ OrtStatus* CheckStaticWidth(const KernelInit& init, const RotaryEmbeddingAttribu
   return BadAttribute(init, "rotary_dim", attributes.rotary_dim, expected);
 }
 
-// Steps returns the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
-OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape& x, int64_t rotary_dim,
-                 const Shape& table, size_t* steps, bool* wide) {
-  const int64_t last = table.rank > 0 ? table.dims[table.rank - 1] : 0;
-  bool ok = table.rank >= 1 && table.rank <= x.rank && (last == rotary_dim || last == rotary_dim / 2);
-  size_t step = static_cast<size_t>(last);
-  for (size_t back = 2; ok && back <= x.rank; ++back) {
-    const size_t i = x.rank - back;
-    steps[i] = 0;
-    if (back > table.rank) continue;
-    const int64_t dim = table.dims[table.rank - back];
-    if (dim == x.dims[i]) {
-      steps[i] = step;
-    } else if (dim != 1) {
-      ok = false;
-    }
-    step *= static_cast<size_t>(dim);
+// Steps writes the step of a table (cos or sin) along each leading dim of X.
+void Steps(const Shape& x, const Shape& table, size_t* steps) {
+  auto step = static_cast<size_t>(table.dims[table.rank - 1]);
+  for (size_t back = 2; back <= x.rank; ++back) {
+    const auto dim = static_cast<size_t>(back > table.rank ? 1 : table.dims[table.rank - back]);
+    steps[x.rank - back] = dim == 1 ? 0 : step;
+    step *= dim;
   }
-  *wide = last == rotary_dim;
-  if (ok) return nullptr;
-  return Errorf(api,
-                "mojo.%s: %s has shape %s and X %s; %s must broadcast to X, with a "
-                "last dimension of %lld or %lld (rotary_dim or half of it)",
-                def.name, name, ShapeText(table).text, ShapeText(x).text, name, static_cast<long long>(rotary_dim),
-                static_cast<long long>(rotary_dim / 2));
 }
 
 }  // namespace
@@ -76,22 +59,17 @@ OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out) {
   return CheckStaticWidth(init, out->rotary);
 }
 
-OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,
-                        const Shape& cos, const Shape& sin, RotaryLayout* out) {
-  const int64_t rotary_dim = attributes.rotary_dim;
-  if (x.rank == 0 || x.dims[x.rank - 1] < rotary_dim) {
-    return Errorf(api,
-                  "mojo.%s: X has shape %s and rotary_dim is %lld; the last dimension "
-                  "of X must be at least rotary_dim",
-                  def.name, ShapeText(x).text, static_cast<long long>(rotary_dim));
-  }
-  size_t cos_step[kMaxRank];
-  size_t sin_step[kMaxRank];
-  if (OrtStatus* s = Steps(api, def, "cos", x, rotary_dim, cos, cos_step, &out->cos_wide)) return s;
-  if (OrtStatus* s = Steps(api, def, "sin", x, rotary_dim, sin, sin_step, &out->sin_wide)) return s;
+RotaryLayout LayOutRotary(const RotaryEmbeddingAttributes& attributes, const Shape& x, const Shape& cos,
+                          const Shape& sin) {
+  RotaryLayout made, *const out = &made;
+  size_t cos_step[kMaxRank], sin_step[kMaxRank];
+  Steps(x, cos, cos_step);
+  Steps(x, sin, sin_step);
   out->width = static_cast<size_t>(x.dims[x.rank - 1]);
-  out->rotated = static_cast<size_t>(rotary_dim);
+  out->rotated = static_cast<size_t>(attributes.rotary_dim);
   out->first = attributes.last ? out->width - out->rotated : 0;
+  out->cos_wide = cos.dims[cos.rank - 1] == attributes.rotary_dim;
+  out->sin_wide = sin.dims[sin.rank - 1] == attributes.rotary_dim;
   out->rows = 1;
   out->rank = 0;
   for (size_t i = 0; i + 1 < x.rank; ++i) {
@@ -119,7 +97,7 @@ OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingA
     out->sin_step[0] = 0;
     out->rank = 1;
   }
-  return nullptr;
+  return made;
 }
 
 }  // namespace mojo

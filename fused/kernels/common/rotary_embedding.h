@@ -1,4 +1,4 @@
-// Attributes and shape rules of RotaryEmbedding, and of ops that have a rotation in them.
+// Attributes and layout of RotaryEmbedding, and of ops that have a rotation in them.
 #ifndef MOJO_KERNELS_COMMON_ROTARY_EMBEDDING_H_
 #define MOJO_KERNELS_COMMON_ROTARY_EMBEDDING_H_
 
@@ -25,9 +25,9 @@ struct RotaryLayout {
   bool sin_wide = false;
 };
 
-// LayOutRotary checks the shapes against the broadcasting rule and the attributes.
-OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,
-                        const Shape& cos, const Shape& sin, RotaryLayout* out);
+// LayOutRotary lays cos and sin out, whose shapes fit.
+RotaryLayout LayOutRotary(const RotaryEmbeddingAttributes& attributes, const Shape& x, const Shape& cos,
+                          const Shape& sin);
 
 }  // namespace mojo
 

@@ -24,6 +24,21 @@ static constexpr AttributeDef kRMSNormAttributes[] = {
   {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(RMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
+static constexpr SizeDef kRMSNormSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"axis", 'a', 0, 0, 0}
+};
+
+static constexpr DimDef kRMSNormDims[] = {
+  {"A...", -1, false, false, 0, -1},
+  {"A...[axis]", -1, false, false, 0, 1},
+};
+
+static constexpr ShapeDef kRMSNormShapes[] = {
+  {-1, 1, {{kRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kRMSNormDims + 1, 1, 0}}},
+  {-1, 1, {{kRMSNormDims + 0, 1, 0}}},
+};
+
 const OpDef kRMSNorm = {
   "RMSNorm",
   {"X", "scale"}, 2, 2,
@@ -32,6 +47,9 @@ const OpDef kRMSNorm = {
   kRMSNormAttributes, 3,
   nullptr, 0,
   sizeof(RMSNormAttributes),
+  kRMSNormSizeDefs, 1,
+  kRMSNormShapes, kRMSNormShapes + 2,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kAddRMSNormTypes[] = {
@@ -50,6 +68,23 @@ static constexpr AttributeDef kAddRMSNormAttributes[] = {
   {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(AddRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
+static constexpr SizeDef kAddRMSNormSizeDefs[] = {
+  {"#A", 'p', 3, 0, 0}, {"axis", 'a', 0, 0, 0}
+};
+
+static constexpr DimDef kAddRMSNormDims[] = {
+  {"A...", -1, false, false, 0, -1},
+  {"A...[axis]", -1, false, false, 0, 1},
+};
+
+static constexpr ShapeDef kAddRMSNormShapes[] = {
+  {-1, 1, {{kAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAddRMSNormDims + 1, 1, 0}}},
+  {-1, 1, {{kAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAddRMSNormDims + 0, 1, 0}}},
+};
+
 const OpDef kAddRMSNorm = {
   "AddRMSNorm",
   {"X", "residual", "scale"}, 3, 3,
@@ -58,6 +93,9 @@ const OpDef kAddRMSNorm = {
   kAddRMSNormAttributes, 3,
   nullptr, 0,
   sizeof(AddRMSNormAttributes),
+  kAddRMSNormSizeDefs, 1,
+  kAddRMSNormShapes, kAddRMSNormShapes + 3,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kGatedRMSNormTypes[] = {
@@ -79,6 +117,27 @@ static constexpr AttributeDef kGatedRMSNormAttributes[] = {
   {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
+static constexpr SizeDef kGatedRMSNormSizeDefs[] = {
+  {"#A", 'p', 3, 0, 0}, {"D", 's', 7, 0, 0}, {"groups", 'a', 0, 1, 0}, {"D/groups", '/', 0, 1, 2}
+};
+
+static constexpr DimDef kGatedRMSNormDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"D", 1},
+  {"D", 1},
+  {"groups", 2}, {"D/groups", 3},
+};
+
+static constexpr ShapeDef kGatedRMSNormShapes[] = {
+  {-1, 1, {{kGatedRMSNormDims + 0, 2, 0}}},
+  {-1, 1, {{kGatedRMSNormDims + 0, 2, 0}}},
+  {-1, 2, {{kGatedRMSNormDims + 2, 1, -1}, {kGatedRMSNormDims + 3, 2, -1}}},
+  {-1, 1, {{kGatedRMSNormDims + 0, 2, 0}}},
+};
+
+static constexpr RelationDef kGatedRMSNormRelations[] = {
+  {'d', 2, 1, -1, 0, false, "groups divides D", "groups that divide the last dimension of X"},
+};
+
 const OpDef kGatedRMSNorm = {
   "GatedRMSNorm",
   {"X", "gate", "scale"}, 3, 3,
@@ -87,6 +146,9 @@ const OpDef kGatedRMSNorm = {
   kGatedRMSNormAttributes, 4,
   nullptr, 0,
   sizeof(GatedRMSNormAttributes),
+  kGatedRMSNormSizeDefs, 2,
+  kGatedRMSNormShapes, kGatedRMSNormShapes + 3,
+  kGatedRMSNormRelations, 1,
 };
 
 static constexpr TypeCombo kGLUTypes[] = {
@@ -106,6 +168,20 @@ static constexpr AttributeRule kGLURules[] = {
   {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
 };
 
+static constexpr SizeDef kGLUSizeDefs[] = {
+  {"#A", 'p', 3, 0, 0}
+};
+
+static constexpr DimDef kGLUDims[] = {
+  {"A...", -1, false, false, 0, -1},
+};
+
+static constexpr ShapeDef kGLUShapes[] = {
+  {-1, 1, {{kGLUDims + 0, 1, 0}}},
+  {-1, 1, {{kGLUDims + 0, 1, 0}}},
+  {-1, 1, {{kGLUDims + 0, 1, 0}}},
+};
+
 const OpDef kGLU = {
   "GLU",
   {"gate", "up"}, 2, 2,
@@ -114,6 +190,9 @@ const OpDef kGLU = {
   kGLUAttributes, 4,
   kGLURules, 1,
   sizeof(GLUAttributes),
+  kGLUSizeDefs, 1,
+  kGLUShapes, kGLUShapes + 2,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kRotaryEmbeddingTypes[] = {
@@ -129,6 +208,27 @@ static constexpr AttributeDef kRotaryEmbeddingAttributes[] = {
   {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(RotaryEmbeddingAttributes, output_interleaved), {}},
 };
 
+static constexpr SizeDef kRotaryEmbeddingSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"D", 's', 1, 0, 0}, {"rotary_dim", 'a', 0, 1, 0}, {"2", 'n', 2, 0, 0}, {"rotary_dim/2", '/', 0, 2, 3}
+};
+
+static constexpr DimDef kRotaryEmbeddingDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"D", 1},
+  {"A...", -1, true, false, 0, -1}, {"rotary_dim", 2},
+  {"A...", -1, true, false, 0, -1}, {"rotary_dim/2", 4},
+};
+
+static constexpr ShapeDef kRotaryEmbeddingShapes[] = {
+  {-1, 1, {{kRotaryEmbeddingDims + 0, 2, 0}}},
+  {-1, 2, {{kRotaryEmbeddingDims + 2, 2, 0}, {kRotaryEmbeddingDims + 4, 2, 0}}},
+  {-1, 2, {{kRotaryEmbeddingDims + 2, 2, 0}, {kRotaryEmbeddingDims + 4, 2, 0}}},
+  {-1, 1, {{kRotaryEmbeddingDims + 0, 2, 0}}},
+};
+
+static constexpr RelationDef kRotaryEmbeddingRelations[] = {
+  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "no rotary_dim of more than the last dimension of X"},
+};
+
 const OpDef kRotaryEmbedding = {
   "RotaryEmbedding",
   {"X", "cos", "sin"}, 3, 3,
@@ -137,6 +237,9 @@ const OpDef kRotaryEmbedding = {
   kRotaryEmbeddingAttributes, 4,
   nullptr, 0,
   sizeof(RotaryEmbeddingAttributes),
+  kRotaryEmbeddingSizeDefs, 2,
+  kRotaryEmbeddingShapes, kRotaryEmbeddingShapes + 3,
+  kRotaryEmbeddingRelations, 1,
 };
 
 static constexpr TypeCombo kNormRotaryTypes[] = {
@@ -158,6 +261,29 @@ static constexpr AttributeDef kNormRotaryAttributes[] = {
   {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(NormRotaryAttributes, rotary.output_interleaved), {}},
 };
 
+static constexpr SizeDef kNormRotarySizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"D", 's', 3, 0, 0}, {"rotary_dim", 'a', 0, 3, 0}, {"2", 'n', 2, 0, 0}, {"rotary_dim/2", '/', 0, 2, 3}
+};
+
+static constexpr DimDef kNormRotaryDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"D", 1},
+  {"D", 1},
+  {"A...", -1, true, false, 0, -1}, {"rotary_dim", 2},
+  {"A...", -1, true, false, 0, -1}, {"rotary_dim/2", 4},
+};
+
+static constexpr ShapeDef kNormRotaryShapes[] = {
+  {-1, 1, {{kNormRotaryDims + 0, 2, 0}}},
+  {-1, 1, {{kNormRotaryDims + 2, 1, -1}}},
+  {-1, 2, {{kNormRotaryDims + 3, 2, 0}, {kNormRotaryDims + 5, 2, 0}}},
+  {-1, 2, {{kNormRotaryDims + 3, 2, 0}, {kNormRotaryDims + 5, 2, 0}}},
+  {-1, 1, {{kNormRotaryDims + 0, 2, 0}}},
+};
+
+static constexpr RelationDef kNormRotaryRelations[] = {
+  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "no rotary_dim of more than the last dimension of X"},
+};
+
 const OpDef kNormRotary = {
   "NormRotary",
   {"X", "scale", "cos", "sin"}, 4, 4,
@@ -166,6 +292,9 @@ const OpDef kNormRotary = {
   kNormRotaryAttributes, 6,
   nullptr, 0,
   sizeof(NormRotaryAttributes),
+  kNormRotarySizeDefs, 2,
+  kNormRotaryShapes, kNormRotaryShapes + 4,
+  kNormRotaryRelations, 1,
 };
 
 static constexpr TypeCombo kTopKRouterTypes[] = {
@@ -198,6 +327,29 @@ static constexpr AttributeRule kTopKRouterRules[] = {
   {4, -1, 0, 0, 3, {0, 0, 1, {}, 0, "at most groups"}},
 };
 
+static constexpr SizeDef kTopKRouterSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"E", 's', 3, 0, 0}, {"top_k", 'a', 0, 0, 0}, {"groups", 'a', 0, 3, 0}, {"2", 'n', 2, 0, 0}, {"2*groups", '*', 0, 4, 3}, {"1", 'n', 1, 0, 0}, {"2*groups-1", '-', 0, 5, 6}, {"group_top_k", 'a', 0, 4, 0}, {"E/groups", '/', 0, 1, 3}, {"group_top_k*(E/groups)", '*', 0, 8, 9}
+};
+
+static constexpr DimDef kTopKRouterDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"E", 1},
+  {"E", 1},
+  {"A...", -1, false, false, 0, -1}, {"top_k", 2},
+};
+
+static constexpr ShapeDef kTopKRouterShapes[] = {
+  {-1, 1, {{kTopKRouterDims + 0, 2, 0}}},
+  {-1, 1, {{kTopKRouterDims + 2, 1, -1}}},
+  {-1, 1, {{kTopKRouterDims + 3, 2, 0}}},
+  {-1, 1, {{kTopKRouterDims + 3, 2, 0}}},
+};
+
+static constexpr RelationDef kTopKRouterRelations[] = {
+  {'d', 3, 1, -1, 0, false, "groups divides E", "groups that divide the experts"},
+  {'<', 7, 1, 5, 1, false, "2*groups-1 <= E if group_score=top2_sum", "two experts or more in each group with top2_sum"},
+  {'<', 2, 10, -1, 0, false, "top_k <= group_top_k*(E/groups)", "no top_k of more than the experts to choose from"},
+};
+
 const OpDef kTopKRouter = {
   "TopKRouter",
   {"logits", "correction_bias"}, 2, 1,
@@ -206,6 +358,9 @@ const OpDef kTopKRouter = {
   kTopKRouterAttributes, 10,
   kTopKRouterRules, 2,
   sizeof(TopKRouterAttributes),
+  kTopKRouterSizeDefs, 2,
+  kTopKRouterShapes, kTopKRouterShapes + 2,
+  kTopKRouterRelations, 3,
 };
 
 static constexpr TypeCombo kMoETypes[] = {
@@ -242,6 +397,39 @@ static constexpr AttributeRule kMoERules[] = {
   {3, 4, 0x4, 0, -1, {0, 0, 1, {0}, 1, "0"}},
 };
 
+static constexpr SizeDef kMoESizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"H", 's', 89, 0, 0}, {"#T", 'p', 2, 0, 0}, {"K", 's', 6, 0, 0}, {"#U", 'p', 4, 0, 0}, {"E", 's', 120, 0, 0}, {"G", 's', 40, 0, 0}, {"I", 'l', 3, 4, 10}, {"2", 'n', 2, 0, 0}, {"G/2", '/', 0, 6, 8}, {"G/2", '=', 0, 9, 0}, {"G/2", '=', 0, 9, 0}, {"G", '=', 0, 6, 0}
+};
+
+static constexpr DimDef kMoEDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"H", 1},
+  {"T...", -1, false, false, 2, -1}, {"K", 3},
+  {"U...", -1, false, false, 4, -1}, {"K", 3},
+  {"E", 5}, {"G", 6}, {"H", 1},
+  {"E", 5}, {"H", 1}, {"G", 6},
+  {"E", 5}, {"H", 1}, {"I", 7},
+  {"E", 5}, {"I", 7}, {"H", 1},
+  {"E", 5}, {"G", 6},
+  {"E", 5}, {"H", 1},
+};
+
+static constexpr ShapeDef kMoEShapes[] = {
+  {-1, 1, {{kMoEDims + 0, 2, 0}}},
+  {-1, 1, {{kMoEDims + 2, 2, 0}}},
+  {-1, 1, {{kMoEDims + 4, 2, 0}}},
+  {5, 2, {{kMoEDims + 6, 3, -1}, {kMoEDims + 9, 3, -1}}},
+  {6, 2, {{kMoEDims + 12, 3, -1}, {kMoEDims + 15, 3, -1}}},
+  {-1, 1, {{kMoEDims + 18, 2, -1}}},
+  {-1, 1, {{kMoEDims + 20, 2, -1}}},
+  {-1, 1, {{kMoEDims + 0, 2, 0}}},
+};
+
+static constexpr RelationDef kMoERelations[] = {
+  {'=', 2, 0, -1, 0, false, "#T = #A", "as many weights as tokens"},
+  {'=', 4, 0, -1, 0, false, "#U = #A", "as many ids as tokens"},
+  {'d', 8, 6, 4, 2, true, "2 divides G unless packing=none", "gate and up of one width"},
+};
+
 const OpDef kMoE = {
   "MoE",
   {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"}, 7, 5,
@@ -250,6 +438,9 @@ const OpDef kMoE = {
   kMoEAttributes, 7,
   kMoERules, 3,
   sizeof(MoEAttributes),
+  kMoESizeDefs, 8,
+  kMoEShapes, kMoEShapes + 7,
+  kMoERelations, 3,
 };
 
 static constexpr TypeCombo kAttentionTypes[] = {
@@ -271,6 +462,52 @@ static constexpr AttributeDef kAttentionAttributes[] = {
   {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, y_by_token), {}},
 };
 
+static constexpr SizeDef kAttentionSizeDefs[] = {
+  {"B", 's', 127, 0, 0}, {"H", 's', 257, 0, 0}, {"S", 's', 1, 0, 0}, {"D", 's', 19, 0, 0}, {"Hk", 's', 54, 0, 0}, {"N", 's', 6, 0, 0}, {"Dv", 's', 36, 0, 0}, {"P", 's', 48, 0, 0}, {"L", 'l', 2, -8, 12}, {"T", 'l', 2, -8, 14}, {"P+N", '+', 0, 7, 5}, {"?", '?', 0, 0, 0}, {"P+N", '=', 0, 10, 0}, {"?", '=', 0, 11, 0}, {"P+N", '=', 0, 10, 0}, {"P", '=', 0, 7, 0}, {"1", 'n', 1, 0, 0}
+};
+
+static constexpr DimDef kAttentionDims[] = {
+  {"B", 0}, {"H", 1}, {"S", 2}, {"D", 3},
+  {"B", 0}, {"S", 2}, {"H", 1}, {"D", 3},
+  {"B", 0}, {"Hk", 4}, {"N", 5}, {"D", 3},
+  {"B", 0}, {"N", 5}, {"Hk", 4}, {"D", 3},
+  {"B", 0}, {"Hk", 4}, {"N", 5}, {"Dv", 6},
+  {"B", 0}, {"N", 5}, {"Hk", 4}, {"Dv", 6},
+  {"B", 0}, {">=L", 8, false, true},
+  {"B", 0}, {"Hk", 4}, {"P", 7}, {"D", 3},
+  {"B", 0}, {"Hk", 4}, {"P", 7}, {"Dv", 6},
+  {"1", 16},
+  {"B", 0},
+  {"B", 0, true, false}, {"H", 1, true, false}, {"S", 2, true, false}, {"L", 8, true, false},
+  {"H", 1},
+  {"B", 0}, {"H", 1}, {"S", 2}, {"Dv", 6},
+  {"B", 0}, {"S", 2}, {"H", 1}, {"Dv", 6},
+  {"B", 0}, {"Hk", 4}, {"T", 9}, {"D", 3},
+  {"B", 0}, {"Hk", 4}, {"T", 9}, {"Dv", 6},
+};
+
+static constexpr ShapeDef kAttentionShapes[] = {
+  {6, 2, {{kAttentionDims + 0, 4, -1}, {kAttentionDims + 4, 4, -1}}},
+  {7, 2, {{kAttentionDims + 8, 4, -1}, {kAttentionDims + 12, 4, -1}}},
+  {8, 2, {{kAttentionDims + 16, 4, -1}, {kAttentionDims + 20, 4, -1}}},
+  {-1, 1, {{kAttentionDims + 24, 2, -1}}},
+  {-1, 1, {{kAttentionDims + 26, 4, -1}}},
+  {-1, 1, {{kAttentionDims + 30, 4, -1}}},
+  {-1, 2, {{kAttentionDims + 34, 1, -1}, {kAttentionDims + 35, 1, -1}}},
+  {-1, 1, {{kAttentionDims + 36, 4, -1}}},
+  {-1, 1, {{kAttentionDims + 40, 1, -1}}},
+  {9, 2, {{kAttentionDims + 41, 4, -1}, {kAttentionDims + 45, 4, -1}}},
+  {-1, 1, {{kAttentionDims + 49, 4, -1}}},
+  {-1, 1, {{kAttentionDims + 53, 4, -1}}},
+};
+
+static constexpr RelationDef kAttentionRelations[] = {
+  {'i', 4, 5, -1, 0, false, "past_key iff past_value", "past_key and past_value, or neither"},
+  {'n', 6, 4, -1, 0, false, "past_length needs past_key", "past_length with past_key alone"},
+  {'<', 5, 7, -8, 1, false, "N <= P if past_length", "no more keys of k than past_key has room for"},
+  {'d', 4, 1, -1, 0, false, "Hk divides H", "heads of k that divide those of q"},
+};
+
 const OpDef kAttention = {
   "Attention",
   {"q", "k", "v", "key_valid", "past_key", "past_value", "past_length", "bias", "sink"}, 9, 3,
@@ -279,6 +516,9 @@ const OpDef kAttention = {
   kAttentionAttributes, 10,
   nullptr, 0,
   sizeof(AttentionAttributes),
+  kAttentionSizeDefs, 10,
+  kAttentionShapes, kAttentionShapes + 9,
+  kAttentionRelations, 4,
 };
 
 static constexpr TypeCombo kLatentAttentionTypes[] = {
@@ -296,6 +536,47 @@ static constexpr AttributeDef kLatentAttentionAttributes[] = {
   {"w_layout", AttributeType::kString, {"in_out", "out_in"}, 2, true, offsetof(LatentAttentionAttributes, w_out_in), {}},
 };
 
+static constexpr SizeDef kLatentAttentionSizeDefs[] = {
+  {"B", 's', 119, 0, 0}, {"H", 's', 1, 0, 0}, {"S", 's', 1, 0, 0}, {"F", 's', 1, 0, 0}, {"N", 's', 6, 0, 0}, {"C", 's', 10, 0, 0}, {"R", 's', 4, 0, 0}, {"O", 's', 8, 0, 0}, {"P", 's', 32, 0, 0}, {"L", 'l', 2, -8, 13}, {"T", 'l', 2, -8, 15}, {"P+N", '+', 0, 8, 4}, {"?", '?', 0, 0, 0}, {"P+N", '=', 0, 11, 0}, {"?", '=', 0, 12, 0}, {"P+N", '=', 0, 11, 0}, {"P", '=', 0, 8, 0}, {"1", 'n', 1, 0, 0}, {"C+R", '+', 0, 5, 6}, {"O/H", '/', 0, 7, 1}, {"F-R", '-', 0, 3, 6}, {"O/H-(F-R)", '-', 0, 19, 20}
+};
+
+static constexpr DimDef kLatentAttentionDims[] = {
+  {"B", 0}, {"H", 1}, {"S", 2}, {"F", 3},
+  {"B", 0}, {"S", 2}, {"H", 1}, {"F", 3},
+  {"B", 0}, {"N", 4}, {"C", 5},
+  {"B", 0}, {"1", 17}, {"N", 4}, {"R", 6},
+  {"C", 5}, {"O", 7},
+  {"O", 7}, {"C", 5},
+  {"B", 0}, {">=L", 9, false, true},
+  {"B", 0}, {"1", 17}, {"P", 8}, {"C+R", 18},
+  {"1", 17},
+  {"B", 0},
+  {"B", 0}, {"H", 1}, {"S", 2}, {"O/H-(F-R)", 21},
+  {"B", 0}, {"S", 2}, {"H", 1}, {"O/H-(F-R)", 21},
+  {"B", 0}, {"1", 17}, {"T", 10}, {"C+R", 18},
+};
+
+static constexpr ShapeDef kLatentAttentionShapes[] = {
+  {3, 2, {{kLatentAttentionDims + 0, 4, -1}, {kLatentAttentionDims + 4, 4, -1}}},
+  {-1, 1, {{kLatentAttentionDims + 8, 3, -1}}},
+  {-1, 1, {{kLatentAttentionDims + 11, 4, -1}}},
+  {5, 2, {{kLatentAttentionDims + 15, 2, -1}, {kLatentAttentionDims + 17, 2, -1}}},
+  {-1, 1, {{kLatentAttentionDims + 19, 2, -1}}},
+  {-1, 1, {{kLatentAttentionDims + 21, 4, -1}}},
+  {-1, 2, {{kLatentAttentionDims + 25, 1, -1}, {kLatentAttentionDims + 26, 1, -1}}},
+  {4, 2, {{kLatentAttentionDims + 27, 4, -1}, {kLatentAttentionDims + 31, 4, -1}}},
+  {-1, 1, {{kLatentAttentionDims + 35, 4, -1}}},
+};
+
+static constexpr RelationDef kLatentAttentionRelations[] = {
+  {'n', 6, 5, -1, 0, false, "past_length needs past", "past_length with past alone"},
+  {'<', 4, 8, -8, 1, false, "N <= P if past_length", "no more tokens of c than past has room for"},
+  {'<', 17, 1, -1, 0, false, "1 <= H", "one head of q or more"},
+  {'d', 1, 7, -1, 0, false, "H divides O", "heads that share the outputs of w"},
+  {'<', 6, 3, -1, 0, false, "R <= F", "heads of q that are at least as wide as k_pe"},
+  {'<', 20, 19, -1, 0, false, "F-R <= O/H", "keys of w that are as wide as heads of q without k_pe"},
+};
+
 const OpDef kLatentAttention = {
   "LatentAttention",
   {"q", "c", "k_pe", "w", "key_valid", "past", "past_length"}, 7, 4,
@@ -304,6 +585,9 @@ const OpDef kLatentAttention = {
   kLatentAttentionAttributes, 6,
   nullptr, 0,
   sizeof(LatentAttentionAttributes),
+  kLatentAttentionSizeDefs, 11,
+  kLatentAttentionShapes, kLatentAttentionShapes + 7,
+  kLatentAttentionRelations, 6,
 };
 
 static constexpr TypeCombo kAddLayerNormTypes[] = {
@@ -318,6 +602,25 @@ static constexpr AttributeDef kAddLayerNormAttributes[] = {
   {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
 };
 
+static constexpr SizeDef kAddLayerNormSizeDefs[] = {
+  {"#A", 'p', 3, 0, 0}, {"D", 's', 31, 0, 0}
+};
+
+static constexpr DimDef kAddLayerNormDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"D", 1},
+  {"D", 1},
+};
+
+static constexpr ShapeDef kAddLayerNormShapes[] = {
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+};
+
 const OpDef kAddLayerNorm = {
   "AddLayerNorm",
   {"X", "residual", "scale", "bias", "X_bias"}, 5, 4,
@@ -326,6 +629,9 @@ const OpDef kAddLayerNorm = {
   kAddLayerNormAttributes, 1,
   nullptr, 0,
   sizeof(AddLayerNormAttributes),
+  kAddLayerNormSizeDefs, 2,
+  kAddLayerNormShapes, kAddLayerNormShapes + 5,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kBiasGELUTypes[] = {
@@ -343,6 +649,21 @@ static constexpr AttributeRule kBiasGELURules[] = {
   {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
 };
 
+static constexpr SizeDef kBiasGELUSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"D", 's', 3, 0, 0}
+};
+
+static constexpr DimDef kBiasGELUDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"D", 1},
+  {"D", 1},
+};
+
+static constexpr ShapeDef kBiasGELUShapes[] = {
+  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
+  {-1, 1, {{kBiasGELUDims + 2, 1, -1}}},
+  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
+};
+
 const OpDef kBiasGELU = {
   "BiasGELU",
   {"X", "bias"}, 2, 2,
@@ -351,6 +672,9 @@ const OpDef kBiasGELU = {
   kBiasGELUAttributes, 2,
   kBiasGELURules, 1,
   sizeof(BiasGELUAttributes),
+  kBiasGELUSizeDefs, 2,
+  kBiasGELUShapes, kBiasGELUShapes + 2,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kLinearTypes[] = {
@@ -388,6 +712,32 @@ static constexpr AttributeRule kLinearRules[] = {
   {5, 0, 0x7, 0x7, -1, {0, 0, 1, {}, 0, "float, int16 or int8"}},
 };
 
+static constexpr SizeDef kLinearSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3, 0}, {"15", 'n', 15, 0, 0}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16, 0, 0}, {"(n+15)/16", '/', 0, 4, 5}, {"(n+15)/16", '=', 0, 6, 0}, {"k", 'a', 0, 4, 0}, {"32", 'n', 32, 0, 0}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"block", 'a', 0, 2, 0}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1, 0, 0}, {"256", 'n', 256, 0, 0}, {"k/256", '/', 0, 8, 17}
+};
+
+static constexpr DimDef kLinearDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"k", 8},
+  {"P", 1}, {"k/32", 10}, {"4", 11}, {"64", 12},
+  {"P", 1}, {"k/32", 10}, {"8", 13}, {"64", 12},
+  {"P", 1}, {"k/block", 15}, {"16", 5},
+  {"P", 1}, {"k/block", 15}, {"1", 16},
+  {"P", 1}, {"k/256", 18}, {"16", 5},
+  {"n", 2},
+  {"A...", -1, false, false, 0, -1}, {"n", 2},
+};
+
+static constexpr ShapeDef kLinearShapes[] = {
+  {-1, 1, {{kLinearDims + 0, 2, 0}}},
+  {0, 4, {{kLinearDims + 2, 4, -1}, {kLinearDims + 6, 4, -1}, {kLinearDims + 2, 4, -1}, {kLinearDims + 6, 4, -1}}},
+  {0, 4, {{kLinearDims + 10, 3, -1}, {kLinearDims + 10, 3, -1}, {kLinearDims + 10, 3, -1}, {kLinearDims + 13, 3, -1}}},
+  {0, 4, {{kLinearDims + 10, 3, -1}, {kLinearDims + 10, 3, -1}, {kLinearDims + 10, 3, -1}, {kLinearDims + 13, 3, -1}}},
+  {-1, 1, {{kLinearDims + 16, 3, -1}}},
+  {-1, 1, {{kLinearDims + 16, 3, -1}}},
+  {-1, 1, {{kLinearDims + 19, 1, -1}}},
+  {-1, 1, {{kLinearDims + 20, 2, 0}}},
+};
+
 const OpDef kLinear = {
   "Linear",
   {"X", "codes", "scale", "minus", "super_scale", "super_minus", "bias"}, 7, 3,
@@ -396,6 +746,9 @@ const OpDef kLinear = {
   kLinearAttributes, 6,
   kLinearRules, 8,
   sizeof(LinearAttributes),
+  kLinearSizeDefs, 2,
+  kLinearShapes, kLinearShapes + 7,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kHalfLinearTypes[] = {
@@ -411,6 +764,25 @@ static constexpr AttributeDef kHalfLinearAttributes[] = {
   {"layout", AttributeType::kString, {"out_in", "in_out"}, 2, false, offsetof(HalfLinearAttributes, layout), {}},
 };
 
+static constexpr SizeDef kHalfLinearSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"K", 's', 3, 0, 0}, {"N", 's', 6, 0, 0}
+};
+
+static constexpr DimDef kHalfLinearDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"K", 1},
+  {"N", 2}, {"K", 1},
+  {"K", 1}, {"N", 2},
+  {"N", 2},
+  {"A...", -1, false, false, 0, -1}, {"N", 2},
+};
+
+static constexpr ShapeDef kHalfLinearShapes[] = {
+  {-1, 1, {{kHalfLinearDims + 0, 2, 0}}},
+  {0, 2, {{kHalfLinearDims + 2, 2, -1}, {kHalfLinearDims + 4, 2, -1}}},
+  {-1, 1, {{kHalfLinearDims + 6, 1, -1}}},
+  {-1, 1, {{kHalfLinearDims + 7, 2, 0}}},
+};
+
 const OpDef kHalfLinear = {
   "HalfLinear",
   {"X", "W", "bias"}, 3, 2,
@@ -419,6 +791,9 @@ const OpDef kHalfLinear = {
   kHalfLinearAttributes, 1,
   nullptr, 0,
   sizeof(HalfLinearAttributes),
+  kHalfLinearSizeDefs, 3,
+  kHalfLinearShapes, kHalfLinearShapes + 3,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kEmbeddingTypes[] = {
@@ -445,6 +820,30 @@ static constexpr AttributeRule kEmbeddingRules[] = {
   {4, 0, 0x8, 0, -1, {128, 2147483647, 128, {}, 0, "a multiple of 128 up to 2147483647"}},
 };
 
+static constexpr SizeDef kEmbeddingSizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3, 0}, {"15", 'n', 15, 0, 0}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16, 0, 0}, {"(n+15)/16", '/', 0, 4, 5}, {"(n+15)/16", '=', 0, 6, 0}, {"k", 'a', 0, 4, 0}, {"32", 'n', 32, 0, 0}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"block", 'a', 0, 2, 0}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1, 0, 0}, {"256", 'n', 256, 0, 0}, {"k/256", '/', 0, 8, 17}
+};
+
+static constexpr DimDef kEmbeddingDims[] = {
+  {"A...", -1, false, false, 0, -1},
+  {"P", 1}, {"k/32", 10}, {"4", 11}, {"64", 12},
+  {"P", 1}, {"k/32", 10}, {"8", 13}, {"64", 12},
+  {"P", 1}, {"k/block", 15}, {"16", 5},
+  {"P", 1}, {"k/block", 15}, {"1", 16},
+  {"P", 1}, {"k/256", 18}, {"16", 5},
+  {"A...", -1, false, false, 0, -1}, {"k", 8},
+};
+
+static constexpr ShapeDef kEmbeddingShapes[] = {
+  {-1, 1, {{kEmbeddingDims + 0, 1, 0}}},
+  {0, 4, {{kEmbeddingDims + 1, 4, -1}, {kEmbeddingDims + 5, 4, -1}, {kEmbeddingDims + 1, 4, -1}, {kEmbeddingDims + 5, 4, -1}}},
+  {0, 4, {{kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 12, 3, -1}}},
+  {0, 4, {{kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 9, 3, -1}, {kEmbeddingDims + 12, 3, -1}}},
+  {-1, 1, {{kEmbeddingDims + 15, 3, -1}}},
+  {-1, 1, {{kEmbeddingDims + 15, 3, -1}}},
+  {-1, 1, {{kEmbeddingDims + 18, 2, 0}}},
+};
+
 const OpDef kEmbedding = {
   "Embedding",
   {"ids", "codes", "scale", "minus", "super_scale", "super_minus"}, 6, 3,
@@ -453,6 +852,9 @@ const OpDef kEmbedding = {
   kEmbeddingAttributes, 5,
   kEmbeddingRules, 6,
   sizeof(EmbeddingAttributes),
+  kEmbeddingSizeDefs, 2,
+  kEmbeddingShapes, kEmbeddingShapes + 6,
+  nullptr, 0,
 };
 
 static constexpr TypeCombo kQMoETypes[] = {
@@ -577,6 +979,52 @@ static constexpr AttributeRule kQMoERules[] = {
   {13, 8, 0x7, 0x7, -1, {0, 0, 1, {}, 0, "float, int16 or int8"}},
 };
 
+static constexpr SizeDef kQMoESizeDefs[] = {
+  {"#A", 'p', 1, 0, 0}, {"#T", 'p', 2, 0, 0}, {"K", 's', 6, 0, 0}, {"#U", 'p', 4, 0, 0}, {"E", 's', 32760, 0, 0}, {"H", 'l', 1, -1, 10}, {"N", 'l', 3, 4, 14}, {"P", 'l', 1, -1, 19}, {"Q", 'l', 1, -1, 21}, {"hidden", 'a', 0, 11, 0}, {"hidden", '=', 0, 9, 0}, {"2", 'n', 2, 0, 0}, {"inner", 'a', 0, 12, 0}, {"2*inner", '*', 0, 11, 12}, {"2*inner", '=', 0, 13, 0}, {"2*inner", '=', 0, 13, 0}, {"inner", '=', 0, 12, 0}, {"16", 'n', 16, 0, 0}, {"N/16", '/', 0, 6, 17}, {"N/16", '=', 0, 18, 0}, {"hidden/16", '/', 0, 9, 17}, {"hidden/16", '=', 0, 20, 0}, {"32", 'n', 32, 0, 0}, {"hidden/32", '/', 0, 9, 22}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"gate_up_block", 'a', 0, 7, 0}, {"hidden/gate_up_block", '/', 0, 9, 27}, {"1", 'n', 1, 0, 0}, {"inner/32", '/', 0, 12, 22}, {"down_block", 'a', 0, 10, 0}, {"inner/down_block", '/', 0, 12, 31}, {"256", 'n', 256, 0, 0}, {"hidden/256", '/', 0, 9, 33}, {"inner/256", '/', 0, 12, 33}
+};
+
+static constexpr DimDef kQMoEDims[] = {
+  {"A...", -1, false, false, 0, -1}, {"H", 5},
+  {"T...", -1, false, false, 1, -1}, {"K", 2},
+  {"U...", -1, false, false, 3, -1}, {"K", 2},
+  {"E", 4}, {"P", 7}, {"hidden/32", 23}, {"4", 24}, {"64", 25},
+  {"E", 4}, {"P", 7}, {"hidden/32", 23}, {"8", 26}, {"64", 25},
+  {"E", 4}, {"P", 7}, {"hidden/gate_up_block", 28}, {"16", 17},
+  {"E", 4}, {"P", 7}, {"hidden/gate_up_block", 28}, {"1", 29},
+  {"E", 4}, {"Q", 8}, {"inner/32", 30}, {"4", 24}, {"64", 25},
+  {"E", 4}, {"Q", 8}, {"inner/32", 30}, {"8", 26}, {"64", 25},
+  {"E", 4}, {"Q", 8}, {"inner/down_block", 32}, {"16", 17},
+  {"E", 4}, {"Q", 8}, {"inner/down_block", 32}, {"1", 29},
+  {"E", 4}, {"P", 7}, {"hidden/256", 34}, {"16", 17},
+  {"E", 4}, {"Q", 8}, {"inner/256", 35}, {"16", 17},
+  {"E", 4}, {"N", 6},
+  {"E", 4}, {"hidden", 9},
+};
+
+static constexpr ShapeDef kQMoEShapes[] = {
+  {-1, 1, {{kQMoEDims + 0, 2, 0}}},
+  {-1, 1, {{kQMoEDims + 2, 2, 0}}},
+  {-1, 1, {{kQMoEDims + 4, 2, 0}}},
+  {5, 4, {{kQMoEDims + 6, 5, -1}, {kQMoEDims + 11, 5, -1}, {kQMoEDims + 6, 5, -1}, {kQMoEDims + 11, 5, -1}}},
+  {5, 4, {{kQMoEDims + 16, 4, -1}, {kQMoEDims + 16, 4, -1}, {kQMoEDims + 16, 4, -1}, {kQMoEDims + 20, 4, -1}}},
+  {8, 4, {{kQMoEDims + 24, 5, -1}, {kQMoEDims + 29, 5, -1}, {kQMoEDims + 24, 5, -1}, {kQMoEDims + 29, 5, -1}}},
+  {8, 4, {{kQMoEDims + 34, 4, -1}, {kQMoEDims + 34, 4, -1}, {kQMoEDims + 34, 4, -1}, {kQMoEDims + 38, 4, -1}}},
+  {5, 4, {{kQMoEDims + 16, 4, -1}, {kQMoEDims + 16, 4, -1}, {kQMoEDims + 16, 4, -1}, {kQMoEDims + 20, 4, -1}}},
+  {8, 4, {{kQMoEDims + 34, 4, -1}, {kQMoEDims + 34, 4, -1}, {kQMoEDims + 34, 4, -1}, {kQMoEDims + 38, 4, -1}}},
+  {-1, 1, {{kQMoEDims + 42, 4, -1}}},
+  {-1, 1, {{kQMoEDims + 46, 4, -1}}},
+  {-1, 1, {{kQMoEDims + 42, 4, -1}}},
+  {-1, 1, {{kQMoEDims + 46, 4, -1}}},
+  {-1, 1, {{kQMoEDims + 50, 2, -1}}},
+  {-1, 1, {{kQMoEDims + 52, 2, -1}}},
+  {-1, 1, {{kQMoEDims + 0, 2, 0}}},
+};
+
+static constexpr RelationDef kQMoERelations[] = {
+  {'=', 1, 0, -1, 0, false, "#T = #A", "as many weights as tokens"},
+  {'=', 3, 0, -1, 0, false, "#U = #A", "as many ids as tokens"},
+};
+
 const OpDef kQMoE = {
   "QMoE",
   {"X", "weights", "ids", "gate_up_codes", "gate_up_scale", "down_codes", "down_scale", "gate_up_minus", "down_minus", "gate_up_super_scale", "down_super_scale", "gate_up_super_minus", "down_super_minus", "gate_up_bias", "down_bias"}, 15, 7,
@@ -585,6 +1033,9 @@ const OpDef kQMoE = {
   kQMoEAttributes, 14,
   kQMoERules, 19,
   sizeof(QMoEAttributes),
+  kQMoESizeDefs, 9,
+  kQMoEShapes, kQMoEShapes + 15,
+  kQMoERelations, 2,
 };
 
 }  // namespace mojo

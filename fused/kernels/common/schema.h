@@ -5,7 +5,8 @@
 #ifndef MOJO_KERNELS_COMMON_SCHEMA_H_
 #define MOJO_KERNELS_COMMON_SCHEMA_H_
 
-#include "common/op.h"
+#include "common/dims.h"
+#include "common/types.h"
 
 // MOJO_DEVICE_OPS(X) is X(op) for every op that has a kernel for the device.
 #define MOJO_CPU_OPS(X) \
@@ -58,189 +59,82 @@ namespace mojo {
 // RMSNorm(X:T, scale:S) -> Y:N
 extern const OpDef kRMSNorm;
 enum RMSNormInput { kRMSNormX, kRMSNormScale };
+using RMSNormCall = CallOf<kRMSNorm, RMSNormAttributes, RMSNormSizes>;
 
 // AddRMSNorm(X:T, residual:T, scale:S) -> Y:N, sum:T optional
 extern const OpDef kAddRMSNorm;
 enum AddRMSNormInput { kAddRMSNormX, kAddRMSNormResidual, kAddRMSNormScale };
+using AddRMSNormCall = CallOf<kAddRMSNorm, AddRMSNormAttributes, AddRMSNormSizes>;
 
 // GatedRMSNorm(X:T, gate:G, scale:S) -> Y:G
 extern const OpDef kGatedRMSNorm;
 enum GatedRMSNormInput { kGatedRMSNormX, kGatedRMSNormGate, kGatedRMSNormScale };
+using GatedRMSNormCall = CallOf<kGatedRMSNorm, GatedRMSNormAttributes, GatedRMSNormSizes>;
 
 // GLU(gate:T, up:T) -> Y:T
 extern const OpDef kGLU;
 enum GLUInput { kGLUGate, kGLUUp };
+using GLUCall = CallOf<kGLU, GLUAttributes, GLUSizes>;
 
 // RotaryEmbedding(X:T, cos:T, sin:T) -> Y:T
 extern const OpDef kRotaryEmbedding;
 enum RotaryEmbeddingInput { kRotaryEmbeddingX, kRotaryEmbeddingCos, kRotaryEmbeddingSin };
+using RotaryEmbeddingCall = CallOf<kRotaryEmbedding, RotaryEmbeddingAttributes, RotaryEmbeddingSizes>;
 
 // NormRotary(X:T, scale:S, cos:N, sin:N) -> Y:N
 extern const OpDef kNormRotary;
 enum NormRotaryInput { kNormRotaryX, kNormRotaryScale, kNormRotaryCos, kNormRotarySin };
+using NormRotaryCall = CallOf<kNormRotary, NormRotaryAttributes, NormRotarySizes>;
 
 // TopKRouter(logits:T, correction_bias:B optional) -> weights:float32, ids:int64
 extern const OpDef kTopKRouter;
 enum TopKRouterInput { kTopKRouterLogits, kTopKRouterCorrectionBias };
+using TopKRouterCall = CallOf<kTopKRouter, TopKRouterAttributes, TopKRouterSizes>;
 
 // MoE(X:T, weights:W, ids:int64, gate_up:V, down:V, gate_up_bias:V optional, down_bias:V optional) -> Y:T
 extern const OpDef kMoE;
 enum MoEInput { kMoEX, kMoEWeights, kMoEIds, kMoEGateUp, kMoEDown, kMoEGateUpBias, kMoEDownBias };
+using MoECall = CallOf<kMoE, MoEAttributes, MoESizes>;
 
 // Attention(q:T, k:T, v:T, key_valid:int64 optional, past_key:T optional, past_value:T optional, past_length:int64 optional, bias:float32 optional, sink:float32 optional) -> Y:T, present_key:T optional, present_value:T optional
 extern const OpDef kAttention;
 enum AttentionInput { kAttentionQ, kAttentionK, kAttentionV, kAttentionKeyValid, kAttentionPastKey, kAttentionPastValue, kAttentionPastLength, kAttentionBias, kAttentionSink };
+using AttentionCall = CallOf<kAttention, AttentionAttributes, AttentionSizes>;
 
 // LatentAttention(q:T, c:T, k_pe:T, w:T, key_valid:int64 optional, past:T optional, past_length:int64 optional) -> Y:T, present:T optional
 extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
+using LatentAttentionCall = CallOf<kLatentAttention, LatentAttentionAttributes, LatentAttentionSizes>;
 
 // AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
 extern const OpDef kAddLayerNorm;
 enum AddLayerNormInput { kAddLayerNormX, kAddLayerNormResidual, kAddLayerNormScale, kAddLayerNormBias, kAddLayerNormXBias };
+using AddLayerNormCall = CallOf<kAddLayerNorm, AddLayerNormAttributes, AddLayerNormSizes>;
 
 // BiasGELU(X:T, bias:T) -> Y:T
 extern const OpDef kBiasGELU;
 enum BiasGELUInput { kBiasGELUX, kBiasGELUBias };
+using BiasGELUCall = CallOf<kBiasGELU, BiasGELUAttributes, BiasGELUSizes>;
 
 // Linear(X:T, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional, bias:T optional) -> Y:T
 extern const OpDef kLinear;
 enum LinearInput { kLinearX, kLinearCodes, kLinearScale, kLinearMinus, kLinearSuperScale, kLinearSuperMinus, kLinearBias };
+using LinearCall = CallOf<kLinear, LinearAttributes, LinearSizes>;
 
 // HalfLinear(X:T, W:V, bias:T optional) -> Y:T
 extern const OpDef kHalfLinear;
 enum HalfLinearInput { kHalfLinearX, kHalfLinearW, kHalfLinearBias };
+using HalfLinearCall = CallOf<kHalfLinear, HalfLinearAttributes, HalfLinearSizes>;
 
 // Embedding(ids:int64, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional) -> Y:float32
 extern const OpDef kEmbedding;
 enum EmbeddingInput { kEmbeddingIds, kEmbeddingCodes, kEmbeddingScale, kEmbeddingMinus, kEmbeddingSuperScale, kEmbeddingSuperMinus };
+using EmbeddingCall = CallOf<kEmbedding, EmbeddingAttributes, EmbeddingSizes>;
 
 // QMoE(X:T, weights:W, ids:int64, gate_up_codes:uint8, gate_up_scale:S, down_codes:uint8, down_scale:D, gate_up_minus:S optional, down_minus:D optional, gate_up_super_scale:float16 optional, down_super_scale:float16 optional, gate_up_super_minus:float16 optional, down_super_minus:float16 optional, gate_up_bias:float32 optional, down_bias:float32 optional) -> Y:T
 extern const OpDef kQMoE;
 enum QMoEInput { kQMoEX, kQMoEWeights, kQMoEIds, kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEDownCodes, kQMoEDownScale, kQMoEGateUpMinus, kQMoEDownMinus, kQMoEGateUpSuperScale, kQMoEDownSuperScale, kQMoEGateUpSuperMinus, kQMoEDownSuperMinus, kQMoEGateUpBias, kQMoEDownBias };
-
-
-// The values of string attributes.
-enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
-enum class Score { kSoftmax, kSigmoid, kSqrtsoftplus };
-enum class Packing { kHalves, kInterleaved, kNone };
-enum class Code { kInt4, kInt8, kE2m1, kE4m3 };
-enum class Activations { kFloat, kInt16, kInt8, kFp8 };
-enum class Layout { kOutIn, kInOut };
-
-// The attributes of each op, as ReadAttributes (attributes.h) reads them.
-struct RMSNormAttributes {
-  int64_t axis = 0;
-  float epsilon = 0;
-  bool scale_after_cast = false;
-};
-
-using AddRMSNormAttributes = RMSNormAttributes;
-
-struct GatedRMSNormAttributes {
-  bool gate_first = false;
-  int64_t groups = 0;
-  float epsilon = 0;
-  bool scale_after_cast = false;
-};
-
-struct GLUAttributes {
-  Activation activation{};
-  float alpha = 0;
-  float limit = 0;
-  float up_offset = 0;
-};
-
-struct RotaryEmbeddingAttributes {
-  bool interleaved = false;
-  int64_t rotary_dim = 0;
-  bool last = false;  // rotated_side is last
-  bool output_interleaved = false;  // output_layout is interleaved
-};
-
-struct TopKRouterAttributes {
-  int64_t top_k = 0;
-  Score score{};
-  bool top_k_first = false;  // order is top_k_first
-  int64_t groups = 0;
-  int64_t group_top_k = 0;
-  bool top2_sum = false;  // group_score is top2_sum
-  float excluded_score = 0;
-  bool renormalize = false;
-  float epsilon = 0;
-  float scale = 0;
-};
-
-struct AttentionAttributes {
-  float scale = 0;
-  bool causal = false;
-  int64_t window = 0;
-  float softcap = 0;
-  bool empty_mean = false;  // empty is mean
-  bool cyclic = false;  // head_order is cyclic
-  bool q_by_token = false;  // q_layout is bsnh
-  bool k_by_token = false;  // k_layout is bsnh
-  bool v_by_token = false;  // v_layout is bsnh
-  bool y_by_token = false;  // y_layout is bsnh
-};
-
-struct AddLayerNormAttributes {
-  float epsilon = 0;
-};
-
-struct BiasGELUAttributes {
-  Activation activation{};
-  float alpha = 0;
-};
-
-struct HalfLinearAttributes {
-  Layout layout{};
-};
-
-struct EmbeddingAttributes {
-  Code code{};
-  int64_t zero = 0;
-  int64_t block = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-};
-
-struct NormRotaryAttributes {
-  float epsilon = 0;
-  bool scale_after_cast = false;
-  RotaryEmbeddingAttributes rotary;
-};
-
-struct MoEAttributes {
-  GLUAttributes gate;
-  Packing packing{};
-  bool gate_up_in_out = false;  // gate_up_layout is in_out
-  bool down_in_out = false;  // down_layout is in_out
-};
-
-struct LatentAttentionAttributes {
-  AttentionAttributes attention;
-  bool w_out_in = false;  // w_layout is out_in
-};
-
-struct LinearAttributes {
-  EmbeddingAttributes weights;
-  Activations activations{};
-};
-
-struct QMoEAttributes {
-  GLUAttributes gate;
-  Packing packing{};
-  Code gate_up_code{};
-  int64_t gate_up_zero = 0;
-  int64_t gate_up_block = 0;
-  Code down_code{};
-  int64_t down_zero = 0;
-  int64_t down_block = 0;
-  int64_t hidden = 0;
-  int64_t inner = 0;
-  Activations activations{};
-};
+using QMoECall = CallOf<kQMoE, QMoEAttributes, QMoESizes>;
 
 }  // namespace mojo
 

@@ -50,15 +50,4 @@ OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& de
   return Errorf(api, "mojo.%s: output %zu is left out; the op requires it", def.name, index);
 }
 
-OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a, const char* b_name,
-                     const Shape& b) {
-  bool same = a.rank == b.rank;
-  for (size_t i = 0; same && i < a.rank; ++i) same = a.dims[i] == b.dims[i];
-  if (same) return nullptr;
-  return Errorf(api,
-                "mojo.%s: %s has shape %s and %s %s; both must have the same shape (there is no "
-                "broadcasting)",
-                def.name, a_name, ShapeText(a).text, b_name, ShapeText(b).text);
-}
-
 }  // namespace mojo

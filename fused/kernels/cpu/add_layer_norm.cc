@@ -1,6 +1,5 @@
 // AddLayerNorm on the CPU.
-#include "common/add_layer_norm.h"
-
+#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {
@@ -25,11 +24,22 @@ OrtStatus* LayerKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* LayerKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  AddLayerNormTensors t;
-  if (OrtStatus* s = ReadAddLayerNorm(api, context, &t)) return s;
-  if (t.rows == 0 || t.width == 0) return nullptr;
-  const LayerArgs args = {t.x, t.residual, t.x_bias, t.scale, t.bias, t.y, t.sum, t.width, attributes.epsilon};
-  return RunInTasks(api, context, run, args, t.rows, t.width);
+  AddLayerNormCall call(api, context, attributes);
+  void *y, *sum;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y)) return s;
+  if (OrtStatus* s = call.Make(1, &sum)) return s;
+  if (call.sizes.A == 0 || call.sizes.D == 0) return nullptr;
+  const LayerArgs args = {call.data[kAddLayerNormX],
+                          call.data[kAddLayerNormResidual],
+                          call.data[kAddLayerNormXBias],
+                          call.data[kAddLayerNormScale],
+                          call.data[kAddLayerNormBias],
+                          y,
+                          sum,
+                          call.sizes.D,
+                          attributes.epsilon};
+  return RunInTasks(api, context, run, args, call.sizes.A, call.sizes.D);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // BiasGELU on the CPU.
-#include "common/bias_gelu.h"
-
+#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {
@@ -22,11 +21,13 @@ OrtStatus* GeluKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* GeluKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  BiasGELUTensors t;
-  if (OrtStatus* s = ReadBiasGELU(api, context, &t)) return s;
-  if (t.rows == 0 || t.width == 0) return nullptr;
-  const BiasGateArgs args = {t.x, t.bias, t.y, t.width, attributes.alpha};
-  return RunInTasks(api, context, run, args, t.rows, t.width);
+  BiasGELUCall call(api, context, attributes);
+  void* y;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y)) return s;
+  if (call.sizes.A == 0 || call.sizes.D == 0) return nullptr;
+  const BiasGateArgs args = {call.data[kBiasGELUX], call.data[kBiasGELUBias], y, call.sizes.D, attributes.alpha};
+  return RunInTasks(api, context, run, args, call.sizes.A, call.sizes.D);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Embedding on the CPU.
-#include "common/linear.h"
 #include "cpu/backends.h"
 #include "cpu/quantized_weights.h"
 
@@ -8,7 +7,7 @@ namespace {
 
 // EmbeddingKernel is the state of one node.
 struct EmbeddingKernel {
-  QuantizedAttributes attributes{};
+  EmbeddingForm attributes{};
 
   OrtStatus* Init(const KernelInit& init) { return ReadAttributes(init, &attributes); }
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
@@ -30,24 +29,24 @@ void DecodeRows(const Work& work, size_t begin, size_t end) {
 }
 
 OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  Shape ids, y;
-  const void* data;
+  EmbeddingCall call(api, context, attributes);
   QuantizedTensors tensors{};
-  if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
-  if (OrtStatus* s = ReadQuantized(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
-  if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
-  void* to;
-  if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
-  const Work work{ToWeights(attributes, tensors), static_cast<const int64_t*>(data), static_cast<float*>(to)};
-  const auto n = static_cast<int64_t>(attributes.n);
-  const size_t count = ids.Count();
+  float* to;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = GetQuantized(api, call, kEmbedding, PlaceFrom(kEmbeddingCodes), attributes.matrix, &tensors)) {
+    return s;
+  }
+  if (OrtStatus* s = call.Make(0, &to)) return s;
+  const Work work{ToWeights(attributes.matrix, tensors), call.Get<int64_t>(kEmbeddingIds), to};
+  const int64_t n = attributes.n;
+  const size_t count = call.sizes.A;
   for (size_t i = 0; i < count; ++i) {
     if (work.ids[i] < -n || work.ids[i] >= n) {
       return Errorf(api, "mojo.%s: element %zu of ids is %lld; it must be from %lld to %lld", kEmbedding.name, i,
                     static_cast<long long>(work.ids[i]), static_cast<long long>(-n), static_cast<long long>(n - 1));
     }
   }
-  return count == 0 ? nullptr : RunInTasks(api, context, DecodeRows, work, count, attributes.k);
+  return count == 0 ? nullptr : RunInTasks(api, context, DecodeRows, work, count, attributes.matrix.k);
 }
 
 }  // namespace

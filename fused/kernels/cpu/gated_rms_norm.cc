@@ -1,6 +1,5 @@
 // GatedRMSNorm on the CPU.
-#include "common/gated_rms_norm.h"
-
+#include "common/attributes.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 
@@ -33,19 +32,23 @@ OrtStatus* GatedNormKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  GatedRMSNormTensors t;
-  if (OrtStatus* s = ReadGatedRMSNorm(api, context, attributes, &t)) return s;
-  if (t.rows == 0 || t.width == 0) return nullptr;
+  GatedRMSNormCall call(api, context, attributes);
+  void* y;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y)) return s;
+  const auto groups = static_cast<size_t>(attributes.groups);
+  const size_t rows = call.sizes.A * groups, width = call.sizes.D / groups;
+  if (rows == 0 || width == 0) return nullptr;
   NormArgs args{};
-  args.x = t.x;
-  args.gate = t.gate;
-  args.y = t.y;
-  args.width = t.width;
-  args.groups = static_cast<size_t>(attributes.groups);
+  args.x = call.data[kGatedRMSNormX];
+  args.gate = call.data[kGatedRMSNormGate];
+  args.y = y;
+  args.width = width;
+  args.groups = groups;
   args.epsilon = attributes.epsilon;
   ScaleRoom room;
-  if (OrtStatus* s = prepared.AsFloats(api, t.scale, t.width * attributes.groups, &room, &args.scale)) return s;
-  return RunInTasks(api, context, run, args, t.rows, t.width);
+  if (OrtStatus* s = prepared.AsFloats(api, call.data[kGatedRMSNormScale], call.sizes.D, &room, &args.scale)) return s;
+  return RunInTasks(api, context, run, args, rows, width);
 }
 
 }  // namespace

@@ -23,12 +23,12 @@ OrtStatus* GateKernel::Init(const KernelInit& init) {
 
 OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
   GateArgs args{};
-  Shape gate, up;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &args.gate, &gate)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 1, &args.up, &up)) return s;
-  if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &args.y)) return s;
-  const size_t count = gate.Count();
+  GLUCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
+  args.gate = call.data[kGLUGate];
+  args.up = call.data[kGLUUp];
+  const size_t count = call.sizes.A;
   if (count == 0) return nullptr;
   args.alpha = attributes.alpha;
   args.limit = attributes.limit;

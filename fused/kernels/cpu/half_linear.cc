@@ -1,16 +1,22 @@
 // HalfLinear on the CPU. Weights are read where they lie, by the loops that MoE has for the weights of an expert: few
 // rows of X widen them in registers, at the speed of the memory; many have them widened once, by blocks that stay in
 // the cache. As in MoE, many rows lie in panels where the weights of an output lie side by side.
-#include "common/half_linear.h"
-
 #include <algorithm>
 
+#include "common/attributes.h"
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
 #include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
+
+// HalfLinearTensors are those of one run.
+struct HalfLinearTensors {
+  const void *x, *w, *bias;  // bias may be null
+  void* y;
+  size_t rows, n, k;
+};
 
 // Rows that a task takes: those of all weights that it reads.
 constexpr size_t kRows = 128;
@@ -140,8 +146,16 @@ void Multiply(void* state, size_t task) {
 
 OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const KernelTable& kernels = *TheKernels();
-  HalfLinearTensors t{};
-  if (OrtStatus* s = ReadHalfLinear(api, context, attributes.layout, &t)) return s;
+  HalfLinearCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  HalfLinearTensors t{call.data[kHalfLinearX],
+                      call.data[kHalfLinearW],
+                      call.data[kHalfLinearBias],
+                      nullptr,
+                      call.sizes.A,
+                      call.sizes.N,
+                      call.sizes.K};
+  if (OrtStatus* s = call.Make(0, &t.y)) return s;
   if (t.rows == 0 || t.n == 0) return nullptr;
   const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
   Go go{*this, t};

@@ -1,5 +1,5 @@
 // LatentAttention on the CPU.
-#include "common/latent_attention.h"
+#include "common/attention.h"
 
 #include "cpu/backends.h"
 #include "cpu/latent_attention_run.h"

@@ -2,7 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_
 #define MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_
 
-#include "common/latent_attention.h"
+#include "common/attention.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/kernels.h"
 

@@ -2,7 +2,6 @@
 // where they lie.
 #include <algorithm>
 
-#include "common/linear.h"
 #include "cpu/backends.h"
 #include "cpu/quantized_weights.h"
 #include "cpu/scratch.h"
@@ -12,7 +11,7 @@ namespace {
 
 // LinearKernel is the state of one node.
 struct LinearKernel {
-  QuantizedAttributes attributes{};
+  LinearForm attributes{};
   ActivationKind activations = kFloatActivations;
   ElementType type = kFloat32;
   HostMemory memory;
@@ -22,10 +21,8 @@ struct LinearKernel {
 };
 
 OrtStatus* LinearKernel::Init(const KernelInit& init) {
-  LinearForm form{};
-  if (OrtStatus* s = ReadAttributes(init, &form)) return s;
-  attributes = form.weights;
-  activations = ToActivationKind(form.activations);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  activations = ToActivationKind(attributes.activations);
   type = ToElementType(init.types.inputs[kLinearX]);
   return memory.Find(init);
 }
@@ -61,15 +58,17 @@ void Multiply(void* state, size_t task) {
 }
 
 OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  LinearTensors tensors{};
+  LinearCall call(api, context, attributes);
+  QuantizedTensors tensors{};
   Go go{};
   MultiplyArgs& m = go.multiply;
-  if (OrtStatus* s = ReadLinear(api, context, attributes, &tensors)) return s;
-  if (tensors.rows == 0) return nullptr;
-  const void *const x = tensors.x, *const bias = tensors.bias;
-  m.rows = tensors.rows;
-  m.y = tensors.y;
-  const QuantizedWeights weights = ToWeights(attributes, tensors.weights);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = GetQuantized(api, call, kLinear, PlaceFrom(kLinearCodes), attributes.matrix, &tensors)) return s;
+  if (OrtStatus* s = call.Make(0, &m.y)) return s;
+  if (call.sizes.A == 0) return nullptr;
+  const void *const x = call.data[kLinearX], *const bias = call.data[kLinearBias];
+  m.rows = call.sizes.A;
+  const QuantizedWeights weights = ToWeights(attributes.matrix, tensors);
   m.weights = &weights;
   m.activations = activations;
   m.type = type;

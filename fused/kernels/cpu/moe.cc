@@ -27,22 +27,21 @@ OrtStatus* MoEKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  Shape shapes[kMaxInputs];
-  const void* data[kMaxInputs];
-  MoEShape shape;
-  if (OrtStatus* s = ReadMoE(api, context, attributes, data, shapes, &shape)) return s;
-  const auto* ids = static_cast<const int64_t*>(data[kMoEIds]);
+  MoECall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  const MoEShape shape = ShapeOf(call.sizes);
+  const auto* ids = call.Get<int64_t>(kMoEIds);
   if (OrtStatus* s = CheckIds(api, kMoE, ids, shape)) return s;
   MoEArgs args;
-  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   args.x_type = x;
   args.weights_type = weights;
   args.expert_type = experts;
-  args.x = data[kMoEX];
-  args.weights = data[kMoEWeights];
+  args.x = call.data[kMoEX];
+  args.weights = call.data[kMoEWeights];
   args.ids = ids;
-  args.gate_up = {data[kMoEGateUp], data[kMoEGateUpBias], !attributes.gate_up_in_out};
-  args.down = {data[kMoEDown], data[kMoEDownBias], !attributes.down_in_out};
+  args.gate_up = {call.data[kMoEGateUp], call.data[kMoEGateUpBias], !attributes.gate_up_in_out};
+  args.down = {call.data[kMoEDown], call.data[kMoEDownBias], !attributes.down_in_out};
   args.Set(shape, attributes.gate, attributes.packing);
   return RunMoE(api, context, memory, args);
 }

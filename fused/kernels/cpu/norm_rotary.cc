@@ -1,7 +1,6 @@
 // NormRotary on the CPU.
 #include <memory>
 
-#include "common/rms_norm.h"
 #include "common/rotary_embedding.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
@@ -51,15 +50,15 @@ OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) 
   const RotaryEmbeddingAttributes& rotary = attributes.rotary;
   Work work{run, nullptr, attributes.epsilon, {}};
   RotaryTensors& t = work.tensors;
-  Shape x, scale, cos, sin;
   ScaleRoom room;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &t.x, &x)) return s;
-  if (OrtStatus* s = prepared.Read(api, context, kNormRotary, &room, &work.scale, &scale)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryCos, &t.cos, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotarySin, &t.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kNormRotary, rotary, x, cos, sin, &t.layout)) return s;
-  if (OrtStatus* s = CheckScale(api, kNormRotary, x, -1, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &t.y)) return s;
+  NormRotaryCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = prepared.AsFloats(api, call.data[kNormRotaryScale], call.sizes.D, &room, &work.scale)) return s;
+  t.x = call.data[kNormRotaryX];
+  t.cos = call.data[kNormRotaryCos];
+  t.sin = call.data[kNormRotarySin];
+  t.layout = LayOutRotary(rotary, call.shapes[kNormRotaryX], call.shapes[kNormRotaryCos], call.shapes[kNormRotarySin]);
+  if (OrtStatus* s = call.Make(0, &t.y)) return s;
   const size_t width = t.layout.width;
   if (t.layout.rows == 0) return nullptr;
   t.x_size = ElementSize(x_type);

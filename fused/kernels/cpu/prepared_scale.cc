@@ -8,7 +8,6 @@ namespace mojo {
 
 OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {
   const Api& api = init.api;
-  index_ = index;
   type_ = ToElementType(init.types.inputs[index]);
   int is_constant = 0;
   const OrtValue* value = nullptr;
@@ -26,22 +25,7 @@ OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {
   data_.reset(new (std::nothrow) float[count]);
   if (data_ == nullptr) return OutOfMemory(api);
   TheKernels()->to_float32(type_, data, data_.get(), count);
-  rank_ = read.rank;
-  for (size_t i = 0; i < read.rank; ++i) dims_[i] = read.dims[i];
   return nullptr;
-}
-
-OrtStatus* PreparedScale::Read(const Api& api, OrtKernelContext* context, const OpDef& def, ScaleRoom* room,
-                               const float** data, Shape* shape) const {
-  if (data_ != nullptr) {
-    *data = data_.get();
-    shape->rank = rank_;
-    shape->dims = dims_;
-    return nullptr;
-  }
-  const void* stored = nullptr;
-  if (OrtStatus* s = ReadInput(api, context, def, index_, &stored, shape)) return s;
-  return AsFloats(api, stored, shape->Count(), room, data);
 }
 
 OrtStatus* PreparedScale::AsFloats(const Api& api, const void* stored, size_t count, ScaleRoom* room,

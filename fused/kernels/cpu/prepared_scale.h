@@ -26,22 +26,16 @@ class ScaleRoom {
 // PreparedScale keeps a constant scale as float32: a run then neither fetches it nor widens it.
 class PreparedScale {
  public:
-  // Prepare reads input number index of the node. It keeps the number, and the value of a constant.
+  // Prepare reads input number index of the node, and keeps the value of a constant.
   OrtStatus* Prepare(const KernelInit& init, size_t index);
 
-  // Read writes the scale of a run and its shape: the constant, or the input, widened into room unless it is float32.
-  OrtStatus* Read(const Api& api, OrtKernelContext* context, const OpDef& def, ScaleRoom* room, const float** data,
-                  Shape* shape) const;
-
-  // AsFloats is Read for an input that was read already, of count numbers.
+  // AsFloats returns the scale of a run: the constant, or the input, of count numbers, widened into room unless it is
+  // float32.
   OrtStatus* AsFloats(const Api& api, const void* stored, size_t count, ScaleRoom* room, const float** data) const;
 
  private:
-  size_t index_ = 0;
   ElementType type_ = kFloat32;
   std::unique_ptr<float[]> data_;
-  size_t rank_ = 0;
-  int64_t dims_[kMaxRank];
 };
 
 }  // namespace mojo

@@ -77,23 +77,23 @@ OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& 
 }
 
 OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  QMoEInputs in{};
-  Shape x;
+  QMoECall call(api, context, attributes);
   MoEShape shape;
-  if (OrtStatus* s = ReadQMoE(api, context, attributes, &in, &x, &shape)) return s;
-  if (OrtStatus* s = CheckIds(api, kQMoE, in.ids, shape)) return s;
+  QuantizedTensors gate_up, down;
+  if (OrtStatus* s = ReadQMoE(api, attributes, &call, &shape, &gate_up, &down)) return s;
   QMoEArgs args;
-  if (OrtStatus* s = MakeOutput(api, context, kQMoE, 0, x, &args.y)) return s;
+  args.ids = call.Get<int64_t>(kQMoEIds);
+  if (OrtStatus* s = CheckIds(api, kQMoE, args.ids, shape)) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   args.x_type = x_type;
   args.weights_type = weights_type;
   args.activations = ToActivationKind(attributes.activations);
-  args.x = in.x;
-  args.weights = in.weights;
-  args.ids = in.ids;
-  args.gate_up = ToWeights(attributes.gate_up, in.gate_up);
-  args.down = ToWeights(attributes.down, in.down);
-  args.gate_up_bias = in.gate_up_bias;
-  args.down_bias = in.down_bias;
+  args.x = call.data[kQMoEX];
+  args.weights = call.data[kQMoEWeights];
+  args.gate_up = ToWeights(attributes.gate_up, gate_up);
+  args.down = ToWeights(attributes.down, down);
+  args.gate_up_bias = call.Get<float>(kQMoEGateUpBias);
+  args.down_bias = call.Get<float>(kQMoEDownBias);
   args.Set(shape, attributes.gate, attributes.packing);
   return RunQMoE(api, context, memory, args);
 }

@@ -1,11 +1,19 @@
 // RMSNorm and AddRMSNorm on the CPU.
 
-#include "common/rms_norm.h"
+#include <type_traits>
+
+#include "common/attributes.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 
 namespace mojo {
 namespace {
+
+template <bool kAdd>
+using Call = std::conditional_t<kAdd, AddRMSNormCall, RMSNormCall>;
+
+template <bool kAdd>
+constexpr size_t kScale = kAdd ? size_t{kAddRMSNormScale} : size_t{kRMSNormScale};
 
 // NormKernel is the state of one node.
 template <bool kAdd>
@@ -30,29 +38,23 @@ OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
   if (run == nullptr) {
     return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
   }
-  return prepared.Prepare(init, kAdd ? 2 : 1);
+  return prepared.Prepare(init, kScale<kAdd>);
 }
 
 template <bool kAdd>
 OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) const {
-  const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
-  const int64_t axis = attributes.axis;
+  Call<kAdd> call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  const Shape &x = call.shapes[0], &scale = call.shapes[kScale<kAdd>];
+  const size_t rows = x.Product(0, x.rank - scale.rank), width = scale.Count();
   NormArgs args{};
-  Shape x, scale;
-  if (OrtStatus* s = ReadInput(api, context, def, 0, &args.x, &x)) return s;
-  if (kAdd) {
-    Shape residual;
-    if (OrtStatus* s = ReadInput(api, context, def, 1, &args.residual, &residual)) return s;
-    if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
-  }
   ScaleRoom room;
-  if (OrtStatus* s = prepared.Read(api, context, def, &room, &args.scale, &scale)) return s;
-  size_t rows, width;
-  if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
-  if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, def, 0, x, &args.y)) return s;
+  if (OrtStatus* s = prepared.AsFloats(api, call.data[kScale<kAdd>], width, &room, &args.scale)) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
+  args.x = call.data[0];
   if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, def, 1, x, &args.sum)) return s;
+    args.residual = call.data[kAddRMSNormResidual];
+    if (OrtStatus* s = call.Make(1, &args.sum)) return s;
   }
   if (rows == 0 || width == 0) return nullptr;
   args.width = width;

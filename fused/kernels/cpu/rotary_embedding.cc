@@ -41,12 +41,14 @@ void RotateRange(const Work& work, size_t row, size_t end) {
 OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
   Work work{run, {}};
   RotaryTensors& t = work.tensors;
-  Shape x, cos, sin;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &t.x, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &t.cos, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &t.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, attributes, x, cos, sin, &t.layout)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &t.y)) return s;
+  RotaryEmbeddingCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  t.x = call.data[kRotaryEmbeddingX];
+  t.cos = call.data[kRotaryEmbeddingCos];
+  t.sin = call.data[kRotaryEmbeddingSin];
+  t.layout = LayOutRotary(attributes, call.shapes[kRotaryEmbeddingX], call.shapes[kRotaryEmbeddingCos],
+                          call.shapes[kRotaryEmbeddingSin]);
+  if (OrtStatus* s = call.Make(0, &t.y)) return s;
   if (t.layout.rows == 0) return nullptr;
   t.x_size = t.y_size = element_size;
   std::unique_ptr<char[]> copy;

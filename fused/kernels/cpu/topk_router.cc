@@ -2,7 +2,7 @@
 #include <memory>
 #include <new>
 
-#include "common/topk_router.h"
+#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {
@@ -34,16 +34,16 @@ RouterScore ToRouterScore(Score score) {
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const TopKRouterAttributes& a = attributes;
   RouterArgs args{};
-  RouterTensors tensors;
-  if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
-  if (tensors.rows == 0) return nullptr;
-  args.logits = tensors.logits;
-  args.bias = tensors.bias;
-  args.weights = tensors.weights;
-  args.ids = tensors.ids;
+  TopKRouterCall call(api, context, a);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &args.weights)) return s;
+  if (OrtStatus* s = call.Make(1, &args.ids)) return s;
+  if (call.sizes.A == 0) return nullptr;
+  args.logits = call.data[kTopKRouterLogits];
+  args.bias = call.data[kTopKRouterCorrectionBias];
   args.logits_type = logits;
   args.bias_type = bias;
-  args.experts = tensors.experts;
+  args.experts = call.sizes.E;
   args.top_k = static_cast<size_t>(a.top_k);
   args.groups = static_cast<size_t>(a.groups);
   args.group_top_k = static_cast<size_t>(a.group_top_k);
@@ -55,15 +55,15 @@ OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) cons
   args.top2_sum = a.top2_sum;
   args.renormalize = a.renormalize;
   const RouterFn route = TheKernels()->router;
-  if (tensors.experts > kRouterExperts) {  // more than any model has: one task with its own memory
-    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (tensors.experts + 64)]);
+  if (call.sizes.E > kRouterExperts) {  // more than any model has: one task with its own memory
+    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (call.sizes.E + 64)]);
     if (scratch == nullptr) return OutOfMemory(api);
     args.scratch = scratch.get();
-    route(args, 0, tensors.rows);
+    route(args, 0, call.sizes.A);
     return nullptr;
   }
   // An expert is looked at once for its score, and once for each choice.
-  return RunInTasks(api, context, route, args, tensors.rows, tensors.experts * (2 + args.top_k / 4));
+  return RunInTasks(api, context, route, args, call.sizes.A, call.sizes.E * (2 + args.top_k / 4));
 }
 
 }  // namespace

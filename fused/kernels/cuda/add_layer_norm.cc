@@ -1,6 +1,5 @@
 // AddLayerNorm on CUDA.
-#include "common/add_layer_norm.h"
-
+#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
@@ -22,12 +21,25 @@ OrtStatus* LayerKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* LayerKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  AddLayerNormTensors t;
+  AddLayerNormCall call(api, context, attributes);
   cudaStream_t stream;
-  if (OrtStatus* s = ReadAddLayerNorm(api, context, &t)) return s;
+  void *to, *sum;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &to)) return s;
+  if (OrtStatus* s = call.Make(1, &sum)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  const MojoAddLayerNormArgs args = {t.x,    t.residual, t.x_bias,           t.scale, t.bias, t.y, t.sum,
-                                     t.rows, t.width,    attributes.epsilon, x,       y};
+  const MojoAddLayerNormArgs args = {call.data[kAddLayerNormX],
+                                     call.data[kAddLayerNormResidual],
+                                     call.data[kAddLayerNormXBias],
+                                     call.data[kAddLayerNormScale],
+                                     call.data[kAddLayerNormBias],
+                                     to,
+                                     sum,
+                                     call.sizes.A,
+                                     call.sizes.D,
+                                     attributes.epsilon,
+                                     x,
+                                     y};
   return Launched(api, kAddLayerNorm, MojoCudaAddLayerNorm(&args, stream));
 }
 

@@ -1,6 +1,5 @@
 // BiasGELU on CUDA.
-#include "common/bias_gelu.h"
-
+#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
@@ -21,12 +20,21 @@ OrtStatus* GeluKernel::Init(const KernelInit& init) {
 }
 
 OrtStatus* GeluKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  BiasGELUTensors t;
+  BiasGELUCall call(api, context, attributes);
+  void* y;
   cudaStream_t stream;
-  if (OrtStatus* s = ReadBiasGELU(api, context, &t)) return s;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   const MojoActivation activation = ToMojoActivation(attributes.activation);
-  const MojoBiasGELUArgs args = {t.x, t.bias, t.y, t.rows, t.width, activation, attributes.alpha, type};
+  const MojoBiasGELUArgs args = {call.data[kBiasGELUX],
+                                 call.data[kBiasGELUBias],
+                                 y,
+                                 call.sizes.A,
+                                 call.sizes.D,
+                                 activation,
+                                 attributes.alpha,
+                                 type};
   return Launched(api, kBiasGELU, MojoCudaBiasGELU(&args, stream));
 }
 

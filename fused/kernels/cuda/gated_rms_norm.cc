@@ -1,6 +1,5 @@
 // GatedRMSNorm on CUDA.
-#include "common/gated_rms_norm.h"
-
+#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
@@ -24,18 +23,22 @@ OrtStatus* GatedNormKernel::Init(const KernelInit& init) {
 
 OrtStatus* GatedNormKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const GatedRMSNormAttributes& a = attributes;
-  GatedRMSNormTensors t;
+  GatedRMSNormCall call(api, context, attributes);
   cudaStream_t stream;
-  if (OrtStatus* s = ReadGatedRMSNorm(api, context, a, &t)) return s;
+  void* y;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &y)) return s;
+  const auto groups = static_cast<size_t>(attributes.groups);
+  const size_t rows = call.sizes.A * groups, width = call.sizes.D / groups;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   MojoGatedRMSNormArgs args{};
-  args.x = t.x;
-  args.gate = t.gate;
-  args.scale = t.scale;
-  args.y = t.y;
-  args.rows = t.rows;
-  args.width = t.width;
-  args.groups = static_cast<size_t>(a.groups);
+  args.x = call.data[kGatedRMSNormX];
+  args.gate = call.data[kGatedRMSNormGate];
+  args.scale = call.data[kGatedRMSNormScale];
+  args.y = y;
+  args.rows = rows;
+  args.width = width;
+  args.groups = groups;
   args.gate_first = a.gate_first;
   args.epsilon = a.epsilon;
   args.scale_after_cast = a.scale_after_cast;

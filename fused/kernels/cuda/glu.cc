@@ -23,13 +23,13 @@ OrtStatus* GateKernel::Init(const KernelInit& init) {
 OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoGLUArgs args{};
   cudaStream_t stream;
-  Shape gate, up;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &args.gate, &gate)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kGLU, 1, &args.up, &up)) return s;
-  if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &args.y)) return s;
+  GLUCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
+  args.gate = call.data[kGLUGate];
+  args.up = call.data[kGLUUp];
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  args.count = gate.Count();
+  args.count = call.sizes.A;
   args.type = type;
   args.activation = ToMojoActivation(attributes.activation);
   args.alpha = attributes.alpha;

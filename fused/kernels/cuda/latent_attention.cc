@@ -1,5 +1,5 @@
 // LatentAttention on CUDA.
-#include "common/latent_attention.h"
+#include "common/attention.h"
 
 #include "cuda/backends.h"
 

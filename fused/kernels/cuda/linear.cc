@@ -1,6 +1,5 @@
 // Linear on CUDA.
 
-#include "common/linear.h"
 #include "cuda/quantized.h"
 
 namespace mojo {
@@ -8,7 +7,7 @@ namespace {
 
 // LinearKernel is the state of one node.
 struct LinearKernel {
-  QuantizedAttributes attributes{};
+  LinearForm attributes{};
   MojoRounding rounding = kMojoNotRounded;
   MojoType type = kMojoFloat32;
   DeviceMemory memory;
@@ -18,27 +17,27 @@ struct LinearKernel {
 };
 
 OrtStatus* LinearKernel::Init(const KernelInit& init) {
-  LinearForm form{};
-  if (OrtStatus* s = ReadAttributes(init, &form)) return s;
-  if (OrtStatus* s = CheckCode(init.api, kLinear, form.weights.code, form.activations)) return s;
-  attributes = form.weights;
-  rounding = ToMojoRounding(form.activations);
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  if (OrtStatus* s = CheckCode(init.api, kLinear, attributes.matrix.code, attributes.activations)) return s;
+  rounding = ToMojoRounding(attributes.activations);
   type = ToMojoType(init.types.inputs[kLinearX]);
   return memory.Find(init);
 }
 
 OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  LinearTensors tensors{};
+  LinearCall call(api, context, attributes);
+  QuantizedTensors tensors{};
   MojoLinearArgs args{};
   cudaStream_t stream;
-  if (OrtStatus* s = ReadLinear(api, context, attributes, &tensors)) return s;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = GetQuantized(api, call, kLinear, PlaceFrom(kLinearCodes), attributes.matrix, &tensors)) return s;
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  if (tensors.rows == 0) return nullptr;
-  SetWeights(attributes, tensors.weights, &args.weights);
-  args.x = tensors.x;
-  args.bias = tensors.bias;
-  args.y = tensors.y;
-  args.rows = tensors.rows;
+  if (call.sizes.A == 0) return nullptr;
+  SetWeights(attributes.matrix, tensors, &args.weights);
+  args.x = call.data[kLinearX];
+  args.bias = call.data[kLinearBias];
+  args.rows = call.sizes.A;
   args.type = type;
   args.rounding = rounding;
   Scratch scratch(memory);

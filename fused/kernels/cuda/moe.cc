@@ -57,22 +57,21 @@ OrtStatus* MoEKernel::Init(const KernelInit& init) {
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them
 // would stop the stream. The kernels pass over one that is no expert's.
 OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  Shape shapes[kMaxInputs];
-  const void* data[kMaxInputs];
-  MoEShape shape;
   MojoMoEArgs args{};
   cudaStream_t stream;
-  if (OrtStatus* s = ReadMoE(api, context, attributes, data, shapes, &shape)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
+  MoECall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  const MoEShape shape = ShapeOf(call.sizes);
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
-  args.x = data[kMoEX];
-  args.weights = data[kMoEWeights];
-  args.ids = static_cast<const int64_t*>(data[kMoEIds]);
-  args.gate_up = data[kMoEGateUp];
-  args.down = data[kMoEDown];
-  args.gate_up_bias = data[kMoEGateUpBias];
-  args.down_bias = data[kMoEDownBias];
+  args.x = call.data[kMoEX];
+  args.weights = call.data[kMoEWeights];
+  args.ids = call.Get<int64_t>(kMoEIds);
+  args.gate_up = call.data[kMoEGateUp];
+  args.down = call.data[kMoEDown];
+  args.gate_up_bias = call.data[kMoEGateUpBias];
+  args.down_bias = call.data[kMoEDownBias];
   SetForm(shape, &args);
   tuned.Choose(&args, [&args](const MojoMoEConfig& config) {
     MojoMoEArgs call = args;

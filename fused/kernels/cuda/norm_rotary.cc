@@ -1,6 +1,5 @@
 // NormRotary on CUDA.
 
-#include "common/rms_norm.h"
 #include "common/rotary_embedding.h"
 #include "cuda/backends.h"
 
@@ -27,15 +26,15 @@ OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) 
   const RotaryEmbeddingAttributes& rotary = attributes.rotary;
   MojoNormRotaryArgs args{};
   cudaStream_t stream;
-  Shape x, scale, cos, sin;
-  RotaryLayout layout;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &args.rotary.x, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryScale, &args.scale, &scale)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryCos, &args.rotary.cos, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotarySin, &args.rotary.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kNormRotary, rotary, x, cos, sin, &layout)) return s;
-  if (OrtStatus* s = CheckScale(api, kNormRotary, x, -1, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &args.rotary.y)) return s;
+  NormRotaryCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  args.scale = call.data[kNormRotaryScale];
+  args.rotary.x = call.data[kNormRotaryX];
+  args.rotary.cos = call.data[kNormRotaryCos];
+  args.rotary.sin = call.data[kNormRotarySin];
+  const RotaryLayout layout =
+      LayOutRotary(rotary, call.shapes[kNormRotaryX], call.shapes[kNormRotaryCos], call.shapes[kNormRotarySin]);
+  if (OrtStatus* s = call.Make(0, &args.rotary.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (layout.rows == 0) return nullptr;
   args.rotary.type = y_type;

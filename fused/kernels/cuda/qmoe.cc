@@ -19,18 +19,20 @@ struct QMoEKernel {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
   const char* Format() const;
   OrtStatus* ReadTables(const KernelInit& init);
-  void SetForm(const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) const;
+  void SetForm(const MoEShape& shape, const QuantizedTensors& gate_up, const QuantizedTensors& down,
+               MojoQMoEArgs* args) const;
 };
 
 // SetForm writes the node's attributes and types, and the sizes, into args.
-void QMoEKernel::SetForm(const MoEShape& shape, const QMoEInputs& in, MojoQMoEArgs* args) const {
+void QMoEKernel::SetForm(const MoEShape& shape, const QuantizedTensors& gate_up, const QuantizedTensors& down,
+                         MojoQMoEArgs* args) const {
   MojoMoEArgs& moe = args->moe;
   SetExperts(shape, attributes.gate, attributes.packing, &moe);
   moe.x_type = x_type;
   moe.weights_type = weights_type;
   moe.expert_type = kMojoFloat32;
-  SetWeights(attributes.gate_up, in.gate_up, &args->gate_up);
-  SetWeights(attributes.down, in.down, &args->down);
+  SetWeights(attributes.gate_up, gate_up, &args->gate_up);
+  SetWeights(attributes.down, down, &args->down);
   args->rounding = ToMojoRounding(attributes.activations);
 }
 
@@ -47,7 +49,7 @@ OrtStatus* QMoEKernel::ReadTables(const KernelInit& init) {
   return tuned.Read(init, Format(), false, [&](const MoETableShape& s, size_t tokens, const MojoMoEConfig& config) {
     if (s.hidden != attributes.gate_up.k || s.inner != attributes.down.k) return true;  // other experts'
     MojoQMoEArgs call{};
-    SetForm({tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, {}, &call);
+    SetForm({tokens, s.top_k, s.experts, s.hidden, s.inner, 0}, {}, {}, &call);
     call.moe.config = config;
     return MojoQMoETakes(&call) != 0;
   });
@@ -67,22 +69,22 @@ OrtStatus* QMoEKernel::Init(const KernelInit& init) {
 
 // Nothing here looks at the ids, as in MoE: the kernels pass over one that is no expert's.
 OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  QMoEInputs in{};
-  Shape x;
+  QMoECall call(api, context, attributes);
   MoEShape shape;
+  QuantizedTensors gate_up, down;
   MojoQMoEArgs args{};
   MojoMoEArgs& moe = args.moe;
   cudaStream_t stream;
-  if (OrtStatus* s = ReadQMoE(api, context, attributes, &in, &x, &shape)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kQMoE, 0, x, &moe.y)) return s;
+  if (OrtStatus* s = ReadQMoE(api, attributes, &call, &shape, &gate_up, &down)) return s;
+  if (OrtStatus* s = call.Make(0, &moe.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (shape.tokens == 0) return nullptr;
-  moe.x = in.x;
-  moe.weights = in.weights;
-  moe.ids = in.ids;
-  moe.gate_up_bias = in.gate_up_bias;
-  moe.down_bias = in.down_bias;
-  SetForm(shape, in, &args);
+  moe.x = call.data[kQMoEX];
+  moe.weights = call.data[kQMoEWeights];
+  moe.ids = call.Get<int64_t>(kQMoEIds);
+  moe.gate_up_bias = call.data[kQMoEGateUpBias];
+  moe.down_bias = call.data[kQMoEDownBias];
+  SetForm(shape, gate_up, down, &args);
   tuned.Choose(&moe, [&args](const MojoMoEConfig& config) {
     MojoQMoEArgs call = args;
     call.moe.config = config;

@@ -1,10 +1,17 @@
 // RMSNorm and AddRMSNorm on CUDA.
 
-#include "common/rms_norm.h"
+#include <type_traits>
+
 #include "cuda/backends.h"
 
 namespace mojo {
 namespace {
+
+template <bool kAdd>
+using Call = std::conditional_t<kAdd, AddRMSNormCall, RMSNormCall>;
+
+template <bool kAdd>
+constexpr size_t kScale = kAdd ? size_t{kAddRMSNormScale} : size_t{kRMSNormScale};
 
 // NormKernel is the state of one node.
 template <bool kAdd>
@@ -19,29 +26,25 @@ struct NormKernel {
 template <bool kAdd>
 OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
   x_type = ToMojoType(init.types.inputs[0]);
-  scale_type = ToMojoType(init.types.inputs[kAdd ? 2 : 1]);
+  scale_type = ToMojoType(init.types.inputs[kScale<kAdd>]);
   return ReadAttributes(init, &attributes);
 }
 
 template <bool kAdd>
 OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) const {
-  const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
-  const int64_t axis = attributes.axis;
+  Call<kAdd> call(api, context, attributes);
   MojoRMSNormArgs args{};
   cudaStream_t stream;
-  Shape x, scale;
-  if (OrtStatus* s = ReadInput(api, context, def, 0, &args.x, &x)) return s;
+  if (OrtStatus* s = call.Read()) return s;
+  const Shape &x = call.shapes[0], &scale = call.shapes[kScale<kAdd>];
+  args.rows = x.Product(0, x.rank - scale.rank);
+  args.width = scale.Count();
+  args.x = call.data[0];
+  args.scale = call.data[kScale<kAdd>];
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   if (kAdd) {
-    Shape residual;
-    if (OrtStatus* s = ReadInput(api, context, def, 1, &args.residual, &residual)) return s;
-    if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
-  }
-  if (OrtStatus* s = ReadInput(api, context, def, kAdd ? 2 : 1, &args.scale, &scale)) return s;
-  if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &args.rows, &args.width)) return s;
-  if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, def, 0, x, &args.y)) return s;
-  if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, def, 1, x, &args.sum)) return s;
+    args.residual = call.data[kAddRMSNormResidual];
+    if (OrtStatus* s = call.Make(1, &args.sum)) return s;
   }
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (args.rows == 0 || args.width == 0) return nullptr;
@@ -49,7 +52,8 @@ OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) 
   args.scale_after_cast = attributes.scale_after_cast;
   args.x_type = x_type;
   args.scale_type = scale_type;
-  return Launched(api, def, kAdd ? MojoCudaAddRMSNorm(&args, stream) : MojoCudaRMSNorm(&args, stream));
+  return Launched(api, kAdd ? kAddRMSNorm : kRMSNorm,
+                  kAdd ? MojoCudaAddRMSNorm(&args, stream) : MojoCudaRMSNorm(&args, stream));
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ OrtStatus* RotaryKernel::Init(const KernelInit& init) {
 OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoRotaryArgs args{};
   cudaStream_t stream;
-  Shape x, cos, sin;
-  RotaryLayout layout;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &args.x, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &args.cos, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &args.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, attributes, x, cos, sin, &layout)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &args.y)) return s;
+  RotaryEmbeddingCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  args.x = call.data[kRotaryEmbeddingX];
+  args.cos = call.data[kRotaryEmbeddingCos];
+  args.sin = call.data[kRotaryEmbeddingSin];
+  const RotaryLayout layout = LayOutRotary(attributes, call.shapes[kRotaryEmbeddingX], call.shapes[kRotaryEmbeddingCos],
+                                           call.shapes[kRotaryEmbeddingSin]);
+  if (OrtStatus* s = call.Make(0, &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (layout.rows == 0) return nullptr;
   args.type = type;

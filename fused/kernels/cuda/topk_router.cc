@@ -1,6 +1,6 @@
 // TopKRouter on CUDA.
 
-#include "common/topk_router.h"
+#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
@@ -35,16 +35,16 @@ OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) cons
   const TopKRouterAttributes& a = attributes;
   MojoTopKRouterArgs args{};
   cudaStream_t stream;
-  RouterTensors tensors;
-  if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
+  TopKRouterCall call(api, context, a);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = call.Make(0, &args.weights)) return s;
+  if (OrtStatus* s = call.Make(1, &args.ids)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  if (tensors.rows == 0) return nullptr;
-  args.logits = tensors.logits;
-  args.bias = tensors.bias;
-  args.weights = tensors.weights;
-  args.ids = tensors.ids;
-  args.rows = tensors.rows;
-  args.experts = tensors.experts;
+  if (call.sizes.A == 0) return nullptr;
+  args.logits = call.data[kTopKRouterLogits];
+  args.bias = call.data[kTopKRouterCorrectionBias];
+  args.rows = call.sizes.A;
+  args.experts = call.sizes.E;
   args.top_k = static_cast<size_t>(a.top_k);
   args.logits_type = logits;
   args.bias_type = bias;

@@ -76,7 +76,7 @@ class RMSNormTest(CANNTest):
             ["epsilon is -1", "the_node"], "RMSNorm", [x, np.ones(8)], [F32] * 2, [F32], dict(h.NORM, epsilon=-1.0)
         )
         self.refused(
-            ["residual", "same shape"], "AddRMSNorm", [x, np.ones(8), np.ones(8)], [F32] * 3, [F32] * 2, h.NORM
+            ["residual", "must be"], "AddRMSNorm", [x, np.ones(8), np.ones(8)], [F32] * 3, [F32] * 2, h.NORM
         )
 
 

@@ -80,7 +80,7 @@ class RMSNormTest(OpTest):
             bad(["scale has shape [1,8]"], [x, np.ones((1, 8))])
             bad(["scale has shape []"], [x, np.float32(1)])
             bad(["axis -3", "[2,8]"], [x, np.ones((1, 2, 8))], dict(h.NORM, axis=-3))
-        self.fails(["residual", "[8]", "same shape"], "AddRMSNorm", [x, np.ones(8), np.ones(8)],
+        self.fails(["residual", "[8]", "must be [2,8]"], "AddRMSNorm", [x, np.ones(8), np.ones(8)],
                    [F32] * 3, [F32] * 2, h.NORM)
         self.fails(["scale has shape [0]", "[2,0,3]"], "RMSNorm", [np.ones((2, 0, 3)), np.ones(0)], [F32, F32], [F32],
                    h.NORM)
@@ -131,7 +131,7 @@ class GLUTest(OpTest):
 
     def test_bad(self):
         ones = np.ones((2, 8))
-        self.fails(["gate", "[2,8]", "[8]", "same shape"], "GLU", [ones, np.ones(8)], [F32] * 2, [F32],
+        self.fails(["gate", "[2,8]", "[8]", "must be [2,8]"], "GLU", [ones, np.ones(8)], [F32] * 2, [F32],
                    h.GLU)
         for change, words in [
             (dict(activation="relu"), ['activation is "relu"', "gelu_tanh", "the_node"]),

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+)
+
+// fieldNames lists the fields of an op's C++ struct of sizes.
+func fieldNames(o *fused.Op) string {
+	table := o.ShapeTable()
+	return joined(table.Sizes[:table.Fields], func(e fused.SizeEntry) string { return strings.TrimPrefix(e.Text, "#") })
+}
+
+// sizeDef is an initializer of the C++ struct of a size.
+func sizeDef(e fused.SizeEntry) string {
+	return fmt.Sprintf("{%q, %q, %d, %d, %d}", e.Text, rune(e.Kind), e.Number, e.Left, e.Right)
+}
+
+// alternatives lists those of all shapes, each once, and how many words come before each.
+func alternatives(t fused.ShapeTable) (list [][]fused.DimEntry, before []int) {
+	n := 0
+	for _, s := range slices.Concat(t.Inputs, t.Outputs) {
+		for _, dims := range s.Alternatives {
+			if !slices.ContainsFunc(list, func(other []fused.DimEntry) bool { return slices.Equal(other, dims) }) {
+				list, before = append(list, dims), append(before, n)
+				n += len(dims)
+			}
+		}
+	}
+	return list, before
+}
+
+// dimDefs are initializers of the C++ structs of words, a line for each alternative.
+func dimDefs(t fused.ShapeTable) []string {
+	list, _ := alternatives(t)
+	return mapped(list, func(dims []fused.DimEntry) string {
+		return joined(dims, func(d fused.DimEntry) string {
+			switch {
+			case d.Spread >= 0:
+				return fmt.Sprintf("{%q, -1, %t, %t, %d, %d}", d.Text, d.Wide, d.Least, d.Spread, d.From)
+			case d.Wide || d.Least:
+				return fmt.Sprintf("{%q, %d, %t, %t}", d.Text, d.Size, d.Wide, d.Least)
+			}
+			return fmt.Sprintf("{%q, %d}", d.Text, d.Size)
+		})
+	})
+}
+
+// shapeDefs are initializers of the C++ structs of shapes, of inputs and then outputs.
+func shapeDefs(op string, t fused.ShapeTable) (list []string) {
+	known, before := alternatives(t)
+	for _, s := range slices.Concat(t.Inputs, t.Outputs) {
+		text := joined(s.Alternatives, func(dims []fused.DimEntry) string {
+			at := slices.IndexFunc(known, func(other []fused.DimEntry) bool { return slices.Equal(other, dims) })
+			spread := slices.IndexFunc(dims, func(d fused.DimEntry) bool { return d.Spread >= 0 })
+			return fmt.Sprintf("{k%sDims + %d, %d, %d}", op, before[at], len(dims), spread)
+		})
+		list = append(list, fmt.Sprintf("{%d, %d, {%s}}", s.Selector, len(s.Alternatives), text))
+	}
+	return list
+}
+
+// relationDef is an initializer of the C++ struct of a relation.
+func relationDef(r fused.RelationEntry) string {
+	return fmt.Sprintf("{%q, %d, %d, %d, %d, %t, %s, %s}", rune(r.Kind), r.Left, r.Right, r.Selector, r.Value, r.Unless,
+		strconv.Quote(r.Text), strconv.Quote(r.Doc))
+}

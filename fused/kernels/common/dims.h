@@ -1,0 +1,87 @@
+// The tensors of a running node, and their sizes.
+#ifndef MOJO_KERNELS_COMMON_DIMS_H_
+#define MOJO_KERNELS_COMMON_DIMS_H_
+
+#include "common/op.h"
+
+namespace mojo {
+
+// CallBase is a running node of any op.
+class CallBase {
+ public:
+  CallBase(const Api& api, OrtKernelContext* context, const OpDef& def, const void* attributes)
+      : api_(api), context_(context), def_(def), attributes_(attributes) {}
+
+  const void* data[kMaxInputs];  // null: left out
+  Shape shapes[kMaxInputs];
+
+  // Make allocates an output, of the shape that the op declares. data is null if the node leaves it out.
+  OrtStatus* Make(size_t output, void** data) const;
+  template <class T>
+  OrtStatus* Make(size_t output, T** data) const {
+    void* made = nullptr;
+    OrtStatus* s = Make(output, &made);
+    *data = static_cast<T*>(made);
+    return s;
+  }
+
+  template <class T>
+  const T* Get(size_t input) const {
+    return static_cast<const T*>(data[input]);
+  }
+
+ protected:
+  // Read reads the inputs and checks what the op declares of their shapes.
+  OrtStatus* Read(size_t* sizes);
+  // Check checks an input once more, with sizes that are known since.
+  OrtStatus* Check(size_t input, const size_t* sizes);
+
+ private:
+  int Choice(int selector) const;
+  int64_t Value(int size) const;
+  int64_t Derived(const SizeDef& s) const;
+  void Alternatives(const ShapeDef& shape, size_t* begin, size_t* end) const;
+  OrtStatus* Check(size_t input);
+  OrtStatus* CheckRelations() const;
+  bool Fits(const Alternative& want, size_t input);
+  bool FitsSpread(const DimDef& d, size_t input, size_t first, size_t count);
+  bool FitsSize(const DimDef& d, int64_t size);
+  bool Holds(const RelationDef& r) const;
+  OrtStatus* Mismatch(size_t input) const;
+  OrtStatus* Unrelated(const RelationDef& r) const;
+  struct Words;
+  void Expected(const ShapeDef& shape, Words* words) const;
+  void Uses(int size, uint64_t* inputs, uint64_t* attributes) const;
+  void With(uint64_t inputs, uint64_t attributes, Words* words) const;
+
+  const Api& api_;
+  OrtKernelContext* const context_;
+  const OpDef& def_;
+  const void* const attributes_;
+  int64_t values_[kMaxSizes];
+  // A spread is count dims of an input, from number first on.
+  struct {
+    size_t input, first, count;
+  } spreads_[kMaxSizes];
+  bool open_ = false;  // the input that was checked has a size that is not known
+};
+
+// CallOf is a running node of one op. Its Sizes (types.h) are numbers alone.
+template <const OpDef& kDef, class AttributesOf, class SizesOf>
+class CallOf : public CallBase {
+ public:
+  using Attributes = AttributesOf;
+  using Sizes = SizesOf;
+
+  CallOf(const Api& api, OrtKernelContext* context, const Attributes& attributes)
+      : CallBase(api, context, kDef, &attributes) {}
+
+  Sizes sizes;  // set by Read; what only the numbers in a tensor tell is more than any size
+
+  OrtStatus* Read() { return CallBase::Read(reinterpret_cast<size_t*>(&sizes)); }
+  OrtStatus* Check(size_t input) { return CallBase::Check(input, reinterpret_cast<size_t*>(&sizes)); }
+};
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_DIMS_H_
