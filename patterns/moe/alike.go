@@ -13,24 +13,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// The layers of a model have experts of one form: the first are read, and the others are those with other weights.
+// The layers of a model have experts of one form. Only the first are read.
 
-// reading is what was read of a region: its experts or why it has none.
+// reading is the result of reading a region: its experts, or why it has none.
 type reading struct {
 	experts *Experts
 	why     *reason.Reason
-	sure    bool              // see Region
-	named   map[string]nameOf // what the reason names, by the quoted name
+	sure    bool              // as in Region
+	named   map[string]nameOf // by the quoted names in the reason
 }
 
 type (
 	// standing returns the value of another region that corresponds to v in the region that was read.
 	standing func(v *onnx.Value) *onnx.Value
-	// nameOf returns what a value or node is called in another region.
+	// nameOf returns the name of a value or node in another region.
 	nameOf func(standing) string
 )
 
-// readAlike reads the experts of a region, or takes what was read of a region of the same form.
+// readAlike reads the experts of a region, or reuses the reading of a region of the same form.
 func readAlike(g *match.View, reg *Region) (*Experts, *reason.Reason) {
 	budget := budgetOf(g)
 	w := newWriter(g, reg)
@@ -58,7 +58,7 @@ func readAlike(g *match.View, reg *Region) (*Experts, *reason.Reason) {
 }
 
 // holdsFor reports whether a reading holds for other regions of this form: it does not depend on numbers that the form
-// leaves out, and what a reason names has a place in the form.
+// omits, and every name in a reason is in the form.
 func (w *writer) holdsFor(r *reading) bool {
 	if r.experts != nil {
 		return !slices.ContainsFunc(w.weights, func(v *onnx.Value) bool { return !r.experts.hasMatrix(v) })
@@ -83,7 +83,7 @@ func (w *writer) holdsFor(r *reading) bool {
 // quoted matches the names in a reason.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// in returns what a reading is of another region of the same form, nil if a weight is unknown there.
+// in translates a reading to another region of the same form. It returns nil if a weight is unknown there.
 func (r *reading) in(reg *Region, stands standing) *reading {
 	own := &reading{sure: r.sure}
 	if r.experts != nil {
@@ -100,10 +100,10 @@ func (r *reading) in(reg *Region, stands standing) *reading {
 	return own
 }
 
-// matrices lists the stacks of matrices, those that are missing as nil.
+// matrices lists the stacks of matrices; missing ones are nil.
 func (e *Experts) matrices() []**Stack { return []**Stack{&e.GateUp, &e.Gate, &e.Up, &e.Down} }
 
-// stacks lists the stacks, those that are missing as nil.
+// stacks lists all stacks; missing ones are nil.
 func (e *Experts) stacks() []**Stack {
 	return append(e.matrices(), &e.GateUpBias, &e.GateBias, &e.UpBias, &e.DownBias)
 }
@@ -146,8 +146,8 @@ type writer struct {
 	*probe.Form
 	g       *match.View
 	inside  map[*onnx.Node]bool
-	given   []*onnx.Value // the region is computed from these; nil if there is none of a kind
-	weights []*onnx.Value // the constants whose numbers were left out
+	given   []*onnx.Value // the inputs of the region; nil for a missing one
+	weights []*onnx.Value // the constants whose numbers are omitted
 }
 
 func newWriter(g *match.View, reg *Region) *writer {
@@ -194,8 +194,8 @@ func (w *writer) known(v *onnx.Value) bool {
 	return true
 }
 
-// isWeight reports whether nothing in the region reads a constant but products with other values: then its numbers do
-// not tell how the region is read.
+// isWeight reports whether the region reads a constant only in products with other values: then the reading does not
+// depend on its numbers.
 func (w *writer) isWeight(v *onnx.Value) bool {
 	if c := v.Constant(); !c.DataType.IsFloat() || len(c.Dims) < 2 {
 		return false
@@ -221,7 +221,7 @@ func (w *writer) isWeight(v *onnx.Value) bool {
 	return true
 }
 
-// movedTo lists what the region makes of a value's elements in other places.
+// movedTo lists the values into which the region moves a value's elements.
 func (w *writer) movedTo(v *onnx.Value) (list []*onnx.Value) {
 	for _, use := range v.Uses() {
 		if w.inside[use.Node] && moves(use) {
@@ -231,7 +231,7 @@ func (w *writer) movedTo(v *onnx.Value) (list []*onnx.Value) {
 	return list
 }
 
-// moves reports whether a node moves the elements of what it reads here.
+// moves reports whether a node moves the elements of this input.
 func moves(use onnx.Use) bool {
 	return use.Node.MovesElements() && (use.Index == 0 || use.Node.Is("Concat"))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestLayersOfOneForm has a second layer with other weights. Layers of one form are read once.
+// TestLayersOfOneForm has a second layer with other weights. Layers of one form are read only once.
 func TestLayersOfOneForm(t *testing.T) {
 	for _, form := range mixtureForms {
 		t.Run(form.name, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestLayersOfOneForm(t *testing.T) {
 				t.Fatalf("%d matches, missed: %v", len(list), missed)
 			}
 			if strings.HasPrefix(form.name, "those chosen") {
-				return // runs for some inputs only
+				return // runs only for some inputs
 			}
 			for _, m := range list {
 				b.agrees(t, m)
@@ -33,7 +33,8 @@ func TestLayersOfOneForm(t *testing.T) {
 	}
 }
 
-// TestFormsAreReadOnce has four layers take little more work than one, unless the numbers of a weight may matter.
+// TestFormsAreReadOnce checks that four layers take little more work than one, unless the numbers of a weight may
+// matter.
 func TestFormsAreReadOnce(t *testing.T) {
 	steps := func(layers int, build func(b *mixture) *onnx.Value) int {
 		b := newMixture(7, 2)
@@ -60,7 +61,7 @@ func TestFormsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestMissesOfOneForm has the reason for the second layer name a node of the second layer.
+// TestMissesOfOneForm checks that the reason for the second layer names a node of the second layer.
 func TestMissesOfOneForm(t *testing.T) {
 	b := newMixture(4, 2)
 	b.style.activation = "sine"

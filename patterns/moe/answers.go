@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// look runs the region to find the unit: the first products give samples.
+// look runs the region to find the unit: the first products return samples.
 func (p *expertProbe) look(chosen []int) error {
 	amplitude := 9.0
 	for _, x := range p.numbers {
@@ -63,8 +63,8 @@ func (p *expertProbe) look(chosen []int) error {
 	return nil
 }
 
-// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It reports whether
-// there are such.
+// settled decides groups whose samples do not distinguish gate from up by those that do, if these agree. It reports
+// whether there are any of the latter.
 func (p *expertProbe) settled() bool {
 	told := map[bool]bool{}
 	for _, g := range p.groups {
@@ -80,7 +80,7 @@ func (p *expertProbe) settled() bool {
 	return len(told) > 0 || len(p.groups) == 0
 }
 
-// listen runs the region with answers, and takes note of which came for each expert.
+// listen runs the region with answers, and records the answer for each expert.
 func (p *expertProbe) listen(chosen []int) error {
 	if p.unit == nil {
 		return probe.NoExperts("no token comes to a product with constant weights")
@@ -121,7 +121,7 @@ func (p *expertProbe) listen(chosen []int) error {
 	return nil
 }
 
-// digits reads the answers of the k experts of a token in a row of the result.
+// digits reads the answers of a token's k experts from a row of the result.
 func digits(row []float64, k int, base float64) ([]int, error) {
 	answers := make([]int, k)
 	n := min(len(row), probeBits)
@@ -146,7 +146,8 @@ func digits(row []float64, k int, base float64) ([]int, error) {
 	return answers, nil
 }
 
-// speak returns the answer of a second product: its number in bits, times what its data are besides the unit.
+// speak returns the answer of a second product: the bits of its number, times the factor of its data relative to the
+// unit's result.
 func (p *expertProbe) speak(a *probe.Product, out *reference.Tensor) error {
 	if a.First = p.groupOf(a); len(a.First) == 0 { // no token comes here
 		return nil
@@ -174,8 +175,8 @@ func (p *expertProbe) speak(a *probe.Product, out *reference.Tensor) error {
 	})
 }
 
-// factor reads what a row of the unit's results was multiplied with: one of the factors, or one that was applied to
-// the tokens. Most forms apply them later.
+// factor reads the factor of a row of the unit's results: one of the choice's factors, or one that was applied to the
+// tokens. Most forms apply them later.
 func (p *expertProbe) factor(x float64) (float64, error) {
 	switch {
 	case x == 0:
@@ -202,7 +203,7 @@ func (p *expertProbe) factor(x float64) (float64, error) {
 	return 0, probe.NoExperts("the experts are not weighted by the factors of the choice alone")
 }
 
-// level is what the unit makes of a row of one number.
+// level returns the unit's result for a row of one number.
 func (p *expertProbe) level(x float64) float64 {
 	y, ok := p.levels[x]
 	if !ok {
@@ -212,13 +213,13 @@ func (p *expertProbe) level(x float64) float64 {
 	return y
 }
 
-// near compares numbers that constants of a formula, which may be rounded, lead to.
+// near compares numbers that depend on constants of a formula, which may be rounded.
 func near(x, y float64) bool { return math.Abs(x-y) <= 2*unitTolerance*math.Abs(y) }
 
-// factorOf is the factor of the j-th expert of a token.
+// factorOf returns the factor of the j-th expert of a token.
 func (p *expertProbe) factorOf(j int) float64 { return leastFactor * math.Pow(p.base, float64(j)) }
 
-// groupOf returns the first products that a second one belongs to.
+// groupOf returns the first products that belong to a second one.
 func (p *expertProbe) groupOf(a *probe.Product) []*probe.Product {
 	var group []*probe.Product
 	g := p.groups[a.Number]
@@ -235,7 +236,7 @@ func (p *expertProbe) groupOf(a *probe.Product) []*probe.Product {
 	return group
 }
 
-// number returns the number, from 1 on, of the expert that a second product stands for at one place.
+// number returns the number, from 1, of the expert that a second product computes at one place.
 func (p *expertProbe) number(a *probe.Product, place int) (int, error) {
 	var key strings.Builder
 	write := func(m *probe.Matrix) {
@@ -260,7 +261,7 @@ func (p *expertProbe) number(a *probe.Product, place int) (int, error) {
 	return number, nil
 }
 
-// sameBiases makes sure that an expert that is called at several places of the graph has one bias there.
+// sameBiases checks that an expert computed at several places of the graph has the same bias there.
 func (p *expertProbe) sameBiases() error {
 	for _, a := range p.seconds {
 		for place := range a.Places() {

@@ -9,17 +9,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// baseForms are the forms of mixtureForms that add to something.
+// baseForms are the forms of mixtureForms that add to a base.
 var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop over tokens of the expert", "Scan",
 	"grouped", "weights in the branches"}
 
-// matches finds the experts of the model, in which y is given out.
+// matches finds the experts of the model whose output is y.
 func (b *mixture) matches(y *onnx.Value) (list []*patterns.Match, notes []*match.Miss) {
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 	return b.find("MoE")
 }
 
-// normed has the router and the experts read the norm of the tokens, and returns the tokens.
+// normed makes the router and the experts read the norm of the tokens, and returns the tokens.
 func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 	t.Helper()
 	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {
@@ -69,7 +69,7 @@ func TestExpertsOntoBase(t *testing.T) {
 	}
 }
 
-// TestExpertsOntoNoBase has rows of another number in the sum: twice, scaled, or scaled by the choice.
+// TestExpertsOntoNoBase adds rows that are not a base: twice, scaled, or scaled by the choice.
 func TestExpertsOntoNoBase(t *testing.T) {
 	tests := []struct {
 		name string

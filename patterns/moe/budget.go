@@ -2,9 +2,9 @@ package moe
 
 import "github.com/mojo-patch/mojo-patch/patterns/match"
 
-// budgetOf returns the budget of the search for experts. To tell 256 experts apart that stand one by one in the graph
-// takes as many steps as their weights have elements; what the search may take besides grows with the graph. (Models
-// that were exported take some hundred steps a node.)
+// budgetOf returns the budget of the search for experts. To distinguish 256 separate experts takes as many steps as
+// their weights have elements. The other limits grow with the graph. (Exported models take some hundred steps per
+// node.)
 func budgetOf(g *match.View) *match.Budget {
 	size := match.Memo[weightSize](g)
 	if *size == 0 {
@@ -19,5 +19,5 @@ func budgetOf(g *match.View) *match.Budget {
 // weightSize is the number of elements of the graph's initializers.
 type weightSize int64
 
-// lookSteps is what a value costs that a search comes to, in steps.
+// lookSteps is the cost in steps of a value that a search visits.
 const lookSteps = 16

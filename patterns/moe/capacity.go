@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// countsTokens reports whether a region counts tokens one after the other, as mixtures do whose experts take so
-// many tokens and drop the rest. How many is a number that no run with a few tokens meets, so that no check on such
-// runs would tell; counts of experts, as of the tokens that each of them gets, are none of this.
+// countsTokens returns a reason if a region numbers tokens one after the other, like mixtures whose experts drop tokens
+// above a capacity. A run with a few tokens does not reach the capacity, so no check on such runs would notice. Counts
+// by expert, such as the tokens of each, are allowed.
 func countsTokens(g *match.View, reg *Region) (why *reason.Reason) {
 	reg.eachNode(func(n *onnx.Node) {
 		if n.Is("CumSum") && why == nil && alongTokens(g, n) {
@@ -20,7 +20,7 @@ func countsTokens(g *match.View, reg *Region) (why *reason.Reason) {
 	return why
 }
 
-// alongTokens reports whether the axis of a CumSum is not known to have one size for any number of tokens.
+// alongTokens reports whether the size of a CumSum's axis may depend on the number of tokens.
 func alongTokens(g *match.View, n *onnx.Node) bool {
 	axis, ok := g.Ints(n.Input(1))
 	if !ok || len(axis) != 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// decides returns a node of the region that computes one thing or another by the results of experts' products; nil
-// where there is none. What is compared with 0, or with the limit of the unit, was tried on both sides.
+// decides returns a node of the region that branches on the results of experts' products, or nil. Comparisons with 0
+// and with the limit of the unit are fine: both outcomes were tried.
 func (p *expertProbe) decides() (found *onnx.Node) {
 	p.reg.eachNode(func(n *onnx.Node) {
 		d := p.View.DecidesBy(n, func(v *onnx.Value) bool { return p.isResult(v) })
@@ -24,7 +24,7 @@ func (p *expertProbe) decides() (found *onnx.Node) {
 	return found
 }
 
-// isResult reports whether a value is computed from a product of the region, which is behind the choice.
+// isResult reports whether a value is computed from a product of the region, after the choice.
 func (p *expertProbe) isResult(v *onnx.Value) bool {
 	made := p.reg.Routing.MadeOf()
 	for w := range onnx.Upstream(func(w *onnx.Value) bool {

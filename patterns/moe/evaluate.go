@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// unitOpset is the opset of the definitions that units are evaluated by.
+// unitOpset is the opset of the definitions that evaluate units.
 const unitOpset = 18
 
 // unitActivations lists the activations of mojo.MoE.
@@ -18,14 +18,14 @@ var unitActivations = sync.OnceValue(func() []string {
 	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == "activation" })].Values
 })
 
-// point is a unit with one number for the gate, and one for up.
+// point is a unit with one number for gate and one for up.
 type point struct {
 	unit     *unit
 	gate, up float64
 }
 
-// evaluate returns what the units make of the numbers, by the catalogue's definition. Units that differ in numbers
-// alone are evaluated together: their attributes are columns of a tensor.
+// evaluate returns the units' results for the numbers, by the catalogue's definition. Units that differ only in numbers
+// are evaluated together: their attributes are columns of a tensor.
 func evaluate(points []point) []float64 {
 	result := make([]float64, len(points))
 	byForm := map[unitForm][]int{}
@@ -40,10 +40,10 @@ func evaluate(points []point) []float64 {
 	return result
 }
 
-// of returns what the unit makes of one gate and one up, which counts for nothing where there is no gate.
+// of returns the unit's result for one gate and one up; up does not matter without a gate.
 func (u *unit) of(gate, up float64) float64 { return evaluate([]point{{u, gate, up}})[0] }
 
-// unitBody is a definition of mojo.MoE between its products.
+// unitBody is the definition of mojo.MoE between its products.
 type unitBody struct {
 	nodes   []*onnx.Node
 	h, a    *onnx.Value
@@ -51,7 +51,7 @@ type unitBody struct {
 	numbers map[*onnx.Value]string // the attributes that constants of the body refer to
 }
 
-// unitForm is what the units of one definition have in common.
+// unitForm identifies units with the same definition.
 type unitForm struct {
 	activation              string
 	limited, shifted, gated bool
@@ -79,7 +79,7 @@ func (u *unit) body() *unitBody {
 	return b
 }
 
-// evaluate computes the points at these places.
+// evaluate computes the points at the given indices.
 func (b *unitBody) evaluate(points []point, at []int) []float64 {
 	var h []float64
 	for _, i := range at {
@@ -97,7 +97,7 @@ func (b *unitBody) evaluate(points []point, at []int) []float64 {
 		env[v] = reference.NewFloats(onnx.Float, []int{len(at), 1}, column)
 	}
 	if err := reference.NewForOpset(unitOpset, nil, reference.Options{Exact: true}).Eval(b.nodes, env); err != nil {
-		panic(err) // a mistake of the build, caught by any test
+		panic(err) // a bug here, which any test catches
 	}
 	return env[b.a].F
 }

@@ -9,38 +9,38 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
-// Experts are what a region computes with, as far as it can be read from the graph: a hypothesis, which the check
-// holds against the nodes of the region for all experts.
+// Experts describes the computation of a region as far as it can be read from the graph: a hypothesis, which the check
+// compares with the nodes of the region for all experts.
 type Experts struct {
 	*Region
-	GateUp *Stack // gate and up as one product, or the only product where there is no gate
-	// Gate and up are the weights of two products; gateUp is nil then.
+	GateUp *Stack // gate and up as one product, or the only product without a gate
+	// Gate and Up are the weights of two products; then GateUp is nil.
 	Gate, Up *Stack
 	Down     *Stack
 
-	GateUpBias, GateBias, UpBias, DownBias *Stack // nil where there is none
+	GateUpBias, GateBias, UpBias, DownBias *Stack // nil if missing
 
 	Unit   *unit
-	Scaled bool // the weights are factors of what goes into the experts, not of what comes out
-	// Shape is that of y, -1 for a dimension that is not known, where the op's result has another one.
+	Scaled bool // the weights multiply the experts' inputs instead of their outputs
+	// Shape is the shape of the result if the op's differs, -1 for an unknown dimension.
 	Shape []int64
 }
 
-// Stack is a weight or a bias of all experts: a place in an initializer for each.
+// A Stack is a weight or a bias of all experts: a block of an initializer for each.
 type Stack struct {
 	Blocks []*probe.Block
-	Dims   []int64 // of all blocks, one after the other
-	InOut  bool    // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
+	Dims   []int64 // of all blocks together
+	InOut  bool    // matrices are [in, out] instead of [out, in] as in torch.nn.Linear
 }
 
-// Behind finds the experts that a router chooses; why not otherwise.
+// Behind finds the experts that a router chooses, or why it cannot.
 func Behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	budget := budgetOf(g)
 	budget.Begin(r.TopK)
 	defer budget.End()
 	e, why = behind(g, r)
 	switch {
-	case budget.Spent(): // what was not run to the end says nothing
+	case budget.Spent(): // an unfinished run proves nothing
 		return nil, givenUp(r)
 	case e != nil:
 		budget.Found()
@@ -60,7 +60,7 @@ func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	if e, why = expertsAmong(g, regions); e != nil || r.K > 1 {
 		return e, why
 	}
-	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
+	// If each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
 	for range maxEnds {
 		if regions, _ = Regions(g, r, regions[0].Result.Producer); len(regions) == 0 {
 			break
@@ -72,7 +72,7 @@ func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	return nil, why
 }
 
-// expertsAmong finds the experts of one of the regions, which have one y.
+// expertsAmong finds the experts of one of the regions, which have the same result.
 func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Reason) {
 	for _, reg := range regions {
 		if why := countsTokens(g, reg); why != nil {
@@ -94,7 +94,7 @@ func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Rea
 	return nil, why
 }
 
-// unsaid says what the op cannot say about the experts, or what is not known about them; nothing where it can.
+// unsaid returns the reason why the op cannot compute the experts, or nil.
 func (e *Experts) unsaid(g *match.View) *reason.Reason {
 	if e.GateUp == nil && e.Gate.InOut != e.Up.InOut {
 		return reason.New(reason.ExpertWeights, nil, "the weights of gate and up are stored in different layouts")

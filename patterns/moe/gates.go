@@ -13,8 +13,8 @@ import (
 
 var errNotChosen = errors.New("gates that do not follow from the choice alone")
 
-// gatesHold reports whether the gates of all experts are zero for those that a token does not go to, by evaluating
-// the nodes between the choice and the gates on an example: the op reads the gates of the chosen ones alone.
+// gatesHold reports whether the gates of all experts are zero for those that a token does not go to, since the op reads
+// only the gates of the chosen ones. It evaluates the nodes between the choice and the gates on an example.
 func gatesHold(g *match.View, r *router.Routing) bool {
 	lab := probe.NewLab(g, router.MaxRouter, budgetOf(g)).Rounded()
 	ids, ok := lab.Shape(r.IDs)
@@ -22,7 +22,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 		return false
 	}
 	chosen := make([]int64, match.Elements(ids))
-	for i := range chosen { // each token goes to others than the one before it
+	for i := range chosen { // each token goes to other experts than the one before
 		chosen[i] = (int64(i)/r.K + int64(i)%r.K*(r.Experts/r.K)) % r.Experts
 	}
 	made := r.MadeOf()
@@ -34,7 +34,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 			}
 			return t, nil
 		}
-		if (v == r.Logits || !made[v] || n.Is("TopK")) && g.IsData(v) { // what the scores come from, and chosen ones
+		if (v == r.Logits || !made[v] || n.Is("TopK")) && g.IsData(v) { // the inputs of the scores, and chosen scores
 			shape, ok := lab.Shape(v)
 			if !ok || !t.IsFloat() {
 				return nil, errNotChosen

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// scattered sends every token, times its gate, through every expert: the chosen logits are put among numbers fill and
-// then activated.
+// scattered sends every token, times its gate, through every expert: the chosen logits are scattered among numbers fill
+// and then activated.
 func (b *mixture) scattered(fill float64) *onnx.Value {
 	logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
 	chosen := b.Ops(2, "TopK", logits, []int64{int64(b.k)})
@@ -45,7 +45,7 @@ func TestScatteredGates(t *testing.T) {
 	}
 }
 
-// TestGatesAmongZeros puts the weights among zeros that are scores times 0, as onnxscript's users write them.
+// TestGatesAmongZeros scatters the weights among zeros that are scores times 0, like users of onnxscript.
 func TestGatesAmongZeros(t *testing.T) {
 	for factor, want := range map[float64]bool{0: true, 0.5: false} {
 		b := newMixture(5, 2)

@@ -10,14 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
-// gathered sends every token through the weights of its experts, which are picked from stacked ones.
+// gathered sends every token through the weights of its experts, which are gathered from stacked ones.
 type gathered struct {
 	b     *mixture
 	nd    bool // by GatherND
 	inOut bool
 }
 
-// flat are the ids of all tokens in one row.
+// flat returns the ids of all tokens in one row.
 func (s gathered) flat() *onnx.Value { return s.b.Op("Reshape", s.b.ids, []int64{-1}) }
 
 func (s gathered) pick(w *onnx.Value) *onnx.Value {
@@ -27,7 +27,7 @@ func (s gathered) pick(w *onnx.Value) *onnx.Value {
 	return s.b.Op("Gather", w, s.flat())
 }
 
-// stack makes a weight of all experts.
+// stack returns a weight of all experts.
 func (s gathered) stack(in, out int) *onnx.Value {
 	if s.inOut {
 		return s.b.weight(s.b.experts, in, out)
@@ -35,7 +35,7 @@ func (s gathered) stack(in, out int) *onnx.Value {
 	return s.b.weight(s.b.experts, out, in)
 }
 
-// multiply returns the product of each row with the weight that was picked for it.
+// multiply returns the product of each row with its gathered weight.
 func (s gathered) multiply(x, w *onnx.Value) *onnx.Value {
 	if s.inOut {
 		return s.b.Op("Squeeze", s.b.Op("MatMul", s.b.Op("Unsqueeze", x, []int64{1}), w), []int64{1})
@@ -51,7 +51,7 @@ func (s gathered) linear(x *onnx.Value, in, out int) *onnx.Value {
 	return y
 }
 
-// rows repeats the tokens, once for each of their experts.
+// rows repeats each token for each of its experts.
 func (s gathered) rows() *onnx.Value {
 	x := s.b.Op("Expand", s.b.Op("Unsqueeze", s.b.rows, []int64{1}), []int64{1, int64(s.b.k), 1})
 	return s.b.Op("Reshape", x, []int64{-1, int64(s.b.hidden)})
@@ -61,13 +61,13 @@ func (s gathered) factors() *onnx.Value {
 	return s.b.Op("Unsqueeze", s.b.Op("Reshape", s.b.scores, []int64{-1}), []int64{-1})
 }
 
-// sum adds up the rows of each token.
+// sum adds the rows of each token.
 func (s gathered) sum(y *onnx.Value) *onnx.Value {
 	y = s.b.Op("Reshape", y, []int64{-1, int64(s.b.k), int64(s.b.hidden)})
 	return s.b.Op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
 }
 
-// activated is the first product of rows, activated.
+// activated returns the first product of rows, activated.
 func (s gathered) activated(x *onnx.Value) *onnx.Value {
 	b := s.b
 	switch {
@@ -85,7 +85,7 @@ func (s gathered) all() *onnx.Value {
 	return s.sum(s.b.Op("Mul", y, s.factors()))
 }
 
-// stackedForms are blocks whose weights are stacked, with what the match is to say.
+// stackedForms are blocks with stacked weights, and the expected summaries.
 var stackedForms = []struct {
 	name  string
 	build func(b *mixture) *onnx.Value
@@ -197,7 +197,7 @@ func style(st expertStyle, nd, inOut bool) func(b *mixture) *onnx.Value {
 	}
 }
 
-// summary says in short what a match has the op do.
+// summary describes the op of a match briefly.
 func summary(m *patterns.Match) string {
 	var s []string
 	for _, n := range m.Replacement.Nodes {
@@ -237,7 +237,7 @@ func TestGatheredExperts(t *testing.T) {
 					t.Errorf("found %s, expected %s", got, test.want)
 				}
 				if strings.HasPrefix(test.want, "scaled") {
-					return // which the test has no formula for
+					return // the test has no formula for this one
 				}
 				b.agrees(t, m)
 			})

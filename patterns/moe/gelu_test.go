@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestSpelledGelu has GELUs in the standard's ops, with constants as the half types hold them.
+// TestSpelledGelu has GELUs in the standard's ops, with constants rounded to half types.
 func TestSpelledGelu(t *testing.T) {
 	gelus := map[string]func(b *mixture, digits int, x *onnx.Value) *onnx.Value{
 		"gelu": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
@@ -45,7 +45,7 @@ func TestSpelledGelu(t *testing.T) {
 	}
 }
 
-// coarse rounds x to so many binary digits.
+// coarse rounds x to the given number of binary digits.
 func coarse(x float64, digits int) float64 {
 	f, exp := math.Frexp(x)
 	return math.Ldexp(math.RoundToEven(math.Ldexp(f, digits)), exp-digits)

@@ -32,13 +32,13 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	return env
 }
 
-// find finds what one pattern matches.
+// find returns the matches of one pattern.
 func (b *mixture) find(pattern string) ([]*patterns.Match, []*match.Miss) {
 	only := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == pattern })
 	return only.Find(b.Model.Graph, infer.Analyze(b.Model))
 }
 
-// read finds the experts behind the one router of the model, in which y is given out.
+// read finds the experts of the only router of the model whose output is y.
 func (b *mixture) read(t *testing.T, y *onnx.Value) (m *patterns.Match, why string) {
 	t.Helper()
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
@@ -55,7 +55,7 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *patterns.Match, why stri
 	return matches[0], ""
 }
 
-// agrees holds the op of a match against the model, on the same tokens.
+// agrees compares the op of a match with the model, on the same tokens.
 func (b *mixture) agrees(t *testing.T, m *patterns.Match) {
 	t.Helper()
 	env := b.evaluated(t)
@@ -119,7 +119,7 @@ func TestExpertsOneByOne(t *testing.T) {
 				t.Fatal(why)
 			}
 			if strings.HasPrefix(test.name, "those chosen") {
-				return // runs for some inputs only
+				return // runs only for some inputs
 			}
 			b.agrees(t, m)
 		})
@@ -242,7 +242,7 @@ func TestExpertsAbsent(t *testing.T) {
 	}
 }
 
-// Tokens over a capacity are no sum any more, but only where there are as many.
+// Without tokens over a capacity the result is no longer a sum, but this shows only if there are as many.
 func TestCapacity(t *testing.T) {
 	for _, counted := range []bool{false, true} {
 		b := newMixture(7, 2)
@@ -266,7 +266,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// An even number of experts, each at one place of the choice in a run: those that are at another place are not absent.
+// An even number of experts, each at one index of the choice in a run: experts at another index are not absent.
 func TestPlaceInChoice(t *testing.T) {
 	b := newMixture(6, 2)
 	b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}),
@@ -276,7 +276,7 @@ func TestPlaceInChoice(t *testing.T) {
 	}
 }
 
-// Experts that return the token itself, as LongCat has them, are no experts of the op.
+// Experts that return the token, as in LongCat, are not experts of the op.
 func TestExpertsThatReturnTheToken(t *testing.T) {
 	b := newMixture(7, 2)
 	m, why := b.read(t, b.sum(func(e int) *onnx.Value {
@@ -291,7 +291,7 @@ func TestExpertsThatReturnTheToken(t *testing.T) {
 	}
 }
 
-// What a run of the region shows is not tried to be read in another way.
+// If a run shows that an expert is absent, no other reading is tried.
 func TestAbsentIsFinal(t *testing.T) {
 	b := newMixture(7, 2)
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)

@@ -6,7 +6,7 @@ func (b *mixture) equalAndMul() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.expert(b.rows), b.gate(e)) })
 }
 
-// masked has each expert see zeros for the tokens of others.
+// masked gives each expert zeros for the tokens of others.
 func (b *mixture) masked() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value {
 		hit := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), []int64{-1}),
@@ -16,7 +16,7 @@ func (b *mixture) masked() *onnx.Value {
 	})
 }
 
-// gates is [tokens, experts].
+// gates returns [tokens, experts].
 func (b *mixture) gates(scattered bool) *onnx.Value {
 	if scattered {
 		shape := b.Op("Concat", b.Op("Shape", b.rows, attr("start", 0), attr("end", 1)), []int64{int64(b.experts)},
@@ -55,7 +55,7 @@ func (b *mixture) preWeighted() *onnx.Value {
 	})
 }
 
-// hit returns, for expert e, the places in the list of experts of a token and the tokens where it stands.
+// hit returns, for expert e, its indexes in the tokens' lists of experts, and these tokens.
 func (b *mixture) hit(e any) (place, token *onnx.Value) {
 	where := b.Op("NonZero", b.Op("Equal", b.Op("Transpose", b.ids), e))
 	return b.Op("Gather", where, 0), b.Op("Gather", where, 1)
@@ -71,7 +71,7 @@ func (b *mixture) routed(e any, expert func(*onnx.Value) *onnx.Value) (y, token 
 
 func (b *mixture) zeros() *onnx.Value { return b.Op("ConstantOfShape", b.Op("Shape", b.rows)) }
 
-// start is what the experts are added to: zeros where there is no base.
+// start returns the base that the experts are added to, or zeros.
 func (b *mixture) start() *onnx.Value {
 	if b.base != nil {
 		return b.base()
@@ -79,7 +79,7 @@ func (b *mixture) start() *onnx.Value {
 	return b.zeros()
 }
 
-// indexAdd scatters what the experts give for their own tokens.
+// indexAdd scatters the results of the experts for their tokens.
 func (b *mixture) indexAdd(elements bool) *onnx.Value {
 	y := b.start()
 	for e := range b.experts {
@@ -95,7 +95,7 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 	return y
 }
 
-// branches runs an expert only when a token goes to it.
+// branches runs an expert only if a token goes to it.
 func (b *mixture) branches() *onnx.Value {
 	y := b.start()
 	for e := range b.experts {
@@ -141,7 +141,7 @@ func (b *mixture) loop(indexed bool) *onnx.Value {
 	return b.Op("Loop", b.experts, nil, zeros, onnx.GraphAttr("body", body))
 }
 
-// scan runs over the stacked weights themselves.
+// scan runs over the stacked weights.
 func (b *mixture) scan() *onnx.Value {
 	first, second, down := b.weight(b.experts, b.hidden, b.inner), b.weight(b.experts, b.hidden, b.inner),
 		b.weight(b.inner, b.experts, b.hidden)
@@ -173,7 +173,7 @@ func (b *mixture) einsum(equation string, args ...any) *onnx.Value {
 	return b.Op("Einsum", append(args, onnx.StringAttr("equation", equation))...)
 }
 
-// einsums does the same in Einsums; summed has the last one add up the experts.
+// einsums does the same by Einsums; with summed, the last one adds the experts.
 func (b *mixture) einsums(summed bool) *onnx.Value {
 	gate := b.einsum("th,eih->tei", b.rows, b.weight(b.experts, b.inner, b.hidden))
 	a := b.unit(gate, b.einsum("th,eih->tei", b.rows, b.weight(b.experts, b.inner, b.hidden)))
@@ -184,7 +184,7 @@ func (b *mixture) einsums(summed bool) *onnx.Value {
 	return b.einsum("te,teh->th", b.gates(true), b.einsum("tei,eih->teh", a, down))
 }
 
-// flattened keeps all experts in one matrix, and takes their rows.
+// flattened keeps all experts in one matrix and takes their rows.
 func (b *mixture) flattened() *onnx.Value {
 	n := b.experts * b.inner
 	first, second, down := b.weight(n, b.hidden), b.weight(n, b.hidden), b.weight(n, b.hidden)
@@ -198,8 +198,8 @@ func (b *mixture) flattened() *onnx.Value {
 	})
 }
 
-// unrolled is as tracers write a loop over the experts that were chosen: as many branches as there were, for the first,
-// the second, … that is chosen. The weights are stacked, or those of the expert that was seen.
+// unrolled is a loop over the chosen experts as tracers write it: as many branches as there were, for the first, the
+// second, … chosen expert. The weights are stacked, or those of the expert that was traced.
 func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
 	hot := b.Op("OneHot", b.ids, b.experts, []int64{0, 1})

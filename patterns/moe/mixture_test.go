@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// mixture builds a model of one mixture of experts.
+// mixture builds a model with one mixture of experts.
 type mixture struct {
 	*onnxtest.Builder
 	r                    *rand.Rand
@@ -17,10 +17,10 @@ type mixture struct {
 	x, rows, ids, scores *onnx.Value // [batch, seq, hidden], [tokens, hidden], [tokens, k] twice
 	base                 func() *onnx.Value
 	style                expertStyle
-	inBodies             bool // weights are Constant nodes of the graph where they are read
+	inBodies             bool // weights are Constant nodes of the graph that reads them
 }
 
-// expertStyle is how one expert is written.
+// expertStyle is the way to write one expert.
 type expertStyle struct {
 	weights    string // "in_out" (the default), "gemm", "transposed", "left"
 	activation string // "silu" (the default), "gelu" and "sine" without a gate, "clamped"
@@ -36,7 +36,7 @@ func newMixture(experts, k int) *mixture {
 	return b
 }
 
-// route has the next experts read rows, and routes them.
+// route makes the next experts read rows, and routes these.
 func (b *mixture) route(rows *onnx.Value) {
 	b.rows = rows
 	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
@@ -62,7 +62,7 @@ func (b *mixture) weight(dims ...int) *onnx.Value {
 
 func attr(name string, v int64) *onnx.Attribute { return onnx.IntAttr(name, v) }
 
-// linear multiplies rows with a weight of its own, in the style.
+// linear multiplies rows with a new weight, in the style.
 func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
 	var y *onnx.Value
 	switch b.style.weights {
@@ -86,12 +86,12 @@ func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
 
 func (b *mixture) silu(x *onnx.Value) *onnx.Value { return b.Op("Mul", x, b.Op("Sigmoid", x)) }
 
-// unit is what stands between the products; up is nil where there is no gate.
+// unit returns the nodes between the products; up is nil without a gate.
 func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 	switch b.style.activation {
 	case "gelu":
 		return b.Op("Gelu", gate)
-	case "sine": // which no unit of mojo.MoE has
+	case "sine": // not an activation of mojo.MoE
 		return b.Op("Sin", gate)
 	case "clamped":
 		gate, up = b.Op("Clip", gate, nil, 0.75), b.Op("Clip", up, -0.75, 0.75)
@@ -100,7 +100,7 @@ func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 	return b.Op("Mul", b.silu(gate), up)
 }
 
-// halves takes a packed product apart.
+// halves splits a packed product.
 func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
 	cut := func(from, step int) *onnx.Value {
 		return b.Op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1},
@@ -115,7 +115,7 @@ func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
 	return cut(0, 1), cut(b.inner, 1)
 }
 
-// expert sends rows through an expert of its own.
+// expert sends rows through a new expert.
 func (b *mixture) expert(x *onnx.Value) *onnx.Value {
 	var a *onnx.Value
 	switch {
@@ -130,13 +130,13 @@ func (b *mixture) expert(x *onnx.Value) *onnx.Value {
 	return b.linear(a, b.inner, b.hidden)
 }
 
-// gate is the factor of expert e for every token, [tokens, 1].
+// gate returns the factor of expert e for every token, [tokens, 1].
 func (b *mixture) gate(e any) *onnx.Value {
 	hit := b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 1))
 	return b.Op("ReduceSum", b.Op("Mul", hit, b.scores), []int64{-1})
 }
 
-// sum adds up what of gives for every expert.
+// sum adds the results of of for every expert.
 func (b *mixture) sum(of func(e int) *onnx.Value) *onnx.Value {
 	var y *onnx.Value
 	for e := range b.experts {

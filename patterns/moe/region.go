@@ -11,16 +11,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever
-// form: it begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No
-// form is listed here: y is where everything that depends on the choice comes together again, and x is the one
-// value besides the choice that y is computed from, but for a base that the experts may be added to. These have as many
+// A Region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever
+// form. It begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. It does
+// not depend on a list of forms: y is where all paths from the choice meet again, and x is the only value besides the
+// choice that y is computed from, except for a base that the experts may be added to. x and the base have as many
 // elements as y; leading axes and types may differ.
 type Region struct {
 	probe.Region
 	Routing *router.Routing
 	Hidden  int64
-	sure    bool // a reader has run the region, and knows that it is no mixture of all experts
+	sure    bool // the region was run and is not a mixture of all experts
 }
 
 // X returns the tokens [..., hidden].
@@ -30,16 +30,16 @@ func (r *Region) X() *onnx.Value { return r.Operands[0] }
 func (r *Region) Base() *onnx.Value { return r.Operands[1] }
 
 const (
-	// maxBetween bounds the products with weights on one way between y and x: a region with more is none.
+	// maxBetween bounds the products with weights on a path from x to y.
 	maxBetween = 8
-	// maxEnds bounds the values that are tried for y.
+	// maxEnds bounds the values that are tried as y.
 	maxEnds = 6
-	// expertProducts is the number of products with weights on the way through an expert, at least.
+	// expertProducts is the least number of products with weights on the path through an expert.
 	expertProducts = 2
 )
 
-// Regions finds the region behind a routing; why not otherwise. Where something may be a base there are several,
-// all with the same y: the one without a base is the last. They end behind a node, if one is given.
+// Regions finds the region after a routing, or why there is none. If values may be the base, it returns several regions
+// with the same y; the last has no base. If behind is given, they end after it.
 func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Region, why *reason.Reason) {
 	if r.Weights == nil && r.Dense == nil {
 		return nil, reason.New(reason.NoRegion, r.TopK, "the chosen experts have no weights")
@@ -60,9 +60,9 @@ type regionSeeker struct {
 	g      *match.View
 	r      *router.Routing
 	budget *match.Budget
-	behind *onnx.Node            // no y before it or at it
-	bits   map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
-	made   []*onnx.Value         // those values in the graph's order
+	behind *onnx.Node            // y must come after it
+	bits   map[*onnx.Value]uint8 // for values that depend on the choice: on which part of it
+	made   []*onnx.Value         // these values in the graph's order
 }
 
 const (
@@ -70,14 +70,14 @@ const (
 	fromIDs
 )
 
-// isChoice reports whether v is one of the values that the choice is handed on by.
+// isChoice reports whether v is one of the values that pass on the choice.
 func (k *regionSeeker) isChoice(v *onnx.Value) bool {
 	return v == k.r.Weights || v == k.r.IDs || v == k.r.Dense && v != nil
 }
 
-// ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes
-// through, and that depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for
-// each token, too, and so has what is between the products where each token goes to one expert.)
+// ends finds y and x. y is the first value that has a row for each token, lies on all paths from the choice, and
+// depends on the tokens. (Gates of all experts also have a row for each token, and depend only on the choice. If each
+// token goes to one expert, so do the values between the products.)
 func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 	g, r := k.g, k.r
 	need := fromWeights | fromIDs
@@ -95,7 +95,7 @@ func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 			break
 		}
 		if choosing[n] {
-			// the ids may be handed on to the experts by what the weights come from as well
+			// the nodes that compute the weights may also pass on the ids to the experts
 			for _, v := range n.Outputs {
 				if v == nil || k.isChoice(v) || !g.IsData(v) {
 					continue
@@ -152,7 +152,7 @@ func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
 	k.bits[v] |= bits
 }
 
-// router lists the nodes between topK and the values that hand the choice on.
+// router lists the nodes from TopK to the values that pass on the choice.
 func (k *regionSeeker) router() map[*onnx.Node]bool {
 	first := router.Start(k.g, k.r)
 	makers := func(values []*onnx.Value) (nodes []*onnx.Node) {
@@ -167,8 +167,8 @@ func (k *regionSeeker) router() map[*onnx.Node]bool {
 	return onnx.SetOf(onnx.Reach(before, makers(k.r.Cut())...))
 }
 
-// rows returns the size of the last axis of v if v has one row of that size for each token, however they are
-// arranged; 0 if not.
+// rows returns the size of the last axis of v if v has one row of that size for each token, in any arrangement;
+// otherwise 0.
 func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	g := k.g
 	size, ok := g.Facts.Dim(v, -1)
@@ -195,16 +195,16 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 	return match.Elements(s) / each, ok
 }
 
-// joins reports whether all that depends on the choice goes through y, besides what ends without meeting anything
-// made from y: the ids given out for statistics, say. What other routers compute counts for nothing here, as it may
-// be given out together with what this one does.
+// joins reports whether y lies on all paths from the choice, except those that end without meeting a value computed
+// from y, such as ids that are an output for statistics. The logits of other routers do not count: they may be an
+// output together with this router's.
 func (k *regionSeeker) joins(y *onnx.Value) bool {
 	g, at := k.g, k.g.Position(y.Producer)
 	if !g.IsNeeded(y) {
 		return false
 	}
-	side := map[*onnx.Value]uint8{y: 1} // 1: made from y, 2: made from the choice beside y
-	end := -1                           // the last node that reads something of 2
+	side := map[*onnx.Value]uint8{y: 1} // 1: computed from y, 2: computed from the choice, not through y
+	end := -1                           // the last node that reads a value of 2
 	beside := func(v *onnx.Value, after int) {
 		for _, n := range g.Readers(v) {
 			if !k.budget.Spend(lookSteps) {
@@ -245,7 +245,7 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 	return true
 }
 
-// eachNode calls f for the nodes of the region, and after each for those of its bodies.
+// eachNode calls f for the nodes of the region and for those of their bodies.
 func (r *Region) eachNode(f func(*onnx.Node)) {
 	for _, n := range r.Nodes {
 		n.Walk(f)

@@ -4,12 +4,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// maxBases bounds the values that are tried for the base of one y.
+// maxBases bounds the values that are tried as the base of one y.
 const maxBases = 3
 
-// bases lists what the experts that come together in y may be added to: values with a row of the size for each
-// token that do not depend on the choice, without a product between them and y. Whether one is added, and as it is,
-// shows when the region runs.
+// bases lists the values that the experts may be added to in y: values with a row of the size for each token that do
+// not depend on the choice, without a product between them and y. Running the region shows whether one is added
+// unchanged.
 func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 	g := k.g
 	var list []*onnx.Value
@@ -32,8 +32,8 @@ func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 	return list
 }
 
-// addedUp lists what a node may add something to, as it is: nothing of what it multiplies or picks rows of. A loop
-// adds to what it begins with.
+// addedUp lists the inputs that a node may add to its result unchanged, so not those that it multiplies or picks rows
+// of. A loop adds to its initial values.
 func addedUp(n *onnx.Node) (list []*onnx.Value) {
 	switch n.OpType {
 	case "Mul", "Div", "Gather", "GatherND":

@@ -15,12 +15,12 @@ import (
 // maxNamed bounds the values that a reason names.
 const maxNamed = 4
 
-// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed
-// from besides the choice and a base, if there is one, with two products at least between them.
+// begin goes back from y to x: the nearest value with as many elements on all paths to y, except from the choice and
+// the base, with at least two products after it.
 func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why *reason.Reason) {
 	g := k.g
-	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
-	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
+	read, inBodies := 0, 0            // the number of products between y and the base, which may also be x
+	open := map[*onnx.Value]int{y: 0} // inputs of visited nodes, with the number of products from them to y
 	var several []*onnx.Value
 	for p := g.Position(y.Producer); p >= 0; p-- {
 		if !k.budget.Spend(lookSteps + len(open)) {
@@ -82,8 +82,8 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		"there is no tensor with a row for each token that the experts read")
 }
 
-// productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A
-// chain of such nodes, one for each expert, hands the sum on, and not what is multiplied.)
+// productsIn counts the products in the bodies of a node that may be on one path through an expert. (A chain of such
+// nodes, one for each expert, passes on the sum and not the factors.)
 func productsIn(g *match.View, n *onnx.Node) int {
 	c := 0
 	n.Walk(func(m *onnx.Node) {
@@ -106,12 +106,12 @@ func list(values []*onnx.Value) string {
 	return strings.Join(names, ", ")
 }
 
-// extend moves x and y over reshapes before and behind them, and y over a cast, so that they have one type and one
-// shape if there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
+// extend moves x back and y forward over reshapes, and y over a cast, so that they have the same type and, if possible,
+// the same shape. A sum over an axis of size 1 is also a reshape.
 func (k *regionSeeker) extend(reg *Region) {
 	facts := k.g.Facts
 	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.X()) }
-	onto := reg.Base() == reg.X() // the tokens are the base
+	onto := reg.Base() == reg.X() // the base is the tokens
 	xs := []*onnx.Value{reg.X()}  // the earliest first
 	for x, n := reg.X(), reg.X().Producer; n != nil && (onto || x != reg.Base()); n = x.Producer {
 		x = k.g.HandsOn(n, x)
@@ -121,7 +121,7 @@ func (k *regionSeeker) extend(reg *Region) {
 		xs = append([]*onnx.Value{x}, xs...)
 	}
 	best := reg.Result
-	// To a base they are added in its type.
+	// The sum is added to a base in the base's type.
 	for v := reg.Result; v != nil; v = k.next(v, reg.Base() == nil && !typed(v)) {
 		if !typed(v) {
 			continue
@@ -131,7 +131,7 @@ func (k *regionSeeker) extend(reg *Region) {
 		}
 		if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return facts.SameShape(x, v) }); i >= 0 {
 			if reg.Operands[0], best = xs[i], v; !k.hasUnit(v) {
-				break // an axis of one place, as a product with a row of weights leaves, goes away behind it
+				break // a product with a row of weights leaves an axis of size 1, which is removed later
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (k *regionSeeker) extend(reg *Region) {
 	}
 }
 
-// hasUnit reports whether an axis of v other than the last has one place, in whatever input.
+// hasUnit reports whether an axis of v other than the last always has size 1.
 func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
 	rank, _ := k.g.Facts.Rank(v)
 	for axis := range max(rank-1, 0) {
@@ -156,8 +156,7 @@ func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
 	return false
 }
 
-// next is what the only reader of v makes of it, if it reshapes or perhaps casts, and the rows stay rows; nil
-// otherwise.
+// next returns the result of v's only reader if it reshapes, or casts where allowed, and keeps the rows; otherwise nil.
 func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 	if len(v.Uses()) != 1 || v.IsOutput() {
 		return nil
@@ -170,8 +169,8 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 	return n.OutputValue(0)
 }
 
-// fill gathers the nodes that make the result from the operands and the choice, in the graph's order. Nodes that
-// compute numbers from shapes are among them.
+// fill collects the nodes that compute the result from the operands and the choice, in the graph's order, including
+// those that compute numbers from shapes.
 func (k *regionSeeker) fill(reg *Region) {
 	inside := map[*onnx.Node]bool{}
 	var visit func(v *onnx.Value)
@@ -185,7 +184,7 @@ func (k *regionSeeker) fill(reg *Region) {
 		reg.Nodes = append(reg.Nodes, n)
 		data := k.g.IsData(v)
 		for _, in := range k.g.Operands(n) {
-			if data || !k.g.IsData(in) { // a Shape is of the region, what it is taken of need not be
+			if data || !k.g.IsData(in) { // a Shape belongs to the region, its input need not
 				visit(in)
 			}
 		}

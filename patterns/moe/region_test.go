@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// regions finds the regions behind the routings of a model.
+// regions finds the regions after the routings of a model.
 func (b *mixture) regions() (list []*moe.Region, whys []string) {
 	g := patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))
 	for _, r := range router.All(g) {
@@ -31,7 +31,7 @@ func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
 	return gathered{b: b}.all()
 }
 
-// share is how often each expert was chosen, as a loss wants it.
+// share returns how often each expert was chosen, as a loss reads it.
 func (b *mixture) share() *onnx.Value {
 	values := b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
 	return b.Op("ReduceMean", b.Op("OneHot", b.ids, b.experts, values), []int64{0, 1}, attr("keepdims", 0))
@@ -130,7 +130,7 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// TestExpertsInBranch has a router and its experts in a branch of an If, and their weights around it.
+// TestExpertsInBranch has a router and its experts in a branch of an If, and their weights outside.
 func TestExpertsInBranch(t *testing.T) {
 	b := newMixture(5, 2)
 	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
-// leadingForms take the first two of experts that are chosen, or sorted, in more places.
+// leadingForms take two of a longer list of chosen or sorted experts.
 var leadingForms = []struct {
 	name string
 	take func(b *mixture, v *onnx.Value, of int) *onnx.Value
@@ -54,7 +54,7 @@ func TestLeadingOfMore(t *testing.T) {
 	}
 }
 
-// topK is the attribute of the only router; 0 where there is none.
+// topK is the attribute of the only router; 0 without one.
 func topK(routers []*patterns.Match) int64 {
 	if len(routers) != 1 {
 		return 0

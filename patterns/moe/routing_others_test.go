@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestListedExperts: a table lists the experts of each word, the logits give their weights alone. Where it lists others
-// than there are, the op is none of it.
+// TestListedExperts: a table lists the experts of each word, and the logits only determine their weights. The op cannot
+// be used if the table lists experts that do not exist.
 func TestListedExperts(t *testing.T) {
 	for _, last := range []int64{6, 7, -1} {
 		b := newMixture(7, 2)
@@ -69,8 +69,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// TestWeightsWithOthers: the product of the router has numbers for experts that every token goes to as well, and their
-// weights are normalised with those of the chosen ones.
+// TestWeightsWithOthers: the router also has numbers for experts that every token goes to, whose weights are normalized
+// with those of the chosen ones.
 func TestWeightsWithOthers(t *testing.T) {
 	for _, others := range []int{1, 2} {
 		b := newMixture(7, 2)

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// inTurn chooses one expert, and then the best of the others: in other logits, if there are any.
+// inTurn chooses one expert, and then the best of the others, by other logits if there are any.
 func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
 	first := b.scores.Producer.Input(0).Producer.Input(0) // the probabilities
 	column := func(v *onnx.Value) *onnx.Value {
@@ -58,7 +58,7 @@ func TestChosenInTurn(t *testing.T) {
 	}
 }
 
-// TestRowsOfTable: rows that are made matrices of are experts' weights, others are none.
+// TestRowsOfTable: rows that become matrices are experts' weights, others are not.
 func TestRowsOfTable(t *testing.T) {
 	b := newMixture(7, 2)
 	s := gathered{b: b}
@@ -75,7 +75,7 @@ func TestRowsOfTable(t *testing.T) {
 	}
 	b.agrees(t, list[0])
 
-	b = newMixture(7, 2) // words that follow, say
+	b = newMixture(7, 2) // the next words, say
 	b.Model.Graph.AddOutput(b.Op("MatMul", b.Op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
 	b.Model.Graph.AddOutput(b.scores)
 	if r := router.All(patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))); len(r) > 0 {
@@ -83,7 +83,7 @@ func TestRowsOfTable(t *testing.T) {
 	}
 }
 
-// TestFixedCounts: rows in the order of their experts that are split by constants, as a trace leaves it.
+// TestFixedCounts: rows in the order of their experts are split by constants, as a trace leaves it.
 func TestFixedCounts(t *testing.T) {
 	b := newMixture(7, 2)
 	flat := b.Op("Reshape", b.ids, []int64{-1})

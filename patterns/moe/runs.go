@@ -14,56 +14,57 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// expertProbe finds out which weights every expert of a region has, by runs of the region with chosen choices.
+// expertProbe finds the weights of every expert of a region by running it with its own choices.
 //
-// The first run looks at what the experts do between their products. In the others every weight matrix answers with
-// a number of its own, written in bits over the channels, and the factors of the chosen experts are powers of a
-// base: the digits of the result are the answers of the experts of a token, one after the other.
+// The first run samples the experts' function between their products. In the others, every weight matrix answers with
+// the bits of a unique number, one for each channel, and the factors of the chosen experts are powers of a base. So the
+// digits of the result are the answers of a token's experts.
 type expertProbe struct {
 	*probe.Runner
 	reg         *Region
 	numbers     []float64 // of the region
-	activations []string  // that it may have
+	activations []string  // that it may contain
 	unit        *unit
 	levels      map[float64]float64    // see level
-	salt        int                    // of the samples that tell it
-	groups      map[int]*firstProducts // of a second product, by number
+	salt        int                    // of the samples that show the unit
+	groups      map[int]*firstProducts // by the number of the second product
 	calls       []*call
-	seconds     []*probe.Product // the second products of a run that a token comes to
-	byKey       map[string]int   // the places in calls
+	seconds     []*probe.Product // the second products of a run that tokens reach
+	byKey       map[string]int   // indexes into calls, plus 1
 	base        float64
 	scaled      bool  // the factors are applied to the tokens
 	heard       bool  // scaled is known
-	sure        bool  // that the region is no mixture of all experts
-	answers     []int // of each expert: 1 + the call that answers for it, absent where none does
+	sure        bool  // the region is not a mixture of all experts
+	answers     []int // for each expert: the number of its call, unasked or absent
 	guesses     []sideBySide
 }
 
-// call is an expert as the graph holds it: the matrices that a token is multiplied with.
+// call is an expert as the graph computes it: the matrices that a token is multiplied with.
 type call struct {
 	down    *probe.Product
 	place   int
-	upFirst bool // of the first products, or of their parts
+	upFirst bool // in the first products, or in the parts of one
 }
 
-// firstProducts are the first products that a second one belongs to, by number, in the order of the run.
+// firstProducts are the first products of a second one, by number, in the order of the run.
 type firstProducts struct {
 	numbers []int
 	upFirst bool
-	either  bool // upFirst may be otherwise as well
+	either  bool // the order is not known
 }
 
 const (
-	// maxChosen bounds the experts of a token, and probeSum the sum of all their factors: it is exact in float64.
+	// maxChosen bounds the experts of a token, and probeSum the bits of all its factors, which must be exact in
+	// float64.
 	maxChosen, probeSum = 24, 48
-	// lookAgain bounds the samples that are tried where none tells gate from up.
+	// lookAgain bounds the samples that are tried until one distinguishes gate from up.
 	lookAgain = 4
-	// leastFactor is the factor of the first expert of a token: other than 1, so that it shows where it is applied.
+	// leastFactor is the factor of a token's first expert. It is not 1, so that it shows where it is applied.
 	leastFactor = 2
 	maxExperts  = 1 << 12
 	// probeBits bounds the bits of an answer.
 	probeBits = 16
-	// probeRuns bounds the choices that are tried where the region does not run with all experts chosen.
+	// probeRuns bounds the choices that are tried if the region does not run with all experts chosen.
 	probeRuns = 64
 
 	// maxProbed bounds the elements of the tokens that a region is run with.
@@ -73,10 +74,10 @@ const (
 	absent  = 0
 )
 
-// errInconsistent says that what answers for an expert is not one and the same in all runs.
+// errInconsistent is the error for an expert whose answers differ between runs.
 var errInconsistent = errors.New("its weights depend on which others are chosen")
 
-// callsOf probes a region. why says what speaks against its being experts with weights of their own.
+// callsOf probes a region. why is nil if it is experts with separate weights.
 func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 	r := reg.Routing
 	if r.K > maxChosen || r.Experts > maxExperts {
@@ -91,19 +92,19 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at",
 			p.tokens(), reg.Hidden)
 	}
-	if n := p.tokens() * int(r.K); n < int(r.Experts) { // fewer runs where there are more tokens
+	if n := p.tokens() * int(r.K); n < int(r.Experts) { // more tokens need fewer runs
 		if p.World = 1; p.tokens() == 0 || p.tokens()*int(r.K+1)*int(reg.Hidden) > maxProbed/4 {
 			p.World = 0
 		}
 	}
 	err := p.askFirst(window(0, int(r.Experts)))
-	if err == nil && slices.Contains(p.answers, absent) { // at every place among the experts of a token?
+	if err == nil && slices.Contains(p.answers, absent) { // perhaps absent only at this index in the token's list
 		err = p.ask(append(window(1, int(r.Experts)-1), 0))
 	}
 	if err == nil || reason.As(err) != nil || errors.Is(err, errInconsistent) {
 		return p, p.verdict(err)
 	}
-	// A graph may only run when so many experts are chosen as were at its export.
+	// A graph may only run when as many experts are chosen as at its export.
 	hit := min(int(r.Experts), p.tokens()*int(r.K)) - 1
 	for tries := 0; hit >= int(r.K) && tries < probeRuns; hit, tries = hit-1, tries+1 {
 		if p.ask(window(0, hit)) != nil {
@@ -128,14 +129,14 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 	return p, p.verdict(err)
 }
 
-// forget takes back what runs have told.
+// forget resets the results of runs.
 func (p *expertProbe) forget() {
 	p.unit, p.calls, p.heard = nil, nil, false
 	p.byKey, p.levels = map[string]int{}, map[float64]float64{}
 	p.answers = slices.Repeat([]int{unasked}, int(p.reg.Routing.Experts))
 }
 
-// fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.
+// fixedCounts returns a reason if the rows of all experts are split by sizes that do not depend on the choice.
 func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 	for _, n := range reg.Nodes {
 		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.Routing.Experts {
@@ -155,7 +156,7 @@ func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 	return nil
 }
 
-// verdict says what the answers make of the region; nothing where every expert has its weights.
+// verdict returns the reason why the region is not experts, by their answers; nil if every expert has its weights.
 func (p *expertProbe) verdict(err error) *reason.Reason {
 	switch {
 	case err != nil:
@@ -202,7 +203,7 @@ func (p *expertProbe) verdict(err error) *reason.Reason {
 	return nil
 }
 
-// shortList writes a list of numbers that may be long.
+// shortList joins a list of numbers that may be long.
 func shortList(list []string) string {
 	const most = 24
 	if len(list) > most {
@@ -211,7 +212,7 @@ func shortList(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// window lists n experts from one on.
+// window lists n experts, beginning with from.
 func window(from, n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -220,7 +221,7 @@ func window(from, n int) []int {
 	return list
 }
 
-// tokens is the number of tokens of the world that the region runs in.
+// tokens returns the number of tokens of the world that the region runs in.
 func (p *expertProbe) tokens() int {
 	s, ok := p.Shape(p.reg.Routing.IDs)
 	if !ok {
@@ -229,7 +230,7 @@ func (p *expertProbe) tokens() int {
 	return match.Elements(s) / int(p.reg.Routing.K)
 }
 
-// ask has the region tell what answers for the listed experts: all in one run if the tokens suffice.
+// ask runs the region for the listed experts, in one run if the tokens suffice.
 func (p *expertProbe) ask(list []int) error {
 	k, tokens := int(p.reg.Routing.K), p.tokens()
 	if tokens == 0 {
@@ -250,8 +251,8 @@ func (p *expertProbe) ask(list []int) error {
 	return nil
 }
 
-// runWith runs the region with a choice: chosen lists the experts of the first token, then those of the next, and
-// factor returns the weight of the j-th of a token.
+// runWith runs the region with a choice. chosen lists the experts of the first token, then those of the next; factor
+// returns the weight of a token's j-th expert.
 func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*reference.Tensor, error) {
 	r := p.reg.Routing
 	k, experts := int(r.K), int(r.Experts)
@@ -296,7 +297,7 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		slices.Contains(y.Shape, 0) {
 		return nil, probe.NoExperts("the result has the shape %v", y.Shape)
 	}
-	if p.reg.Base() != nil { // of ones, which are added once, or the digits show it
+	if p.reg.Base() != nil { // the base is ones; unless it is added exactly once, the digits show it
 		for i := range y.F {
 			y.F[i]--
 		}

@@ -2,12 +2,12 @@ package moe
 
 import "github.com/mojo-patch/mojo-patch/patterns/probe"
 
-// sideBySide is a guess at which products, by number, have the matrices of several experts as one: of all experts, or
+// sideBySide is a guess at which products, by number, hold the matrices of several experts as one: of all experts, or
 // of those that each token goes to.
 type sideBySide = map[int]probe.Parts
 
-// guessesAt lists how the matrices of a second product and of its first ones may be several ones, by their sizes: what
-// an expert has between its products is as wide as the result of a first one, or half of it where it is gate and up.
+// guessesAt lists how the matrices of a second product and of its first ones may hold several experts, by their sizes:
+// the width between an expert's products is that of a first result, or half of it if that holds gate and up.
 func (p *expertProbe) guessesAt(a *probe.Product, width int) (list []sideBySide) {
 	for _, n := range []int{int(p.reg.Routing.Experts), int(p.reg.Routing.K)} {
 		for _, both := range []bool{false, true} {
@@ -30,8 +30,8 @@ func (p *expertProbe) guessesAt(a *probe.Product, width int) (list []sideBySide)
 	return list
 }
 
-// askFirst asks for the listed experts. Where what is between the products of an expert is nothing that the op has, it
-// may be that of several experts side by side: the guesses at that are tried in turn.
+// askFirst asks for the listed experts. If the op has no such function between the products, the products may hold
+// several experts side by side: it tries the guesses in turn.
 func (p *expertProbe) askFirst(list []int) error {
 	err := p.ask(list)
 	for _, guess := range p.guesses {

@@ -17,18 +17,18 @@ func (b *mixture) sideBySide(width int, transposed bool) *onnx.Value {
 	return b.Op("Reshape", b.Op("MatMul", b.rows, all), []int64{-1, int64(b.experts), int64(width)})
 }
 
-// weighted adds up what the experts give, [tokens, experts, hidden], times the gates.
+// weighted adds the experts' results, [tokens, experts, hidden], times the gates.
 func (b *mixture) weighted(y *onnx.Value) *onnx.Value {
 	return b.Op("Einsum", y, b.gates(false), onnx.StringAttr("equation", "teh,te->th"))
 }
 
-// TestExpertsSideBySide has products with the matrices of all experts, or of those of each token, as one matrix, as
+// TestExpertsSideBySide has products with the matrices of all experts, or of each token's experts, as one matrix, as
 // tf2onnx writes Einsum.
 func TestExpertsSideBySide(t *testing.T) {
 	second := func(b *mixture, a *onnx.Value) *onnx.Value {
 		return b.Op("Einsum", a, b.weight(b.experts, b.inner, b.hidden), onnx.StringAttr("equation", "tei,eih->teh"))
 	}
-	// added multiplies with the matrices one below the other, which adds up what the experts give.
+	// added stacks the matrices below each other, so that the product adds the experts' results.
 	added := func(b *mixture, a *onnx.Value) *onnx.Value {
 		a = b.Op("Reshape", b.Op("Mul", a, b.Op("Unsqueeze", b.gates(false), []int64{2})),
 			[]int64{-1, int64(b.experts * b.inner)})
@@ -97,8 +97,8 @@ func TestExpertsSideBySide(t *testing.T) {
 	}
 }
 
-// TestExpertsChannelByChannel has the first channels of all experts side by side, then the second ones: such products
-// are not read, and must not be taken for those above.
+// TestExpertsChannelByChannel has the first channels of all experts side by side, then the second ones. Such products
+// are not read, and must not be mistaken for those above.
 func TestExpertsChannelByChannel(t *testing.T) {
 	b := newMixture(6, 2)
 	b.inner = 6 // as many as experts
@@ -113,7 +113,7 @@ func TestExpertsChannelByChannel(t *testing.T) {
 	}
 }
 
-// TestGemmWithZeroBias has products as jax2onnx writes them: with a bias of zero, and none of that.
+// TestGemmWithZeroBias has products as jax2onnx writes them, with a bias of zero and a beta of zero.
 func TestGemmWithZeroBias(t *testing.T) {
 	b := newMixture(5, 2)
 	linear := func(x *onnx.Value, in, out int) *onnx.Value {

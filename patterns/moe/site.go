@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Find finds the experts of mixtures: what becomes of tokens between a router's choice and the weighted sum.
+// Find finds the experts of mixtures: the nodes between a router's choice and the weighted sum.
 func Find(g *match.View, _ site.Others) (sites []*site.Site, misses []*match.Miss) {
 	for _, r := range router.All(g) {
 		e, why := Behind(g, r)
@@ -26,14 +26,14 @@ func Find(g *match.View, _ site.Others) (sites []*site.Site, misses []*match.Mis
 	return sites, misses
 }
 
-// builder makes the op's inputs of what a region has for them.
+// builder makes the op's inputs from the values of a region.
 type builder struct {
 	*site.Site
 	*Experts
 	g *match.View
 }
 
-// site has mojo.MoE compute the experts.
+// site returns the site at which mojo.MoE replaces the experts.
 func (e *Experts) site(g *match.View) *site.Site {
 	b := &builder{site.New(g, "MoE", e.Result.Producer), e, g}
 	t, result := b.tokenType(), b.typeOf(e.Result)
@@ -64,7 +64,7 @@ func (e *Experts) site(g *match.View) *site.Site {
 
 func (b *builder) typeOf(v *onnx.Value) onnx.DataType { return b.g.Facts.DataType(v) }
 
-// tokenType is the type of the op's tokens and of its result: that of y where it is wider than that of x.
+// tokenType returns the type of the op's tokens and result: y's type if it is wider than x's.
 func (b *builder) tokenType() onnx.DataType {
 	if t := b.typeOf(b.Result); match.Widens(b.typeOf(b.X()), t) {
 		return t
@@ -72,7 +72,7 @@ func (b *builder) tokenType() onnx.DataType {
 	return b.typeOf(b.X())
 }
 
-// scaled returns a token for each choice, multiplied with its weight; each goes to one expert with weight 1.
+// scaled returns a token for each choice, multiplied by its weight; each goes to one expert with weight 1.
 func (b *builder) scaled(x, weights, ids *site.Operand) (tokens, ones, experts *site.Operand) {
 	column := func(name string, v *site.Operand) *site.Operand {
 		return v.With("Reshape", name, name+"_shape", -1, b.Routing.K, 1)
@@ -110,12 +110,12 @@ func (b *builder) weights() *site.Operand {
 	return w.Cast(onnx.Float)
 }
 
-// ids returns the numbers of the chosen experts, in int64.
+// ids returns the numbers of the chosen experts as int64.
 func (b *builder) ids() *site.Operand {
 	return b.chosen(site.IDs, "ids", b.Routing.IDs).Cast(onnx.Int64)
 }
 
-// chosen returns a value of the choice with a last axis for the k experts, which ArgMax may leave out.
+// chosen returns a value of the choice with a last axis for the k experts, which ArgMax may drop.
 func (b *builder) chosen(what site.Role, name string, v *onnx.Value) *site.Operand {
 	in := b.Input(what, name, v)
 	rank, ok1 := b.g.Facts.Rank(v)
@@ -133,7 +133,7 @@ func layout(s *Stack) string {
 	return "out_in"
 }
 
-// outAxis is the axis of the outputs in the stacked weight.
+// outAxis returns the axis of the outputs in the stacked weight.
 func outAxis(s *Stack) int64 {
 	if s.InOut {
 		return 2
@@ -141,7 +141,7 @@ func outAxis(s *Stack) int64 {
 	return 1
 }
 
-// gateUp returns the first product's weight, in which gate comes before up.
+// gateUp returns the first product's weight, with gate before up.
 func (b *builder) gateUp() *site.Operand {
 	e := b.Experts
 	if e.GateUp != nil {
@@ -164,14 +164,14 @@ func (b *builder) concat(name string, axis int64, parts ...*site.Operand) *site.
 	return b.Node("Concat", name, parts, onnx.IntAttr("axis", axis))
 }
 
-// placed returns the blocks of all experts as one value; nil where there is no stack.
+// placed returns the blocks of all experts as one value; nil without a stack.
 func (b *builder) placed(what site.Role, name string, s *Stack) *site.Operand {
 	if s == nil {
 		return nil
 	}
 	list, dims, first := s.Blocks, s.Dims, s.Blocks[0]
 	source, total := b.Input(what, name, first.Source), first.Source.Constant().Len()
-	steps := list[min(1, len(list)-1)].Row - first.Row // rows of the table from one expert to the next
+	steps := list[min(1, len(list)-1)].Row - first.Row // rows of the table between two experts
 	even := total == first.Length*steps*int64(len(list)) && first.Row+first.Rows <= steps
 	for e, w := range list {
 		even = even && w.Source == first.Source && w.Length == first.Length && w.By == first.By &&
@@ -206,7 +206,7 @@ func (b *builder) reshaped(name string, v *site.Operand, have, want []int64) *si
 	return v.With("Reshape", name, "shape", want...)
 }
 
-// sliced takes n[i] places from from[i] on of axis i, those of the last one by steps.
+// sliced takes n[i] elements from index from[i] on along axis i, those of the last axis in steps of by.
 func (b *builder) sliced(name string, v *site.Operand, from, n []int64, by int64) *site.Operand {
 	ends, axes, steps := slices.Clone(n), slices.Clone(n), slices.Clone(n)
 	for i := range ends {

@@ -8,8 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestSpelledMixtures finds routers and experts in some of their spellings. Package spellings patches them, and many
-// more.
+// TestSpelledMixtures finds routers and experts in some spellings. Package spellings patches these and many more.
 func TestSpelledMixtures(t *testing.T) {
 	const each = 12
 	for _, k := range spellings.Kinds() {

@@ -9,10 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks
-// or with gathers and scatters, loops over the experts, branches that run when an expert is chosen, or products
-// with the weights of all or of those that are picked. Weights may be initializers of their own, or places of
-// greater ones.
+// readExperts reads the experts of a region in any form: branches side by side, with masks or with gathers and
+// scatters, loops over the experts, branches that run if an expert is chosen, or products with all weights or with
+// picked ones. Weights may be separate initializers or parts of larger ones.
 func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	p, why := callsOf(g, reg)
 	if why != nil {
@@ -72,14 +71,14 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	return e, nil
 }
 
-// layers are a product of each expert, with the bias that is added to it.
+// layers are one product of each expert, with its bias.
 type layers struct{ weights, biases []*probe.Matrix }
 
 func (l *layers) add(weight, bias *probe.Matrix) {
 	l.weights, l.biases = append(l.weights, weight), append(l.biases, bias)
 }
 
-// stackOf makes a stack of a matrix, or a bias, of every expert; nil where none has one.
+// stackOf makes a stack from the same matrix or bias of every expert; nil if no expert has one.
 func stackOf(what string, list []*probe.Matrix) (s *Stack, why *reason.Reason) {
 	missing := 0
 	for _, m := range list {

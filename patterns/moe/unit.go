@@ -11,16 +11,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 )
 
-// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which
+// unit is the function of an expert between its first products and its second: the attributes of mojo.MoE, and which
 // product is the gate.
 type unit struct {
 	activation           string
 	alpha, limit, offset float64
-	packing              string // "halves" for two products as well
-	upFirst              bool   // the first half, the first of every two or the first product is up
+	packing              string // also "halves" for two products
+	upFirst              bool   // up is the first half, the first of each pair, or the first product
 }
 
-// op is mojo.MoE with its attributes, with these layouts of the weights.
+// op returns mojo.MoE with its attributes and the given layouts of weights.
 func (u *unit) op(gateUp, down string) fused.MoE {
 	gate := fused.GLU{Activation: u.activation, Alpha: float32(u.alpha), Limit: float32(u.limit),
 		UpOffset: float32(u.offset)}
@@ -32,7 +32,7 @@ func (u *unit) describe() string {
 		u.packing)
 }
 
-// same reports whether two units are one, whichever of their operands comes first.
+// same reports whether two units are equal, whichever operand comes first.
 func (u *unit) same(v *unit) bool {
 	a, b := *u, *v
 	a.upFirst, b.upFirst = false, false
@@ -40,17 +40,16 @@ func (u *unit) same(v *unit) bool {
 }
 
 const (
-	// unitSamples is the number of channels on which units are told apart.
+	// unitSamples is the number of channels on which units are distinguished.
 	unitSamples = 48
-	// unitTolerance is the relative error that float16 constants in a formula account for.
+	// unitTolerance is the relative error that float16 constants in a formula explain.
 	unitTolerance = 2e-3
 	// unitNumbers bounds the constants of a region that may be an alpha, a limit or an offset.
 	unitNumbers = 10
 )
 
-// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th
-// of an expert. Only on every third channel it is great: products whose results are all clamped cannot be told
-// apart.
+// sampleAt returns channel i of the seq-th first product of an expert, in the run that looks for the unit. Only every
+// third channel is large: products whose results are all clamped cannot be distinguished.
 func sampleAt(seq, i int, amplitude float64) float64 {
 	for range (seq + i + i/9) % 3 {
 		amplitude /= 6
@@ -58,8 +57,7 @@ func sampleAt(seq, i int, amplitude float64) float64 {
 	return amplitude * math.Sin(1.7*float64(i+1)+2.3*float64(seq)+0.31*float64(i*i%17))
 }
 
-// numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as
-// well.
+// numbersIn lists the scalar floating-point constants that nodes of the region and its subgraphs read.
 func numbersIn(g *match.View, r *Region) []float64 {
 	var list []float64
 	r.eachNode(func(n *onnx.Node) {
@@ -74,15 +72,14 @@ func numbersIn(g *match.View, r *Region) []float64 {
 	return list
 }
 
-// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few
-// channels may not tell the two GELUs apart where constants are as coarse as those of half types, but an Erf, or a
-// Tanh, does.
+// activationsIn lists the activations of mojo.MoE that the experts of a region may have. Samples on a few channels may
+// not distinguish the two GELUs if constants are as coarse as half types, but the presence of an Erf or a Tanh does.
 func activationsIn(r *Region) []string {
 	seen := map[string]bool{}
 	r.eachNode(func(n *onnx.Node) {
 		seen[n.OpType] = true
 		if !onnx.IsStandardDomain(n.Domain) || n.Is("Gelu") {
-			seen["Erf"], seen["Tanh"] = true, true // either
+			seen["Erf"], seen["Tanh"] = true, true // either one
 		}
 	})
 	return slices.DeleteFunc(slices.Clone(unitActivations()), func(name string) bool {
@@ -90,8 +87,8 @@ func activationsIn(r *Region) []string {
 	})
 }
 
-// units lists all units of a packing that the activations and the constants of a region may make; with a guess,
-// this one alone.
+// units lists all units of a packing that the activations and constants of a region may form; with a guess, only the
+// guess.
 func units(activations []string, numbers []float64, packing unit, guess *unit) []*unit {
 	if guess != nil {
 		if guess.packing != packing.packing {
@@ -125,23 +122,23 @@ func units(activations []string, numbers []float64, packing unit, guess *unit) [
 	return list
 }
 
-// trial is a unit that may lead from some of the first products to a row.
+// trial is a unit that may compute a row from some of the first products.
 type trial struct {
 	unit  *unit
-	at    []int   // of the first products
+	at    []int   // indexes of the first products
 	worst float64 // the greatest relative error
 }
 
 const (
-	// fewTrials are so few that each is evaluated on all channels at once.
+	// up to fewTrials trials, each is evaluated on all channels at once.
 	fewTrials = 64
-	// maxTrials bounds the trials that are held at a time.
+	// maxTrials bounds the trials held at a time.
 	maxTrials = 1 << 15
 )
 
-// fit finds the unit by which the data of a second product come from the results of first ones, and which of these
-// they are: there are more where the rows of several experts go through one unit. Of the units that the numbers
-// make it is the one that fits best. It returns nothing where no row tells.
+// fit finds the unit that computes the data of a second product from first ones, and which ones these are: there are
+// more if the rows of several experts go through one unit. Of the possible units it takes the one that fits best. It
+// returns nil if no row shows the unit.
 func fit(a *probe.Product, activations []string, numbers []float64, guess *unit) (*unit, []*probe.Product, error) {
 	row := probe.RowOf(a.Data, a.DataIn)
 	if row == nil {
@@ -166,7 +163,7 @@ func fit(a *probe.Product, activations []string, numbers []float64, guess *unit)
 		}
 		trials = nil
 	}
-	made := map[unit][]*unit{} // of a packing
+	made := map[unit][]*unit{} // by packing
 	try := func(at ...int) {
 		var group [][]float64
 		for _, i := range at {
@@ -213,7 +210,7 @@ func fit(a *probe.Product, activations []string, numbers []float64, guess *unit)
 	return best.unit, group, nil
 }
 
-// packingsOf lists how gate and up may lie in the results of first products, for a unit of so many channels.
+// packingsOf lists how gate and up may be packed in the results of first products, for a unit of the given width.
 func packingsOf(sources [][]float64, width int) []unit {
 	n := len(sources[0])
 	switch {
@@ -248,7 +245,7 @@ func errorsOn(row []float64, sources [][]float64, trials []*trial, channels int)
 	}
 }
 
-// eitherFirst reports whether the unit fits as well when gate and up change places.
+// eitherFirst reports whether the unit also fits with gate and up exchanged.
 func (u *unit) eitherFirst(a *probe.Product, group []*probe.Product) bool {
 	if u.packing == "none" {
 		return false
