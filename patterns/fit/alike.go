@@ -11,10 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// The layers of a model have regions of one form: the first is read, and the others are it with other weights.
+// The layers of a model have regions of one form. Only the first is read.
 
-// reading reads a region, or takes what is known of one of the same form: own makes of that what it is of the region,
-// whose values stand for those of the other one, or nil where it has to be read.
+// reading reads a region, or reuses the reading of a region of the same form. own translates that reading, given a map
+// of values; it returns nil if the region must be read itself.
 func reading[T any](f *finder, known probe.Readings[T], r *region, read func(*region) (*T, *reason.Reason),
 	own func(of *T, stands func(*onnx.Value) *onnx.Value) *T) (*T, *reason.Reason) {
 	form := f.form(r)
@@ -31,7 +31,7 @@ func reading[T any](f *finder, known probe.Readings[T], r *region, read func(*re
 		})
 }
 
-// form writes a region.
+// form writes the form of a region.
 func (f *finder) form(r *region) *probe.Form {
 	var w *probe.Form
 	w = probe.NewForm(f.g, 8*maxNodes, func(v *onnx.Value) bool {
@@ -41,7 +41,7 @@ func (f *finder) form(r *region) *probe.Form {
 			w.WriteString(f.contents(v))
 		case slices.Contains(r.Operands, v) || n == nil || v.Graph != f.g.Graph || n.Is("Shape"):
 			fmt.Fprint(w, f.isSide(v), n.Is("Cast") && facts.DataType(n.Input(0)) != onnx.Undefined, v.IsOutput())
-			if n.Is("Cast") || n.Is("Add") { // which may be joined
+			if n.Is("Cast") || n.Is("Add") { // these may be joined
 				for _, in := range n.Inputs {
 					fmt.Fprint(w, facts.DataType(in), facts.SameShape(in, v))
 				}
@@ -55,13 +55,13 @@ func (f *finder) form(r *region) *probe.Form {
 	return w
 }
 
-// oneByOne is how many elements are compared one by one.
+// oneByOne is the number of elements up to which all are compared.
 const oneByOne = 8
 
 var seed = maphash.MakeSeed()
 
-// contents tells a constant from others by what matters to a form: weights of one shape are alike, but not numbers, nor
-// vectors of ones, nor permutations.
+// contents describes a constant in a form. All weights of one shape are alike, but numbers, vectors of
+// one number, and permutations differ.
 func (f *finder) contents(v *onnx.Value) string {
 	if text, ok := f.texts[v]; ok {
 		return text

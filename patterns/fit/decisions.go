@@ -9,12 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// maxAround bounds the numbers at which a region is asked about what it compares with.
+// maxAround bounds the numbers near comparisons at which a region is tried.
 const maxAround = 256
 
-// around returns the numbers on both sides of those that a region compares elements of its operands with, cuts them at,
-// or reads as attributes. why says that it decides by what it computed itself, or by what is no number: no samples
-// stand for both sides of that.
+// around returns numbers on both sides of those that a region compares elements of its operands with, clips them at, or
+// has as attributes. why is the reason if it branches on computed values or on NaN and infinity: no samples cover both
+// sides of that.
 func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	var bounds []float64
 	data := func(v *onnx.Value) bool { return !f.isSide(v) }
@@ -50,7 +50,7 @@ func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	return numbers, nil
 }
 
-// isOperand reports whether a value has the elements of an operand, or their negatives or magnitudes.
+// isOperand reports whether a value has the elements of an operand, perhaps negated or as magnitudes.
 func (f *finder) isOperand(r *region, v *onnx.Value) bool {
 	for range match.MaxDetour {
 		if slices.Contains(r.Operands, v) {

@@ -1,6 +1,6 @@
-// Package fit finds blocks by what they compute, where no pattern says how they are spelled.
+// Package fit finds blocks by their function instead of by a pattern.
 //
-// A region is what lies between a value and those that everything in it is computed from: its dataflow gives them. It
-// is run by the built-in evaluator on numbers of our choice, and the attributes of an op are fitted to its answers. The
-// op's formula, as the catalogue has it, is all that is known here of the block.
+// A region is the nodes between a value and the values that they all are computed from, by dataflow. The built-in
+// evaluator runs it on chosen numbers, and the attributes of an op are fitted to the answers. The package knows nothing
+// of a block except the op's formula in the catalogue.
 package fit

@@ -10,34 +10,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// finder looks through one graph.
+// finder searches one graph.
 type finder struct {
 	g       *match.View
 	lab     *probe.Lab
 	budget  *match.Budget
 	others  site.Others
-	own     map[*onnx.Node]bool           // nodes of what was found
+	own     map[*onnx.Node]bool           // nodes of blocks found
 	varying map[*onnx.Value]bool          // memo of varies
 	sides   map[*onnx.Value]bool          // memo of isSide
 	texts   map[*onnx.Value]string        // memo of contents
 	tables  map[*onnx.Value]bool          // memo of tabular
 	joins   map[*onnx.Value]int           // memo of joinsNear, nil until needed
 	mixing  map[*onnx.Value]bool          // memo of mixes
-	inside  map[*onnx.Node]bool           // memo of mayStandInside, but for what is taken
-	without map[string]bool               // ops that no region has
+	inside  map[*onnx.Node]bool           // memo of mayStandInside, without taken
+	without map[string]bool               // ops that are never in a region
 	behind  map[*onnx.Value][]*onnx.Value // memo of ahead, until a region is taken
 	routed  map[*onnx.Value]bool          // memo of Routed
 	plains  map[*onnx.Value]bool          // memo of plain
-	missed  map[*onnx.Node]bool           // of misses
+	missed  map[*onnx.Node]bool           // nodes of misses
 	misses  []*match.Miss
 }
 
-// limits bound each search. A norm of rows of 4,096 channels takes some 12 million steps, a rotation of 32 heads
-// of 128 channels 20 million. Models of images have many large regions, and no blocks.
+// limits bound each search. A norm of rows of 4,096 channels takes some 12 million steps, a rotation of 32 heads of 128
+// channels 20 million. Image models have many large regions, and no blocks.
 var limits = match.Limits{Each: 1 << 9, Reserve: 1 << 26, Shares: 2}
 
-// What things cost in steps: a node or value that is looked at, one whose shape is compared as well, a value whose form
-// is written.
+// Costs in steps: to look at a node or value, to also compare its shape, and to write the form of a value.
 const (
 	lookSteps  = 4
 	shapeSteps = 16
@@ -57,11 +56,11 @@ func newFinder(g *match.View, op string, others site.Others, without ...string) 
 	return f
 }
 
-// taken reports whether a match has the node, or what was found.
+// taken reports whether a match or a block found here has the node.
 func (f *finder) taken(n *onnx.Node) bool { return f.own[n] || f.others.Have(n) }
 
-// take keeps the nodes of a region for it, but for those that others read as well and what these are made of: they stay
-// where they are, and two norms may have one root.
+// take records the nodes of a region as taken, except those that other nodes also read and the nodes before these. They
+// stay in the graph: two norms may share a root.
 func (f *finder) take(r *region) {
 	f.budget.Found()
 	stays := map[*onnx.Node]bool{}
@@ -76,7 +75,7 @@ func (f *finder) take(r *region) {
 	clear(f.behind)
 }
 
-// miss notes why a region is no block, once for nodes that several regions have.
+// miss records why a region is not a block, only once for nodes that several regions have.
 func (f *finder) miss(op string, anchor *onnx.Node, r *region, why *reason.Reason) {
 	if why == nil || slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool { return f.missed[n] }) {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// BenchmarkFits finds the blocks of graphs with the ops that are fitted and without them: SmolLM2, where patterns match
-// all blocks, and 20,000 nodes of blocks that none matches.
+// BenchmarkFits finds the blocks of graphs with and without the fitted ops: SmolLM2, in which patterns match all
+// blocks, and 20,000 nodes of blocks that no pattern matches.
 func BenchmarkFits(b *testing.B) {
 	smol, err := onnx.Read(filepath.Join("..", "..", "models", "smollm2", "graph.onnx"), onnx.AllowMissingData())
 	if err != nil {
@@ -43,7 +43,7 @@ func withoutFits() *patterns.Set {
 	return patterns.Builtin().Select(func(p *patterns.Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
 }
 
-// graph builds small graphs by hand.
+// graph builds small graphs.
 type graph struct{ *onnxtest.Builder }
 
 func (g *graph) weight(n int) *onnx.Value {
@@ -54,14 +54,14 @@ func (g *graph) weight(n int) *onnx.Value {
 	return g.Floats([]int64{int64(n)}, w...)
 }
 
-// unlisted is layers of norms and gated units that no pattern lists.
+// unlisted returns layers of norms and gated units that no pattern lists.
 func unlisted(nodes int) *graph {
 	g := &graph{onnxtest.New(20)}
 	stack(g, g.Input("x", onnx.Float, "batch", "sequence", 32), nodes/16)
 	return g
 }
 
-// stack adds so many layers, of a norm and a gated unit each.
+// stack adds the given number of layers, each with a norm and a gated unit.
 func stack(g *graph, x *onnx.Value, layers int) {
 	for range layers {
 		mean := g.Op("Div", g.Op("Einsum", x, x, onnx.StringAttr("equation", "bsc,bsc->bs")), 32.0)
@@ -74,7 +74,7 @@ func stack(g *graph, x *onnx.Value, layers int) {
 	g.Output(x)
 }
 
-// TestNormsOfOneRoot has two norms whose rows are divided by the same root, as tf2onnx keeps what is computed twice.
+// TestNormsOfOneRoot has two norms whose rows are divided by the same root, like tf2onnx after it merges equal nodes.
 func TestNormsOfOneRoot(t *testing.T) {
 	g := &graph{onnxtest.New(20)}
 	x := g.Input("x", onnx.Float, "batch", "sequence", 32)
@@ -90,8 +90,8 @@ func TestNormsOfOneRoot(t *testing.T) {
 	}
 }
 
-// TestFactorOfHalfScale has a norm in float16 whose rows come out times 3: the scale times that is float32, since
-// float16 would round it.
+// TestFactorOfHalfScale has a norm in float16 whose rows are multiplied by 3: the product with the scale is float32,
+// since float16 would round it.
 func TestFactorOfHalfScale(t *testing.T) {
 	for divisor, want := range map[float64]string{32: "RMSNorm float16", 32.0 / 9: "RMSNorm float32"} {
 		g := &graph{onnxtest.New(20)}

@@ -14,17 +14,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Gate is a gated unit: an activation of Gate, times Up.
+// A Gate is a gated unit: an activation of Gate, times Up.
 type Gate struct {
 	Gate, Up, Y *onnx.Value
 	Nodes       []*onnx.Node
 	Activation  string
 	Alpha       float64
-	Limit       float64 // 0 for none
+	Limit       float64 // or 0
 	UpOffset    float64
 }
 
-// bends lists the ops that activations are made of. But for exponentials and logarithms, norms and rotations have none.
+// bends lists the ops that activations contain. Norms and rotations contain none of them except exponentials and
+// logarithms.
 var (
 	bends = append([]string{"Exp", "Log"}, activations...)
 
@@ -32,7 +33,7 @@ var (
 		"QuickGelu", "FastGelu", "BiasGelu"}
 )
 
-// Gates finds gated units among the nodes that are not taken, and what comes near to one.
+// Gates finds gated units among the nodes that are not taken, and near misses.
 func Gates(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
 	f := newFinder(g, "GLU", others)
 	known := probe.Readings[Gate]{}
@@ -50,7 +51,7 @@ func Gates(g *match.View, others site.Others) (sites []*site.Site, misses []*mat
 	return sites, f.misses
 }
 
-// gateAt finds the greatest unit that a node activates the gate of; nil where there is none.
+// gateAt finds the largest unit whose gate a node activates, or nil.
 func (f *finder) gateAt(seed *onnx.Node, known probe.Readings[Gate]) *Gate {
 	f.budget.Begin(seed)
 	gates := f.before(seed)
@@ -90,10 +91,11 @@ func (f *finder) gateAt(seed *onnx.Node, known probe.Readings[Gate]) *Gate {
 	return nil
 }
 
-// maxGates bounds the values that may be the gate that a node activates.
+// maxGates bounds the values that are tried as the gate of a node.
 const maxGates = 32
 
-// before lists what a node's operands are made of, the nearest first, as far as the last product with weights.
+// before lists the values that a node's operands are computed from, the nearest first, back to the last product with
+// weights.
 func (f *finder) before(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	data := func(v *onnx.Value) bool { return v == nil || f.isSide(v) }
@@ -110,11 +112,11 @@ func (f *finder) before(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// multiplying are the ops by one of which two numbers are multiplied, however a product is written.
+// multiplying are the ops that may compute a product, however it is written.
 var multiplying = []string{"Mul", "Div", "MatMul", "Gemm", "Einsum", "ReduceProd", "Pow", "Exp"}
 
-// mayBeGated reports whether a region has two operands that may be those of a unit, multiplies something and reduces
-// nothing of the shape of its result.
+// mayBeGated reports whether a region has two operands that may be a unit's, multiplies, and reduces nothing of the
+// shape of its result.
 func (f *finder) mayBeGated(r *region) bool {
 	return len(r.Operands) == 2 && f.budget.Spend(lookSteps*len(r.Nodes)) &&
 		slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool { return slices.Contains(multiplying, n.OpType) }) &&
@@ -124,7 +126,7 @@ func (f *finder) mayBeGated(r *region) bool {
 		})
 }
 
-// mayBeOperand reports whether an operand of a unit has the shape and type of its result, and no expert makes it.
+// mayBeOperand reports whether a value has the shape and type of the result y and is not computed by an expert.
 func (f *finder) mayBeOperand(v, y *onnx.Value) bool {
 	facts := f.g.Facts
 	if !facts.DataType(y).IsFloat() || facts.DataType(v) != facts.DataType(y) || !facts.SameShape(v, y) {
@@ -141,14 +143,14 @@ func (f *finder) mayBeOperand(v, y *onnx.Value) bool {
 // point is a pair of numbers for gate and up.
 type point struct{ gate, up float64 }
 
-// gateReader asks a region whether it is a gated unit.
+// gateReader runs a region to find out whether it is a gated unit.
 type gateReader struct {
 	*finder
 	*region
-	shape    []int // that it is run at
+	shape    []int // that it is run with
 	size     int
 	gate, up *onnx.Value
-	around   []float64 // what gate and up may be compared with
+	around   []float64 // numbers near those that gate and up are compared with
 }
 
 func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
@@ -162,7 +164,7 @@ func (f *finder) readGate(r *region) (*Gate, *reason.Reason) {
 	}
 	shapes := [][]int{atMost(own, fewElements, 1), atMost(own, fewElements, 1, len(own)-1)}
 	if !slices.ContainsFunc(r.Sides, f.isWeights) {
-		shapes = append(shapes, own) // with weights it would be another function of each channel
+		shapes = append(shapes, own) // weights would make another function of each channel
 	}
 	shape := f.smallest(r, shapes...)
 	if shape == nil {
@@ -195,8 +197,8 @@ func (n *gateReader) run(gate, up []float64) []float64 {
 	return out
 }
 
-// byElements reports whether each element of the result is one function of those in its place, the same everywhere:
-// moved elements give moved results, and changed ones change those in their place alone.
+// byElements reports whether each element of the result is the same function of the elements at its index: moved
+// elements move the results, and a changed element changes only its result.
 func (n *gateReader) byElements() bool {
 	gate, up := random(n.size, 1), random(n.size, 2)
 	was := n.run(gate, up)
@@ -245,7 +247,7 @@ func (n *gateReader) at(points ...point) []float64 {
 	return out
 }
 
-// small is below every limit of a unit.
+// small is less than every limit of a unit.
 const small = 0.2
 
 func (n *gateReader) read() (*Gate, *reason.Reason) {
@@ -257,7 +259,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 	slope := (y[1] - y[2]) / (2 * small)
 	if slope == 0 || math.Abs(y[3]-y[0]-2*small*slope) > tolerance*math.Abs(y[3]) ||
 		math.Abs((y[5]-y[6])/(2*small)-5*slope) < tolerance {
-		return nil, nil // up is no factor, or gate is one
+		return nil, nil // up is not a factor, or gate is one
 	}
 	unit := Gate{Gate: n.gate, Up: n.up, Y: n.Result, Nodes: n.Nodes, Alpha: 1, UpOffset: rounded(y[0]/slope, 1)}
 	if above := y[4]/slope - unit.UpOffset; math.Abs(above-far) > tolerance*far {
@@ -272,7 +274,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 			}
 			unit.Alpha = decimal(math.Log(sigmoid/(1-sigmoid)) / small)
 		}
-		if unit.Alpha > 0 && n.agrees(&unit) { // 1 less a sigmoid has lost the digits that the op has with one below 0
+		if unit.Alpha > 0 && n.agrees(&unit) { // 1 - sigmoid lacks the digits that the op has for an alpha below 0
 			return &unit, nil
 		}
 	}
@@ -280,10 +282,10 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 		"up is multiplied with another function of the gate than the op's")
 }
 
-// far is above every limit, and beyond above what clips keep numbers below.
+// far is greater than every limit, beyond greater than the bounds of clips.
 const far, beyond = 1e4, 1e9
 
-// agrees reports whether the region computes what the op does.
+// agrees reports whether the region computes the same as the op.
 func (n *gateReader) agrees(unit *Gate) bool {
 	gates := []float64{-far, -50, -20, -8, -3, -1, -0.5, -1e-3, 0, 1e-3, 0.5, 1, 1.5, 3, 7, 10, 50, 1e3, far}
 	ups := []float64{-far, -10, -1, -1e-3, 0, 1e-3, 0.3, 1, 2.5, 7, 30, 1e3, far}
@@ -307,7 +309,7 @@ func (n *gateReader) agrees(unit *Gate) bool {
 	for i, p := range points {
 		want := op[i]
 		if overflows := math.Abs(p.gate) > 700; overflows && y[i]-y[i] != 0 {
-			continue // of an exponential
+			continue // an exponential overflows
 		}
 		most := math.Abs(p.gate * (p.up + unit.UpOffset))
 		if !(math.Abs(y[i]-want) <= 3*tolerance*math.Abs(want)+tolerance*tolerance*most) {
@@ -317,7 +319,7 @@ func (n *gateReader) agrees(unit *Gate) bool {
 	return true
 }
 
-// site has mojo.GLU compute the unit.
+// site returns the site at which mojo.GLU replaces the unit.
 func (unit *Gate) site(g *match.View) *site.Site {
 	s := site.New(g, fused.GLUName, unit.Y.Producer)
 	s.Output(unit.Y, s.Compute(unit.op(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
@@ -326,13 +328,13 @@ func (unit *Gate) site(g *match.View) *site.Site {
 	return s
 }
 
-// op is mojo.GLU with its attributes.
+// op returns mojo.GLU with its attributes.
 func (unit *Gate) op() fused.GLU {
 	return fused.GLU{Activation: unit.Activation, Alpha: float32(unit.Alpha), Limit: float32(unit.Limit),
 		UpOffset: float32(unit.UpOffset)}
 }
 
-// of returns the results of the op at points; nil if it has none for such attributes.
+// of returns the results of the op at points; nil if the op rejects its attributes.
 func (unit *Gate) of(points []point) []float64 {
 	gate, up := make([]float64, len(points)), make([]float64, len(points))
 	for i, p := range points {

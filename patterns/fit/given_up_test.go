@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestGivenUp has a chain of x * exp(x), each of which may be a gate with any one before it: the search gives them up
-// and reports it. It still finds the norms and gated units behind the chain, which no pattern lists, and all layers of
-// a model with such blocks.
+// TestGivenUp has a chain of x * exp(x), in which any earlier one may be the gate of each: the search gives up and
+// reports it. It still finds the norms and gated units after the chain, which no pattern lists, and all layers of a
+// model with such blocks.
 func TestGivenUp(t *testing.T) {
 	g := &graph{onnxtest.New(20)}
 	x := g.matMul(g.Input("x", onnx.Float, "batch", "sequence", 32), 32)
@@ -44,7 +44,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestManyParts has a Concat of more parts than a region has nodes: no search begins there, and so none is given up.
+// TestManyParts has a Concat of more parts than a region has nodes: no search begins there, so no search is given up.
 func TestManyParts(t *testing.T) {
 	g, parts := &graph{onnxtest.New(20)}, []*onnx.Value{}
 	x := g.Input("x", onnx.Float, "batch", 2000)

@@ -14,33 +14,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// layerNorm is the standard's op for a norm whose mean is taken away.
+// layerNorm is the standard's op for a norm that subtracts the mean.
 const layerNorm = "LayerNormalization"
 
-// Norm is a root-mean-square norm, or with its mean taken away first a layer norm.
+// A Norm is a root-mean-square norm or, if it first subtracts the mean, a layer norm.
 type Norm struct {
 	X, Y     *onnx.Value
 	Nodes    []*onnx.Node
-	Axes     []int // of X, that are normalised together
+	Axes     []int // axes of X that are normalized together
 	Centered bool
 	Epsilon  float64
 	Scale    Vector
-	Bias     *Vector // nil for none
-	// ScaleAfterCast says that the normalised values are rounded to the scale's type before they are scaled.
+	Bias     *Vector // or nil
+	// ScaleAfterCast is set if the normalized values are rounded to the scale's type before they are scaled.
 	ScaleAfterCast bool
 }
 
-// Vector is a number for each channel: Factor times an element of Value, plus Offset, or without a value one of
-// Numbers, which may be one for all.
+// A Vector is a number for each channel: Factor times an element of Value, plus Offset. If Value is nil, it is Numbers,
+// whose only element may apply to all channels.
 type Vector struct {
 	Value          *onnx.Value
 	Factor, Offset float64
 	Numbers        []float64
-	// Wide says that the type of Value, or of the result, would round the numbers: they are to be float32.
+	// Wide is set if the type of Value, or of the result, would round the numbers: they must be float32.
 	Wide bool
 }
 
-// isNorm reports whether one node normalises by itself.
+// isNorm reports whether a single node is a norm.
 func isNorm(n *onnx.Node) bool {
 	switch n.OpType {
 	case "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
@@ -50,14 +50,14 @@ func isNorm(n *onnx.Node) bool {
 	return false
 }
 
-// normalisesInstances reports whether a node is a norm of images. Without the scale of a layer norm behind it, it is
-// best left as it is.
+// normalisesInstances reports whether a node is a norm of images. Unless the scale of a layer norm follows, it is best
+// left as it is.
 func normalisesInstances(n *onnx.Node) bool {
 	return n.Is("InstanceNormalization") || n.Is("GroupNormalization")
 }
 
-// Norms finds norms among the nodes that are not taken, and what comes near to one. A norm that a sum goes into is one
-// op with that, which makes a sum once.
+// Norms finds norms among the nodes that are not taken, and near misses. A norm of a sum becomes one op with the sum,
+// once for each sum.
 func Norms(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
 	f := newFinder(g, "RMSNorm", others, activations...)
 	known := probe.Readings[Norm]{}
@@ -82,7 +82,7 @@ func Norms(g *match.View, others site.Others) (sites []*site.Site, misses []*mat
 	return sites, f.misses
 }
 
-// seedsNorm reports whether a node brings a number for each row back to all of its channels.
+// seedsNorm reports whether a node broadcasts a number for each row to all of its channels.
 func (f *finder) seedsNorm(n *onnx.Node) bool {
 	if len(n.Outputs) == 0 || n.Outputs[0] == nil || f.taken(n) || !f.g.Facts.DataType(n.Outputs[0]).IsFloat() {
 		return false
@@ -99,7 +99,7 @@ func (f *finder) seedsNorm(n *onnx.Node) bool {
 	return f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
 
-// normAt finds the greatest norm that a seed belongs to; nil where there is none.
+// normAt finds the largest norm that a seed belongs to, or nil.
 func (f *finder) normAt(seed *onnx.Node, known probe.Readings[Norm]) *Norm {
 	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
@@ -108,7 +108,7 @@ func (f *finder) normAt(seed *onnx.Node, known probe.Readings[Norm]) *Norm {
 		}
 		for r := range f.regions(y, 1) {
 			if len(r.Operands) == 0 {
-				continue // what weights and sizes alone are made to
+				continue // follows only from weights and sizes
 			}
 			x := r.Operands[0]
 			if !r.Has(seed) || x.Producer != nil && r.Has(x.Producer) || !f.g.Facts.SameShape(x, y) {
@@ -127,14 +127,14 @@ func (f *finder) normAt(seed *onnx.Node, known probe.Readings[Norm]) *Norm {
 	return nil
 }
 
-// with is a norm of the same form as n, with other values.
+// with returns n for a region of the same form, with other values.
 func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
 	m := *n
 	if len(n.Scale.Numbers) > 1 || n.Bias != nil && len(n.Bias.Numbers) > 1 {
 		return nil
 	}
 	m.Nodes, m.X, m.Y, m.Scale.Value = r.Nodes, stands(n.X), r.Result, stands(n.Scale.Value)
-	if m.X == nil { // it was the one before the cast
+	if m.X == nil { // X was the value before the cast
 		m.X = r.Operands[0].Producer.Inputs[0]
 		m.Nodes = append(slices.Clone(r.Nodes), r.Operands[0].Producer)
 	}
@@ -146,18 +146,18 @@ func (n *Norm) with(r *region, stands func(*onnx.Value) *onnx.Value) *Norm {
 	return &m
 }
 
-// normReader asks a region whether it is a norm.
+// normReader runs a region to find out whether it is a norm.
 type normReader struct {
 	*finder
 	*region
 	x        *onnx.Value
 	channels int    // of a row
-	rows     layout // those that the region is run on
+	rows     layout // that the region is run with
 	norm     *Norm
-	without  bool // an epsilon: a row of zeros gives no number
+	without  bool // no epsilon: a row of zeros gets NaN
 }
 
-// readNorm returns the norm that a region is. There is no reason where it does not even look like one.
+// readNorm returns the norm that a region computes. There is no reason if it does not resemble one.
 func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	x := r.Operands[0]
 	if !f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.Result).IsFloat() {
@@ -191,7 +191,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	}
 	switch s := n.norm.Scale; {
 	case len(s.Numbers) == 1 && s.Numbers[0] != 1:
-		return nil, nil // rows of another length, such as 1, and no scale that takes it back: no such norm
+		return nil, nil // rows of another length that no scale restores: another kind of norm
 	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
 		return nil, reason.New(reason.ScaleShape, nil,
 			"what is normalised is multiplied with weights of another shape")
@@ -199,7 +199,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	return n.typed(), nil
 }
 
-// answer runs the region on numbers for x, and returns those of the result.
+// answer runs the region on x, and returns the elements of the result.
 func (n *normReader) answer(x []float64, with values) []float64 {
 	env := values{n.x: n.sized(n.x, n.rows.shape, x)}
 	for v, t := range with {
@@ -212,14 +212,14 @@ func (n *normReader) answer(x []float64, with values) []float64 {
 	return out
 }
 
-// Magnitudes of samples: beside the squares of great ones no epsilon counts, and beside an epsilon no squares of tiny
-// ones.
+// Magnitudes of samples: no epsilon matters beside the squares of great ones, and the squares of tiny ones do not
+// matter beside an epsilon.
 const (
 	great = 1e6
 	tiny  = 1e-15
 )
 
-// measure returns the scale and the bias of all channels, with tensors in the place of some sides.
+// measure returns the scale and the bias of all channels, with some sides replaced by tensors.
 func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Reason) {
 	size := match.Elements(n.rows.shape)
 	x := times(random(size, 3), great)
@@ -235,7 +235,7 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	switch {
 	case finite(zero):
 		bias = n.rows.of(zero)[0]
-	case n.without: // without a bias: what that adds to none is none
+	case n.without: // NaN hides a bias
 		bias = make([]float64, n.rows.channels)
 	default:
 		return nil, nil, nil
@@ -251,12 +251,12 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	case n.without && n.norm.Centered:
 		return nil, nil, reason.New(reason.NoEpsilon, nil, "a layer norm that is no number for a row of zeros")
 	case !n.norm.Centered && slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }):
-		return nil, nil, nil // a norm and an addition: the former alone is the block
+		return nil, nil, nil // a norm and an addition: only the norm is the block
 	}
 	return scale, bias, nil
 }
 
-// scaleOf returns the factors of the channels of normalised rows; nil where they differ from row to row.
+// scaleOf returns the factors of the channels of normalized rows; nil if they differ between rows.
 func (n *normReader) scaleOf(x, y [][]float64, bias []float64) []float64 {
 	var scale []float64
 	most := 0.0
@@ -280,7 +280,7 @@ func (n *normReader) scaleOf(x, y [][]float64, bias []float64) []float64 {
 	return scale
 }
 
-// apply returns rows as the op, or for a centered norm the standard's LayerNormalization, makes them.
+// apply returns the rows after mojo.RMSNorm, or for a centered norm the standard's LayerNormalization.
 func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []float64) [][]float64 {
 	tensor := func(list []float64, shape ...int) *reference.Tensor {
 		return reference.NewFloats(onnx.Float, shape, list)
@@ -294,19 +294,19 @@ func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []floa
 	norm := &Norm{Axes: []int{0}, Epsilon: epsilon, Centered: n.norm.Centered}
 	out, err := probe.Op(op, norm.attributes(), nil, inputs...)
 	if err != nil {
-		panic(err) // a mistake of the build, caught by any test
+		panic(err) // a bug here, which any test catches
 	}
 	return slices.Collect(slices.Chunk(out[0].F, channels))
 }
 
-// normalised returns rows as they are without an epsilon, a scale and a bias.
+// normalised returns the rows normalized without epsilon, scale and bias.
 func (n *normReader) normalised(rows ...[]float64) [][]float64 {
 	channels := n.rows.channels
 	return n.apply(rows, 0, slices.Repeat([]float64{1}, channels), make([]float64, channels))
 }
 
-// meanSquare returns what the epsilon is added to, by what the op makes of the row without one: it divides the distance
-// of two channels, or of one from 0, by the root.
+// meanSquare returns the number that the epsilon is added to. It follows from the row normalized without epsilon: the
+// op divides the distance of two channels, or of one from 0, by the root.
 func (n *normReader) meanSquare(row, normed []float64) float64 {
 	from, normedFrom := 0.0, 0.0
 	if n.norm.Centered {
@@ -321,7 +321,7 @@ func (n *normReader) meanSquare(row, normed []float64) float64 {
 	return root * root
 }
 
-// readEpsilon solves for the epsilon by rows that are so small that it counts, and beside a bias just so small.
+// readEpsilon solves for the epsilon, with rows so small that it matters but, with a bias, no smaller than necessary.
 func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 	if n.without {
 		return nil
@@ -355,7 +355,7 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 	return reason.New(reason.NoEpsilon, nil, "a norm of tiny rows that no epsilon is added to")
 }
 
-// decimal is the number of few digits that was meant by one that is rounded, or as float32.
+// decimal returns the short decimal number that x is a rounding of, or x as float32.
 func decimal(x float64) float64 {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
 	if err == nil && math.Abs(short-x) <= tolerance*x {
@@ -393,7 +393,7 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 		for i, want := range n.apply(rows, n.norm.Epsilon, scale, bias) {
 			row, meanSquare := rows[i], n.meanSquare(rows[i], normed[i])
 			magnitude := greatest(want)
-			if n.norm.Centered { // of equal channels only the roundings of their mean are left
+			if n.norm.Centered { // of equal channels, only the rounding errors of their mean remain
 				magnitude = max(magnitude, greatest(row)*greatest(scale)/math.Sqrt(meanSquare+n.norm.Epsilon))
 			}
 			if n.without && meanSquare == 0 {
@@ -410,7 +410,7 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 	return nil
 }
 
-// otherwise says what a region does that normalises great rows, but not this one as the op does.
+// otherwise returns the reason for a region that normalizes great rows like the op, but not this row.
 func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
 	normed := n.normalised(row)[0]
 	meanSquare := n.meanSquare(row, normed)
@@ -431,13 +431,13 @@ func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
 	return reason.New(reason.Differs, nil, "great rows are normalised, but rows of magnitude %.2g otherwise", rms)
 }
 
-// weighted reports whether a value of the region, of the shape of its result, is multiplied with weights.
+// weighted reports whether a value of the region with the shape of its result is multiplied with weights.
 func (n *normReader) weighted(v *onnx.Value) bool {
 	return v != nil && !n.isSide(v) && n.g.Facts.SameShape(v, n.norm.Y) && v != n.norm.X && n.g.Weighted(v)
 }
 
-// scaledByFewer reports whether the weights that the region reads are fewer than the channels: to scale by them, the op
-// would need each of them many times.
+// scaledByFewer reports whether the region reads fewer weights than channels: the op's scale would have to repeat each
+// of them.
 func (n *normReader) scaledByFewer() bool {
 	return len(n.vectors()) == 0 && slices.ContainsFunc(n.region.Sides, n.isWeights)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// site has mojo.RMSNorm compute the norm, or the standard's LayerNormalization one whose mean is taken away.
+// site returns the site at which mojo.RMSNorm, or for a centered norm the standard's LayerNormalization, replaces the
+// norm.
 func (n *Norm) site(g *match.View) *site.Site {
 	op := "RMSNorm"
 	if n.Centered {
@@ -27,7 +28,7 @@ func (n *Norm) site(g *match.View) *site.Site {
 	return s
 }
 
-// withSum joins the site of a norm with the addition before it; nil where there is none of two tensors of one shape.
+// withSum joins the site of a norm with the addition before it; nil unless it adds two tensors of one shape.
 func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site.Site {
 	facts, sum := g.Facts, n.X
 	add := sum.Producer
@@ -61,17 +62,16 @@ func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site
 	return s
 }
 
-// attributes are those of the op.
+// attributes returns the attributes of the op.
 func (n *Norm) attributes() []*onnx.Attribute {
 	op := fused.RMSNorm{Axis: -int64(len(n.Axes)), Epsilon: float32(n.Epsilon), ScaleAfterCast: n.ScaleAfterCast}
 	if n.Centered {
-		return append(op.Attributes()[:2], onnx.IntAttr("stash_type", 1)) // axis and epsilon are called the same
+		return append(op.Attributes()[:2], onnx.IntAttr("stash_type", 1)) // axis and epsilon have the same names
 	}
 	return op.Attributes()
 }
 
-// channelsLast returns the order of axes that moves the channels behind all others, and the one that moves them back;
-// nil where they are there.
+// channelsLast returns the order of axes that moves the channels last, and its inverse; nil if they are last.
 func (n *Norm) channelsLast(g *match.View) (perm, back []int64) {
 	rank, _ := g.Facts.Rank(n.X)
 	for axis := range rank {
@@ -92,7 +92,7 @@ func (n *Norm) channelsLast(g *match.View) (perm, back []int64) {
 	return perm, back
 }
 
-// vector makes the numbers of a norm's channels, in the shape of these.
+// vector returns the numbers of a norm's channels, in their shape.
 func (n *Norm) vector(s *site.Site, g *match.View, name string, v Vector) *site.Operand {
 	dims := make([]int64, len(n.Axes))
 	size := int64(1)

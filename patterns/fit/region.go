@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// maxNodes bounds the nodes of a region, maxAhead the values behind a seed that a block may end in.
+	// maxNodes bounds the nodes of a region, maxAhead the values after a seed that a block may end in.
 	maxNodes = 64
 	maxAhead = 24
 )
 
-// region is what lies between operands and a result that all of it is computed for. Its operands are in the graph's
-// order, and the last of its nodes is the first in the list.
+// region is the nodes between operands and a result, which all of them are computed for. Its operands are in the
+// graph's order; its nodes are in reverse order.
 type region = probe.Region
 
-// openValue is a value that a region reads and that is not its own yet.
+// openValue is a value that a region reads and whose producer is not in it yet.
 type openValue struct {
 	*onnx.Value
 	position int
-	behind   bool // it is computed from what is given
+	behind   bool // computed from a given value
 }
 
-// regions yields the regions that end in a value and have so many operands at most, the smallest first, besides those
-// that are given. None of their nodes is taken. What is computed from the given ones belongs to all of them.
+// regions yields the regions that end in a value and have at most the given number of operands besides the given ones,
+// the smallest first. Their nodes are not taken. The values computed from the given ones belong to all of them.
 func (f *finder) regions(result *onnx.Value, operands int, given ...*onnx.Value) iter.Seq[*region] {
 	return func(yield func(*region) bool) {
 		var behind []*onnx.Value
@@ -83,8 +83,8 @@ func isOpen(open []openValue, v *onnx.Value) bool {
 	return slices.ContainsFunc(open, func(o openValue) bool { return o.Value == v })
 }
 
-// lastOf returns the value that is made after the others, so that it comes before none of them: of those behind what is
-// given, if there are any.
+// lastOf returns the value that is computed last, so that no other depends on it. Values computed from given ones take
+// precedence.
 func lastOf(open []openValue) openValue {
 	last := open[0]
 	for _, v := range open[1:] {
@@ -95,7 +95,7 @@ func lastOf(open []openValue) openValue {
 	return last
 }
 
-// joinsNear reports whether a region that ends in v may have two Operands: whether a node that reads two values is
+// joinsNear reports whether a region that ends in v may have two operands: whether a node that reads two values is
 // among the last ones before v.
 func (f *finder) joinsNear(v *onnx.Value) bool {
 	if f.joins == nil {
@@ -126,7 +126,7 @@ func (f *finder) joinsNear(v *onnx.Value) bool {
 	return away > 0 && away <= maxNodes
 }
 
-// position is the place in the graph of the node that makes v, -1 for one that is given.
+// position returns the position of v's producer in the graph, -1 for an input or an outer value.
 func (f *finder) position(v *onnx.Value) int {
 	if v.Producer == nil || v.Graph != f.g.Graph {
 		return -1
@@ -162,12 +162,12 @@ func joinsMany(n *onnx.Node) bool {
 	return len(makers) > maxNodes
 }
 
-// foreign lists the ops that no block is made of: those of images, and norms that are fused already
-// (SimplifiedLayerNormalization is onnxruntime's, in the domain of the standard).
+// foreign lists the ops that no block contains: image ops, and norms that are already fused
+// (SimplifiedLayerNormalization is onnxruntime's, in the standard's domain).
 var foreign = []string{"AveragePool", "BatchNormalization", "ConvTranspose", "LayerNormalization", "LpPool", "MaxPool",
 	"Resize", "SimplifiedLayerNormalization"}
 
-// projects reports whether a node multiplies with a matrix that is none of a mean, a scale or a rotation.
+// projects reports whether a node multiplies with a matrix that is not a mean, a scale or a rotation.
 func (f *finder) projects(n *onnx.Node) bool {
 	if !n.IsProduct() {
 		return false
@@ -178,7 +178,7 @@ func (f *finder) projects(n *onnx.Node) bool {
 	})
 }
 
-// maxKinds bounds the numbers off the diagonal of a matrix that takes means, scales, permutes or gives signs.
+// maxKinds bounds the distinct numbers off the diagonal of a matrix that averages, scales, permutes or changes signs.
 const maxKinds = 3
 
 // mixes reports whether a constant is a matrix of weights, by its first rows and columns.
@@ -205,13 +205,13 @@ func (f *finder) mixes(v *onnx.Value) bool {
 	return f.mixing[v]
 }
 
-// isSide reports whether v is no data: a weight, or made of weights and shapes. What the model is given as a vector may
-// be a weight as well.
+// isSide reports whether v is not data: a weight, or computed from weights and shapes. An input that is a vector may
+// also be a weight.
 func (f *finder) isSide(v *onnx.Value) bool {
 	if is, ok := f.sides[v]; ok {
 		return is
 	}
-	f.sides[v] = false // data, while it is looked at
+	f.sides[v] = false // data, until it is known
 	is := !f.g.IsData(v)
 	switch rank, ok := f.g.Facts.Rank(v); {
 	case is:
@@ -225,8 +225,8 @@ func (f *finder) isSide(v *onnx.Value) bool {
 	return is
 }
 
-// isGivenVector reports whether a given value has one axis alone, of a length that is known, besides those of length 1.
-// With such it is one only where others are given that have open axes: else it may be the data of a graph of one row.
+// isGivenVector reports whether an input has a known length along one axis and size 1 along all others. With such
+// others, it is a vector only if another input has open axes; otherwise it may be the data of a graph with one row.
 func (f *finder) isGivenVector(v *onnx.Value, rank int) bool {
 	long := 0
 	for axis := range rank {
@@ -245,7 +245,7 @@ func (f *finder) isGivenVector(v *onnx.Value, rank int) bool {
 	})
 }
 
-// varies reports whether the elements of a side, and not its shape alone, follow from sizes that the model leaves open.
+// varies reports whether the elements of a side, and not just its shape, follow from sizes that the model leaves open.
 func (f *finder) varies(v *onnx.Value) bool {
 	if v == nil || v.Constant() != nil || v.Producer == nil || v.Graph != f.g.Graph {
 		return false
@@ -253,7 +253,7 @@ func (f *finder) varies(v *onnx.Value) bool {
 	if is, ok := f.varying[v]; ok {
 		return is
 	}
-	f.varying[v] = false // while it is looked at
+	f.varying[v] = false // until it is known
 	_, is := f.g.Facts.Constant(v)
 	is = !is
 	switch n := v.Producer; n.OpType {
@@ -270,7 +270,7 @@ func (f *finder) varies(v *onnx.Value) bool {
 }
 
 // followsSizes reports whether numbers or conditions that a region reads follow from sizes that the model leaves open,
-// such as positions do.
+// such as positions.
 func (f *finder) followsSizes(r *region) bool {
 	return slices.ContainsFunc(r.Sides, func(v *onnx.Value) bool {
 		t := f.g.Facts.DataType(v)
@@ -278,7 +278,7 @@ func (f *finder) followsSizes(r *region) bool {
 	})
 }
 
-// ahead lists what is computed from a value by nodes that may stand in a region, the last first: where a block may end.
+// ahead lists the values that nodes of a region may compute from a value, the last first: a block may end there.
 func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
 	if list, ok := f.behind[from]; ok {
 		return list
@@ -304,7 +304,7 @@ func (f *finder) ahead(from *onnx.Value) []*onnx.Value {
 	return list
 }
 
-// factor is how many elements a value has for each of another one, the same number in all worlds; 0 for none.
+// factor returns the number of elements of v for each element of of, if it is the same in all worlds, or 0.
 func (f *finder) factor(v, of *onnx.Value) int64 {
 	var k int64
 	for w := range infer.Worlds {

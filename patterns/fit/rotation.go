@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Rotation is a rotary position embedding. Its fields are those of mojo.RotaryEmbedding.
+// A Rotation is a rotary position embedding. Its fields are like mojo.RotaryEmbedding's.
 type Rotation struct {
 	X, Y         *onnx.Value
 	Nodes        []*onnx.Node
@@ -21,7 +21,7 @@ type Rotation struct {
 	OutputLayout string
 }
 
-// pair is where two channels that are rotated together stand: in x, and their results in y.
+// pair holds the indexes of two channels that are rotated together in x, and of their results in y.
 type pair struct{ a, b, first, second int }
 
 // maxRotated bounds the channels of a head.
@@ -43,8 +43,8 @@ func Rotations(g *match.View, others site.Others) (sites []*site.Site, misses []
 	return sites, f.misses
 }
 
-// joinsTable reports whether a node multiplies rows with what is made of sines, or of fewer numbers than there are rows
-// of them or of fewer axes, but not one for each.
+// joinsTable reports whether a node multiplies rows with values computed from sines, or with a tensor of fewer numbers
+// or axes than the result that is not a vector of weights.
 func (f *finder) joinsTable(n *onnx.Node) bool {
 	if !(n.Is("Mul") || n.Is("Einsum") || n.Is("MatMul")) || len(n.Outputs) == 0 || n.Outputs[0] == nil || f.taken(n) ||
 		!f.g.Facts.DataType(n.Outputs[0]).IsFloat() || n.Is("MatMul") && slices.ContainsFunc(n.Inputs, isMatrix) {
@@ -67,19 +67,19 @@ func (f *finder) joinsTable(n *onnx.Node) bool {
 		if f.tabular(v) {
 			tables++
 		}
-		broadcast = broadcast || len(shape) < len(out) // a table of as many rows as a batch of one has
+		broadcast = broadcast || len(shape) < len(out) // a table of as many rows as a batch of one
 	}
 	return (tables > 0 && tables < len(n.Inputs) || least > 1 && (least < match.Elements(out) || broadcast)) &&
 		f.mayStandInside(n) && !f.isSide(n.Outputs[0])
 }
 
-// isVector reports whether a constant has one axis alone besides those of length 1: it is the same for all positions.
+// isVector reports whether all axes of a constant except one have size 1: it is the same for all positions.
 func isVector(c *onnx.Tensor) bool { return slices.Contains(c.Dims, c.Len()) }
 
 // isMatrix reports whether a value is a constant matrix, which is the same for all positions.
 func isMatrix(v *onnx.Value) bool { return v.Constant() != nil && len(v.Constant().Dims) == 2 }
 
-// tabular reports whether a value is made of sines and cosines, or of rows of a table, alone.
+// tabular reports whether a value is computed only from sines and cosines, or from rows of a table.
 func (f *finder) tabular(v *onnx.Value) bool {
 	if is, ok := f.tables[v]; ok {
 		return is
@@ -104,7 +104,7 @@ func (f *finder) tabular(v *onnx.Value) bool {
 	return is
 }
 
-// plain reports whether a constant is a number, or a matrix of signs: no table.
+// plain reports whether a constant is a number or a matrix of signs, and so not a table.
 func (f *finder) plain(v *onnx.Value) bool {
 	c := v.Constant()
 	if !c.DataType.IsFloat() || c.Len() <= 1 || len(c.Dims) < 2 && c.Len() < 2 {
@@ -122,7 +122,7 @@ func (f *finder) plain(v *onnx.Value) bool {
 	return is
 }
 
-// rotationAt finds the greatest rotation that a seed is of.
+// rotationAt finds the largest rotation that a seed belongs to.
 func (f *finder) rotationAt(seed *onnx.Node, known probe.Readings[Rotation], tried map[*onnx.Value]bool) *Rotation {
 	f.budget.Begin(seed)
 	for _, y := range f.ahead(seed.Outputs[0]) {
@@ -157,11 +157,11 @@ func (f *finder) rotationAt(seed *onnx.Node, known probe.Readings[Rotation], tri
 	return nil
 }
 
-// alikeBefore lists the values of the shape and type of y that it is computed from, the nearest first.
+// alikeBefore lists the values that y is computed from and that have its shape and type, the nearest first.
 func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 	var list []*onnx.Value
 	left, kind := 2*maxNodes, f.g.Facts.DataType(y)
-	var before []*onnx.Value // of the value that is looked at
+	var before []*onnx.Value // the inputs of the current value
 	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
 		n := v.Producer
 		if n == nil || v.Graph != f.g.Graph || !f.mayStandInside(n) || v != y && n.IsProduct() && !f.g.IsData(v) {
@@ -185,7 +185,7 @@ func (f *finder) alikeBefore(y *onnx.Value) []*onnx.Value {
 	return list
 }
 
-// rotated lists the regions from x, and tables, to y: those of the smallest tables first.
+// rotated lists the regions from x and tables to y, those with the smallest tables first.
 func (f *finder) rotated(x, y *onnx.Value) []*region {
 	shape, ok := f.lab.Shape(x)
 	if !ok || len(shape) == 0 {
@@ -246,13 +246,13 @@ func (f *finder) rotated(x, y *onnx.Value) []*region {
 	})
 }
 
-// picksTable reports whether a node takes rows of a table of constants.
+// picksTable reports whether a node picks rows of a table of constants.
 func (f *finder) picksTable(n *onnx.Node) bool {
 	return match.IsPick(n) && n.Input(0) != nil && n.Input(0).Constant() != nil &&
 		n.Input(0).Constant().DataType.IsFloat()
 }
 
-// opens reports whether a value may be made of tables: neither a shape, nor a number, nor a matrix of signs.
+// opens reports whether a value may be computed from tables: it is not a shape, a number or a matrix of signs.
 func (f *finder) opens(v *onnx.Value) bool {
 	switch {
 	case !f.g.Facts.DataType(v).IsFloat():

@@ -8,16 +8,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// rotationReader asks a region whether it is a rotation.
+// rotationReader runs a region to find out whether it is a rotation.
 type rotationReader struct {
 	*finder
 	*region
 	x      *onnx.Value
 	shape  []int
 	last   int
-	tables map[int64]place // the elements that the tables have in a run, by their key
+	tables map[int64]place // the elements of the tables in a run, by key
 	env    values
-	// factors are those of the channels of x in each channel of y, by rows.
+	// factors holds, for each row, the factors of x's channels in each channel of y.
 	factors [][][]float64
 }
 
@@ -60,7 +60,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	return n.layout(), nil
 }
 
-// run returns the rows of y for those of x.
+// run returns the elements of y for those of x.
 func (n *rotationReader) run(x []float64) []float64 {
 	env := values{n.x: n.tensor(n.x, x)}
 	for v, t := range n.env {
@@ -73,8 +73,8 @@ func (n *rotationReader) run(x []float64) []float64 {
 	return out
 }
 
-// readFactors gives x one channel after the other. It reports whether the region is linear in x, and gives no channel
-// to more than two. It is asked about some numbers besides.
+// readFactors sets the channels of x one after the other. It reports whether the region is linear in x, also near the
+// numbers around, and each channel goes to at most two.
 func (n *rotationReader) readFactors(around []float64) bool {
 	size := match.Elements(n.shape)
 	zero := n.run(make([]float64, size))
@@ -89,7 +89,7 @@ func (n *rotationReader) readFactors(around []float64) bool {
 		}
 	}
 	if !n.readChannel(0) || !n.readChannel(n.last-1) || n.reaches(0) < 2 && n.reaches(n.last-1) < 2 {
-		return false // what is rotated are the first channels or the last
+		return false // the first or the last channels must be rotated
 	}
 	for c := 1; c < n.last-1; c++ {
 		if !n.readChannel(c) {
@@ -119,7 +119,7 @@ func (n *rotationReader) readFactors(around []float64) bool {
 	return true
 }
 
-// readChannel gives x ones in a channel alone; it reports whether at most two channels of the result follow it.
+// readChannel sets one channel of x to 1. It reports whether at most two channels of the result change.
 func (n *rotationReader) readChannel(c int) bool {
 	x := make([]float64, match.Elements(n.shape))
 	for at := c; at < len(x); at += n.last {
@@ -137,7 +137,7 @@ func (n *rotationReader) readChannel(c int) bool {
 	return n.reaches(c) <= 2
 }
 
-// reaches counts the channels that one goes to, in the first row.
+// reaches counts the channels that channel c goes to in the first row.
 func (n *rotationReader) reaches(c int) int {
 	count := 0
 	for _, factors := range n.factors[0] {
@@ -154,10 +154,10 @@ type term struct {
 	sign float64
 }
 
-// key is the same for numbers that only a few roundings of float64 lie between, or one more or less.
+// key maps numbers that differ by a few roundings of float64 to equal or adjacent integers.
 func key(x float64) int64 { return int64(math.Round(math.Ldexp(x, 42))) }
 
-// term returns the element that a factor is.
+// term returns the element that a factor equals.
 func (n *rotationReader) term(factor float64) (term, bool) {
 	for _, sign := range []float64{1, -1} {
 		for _, more := range []int64{0, 1, -1} {
@@ -169,11 +169,11 @@ func (n *rotationReader) term(factor float64) (term, bool) {
 	return term{}, false
 }
 
-// layout reads how the channels are rotated; nil where they are not.
+// layout returns the rotation of the channels, or nil.
 func (n *rotationReader) layout() *Rotation {
 	rot := &Rotation{X: n.x, Y: n.Result, Nodes: n.Nodes, RotatedSide: "first"}
 	first, last := -1, -1
-	of := make([][]int, n.last) // the channels of x in each of y
+	of := make([][]int, n.last) // the channels of x in each channel of y
 	for j, factors := range n.factors[0] {
 		for c, factor := range factors {
 			if factor != 0 {
@@ -219,7 +219,7 @@ func (n *rotationReader) layout() *Rotation {
 	return nil
 }
 
-// rotates reports whether all rows are rotated by pairs, and finds the tables.
+// rotates reports whether all rows are rotated by the pairs, and finds the tables.
 func (n *rotationReader) rotates(rot *Rotation, pairs []pair, first int) bool {
 	cos, sin := n.newTable(rot.RotaryDim), n.newTable(rot.RotaryDim)
 	var sign float64

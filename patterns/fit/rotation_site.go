@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// site has mojo.RotaryEmbedding compute the rotation.
+// site returns the site at which mojo.RotaryEmbedding replaces the rotation.
 func (n *Rotation) site(g *match.View) *site.Site {
 	s := site.New(g, fused.RotaryEmbeddingName, n.Y.Producer)
 	x := s.Input(site.NoRole, "x", n.X)
@@ -21,7 +21,7 @@ func (n *Rotation) site(g *match.View) *site.Site {
 	return s
 }
 
-// table gives a table the axes of x.
+// table converts a table to the axes of x.
 func (n *Rotation) table(s *site.Site, g *match.View, name string, t Table) *site.Operand {
 	v := s.Input(site.NoRole, name, t.Value).Cast(g.Facts.DataType(n.X))
 	rank, _ := g.Facts.Rank(t.Value)
@@ -33,7 +33,7 @@ func (n *Rotation) table(s *site.Site, g *match.View, name string, t Table) *sit
 		v = v.Then("Gather", name+"_channels", []*site.Operand{s.Integers("channels", list...)},
 			onnx.IntAttr("axis", int64(t.Axis)))
 	}
-	// The axes that stay, by the axes of x, and the channels last.
+	// Keep the axes that vary, in the order of x's axes, with the channels last.
 	for axis := rank - 1; axis >= 0; axis-- {
 		if place, fixed := t.Fixed[axis]; fixed {
 			v = v.Then("Gather", name+"_part", []*site.Operand{s.Integer("place", int64(place))},

@@ -7,12 +7,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// layout says which elements of a tensor are the channels of one row.
+// layout tells which elements of a tensor are the channels of one row.
 type layout struct {
 	shape    []int
 	axes     []int // of the channels
 	channels int
-	index    [][]int // of the elements, by rows and channels
+	index    [][]int // of elements, by row and channel
 }
 
 func newLayout(shape, axes []int) layout {
@@ -52,8 +52,8 @@ func (l layout) of(elements []float64) [][]float64 {
 	return list
 }
 
-// special returns rows of a magnitude that a few random ones do not stand for: one-hot, constant, zero, of one sign,
-// and with elements of very different sizes.
+// special returns rows of a magnitude that random ones do not cover: one-hot, constant, zero, of one sign, and with
+// elements of very different sizes.
 func (l layout) special(magnitude float64) []float64 {
 	noise := random(len(l.index)*l.channels, 31)
 	out := make([]float64, len(noise))
@@ -81,8 +81,8 @@ func (l layout) special(magnitude float64) []float64 {
 	return out
 }
 
-// readRows finds the axes along which elements of the result depend on one of the operand, in rows that are cut where
-// the region computes on such. It reports whether there are any.
+// readRows finds the axes along which elements of the result depend on one of the operand. It shortens the rows if the
+// region can be run so. It reports whether there are such axes.
 func (n *normReader) readRows() bool {
 	own, ok := n.lab.Shape(n.x)
 	last := len(own) - 1
@@ -108,7 +108,7 @@ func (n *normReader) readRows() bool {
 	return true
 }
 
-// wholeRows makes the rows as long as the model's; it reports whether the region computes on them.
+// wholeRows makes the rows as long as the model's, and reports whether the region can be run with them.
 func (n *normReader) wholeRows() bool {
 	own, _ := n.lab.Shape(n.x)
 	shape := n.smallest(n.region, atMost(own, fewRows*n.channels, 2, n.norm.Axes...), own)
@@ -118,8 +118,8 @@ func (n *normReader) wholeRows() bool {
 	return shape != nil
 }
 
-// coupled changes one element after the other, and returns the axes along which others change with it; nil where these
-// are not the same for all.
+// coupled changes elements one at a time, and returns the axes along which others change with them; nil if these
+// differ.
 func (n *normReader) coupled(shape []int) []int {
 	base := random(match.Elements(shape), 1)
 	steps := onnx.RowMajor(shape)

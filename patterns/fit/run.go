@@ -11,16 +11,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// values are tensors by what they stand for in the graph.
+// values holds a tensor for each value of the graph.
 type values = probe.Values
 
-// maxRunElements bounds the elements of a region's operands, maxSideElements those of what it reads besides.
+// maxRunElements bounds the elements of a region's operands, maxSideElements the elements of its other inputs.
 const (
 	maxRunElements  = 1 << 18
 	maxSideElements = 1 << 16
 )
 
-// tensor makes a tensor for a value of these elements, in row-major order.
+// tensor makes a tensor for a value from elements in row-major order.
 func (f *finder) tensor(v *onnx.Value, elements []float64) *reference.Tensor {
 	shape, _ := f.lab.Shape(v)
 	return f.sized(v, shape, elements)
@@ -41,8 +41,8 @@ func (f *finder) compute(v *onnx.Value, given values) ([]float64, error) {
 	return out[0].F, nil
 }
 
-// known is what a value is in all runs: numbers that are cast have the precision of their type, shapes follow from the
-// world, but where tensors are resized, and a weight that the model is given gets some elements.
+// known returns the values that are the same in all runs: cast numbers have the precision of their type, shapes follow
+// from the world unless tensors are resized, and weights that are inputs get some elements.
 func (f *finder) known(v *onnx.Value, resized bool) *reference.Tensor {
 	n := v.Producer
 	switch {
@@ -60,7 +60,7 @@ func (f *finder) known(v *onnx.Value, resized bool) *reference.Tensor {
 	return nil
 }
 
-// vector gives a weight that the model is given some elements; nil for other values.
+// vector makes elements for a weight that is an input; nil for other values.
 func (f *finder) vector(v *onnx.Value) *reference.Tensor {
 	shape, ok := f.lab.Shape(v)
 	if !ok || len(shape) == 0 || match.Elements(shape) != slices.Max(shape) || !f.g.Facts.DataType(v).IsFloat() {
@@ -73,7 +73,7 @@ func (f *finder) vector(v *onnx.Value) *reference.Tensor {
 	return f.tensor(v, list)
 }
 
-// random returns numbers of normal distribution, the same ones for the same seed.
+// random returns normally distributed numbers, the same for the same seed.
 func random(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	list := make([]float64, n)
@@ -83,7 +83,7 @@ func random(n int, seed uint64) []float64 {
 	return list
 }
 
-// times returns the numbers of a list times another one.
+// times returns the elements of list times x.
 func times(list []float64, x float64) []float64 {
 	out := make([]float64, len(list))
 	for i := range list {
@@ -92,12 +92,11 @@ func times(list []float64, x float64) []float64 {
 	return out
 }
 
-// tolerance is what a result may differ by from the op's, as a part of the greatest magnitude of its row: exporters
-// store constants in float32.
+// tolerance is the allowed difference between a result and the op's, relative to the greatest magnitude of its row:
+// exporters store constants in float32.
 const tolerance = 1e-6
 
-// near reports whether two lists agree within the tolerance, as a part of a magnitude. What is no number agrees with
-// nothing.
+// near reports whether two lists agree within the tolerance, relative to magnitude. NaN agrees with nothing.
 func near(got, want []float64, magnitude float64) bool {
 	if len(got) != len(want) {
 		return false

@@ -9,16 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Regions are run on tensors that are smaller than the model's where they compute at other sizes: an image has more
-// rows than a norm has to be asked for, and more elements than a gated unit.
+// Regions are run on smaller tensors than the model's if they can be: an image has more rows than are needed to read a
+// norm, and more elements than for a gated unit.
 
 const (
-	fewRows     = 6 // of a norm, as many as there are kinds of special ones
+	fewRows     = 6 // of a norm: one for each kind of special row
 	fewElements = 512
 )
 
-// atMost returns the shape with the first axes made shorter until there are n elements or less, none shorter than least
-// and those of keep as they are.
+// atMost returns the shape with its first axes shortened until it has at most n elements. No axis becomes shorter than
+// least, and the axes in keep are unchanged.
 func atMost(shape []int, n, least int, keep ...int) []int {
 	small := slices.Clone(shape)
 	for axis := range small {
@@ -29,8 +29,8 @@ func atMost(shape []int, n, least int, keep ...int) []int {
 	return small
 }
 
-// smallest returns the first of some shapes that a region computes at, if its operands all have it: a result of the
-// same shape. Nil where it computes at none.
+// smallest returns the first shape that a region can be run with, so that its operands and its result have it. It
+// returns nil if there is none.
 func (f *finder) smallest(r *region, shapes ...[]int) []int {
 	own, _ := f.lab.Shape(r.Result)
 	for i, shape := range shapes {
@@ -54,8 +54,8 @@ func (f *finder) smallest(r *region, shapes ...[]int) []int {
 	return nil
 }
 
-// isWeights reports whether a side is a constant of different numbers, or of one for each index of an axis: a region
-// that reads it does something of its own in each place of that.
+// isWeights reports whether a side is a constant of different numbers, or with one for each index of an axis: then the
+// region may compute another function at each index.
 func (f *finder) isWeights(v *onnx.Value) bool {
 	for range match.MaxDetour {
 		if v == nil {
@@ -73,7 +73,7 @@ func (f *finder) isWeights(v *onnx.Value) bool {
 	return false
 }
 
-// keepsElements reports whether a node gives the elements of its first input another shape or type.
+// keepsElements reports whether a node only changes the shape or type of its first input.
 func keepsElements(n *onnx.Node) bool {
 	switch n.OpType {
 	case "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity", "Cast", "Flatten", "Tile":
@@ -82,7 +82,7 @@ func keepsElements(n *onnx.Node) bool {
 	return false
 }
 
-// sized makes a tensor of a shape for a value.
+// sized makes a tensor of the given shape for a value.
 func (f *finder) sized(v *onnx.Value, shape []int, elements []float64) *reference.Tensor {
 	return reference.NewFloats(f.g.Facts.DataType(v), shape, elements)
 }

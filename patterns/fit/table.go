@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// Table says how a table of cosines or sines is made of a value: at the Fixed places of some axes, and with those
-// Channels of another one, the rest of its axes are axes of x.
+// A Table tells how a table of cosines or sines is read from a value: some axes have Fixed indexes, one has the
+// Channels, and the others are axes of x.
 type Table struct {
 	Value    *onnx.Value
 	Fixed    map[int]int // by axis of Value
@@ -19,7 +19,7 @@ type Table struct {
 	Negative bool
 }
 
-// tableReader gathers which elements a table has in each row and channel.
+// tableReader collects the elements of a table for each row and channel.
 type tableReader struct {
 	*rotationReader
 	value    *onnx.Value
@@ -34,7 +34,7 @@ func (n *rotationReader) newTable(channels int) *tableReader {
 	return t
 }
 
-// set notes an element; false where another table has it.
+// set records an element; it returns false if the element is from another table.
 func (t *tableReader) set(row, channel int, of term) bool {
 	if t.value == nil {
 		t.value = of.table
@@ -43,7 +43,7 @@ func (t *tableReader) set(row, channel int, of term) bool {
 	return of.table == t.value
 }
 
-// read returns the table, with one channel for each pair where both of a pair have the same element.
+// read returns the table, with one channel for each pair if both channels of each pair have the same element.
 func (t *tableReader) read(layout string) (*Table, bool) {
 	channels := len(t.elements[0])
 	half := make([]int, channels/2)
@@ -73,7 +73,7 @@ func (t *tableReader) wide() (*Table, bool) {
 	return t.of(all)
 }
 
-// of reads the axes of the table with these channels; false where its elements do not lie along them.
+// of reads the axes of the table with the given channels; ok is false if its elements do not vary along them.
 func (t *tableReader) of(channels []int) (*Table, bool) {
 	shape, _ := t.lab.Shape(t.value)
 	steps, rowSteps := onnx.RowMajor(shape), onnx.RowMajor(t.shape[:len(t.shape)-1])
@@ -98,7 +98,7 @@ func (t *tableReader) of(channels []int) (*Table, bool) {
 		if axis == table.Axis {
 			continue
 		}
-		follows := -2 // no axis of x
+		follows := -2 // not an axis of x
 		for of, step := range rowSteps {
 			is := true
 			for row := range t.elements {
@@ -131,7 +131,7 @@ func (t *tableReader) of(channels []int) (*Table, bool) {
 			}
 		}
 	}
-	for axis := range table.Fixed { // one place of an axis that is open is none for other sizes
+	for axis := range table.Fixed { // at other sizes, an open axis has no fixed index
 		if d, ok := t.g.Facts.Dim(t.value, axis); !ok || d > 1 && axis < len(shape)-2 {
 			return nil, false
 		}
@@ -139,13 +139,13 @@ func (t *tableReader) of(channels []int) (*Table, bool) {
 	return table, true
 }
 
-// sameDim reports whether an axis of the table is as long as one of x.
+// sameDim reports whether an axis of the table has the length of an axis of x.
 func (t *tableReader) sameDim(axis, of int) bool {
 	return t.g.Facts.SameDim(t.value, axis, t.x, of)
 }
 
-// ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle as far as
-// the graph tells: they are read alike, and made alike.
+// ofOneAngle reports whether two tables hold, in each row and channel, the cosine and the sine of one angle, as far as
+// the graph shows: they are read and computed in the same way.
 func (f *finder) ofOneAngle(cos, sin *Table) bool {
 	if cos.Axis != sin.Axis || !maps.Equal(cos.Rows, sin.Rows) {
 		return false
@@ -164,8 +164,8 @@ func (f *finder) ofOneAngle(cos, sin *Table) bool {
 	return true
 }
 
-// twins reports whether two values are made alike of a cosine and a sine of one value, of two constants or of two
-// inputs.
+// twins reports whether two values are computed in the same way from a cosine and a sine of one value, from two
+// constants or from two inputs.
 func (f *finder) twins(cos, sin *onnx.Value, steps int) bool {
 	a, b := f.g.Resolve(cos), f.g.Resolve(sin)
 	p, q := match.Producer(a), match.Producer(b)

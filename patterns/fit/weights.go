@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// vector says where the numbers of the channels come from, those of the scale (0) or the bias (1): from the side that
-// they follow when it has other numbers.
+// vector finds the source of the numbers of the channels, of the scale (which is 0) or the bias (1): the side whose
+// changes they follow.
 func (n *normReader) vector(is []float64, which int) Vector {
 	for _, v := range n.vectors() {
 		t, ok := n.lab.Shape(v)
@@ -37,7 +37,7 @@ func (n *normReader) vector(is []float64, which int) Vector {
 	return Vector{Numbers: is}
 }
 
-// vectors lists the sides that have a number for each channel, as they are before they get the rank of the operand.
+// vectors lists the sides that have a number for each channel, before nodes that only change their shape.
 func (n *normReader) vectors() []*onnx.Value {
 	var list []*onnx.Value
 	for _, v := range n.region.Sides {
@@ -72,7 +72,7 @@ func (n *normReader) vectorOf(v *onnx.Value) (found *onnx.Value) {
 	return found
 }
 
-// affine reports whether all of list are factor*x + offset.
+// affine reports whether every element of list is factor*x + offset.
 func affine(x, list []float64) (is bool, factor, offset float64) {
 	low, high := 0, 0
 	for c := range x {
@@ -99,7 +99,7 @@ func affine(x, list []float64) (is bool, factor, offset float64) {
 	return true, rounded(factor, g), rounded(offset, g)
 }
 
-// rounded is the number that x comes so near to that what is between them is rounding.
+// rounded returns the multiple of 1/16 that x equals within the tolerance, or x.
 func rounded(x, beside float64) float64 {
 	if short := math.Round(x*16) / 16; math.Abs(x-short) <= tolerance*beside {
 		return short
@@ -107,7 +107,7 @@ func rounded(x, beside float64) float64 {
 	return x
 }
 
-// typed gives the norm operands of types that the op takes together; nil where there are none.
+// typed chooses operands whose types the op accepts together; it returns nil if it cannot.
 func (n *normReader) typed() *Norm {
 	facts, norm := n.g.Facts, n.norm
 	y := facts.DataType(norm.Y)
@@ -145,12 +145,12 @@ func (n *normReader) typed() *Norm {
 	return nil
 }
 
-// roundedTo reports whether a type would round the numbers of the channels, as half types do where rows come out times
-// a number that goes into the scale.
+// roundedTo reports whether a type would round the numbers of the channels, like half types if rows are multiplied by a
+// number that goes into the scale.
 func (v *Vector) roundedTo(t onnx.DataType) bool {
 	digits := map[onnx.DataType]int{onnx.Float16: 11, onnx.BFloat16: 8}[t]
 	numbers := v.Numbers
-	if v.Value != nil { // whose elements are of the type
+	if v.Value != nil { // its elements have the type
 		numbers, digits = []float64{v.Factor}, min(digits, 1)
 	}
 	return digits > 0 && slices.ContainsFunc(numbers, func(x float64) bool {
