@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Around says what stands around a node that some pattern has as an anchor and that none comes near to.
+// Around describes the neighbors of an anchor node that no pattern comes near to.
 func Around(n *onnx.Node) *reason.Reason {
 	var before, after []string
 	for _, v := range n.Inputs {

@@ -10,13 +10,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestPatternsThatTakeLong searches a tree of additions for many patterns that it nearly is, in many ways each. The
-// search ends in time, and says that it was given up.
+// TestPatternsThatTakeLong searches a tree of additions for many patterns that it nearly matches, in many ways each.
+// The search must end in time, and report that it gave up.
 func TestPatternsThatTakeLong(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 4}}})
 	level := []*onnx.Value{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}
-	for range 60 { // each level adds what the one before has, in pairs
+	for range 60 { // each level adds pairs of the level before
 		next := make([]*onnx.Value, len(level))
 		for i := range level {
 			v := m.Graph.NewValue("")

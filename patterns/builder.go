@@ -10,20 +10,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// builder writes the nodes of a replacement, or of a function's body, in the form of one version of the standard.
+// builder writes the nodes of a replacement, or of a function's body, for one version of the standard.
 type builder struct {
 	g     *onnx.Graph
 	opset int64
 	names map[string]operand
 	refs  map[string]*onnx.Value // attributes of the function as values
 	eval  func(notation.Cond) (any, error)
-	// typeOf returns the type of a value made so far; Undefined where only CastLike can tell.
+	// typeOf returns the type of a value made so far, Undefined if only CastLike can tell.
 	typeOf func(*onnx.Value) onnx.DataType
 	define func(c *notation.TargetCall, inputs []*onnx.Value) (*onnx.Function, error)
 
 	main    *notation.TargetCall
 	attrs   []*onnx.Attribute // of the node of main
-	unbound bool              // an attribute reads a name that stands for nothing in this match
+	unbound bool              // an attribute reads a name that this match does not bind
 }
 
 // operand is an argument of a node: a value, the function's attribute ref, a literal (float64 or []int64), or nothing.
@@ -34,7 +34,7 @@ type operand struct {
 	name    string // of a literal, if it has one
 }
 
-// call makes the nodes of a call; outputs are named after results.
+// call adds the nodes of a call; its outputs are named after results.
 func (b *builder) call(c *notation.TargetCall, results []string) ([]*onnx.Value, error) {
 	args := make([]operand, len(c.Args))
 	for i, a := range c.Args {
@@ -94,9 +94,9 @@ func (b *builder) call(c *notation.TargetCall, results []string) ([]*onnx.Value,
 	return outputs, nil
 }
 
-// values turns literal operands into constants.
+// values converts literal operands to constants.
 func (b *builder) values(c *notation.TargetCall, args []operand) ([]*onnx.Value, error) {
-	var like *onnx.Value // whose type numbers take
+	var like *onnx.Value // numbers get its type
 	for i, a := range args {
 		if a.value != nil && !(i == 0 && c.Op == "Where") {
 			like = a.value
@@ -137,7 +137,7 @@ func integerAt(c *notation.TargetCall, i int) bool {
 	return ok && at == i && onnx.IsStandardDomain(c.Domain)
 }
 
-// numberLike makes a constant of the type of another value.
+// numberLike makes a constant with the type of another value.
 func (b *builder) numberLike(x float64, like *onnx.Value) (*onnx.Value, error) {
 	if like == nil {
 		return b.number(x, onnx.Float)
@@ -171,14 +171,14 @@ func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
 	}
 }
 
-// node adds a node of the standard with one output.
+// node adds a standard node with one output.
 func (b *builder) node(opType, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	v := b.g.NewValue(name)
 	b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)
 	return v
 }
 
-// attribute returns the FLOAT attribute of the function as a value, made once.
+// attribute returns the FLOAT attribute of the function as a value, which is created once.
 func (b *builder) attribute(ref string) *onnx.Value {
 	if b.refs[ref] == nil {
 		b.refs[ref] = b.node("Constant", ref, nil, onnx.RefAttr("value_float", onnx.AttrFloat, ref))

@@ -13,7 +13,7 @@ var builtinPatterns = sync.OnceValue(func() *Set {
 	s := NewSet()
 	for _, name := range builtin.Blocks {
 		if err := s.Add(name, builtin.Text(name)); err != nil {
-			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
+			panic(fmt.Sprintf("built-in patterns: %v", err)) // a bug here, which any test catches
 		}
 	}
 	for _, d := range forms {
@@ -22,8 +22,8 @@ var builtinPatterns = sync.OnceValue(func() *Set {
 	return s
 })
 
-// builtinLanguage is what the built-in patterns and those of users are written in.
+// builtinLanguage is the language of the built-in patterns and of users' patterns.
 var builtinLanguage = match.NewLanguage(rotary.Views)
 
-// Builtin returns the patterns of builtin/*.pat, and those that are written in Go.
+// Builtin returns the patterns of builtin/*.pat and the patterns written in Go.
 func Builtin() *Set { return builtinPatterns() }

@@ -2,7 +2,7 @@ package patterns
 
 import "testing"
 
-// What is printed of a pattern reads as the same pattern.
+// A printed pattern parses as the same pattern.
 func TestPrintedPatterns(t *testing.T) {
 	for _, p := range Builtin().Patterns {
 		if Builtin().forms[p] != nil {
@@ -29,7 +29,7 @@ func TestBuiltinParses(t *testing.T) {
 		anchored[p.Name] = anchored[p.Name] || len(p.Anchors) > 0
 	}
 	for n := range names {
-		if !anchored[n] && n != "KeyTranspose" { // of three nodes that stand in many places: a miss would say nothing
+		if !anchored[n] && n != "KeyTranspose" { // three nodes that occur in many places: a miss would be useless
 			t.Errorf("no pattern %s has an anchor op", n)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Pattern files name no fused op, attribute or activation that the catalogue lacks, and leave out no attribute.
+// Pattern files name only fused ops, attributes and activations of the catalogue, and set every attribute.
 func TestCatalogueHasWhatPatternsName(t *testing.T) {
 	ops := map[string]bool{}
 	for _, p := range Builtin().Patterns {

@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestCoverage holds the built-in patterns against real exports: every norm, rotary application, dense gated MLP,
-// router and block of experts is found, and none invented. MOJO_ZOO adds a folder of models; its truth.json stands in
-// it or beside it.
+// TestCoverage compares the built-in patterns with real exports: every norm, rotary application, dense gated MLP,
+// router and block of experts is found, and no others. MOJO_ZOO adds a folder of models, with its truth.json inside or
+// beside it.
 func TestCoverage(t *testing.T) {
 	dirs := []string{"../models", "../models/broken"}
 	if zoo := os.Getenv("MOJO_ZOO"); zoo != "" {

@@ -1,7 +1,7 @@
-// Package patterns finds the subgraphs that fused ops stand for.
+// Package patterns finds the subgraphs that fused ops can replace.
 //
-// A pattern is text: single assignments that read like a printed ONNX graph, conditions, and the op that takes the
-// place of what matched.
+// A pattern is text: single assignments that read like a printed ONNX graph, conditions, and the op that replaces a
+// match.
 //
 //	pattern RMSNorm(x, scale) -> y {
 //	  anchor ReduceMean
@@ -11,15 +11,15 @@
 //	  where rank(scale) == 1 && epsilon > 0
 //	} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 //
-// Package notation has the grammar and says what it means, package match finds patterns in a graph.
+// Package notation defines the grammar and its meaning; package match finds patterns in a graph.
 //
-// Blocks that have too many spellings to write down are found by what their nodes compute. A finder, such as those of
-// packages attention, fit, moe and router, returns sites (package site): the op with its attributes, its operands by
-// role, the nodes that it replaces, and for what comes near the reason why it is none. File search.go lists finders and
-// text in the order in which they look, and makes a Match of each site. NormRotary (norm_rotary.go) joins matches of
-// RMSNorm and RotaryEmbedding, which are its Parts.
+// Blocks with too many spellings to list are found by their function. A finder, such as those of packages attention,
+// fit, moe and router, returns sites (package site): the op with its attributes, its operands by role, and the nodes
+// that it replaces. For near misses it returns the reason. File search.go lists finders and texts in search order, and
+// makes a Match of each site. NormRotary (norm_rotary.go) joins matches of RMSNorm and RotaryEmbedding, which become
+// its Parts.
 //
-// A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss
-// names the pattern that stands there but for one thing (or two), what it wanted in that place, and what it found
+// If no match takes a node of an anchor op, users may ask why nothing was fused there. For such nodes, a Miss names the
+// pattern that matches except for one or two differences, the expected operand and the one found
 // (match.View.NearMisses).
 package patterns

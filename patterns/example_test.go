@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// A pattern of your own stands before the built-in ones, whose views it may use.
+// Your patterns come before the built-in ones, whose views they may use.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -49,7 +49,7 @@ pattern MaxRelu(x) -> y {
 	// MaxRelu: Relu of x makes y
 }
 
-// The built-in patterns say where the blocks of a model stand.
+// The built-in patterns find the blocks of a model.
 func ExampleSet_Find() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {

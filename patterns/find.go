@@ -16,20 +16,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Pattern is one pattern: its text, or the name and the op of one that is written in Go.
+// Pattern is a pattern: its text, or the name and the op of one written in Go.
 type Pattern = notation.Pattern
 
-// Set is a list of patterns, tried in order at every node.
+// A Set is a list of patterns, tried in order at every node.
 type Set struct {
 	Patterns []*Pattern // in the order they are tried at a node
 	scope    *notation.Scope
 	index    *match.Index
-	forms    map[*Pattern]*form // of the patterns that have no text
-	texts    []string           // of the files that were added
-	added    attention.Masks    // the masks that are the bias of attention
+	forms    map[*Pattern]*form // of the patterns without text
+	texts    []string           // of the added files
+	added    attention.Masks    // the masks that become the bias of attention
 }
 
-// NewSet makes an empty set.
+// NewSet returns an empty set.
 func NewSet() *Set {
 	return &Set{scope: builtinLanguage.Scope(), index: match.NewIndex(builtinLanguage), forms: map[*Pattern]*form{}}
 }
@@ -50,7 +50,7 @@ func (s *Set) Add(file, src string) error {
 	return nil
 }
 
-// Digest tells sets apart by their patterns: it is the SHA-256 of their texts and of the names of those without text.
+// Digest identifies a set by its patterns: it is the SHA-256 of their texts, and of the names of those without text.
 func (s *Set) Digest() string {
 	h := sha256.New()
 	for _, text := range s.texts {
@@ -68,11 +68,11 @@ func (s *Set) addFrom(o *Set, p *Pattern) {
 	if form := o.forms[p]; form != nil {
 		s.forms[p] = form
 	} else if err := s.index.Add(p); err != nil {
-		panic(err) // it was added to the other one
+		panic(err) // it was valid in the other set
 	}
 }
 
-// addForm adds the entry of a pattern without text.
+// addForm adds a pattern without text.
 func (s *Set) addForm(d *form) {
 	p := d.pattern()
 	s.Patterns = append(s.Patterns, p)
@@ -84,8 +84,8 @@ func (s *Set) has(d *form) bool {
 	return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return s.forms[p] == d })
 }
 
-// WithAddedMasks returns the set whose sites of Attention have the masks that the model adds to the scores as their
-// bias: all of them, or those that the standard's op has no attributes for.
+// WithAddedMasks returns the set whose Attention sites use masks that the model adds to the scores as their bias: all
+// of them, or those that the standard's op has no attributes for.
 func (s *Set) WithAddedMasks(all bool) *Set {
 	changed := s.Select(func(*Pattern) bool { return true })
 	if changed.added = attention.OtherMasks; all {
@@ -94,7 +94,7 @@ func (s *Set) WithAddedMasks(all bool) *Set {
 	return changed
 }
 
-// Select returns the set of the patterns that keep says yes to.
+// Select returns the set of the patterns for which keep returns true.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
 	sub.scope, sub.texts, sub.added = s.scope, s.texts, s.added
@@ -106,12 +106,12 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	return sub
 }
 
-// Find finds the sites of the graph where a pattern stands, in the graph's order, and the nodes that looked like one
-// but were none. Subgraphs are not entered: they are graphs of their own.
+// Find returns the matches in a graph, in the graph's order, and the nodes that looked like one but are not. It does
+// not enter subgraphs.
 //
-// Nodes are tried from the last to the first, so that the largest form of a block is found before its parts; at one
-// node the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone,
-// and no value is written by two matches.
+// Find tries nodes from the last to the first, so that the largest form of a block is found before its parts. At a
+// node, the first pattern of the set wins. A node that only another match needs is not the root of a match, and no two
+// matches write the same value.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) {
 	f := &finder{set: s, view: s.View(g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
@@ -127,7 +127,7 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) 
 	return f.matches, append(misses, f.notes...)
 }
 
-// texts finds the matches of the patterns that have a text.
+// texts finds the matches of the text patterns.
 func (f *finder) texts() {
 	nodes := f.view.Graph.Nodes
 	states := map[*Pattern]*match.Attempt{}
@@ -162,7 +162,7 @@ search:
 	}
 }
 
-// noteGivenUp notes the searches that were given up somewhere, each once.
+// noteGivenUp records each search that was given up somewhere.
 func (f *finder) noteGivenUp() {
 	for _, s := range f.view.GaveUp() {
 		at, more := s.Places[0], ""
@@ -180,11 +180,11 @@ func (s *Set) View(g *onnx.Graph, facts *infer.Facts) *match.View {
 	return match.New(g, facts, s.index)
 }
 
-// Condition parses a condition by itself, such as one that a pattern is to get.
+// Condition parses a single condition, such as one to add to a pattern. It returns an error if the text is invalid.
 func (s *Set) Condition(text string) (notation.Condition, error) { return s.scope.Condition(text) }
 
-// Bounds on the steps of all attempts in a graph: so many, and so many for each node. The built-in patterns take some
-// hundred a node at most.
+// Bounds on the steps of all attempts in a graph: a constant, plus steps for each node. The built-in patterns take at
+// most some hundred per node.
 const (
 	maxSteps  = 1 << 24
 	nodeSteps = 1000
@@ -196,20 +196,20 @@ type finder struct {
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
-	notes   []*match.Miss        // of Go patterns
-	near    []*match.Miss        // of ops that are fitted
+	notes   []*match.Miss        // of patterns in Go
+	near    []*match.Miss        // of fitted ops
 	shared  map[*onnx.Value]bool // memo of castOfShared
 	steps   int                  // of all attempts
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
 }
 
-// repeats is Repeats of the matches.
+// repeats implements Repeats of the matches.
 func (f *finder) repeats(v *onnx.Value, neighbours bool) bool {
 	return rotary.Repeats(f.view, v, neighbours)
 }
 
-// inner reports whether the node belongs to a match and nobody outside needs what it makes.
+// inner reports whether the node belongs to a match and no outside node needs its results.
 func (f *finder) inner(n *onnx.Node) bool {
 	if !f.claimed[n] {
 		return false
@@ -228,8 +228,8 @@ func (f *finder) inner(n *onnx.Node) bool {
 	return true
 }
 
-// within reports whether nodes of matches alone read v, directly or by way of nodes that hand it on, and others only
-// its shape for them.
+// within reports whether only nodes of matches read v, directly or through nodes that pass it on, and other nodes read
+// only its shape for them.
 func (f *finder) within(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		n := u.Node
@@ -247,16 +247,16 @@ func (f *finder) within(v *onnx.Value) bool {
 	return true
 }
 
-// maxShapeSteps bounds the nodes between a Shape and the Reshape that its numbers go to.
+// maxShapeSteps bounds the nodes between a Shape and the Reshape that uses it.
 const maxShapeSteps = 8
 
-// feedsMatches reports whether nodes of matches alone need what n makes, as the Reshapes of a block need the shape of
-// a value inside it: without them n computes for nobody. Tried has the nodes that were looked at with so many steps.
+// feedsMatches reports whether only nodes of matches need n's results, as the Reshapes of a block need the shape of a
+// value inside it. tried holds the visited nodes and their remaining steps.
 func (f *finder) feedsMatches(n *onnx.Node, steps int, tried map[*onnx.Node]int) bool {
 	if steps == 0 || len(n.Subgraphs()) > 0 {
 		return false
 	}
-	if tried[n] >= steps { // or it would have been the end
+	if tried[n] >= steps { // otherwise the search would have ended
 		return true
 	}
 	tried[n] = steps
@@ -276,8 +276,8 @@ func (f *finder) feedsMatches(n *onnx.Node, steps int, tried map[*onnx.Node]int)
 	return true
 }
 
-// castOfShared reports whether n is a cast of a value that others read as well. Such a cast ends no block: the value
-// has to be computed anyway, and is the block's result.
+// castOfShared reports whether n is a cast of a value that other nodes also read. Such a cast does not end a block: the
+// value must be computed anyway, and is the block's result.
 func (f *finder) castOfShared(n *onnx.Node) bool {
 	if !n.Is("Cast") || n.Input(0) == nil {
 		return false

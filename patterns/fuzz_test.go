@@ -13,13 +13,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// What one fuzzed search may take.
+// Limits of one fuzzed search.
 const (
 	fuzzTime  = 10 * time.Second
 	fuzzAlloc = 1 << 30
 )
 
-// fuzzOps are what the built-in patterns and their views are made of.
+// fuzzOps are the ops of the built-in patterns and their views.
 var fuzzOps = []string{"Mul", "Add", "Cast", "Mul", "Sigmoid", "Concat", "Neg", "Slice", "Split", "Pow", "ReduceMean",
 	"Sqrt", "Reciprocal", "Div",
 	"Unsqueeze", "Reshape", "Transpose", "Expand", "Where", "Gather", "Shape", "Gelu", "Erf", "Tanh", "Sub", "Identity",
@@ -27,7 +27,7 @@ var fuzzOps = []string{"Mul", "Add", "Cast", "Mul", "Sigmoid", "Concat", "Neg", 
 	"Squeeze", "MatMul", "Cos", "Sin", "Flatten", "ReduceSum", "RMSNormalization", "LayerNormalization", "Equal", "Max",
 	"Min", "Clip", "Sum", "Softmax", "MatMul", "Exp", "Attention", "Einsum"}
 
-// FuzzFind searches graphs made of any bytes for the built-in patterns.
+// FuzzFind searches graphs made from arbitrary bytes for the built-in patterns.
 //
 //	go test -fuzz FuzzFind ./patterns
 func FuzzFind(f *testing.F) {
@@ -50,7 +50,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// FuzzRewired searches bundled models, some of whose nodes read other values than they did, for the built-in patterns.
+// FuzzRewired searches bundled models, some of whose nodes read other values than before, for the built-in patterns.
 //
 //	go test -fuzz FuzzRewired ./patterns
 func FuzzRewired(f *testing.F) {
@@ -77,7 +77,7 @@ func searched(t *testing.T, m *onnx.Model) {
 	})
 }
 
-// FuzzPatterns searches a bundled model for patterns of any text.
+// FuzzPatterns searches a bundled model for patterns of arbitrary text.
 //
 //	go test -fuzz FuzzPatterns ./patterns
 func FuzzPatterns(f *testing.F) {
@@ -112,7 +112,7 @@ var fuzzModels = []string{
 	filepath.Join("..", "models", "llama-dynamo-bf16.onnx"),
 }
 
-// limited demands that f ends soon and takes little memory.
+// limited requires that f ends soon and takes little memory.
 func limited(t *testing.T, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -134,7 +134,7 @@ func limited(t *testing.T, f func()) {
 	}
 }
 
-// whole demands that matches are of the graph, and that no node's result is replaced twice.
+// whole requires that matches belong to the graph, and that no node's result is replaced twice.
 func whole(t *testing.T, g *onnx.Graph, matches []*Match) {
 	t.Helper()
 	written := map[*onnx.Value]bool{}
@@ -156,7 +156,7 @@ func whole(t *testing.T, g *onnx.Graph, matches []*Match) {
 	}
 }
 
-// source turns bytes into choices; at their end it gives zeros.
+// source turns bytes into choices; after the last byte it returns zeros.
 type source struct{ b []byte }
 
 func (r *source) next(n int) int {
@@ -171,7 +171,7 @@ func (r *source) next(n int) int {
 	return v % n
 }
 
-// graph makes up to 200 nodes, four bytes each, over one input and some constants.
+// graph makes up to 200 nodes, from four bytes each, over one input and some constants.
 func (r *source) graph() *onnx.Model {
 	m := onnx.New(10, 21)
 	g := m.Graph
@@ -188,7 +188,7 @@ func (r *source) graph() *onnx.Model {
 		op := fuzzOps[r.next(len(fuzzOps))]
 		inputs := make([]*onnx.Value, 1+r.next(5))
 		for i := range inputs {
-			if k := r.next(256); k < 128 { // one of the last
+			if k := r.next(256); k < 128 { // one of the last values
 				inputs[i] = known[max(len(known)-1-k%8, 0)]
 			} else {
 				inputs[i] = known[k%len(known)]
@@ -213,7 +213,7 @@ func (r *source) graph() *onnx.Model {
 	return m
 }
 
-// rewired reads a bundled model and lets nodes read other values that are made before them.
+// rewired reads a bundled model and makes nodes read other earlier values.
 func (r *source) rewired(t *testing.T, path string) *onnx.Model {
 	m, err := onnx.Read(path)
 	if err != nil {

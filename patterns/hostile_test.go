@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestHostileGraphs counts what is allocated to search graphs that are hard to search, which does not depend on the
-// machine or on what else runs there. Four times the nodes may take four times as much and half as much again.
+// TestHostileGraphs counts allocations in searches of graphs that are hard to search, which do not depend on the
+// machine or its load. Four times the nodes may take four times as much and half as much again.
 func TestHostileGraphs(t *testing.T) {
 	const small, factor = 1000, 4
 	for _, name := range []string{"chain-Exp", "chain-TopK", "diamond-products", "mask-Add-chain",
@@ -33,7 +33,7 @@ func TestHostileGraphs(t *testing.T) {
 	}
 }
 
-// TestHostileGraphsSpendTheirBudget counts the steps of all searches, which no machine changes. Searches that went on
+// TestHostileGraphsSpendTheirBudget counts the steps of all searches, which do not depend on the machine. Searches
 // without a budget would take many times as many.
 func TestHostileGraphsSpendTheirBudget(t *testing.T) {
 	const most = 80_000_000 // a little more than one reserve
@@ -53,7 +53,7 @@ func TestHostileGraphsSpendTheirBudget(t *testing.T) {
 	}
 }
 
-// allocations returns how many there are in a search of a graph with about so many nodes.
+// allocations returns the number of allocations in a search of a graph with about the given number of nodes.
 func allocations(shape hostile.Shape, nodes int) uint64 {
 	m := shape.Model(nodes)
 	facts, set := infer.Analyze(m), Builtin()

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// join makes one match of others.
+// join makes one match of several.
 type join struct {
 	*site.Site
 	f         *finder
@@ -16,13 +16,13 @@ type join struct {
 	functions []*onnx.Function
 }
 
-// join starts a match whose first output root makes.
+// join starts a match whose first output root computes.
 func (f *finder) join(d *form, root *onnx.Node, parts ...*Match) *join {
 	return &join{Site: site.New(f.view, d.op, root), f: f, form: d, parts: parts}
 }
 
-// place adds the nodes of a part's replacement but for main, and returns what stands for its values; those of given are
-// there already.
+// place adds the nodes of a part's replacement except main, and returns the operands for its values. The values in
+// given have operands already.
 func (j *join) place(part *Match, main *onnx.Node,
 	given map[*onnx.Value]*site.Operand) map[*onnx.Value]*site.Operand {
 	stands := map[*onnx.Value]*site.Operand{}

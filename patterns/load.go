@@ -10,17 +10,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// extension is that of pattern files in folders.
+// extension is the suffix of pattern files in folders.
 const extension = ".pat"
 
-// MaxFile is the most bytes that a pattern file may have; the built-in ones have 15,000 in all.
+// MaxFile is the maximum size of a pattern file in bytes; the built-in files have 15,000 in total.
 const MaxFile = 1 << 20
 
-// Load reads pattern files, or the .pat files of folders in the order of their names, and returns the set of their
-// patterns and, after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views
-// and functions of different files, or of a file and the built-in ones, must differ in their names. (One file may
-// write a pattern in several ways under one name.) Mistakes in a file are errors of type *Error, with line and
-// column.
+// Load reads pattern files, or the .pat files of folders in the order of their names. It returns the set of their
+// patterns followed by the built-in ones, whose views they may use. Names of patterns, views and functions must differ
+// between files, and from the built-in ones. (One file may write a pattern in several ways under one name.) Mistakes in
+// a file are errors of type *Error, with line and column.
 func Load(paths ...string) (*Set, error) {
 	files, err := Files(paths...)
 	if err != nil {
@@ -37,11 +36,11 @@ func Load(paths ...string) (*Set, error) {
 	return Builtin().after(files, texts)
 }
 
-// With returns the set with the patterns of a file's text before its own, as Load puts those of a file before the
-// built-in ones.
+// With returns the set with the patterns of a file's text before its own, as Load puts a file before the built-in
+// patterns.
 func (s *Set) With(file, text string) (*Set, error) { return s.after([]string{file}, []string{text}) }
 
-// after returns the patterns of files and, after them, those of the set.
+// after returns the patterns of files followed by those of the set.
 func (base *Set) after(files, texts []string) (*Set, error) {
 	s := NewSet()
 	s.scope, s.added = base.scope.Clone(), base.added
@@ -69,7 +68,8 @@ func (base *Set) after(files, texts []string) (*Set, error) {
 	return s, nil
 }
 
-// Files lists the pattern files that paths name, those of folders included.
+// Files lists the pattern files at paths, including those in folders. It returns an error if a path cannot be read or a
+// folder has no pattern files.
 func Files(paths ...string) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are
-// these. It is for targets that have both as one op; the replacement holds a TopKRouter and a MoE.
+// WithMixtures returns the set that also joins routers and experts to one match, whose Parts they are. It is for
+// targets that have one op for both; the replacement holds a TopKRouter and a MoE.
 func (s *Set) WithMixtures() *Set {
 	if !s.has(moeForm) || !s.has(routerForm) || s.has(mixtureForm) {
 		return s
@@ -23,7 +23,7 @@ func (s *Set) WithMixtures() *Set {
 // mixtures joins the experts of mixtures with the routers that choose them.
 func (f *finder) mixtures() []*Match {
 	var found []*Match
-	routers := map[*onnx.Value][]*Match{} // by what they make
+	routers := map[*onnx.Value][]*Match{} // by outputs
 	for _, r := range f.matches {
 		if r.Domain == fused.Domain && r.Op == routerForm.op && r.Problem == nil {
 			for _, v := range r.Outputs {
@@ -54,8 +54,8 @@ func (f *finder) mixtures() []*Match {
 	return found
 }
 
-// joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read
-// something else.
+// joinMixture makes one match of a router and of experts that read its choice, perhaps cast; nil if they read another
+// choice.
 func (f *finder) joinMixture(router, experts *Match) *Match {
 	j := f.join(mixtureForm, experts.Root, router, experts)
 	made := j.place(router, nil, nil)
@@ -73,7 +73,7 @@ func (f *finder) joinMixture(router, experts *Match) *Match {
 		}
 		given[experts.Replacement.Inputs[i]] = w
 	}
-	if len(given) < 2 { // the numbers of the experts, and their weights
+	if len(given) < 2 { // the experts' numbers and weights
 		return nil
 	}
 	made = j.place(experts, nil, given)
@@ -82,7 +82,8 @@ func (f *finder) joinMixture(router, experts *Match) *Match {
 	return j.match()
 }
 
-// choiceOf finds which output of a router a value is, and the casts between them, the first one first; -1 for none.
+// choiceOf returns the index of the router's output that a value is, and the casts between them in order; -1 if there
+// is none.
 func choiceOf(g *match.View, router *Match, v *onnx.Value) (output int, casts []*onnx.Node) {
 	for _, v := range beforeCasts(v) {
 		if i := slices.Index(router.Outputs, v); i >= 0 {
@@ -94,7 +95,7 @@ func choiceOf(g *match.View, router *Match, v *onnx.Value) (output int, casts []
 	return -1, nil
 }
 
-// beforeCasts lists a value and those that it is cast from, the last first.
+// beforeCasts lists a value and the values before its casts, the last first.
 func beforeCasts(v *onnx.Value) (list []*onnx.Value) {
 	for range match.MaxDetour {
 		list = append(list, v)

@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// normRotaries finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in
-// between, from [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the
-// norm, which looks at one head at a time.
+// normRotaries finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose between them,
+// from [batch, sequence, heads, channels] to [batch, heads, sequence, channels]. It is moved before the norm, which
+// treats each head separately.
 func (f *finder) normRotaries(d *form) []*Match {
 	norms := &normsByOutput{byValue: map[*onnx.Value]*Match{}, byOp: map[string]bool{}}
 	for _, m := range f.matches {
@@ -40,7 +40,7 @@ func isMojo(m *Match, op string) bool {
 	return m.Domain == "mojo" && m.Op == op && m.Problem == nil && len(m.Outputs) == 1
 }
 
-// joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
+// joinNormRotary makes one match of a rotation and the norm before it; nil unless only the rotation reads the norm.
 func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *Match {
 	rotates := mainNode(rotary)
 	if rotates == nil {
@@ -48,7 +48,7 @@ func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *M
 	}
 	at := slices.Index(rotary.Replacement.Inputs, rotates.Inputs[0])
 	if at < 0 || len(rotates.Inputs[0].Uses()) != 1 {
-		return nil // cast or reshaped before it is rotated, or taken for a table as well
+		return nil // cast or reshaped before the rotation, or also used as a table
 	}
 	v, moves := movedRows(f.view, rotary.Inputs[at])
 	norm := norms.of(f.view, v)
@@ -63,7 +63,7 @@ func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *M
 	case !leadsOnlyTo(f.view, norm.Outputs[0], rotary.Outputs[0]):
 		return nil
 	case len(moves) > 0 && facts.DataType(norm.Inputs[0]) != facts.DataType(v):
-		return nil // a wider X: the Transpose would move more bytes than it does
+		return nil // with a wider X the Transpose would move more bytes
 	}
 
 	j := f.join(d, rotary.Root, norm, rotary)
@@ -79,15 +79,15 @@ func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *M
 	return j.match()
 }
 
-// normsByOutput are norms by what they make.
+// normsByOutput indexes norms by their outputs.
 type normsByOutput struct {
 	list     []*Match // in the order they were found
 	byValue  map[*onnx.Value]*Match
-	byOp     map[string]bool  // of the ops that make their values
-	byNumber map[int][]*Match // by the numbers of their values, nil until needed
+	byOp     map[string]bool  // of the ops that compute their outputs
+	byNumber map[int][]*Match // by the numbers of their outputs, nil until needed
 }
 
-// of finds the norm that makes v, or the same as v: exporters repeat themselves.
+// of finds the norm that computes v or an equal value: exporters repeat nodes.
 func (norms *normsByOutput) of(g *match.View, v *onnx.Value) *Match {
 	n := match.Producer(g.Resolve(v))
 	if m := norms.byValue[v]; m != nil || n == nil || !norms.byOp[match.OpKind(n)] {
@@ -108,7 +108,7 @@ func (norms *normsByOutput) of(g *match.View, v *onnx.Value) *Match {
 	return nil
 }
 
-// mainNode returns the node of domain mojo that makes the result of a match's replacement, nil where it does not.
+// mainNode returns the node of the main op if it computes the first output of a match's replacement, otherwise nil.
 func mainNode(m *Match) *onnx.Node {
 	v := m.Replacement.Outputs[0]
 	if n := v.Producer; n != nil && n.Domain == m.Domain && n.OpType == m.Op && len(v.Uses()) == 0 {
@@ -117,14 +117,14 @@ func mainNode(m *Match) *onnx.Node {
 	return nil
 }
 
-// normalisesLastAxis looks at the attribute axis, whose number may still be a float, as patterns capture them.
+// normalisesLastAxis checks the attribute axis. Patterns capture it as a float.
 func normalisesLastAxis(n *onnx.Node) bool {
 	a := n.Attr("axis")
 	return a != nil && a.RefName == "" &&
 		(a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)
 }
 
-// copied returns copies of the attributes of both nodes but for the one called without.
+// copied returns copies of the attributes of both nodes, except the one named without.
 func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
 	var list []*onnx.Attribute
 	for _, attr := range slices.Concat(a.Attributes, b.Attributes) {
@@ -136,7 +136,7 @@ func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
 	return list
 }
 
-// movedRows goes back over transpositions that leave the last axis where it is, and returns them, the first one first.
+// movedRows goes back over transpositions that keep the last axis, and returns them in order.
 func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.Node) {
 	for v = g.Resolve(v); len(moves) < match.MaxDetour; v = g.Resolve(v.Producer.Inputs[0]) {
 		n := v.Producer
@@ -153,11 +153,11 @@ func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.No
 	return v, moves
 }
 
-// maxReaders bounds how many values leadsOnlyTo follows.
+// maxReaders bounds the values that leadsOnlyTo follows.
 const maxReaders = 256
 
-// leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it,
-// nobody reads. Then nothing of it is left when another node makes to.
+// leadsOnlyTo reports whether v is only used to compute to. Then the nodes that read v are removed when another node
+// computes to.
 func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
 	left := maxReaders
 	for w := range onnx.Downstream(func(v *onnx.Value) bool { return v == to }, v) {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// build makes the Match of a finished attempt; nil when one of its outputs is written by another match already.
+// build makes the Match of a finished attempt; nil if another match already writes one of its outputs.
 func (f *finder) build(s *match.Attempt, root *onnx.Value) *Match {
 	pat := s.Pattern
 	m := &Match{Pattern: pat.Name, Op: pat.Target.Op, Domain: pat.Target.Domain, Root: root.Producer,
@@ -40,8 +40,8 @@ func inOrder(g *match.View, nodes []*onnx.Node) []*onnx.Node {
 	return slices.Compact(list)
 }
 
-// replacement builds the match's small graph from the target. False means that a name of the target stands for
-// nothing in the branch that was taken; what the model's opset does not allow is the match's Problem.
+// replacement builds the match's graph from the target. It returns false if the taken branch does not bind a name of
+// the target. If the model's opset does not allow it, it sets Problem.
 func (f *finder) replacement(s *match.Attempt, m *Match) bool {
 	facts := f.view.Facts
 	m.Replacement = onnx.NewFunction("", "", "", facts.Opset()).Body
@@ -94,7 +94,7 @@ func (f *finder) replacement(s *match.Attempt, m *Match) bool {
 	return true
 }
 
-// formed does to an operand what its binding says.
+// formed applies the form of a binding to an operand.
 func (f *finder) formed(b *builder, x match.Binding, v *onnx.Value) *onnx.Value {
 	if n := x.Form.LastAxes; n > 1 {
 		rank, _ := f.view.Facts.Rank(x.Value) // known, as the sizes of the axes are
@@ -108,7 +108,7 @@ func (f *finder) formed(b *builder, x match.Binding, v *onnx.Value) *onnx.Value 
 	return v
 }
 
-// define returns the function that a definition is at this place, one for all places of its kind.
+// define returns the function of a definition for these inputs, which all equal calls share.
 func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value,
 	m *Match) (*onnx.Function, error) {
 	key := d.Domain + "." + d.Name + "." + overload(d, facts, inputs)
@@ -124,7 +124,7 @@ func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*on
 	return fn, nil
 }
 
-// setRoles gives the values that a pattern's target hands to its main op their roles.
+// setRoles sets the roles of the values that a pattern's target passes to its main op.
 func (m *Match) setRoles(s *match.Attempt) {
 	call := s.Pattern.Target.Main
 	if call.Domain != fused.Domain {
@@ -137,7 +137,7 @@ func (m *Match) setRoles(s *match.Attempt) {
 	}
 }
 
-// setRoleOf gives the role to what an operand is made of: the first arguments of calls, or all those of a Concat.
+// setRoleOf sets the role of the values of an operand: the first arguments of calls, or all arguments of a Concat.
 func (m *Match) setRoleOf(s *match.Attempt, e notation.Expr, what site.Role) {
 	switch e := e.(type) {
 	case *notation.Name:

@@ -28,7 +28,7 @@ func (b *builder) attributes(c *notation.TargetCall) ([]*onnx.Attribute, error) 
 	return attrs, nil
 }
 
-// attribute makes an attribute of the type that the op wants; ops of domain mojo tell by how the number is written.
+// attribute makes an attribute of the op's type. For ops of domain mojo, the spelling of the number decides.
 func attribute(c *notation.TargetCall, a notation.TargetAttr, x any) (*onnx.Attribute, error) {
 	switch v := x.(type) {
 	case attributeRef:
@@ -67,7 +67,7 @@ func attribute(c *notation.TargetCall, a notation.TargetAttr, x any) (*onnx.Attr
 	return nil, fmt.Errorf("a number, a string or a list is wanted, found %s", match.Format(x))
 }
 
-// isIntegral reports whether an expression gives integers whatever it is applied to: functions do, captures may not.
+// isIntegral reports whether an expression is always an integer: functions are, captures may not be.
 func isIntegral(e notation.Cond) bool {
 	switch e := e.(type) {
 	case *notation.CondNumber:
@@ -82,13 +82,13 @@ func isIntegral(e notation.Cond) bool {
 	return true
 }
 
-// form brings a call of the standard into the form that the opset has: what is an attribute in some versions and an
-// input in others, and the number of parts of a Split.
+// form adapts a standard call to the opset: values that are attributes in some versions and inputs in others, and the
+// number of parts of a Split.
 func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Attribute,
 	outputs int) ([]operand, []*onnx.Attribute, error) {
 	asInputs := b.opset >= inputsSince(c.Op)
 	byAttr := match.AttributeInputs[c.Op]
-	for _, name := range slices.Sorted(maps.Keys(byAttr)) { // in one order, for one result
+	for _, name := range slices.Sorted(maps.Keys(byAttr)) { // in a fixed order, for reproducible results
 		i := byAttr[name]
 		at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == name })
 		switch {

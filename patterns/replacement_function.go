@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// build writes the function for a version of the standard. Without CastLike its numbers are of the types that the
-// inputs have where it is called, which the overload names.
+// build writes the function for a version of the standard. Without CastLike, its numbers have the types of the call's
+// inputs, which the overload names.
 func build(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value) (*onnx.Function, error) {
 	opset := facts.Opset()
 	f := onnx.NewFunction(d.Domain, d.Name, overload(d, facts, inputs), opset)
@@ -50,7 +50,7 @@ func build(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value) (*o
 	return f, nil
 }
 
-// attributeRef is the value of an attribute that is one of the function's.
+// attributeRef is the value of an attribute that refers to the function's.
 type attributeRef string
 
 func overload(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// target matches Neg(Abs(x)) of a float16 x of shape [batch, seq, 8] with a pattern of this target, at this opset.
+// target matches Neg(Abs(x)) for a float16 x of shape [batch, seq, 8], with a pattern of this target, at this opset.
 func target(t *testing.T, opset int64, text string) *Match {
 	t.Helper()
 	s := NewSet()
@@ -29,12 +29,12 @@ func target(t *testing.T, opset int64, text string) *Match {
 	return matches[0]
 }
 
-// ofTarget is a pattern with the right side of a target.
+// ofTarget returns a pattern with the given target as its right side.
 func ofTarget(right string) string {
 	return "pattern P(x) -> y {\n a = Abs(x)\n y = LeakyRelu<alpha=$slope>(a)\n} => " + right
 }
 
-// compact writes the nodes of a graph in one line each, without what is the same everywhere.
+// compact writes each node of a graph in one line, without the parts that are always the same.
 func compact(g *onnx.Graph) string {
 	text := regexp.MustCompile(`(?s)\{(.*)\}`).FindStringSubmatch(g.Text())
 	if text == nil {

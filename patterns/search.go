@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// form is a pattern that text cannot say: sites found by what nodes compute, or made of the matches of other patterns.
-// It is in a Set as a Pattern without text.
+// form is a pattern that text cannot express: its sites are found by their function, or joined from the matches of
+// other patterns. A Set holds it as a Pattern without text.
 type form struct{ name, op string }
 
 var (
@@ -34,42 +34,42 @@ var (
 	fitLayerForm      = &form{"fit:LayerNorm", "LayerNormalization"}
 	fitGateForm       = &form{"fit:GLU", "GLU"}
 	fitNormRotaryForm = &form{"fit:NormRotary", "NormRotary"}
-	mixtureForm       = &form{"MoE", "MoE"} // only where asked for: see WithMixtures
+	mixtureForm       = &form{"MoE", "MoE"} // only on request: see WithMixtures
 
-	// forms are the built-in ones in the order in which reports and the digests of plan files have them.
+	// forms are the built-in forms, in the order of reports and of the digests of plan files.
 	forms = []*form{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
 		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm, skipLayerForm, fitAddLayerForm}
 )
 
-// search lists who looks for matches, in this order. What one finds the later ones leave alone, or make part of theirs.
+// search lists the finders in order. Later ones keep the matches of earlier ones, or make them parts of theirs.
 var search = []struct {
 	form *form // runs if the set has it; nil: always
 	find func(f *finder)
 }{
-	// One node of onnxruntime's, which no other pattern has. Its sum is written before others take it for theirs.
+	// Single nodes of onnxruntime, which no other pattern has. Their sums must be taken before other finders use them.
 	{skipNormForm, func(f *finder) { f.sites(findSkipNorms, skipNormForm, skipLayerForm) }},
-	// Experts before routers: what experts write is not read as the scores of a router.
+	// Experts before routers: the results of experts must not be read as the scores of a router.
 	{moeForm, func(f *finder) { f.sites(moe.Find, moeForm) }},
-	// Routers before text, which would take the softmax, gates and norms inside of them for blocks.
+	// Routers before text, which would match the softmax, gates and norms inside routers as blocks.
 	{routerForm, func(f *finder) { f.sites(router.Find, routerForm) }},
 	{nil, (*finder).texts},
-	// Pairs of the text's matches, before attention asks whose matches reach across its border.
+	// Pairs of text matches, before attention checks which matches cross its border.
 	{normRotaryForm, func(f *finder) { f.joins(f.normRotaries(normRotaryForm)) }},
-	// Attention after text: what text found in a block, such as the transposition of keys, becomes part of it.
+	// Attention after text: matches inside a block, such as the transposition of keys, become parts of it.
 	{attentionForm, func(f *finder) { f.joins(f.attentions()) }},
-	// Fits after all of these: they look for seeds among the nodes that nobody has, of which few are left.
-	// Rotations before norms, which take an addition before them for their sum: it may be that of a rotation.
+	// Fits last: they look for seeds among the few nodes that no match has. Rotations before norms, which join an
+	// addition before them: it may belong to a rotation.
 	{fitRotaryForm, func(f *finder) { f.sites(fit.Rotations, fitRotaryForm) }},
 	{fitNormForm, func(f *finder) { f.sites(fit.Norms, fitNormForm, fitAddNormForm, fitLayerForm, fitAddLayerForm) }},
 	// Gated units after norms, so that a norm keeps the product with its scale.
 	{fitGateForm, func(f *finder) { f.sites(fit.Gates, fitGateForm) }},
-	// Pairs again, now that a norm or a rotation may be a fitted one.
+	// Pairs again, now that norms or rotations may be fitted.
 	{fitNormRotaryForm, func(f *finder) { f.joins(f.normRotaries(fitNormRotaryForm)) }},
-	// Routers and experts as one match, when nothing else can change either.
+	// Routers and experts as one match, when neither can change any more.
 	{mixtureForm, func(f *finder) { f.joins(f.mixtures()) }},
 }
 
-// pattern returns the entry of a Set for the form.
+// pattern returns the form's entry of a Set.
 func (d *form) pattern() *Pattern {
 	target := notation.Target{Op: d.op}
 	if fused.Lookup(d.op) != nil {
@@ -78,18 +78,18 @@ func (d *form) pattern() *Pattern {
 	return &Pattern{Name: d.name, Target: target}
 }
 
-// sites takes what a finder finds. forms name its patterns, by op.
+// sites takes the sites of a finder. forms lists its patterns, one for each op.
 func (f *finder) sites(find site.Finder, forms ...*form) {
 	sites, misses := find(f.view, f.others())
 	f.miss(misses)
 	for _, s := range sites {
 		if !slices.ContainsFunc(s.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
-			f.take(f.match(s, forms...)) // of a value that is computed twice, and read as one, the first match makes it
+			f.take(f.match(s, forms...)) // if a value is computed twice and read as one, only the first match writes it
 		}
 	}
 }
 
-// joins takes matches that are made of others, which they replace.
+// joins takes matches that join others, and removes the others.
 func (f *finder) joins(matches []*Match) {
 	parts := map[*Match]bool{}
 	for _, m := range matches {
@@ -119,7 +119,7 @@ func (f *finder) others() site.Others {
 		Write: func(v *onnx.Value) bool { return f.written[v] }}
 }
 
-// miss adds why what looks like a site is none. Those of regions are told at the end, if nothing else is.
+// miss adds misses. Those of regions are reported at the end, if no other miss explains their nodes.
 func (f *finder) miss(list []*match.Miss) {
 	for _, m := range list {
 		if m.Reason.Node = cmp.Or(m.Reason.Node, m.Anchor); m.Region == nil {
@@ -130,12 +130,12 @@ func (f *finder) miss(list []*match.Miss) {
 	}
 }
 
-// note records why something that looks like the pattern is not a site; anchor is where somebody would ask.
+// note records why something that looks like the pattern is not a site; anchor is the node where users may ask.
 func (f *finder) note(pattern string, anchor *onnx.Node, why *reason.Reason) {
 	f.miss([]*match.Miss{{Pattern: pattern, Anchor: anchor, Reason: why}})
 }
 
-// noteFits notes what came near to an op that was fitted, but for what a pattern says more of.
+// noteFits adds the misses of fitted ops, except those about which told, or a match, says more.
 func (f *finder) noteFits(told []*match.Miss) {
 	said := map[*onnx.Node]bool{}
 	for _, m := range told {
@@ -148,7 +148,7 @@ func (f *finder) noteFits(told []*match.Miss) {
 	}
 }
 
-// match makes a match of a site, with its parts.
+// match converts a site and its parts to a match.
 func (f *finder) match(s *site.Site, forms ...*form) *Match {
 	d := forms[slices.IndexFunc(forms, func(d *form) bool { return d.op == s.Op })]
 	m := &Match{Pattern: d.name, Op: s.Op, Domain: s.Domain, Root: s.Root, Nodes: inOrder(f.view, s.Nodes),
@@ -166,7 +166,7 @@ func (f *finder) match(s *site.Site, forms ...*form) *Match {
 	return m
 }
 
-// attentions finds blocks of attention. What other patterns found within one are its parts.
+// attentions finds blocks of attention. Matches of other patterns inside a block become its parts.
 func (f *finder) attentions() []*Match {
 	sites, misses := attention.Find(f.view, f.set.added)
 	f.miss(misses)
@@ -183,8 +183,8 @@ func (f *finder) attentions() []*Match {
 	return found
 }
 
-// around makes a match of a block of attention, with its smaller readings; nil if a match of another pattern reaches
-// across its border. matches are those of other patterns by their roots.
+// around converts a block of attention, with its smaller readings, to a match; nil if a match of another pattern
+// crosses its border. matches holds the other patterns' matches by their roots.
 func (f *finder) around(s *site.Site, matches map[*onnx.Node][]*Match) *Match {
 	m := f.match(s, attentionForm)
 	m.Attention = s.Reading.(*attention.Reading)

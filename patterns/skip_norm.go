@@ -42,8 +42,8 @@ func findSkipNorms(g *match.View, _ site.Others) (sites []*site.Site, misses []*
 	return sites, misses
 }
 
-// skipNorm has the fused op compute the norm of X + skip + bias, and the sum where it is read. of has the attributes
-// and inputs of that op.
+// skipNorm returns the site at which the fused op computes the norm of X + skip + bias, and the sum if it is read. of
+// returns the attributes and inputs of the fused op.
 func skipNorm(g *match.View, n *onnx.Node, op string,
 	of func(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand)) (*site.Site, *reason.Reason) {
 	x, skip, y, sum := n.Input(0), n.Input(1), n.OutputValue(skipNormed), n.OutputValue(skipSum)
@@ -79,7 +79,7 @@ func skipNorm(g *match.View, n *onnx.Node, op string,
 	return s, nil
 }
 
-// skipRMSNorm adds the bias, where there is one, to what is added.
+// skipRMSNorm adds the bias, if there is one, to the residual.
 func skipRMSNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand) {
 	residual := s.Input(site.NoRole, "residual", n.Input(1))
 	if bias := n.Input(3); bias != nil {
@@ -89,7 +89,7 @@ func skipRMSNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*s
 		s.Input(site.NoRole, "x", n.Input(0)), residual, s.Input(site.NoRole, "scale", n.Input(2))}
 }
 
-// skipLayerNorm has the inputs in the order of the fused op.
+// skipLayerNorm passes the inputs in the order of the fused op.
 func skipLayerNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand) {
 	var inputs []*site.Operand
 	for i, name := range []string{"x", "residual", "scale", "bias", "x_bias"} {

@@ -2,10 +2,9 @@ package patterns
 
 import "fmt"
 
-// The form in which the versions of the standard write an op, for nodes that are made. (Versions before 6 are not
-// thought of.)
+// Differences between the versions of the standard that matter for new nodes. (Versions before 6 are not considered.)
 
-// introduced has the version in which an op of the standard appeared, where that is later than 13.
+// introduced holds the version that introduced an op of the standard, if it is later than 13.
 var introduced = map[string]int64{
 	"HardSwish": 14, "Trilu": 14, "Bernoulli": 15, "CastLike": 15, "Optional": 15, "OptionalGetElement": 15,
 	"OptionalHasElement": 15, "GridSample": 16, "BlackmanWindow": 17, "DFT": 17, "HammingWindow": 17,
@@ -17,7 +16,7 @@ var introduced = map[string]int64{
 	"LinearAttention": 27, "SwiGLU": 28,
 }
 
-// OpsetError says that what would take the place of a match has an op that came after the model's opset.
+// OpsetError is the error for a replacement with an op that is newer than the model's opset.
 type OpsetError struct {
 	Op    string
 	Since int64 // the opset with the op
@@ -36,13 +35,13 @@ func inOpset(op string, opset int64) error {
 	return nil
 }
 
-// asInputSince has the version from which attributeInputs of an op are inputs.
+// asInputSince holds the version from which match.AttributeInputs of an op are inputs.
 var asInputSince = map[string]int64{
 	"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13, "Slice": 10, "Clip": 11, "TopK": 10, "Pad": 11,
 	"Tile": 6, "Dropout": 12,
 }
 
-// asInputSinceReduce is asInputSince for the reductions that it does not name.
+// asInputSinceReduce is asInputSince for the reductions not listed there.
 const asInputSinceReduce = 18
 
 func inputsSince(op string) int64 {
@@ -53,11 +52,11 @@ func inputsSince(op string) int64 {
 }
 
 const (
-	castLikeSince   = 15 // CastLike, which gives a number the type of another value
-	splitPartsSince = 18 // Split demands num_outputs where it is given no sizes, and has none before
+	castLikeSince   = 15 // CastLike casts to the type of another value
+	splitPartsSince = 18 // Split without sizes requires num_outputs from this version on
 )
 
-// integerInputs are the inputs that hold integers whatever the type of the others, besides attributeInputs.
+// integerInputs are inputs that always hold integers, besides match.AttributeInputs.
 var integerInputs = map[string]int{
 	"Gather": 1, "GatherElements": 1, "GatherND": 1, "Reshape": 1, "Expand": 1, "CumSum": 1, "ConstantOfShape": 0,
 	"Trilu": 1, "OneHot": 1,

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestIntroduced holds the table against the versions of the standard's ops.
+// TestIntroduced compares the table with the versions of the standard's ops.
 func TestIntroduced(t *testing.T) {
 	text, err := os.ReadFile("../rewrite/convert/versions.txt")
 	if err != nil {
