@@ -11,19 +11,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// byPlace are the ops that take some places of an axis, or add some. Channels says so of the last axis alone.
+// byPlace are the ops that take or add elements by index. The view Channels expresses this for the last axis only.
 var byPlace = map[string]bool{"Slice": true, "Split": true, "Pad": true}
 
-// sized are attributes that say how large something is, or that change nothing: a pattern leaves them open.
+// sized are attributes that are sizes, or that change nothing: a pattern leaves them open.
 var sized = map[string]bool{"num_outputs": true, "allowzero": true, "noop_with_empty_axes": true}
 
-// word is what the notation takes for a name.
+// word matches the names of the notation.
 var word = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // firstAxis are the ops whose axis is 0 by default.
 var firstAxis = map[string]bool{"Gather": true, "GatherElements": true, "Split": true}
 
-// nodeAttributes writes what the pattern demands of a node's attributes, and returns the inputs that are its arguments.
+// nodeAttributes writes the pattern's demands on a node's attributes, and returns the inputs that become arguments.
 func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 	demand := func(a notation.AttrPattern) {
 		if a.As == "" {
@@ -48,7 +48,7 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 				continue
 			}
 			switch list, known := w.Ints(n.Input(i)); {
-			case !known && name == "repeats": // which follow from the sizes of inputs
+			case !known && name == "repeats": // these follow from the sizes of inputs
 			case !known:
 				return nil, fmt.Errorf("%s of its node %q (%s) are no constants", name, n.Name, n.OpType)
 			case name == "axes":
@@ -84,7 +84,7 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 		return fmt.Errorf("its node %q (%s) reads an attribute of the function it stands in", n.Name, n.OpType)
 	case sized[a.Name]:
 		return nil
-	case !word.MatchString(a.Name) || strings.ContainsAny(a.String, "\"\n"): // which would end what it stands in
+	case !word.MatchString(a.Name) || strings.ContainsAny(a.String, "\"\n"): // would end the quoted text
 		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation has no words for", n.Name,
 			n.OpType, a.Name)
 	case a.Type == onnx.AttrInt && a.Name == "to":
@@ -112,7 +112,7 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 	return nil
 }
 
-// fromLast counts axes from the last one, in what Unsqueeze makes and other nodes read.
+// fromLast counts axes from the last one, for Unsqueeze in its output and for other nodes in their input.
 func (w *writer) fromLast(n *onnx.Node, axes []int64) []int64 {
 	rank, ok := w.Facts.Rank(n.Input(0))
 	if n.Is("Unsqueeze") {

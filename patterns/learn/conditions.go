@@ -10,10 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// byRank are the ops that do something else in tensors of another rank.
+// byRank are the ops whose function depends on the rank.
 var byRank = map[string]bool{"GlobalAveragePool": true, "GlobalMaxPool": true, "GlobalLpPool": true, "Flatten": true}
 
-// conditions returns those of the pattern's demands that hold where it was learnt.
+// conditions returns the demands that hold at the match. It returns an error if the pattern does not parse or match
+// there.
 func (w *writer) conditions(p *notation.Pattern) ([]notation.Condition, error) {
 	set, err := w.set.With("learnt", p.String())
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
-// File is the text of a pattern file.
+// A File is the text of a pattern file.
 type File struct {
-	Model string // the path of the model that they were learnt from
+	Model string // the path of the model that the patterns are learned from
 	text  strings.Builder
 }
 
-// Add adds a pattern that so many blocks were learnt as, the first of which ends in a node.
+// Add adds a pattern learned from the given number of blocks, the first of which ends in node.
 func (f *File) Add(p *Pattern, node string, blocks int) {
 	fmt.Fprintf(&f.text, "\n# %s, the first at node %q.", english.Counted(blocks, "block"), node)
 	if list := p.Generalised(); len(list) > 0 {
@@ -24,7 +24,7 @@ func (f *File) Add(p *Pattern, node string, blocks int) {
 	f.text.WriteString("\n" + p.String())
 }
 
-// String returns the file.
+// String returns the text of the file.
 func (f *File) String() string {
 	if f.text.Len() == 0 {
 		return fmt.Sprintf("# mojo-patch learnt no pattern from %q.\n", filepath.Base(f.Model))
@@ -33,10 +33,10 @@ func (f *File) String() string {
 		filepath.Base(f.Model)) + f.text.String()
 }
 
-// String names the number and says what it was where it was learnt.
+// String returns the name of the number and its value at the match.
 func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.Value)) }
 
-// Generalised lists the numbers that may be others elsewhere, as they were where the pattern was learnt.
+// Generalised lists the numbers that may differ elsewhere, with their values at the match.
 func (p *Pattern) Generalised() []string {
 	var list []string
 	for _, n := range p.Numbers {
@@ -45,7 +45,7 @@ func (p *Pattern) Generalised() []string {
 	return list
 }
 
-// common are ops that say nothing of a spelling, and views that do not.
+// common are ops and views that do not distinguish a spelling.
 var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true, "Cast": true, "Reshape": true,
 	"Unsqueeze": true, "Squeeze": true, "Expand": true, "Identity": true,
 	"Row": true, "Filled": true, "HalfTurn": true, "Channels": true}
@@ -53,7 +53,7 @@ var common = map[string]bool{"Mul": true, "Add": true, "Sub": true, "Div": true,
 // maxNamed bounds the ops in a name.
 const maxNamed = 4
 
-// Called returns a name that says what the pattern is made of.
+// Called returns a name made from the pattern's ops.
 func (p *Pattern) Called() string {
 	name := p.Target.Call.Main().Op
 	if name == "LayerNormalization" {
@@ -66,7 +66,7 @@ func (p *Pattern) Called() string {
 	return strings.Join(append([]string{name}, ops...), "_")
 }
 
-// telling lists those that are not common, each once.
+// telling lists the ops that are not common, each once.
 func telling(ops []string) []string {
 	var list []string
 	for _, op := range ops {

@@ -12,19 +12,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Pattern is a pattern that was written.
+// A Pattern is a pattern that was written.
 type Pattern struct {
 	*notation.Pattern
-	// Numbers are those of the region that may be others in another model.
+	// Numbers are the numbers of the region that may differ in another model.
 	Numbers []Number
-	// Nodes is how many nodes it has at least.
+	// Nodes is the least number of nodes in a match.
 	Nodes int
 	ops   []string // of the nodes, operands first
-	views []string // that stand for others
+	views []string // that replace ops
 }
 
-// Write writes a pattern, without a name, for a match in the graph that view shows. Its error says what of the region
-// the notation cannot say.
+// Write writes a pattern, without a name, for a match in the graph of view. It returns an error if the notation cannot
+// express the region or its replacement.
 func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, error) {
 	switch {
 	case m.Replacement == nil:
@@ -56,7 +56,7 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 	p.Anchors = w.anchors()
 	written := &Pattern{Pattern: p, Numbers: w.numbers, Nodes: len(w.order)}
 	for _, t := range w.order {
-		if t.call.Op == t.op { // no view
+		if t.call.Op == t.op { // not a view
 			written.ops = append(written.ops, t.op)
 		} else {
 			written.views = append(written.views, t.call.Op)
@@ -65,7 +65,7 @@ func Write(set *patterns.Set, view *match.View, m *patterns.Match) (*Pattern, er
 	return written, nil
 }
 
-// unnamed is a name that no pattern of the set has.
+// unnamed returns a name that no pattern of the set has.
 func unnamed(set *patterns.Set) string {
 	name := "Learnt"
 	for slices.ContainsFunc(set.Patterns, func(p *patterns.Pattern) bool { return p.Name == name }) {
@@ -81,21 +81,21 @@ type writer struct {
 	m *patterns.Match
 
 	params, results []string               // names of the inputs and outputs of the match
-	inputs          map[*onnx.Value]string // those of the inputs, by the values that they are resolved to
-	rows            map[string]bool        // the inputs that stand as Row in the pattern
-	x               *onnx.Value            // whose channels sizes are counted in, nil for none
-	fixed           bool                   // the pattern holds for rows of one size alone
-	rotary          float64                // channels that are rotated, of a rotary embedding
+	inputs          map[*onnx.Value]string // names of the inputs by their resolved values
+	rows            map[string]bool        // the inputs that are arguments of Row in the pattern
+	x               *onnx.Value            // sizes are numbers of its channels; may be nil
+	fixed           bool                   // the pattern only holds for rows of one size
+	rotary          float64                // number of rotated channels
 	known           []attribute            // the numbers of the op
 	numbers         []Number               // that were generalised
-	terms           map[*onnx.Value]*term  // what was read
-	nodes           int                    // that were read
-	order           []*term                // the nodes of these, operands first
-	roots           []*term                // of the outputs
-	conds           []string               // of numbers
+	terms           map[*onnx.Value]*term  // memo of read
+	nodes           int                    // number of nodes read
+	order           []*term                // the terms of nodes, operands first
+	roots           []*term                // the terms of the outputs
+	conds           []string               // about numbers
 }
 
-// name names what the replacement reads and writes.
+// name chooses names for the inputs and outputs of the replacement.
 func (w *writer) name() {
 	w.inputs, w.rows = map[*onnx.Value]string{}, map[string]bool{}
 	for i, v := range w.m.Inputs {
@@ -115,10 +115,10 @@ func (w *writer) name() {
 	}
 }
 
-// norms are the ops whose numbers may follow the size of the axes that they normalise.
+// norms are the ops whose numbers may depend on the size of the normalized axes.
 var norms = map[string]bool{"RMSNorm": true, "AddRMSNorm": true, "LayerNormalization": true}
 
-// fresh returns a name that is not taken, as near as can be to the one wanted.
+// fresh returns an unused name, as close as possible to want.
 func (w *writer) fresh(want string) string {
 	taken := func(name string) bool {
 		return slices.Contains(w.params, name) || slices.Contains(w.results, name) ||
@@ -132,7 +132,7 @@ func (w *writer) fresh(want string) string {
 	return name
 }
 
-// anchors returns the op that somebody would ask at why nothing was found: one that few other blocks have.
+// anchors returns an op at which users may ask why nothing was found: one that few other blocks have.
 func (w *writer) anchors() []string {
 	for _, t := range w.order {
 		op := t.op

@@ -21,7 +21,7 @@ func vector(b *onnxtest.Builder) *onnx.Value {
 	return b.Floats([]int64{channels}, w...)
 }
 
-// tests are spellings of x, and what is written of them from the first statement on.
+// tests are spellings of x, and the text written for them from the first statement on.
 var tests = []struct {
 	name string
 	make func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value

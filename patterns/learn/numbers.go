@@ -9,24 +9,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Number is a constant of a region that may be another number.
+// A Number is a constant of a region that may differ in another model.
 type Number struct {
 	Name  string
 	Value float64
-	of    string // the attribute that it tells; "" where the size of rows tells it
-	tells string // the attribute, as an expression of the number
+	of    string // the attribute that it determines; "" if it follows from the size of rows
+	tells string // the attribute as an expression of the number
 }
 
-// attribute is a number of the op that a constant may tell.
+// attribute is a number of the op that a constant may determine.
 type attribute struct {
 	name  string
 	value float64
 }
 
-// relation is how a number of a region may follow from one of the op, a, and the number of channels n. Back is the
-// inverse, of the number's name and that of n.
+// relation tells how a number of a region may follow from an attribute a of the op and the number of channels n. back
+// is the inverse, in terms of the number's name and n's expression.
 type relation struct {
-	name string // of the number, of the attribute's
+	name string // of the number, from the attribute's
 	of   func(a, n float64) float64
 	back string
 }
@@ -45,7 +45,7 @@ var ofAttributes = []relation{
 	{"inverse_%s", func(a, _ float64) float64 { return 1 / a }, "1 / %[1]s"},
 }
 
-// ofSizes are the numbers that follow from the number of channels alone; back must then be that.
+// ofSizes are the numbers that follow only from the number of channels, which back computes.
 var ofSizes = []relation{
 	{"size", func(_, n float64) float64 { return n }, "%[1]s"},
 	{"negative_size", func(_, n float64) float64 { return -n }, "-%[1]s"},
@@ -54,10 +54,10 @@ var ofSizes = []relation{
 	{"root_part", func(_, n float64) float64 { return 1 / math.Sqrt(n) }, "1 / (%[1]s * %[1]s)"},
 }
 
-// plain are numbers that say nothing of an op's: formulas have them.
+// plain are numbers of formulas, which do not identify a number of the op.
 var plain = map[float64]bool{0: true, 1: true, -1: true, 2: true, -2: true, 0.5: true, -0.5: true}
 
-// attributes notes the numbers of the op.
+// attributes records the numbers of the op.
 func (w *writer) attributes() {
 	for _, a := range w.m.Attributes {
 		switch {
@@ -69,7 +69,7 @@ func (w *writer) attributes() {
 	}
 }
 
-// number returns the pattern of a constant: a capture where it may be another number.
+// number returns the pattern of a constant: a capture if it may be another number.
 func (w *writer) number(x float64) notation.Expr {
 	if name := w.generalised(x); name != "" {
 		return &notation.Capture{Name: name}
@@ -77,7 +77,7 @@ func (w *writer) number(x float64) notation.Expr {
 	return &notation.Number{Value: short(x)}
 }
 
-// short is the number of few digits that stands for one in float32.
+// short returns the shortest decimal number for a float32.
 func short(x float64) float64 {
 	if float64(float32(x)) != x {
 		return x
@@ -89,7 +89,7 @@ func short(x float64) float64 {
 	return y
 }
 
-// generalised returns the name of a number that may be another one, "" for others.
+// generalised returns the name of a number that may differ, "" for others.
 func (w *writer) generalised(x float64) string {
 	for _, n := range w.numbers {
 		if n.Value == x {
@@ -130,10 +130,10 @@ func (w *writer) generalised(x float64) string {
 	return ""
 }
 
-// rotaryDim is the attribute that says how many channels are rotated.
+// rotaryDim is the attribute with the number of rotated channels.
 const rotaryDim = "rotary_dim"
 
-// count returns the name of a number of channels that follows from how many are rotated, "" for others.
+// count returns the name of a number of channels that follows from the number of rotated ones, "" for others.
 func (w *writer) count(x float64) string {
 	for _, n := range w.numbers {
 		if n.Value == x && (n.of == rotaryDim || n.of == "") {
@@ -166,7 +166,7 @@ func (w *writer) count(x float64) string {
 	return ""
 }
 
-// teller returns the expression that tells an attribute, "" where no number of the region does.
+// teller returns the expression that determines an attribute, "" if no number of the region does.
 func (w *writer) teller(attribute string) string {
 	for _, n := range w.numbers {
 		if n.of == attribute {
@@ -176,7 +176,7 @@ func (w *writer) teller(attribute string) string {
 	return ""
 }
 
-// size returns how many channels make a row, and the expression for that; 0 where no row is.
+// size returns the number of channels in a row and its expression; 0 without rows.
 func (w *writer) size() (n float64, text string) {
 	if w.x == nil {
 		return 0, ""
@@ -199,7 +199,7 @@ func (w *writer) size() (n float64, text string) {
 
 func near(x, y float64) bool { return math.Abs(x-y) <= 1e-6*max(math.Abs(x), math.Abs(y)) }
 
-// axis is the first of the axes that the op normalises, counted from the last.
+// axis returns the first of the axes that the op normalizes, counted from the last.
 func (w *writer) axis() int64 {
 	for _, a := range w.m.Attributes {
 		if a.Name == "axis" {
@@ -209,8 +209,8 @@ func (w *writer) axis() int64 {
 	return -1
 }
 
-// axisOfX is the axis of x that an axis of what the op reads is, both counted from the last: the replacement may
-// transpose x before it is normalised.
+// axisOfX returns the axis of x that an axis of the op's input is, both counted from the last: the replacement may
+// transpose x first.
 func (w *writer) axisOfX(axis int) int {
 	for _, u := range w.m.Replacement.Inputs[0].Uses() {
 		if perm := u.Node.AttrInts("perm"); u.Node.Is("Transpose") && len(perm) >= -axis {

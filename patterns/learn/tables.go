@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// tableAxes says which axes of x those of a table are, which a rotation reads as the replacement has made it.
+// tableAxes returns conditions on the axes of a table, which a rotation reads as the replacement has changed it.
 func (w *writer) tableAxes(table *onnx.Value) (list []string) {
-	var steps []*onnx.Node // that make it of an input, the last first
+	var steps []*onnx.Node // from an input to the table, the last first
 	for table.Producer != nil {
 		steps, table = append(steps, table.Producer), table.Producer.Inputs[0]
 	}
@@ -23,7 +23,7 @@ func (w *writer) tableAxes(table *onnx.Value) (list []string) {
 	if !ok {
 		return nil
 	}
-	axes := make([]int, rank) // of the input, in the order in which they are left
+	axes := make([]int, rank) // of the input, in the order after the steps
 	for i := range axes {
 		axes[i] = i
 	}
@@ -45,14 +45,14 @@ func (w *writer) tableAxes(table *onnx.Value) (list []string) {
 	return list
 }
 
-// added stands for an axis that an input does not have.
+// added is an axis that an input does not have.
 const added = -1
 
-// remaining returns the axes that are left behind a node, in their order.
+// remaining returns the axes after a node, in order.
 func remaining(n *onnx.Node, axes []int) []int {
 	var numbers *reference.Tensor
 	if len(n.Inputs) > 1 && n.Inputs[1].Constant() != nil {
-		numbers, _ = reference.FromONNX(n.Inputs[1].Constant()) // the replacement's own, which can be read
+		numbers, _ = reference.FromONNX(n.Inputs[1].Constant()) // belongs to the replacement and can be read
 	}
 	switch perm := n.AttrInts("perm"); {
 	case n.Is("Transpose") && len(perm) == len(axes):

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// target returns the operand of the right side that a value of the replacement is.
+// target returns the operand of the right side for a value of the replacement.
 func (w *writer) target(v *onnx.Value) (notation.Expr, error) {
 	for i, in := range w.m.Replacement.Inputs {
 		if v == in {
@@ -27,7 +27,7 @@ func (w *writer) target(v *onnx.Value) (notation.Expr, error) {
 	}
 	if n.Is("Reshape") {
 		for i, in := range w.m.Replacement.Inputs {
-			if n.Inputs[0] == in && w.rows[w.params[i]] { // Row gives it the shape of a list
+			if n.Inputs[0] == in && w.rows[w.params[i]] { // Row makes it a list
 				return &notation.Name{Name: w.params[i]}, nil
 			}
 		}
@@ -85,7 +85,7 @@ func (w *writer) expression(text string) (notation.Cond, error) {
 	return c.Expr, err
 }
 
-// typedAs names a result, or else an input, of the type.
+// typedAs returns the name of an input of the type, or else of the first result.
 func (w *writer) typedAs(t onnx.DataType) string {
 	for i, v := range w.m.Inputs {
 		if w.Facts.DataType(v) == t && w.IsData(v) {
@@ -95,10 +95,10 @@ func (w *writer) typedAs(t onnx.DataType) string {
 	return w.results[0]
 }
 
-// maxLiteral bounds the integers of a list of the replacement.
+// maxLiteral bounds the integers in a list of the replacement.
 const maxLiteral = 8
 
-// literal returns the operand that a constant of the replacement is.
+// literal returns the operand for a constant of the replacement.
 func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 	t, err := reference.FromONNX(v.Constant())
 	switch {
@@ -115,7 +115,7 @@ func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 		t.Len())
 }
 
-// factor returns the operand that a number of the replacement is: one of the region's where it is that.
+// factor returns the operand for a number of the replacement: a number of the region if they are equal.
 func (w *writer) factor(x float64) notation.Expr {
 	for _, n := range w.numbers {
 		if near(n.Value, x) {
@@ -126,7 +126,7 @@ func (w *writer) factor(x float64) notation.Expr {
 	return &notation.Number{Value: short(x)}
 }
 
-// list writes integers; sizes are those of the rows where they are equal.
+// list returns a list of integers; with sizes, those that equal sizes of the row become dims.
 func (w *writer) list(values []int64, sizes bool) *notation.CondList {
 	l := &notation.CondList{}
 	w.fixed = w.fixed || sizes && w.rotary > 0 && len(values) > 1

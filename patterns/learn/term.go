@@ -12,21 +12,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// maxTerms bounds the nodes that a pattern is written of.
+// maxTerms bounds the nodes of a pattern.
 const maxTerms = 96
 
-// term is a value of the region as the pattern says it: what leaf says, or an output of a node.
+// term is a value of the region as the pattern writes it: a leaf, or an output of a node.
 type term struct {
 	leaf notation.Expr
 	op   string        // of the node
 	call notation.Call // without its arguments
 	args []*term
 	uses int    // by other terms, and as a result
-	name string // of its statement, "" where it stands in another one
-	key  string // the same for terms that are written alike
+	name string // of its statement, "" if it is written inside another
+	key  string // equal for terms that are written alike
 }
 
-// readTerms reads what lies between the operands and the results of the match.
+// readTerms reads the nodes between the operands and the results of the match.
 func (w *writer) readTerms() error {
 	for _, v := range w.m.Outputs {
 		t, err := w.read(v)
@@ -48,7 +48,7 @@ func (w *writer) readTerms() error {
 	return nil
 }
 
-// follow puts a term into the order, behind its operands, and counts what reads each.
+// follow appends a term to the order, after its operands, and counts the readers of each.
 func (w *writer) follow(t *term) {
 	if t.uses++; t.uses > 1 || t.leaf != nil {
 		return
@@ -114,7 +114,7 @@ func (w *writer) readNew(v *onnx.Value) (*term, error) {
 	return w.readNode(v)
 }
 
-// row returns the term of weights that stand for all rows.
+// row returns the term of weights that apply to all rows.
 func (w *writer) row(v *onnx.Value) *term {
 	if w.IsData(v) {
 		return nil
@@ -132,7 +132,7 @@ func (w *writer) row(v *onnx.Value) *term {
 	return nil
 }
 
-// unshaped goes back over what gives a value another shape alone.
+// unshaped goes back over nodes that only reshape.
 func unshaped(v *onnx.Value) *onnx.Value {
 	for range match.MaxDetour {
 		if v.Producer == nil || match.OpKind(v.Producer) != "Reshape" || v.Producer.Input(0) == nil {
@@ -143,7 +143,7 @@ func unshaped(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// channels demands a number of channels, or the place of one.
+// channels returns the attribute for a number or an index of channels.
 func (w *writer) channels(name string, n int64) notation.AttrPattern {
 	a := notation.AttrPattern{Name: name, Capture: -1}
 	if a.As = w.count(float64(n)); a.As == "" {
@@ -205,11 +205,11 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 	return w.add(t), nil
 }
 
-// shapes are the operands that are shapes, by the ops that read them.
+// shapes maps ops to their operand that is a shape.
 var shapes = map[string]int{"Reshape": 1, "Expand": 1}
 
-// plainOperand returns the term of an operand that no number of the op goes into: an exponent, which is never another
-// one, or a shape, which is open where it has sizes; nil for others.
+// plainOperand returns the term of an operand that is never a number of the op: an exponent, which is fixed, or a
+// shape, which is open if it has sizes. It returns nil for others.
 func (w *writer) plainOperand(n *onnx.Node, i int) *term {
 	v := n.Inputs[i]
 	at, shape := shapes[n.OpType]
@@ -228,7 +228,7 @@ func (w *writer) plainOperand(n *onnx.Node, i int) *term {
 	return nil
 }
 
-// add gives a term its key, and its arguments their order.
+// add sets a term's key, and sorts its arguments.
 func (w *writer) add(t *term) *term {
 	t.op = t.call.Op
 	if t.call.Domain == "" {
@@ -250,10 +250,10 @@ func (w *writer) add(t *term) *term {
 	return t
 }
 
-// maxOperands bounds those of a product or sum of several: all ways to nest them are tried.
+// maxOperands bounds the operands of a flattened product or sum: all ways to nest them are tried.
 const maxOperands = 5
 
-// flatten makes one product of nested ones, which then matches however it is nested.
+// flatten merges nested products or sums into one, which then matches any nesting.
 func (w *writer) flatten(t *term) {
 	if !notation.Associative[t.call.Op] {
 		return
@@ -267,7 +267,7 @@ func (w *writer) flatten(t *term) {
 	}
 }
 
-// readOnce reports whether one node alone reads what a term stands for.
+// readOnce reports whether at most one node reads the value of a term.
 func (w *writer) readOnce(t *term) bool {
 	for v, u := range w.terms {
 		if u == t {
@@ -277,7 +277,7 @@ func (w *writer) readOnce(t *term) bool {
 	return false
 }
 
-// compare puts operands first, then what is computed, then weights and numbers.
+// compare sorts operands first, then computed values, then weights and numbers.
 func compare(a, b *term) int { return cmp.Or(a.rank()-b.rank(), strings.Compare(a.key, b.key)) }
 
 func (t *term) rank() int {

@@ -6,14 +6,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// The views of patterns/builtin/views.pat that a term may be written as, by what one of their spellings is. They match
-// the others as well.
+// The views of patterns/builtin/views.pat that a term may be written as, by one of their spellings. They also match the
+// other spellings.
 var (
 	byOp    = map[string]string{"Sqrt": "Root", "Reciprocal": "Inverse", "Neg": "Negated", "Sigmoid": "Logistic"}
 	byPower = map[float64]string{2: "Square", 3: "Cube", 0.5: "Root", -1: "Inverse", -0.5: "InverseRoot"}
 )
 
-// generalise writes a term as a view where there is one for it.
+// generalise writes a term as a view if there is one for it.
 func (w *writer) generalise(t *term) {
 	is := func(view string, args ...*term) { t.call, t.args = notation.Call{Op: view}, args }
 	switch view := byOp[t.call.Op]; {
@@ -37,7 +37,7 @@ func (w *writer) generalise(t *term) {
 	}
 }
 
-// onLastAxis reports whether a reduction is over the last axis alone, and keeps it.
+// onLastAxis reports whether a reduction is over only the last axis, and keeps it.
 func (w *writer) onLastAxis(t *term) bool {
 	last, keeps := false, true
 	for _, a := range t.call.Attrs {

@@ -2,10 +2,10 @@ package learn
 
 import "github.com/mojo-patch/mojo-patch/patterns/notation"
 
-// maxWidth is how long an expression may be before a part of it gets a statement of its own.
+// maxWidth is the length of an expression above which part of it becomes another statement.
 const maxWidth = 72
 
-// body returns the statements, operands before what reads them.
+// body returns the statements, operands before their readers.
 func (w *writer) body() []*notation.Statement {
 	var list []*notation.Statement
 	exprs := map[*term]notation.Expr{}

@@ -8,15 +8,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// copyStart is the number of bytes by which constants are told apart before they are compared.
+// copyStart is the number of leading bytes by which constants are grouped before they are compared.
 const copyStart = 64
 
-// storedWeights are the constants that storedOnce was asked for: those of one type, shape and beginning.
+// storedWeights holds the constants given to storedOnce, grouped by type, shape and leading bytes.
 type storedWeights map[string][]*onnx.Value
 
-// storedOnce returns the constant that v is a copy of, the first that it was asked for, or v: exporters store what
-// is used in several places as often. This is for the weights of all experts in one; two experts with equal weights
-// of their own stay two.
+// storedOnce returns the first constant that v is a copy of, or v: exporters may store a weight once for each use. It
+// only merges stacked weights of all experts; two experts with equal separate weights stay two.
 func storedOnce(g *match.View, v *onnx.Value) *onnx.Value {
 	t := v.Constant()
 	if t == nil || len(t.Dims) < 3 || t.DataType == onnx.String {

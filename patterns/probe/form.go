@@ -10,12 +10,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Form is a part of a graph as text that does not name its values. The layers of a model have parts of one form, which
-// compute the same from values of their own.
+// A Form is the text of a part of a graph, without the names of its values. The layers of a model have parts of the
+// same form, which compute the same from different values.
 type Form struct {
 	strings.Builder
-	Values  []*onnx.Value // in the order in which the text names them
-	Unclear bool          // the text leaves something out
+	Values  []*onnx.Value // in the order of the text
+	Unclear bool          // the text omits something
 
 	g      *match.View
 	most   int
@@ -23,13 +23,13 @@ type Form struct {
 	places map[*onnx.Value]int
 }
 
-// NewForm returns an empty form of at most so many values. leaf reports whether the form leaves out the node that
-// computes a value, and writes what is to be said of the value.
+// NewForm returns an empty form of at most the given number of values. leaf writes the description of a value, and
+// reports whether the form omits the node that computes it.
 func NewForm(g *match.View, most int, leaf func(v *onnx.Value) bool) *Form {
 	return &Form{g: g, most: most, leaf: leaf, places: map[*onnx.Value]int{}}
 }
 
-// Value writes a value and what it is computed from, as far as that is part of the form.
+// Value writes a value and the values that it is computed from, as far as they belong to the form.
 func (f *Form) Value(v *onnx.Value) {
 	if v == nil {
 		f.WriteByte('-')
@@ -64,12 +64,12 @@ func (f *Form) Value(v *onnx.Value) {
 	f.WriteByte(')')
 }
 
-// maxNumbers bounds the elements of a constant whose numbers a form holds.
+// maxNumbers bounds the elements of a constant that a form includes.
 const maxNumbers = 1 << 16
 
 var seed = maphash.MakeSeed()
 
-// Tensor writes the elements of a constant.
+// Tensor writes a hash of the elements of a constant.
 func (f *Form) Tensor(t *onnx.Tensor) {
 	if t.Len() > maxNumbers {
 		f.Unclear = true
@@ -80,7 +80,7 @@ func (f *Form) Tensor(t *onnx.Tensor) {
 	fmt.Fprint(f, t.DataType, t.Dims, maphash.Bytes(seed, elements))
 }
 
-// Readings maps forms to what was found out about the first part of each.
+// Readings maps forms to the reading of the first part of each.
 type Readings[T any] map[string]*reading[T]
 
 type reading[T any] struct {
@@ -89,9 +89,9 @@ type reading[T any] struct {
 	why    *reason.Reason
 }
 
-// Of returns what is known of a part of the form. If another one of the form was read, own makes of that what holds for
-// this one: stands maps the values of the other part to those of this one. Where own is not ok, and for a first part,
-// Of calls read. A reading without steps left is not kept, and returned as nothing.
+// Of returns the reading of a part. If a part of the same form was read, own translates that reading: stands maps the
+// values of the other part to those of this one. If own is not ok, or for a first part, Of calls read. If the budget is
+// spent, Of returns nil, nil and does not keep the reading.
 func (known Readings[T]) Of(f *Form, budget *match.Budget, read func() (*T, *reason.Reason),
 	own func(found *T, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*T, *reason.Reason, bool),
 ) (*T, *reason.Reason) {
@@ -102,7 +102,7 @@ func (known Readings[T]) Of(f *Form, budget *match.Budget, read func() (*T, *rea
 		}
 	}
 	found, why := read()
-	if budget.Spent() { // what was not run to the end says nothing
+	if budget.Spent() { // an unfinished run proves nothing
 		return nil, nil
 	}
 	if was == nil && !f.Unclear {

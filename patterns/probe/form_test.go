@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestReadings reads layers of a graph. A layer of a form that was read gets the reading with its own weights, and only
-// layers of other forms are read again.
+// TestReadings reads layers of a graph. A layer of a known form gets the reading with its own weights; only layers of
+// other forms are read again.
 func TestReadings(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "n", 2)

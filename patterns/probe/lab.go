@@ -13,7 +13,7 @@ import (
 // Values maps values of a graph to tensors.
 type Values = map[*onnx.Value]*reference.Tensor
 
-// Lab runs nodes of one graph on numbers of our choice, without roundings. Values have the shapes of one world of shape
+// A Lab runs nodes of one graph on chosen numbers, without roundings. Values have the shapes of one world of shape
 // inference, unless a run is given tensors of other shapes. Runs spend their steps from a budget.
 type Lab struct {
 	View   *match.View
@@ -37,15 +37,15 @@ func newLab(g *match.View, maxNodes int, budget *match.Budget,
 
 type evaluatorKey struct{}
 
-// evaluatorOf returns an evaluator of the model's functions. The labs of its graphs share what it knows of them: models
-// may have tens of thousands.
+// evaluatorOf returns an evaluator of the model's functions. The labs of all graphs share its tables: models may have
+// tens of thousands of functions.
 func evaluatorOf(g *match.View) *reference.Evaluator {
 	return g.Facts.Memo(evaluatorKey{}, func() any {
 		return reference.NewForOpset(g.Facts.Opset(), g.Facts.Functions(), reference.Options{})
 	}).(*reference.Evaluator)
 }
 
-// Rounded returns the same lab with the roundings that the graph's types make.
+// Rounded returns the lab with the roundings of the graph's types.
 func (l *Lab) Rounded() *Lab {
 	r := *l
 	r.eval = l.eval.WithOptions(reference.Options{Spend: l.Budget.SpendOrFail})
@@ -58,19 +58,19 @@ func (l *Lab) Shape(v *onnx.Value) ([]int, bool) {
 	return match.As[int](dims), ok
 }
 
-// Known returns the tensor of a value that a run does not compute, such as a shape, and nil for the other values. Its
-// error says why a run must not read the value. ErrUnread leaves a value out that no node has to read.
+// Known returns the tensor of a value that a run does not compute, such as a shape, and nil for other values. It
+// returns an error if a run must not read the value, and ErrUnread if it may do without.
 type Known func(*onnx.Value) (*reference.Tensor, error)
 
-// ErrUnread is the error of a Known for a value that a run may leave out: evaluation fails if a node then reads it.
+// ErrUnread is a Known's error for a value that a run may omit: evaluation fails if a node reads it.
 var ErrUnread = errors.New("a value that is not read")
 
-// MissingError says that a run needs a value that was not given.
+// MissingError is the error for a value that a run needs and was not given.
 type MissingError struct{ Value *onnx.Value }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.Value.Name) }
 
-// Plan is a run that may be repeated with other tensors.
+// A Plan is a run that can be repeated with other tensors.
 type Plan struct {
 	Want  []*onnx.Value
 	Nodes []*onnx.Node // to evaluate, in order
@@ -82,7 +82,8 @@ type Plan struct {
 	made  map[*onnx.Node]bool
 }
 
-// Plan lists the nodes that compute the wanted values from the given ones, whose tensors may be nil here.
+// Plan lists the nodes that compute the wanted values from the given ones, whose tensors may be nil here. It returns an
+// error if a value is missing, known refuses one, or there are too many nodes.
 func (l *Lab) Plan(given Values, known Known, want ...*onnx.Value) (*Plan, error) {
 	p := &Plan{Want: want, Known: Values{}, lab: l, known: known, given: given, made: map[*onnx.Node]bool{}}
 	for _, v := range want {
@@ -126,7 +127,7 @@ func (p *Plan) need(v *onnx.Value) error {
 	}
 }
 
-// Run returns the wanted values for tensors of the given ones.
+// Run returns the wanted values for tensors of the given ones. It returns an error if evaluation fails.
 func (p *Plan) Run(given Values) ([]*reference.Tensor, error) {
 	env := make(Values, len(given)+len(p.Known)+len(p.Want))
 	maps.Copy(env, p.Known)
@@ -153,7 +154,7 @@ func (p *Plan) Run(given Values) ([]*reference.Tensor, error) {
 	return out, nil
 }
 
-// Run evaluates the wanted values from the given ones.
+// Run plans and runs the wanted values from the given ones.
 func (l *Lab) Run(given Values, known Known, want ...*onnx.Value) ([]*reference.Tensor, error) {
 	p, err := l.Plan(given, known, want...)
 	if err != nil {

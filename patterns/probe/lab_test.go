@@ -15,7 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestLab plans exp(x)*y once, runs it twice, and leaves out or refuses what a run must not compute.
+// TestLab plans exp(x)*y once, runs it twice, and omits or refuses values that a run must not compute.
 func TestLab(t *testing.T) {
 	b := onnxtest.New(20)
 	x, y := b.Input("x", onnx.Float, 2), b.Input("y", onnx.Float, 2)
@@ -75,7 +75,8 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// TestLabsShareFunctions makes a second lab of a model with many functions, which takes no memory for each of them.
+// TestLabsShareFunctions makes a second lab of a model with many functions, which must not take memory for each of
+// them.
 func TestLabsShareFunctions(t *testing.T) {
 	b := onnxtest.New(20)
 	b.Output(b.Op("Exp", b.Input("x", onnx.Float, 2)))

@@ -4,15 +4,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Matrix is a matrix, or a vector with in = 1, in an initializer.
+// A Matrix is a matrix, or a vector with In = 1, in an initializer.
 type Matrix struct {
-	Source      *onnx.Value // nil where the elements do not lie evenly in one initializer
+	Source      *onnx.Value // nil if the elements are not evenly spaced in one initializer
 	Offset      int64       // of the first, in elements
 	In, Out     int64
 	ByIn, ByOut int64 // steps, in elements
 }
 
-// Halves takes the outputs of a matrix apart: the first and the second half, or those of even and of odd number.
+// Halves splits the outputs of a matrix: into halves, or if interleaved into even and odd ones.
 func (m *Matrix) Halves(packing string) (first, second *Matrix) {
 	if m == nil {
 		return nil, nil
@@ -28,8 +28,8 @@ func (m *Matrix) Halves(packing string) (first, second *Matrix) {
 	return &a, &b
 }
 
-// Adjoined makes one matrix of those of gate and up, where the one lies behind the other for all experts; nil where
-// not. Experts without biases have none of these either.
+// Adjoined joins the matrices of gate and up if, for every expert, up is stored right after gate; otherwise it returns
+// nil. Experts without biases have nil for both.
 func Adjoined(gate, up []*Matrix) []*Matrix {
 	list := make([]*Matrix, len(gate))
 	for i, g := range gate {
@@ -48,18 +48,18 @@ func Adjoined(gate, up []*Matrix) []*Matrix {
 	return list
 }
 
-// Block is a matrix of one expert as a part of an initializer that is taken for a table with rows of some length.
+// A Block is a matrix of one expert, as part of an initializer that is read as a table with rows of some length.
 type Block struct {
 	Source      *onnx.Value
 	Length      int64 // of the table's rows
-	Row, Column int64 // where the block begins
-	By          int64 // from one column to the next
+	Row, Column int64 // of the first element
+	By          int64 // between columns
 	Rows, Columns,
-	Size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
+	Size int64 // Rows*Columns = Size elements; the rows of the matrix may be laid end to end
 }
 
-// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not
-// stored so.
+// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil if it is stored
+// otherwise.
 func (m *Matrix) Block(inOut bool) *Block {
 	rows, columns, step, unit := m.Out, m.In, m.ByOut, m.ByIn
 	if inOut {

@@ -16,9 +16,9 @@ func Fused(op fused.Typed, spend func(steps int) error, inputs ...*reference.Ten
 	return Op(op.OpType(), op.Attributes(), spend, inputs...)
 }
 
-// Op computes a fused op by its definition in the catalogue, or an op of the standard with one output, without
-// roundings. inputs are the first ones of the op, nil for absent ones. spend is told the steps of the evaluation, and
-// may be nil.
+// Op evaluates a fused op by its definition in the catalogue, or a standard op with one output, without roundings.
+// inputs are the first inputs of the op; absent ones are nil. spend receives the steps of the evaluation; it may be
+// nil. Op returns an error if the op rejects its inputs or attributes.
 func Op(name string, attributes []*onnx.Attribute, spend func(steps int) error, inputs ...*reference.Tensor,
 ) ([]*reference.Tensor, error) {
 	g := onnx.NewFunction("", "", "", opOpset).Body

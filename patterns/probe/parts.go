@@ -2,12 +2,12 @@ package probe
 
 import "slices"
 
-// Parts says of how many equal matrices the matrix of a product is made: side by side, where their results are, or one
-// below the other, where their results are added up. 0 and 1 are one matrix.
+// Parts tells into how many equal matrices a product's matrix splits: side by side, with results side by side, or below
+// each other, with results added. 0 and 1 mean one matrix.
 type Parts struct{ Out, In int }
 
-// split takes the matrix of a product apart: each part becomes a matrix of its own, behind those that the weight has
-// by its axes. Only the reading changes, and no element moves. It reports whether the parts are equal.
+// split splits the matrix of a product into parts, as further matrices of the weight. Only the reading changes; no
+// element moves. It reports whether the parts are equal.
 func (a *Product) split(parts Parts) bool {
 	if n := parts.Out; n > 1 {
 		if a.weight.Shape[a.out]%n != 0 {
@@ -38,7 +38,7 @@ func (a *Product) split(parts Parts) bool {
 	return true
 }
 
-// splitWeight makes two axes of one of the weight, the first of n places: that of a batch.
+// splitWeight splits an axis of the weight in two; the first has size n and is a batch axis.
 func (a *Product) splitWeight(axis, n int) {
 	a.weight = a.weight.WithShape(splitAxis(a.weight.Shape, axis, n))
 	shift(a.batch, axis)
@@ -50,14 +50,14 @@ func (a *Product) splitWeight(axis, n int) {
 	a.batch = append(a.batch, axis)
 }
 
-// splitAxis makes two axes of one, the first of n places.
+// splitAxis splits an axis in two, the first of size n.
 func splitAxis(shape []int, axis, n int) []int {
 	shape = slices.Insert(slices.Clone(shape), axis, n)
 	shape[axis+1] /= n
 	return shape
 }
 
-// shift counts on the axes behind one that became two.
+// shift renumbers the axes after one that was split.
 func shift(axes []int, axis int) {
 	for i, a := range axes {
 		if a > axis {

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// places numbers the elements of weights, those of one initializer after those of another. In a run a weight is a lazy
-// tensor of the places of its elements: whatever nodes move them, the result says where they come from.
+// places numbers the elements of weights, one initializer after the other. In a run, a weight is a lazy tensor of these
+// numbers, its places. However nodes move them, the result shows where they come from.
 type places struct {
 	sources []*onnx.Value
 	starts  []int               // of the sources
@@ -41,7 +41,7 @@ func (p *places) of(v *onnx.Value) (*reference.Tensor, error) {
 	})
 }
 
-// at returns the source that a place is in, and the element there.
+// at returns the source that a place is in, and the index of its element there.
 func (p *places) at(place float64) (k int, element int64) {
 	k, found := slices.BinarySearch(p.starts, int(place))
 	if !found {
@@ -50,8 +50,8 @@ func (p *places) at(place float64) (k int, element int64) {
 	return k, int64(int(place) - p.starts[k])
 }
 
-// matrix reads where the elements of a matrix lie, which begins at an offset of a tensor of places. It has no source
-// where they do not lie evenly in one.
+// matrix finds where a matrix is stored that begins at an offset of a tensor of places. It has no
+// source if they are not evenly spaced in one.
 func (p *places) matrix(t *reference.Tensor, offset, in, byIn, out, byOut int) *Matrix {
 	m := &Matrix{In: int64(in), Out: int64(out)}
 	row, column, last := make([]float64, in), make([]float64, out), make([]float64, 1)
@@ -70,7 +70,7 @@ func (p *places) matrix(t *reference.Tensor, offset, in, byIn, out, byOut int) *
 	return m
 }
 
-// step returns the distance of places in a list; false where they are not evenly spaced.
+// step returns the distance between the numbers of a list; even is false if they are not evenly spaced.
 func step(list []float64) (by int64, even bool) {
 	if len(list) < 2 {
 		return 1, true
@@ -84,7 +84,7 @@ func step(list []float64) (by int64, even bool) {
 	return int64(d), true
 }
 
-// maxRead is the number of elements of an initializer up to which a part of it may be read.
+// maxRead is the greatest number of elements of an initializer that may be decoded.
 const maxRead = 1 << 20
 
 // read decodes the elements at places.
@@ -115,8 +115,7 @@ func (p *places) read(t *reference.Tensor) (*reference.Tensor, error) {
 	return reference.NewFloats(t.DataType, t.Shape, numbers), nil
 }
 
-// move evaluates a node that moves elements of lazy tensors, of which t is the first; nothing where it makes other
-// tensors of them.
+// move evaluates a node that moves elements of lazy tensors, the first of which is t; nil if its results are not lazy.
 func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Tensor {
 	var out []*reference.Tensor
 	var err error
@@ -135,7 +134,7 @@ func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Te
 	return out
 }
 
-// expanded repeats a lazy tensor as Expand does; nil where it cannot be.
+// expanded repeats a lazy tensor like Expand; nil if the shapes do not fit.
 func expanded(t *reference.Tensor, shape []int) *reference.Tensor {
 	s, ok := onnx.InRow(match.As[int64](t.Shape)).Expand(match.As[int64](shape))
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestPlaces moves the places of a weight by nodes and reads from the result where its matrices lie.
+// TestPlaces moves the places of a weight by nodes, and reads from the result where its matrices are stored.
 func TestPlaces(t *testing.T) {
 	g := onnx.New(10, 20).Graph
 	weight := func(name string, dims ...int64) *onnx.Value {

@@ -10,35 +10,36 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Runner evaluates a region whose products with weights are not computed: what they give is chosen so that the
-// region's result tells where it comes from. Whatever loops, branches, masks, gathers and scatters lead the tokens
-// to the experts and back, they run as they are, and need no reading.
+// A Runner evaluates a region without computing its products with weights. The results of these are chosen so that the
+// region's result shows where they went. Loops, branches, masks, gathers and scatters that lead the tokens to the
+// experts and back run as they are, and need not be understood.
 //
-// The weights are not decoded. They run as the places of their elements; what a product reads is a matrix at a known
+// Weights are not decoded but represented by the places of their elements. A product reads a matrix at a known place of
+// an initializer.
 // place of an initializer.
 type Runner struct {
 	*Lab
-	// Fill gives the elements of a first product's result; answer is asked for those of a second one.
+	// Fill sets the elements of a first product's result; Answer sets those of a second one.
 	Fill   func(p *Product, out *reference.Tensor) error
 	Answer func(p *Product, out *reference.Tensor) error
-	// Parts are the products, by number, whose matrix is several ones side by side, and how many.
+	// Parts holds, by number, the products whose matrix consists of several ones side by side, and how many.
 	Parts map[int]Parts
 
 	places places
 	count  int // of the products of the run
-	// made are the results of products, also moved or in another type; from are the products that a tensor comes
-	// from.
+	// made holds the tensors that are results of products, perhaps moved or cast. from holds the products that a tensor
+	// is computed from.
 	made map[tensorRef]*results
 	from map[tensorRef][]*Product
 }
 
-// tensorRef names a tensor without keeping it: a region makes one of all tokens for every expert.
+// tensorRef identifies a tensor without keeping it: a region makes a tensor of all tokens for every expert.
 type tensorRef = weak.Pointer[reference.Tensor]
 
 func ref(t *reference.Tensor) tensorRef { return weak.Make(t) }
 
-// NoExperts says why nodes cannot be read as experts. With errors that are no reason the nodes themselves failed,
-// as they may for some numbers.
+// NoExperts returns the reason why nodes cannot be read as experts. Other errors mean that the nodes failed, as they
+// may for some numbers.
 func NoExperts(format string, args ...any) error {
 	return reason.New(reason.Experts, nil, format, args...)
 }
@@ -50,8 +51,8 @@ func NewRunner(g *match.View, budget *match.Budget) *Runner {
 	return p
 }
 
-// Run evaluates y from the values in env. router holds the values that tensors in env were computed from: their shapes
-// are known.
+// Run evaluates y from the values in env. router holds the values that tensors in env were computed from, whose shapes
+// are known. Run returns a reason if the region cannot be read, or another error if its nodes fail.
 func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env Values) (*reference.Tensor, error) {
 	p.count = 0
 	p.made = map[tensorRef]*results{}
@@ -63,8 +64,8 @@ func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env Values) (*r
 	return out[0], nil
 }
 
-// known returns the numbers that are computed from shapes, if they do not depend on values in env. For others the facts
-// are of no use: they guess how many tokens go to an expert.
+// known returns the integers that follow from shapes, unless they depend on values in env. For these, facts only guess
+// how many tokens go to an expert.
 func (p *Runner) known(router map[*onnx.Value]bool, env Values) Known {
 	memo := map[*onnx.Value]bool{}
 	var depends func(v *onnx.Value) bool
@@ -95,10 +96,10 @@ func (p *Runner) known(router map[*onnx.Value]bool, env Values) Known {
 	}
 }
 
-// nodeSteps is what a node costs, besides the elements that it reads.
+// nodeSteps is the cost of a node, besides the elements that it reads.
 const nodeSteps = 256
 
-// node evaluates one node in the place of the evaluator.
+// node evaluates one node instead of the evaluator.
 func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 	if n.Is("Constant") {
 		if v := n.OutputValue(0); isWeight(v) {
@@ -134,7 +135,7 @@ func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, er
 	if out, err := p.weighted(n, in, s); out != nil || err != nil {
 		return out, err
 	}
-	for i, v := range n.Inputs { // something else is done to weights: with their elements, if they are few
+	for i, v := range n.Inputs { // other uses of weights need their elements, if they are few
 		if in[i].IsLazy() {
 			if in[i], err = p.places.read(in[i]); err != nil {
 				return nil, err
@@ -145,7 +146,7 @@ func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, er
 	return p.follow(n, in, s)
 }
 
-// inputs returns the tensors of values that a node reads, nil for constants that are no weights.
+// inputs returns the tensors of values that a node reads, nil for constants that are not weights.
 func (p *Runner) inputs(n *onnx.Node, values []*onnx.Value, s *reference.Scope) ([]*reference.Tensor, error) {
 	list := make([]*reference.Tensor, len(values))
 	for i, v := range values {
@@ -173,7 +174,7 @@ func isWeight(v *onnx.Value) bool {
 	return t != nil && len(t.Dims) > 0 && t.Len() > 1 && t.DataType.IsFloat()
 }
 
-// follow evaluates a node and takes note of the products that its results come from.
+// follow evaluates a node and records the products that its results come from.
 func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
 	var from []*Product
 	for _, t := range in {
@@ -210,8 +211,8 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 	return out, nil
 }
 
-// weighted evaluates a node that reads weights: it moves them, multiplies with them or adds them as a bias. It
-// gives nothing for other nodes.
+// weighted evaluates a node that moves weights, multiplies with them or adds them as a bias. It returns nil for other
+// nodes.
 func (p *Runner) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
 	all := !slices.ContainsFunc(in, func(t *reference.Tensor) bool { return !t.IsLazy() })
 	switch {

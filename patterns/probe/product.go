@@ -9,30 +9,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Product is one evaluation of a product of data with a weight.
+// A Product is one evaluation of a product of data with a weight.
 type Product struct {
 	Number int               // of the products of a run, in order
 	weight *reference.Tensor // of places
-	in     int               // the axis of the weight that is summed over
-	out    int               // the axis of the weight that the result has
-	batch  []int             // the axes of the weight whose every index is a matrix of its own
+	in     int               // the axis of the weight that is summed
+	out    int               // the axis of the weight that becomes the result's channels
+	batch  []int             // the axes of the weight along which each index is another matrix
 	First  []*Product        // the products that the data come from
 	bias   *reference.Tensor // of places, in the shape of the result
 	places *places
 
-	Data      *reference.Tensor // while the result is made
-	DataIn    int               // the axis that is summed over
+	Data      *reference.Tensor // nil once the result is made
+	DataIn    int               // the axis of the data that is summed
 	shape     []int             // of the result
 	ResultOut int
 	Row       []float64 // of a first product: a row of the result that is not zero
-	rows      []int     // the axes of the data that the axes of the result are, -1 for none
-	// Where the axes in batch are in the data and the result, -1 where they have no such axis: all rows are
-	// multiplied with all matrices, or the results of the matrices are added up.
+	rows      []int     // the axis of the data for each axis of the result, or -1
+	// The axes of the data and the result for each axis in batch, or -1: then all rows are multiplied with all
+	// matrices, or the results of the matrices are added.
 	dataBatch, resultBatch []int
 }
 
-// product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe
-// wants. It returns nothing for products that are not understood.
+// product evaluates a product with a weight: Fill or Answer sets the elements of its result. It returns nil for
+// products that are not understood.
 func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
 	equation := n.AttrString("equation", "")
 	if n.OpType == "Einsum" && len(in) > 2 {
@@ -93,7 +93,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	return []*reference.Tensor{result}, err
 }
 
-// gemmBias returns what a Gemm adds to its product; nil where that is nothing, or a zero as jax2onnx writes it.
+// gemmBias returns the bias of a Gemm; nil without one, or if it is zero, as jax2onnx writes it.
 func (p *Runner) gemmBias(n *onnx.Node) *onnx.Value {
 	v := n.Input(2)
 	if n.OpType != "Gemm" || v == nil || n.AttrFloat("beta", 1) == 0 {
@@ -105,8 +105,8 @@ func (p *Runner) gemmBias(n *onnx.Node) *onnx.Value {
 	return v
 }
 
-// matMul writes a MatMul as an Einsum. An axis of one place of the weight, which is operand at, is of no account where
-// the data have one.
+// matMul writes a MatMul as an Einsum. Operand weight is the weight: an axis of size 1 that the data also have becomes
+// an uppercase letter.
 func matMul(x, y []int, weight int) string {
 	batch := "abcdefghijklmno"
 	terms := []string{"yz", "zx"}
@@ -145,8 +145,8 @@ func gemm(n *onnx.Node) string {
 	return left + "," + right + "->yx"
 }
 
-// joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where
-// there is another number of weights.
+// joinData multiplies the data of an Einsum with one weight and several data, so that it has two operands. It returns
+// nil for any other number of weights.
 func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined string, operands []*reference.Tensor) {
 	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -189,7 +189,7 @@ func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined strin
 	return letters + "," + term + "->" + result, []*reference.Tensor{out[0], weight}
 }
 
-// einsum reads Einsum of two operands.
+// einsum reads an Einsum of two operands; it returns the shape of the result, or nil.
 func (a *Product) einsum(equation string, at int) []int {
 	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -214,7 +214,7 @@ func (a *Product) einsum(equation string, at int) []int {
 			return nil
 		}
 	}
-	var summed, own []int // axes of the weight: summed over, of the result alone
+	var summed, own []int // axes of the weight: summed, and only in the result
 	for i, c := range []byte(w) {
 		inData, inResult := strings.IndexByte(d, c) >= 0, strings.IndexByte(result, c) >= 0
 		switch {
@@ -227,7 +227,7 @@ func (a *Product) einsum(equation string, at int) []int {
 			return nil
 		}
 	}
-	// Of several axes of one kind the last one is the matrix's.
+	// The last of several axes of one kind is the matrix's.
 	if len(summed) == 0 || len(own) == 0 {
 		return nil
 	}
@@ -259,13 +259,13 @@ func (a *Product) einsum(equation string, at int) []int {
 	return shape
 }
 
-// setBias takes b, a tensor of places, for the bias that is added to the result; false where it is none.
+// setBias records b, a tensor of places, as the bias of the result; it returns false if b cannot be one.
 func (a *Product) setBias(b *reference.Tensor) bool {
 	at, err := b.Dense()
 	if err != nil || at == nil || a.bias != nil {
 		return false
 	}
-	for i, x := range at.F { // all rows of a matrix have one
+	for i, x := range at.F { // all rows of a matrix have the same bias
 		first := 0
 		for axis, step := range onnx.RowMajor(a.shape) {
 			if axis == a.ResultOut || slices.Contains(a.resultBatch, axis) {
@@ -282,7 +282,7 @@ func (a *Product) setBias(b *reference.Tensor) bool {
 	return true
 }
 
-// Places is the number of matrices that the weight holds.
+// Places returns the number of matrices in the weight.
 func (a *Product) Places() int {
 	n := 1
 	for _, axis := range a.batch {
@@ -291,7 +291,7 @@ func (a *Product) Places() int {
 	return n
 }
 
-// offset returns the element of a tensor where one of the matrices begins, of which axes are those in batch.
+// offset returns the element of a tensor at which a matrix begins; axes are the tensor's axes for those in batch.
 func (a *Product) offset(place int, axes, shape []int) int {
 	offset, strides := 0, onnx.RowMajor(shape)
 	for i, axis := range slices.Backward(axes) {
@@ -312,7 +312,7 @@ func (a *Product) Matrix(place int) *Matrix {
 		strides[a.out])
 }
 
-// BiasAt returns the bias at one place; nil where there is none.
+// BiasAt returns the bias of one matrix, or nil.
 func (a *Product) BiasAt(place int) *Matrix {
 	if a.bias == nil {
 		return nil

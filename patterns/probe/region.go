@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Region is what lies between operands and a result.
+// A Region is the nodes between operands and a result.
 type Region struct {
 	Operands []*onnx.Value // data that the result is computed from
 	Result   *onnx.Value
@@ -14,5 +14,5 @@ type Region struct {
 	Sides    []*onnx.Value // other values that the nodes read: weights, numbers, shapes, masks
 }
 
-// Has reports whether the node is one of the region's.
+// Has reports whether the region has the node.
 func (r *Region) Has(n *onnx.Node) bool { return slices.Contains(r.Nodes, n) }

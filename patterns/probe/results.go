@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// results is what a tensor of a run holds: the results of products, all of their elements, perhaps moved.
+// results describes a tensor of a run that holds all elements of products' results, perhaps moved.
 type results struct {
-	products []*Product        // one, or several whose results are put one below the other
-	numbers  *reference.Tensor // of the elements, among all of these products
+	products []*Product        // one, or several whose results are concatenated
+	numbers  *reference.Tensor // the index of each element among the elements of all products
 }
 
-// allOf is the results of products as they are, in a shape.
+// allOf returns unmoved results of products, in a shape.
 func allOf(products []*Product, shape []int) *results {
 	numbers, err := reference.NewLazy(onnx.Double, shape, func(dst []float64, offset int) error {
 		for i := range dst {
@@ -28,8 +28,7 @@ func allOf(products []*Product, shape []int) *results {
 	return &results{products, numbers}
 }
 
-// moved returns the results that a node hands on as out of those that it reads; nil where it does something else, or
-// drops some.
+// moved returns the results after a node that passes all of them on as out; nil for other nodes.
 func (r *results) moved(n *onnx.Node, out *reference.Tensor, s *reference.Scope) *results {
 	if !n.MovesElements() || match.IsPick(n) || n.Is("Split") {
 		return nil
@@ -44,8 +43,7 @@ func (r *results) moved(n *onnx.Node, out *reference.Tensor, s *reference.Scope)
 	return &results{r.products, numbers[0]}
 }
 
-// below returns the results of the products behind the tensors of a list, one below the other; nil where they are
-// not all such.
+// below returns the results of concatenated tensors; nil unless all are unmoved results.
 func (p *Runner) below(in []*reference.Tensor) *results {
 	var products []*Product
 	shape := slices.Clone(in[0].Shape)
@@ -68,7 +66,7 @@ func (p *Runner) below(in []*reference.Tensor) *results {
 	return allOf(products, shape)
 }
 
-// takesBias takes b for the bias of the product, or of the products, whose results are t.
+// takesBias records b as the bias of the products whose results are t. It reports whether it could.
 func (p *Runner) takesBias(t, b *reference.Tensor) bool {
 	r := p.made[ref(t)]
 	if r == nil {

@@ -6,12 +6,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Row is the elements of a product's result that lie along the axis of its channels: the first one, and the step
-// between them.
+// A Row is the channels of one row of a product's result: the first element, and the step to the next.
 type Row struct{ first, step, channels int }
 
-// EachSum visits the rows of a product's result, with each matrix that it comes from, and the one number that all
-// channels of the row of data have which the matrix is multiplied with.
+// EachSum visits the rows of a product's result. For each matrix that contributes to a row, it passes the number x that
+// all channels of the data's row have.
 func (a *Product) EachSum(visit func(r Row, place int, x float64) error) error {
 	strides, shape := onnx.RowMajor(a.Data.Shape), a.shape
 	index, steps := make([]int, len(shape)), onnx.RowMajor(shape)
@@ -51,19 +50,18 @@ func (a *Product) EachSum(visit func(r Row, place int, x float64) error) error {
 	return nil
 }
 
-// Add adds to the elements of a row.
+// Add adds of(channel) to each element of a row.
 func (r Row) Add(out *reference.Tensor, of func(channel int) float64) {
 	for c := range r.channels {
 		out.F[r.first+c*r.step] += of(c)
 	}
 }
 
-// placeAt is what a place of the axes that are added up adds to the number of a matrix, and to the place of the
-// data.
+// placeAt is an index into the summed axes: its contribution to the number of a matrix and to the index of the data.
 type placeAt struct{ place, data int }
 
-// summed lists the places of the axes of the weight that the result adds up, and returns the strides of all its axes
-// of places.
+// summed lists the indexes of the weight's axes that the result sums over, and returns the strides of all its batch
+// axes.
 func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt) {
 	dims := make([]int, len(a.batch))
 	for k, axis := range a.batch {
@@ -89,7 +87,7 @@ func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt)
 	return placeStrides, list
 }
 
-// RowOf returns the elements along an axis, of the first row that is not zero; nil where there is none.
+// RowOf returns the elements along an axis in the first row that is not zero, or nil.
 func RowOf(t *reference.Tensor, axis int) []float64 {
 	n, inner := t.Shape[axis], match.Elements(t.Shape[axis+1:])
 	for first := range match.Elements(t.Shape) {
