@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestBudget reads a mask of many steps with a budget of few: the proof ends, and the search says where it gave up.
+// TestBudget reads a mask that needs many steps with a small budget: the proof ends, and the search reports the place.
 func TestBudget(t *testing.T) {
 	g := newGraph()
 	seen := g.Op("LessOrEqual", g.j, g.i)

@@ -10,20 +10,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Expr is a formula. A Reader makes them, one for equal formulas.
+// An Expr is a formula. A Reader makes one Expr for all equal formulas.
 type Expr struct {
 	id      int
 	op      string
 	args    []*Expr
 	value   Value      // of op value
-	node    *onnx.Node // that computes it; nil for none
-	integer bool       // divisions of it are those of integers
+	node    *onnx.Node // that computes it, or nil
+	integer bool       // integer division
 	table   *table     // of op lookup
-	what    string     // of op unknown: why; else the name of what is read
+	what    string     // of op unknown: the reason; else the name of the value read
 	read    LeafReader // of op element
 }
 
-// Sum returns the sum that the formula is, if it is one.
+// Sum returns the sum that the formula is; ok is false if it is not a sum.
 func (e *Expr) Sum() (*Sum, bool) {
 	if e.op != opValue {
 		return nil, false
@@ -31,7 +31,7 @@ func (e *Expr) Sum() (*Sum, bool) {
 	return e.value.asSum()
 }
 
-// The ops of formulas besides those of the standard.
+// The ops of formulas besides standard ones.
 const (
 	opValue   = "value"
 	opLookup  = "lookup" // of a table, at the args
@@ -40,7 +40,7 @@ const (
 	opUnknown = "unknown"
 )
 
-// Value evaluates a formula in this case.
+// Value evaluates a formula in this case. It returns an *UnknownError if it cannot.
 func (c *Case) Value(e *Expr) (Value, error) {
 	if v, ok := c.values[e]; ok {
 		return v, nil
@@ -62,7 +62,7 @@ func (c *Case) Value(e *Expr) (Value, error) {
 	return v, nil
 }
 
-// true reports whether a formula of truth values is true.
+// true reports whether a Boolean formula is true.
 func (c *Case) true(e *Expr) (bool, error) {
 	v, err := c.Value(e)
 	if err != nil {
@@ -132,10 +132,10 @@ func (c *Case) evaluate(e *Expr) (Value, error) {
 	return c.operate(e, values)
 }
 
-// LeafReader returns the variable that an element of a leaf is, nil for none.
+// A LeafReader returns the variable for an element of a leaf, or nil.
 type LeafReader func(at []*Sum) *Var
 
-// element is an element of a leaf: 0, 1, or what is neither.
+// element returns an element of a leaf: 0, 1, or another sum.
 func (c *Case) element(e *Expr, at []Value) (Value, error) {
 	sums := make([]*Sum, len(at))
 	for i, v := range at {
@@ -163,7 +163,7 @@ var unary = map[string]func(float64) float64{"Exp": math.Exp, "Log": math.Log, "
 	"Reciprocal": func(x float64) float64 { return 1 / x }, opTrunc: math.Trunc,
 	"Sigmoid": func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }}
 
-// operate evaluates an op of which all arguments are needed.
+// operate evaluates an op that needs all its arguments.
 func (c *Case) operate(e *Expr, v []Value) (Value, error) {
 	switch e.op {
 	case "Add", "Sub", "Mul", "Div", "Mod", "Pow":
@@ -253,7 +253,7 @@ func (c *Case) atMost(a, b Value) (bool, error) {
 		return a.Number <= b.Number, nil
 	}
 	x, ok := a.asSum()
-	if !ok { // an infinity beside a sum
+	if !ok { // an infinity compared with a sum
 		return math.IsInf(a.Number, -1), nil
 	}
 	y, ok := b.asSum()
@@ -263,7 +263,7 @@ func (c *Case) atMost(a, b Value) (bool, error) {
 	return c.AtMostZero(x.Minus(y))
 }
 
-// always reports whether it is known that a sum is not greater than another one: then it is, and ok is true.
+// always reports whether a is known to be at most b; then is and ok are true.
 func (c *Case) always(a, b Value) (is, ok bool) {
 	x, first := a.asSum()
 	y, second := b.asSum()
@@ -352,8 +352,8 @@ func (c *Case) arithmetic(e *Expr, a, b Value) (Value, error) {
 	return Value{}, &UnknownError{e.node, "it computes no sum of positions and lengths"}
 }
 
-// divided divides sums of places and sizes, as those of elements that are counted through are: the rest is none below
-// 0, and less than the divisor, in this case.
+// divided divides sums of places and sizes, such as counted elements, if in this case the rest is at least 0 and less
+// than the divisor.
 func (c *Case) divided(x, y *Sum) (quotient, rest *Sum, ok bool) {
 	for _, d := range y.terms {
 		if len(d.vars) != 1 || d.n.Cmp(big.NewRat(1, 1)) != 0 {
@@ -378,7 +378,7 @@ func (c *Case) divided(x, y *Sum) (quotient, rest *Sum, ok bool) {
 	return nil, nil, false
 }
 
-// exact reports whether a division by n rounds no number of positions in float32: n is a power of two.
+// exact reports whether n is a power of two, so that dividing positions by it does not round in float32.
 func exact(n *big.Rat) bool {
 	x, ok := n.Float64()
 	frac, _ := math.Frexp(x)
@@ -387,7 +387,7 @@ func exact(n *big.Rat) bool {
 
 // ratio divides sums without a remainder.
 func ratio(x, y *Sum) (*Sum, bool) {
-	if x.Equal(y) { // of sizes, which are greater than 0 where a graph divides by them
+	if x.Equal(y) { // sizes that a graph divides by are greater than 0
 		return Number(1), true
 	}
 	if len(y.terms) != 1 {
@@ -475,7 +475,7 @@ func (c *Case) rounded(e *Expr, s *Sum) (Value, error) {
 	return valueOf(q), nil
 }
 
-// quotient is the floor of a division of integers.
+// quotient returns the floor of a division of integers.
 func (c *Case) quotient(s *Sum, by int64) (*Sum, error) {
 	key := fmt.Sprint(s.Key(), "/", by)
 	v := c.prover.quotients[key]

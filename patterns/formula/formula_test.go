@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// graph is a model with the inputs x [batch, queries, 8], past [batch, 2, past, 4] and mask [batch, past + queries],
-// and what a reader knows of it.
+// graph is a model with inputs x [batch, queries, 8], past [batch, 2, past, 4] and mask [batch, past + queries], and a
+// reader's facts about it.
 type graph struct {
 	*onnxtest.Builder
 	x, past, mask *onnx.Value
@@ -37,7 +37,7 @@ func newGraph() *graph {
 type sizes struct {
 	*Reader
 	batch, queries, past *Sum
-	valid                func(key string, v *Var) // is called for each new element of the mask
+	valid                func(key string, v *Var) // called for each new element of the mask
 }
 
 func (g *graph) reader() *sizes {
@@ -85,7 +85,7 @@ func (g *graph) reader() *sizes {
 	return s
 }
 
-// TestFormulas compares elements that are read as formulas with those that are computed, at some sizes.
+// TestFormulas compares elements that are read as formulas with computed ones, at some sizes.
 func TestFormulas(t *testing.T) {
 	ints := func(name string, dims []int, list ...int64) func(g *graph) *onnx.Value {
 		return func(g *graph) *onnx.Value {
@@ -159,7 +159,7 @@ func TestFormulas(t *testing.T) {
 			return g.Op("Sub", g.i, g.Op("Gather", table, g.j))
 		},
 		"a table by distance": func(g *graph) *onnx.Value {
-			const n = 64 // more than lengths are in any world
+			const n = 64 // greater than the lengths in all worlds
 			var list []int64
 			for i := range n {
 				for j := range n {
@@ -229,7 +229,7 @@ func TestFormulas(t *testing.T) {
 					row, col := i/table.t.Shape[1], i%table.t.Shape[1]
 					s := g.reader()
 					a, b := Of(s.Natural("i")), Of(s.Natural("j"))
-					x := s.Element(out, s.Sum(a), s.Sum(b)) // of any place, evaluated at this one
+					x := s.Element(out, s.Sum(a), s.Sum(b)) // at an arbitrary place, evaluated at this one
 					is := map[*Sum]int{s.batch: at.batch, s.queries: at.queries, s.past: at.past, a: row, b: col}
 					for v, n := range is {
 						s.AtLeast(v, Number(int64(n)))

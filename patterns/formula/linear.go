@@ -7,23 +7,23 @@ import (
 	"sort"
 )
 
-// row is a condition on integers: the sum of numbers times unknowns is at most most. An unknown is a variable or a
-// product of several.
+// row is a condition on integers: the sum of n times unknowns is at most most. An unknown is a variable or a product of
+// several.
 type row struct {
 	n    map[string]int64 // by the keys of terms
 	most int64
 }
 
-// maxRows and maxFactor bound what is made of conditions. Beyond them nothing is said.
+// maxRows and maxFactor bound derived conditions. Beyond them, no contradiction is found.
 const (
 	maxRows   = 1 << 9
 	maxFactor = 1 << 40
 )
 
-// maxVar bounds the positions and sizes of a model: float32 has no others.
+// maxVar bounds the positions and sizes of a model: float32 holds no greater ones exactly.
 const maxVar = 1 << 24
 
-// decided reports whether a number in a sum is so great that nothing else tells its sign.
+// decided reports whether the constant of a sum is so large that it alone decides the sign.
 func decided(s *Sum) (negative, ok bool) {
 	most, number := big.NewRat(0, 1), big.NewRat(0, 1)
 	for _, t := range s.terms {
@@ -39,7 +39,7 @@ func decided(s *Sum) (negative, ok bool) {
 	return number.Sign() < 0, new(big.Rat).Abs(number).Cmp(most) > 0
 }
 
-// atMostZero is the condition that a sum is not greater than 0; ok is false where its numbers are too great.
+// atMostZero returns the condition that a sum is at most 0; ok is false if its numbers are too large.
 func atMostZero(s *Sum) (r row, ok bool) {
 	scale := big.NewInt(1)
 	for _, t := range s.terms {
@@ -78,7 +78,7 @@ func (r row) reduced() row {
 	return out
 }
 
-// opposite is the condition that holds where r does not.
+// opposite returns the condition that holds when r does not.
 func (r row) opposite() row {
 	out := row{make(map[string]int64, len(r.n)), -r.most - 1}
 	for key, n := range r.n {
@@ -87,12 +87,12 @@ func (r row) opposite() row {
 	return out
 }
 
-// contradictory reports whether no integers meet all conditions. It may say no where none do. Unknowns are eliminated
-// one after the other.
+// contradictory reports whether no integers satisfy all conditions. It may miss contradictions. It eliminates one
+// unknown after the other.
 func contradictory(rows []row) bool {
 	rows = slices.Clone(rows)
 	for {
-		counts := map[string][3]int{} // of rows that bound an unknown from above and below, and by a factor
+		counts := map[string][3]int{} // number of rows that bound an unknown from above, from below, and with a factor
 		for _, r := range rows {
 			if len(r.n) == 0 && r.most < 0 {
 				return true
@@ -118,7 +118,7 @@ func contradictory(rows []row) bool {
 			keys = append(keys, key)
 		}
 		sort.Strings(keys)
-		// Without factors no integers are lost.
+		// Without factors, the elimination is exact for integers.
 		best := slices.MinFunc(keys, func(a, b string) int {
 			c, d := counts[a], counts[b]
 			return cmp.Or(min(c[2], 1)-min(d[2], 1), c[0]*c[1]-d[0]*d[1])
@@ -130,7 +130,7 @@ func contradictory(rows []row) bool {
 	}
 }
 
-// eliminated returns what conditions say of the other unknowns than one.
+// eliminated returns the conditions without one unknown that follow from rows; ok is false if they exceed the bounds.
 func eliminated(rows []row, key string) (rest []row, ok bool) {
 	var above, below []row
 	for _, r := range rows {

@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// UnknownError says that a formula cannot be evaluated.
+// UnknownError is the error for a formula that cannot be evaluated.
 type UnknownError struct {
-	Node *onnx.Node // that computes what is not followed, nil for none
+	Node *onnx.Node // whose computation is not followed, or nil
 	What string
 }
 
@@ -23,33 +23,32 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("node %q (%s): %s", e.Node.Label(), e.Node.OpType, e.What)
 }
 
-// maxCases bounds the cases of one proof, and maxSteps the expressions that are evaluated in all of them.
+// maxCases bounds the cases of one proof, and maxSteps the evaluated expressions in all of them.
 const (
 	maxCases = 1 << 10
 	maxSteps = 1 << 16
 )
 
-// What things cost in steps of a budget: an element or a formula that is read or evaluated, a condition on sums that
-// others are held against.
+// Costs in steps of a budget: to read or evaluate an element or a formula, and to compare a condition with another one.
 const (
 	valueSteps = 32
 	rowSteps   = 16
 )
 
-// spent is the reason where the budget has no steps left.
+// spent is the reason if the budget is spent.
 const spent = "the search has no steps left for it"
 
-// Prover evaluates formulas in all cases that the conditions on their variables allow.
+// A Prover evaluates formulas in all cases that the conditions on their variables allow.
 type Prover struct {
-	Budget *match.Budget // nil: only the bounds of this package hold
+	Budget *match.Budget // if nil, only the bounds of this package apply
 
 	rows      []row
 	vars      int
-	quotients map[string]*Var // by what is divided
+	quotients map[string]*Var // by the division
 	steps     int
 }
 
-// spend takes steps of the budget. It reports whether the search may go on.
+// spend takes steps of the budget and reports whether the search may go on.
 func (p *Prover) spend(steps int) bool { return p.Budget == nil || p.Budget.Spend(steps) }
 
 func (p *Prover) newVar(name string) *Var {
@@ -57,32 +56,32 @@ func (p *Prover) newVar(name string) *Var {
 	return &Var{name: name, id: p.vars}
 }
 
-// Integer returns a new variable, Natural one that is not less than 0, and Truth one that is 0 or 1.
+// Integer returns a new variable.
 func (p *Prover) Integer(name string) *Var { return p.newVar(name) }
 
-// Natural is Integer for what is not less than 0.
+// Natural returns a new variable that is at least 0.
 func (p *Prover) Natural(name string) *Var {
 	v := p.newVar(name)
 	v.natural = true
 	return v
 }
 
-// Truth is Integer for what is 0 or 1.
+// Truth returns a new variable that is 0 or 1.
 func (p *Prover) Truth(name string) *Var {
 	v := p.newVar(name)
 	v.truth = true
 	return v
 }
 
-// AtLeast assumes that a is not less than b.
+// AtLeast assumes that a is at least b.
 func (p *Prover) AtLeast(a, b *Sum) {
 	if r, ok := atMostZero(b.Minus(a)); ok {
 		p.rows = append(p.rows, r)
 	}
 }
 
-// Cases calls visit for each case until it returns an error, which Cases returns. The same formulas must be evaluated
-// in the same order as long as their values are the same.
+// Cases calls visit for each case until it returns an error, which Cases returns. In equal cases, visit must evaluate
+// the same formulas in the same order.
 func (p *Prover) Cases(visit func(c *Case) error) error {
 	var choices []bool
 	for range maxCases {
@@ -102,7 +101,7 @@ func (p *Prover) Cases(visit func(c *Case) error) error {
 	return &UnknownError{What: "there are too many cases"}
 }
 
-// Assuming is Cases with the condition that some sums are not greater than 0. Where that cannot be, there is no case.
+// Assuming is Cases under the condition that some sums are at most 0. If they cannot be, there are no cases.
 func (p *Prover) Assuming(none []*Sum, visit func(c *Case) error) error {
 	rows := p.rows
 	defer func() { p.rows = rows }()
@@ -119,7 +118,7 @@ func (p *Prover) Assuming(none []*Sum, visit func(c *Case) error) error {
 	return p.Cases(visit)
 }
 
-// Only evaluates formulas of which all cases are one. It returns an error where there are several.
+// Only evaluates formulas that have a single case. It returns an error if there are several.
 func (p *Prover) Only(list ...*Expr) ([]Value, error) {
 	var values []Value
 	n := 0
@@ -140,23 +139,23 @@ func (p *Prover) Only(list ...*Expr) ([]Value, error) {
 	return values, err
 }
 
-// Case is one case of a proof.
+// A Case is one case of a proof.
 type Case struct {
 	prover  *Prover
 	rows    []row
-	vars    map[*Var]bool // whose own conditions are among the rows
-	choices []bool        // of the comparisons that were open, true first
+	vars    map[*Var]bool // whose conditions are in rows
+	choices []bool        // results of the undecided comparisons, true first
 	used    int
 	values  map[*Expr]Value
 }
 
-// Value is a number or, where Sum is not nil, a sum that is no number.
+// A Value is a number or, if Sum is not nil, a sum that is not constant.
 type Value struct {
 	Number float64
 	Sum    *Sum
 }
 
-// valueOf returns the value that a sum is.
+// valueOf returns a sum as a value.
 func valueOf(s *Sum) Value {
 	if n, ok := s.constant(); ok {
 		x, _ := n.Float64()
@@ -176,7 +175,7 @@ func (v Value) asSum() (*Sum, bool) {
 	return constantSum(new(big.Rat).SetFloat64(v.Number)), true
 }
 
-// AtMostZero reports whether a sum is not greater than 0 in this case.
+// AtMostZero reports whether a sum is at most 0 in this case. It returns an error if its numbers are too large.
 func (c *Case) AtMostZero(s *Sum) (bool, error) {
 	if n, ok := s.constant(); ok {
 		return n.Sign() <= 0, nil
@@ -207,7 +206,7 @@ func (c *Case) AtMostZero(s *Sum) (bool, error) {
 	return yes, nil
 }
 
-// holds reports whether a sum is not greater than 0, as far as this case tells.
+// holds reports whether a sum is known to be at most 0 in this case.
 func (c *Case) holds(s *Sum) bool {
 	if n, ok := s.constant(); ok {
 		return n.Sign() <= 0
@@ -229,7 +228,7 @@ func (c *Case) excludes(r row) bool {
 		contradictory(append(slices.Concat(c.prover.rows, c.rows), r))
 }
 
-// assume adds what holds of the variables of a sum by themselves.
+// assume adds the conditions that the variables of a sum always satisfy.
 func (c *Case) assume(s *Sum) {
 	for _, t := range s.terms {
 		natural := len(t.vars) > 1
@@ -239,7 +238,7 @@ func (c *Case) assume(s *Sum) {
 				continue
 			}
 			c.vars[v] = true
-			var list []*Sum // that are at most 0
+			var list []*Sum // each is at most 0
 			if v.natural || v.truth {
 				list = append(list, Of(v).Times(-1))
 			}
@@ -257,7 +256,7 @@ func (c *Case) assume(s *Sum) {
 				}
 			}
 		}
-		if natural { // a product of sizes is none below 0
+		if natural { // a product of sizes is at least 0
 			if r, ok := atMostZero(&Sum{[]term{{t.vars, big.NewRat(-1, 1)}}}); ok {
 				c.rows = append(c.rows, r)
 			}
@@ -265,7 +264,7 @@ func (c *Case) assume(s *Sum) {
 	}
 }
 
-// IsZero reports whether a sum is 0 in this case.
+// IsZero reports whether a sum is 0 in this case. It returns an error like AtMostZero.
 func (c *Case) IsZero(s *Sum) (bool, error) {
 	if n, ok := s.constant(); ok {
 		return n.Sign() == 0, nil

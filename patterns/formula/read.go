@@ -9,32 +9,32 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Reader reads elements of the values of a graph as formulas.
+// A Reader reads elements of the values of a graph as formulas.
 type Reader struct {
 	*Prover
 	g *match.View
-	// Size is a dimension by its numbers in the worlds of shape inference, as a sum; nil where it is not known.
+	// Size returns a dimension as a sum, by its sizes in the worlds of shape inference; nil if it is unknown.
 	Size func(v *onnx.Value, axis int) *Sum
-	// Leaf returns how the elements of a value are read that is not to be followed; nil for other values.
+	// Leaf returns the reader for a value that is not followed further; nil for other values.
 	Leaf func(v *onnx.Value) LeafReader
 
-	// Limits takes what is assumed of sizes, so that tables are long enough; nil for no assumptions.
+	// Limits receives the sizes that are assumed to fit into tables; nil allows no assumptions.
 	Limits *[]Limit
 
 	byKey    map[string]*Expr
 	elements map[string]*Expr
 	tables   map[*onnx.Value]*table
-	sized    map[*onnx.Value]bool // whether the shape follows from sizes by sums
+	sized    map[*onnx.Value]bool // memo of Sized
 	depth    int
 }
 
-// NewReader returns a reader of the values of a graph.
+// NewReader returns a reader of the values of a graph. Its caller must set Size.
 func NewReader(g *match.View) *Reader {
 	return &Reader{Prover: &Prover{}, g: g, byKey: map[string]*Expr{}, elements: map[string]*Expr{},
 		tables: map[*onnx.Value]*table{}, sized: map[*onnx.Value]bool{}}
 }
 
-// maxDepth bounds the nodes between an element and what it is computed from.
+// maxDepth bounds the nodes between an element and its sources.
 const maxDepth = 1 << 12
 
 func (r *Reader) intern(e Expr) *Expr {
@@ -47,7 +47,7 @@ func (r *Reader) intern(e Expr) *Expr {
 	return &e
 }
 
-// Sum returns the formula that is a sum.
+// Sum returns the formula of a sum.
 func (r *Reader) Sum(s *Sum) *Expr { return r.intern(Expr{op: opValue, value: valueOf(s)}) }
 
 func (r *Reader) number(n int64) *Expr { return r.Sum(Number(n)) }
@@ -56,12 +56,12 @@ func (r *Reader) unknown(n *onnx.Node, format string, args ...any) *Expr {
 	return r.intern(Expr{op: opUnknown, node: n, what: fmt.Sprintf(format, args...)})
 }
 
-// apply returns the formula of an op of the standard, or of one of this package.
+// apply returns the formula of a standard op or of an op of this package.
 func (r *Reader) apply(n *onnx.Node, op string, args ...*Expr) *Expr {
 	return r.folded(Expr{op: op, args: args, node: n})
 }
 
-// folded is intern with numbers computed of numbers.
+// folded is intern that folds constants.
 func (r *Reader) folded(e Expr) *Expr {
 	if !slices.ContainsFunc(e.args, func(a *Expr) bool { return a.op != opValue || a.value.Sum != nil }) {
 		c := &Case{prover: r.Prover, values: map[*Expr]Value{}, vars: map[*Var]bool{}}
@@ -72,14 +72,14 @@ func (r *Reader) folded(e Expr) *Expr {
 	return r.intern(e)
 }
 
-// integers is apply for an op of integers.
+// integers is apply for an op on integers.
 func (r *Reader) integers(n *onnx.Node, op string, args ...*Expr) *Expr {
 	if op == "Add" || op == "Sub" {
 		if b := args[1].value; args[1].op == opValue && b.Sum == nil && b.Number == 0 {
 			return args[0]
 		}
 		if s, ok := args[0].value.asSum(); ok && args[0].op == opValue && args[1].op == opValue {
-			if t, ok := args[1].value.asSum(); ok { // places stay the same expressions
+			if t, ok := args[1].value.asSum(); ok { // so that equal places are equal expressions
 				if op == "Sub" {
 					t = t.Times(-1)
 				}
@@ -90,7 +90,7 @@ func (r *Reader) integers(n *onnx.Node, op string, args ...*Expr) *Expr {
 	return r.folded(Expr{op: op, args: args, node: n, integer: true})
 }
 
-// is reports whether a formula is this number.
+// is reports whether a formula is the number n.
 func (e *Expr) is(n float64) bool {
 	return e.op == opValue && e.value.Sum == nil && e.value.Number == n
 }
@@ -183,7 +183,7 @@ func (r *Reader) constant(v *onnx.Value, c *onnx.Tensor, at []*Expr) *Expr {
 	return r.intern(Expr{op: opLookup, args: at, table: b, node: v.Producer, what: v.Name})
 }
 
-// dims returns the dimensions of a value as formulas; nil where they are not known to be sums of sizes.
+// dims returns the dimensions of a value as formulas; nil unless they are known to be sums of sizes.
 func (r *Reader) dims(v *onnx.Value) []*Expr {
 	rank, ok := r.g.Facts.Rank(v)
 	if !ok {
@@ -211,7 +211,8 @@ func (r *Reader) dim(v *onnx.Value, axis int) *Expr {
 	return nil
 }
 
-// Place returns the place in a value that an element at this place of what it is broadcast to comes from.
+// Place returns the place in v of the element that is broadcast to place at in a value of dimensions to. It returns an
+// error if v's shape is unknown, or may be broadcast or not.
 func (r *Reader) Place(v *onnx.Value, to []*Expr, at []*Expr) ([]*Expr, error) {
 	dims := r.dims(v)
 	more := len(to) - len(dims)
@@ -232,7 +233,7 @@ func (r *Reader) Place(v *onnx.Value, to []*Expr, at []*Expr) ([]*Expr, error) {
 	return list, nil
 }
 
-// broadcast is the element of an input of a node whose result it is broadcast to.
+// broadcast returns the element of an input that is broadcast to a place of the node's result.
 func (r *Reader) broadcast(n *onnx.Node, in, out *onnx.Value, at []*Expr) *Expr {
 	to := r.dims(out)
 	if to == nil {

@@ -11,10 +11,10 @@ import (
 // reader reads an element of a node's output.
 type reader func(r *Reader, n *onnx.Node, v *onnx.Value, at []*Expr) *Expr
 
-// readers are those of the ops that are followed.
+// readers holds the readers of the supported ops.
 var readers map[string]reader
 
-func init() { // here, because the functions lead back to the table
+func init() { // in init, because the functions refer to the table
 	readers = map[string]reader{"Shape": (*Reader).shape, "Size": (*Reader).sizeOf, "Identity": (*Reader).same,
 		"Dropout": (*Reader).dropout, "Cast": (*Reader).cast, "CastLike": (*Reader).cast,
 		"Unsqueeze": (*Reader).reshape,
@@ -28,7 +28,7 @@ func init() { // here, because the functions lead back to the table
 		"ReduceMean": (*Reader).reduce, "ReduceProd": (*Reader).reduce}
 }
 
-// elementwise are the ops that make an element of elements at its place.
+// elementwise are the ops whose results are functions of the elements at the same place.
 var elementwise = map[string]bool{}
 
 func init() {
@@ -45,7 +45,7 @@ func init() {
 	}
 }
 
-// Elementwise reports whether a node makes an element of elements at its place, and is followed.
+// Elementwise reports whether a node is a supported op whose results are functions of the elements at the same place.
 func Elementwise(n *onnx.Node) bool { return onnx.IsStandardDomain(n.Domain) && elementwise[n.OpType] }
 
 func (r *Reader) elementwise(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
@@ -70,7 +70,7 @@ func (r *Reader) same(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {
 	return r.Element(n.Inputs[0], at...)
 }
 
-// dropout is the input where it is not in training.
+// dropout returns the input unless the node is training.
 func (r *Reader) dropout(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	if v.Output != 0 || n.IsRandom() {
 		return r.unknown(n, "it is random")
@@ -95,7 +95,7 @@ func (r *Reader) cast(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	return r.unknown(n, "it casts to %s", to)
 }
 
-// counts reports whether a formula grows with positions or lengths, and is no condition of them.
+// counts reports whether a formula grows with positions or lengths; conditions do not.
 func (e *Expr) counts() bool {
 	switch e.op {
 	case opValue:
@@ -117,7 +117,7 @@ func (r *Reader) shape(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {
 	return r.pick(n, dims[from:max(from, to)], at[0])
 }
 
-// pick is one of several formulas, by a number.
+// pick returns the formula at an index of a list.
 func (r *Reader) pick(n *onnx.Node, list []*Expr, at *Expr) *Expr {
 	if at.op == opValue && at.value.Sum == nil {
 		if i := int(at.value.Number); i >= 0 && i < len(list) {
@@ -155,7 +155,7 @@ func (r *Reader) reshape(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 		return r.unknown(n, "the shape of %q is not known for all sizes", v.Name)
 	}
 	place := make([]*Expr, 0, len(from))
-	i := 0 // in to
+	i := 0 // index into to
 	for k := 0; k < len(from); {
 		if from[k].is(1) {
 			place = append(place, r.number(0))
@@ -254,7 +254,7 @@ func (r *Reader) tile(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {
 	return r.Element(n.Inputs[0], place...)
 }
 
-// fromEnd is an index that counts from the end where it is negative.
+// fromEnd returns an index after resolving negative ones, which count from the end.
 func (r *Reader) fromEnd(n *onnx.Node, i, dim *Expr) *Expr {
 	if i.op == opValue && i.value.Sum == nil {
 		if i.value.Number >= 0 {
@@ -265,17 +265,19 @@ func (r *Reader) fromEnd(n *onnx.Node, i, dim *Expr) *Expr {
 	return r.apply(n, "Where", r.apply(n, "Less", i, r.number(0)), r.integers(n, "Add", i, dim), i)
 }
 
-// cut is what a Slice leaves of one axis: every step-th place from first on and, going up, before last.
+// cut is the part of an axis that a Slice keeps: every step-th place from first on and, for positive steps, before
+// last.
 type cut struct {
 	axis        int
 	step        int64
 	first, last *Expr
 }
 
-// fewElements are so few that their number matters at lengths alone that are tried by other means.
+// fewElements bounds the constant bounds of a Slice that are not clamped: clamping only matters at lengths up to it,
+// which are tried by other means.
 const fewElements = 16
 
-// cuts reads the bounds of a Slice. They are those that the op takes them for: within the input, where that matters.
+// cuts reads the bounds of a Slice, clamped to the input as the op does, if that matters.
 func (r *Reader) cuts(n *onnx.Node) ([]cut, *Expr) {
 	in := n.Inputs[0]
 	dims := r.dims(in)
@@ -323,14 +325,14 @@ func (r *Reader) cuts(n *onnx.Node) ([]cut, *Expr) {
 	return list, nil
 }
 
-// Limit says that a size is not greater than a number, as that of a table that a Slice takes so much of.
+// A Limit is the assumption that a size is at most that of a table, of which a Slice takes that many rows.
 type Limit struct {
 	Node *onnx.Node
 	Size *Sum
 	Most *Sum
 }
 
-// limit assumes that a size is within the dimension of a table, where limits are taken.
+// limit assumes that a size is within the dimension of a table, if Limits is set. It reports whether it did.
 func (r *Reader) limit(n *onnx.Node, size, dim *Expr) bool {
 	most, ok := dim.Sum()
 	_, number := r.fixed(dim)
@@ -365,7 +367,7 @@ func (r *Reader) slice(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {
 	return r.Element(n.Inputs[0], place...)
 }
 
-// fixed is the integer that a formula is.
+// fixed returns the integer that a formula is; ok is false for other formulas.
 func (r *Reader) fixed(e *Expr) (int64, bool) {
 	if e.op != opValue || e.value.Sum != nil || e.value.Number != math.Trunc(e.value.Number) {
 		return 0, false
@@ -425,7 +427,7 @@ func (r *Reader) concat(n *onnx.Node, _ *onnx.Value, at []*Expr) *Expr {
 	return r.parts(n, n.Inputs, axis, at)
 }
 
-// parts is an element of values that stand one behind the other.
+// parts returns an element of concatenated values.
 func (r *Reader) parts(n *onnx.Node, list []*onnx.Value, axis int, at []*Expr) *Expr {
 	place := slices.Clone(at)
 	e := at[axis]

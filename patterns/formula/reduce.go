@@ -10,8 +10,8 @@ import (
 // maxReduced bounds the elements along an axis that are read one by one.
 const maxReduced = 16
 
-// steady is the formula of elements along an axis where it is the same for all of them; nil where it is not. It holds
-// for every case.
+// steady returns the formula of the elements along an axis if it is equal for all of them, in every case; otherwise
+// nil.
 func (r *Reader) steady(v *onnx.Value, at []*Expr, axis int) *Expr {
 	place := r.newVar(fmt.Sprintf("any of %s", v.Name))
 	place.natural = true
@@ -27,7 +27,7 @@ func (r *Reader) steady(v *onnx.Value, at []*Expr, axis int) *Expr {
 	return nil
 }
 
-// cumulated is a CumSum of elements that are all the same, such as ones.
+// cumulated reads a CumSum of equal elements, such as ones.
 func (r *Reader) cumulated(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	rank, _ := r.g.Facts.Rank(n.Inputs[1])
 	x, ok := r.fixed(r.Element(n.Inputs[1], slices.Repeat([]*Expr{r.number(0)}, rank)...))
@@ -49,7 +49,7 @@ func (r *Reader) cumulated(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	return r.integers(n, "Mul", count, e)
 }
 
-// reduce is a reduction over few elements, or over such that are all the same.
+// reduce reads a reduction over few elements, or over equal ones.
 func (r *Reader) reduce(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	in := n.Inputs[0]
 	dims := r.dims(in)
@@ -95,7 +95,7 @@ func (r *Reader) reduce(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	return r.reduced(n, in, dims, over, place, 0)
 }
 
-// reduced is reduce over the axes from one on.
+// reduced is reduce over the axes from axis on.
 func (r *Reader) reduced(n *onnx.Node, v *onnx.Value, dims []*Expr, over []bool, at []*Expr, axis int) *Expr {
 	for axis < len(over) && !over[axis] {
 		axis++
@@ -132,7 +132,7 @@ func (r *Reader) reduced(n *onnx.Node, v *onnx.Value, dims []*Expr, over []bool,
 	return e
 }
 
-// all reduces some formulas.
+// all combines some formulas by the reduction's op.
 func (r *Reader) all(n *onnx.Node, list []*Expr) *Expr {
 	op := map[string]string{"ReduceMax": "Max", "ReduceMin": "Min", "ReduceSum": "Add", "ReduceMean": "Add",
 		"ReduceProd": "Mul"}[n.OpType]

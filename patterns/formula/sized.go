@@ -9,22 +9,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// shapeInputs are the inputs whose elements make the shape of an op's result, of the ops that have such.
+// shapeInputs maps ops to the inputs whose elements determine the shape of the result.
 var shapeInputs = map[string][]int{"Reshape": {1}, "Expand": {1}, "Slice": {1, 2, 3, 4}, "Range": {0, 1, 2},
 	"Tile": {1}, "ConstantOfShape": {0}, "Pad": {1, 3}, "Split": {1}, "OneHot": {1}, "TopK": {1}, "Squeeze": {1},
 	"Unsqueeze": {1}, "Resize": {2, 3}, "Upsample": {1}, "RandomNormal": {}, "RandomUniform": {}}
 
-// other are the ops whose shapes follow from what is not followed.
+// other are the ops whose shapes are not followed.
 var other = []string{"If", "Loop", "Scan", "NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit",
 	"SequenceAt", "ConcatFromSequence", "Col2Im", "CenterCropPad"}
 
-// Sized reports whether the dimensions of a value are sums of sizes, the same ones for all: nothing that they are
-// computed by compares sizes, or rounds them.
+// Sized reports whether the dimensions of a value are the same sums of sizes for all sizes: no step of their
+// computation compares or rounds sizes.
 func (r *Reader) Sized(v *onnx.Value) bool {
 	if is, ok := r.sized[v]; ok {
 		return is
 	}
-	r.sized[v] = false // of a graph without order, which there is not
+	r.sized[v] = false // in case of a cycle, which a graph does not have
 	is := r.depth <= maxDepth && r.isSized(v)
 	r.sized[v] = is
 	return is
@@ -51,7 +51,7 @@ func (r *Reader) isSized(v *onnx.Value) bool {
 		return r.Moves(n) && (r.isWhole(n.Input(1)) || r.Sized(n.Input(0)))
 	case shapeInputs[n.OpType] != nil:
 		return r.Sized(n.Input(0)) && r.Moves(n)
-	case elementwise[n.OpType]: // where others are not known, they are no greater, or the node could not run
+	case elementwise[n.OpType]: // unknown inputs are no larger, or the node could not run
 		return r.allSized(n.Inputs) || slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool {
 			return in != nil && r.sameInWorlds(in, v) && r.Sized(in)
 		})
@@ -59,7 +59,7 @@ func (r *Reader) isSized(v *onnx.Value) bool {
 	return r.allSized(n.Inputs)
 }
 
-// sameInWorlds reports whether two values have one shape in the worlds of shape inference.
+// sameInWorlds reports whether two values have the same shape in all worlds of shape inference.
 func (r *Reader) sameInWorlds(a, b *onnx.Value) bool {
 	for w := range infer.Worlds {
 		x, ok := r.g.Facts.Shape(a, w)
@@ -71,14 +71,14 @@ func (r *Reader) sameInWorlds(a, b *onnx.Value) bool {
 	return true
 }
 
-// shapedAs are the ops whose result has the shape of one input, by that.
+// shapedAs maps ops to the input whose shape their result has.
 var shapedAs = map[string]int{"ScatterND": 0, "ScatterElements": 0, "Scatter": 0, "GatherElements": 1}
 
 func (r *Reader) allSized(list []*onnx.Value) bool {
 	return !slices.ContainsFunc(list, func(in *onnx.Value) bool { return in != nil && !r.Sized(in) })
 }
 
-// isWhole reports whether a vector that a Reshape is given names all dimensions.
+// isWhole reports whether the shape input of a Reshape lists all dimensions.
 func (r *Reader) isWhole(v *onnx.Value) bool {
 	count, ok := r.g.Facts.Dim(v, 0)
 	for i := range count {
@@ -89,8 +89,8 @@ func (r *Reader) isWhole(v *onnx.Value) bool {
 	return ok
 }
 
-// Moves reports whether the shape of a node's result, and what it moves where, follow from sizes by sums, the same ones
-// for all sizes.
+// Moves reports whether the shape of a node's result, and the elements that it moves, follow from sizes by the same
+// sums for all sizes.
 func (r *Reader) Moves(n *onnx.Node) bool {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return false
@@ -118,7 +118,7 @@ func (r *Reader) Moves(n *onnx.Node) bool {
 			}
 			list = append(list, r.anywhere(v, rank))
 		}
-	case "Range": // of no length less than 0
+	case "Range": // the length is at least 0
 		length := r.integers(n, "Sub", r.Element(n.Inputs[1]), r.Element(n.Inputs[0]))
 		list = append(list, r.apply(n, "Max", length, r.number(0)))
 	}
@@ -135,8 +135,8 @@ func (r *Reader) summed(v *onnx.Value) bool {
 	return ok
 }
 
-// Sums reads the elements of a small vector, or of a scalar, as text: those that are the same sums of sizes for all
-// sizes. ok is false for other values.
+// Sums returns the elements of a small vector or scalar as text, if they are the same sums of sizes for all sizes. ok
+// is false for other values.
 func (r *Reader) Sums(v *onnx.Value) (list []string, ok bool) {
 	rank, ok := r.g.Facts.Rank(v)
 	if !ok || rank > 1 || !r.Sized(v) {
@@ -162,10 +162,10 @@ func (r *Reader) Sums(v *onnx.Value) (list []string, ok bool) {
 	return list, true
 }
 
-// readerOf is the reader of a graph that Of returns.
+// readerOf is the memo of For.
 type readerOf struct{ *Reader }
 
-// For returns the reader of a graph in which every size that shape inference tells apart is a variable of its own.
+// For returns the reader of a graph. Every size that shape inference distinguishes is a separate variable.
 func For(g *match.View) *Reader {
 	memo := match.Memo[readerOf](g)
 	if memo.Reader != nil {
@@ -182,7 +182,7 @@ func For(g *match.View) *Reader {
 			}
 			same = same && dim[w] == dim[0]
 		}
-		if same { // for other sizes as well, where it follows from them by sums
+		if same { // also for other sizes, if it follows from them by sums
 			return Number(dim[0])
 		}
 		if sizes[dim] == nil {
@@ -204,7 +204,7 @@ func (r *Reader) IsNumber(v *onnx.Value) bool {
 	return err == nil && values[0].Sum == nil
 }
 
-// anywhere is the element of a value at any place.
+// anywhere returns the element of a value at an arbitrary place.
 func (r *Reader) anywhere(v *onnx.Value, rank int) *Expr {
 	var at []*Expr
 	for axis := range rank {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Var is an integer that a formula depends on: a place, a size, an element of a mask, or what a division rounds to.
+// A Var is an integer that a formula depends on: a place, a size, an element of a mask, or a rounded quotient.
 type Var struct {
 	name string
 	id   int
-	// quotient is the numerator that the variable is the floor of, divided by by; nil for other variables.
+	// quotient is the numerator if the variable is the floor of quotient / by; nil for other variables.
 	quotient *Sum
 	by       int64
-	// natural says that the variable is not less than 0.
+	// natural is set if the variable is at least 0.
 	natural bool
-	// truth says that the variable is 0 or 1.
+	// truth is set if the variable is 0 or 1.
 	truth bool
 }
 
@@ -38,8 +38,8 @@ func (t term) key() string {
 	return b.String()
 }
 
-// Sum is a polynomial of variables. Sums are immutable; the zero value is 0.
-type Sum struct{ terms []term } // by their keys; that of the constant, "", comes first
+// A Sum is a polynomial of variables. Sums are immutable; the zero value is 0.
+type Sum struct{ terms []term } // by key; the constant, "", comes first
 
 // Number returns a constant sum.
 func Number(n int64) *Sum { return constantSum(big.NewRat(n, 1)) }
@@ -54,7 +54,7 @@ func constantSum(n *big.Rat) *Sum {
 // Of returns the sum that is one variable.
 func Of(v *Var) *Sum { return &Sum{[]term{{[]*Var{v}, big.NewRat(1, 1)}}} }
 
-// constant returns the number that the sum is, if it is one.
+// constant returns the number that the sum is; ok is false if it is not constant.
 func (s *Sum) constant() (*big.Rat, bool) {
 	switch {
 	case len(s.terms) == 0:
@@ -65,7 +65,7 @@ func (s *Sum) constant() (*big.Rat, bool) {
 	return nil, false
 }
 
-// Int returns the integer that the sum is, if it is one.
+// Int returns the integer that the sum is; ok is false for other sums.
 func (s *Sum) Int() (int64, bool) {
 	n, ok := s.constant()
 	if !ok || !n.IsInt() || !n.Num().IsInt64() {
@@ -74,7 +74,7 @@ func (s *Sum) Int() (int64, bool) {
 	return n.Num().Int64(), true
 }
 
-// String writes the sum, for example "queries + past - 1".
+// String formats the sum, for example "queries + past - 1".
 func (s *Sum) String() string {
 	if len(s.terms) == 0 {
 		return "0"
@@ -105,7 +105,7 @@ func (s *Sum) String() string {
 	return b.String()
 }
 
-// Key tells sums of the variables of one Prover apart, whose names may be the same.
+// Key identifies a sum of the variables of one Prover, whose names need not be unique.
 func (s *Sum) Key() string {
 	var b strings.Builder
 	for _, t := range s.terms {
@@ -157,7 +157,7 @@ func (s *Sum) scaled(by *big.Rat) *Sum {
 	return &Sum{list}
 }
 
-// Product returns the product of two sums of a few terms.
+// Product returns the product of two sums of a few terms. It panics if there are too many.
 func Product(s, o *Sum) *Sum {
 	p, ok := s.product(o)
 	if !ok {
@@ -166,7 +166,7 @@ func Product(s, o *Sum) *Sum {
 	return p
 }
 
-// product returns s * o; ok is false where it has too many factors or terms.
+// product returns s * o; ok is false if it has too many factors or terms.
 func (s *Sum) product(o *Sum) (p *Sum, ok bool) {
 	const most = 16
 	if len(s.terms)*len(o.terms) > most {
@@ -186,7 +186,7 @@ func (s *Sum) product(o *Sum) (p *Sum, ok bool) {
 	return collected(list), true
 }
 
-// integral reports whether all values of the sum are integers: its variables are.
+// integral reports whether the sum has integer coefficients, so that all its values are integers.
 func (s *Sum) integral() bool {
 	return !slices.ContainsFunc(s.terms, func(t term) bool { return !t.n.IsInt() })
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// table is a constant, by the strides of its dimensions.
+// table is a constant with the strides of its dimensions.
 type table struct {
 	t       *reference.Tensor
 	strides []int
-	lines   map[string][]run // memo of those along places that are sums, by the others
+	lines   map[string][]run // memo of runs along sum places, by the other places
 }
 
 func newTable(t *reference.Tensor) *table {
@@ -31,21 +31,21 @@ func (b *table) at(i int) float64 {
 	return float64(b.t.I[i])
 }
 
-// run is a stretch of places, up to the last one, at which a table grows by so much from place to place.
+// run is a range of places up to last, along which a table grows by step.
 type run struct {
 	last   int
 	number float64 // at the last one
 	step   float64
 }
 
-// maxRuns bounds the runs that a table is read as.
+// maxRuns bounds the runs of a table.
 const maxRuns = 8
 
-// lookup reads a table. Along a place that is a sum, or along the distance of two such, its numbers must be in a few
-// runs.
+// lookup reads a table. Along a place that is a sum, or along the distance of two such places, its numbers must form a
+// few runs.
 func (c *Case) lookup(e *Expr, at []Value) (Value, error) {
 	b, first := e.table, 0
-	var open []int // the dimensions whose places are sums
+	var open []int // dimensions whose places are sums
 	key := ""
 	for k, v := range at {
 		if v.Sum != nil {
@@ -101,7 +101,7 @@ func (c *Case) lookup(e *Expr, at []Value) (Value, error) {
 	return Value{}, &UnknownError{e.node, fmt.Sprintf("the constant %q has a number for each place", e.what)}
 }
 
-// along reads a dimension.
+// along reads the runs along a dimension.
 func (b *table) along(first, dim int) []run {
 	list := make([]float64, b.t.Shape[dim])
 	for i := range list {
@@ -110,7 +110,7 @@ func (b *table) along(first, dim int) []run {
 	return runsOf(list, 0)
 }
 
-// across reads two dimensions by the distance of their places; nil where more than that matters.
+// across reads the runs along the distance of two places; nil if the numbers depend on more.
 func (b *table) across(first, rows, cols int) []run {
 	high, wide := b.t.Shape[rows], b.t.Shape[cols]
 	at := func(i, j int) float64 { return b.at(first + i*b.strides[rows] + j*b.strides[cols]) }
@@ -131,7 +131,7 @@ func (b *table) across(first, rows, cols int) []run {
 	return runsOf(list, 1-high)
 }
 
-// runsOf are the runs of numbers at places from one on; nil where there are too many.
+// runsOf returns the runs of numbers at places from first on; nil if there are too many.
 func runsOf(list []float64, first int) (runs []run) {
 	grows := func(i int, step float64) bool {
 		return i+1 < len(list) && (step == 0 && list[i+1] == list[i] || step != 0 && list[i+1]-list[i] == step)

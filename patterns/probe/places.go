@@ -50,8 +50,8 @@ func (p *places) at(place float64) (k int, element int64) {
 	return k, int64(int(place) - p.starts[k])
 }
 
-// matrix finds where a matrix is stored that begins at an offset of a tensor of places. It has no
-// source if they are not evenly spaced in one.
+// matrix finds where a matrix is stored that begins at an offset of a tensor of places. It has no source if its
+// elements are not evenly spaced in one.
 func (p *places) matrix(t *reference.Tensor, offset, in, byIn, out, byOut int) *Matrix {
 	m := &Matrix{In: int64(in), Out: int64(out)}
 	row, column, last := make([]float64, in), make([]float64, out), make([]float64, 1)

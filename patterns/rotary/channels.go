@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxChannels bounds the channels that are followed: the head sizes of attention are smaller.
+	// maxChannels bounds the channels that are followed: heads of attention are smaller.
 	maxChannels = 1024
 	// maxTraced bounds the blocks that one tracer visits.
 	maxTraced = 256
@@ -18,42 +18,41 @@ const (
 
 // channel is one element of an origin, or its negative.
 type channel struct {
-	origin int // in tracer.origins
+	origin int // index into tracer.origins
 	index  int
 	sign   float64
 }
 
-// tracer follows the channels of values back through the ops that only move them about: slices, splits,
-// concatenations, reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. Where rows
-// stay as they are, the evaluator runs the op on the numbers of the channels. However an exporter spells "the second
-// half, negated, before the first one", what remains is a list of channels.
+// tracer follows the channels of values back through the ops that only move them: slices, splits, concatenations,
+// reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. If rows stay as they are,
+// the evaluator runs the op on the numbers of the channels. However an exporter spells "the second half, negated,
+// before the first one", the result is a list of channels.
 //
-// Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block
-// is an origin.
+// Ops that move or reshape rows, and ops that compute, are not followed. Their results are origins.
 type tracer struct {
 	g       *match.View
 	origins []match.Block
 	blocks  map[match.Block][]channel
-	order   []match.Block // the blocks in the order they were reached
+	order   []match.Block // in the order they were reached
 
-	products map[int][2][]channel // the operands of origins that a Mul makes
+	products map[int][2][]channel // the operands of origins computed by a Mul
 	computed map[int]bool         // the origins that are sums and products of others
 }
 
-// newTracer returns a tracer of a graph that has traced nothing yet.
+// newTracer returns a tracer that has traced nothing yet.
 func newTracer(g *match.View) *tracer {
 	return &tracer{g: g, blocks: map[match.Block][]channel{}, products: map[int][2][]channel{},
 		computed: map[int]bool{}}
 }
 
-// clone returns a tracer that goes on from what t has traced.
+// clone returns a tracer that continues from t.
 func (t *tracer) clone() *tracer {
 	return &tracer{g: t.g, origins: slices.Clone(t.origins), blocks: maps.Clone(t.blocks), order: slices.Clone(t.order),
 		products: maps.Clone(t.products), computed: maps.Clone(t.computed)}
 }
 
-// dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or
-// too many.
+// dims returns the sizes of the axes of a block and the number of its channels; ok is false if they are unknown or too
+// many.
 func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	rank, known := t.g.Facts.Rank(b.Value)
 	if !known || rank < b.Axes {
@@ -72,7 +71,7 @@ func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	return dims, n, true
 }
 
-// trace returns the channels of the last axes of v; nil when their number is unknown or too great.
+// trace returns the channels of the last axes of v; nil if their number is unknown or too large.
 func (t *tracer) trace(v *onnx.Value, axes int) []channel {
 	b := match.Block{Value: t.g.Resolve(v), Axes: axes}
 	if c, ok := t.blocks[b]; ok {
@@ -82,7 +81,7 @@ func (t *tracer) trace(v *onnx.Value, axes int) []channel {
 	if !ok {
 		return nil
 	}
-	t.blocks[b] = nil // while it is worked on
+	t.blocks[b] = nil // in progress
 	t.order = append(t.order, b)
 	var c []channel
 	if len(t.order) < maxTraced {
@@ -95,7 +94,7 @@ func (t *tracer) trace(v *onnx.Value, axes int) []channel {
 	return c
 }
 
-// origin makes the block one that channels come from. Equal computations are one origin.
+// origin makes the block an origin of channels. Equal computations share one.
 func (t *tracer) origin(b match.Block, n int) []channel {
 	k := slices.IndexFunc(t.origins, func(o match.Block) bool {
 		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) &&
@@ -114,14 +113,14 @@ func (t *tracer) origin(b match.Block, n int) []channel {
 
 func isConstant(v *onnx.Value) bool { return v.Constant() != nil }
 
-// moved returns the channels of a block whose node moves channels about; nil for other nodes.
+// moved returns the channels of a block whose node moves channels; nil for other nodes.
 func (t *tracer) moved(b match.Block, dims []int) []channel {
 	n := b.Value.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || b.Value.Constant() != nil {
 		return nil
 	}
 	switch n.OpType {
-	case "Cast": // to a wider type: the numbers are the same
+	case "Cast": // a wider type keeps the numbers
 		if match.Widens(t.g.Facts.DataType(n.Input(0)), t.g.Facts.DataType(b.Value)) {
 			c, _ := t.input(n.Input(0), b.Axes)
 			return c
@@ -146,8 +145,8 @@ func (t *tracer) moved(b match.Block, dims []int) []channel {
 	return nil
 }
 
-// axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it
-// lies before them.
+// axis returns the index of an axis of the node's first input within the last axes of a block; ok is false if it comes
+// before them.
 func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
 	rank, known := t.g.Facts.Rank(in)
 	if axis < 0 {
@@ -157,15 +156,15 @@ func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool)
 	return place, known && place >= 0 && place < axes
 }
 
-// byAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have
-// to be reshaped.
+// byAxes lists the blocks that can be operands in the order they were reached, those of one axis first: others must be
+// reshaped.
 func (t *tracer) byAxes() []match.Block {
 	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
 	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })
 	return list
 }
 
-// reached reports whether channels of v were asked for.
+// reached reports whether channels of v were traced.
 func (t *tracer) reached(v *onnx.Value) bool {
 	return slices.ContainsFunc(t.order, func(b match.Block) bool { return b.Value == v })
 }

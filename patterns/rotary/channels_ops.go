@@ -21,15 +21,15 @@ func (t *tracer) input(v *onnx.Value, axes int) (c []channel, dims []int) {
 	return t.trace(v, axes), dims
 }
 
-// within reports whether a node that moves elements does so along the axes of a block alone, and how many last axes of
-// its inputs the block is made of.
+// within reports whether a node moves elements only along the axes of a block, and how many last axes of its inputs
+// make up the block.
 func (t *tracer) within(n *onnx.Node, b match.Block) (axes int, ok bool) {
 	in, axis := n.Input(0), n.AttrInt("axis", 0)
 	switch n.OpType {
 	case "Concat", "ConcatFromSequence":
 		_, ok = t.axis(b.Value, axis, b.Axes)
 		return b.Axes - int(n.AttrInt("new_axis", 0)), ok
-	case "Gather": // the axes of the indices stand in place of the one that is gathered
+	case "Gather": // the axes of the indices replace the gathered axis
 		indices, known := t.g.Facts.Rank(n.Input(1))
 		axes = b.Axes - indices + 1
 		_, ok = t.axis(in, axis, axes)
@@ -53,8 +53,8 @@ func (t *tracer) within(n *onnx.Node, b match.Block) (axes int, ok bool) {
 	return b.Axes, ok
 }
 
-// signed returns which operand of a node is made negative in part, by constants that are 1 and -1 or as a whole; -1 for
-// none.
+// signed returns the index of the operand that a node negates, as a whole or in part by constants 1 and -1; -1 for
+// other nodes.
 func (t *tracer) signed(n *onnx.Node) int {
 	all := func(i int, numbers ...float64) bool {
 		c, ok := t.g.Facts.Constant(n.Input(i))
@@ -70,8 +70,8 @@ func (t *tracer) signed(n *onnx.Node) int {
 	return -1
 }
 
-// evaluated runs a node on the numbers of channels, negative where their sign is: blocks of so many last axes, with one
-// row, of one of its inputs, or of all (-1).
+// evaluated runs a node on the numbers of channels, negative if their sign is. The inputs are blocks of axes last axes
+// with one row: the given input, or all inputs if it is -1.
 func (t *tracer) evaluated(n *onnx.Node, b match.Block, dims []int, axes, input int) []channel {
 	list, inputs := sequenceOf(n)
 	in := make([]*reference.Tensor, len(inputs))

@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// reshape keeps the channels in order where the axes before the block are those of the input.
+// reshape keeps the order of channels if the axes before the block are the same in the input.
 func (t *tracer) reshape(n *onnx.Node, b match.Block) []channel {
 	in := n.Input(0)
 	_, want, _ := t.dims(b)
@@ -22,7 +22,7 @@ func (t *tracer) reshape(n *onnx.Node, b match.Block) []channel {
 	return nil
 }
 
-// repeat is for Expand and Tile within a block; where they repeat rows, the result is an origin.
+// repeat traces Expand and Tile within a block. If they repeat rows, it returns nil.
 func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []channel {
 	in := n.Input(0)
 	inRank, ok1 := t.g.Facts.Rank(in)
@@ -39,7 +39,7 @@ func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []channel {
 	return repeated(source, dims, sizes)
 }
 
-// operand traces an operand of an elementwise op and broadcasts it to the block of these dimensions.
+// operand traces an operand of an elementwise op and broadcasts it to a block of these dimensions.
 func (t *tracer) operand(v *onnx.Value, dims []int) []channel {
 	rank, ok := t.g.Facts.Rank(v)
 	if !ok {
@@ -52,12 +52,12 @@ func (t *tracer) operand(v *onnx.Value, dims []int) []channel {
 	return repeated(source, dims, sizes)
 }
 
-// repeated broadcasts a block, or repeats it, to these dimensions.
+// repeated broadcasts or repeats a block to these dimensions.
 func repeated(source []channel, dims, sizes []int) []channel {
 	c := make([]channel, match.Elements(dims))
 	missing := len(dims) - len(sizes)
 	if missing < 0 {
-		return nil // a graph whose shapes contradict each other
+		return nil // the shapes of the graph contradict each other
 	}
 	steps, strides := onnx.RowMajor(dims), onnx.RowMajor(sizes)
 	for i := range c {

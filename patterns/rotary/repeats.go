@@ -8,20 +8,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// maxRepeats is how many values repeats looks at.
+// maxRepeats bounds the values that Repeats visits.
 const maxRepeats = 64
 
-// elementwise lists the ops of one operand that give equal numbers for equal ones.
+// elementwise lists the ops of one operand that return equal numbers for equal ones.
 var elementwise = map[string]bool{
 	"Cos": true, "Sin": true, "Cast": true, "CastLike": true, "Neg": true, "Identity": true,
 }
 
-// sidewise lists the ops of two operands that do.
+// sidewise lists such ops of two operands.
 var sidewise = map[string]bool{"Mul": true, "Div": true, "Add": true, "Sub": true, "Pow": true}
 
-// Repeats reports whether the last axis of v is known to hold everything twice: its second half is the first one
-// again, or, by neighbours, every other element is the one before it. Tables of cosines and sines are often written
-// so.
+// Repeats reports whether the last axis of v is known to hold every element twice: in two equal halves or, with
+// neighbours, each beside its double. Tables of cosines and sines are often written so.
 func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 	left := maxRepeats
 	var holds func(v *onnx.Value) bool
@@ -63,7 +62,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 	return holds(v)
 }
 
-// movesRows reports whether a node hands on rows of its first input, each of so many channels, as they are.
+// movesRows reports whether a node passes on rows of its first input, each of the given channels, unchanged.
 func movesRows(g *match.View, n *onnx.Node, channels int) bool {
 	rank, ok := g.Facts.Rank(n.Input(0))
 	d, known := g.Facts.Dim(n.Input(0), -1)
@@ -77,13 +76,13 @@ func movesRows(g *match.View, n *onnx.Node, channels int) bool {
 	case "Transpose":
 		perm := n.AttrInts("perm")
 		return len(perm) == rank && perm[rank-1] == int64(rank-1)
-	case "Slice", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Flatten": // as wide as they were
+	case "Slice", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Flatten": // the width is unchanged
 		return true
 	}
 	return false
 }
 
-// oneChannel reports whether v has no last axis of more than one element.
+// oneChannel reports whether v is a scalar or its last axis has size 1.
 func oneChannel(g *match.View, v *onnx.Value) bool {
 	rank, ok := g.Facts.Rank(v)
 	if !ok {
@@ -93,7 +92,7 @@ func oneChannel(g *match.View, v *onnx.Value) bool {
 	return rank == 0 || known && d == 1
 }
 
-// inOrder reports whether the channels are those of one origin, in their order.
+// inOrder reports whether the channels are those of one origin, in order.
 func inOrder(c []channel) bool {
 	for i := range c {
 		if c[i].origin != c[0].origin || c[i].index != i || c[i].sign != c[0].sign {
@@ -103,7 +102,7 @@ func inOrder(c []channel) bool {
 	return true
 }
 
-// repeats reports whether a list holds the same twice.
+// repeats reports whether a list holds every element twice.
 func repeats[T comparable](c []T, neighbours bool) bool {
 	if !neighbours {
 		return slices.Equal(c[:len(c)/2], c[len(c)/2:])
@@ -116,7 +115,7 @@ func repeats[T comparable](c []T, neighbours bool) bool {
 	return true
 }
 
-// rowsRepeat looks at the elements of a constant, in rows of so many channels.
+// rowsRepeat reports whether a constant repeats, in rows of the given channels.
 func rowsRepeat(t *onnx.Tensor, channels int, neighbours bool) bool {
 	b, err := t.Bytes()
 	n := t.Len()

@@ -24,7 +24,7 @@ func (g *graph) weight(n int64) *onnx.Value {
 	return g.Graph.AddInitializer(onnx.NewFloat32s("weight", []int64{n}, data))
 }
 
-// angles are tables as exporters make them of the angles of the pairs, [1, positions, 4].
+// angles builds tables like exporters, from the angles of the pairs, [1, positions, 4].
 func (g *graph) angles() *onnx.Value {
 	positions := g.Op("Unsqueeze", g.input("positions", 1, "positions"), []int64{2})
 	return g.Op("Mul", positions, g.weight(4))

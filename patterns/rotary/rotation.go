@@ -10,28 +10,28 @@ import (
 )
 
 // rotation is a rotary position embedding found in a graph: y is x with some pairs of its channels rotated, by angles
-// whose cosines and sines stand in tables. Its fields are those of mojo.RotaryEmbedding.
+// whose cosines and sines are in tables. Its fields are like mojo.RotaryEmbedding's.
 type rotation struct {
 	x, cos, sin  match.Block
-	interleaved  bool   // the pairs are neighbours in x, rather than half the rotated channels apart
+	interleaved  bool   // the pairs are neighbors in x instead of half the rotated channels apart
 	rotaryDim    int    // number of rotated channels
 	rotatedSide  string // "first" or "last" channels of x
 	outputLayout string // "halves" or "interleaved"
-	opposite     bool   // the angles are the negatives of those that the tables are of
+	opposite     bool   // the angles are the negatives of the tables' angles
 }
 
-// rotationRoots are the ops that may write a rotated tensor.
+// rotationRoots are the ops that may end a rotation.
 var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence", "Reshape", "Flatten", "Transpose"}
 
 var noInput = reason.New(reason.RotationInput, nil,
 	"a sum of products of which no tensor as wide as the result has one factor each")
 
-// rotationOf finds the rotation that y is the result of, by the angles of the tables or by the opposite ones. On
-// failure why says what stands in the way, and at which value; it is nil where nothing looks like a rotation.
+// rotationOf finds the rotation that computes y, by the angles of the tables or by their negatives. Otherwise why is
+// the obstacle, at value at; it is nil if nothing resembles a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
-// one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
-// holds one factor of each product, and the other factors must be the tables of some layout of pairs.
+// one by one, pairs as a trailing axis (complex numbers), stacked neighbors. Then x is the tensor as wide as y that has
+// one factor of each product, and the other factors must be the tables of some layout of pairs.
 func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tracer, at *onnx.Value,
 	why *reason.Reason) {
 	if !mayRotate(g, y.Producer) {
@@ -62,7 +62,7 @@ func rotationOf(g *match.View, y *onnx.Value, opposite bool) (r *rotation, t *tr
 	return nil, t, y, why
 }
 
-// lastTraced is what the tracer of a graph found out last: both views look at one value, one after the other.
+// lastTraced is the memo of a graph's last trace: both views trace the same value, one after the other.
 type lastTraced struct {
 	y       *onnx.Value
 	tracer  *tracer
@@ -71,7 +71,7 @@ type lastTraced struct {
 	why     *reason.Reason
 }
 
-// mayRotate is a cheap look at the root: most additions add two matrix products, and most concatenations are of shapes.
+// mayRotate is a quick check of the root: most additions add matrix products, and most concatenations join shapes.
 func mayRotate(g *match.View, n *onnx.Node) bool {
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
 		return false
@@ -94,20 +94,20 @@ func mayRotate(g *match.View, n *onnx.Node) bool {
 	return leads(n.Input(0), "Concat", "ConcatFromSequence", "Add", "Sub", "Sum", "Transpose", "Reshape")
 }
 
-// fits reports whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
+// fits reports whether the block has rows like those of y, and its type or a narrower one.
 func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
 	a, b := t.g.Facts.DataType(x.Value), t.g.Facts.DataType(y)
 	return (a == b || match.Widens(a, b)) && t.g.SameRows(x, match.Block{Value: y, Axes: 1})
 }
 
-// rotationFrom reads the outputs as a rotation of x. why is nil where x has no part in the products.
+// rotationFrom reads the outputs as a rotation of x. why is nil if the products do not contain x.
 func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, opposite bool) (r *rotation,
 	why *reason.Reason) {
 	read := t.reader(x)
 	if read == nil {
 		return nil, nil
 	}
-	// The rotated channels are the first or the last ones; the others are handed on.
+	// The rotated channels are the first or the last ones; the others are passed on.
 	first, last := -1, -1
 	for j, o := range outs {
 		if o.rotated {
@@ -168,11 +168,10 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, oppos
 	return t.layout(r, y, factors)
 }
 
-// reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one
-// twice.
+// reader returns a function that finds a channel in x, and its sign there; nil if x has a channel twice.
 func (t *tracer) reader(x match.Block) func(c channel) (i int, sign float64, ok bool) {
 	channels := t.blocks[x]
-	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1
+	place := make([][]int, len(t.origins)) // by origin and index: the index in x, plus 1
 	for i, c := range channels {
 		if place[c.origin] == nil {
 			place[c.origin] = make([]int, len(t.blocks[t.origins[c.origin]]))

@@ -8,15 +8,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// factor says what one output channel is made of: two channels of x, each times one of a table.
+// factor describes an output channel: two channels of x, each times a channel of a table.
 type factor [2]weighted
 
 type weighted struct {
-	x     int // channel of x, counted among the rotated ones
+	x     int // index among the rotated channels of x
 	table channel
 }
 
-// layout finds the order of the pairs for which the factors are a rotation, and the tables. A rotation by the opposite
+// layout finds the order of pairs for which the factors are a rotation, and the tables. A rotation by the opposite
 // angle has the minus sign in the other half.
 func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, *reason.Reason) {
 	half := r.rotaryDim / 2
@@ -86,8 +86,8 @@ func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 		"sums of products that pair channels in another way than by halves or neighbours")
 }
 
-// closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may
-// read like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
+// closed reports whether y is computed only from the operands. Otherwise it may be the rotation of another tensor that
+// reads like one of x, such as rotate_half of x turned by the angle minus 90 degrees.
 func (t *tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 	seen := map[*onnx.Value]bool{}
 	for _, b := range operands {
@@ -121,8 +121,8 @@ func (f factor) of(x int) (channel, bool) {
 	return channel{}, false
 }
 
-// table finds a value of the graph whose last axes are just these channels, of the type of y, and whose rows
-// broadcast to those of x.
+// table finds a value of the graph with y's type whose last axes are exactly these channels and whose rows broadcast to
+// those of x.
 func (t *tracer) table(c []channel, x match.Block, y *onnx.Value) (match.Block, bool) {
 	if c == nil {
 		return match.Block{}, false

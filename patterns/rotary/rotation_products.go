@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// term is a product of two channels, of which one belongs to x and one to a table.
+// term is a product of two channels, one of x and one of a table.
 type term struct {
 	a, b channel
 	sign float64
 }
 
-// output is one channel of y: the sum of two products, or a channel handed on.
+// output is one channel of y: a sum of two products, or a channel passed on.
 type output struct {
 	rotated bool
 	terms   [2]term
@@ -58,7 +58,7 @@ func (t *tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *rea
 	return outs, nil, nil
 }
 
-// sum writes a block that an Add or Sub makes as sums of two products; nil without a reason when it is no such block.
+// sum writes the result of an Add or Sub as sums of two products; it returns nil without a reason for other blocks.
 func (t *tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
 	n := b.Value.Producer
 	if !(n.Is("Add") || n.Is("Sub") || n.Is("Sum")) || len(n.Inputs) != 2 {
@@ -94,7 +94,7 @@ func (t *tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
 	return nil, oneProduct
 }
 
-// product returns the channels that are multiplied where a channel comes from a Mul.
+// product returns the factors of a channel that a Mul computes.
 func (t *tracer) product(c channel) (a, b channel, ok bool) {
 	o := t.origins[c.origin]
 	n := o.Value.Producer

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestTracedOnce looks for rotations by both angles at one value, whose channels are followed once.
+// TestTracedOnce looks for rotations by both angles at one value, whose channels must be followed once.
 func TestTracedOnce(t *testing.T) {
 	shape, ok := hostile.Find("misses-rotary")
 	if !ok {
@@ -18,7 +18,7 @@ func TestTracedOnce(t *testing.T) {
 	g := match.New(m.Graph, infer.Analyze(m), match.NewIndex(match.NewLanguage(nil)))
 	y := m.Graph.Outputs[0]
 	looks := func(opposite bool) float64 {
-		return testing.AllocsPerRun(1, func() { // which runs it twice
+		return testing.AllocsPerRun(1, func() { // AllocsPerRun runs it twice
 			if !opposite {
 				*match.Memo[lastTraced](g) = lastTraced{}
 			}

@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// Views are the built-in views that follow channels, so that the spelling does not matter. Rotation(x, cos, sin) is a
-// rotary position embedding of x, in any layout of pairs, with the attributes of mojo.RotaryEmbedding.
-// OppositeRotation is the same by the negatives of the angles: mojo.RotaryEmbedding then reads the negative of sin.
+// Views are the built-in views that follow channels, so that spellings do not matter. Rotation(x, cos, sin) is a rotary
+// position embedding of x in any layout of pairs, with the attributes of mojo.RotaryEmbedding. OppositeRotation rotates
+// by the negatives of the angles: mojo.RotaryEmbedding then reads the negative of sin.
 var Views = map[string]*match.BuiltinView{
 	"Rotation": {Args: 3, Roots: rotationRoots, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
 		*match.ViewMiss) {
@@ -37,7 +37,7 @@ func rotationView(g *match.View, v *onnx.Value, opposite bool) (*match.ViewMatch
 	}}, nil
 }
 
-// nodesFrom lists the nodes that make v from the operands, as far as channels were followed.
+// nodesFrom lists the nodes that compute v from the operands, as far as channels were followed.
 func (t *tracer) nodesFrom(v *onnx.Value, operands []match.Block) []*onnx.Node {
 	var nodes []*onnx.Node
 	seen := map[*onnx.Value]bool{}

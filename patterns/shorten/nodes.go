@@ -9,8 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// elementwise are the ops whose result has, for each element, a function of those of the inputs that are broadcast to
-// its place.
+// elementwise are the ops whose elements are functions of the elements of the inputs that are broadcast to their place.
 var elementwise = []string{"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp",
 	"Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu",
 	"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Sigmoid",
@@ -18,7 +17,7 @@ var elementwise = []string{"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "
 
 var errTokens = errors.New("it reads tokens by their number")
 
-// node finds the dimensions of what a node computes.
+// node finds the dimensions of a node's result.
 func (r *reader) node(n *onnx.Node) error {
 	if !onnx.IsStandardDomain(n.Domain) || len(n.Subgraphs()) > 0 {
 		return errOther
@@ -29,7 +28,7 @@ func (r *reader) node(n *onnx.Node) error {
 		if n.Is("Expand") {
 			return r.thinned(n)
 		}
-		return nil // it computes the same whatever the lengths
+		return nil // the result does not depend on lengths
 	}
 	if !slices.Contains(elementwise, n.OpType) && slices.ContainsFunc(n.Inputs, r.isThin) {
 		return errOther
@@ -61,7 +60,7 @@ func (r *reader) node(n *onnx.Node) error {
 	return r.set(n.Outputs[0], out, slices.ContainsFunc(n.Inputs, r.isThin))
 }
 
-// set records the dimensions of a result. They must agree with what is known of it, but that it may be thin.
+// set records the dimensions of a result. They must agree with its shape, except that it may be thin.
 func (r *reader) set(v *onnx.Value, dims []Dim, mayBeThin bool) error {
 	shape, err := r.shape(v)
 	if err != nil {
@@ -83,7 +82,7 @@ func (r *reader) set(v *onnx.Value, dims []Dim, mayBeThin bool) error {
 
 func (r *reader) isThin(v *onnx.Value) bool { return r.thin[v] || r.constants[v] != nil }
 
-// thinned leaves out an expansion of what does not depend on the tokens.
+// thinned skips an expansion of a value that does not depend on the tokens.
 func (r *reader) thinned(n *onnx.Node) error {
 	dims, err := r.of(n.Input(0))
 	if err != nil {
@@ -103,10 +102,10 @@ func (r *reader) thinned(n *onnx.Node) error {
 	return r.set(n.OutputValue(0), out, true)
 }
 
-// maxUniform bounds the elements of a constant that is looked through.
+// maxUniform bounds the elements of a constant that is inspected.
 const maxUniform = 1 << 24
 
-// uniform takes one element of a constant that has many equal ones.
+// uniform replaces a constant of equal elements by one of them. It reports whether it did.
 func (r *reader) uniform(v *onnx.Value) bool {
 	if r.constants[v] != nil {
 		return true
@@ -138,7 +137,7 @@ func sizesAsExported(dims []Dim) []int64 {
 	return list
 }
 
-// broadcast returns the dimensions of what values are broadcast to.
+// broadcast returns the dimensions of the values after broadcasting.
 func (r *reader) broadcast(values []*onnx.Value) (out []Dim, err error) {
 	for _, v := range values {
 		if v == nil {
@@ -159,7 +158,7 @@ func (r *reader) broadcast(values []*onnx.Value) (out []Dim, err error) {
 	return out, nil
 }
 
-// join broadcasts two lists of dimensions, the last of which meet.
+// join broadcasts two lists of dimensions, aligned at the last.
 func join(a, b []Dim) ([]Dim, error) {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -184,7 +183,7 @@ func (r *reader) softmax(n *onnx.Node) ([]Dim, error) {
 		return nil, err
 	}
 	last := int64(len(dims)) - 1
-	if axis := n.AttrInt("axis", 1); r.opset < 13 && axis != last && axis != -1 { // all axes from this one on together
+	if axis := n.AttrInt("axis", 1); r.opset < 13 && axis != last && axis != -1 { // this and all later axes together
 		return nil, errOther
 	}
 	return dims, nil
@@ -265,7 +264,7 @@ func (r *reader) expand(n *onnx.Node) ([]Dim, error) {
 	return out, r.setShape(n.Input(1), out)
 }
 
-// setShape records that an input of a node is a shape of these dimensions. Nodes that share it must agree.
+// setShape records that an input of a node is a shape with these dimensions. Nodes that share it must agree.
 func (r *reader) setShape(v *onnx.Value, dims []Dim) error {
 	if v == nil {
 		return errOther

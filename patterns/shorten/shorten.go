@@ -1,10 +1,10 @@
 // Package shorten runs part of a graph with fewer tokens than the graph was exported for.
 //
-// An export with fixed shapes has its number of tokens in the shapes that it reshapes to: 577 for an image, 1,500 for a
-// minute of sound. What attention computes does not depend on that number, and to evaluate it there costs its square.
-// Read follows what every dimension is made of from the inputs of the part to its results. It succeeds only if every
-// node is one of a few kinds that treat all tokens alike and if no constant has an element for each token; then the
-// same nodes, with the shapes that Region tells, compute the same function of any number of tokens.
+// An export with fixed shapes has its number of tokens in the shapes of its reshapes: 577 for an image, 1,500 for a
+// minute of sound. The function of attention does not depend on that number, but the cost of evaluating it grows with
+// its square. Read follows how every dimension is composed, from the inputs of the part to its results. It succeeds
+// only if every node is of a kind that treats all tokens alike and no constant has an element for each token. Then the
+// same nodes, with the shapes of Region, compute the same function for any number of tokens.
 package shorten
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Factor is a number that a dimension is a multiple of. If Name is not zero it is a length that may change, and Size is
-// the number that the graph was exported for.
+// A Factor is a number that divides a dimension. If Name is not 0, it is a length that may change, and Size is its
+// value in the export.
 type Factor struct {
 	Name rune
 	Size int64
 }
 
-// Dim is the factors of a dimension in row-major order. There are none of size 1.
+// Dim holds the factors of a dimension in row-major order, without factors of size 1.
 type Dim []Factor
 
-// Of returns the dimension that has these factors.
+// Of returns the dimension with these factors.
 func Of(factors ...Factor) Dim {
 	return slices.DeleteFunc(slices.Clone(factors), func(f Factor) bool { return f.Size == 1 })
 }
@@ -35,7 +35,7 @@ func Of(factors ...Factor) Dim {
 // Fixed returns a dimension of n that does not change.
 func Fixed(n int64) Dim { return Of(Factor{0, n}) }
 
-// At returns the size of a dimension at certain lengths.
+// At returns the size of a dimension at the given lengths.
 func (d Dim) At(length func(name rune) int64) int64 {
 	return d.size(func(f Factor) int64 {
 		if f.Name != 0 {
@@ -68,21 +68,22 @@ func (d Dim) same(e Dim) bool {
 
 func exported(f Factor) int64 { return f.Size }
 
-// Region is the part of a graph.
+// A Region is the part of a graph.
 type Region struct {
 	// Nodes are the nodes that Read was given, except those that only compute shapes.
 	Nodes []*onnx.Node
 	dims  map[*onnx.Value][]Dim
-	// thin holds the values that have one element where the graph has equal ones for all tokens, as a mask that hides
-	// nothing has: what is broadcast need not be expanded.
+	// thin holds the values that have one element instead of equal ones for all tokens, such as a mask that hides
+	// nothing: if they are broadcast, they need not be expanded.
 	thin map[*onnx.Value]bool
 	// shapes holds the inputs of nodes that are shapes, constants the thin constants.
 	shapes    map[*onnx.Value][]Dim
 	constants map[*onnx.Value]*reference.Tensor
 }
 
-// Read follows dimensions through nodes, which are in order. given holds the dimensions of the values that tokens come
-// in by; shape returns the shape of any value in the graph, and an error if it is not known.
+// Read follows dimensions through nodes, which are in order. given holds the dimensions of the values that bring in the
+// tokens. shape returns the shape of any value in the graph, and an error if it is unknown. Read returns an error if a
+// node does not treat all tokens alike.
 func Read(nodes []*onnx.Node, given map[*onnx.Value][]Dim, opset int64,
 	shape func(*onnx.Value) ([]int64, error)) (*Region, error) {
 	r := &Region{dims: map[*onnx.Value][]Dim{}, thin: map[*onnx.Value]bool{}, shapes: map[*onnx.Value][]Dim{},
@@ -112,16 +113,16 @@ func Read(nodes []*onnx.Node, given map[*onnx.Value][]Dim, opset int64,
 	return r, nil
 }
 
-// Shape returns the shape that a value has at certain lengths; ok is false for a value that is not in the region.
+// Shape returns the shape of a value at the given lengths; ok is false for a value outside the region.
 func (r *Region) Shape(v *onnx.Value, length func(name rune) int64) (shape []int64, ok bool) {
 	dims, ok := r.dims[v]
 	return sizes(dims, length), ok
 }
 
-// Thin returns the dimensions of a value that has one element instead of equal ones for all tokens.
+// Thin returns the dimensions of a value; ok is true if it has one element instead of equal ones for all tokens.
 func (r *Region) Thin(v *onnx.Value) (dims []Dim, ok bool) { return r.dims[v], r.thin[v] }
 
-// Inputs returns what to evaluate the nodes with instead of the shapes that the graph has.
+// Inputs returns the values to evaluate the nodes with, instead of the shapes of the graph.
 func (r *Region) Inputs(length func(name rune) int64) map[*onnx.Value]*reference.Tensor {
 	list := maps.Clone(r.constants)
 	for v, dims := range r.shapes {
@@ -138,7 +139,7 @@ func sizes(dims []Dim, length func(name rune) int64) []int64 {
 	return list
 }
 
-// shapeInput returns the input of a node that is the shape of its result, -1 for none.
+// shapeInput returns the index of the input that is the shape of a node's result, or -1.
 func shapeInput(n *onnx.Node) int {
 	if n.Is("Reshape") || n.Is("Expand") {
 		return 1
@@ -146,7 +147,7 @@ func shapeInput(n *onnx.Node) int {
 	return -1
 }
 
-// reader is a Region while it is read.
+// reader is a Region while it is being read.
 type reader struct {
 	*Region
 	opset   int64
@@ -156,7 +157,7 @@ type reader struct {
 
 // withoutShapes returns the nodes without those whose results are only shapes of others, or parts of them.
 func (r *reader) withoutShapes(nodes []*onnx.Node) (list []*onnx.Node) {
-	dropped := map[*onnx.Value]bool{} // values that nothing but shapes are made of
+	dropped := map[*onnx.Value]bool{} // values that only shapes are computed from
 	inside := map[*onnx.Node]bool{}
 	for _, n := range nodes {
 		inside[n] = true
@@ -191,7 +192,7 @@ func (r *reader) withoutShapes(nodes []*onnx.Node) (list []*onnx.Node) {
 
 var errOther = errors.New("it is none of the kinds that treat all tokens alike")
 
-// of returns the dimensions of a value: of one that does not depend on the tokens, those that it has in the graph.
+// of returns the dimensions of a value; if it does not depend on the tokens, those in the graph.
 func (r *reader) of(v *onnx.Value) ([]Dim, error) {
 	if dims, ok := r.dims[v]; ok {
 		return dims, nil

@@ -35,7 +35,7 @@ func read(t *testing.T, build func(b *onnxtest.Builder, x *onnx.Value) *onnx.Val
 
 func floats(n int, usual float32) []float32 { return slices.Repeat([]float32{usual}, n) }
 
-// TestRead runs graphs with five tokens instead of a hundred: what they give for the first five, each by itself.
+// TestRead runs graphs with five tokens instead of a hundred equal ones: the results must hold the same numbers.
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -96,7 +96,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadRefuses leaves what knows tokens by their number.
+// TestReadRefuses refuses nodes that read tokens by their number.
 func TestReadRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
