@@ -1,6 +1,6 @@
-# The keys' last two axes exchanged, as torch's ONNX exporter writes scaled_dot_product_attention: flattened to three dimensions,
-# transposed, and given their shape back, which takes a dozen nodes for the shapes. The plain Transpose is one that runtimes take into the product
-# with the queries (onnxruntime's FusedMatMul), so that the keys of the whole cache are not copied at every step.
+# The keys with their last two axes exchanged, as torch's ONNX exporter writes scaled_dot_product_attention: flattened to three dimensions,
+# transposed and reshaped back, which takes a dozen nodes for the shapes. Runtimes can fuse a plain Transpose into the product with the
+# queries (onnxruntime's FusedMatMul), so that they do not copy the keys of the whole cache at every step.
 
 pattern KeyTranspose(k) -> y {
   flat = Reshape(k, _)

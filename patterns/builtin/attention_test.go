@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestKeyTranspose finds keys that are flattened, transposed and given a shape back, where that shape is theirs with
-// the last two axes exchanged, and there alone.
+// TestKeyTranspose finds keys that are flattened, transposed and reshaped back, but only if that shape is theirs with
+// the last two axes exchanged.
 func TestKeyTranspose(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -6,8 +6,7 @@ import "embed"
 //go:embed *.pat
 var files embed.FS
 
-// Blocks are the files of the blocks that are looked for, in their order: views first, and a pattern that holds
-// another before it.
+// Blocks are the files of the blocks, in search order: views first, and a pattern that contains another before it.
 var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "gelu.pat", "rotary.pat",
 	"softmax.pat", "attention.pat"}
 
@@ -15,7 +14,7 @@ var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "g
 func Text(name string) string {
 	text, err := files.ReadFile(name)
 	if err != nil {
-		panic(err) // a mistake of the build, caught by any test
+		panic(err) // a bug here, which any test catches
 	}
 	return string(text)
 }

@@ -1,6 +1,6 @@
-# The bias of a product and the GELU of the sum (Hendrycks and Gimpel 2016): what is between the products of an encoder's MLP.
+# The bias of a product and the GELU of the sum (Hendrycks and Gimpel 2016): the nodes between the products of an encoder's MLP.
 # A gated unit takes the activation of its gate first.
-# (The patterns have no anchors: most activations without a bias before them are no part of such a block.)
+# (The patterns have no anchors: most activations without a bias before them do not belong to such a block.)
 pattern BiasGELU(x, bias) -> y {
   y = GeluErf(Add(x, Row(bias)))
   where dim(bias, -1) == dim(x, -1) && sameshape(x, y) && type(x) == type(bias) && !reads(bias, x) && !routed(x)

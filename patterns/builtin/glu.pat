@@ -1,7 +1,7 @@
 # Gated linear units (Shazeer 2020): act(gate) * up of a dense MLP. Experts are found in Go.
 
-# The unit of gpt-oss: the gate clamped from above, up on both sides and shifted. It is found in experts as well: they have
-# no other form.
+# The unit of gpt-oss: the gate clamped from above, up clamped on both sides and shifted. It is also found in experts: this is
+# their only form.
 pattern ClampedSwiGLU(gate, up) -> y {
   anchor Sigmoid, Swish, SwiGLU
   g = ClampAbove(gate, $limit)
@@ -16,7 +16,7 @@ pattern SwiGLU(gate, up) -> y {
   where sameshape(gate, up) && sameshape(gate, y) && type(gate) == type(up) && !routed(gate)
 } => mojo.GLU(gate, up; activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 
-# The same with a factor inside the sigmoid: 1.702 makes an approximate gelu of it.
+# The same with a factor inside the sigmoid: 1.702 makes it an approximate GELU.
 pattern SwiGLU(gate, up) -> y {
   anchor Sigmoid, Swish, SwiGLU, QuickGelu
   gf = Cast?(gate)

@@ -1,5 +1,5 @@
-# The sum of a residual connection and its LayerNorm: before the next block (ViT, Whisper), which reads the sum too, or after
-# this one (BERT). The bias of the projection before it is a part where nothing else reads what it is added to.
+# The sum of a residual connection and its LayerNorm: before the next block (ViT, Whisper), which also reads the sum, or after
+# this one (BERT). The bias of the preceding projection is included if no other node reads the product without it.
 pattern AddLayerNorm(x, x_bias, residual, scale, bias) -> y, sum {
   sum = Add(Add(x, Row(x_bias)), residual)
   xf  = Cast?(sum)
@@ -21,7 +21,7 @@ pattern AddLayerNorm(x, residual, scale, bias) -> y, sum {
 } => mojo.AddLayerNorm(x, residual, scale, bias; epsilon=epsilon)
 
 # LayerNorm written out (Ba, Kiros and Hinton 2016): (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale [+ bias]. It becomes the
-# standard's own op, which runtimes have kernels for. The scale comes before the cast back to the type of x (Cohere) or after it.
+# standard's op, for which runtimes have kernels. The scale comes before the cast back to the type of x (Cohere) or after it.
 
 pattern LayerNorm(x, scale, bias) -> y {
   anchor ReduceMean

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// A norm and a rotation are one where the rotation alone needs the norm, and nothing but transpositions of whole heads
-// lies between them. Where they are not, both are still found.
+// A norm and a rotation are joined if only the rotation needs the norm, and only transpositions of whole heads are
+// between them. Otherwise both are still found.
 func TestNormRotary(t *testing.T) {
 	transpose := func(r *rotaryGraph, v *onnx.Value, perm ...int64) *onnx.Value {
 		return r.Op("Transpose", v, onnx.IntsAttr("perm", perm))
@@ -128,7 +128,7 @@ func TestNormRotary(t *testing.T) {
 	}
 }
 
-// The whole holds its parts, and its replacement transposes what the norm reads.
+// The joined match holds its parts, and its replacement transposes the norm's input.
 func TestNormRotaryParts(t *testing.T) {
 	r := newRotary(headSize)
 	n := plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize))
@@ -161,7 +161,7 @@ func TestNormRotaryParts(t *testing.T) {
 		" "); got != "epsilon scale_after_cast interleaved rotary_dim rotated_side output_layout" {
 		t.Errorf("the attributes %s", got)
 	}
-	// Without one of the patterns there is nothing to join.
+	// Without one of the patterns, there is no match to join.
 	some := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Target.Op != "RMSNorm" })
 	if matches, _ := some.Find(r.Graph, infer.Analyze(r.Model)); len(matches) != 1 ||
 		matches[0].Pattern != "RotaryEmbedding" {

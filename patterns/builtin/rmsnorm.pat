@@ -1,9 +1,9 @@
 # RMSNorm as exporters write it (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + epsilon) * scale.
 # The scale comes after the cast back to the type of the weights (Llama) or before the cast back to the type of x (Gemma,
-# OLMo2, gpt-oss); without casts the two are the same. A LayerNorm without bias is an RMSNorm of x - mean(x): it is left alone.
+# OLMo2, gpt-oss); without casts the two are equal. A LayerNorm without bias is an RMSNorm of x - mean(x): it is left alone.
 
-# The sum of a residual connection and its norm; the sum is an output, because later layers read it. (Where queries are
-# normalised after their rotary embedding, the sum is the rotary's, and no residual.)
+# The sum of a residual connection and its norm; the sum is an output, because later layers read it. (If queries are
+# normalized after their rotary embedding, the sum belongs to the rotary embedding and is not a residual.)
 pattern AddRMSNorm(x, residual, scale) -> y, sum {
   anchor ReduceMean
   sum = Add(x, residual)
@@ -14,13 +14,13 @@ pattern AddRMSNorm(x, residual, scale) -> y, sum {
   where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && !reads(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum) && (type(scale) == type(sum) || type(scale) == "float32"))
 } => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
-# The scale of a norm over groups: after the channels have their shape back, or of each group
+# The scale of a norm over groups: after the channels are reshaped back, or of each group
 view ScaledAfter(n, s)        = Mul(Cast(Reshape?(n, _)) | Reshape(Cast(n), _), s)
 view Scaled(n, x, v, s)       = Mul(Reshape(n, _), s) | DivRootMul(x, v, s)
 view ScaledGroups(x, v, s)    = Reshape?(DivRootMul(x, v, s), _)
 
-# A norm with a SiLU gate, over groups of neighbouring channels where a Reshape makes these. Linear attention gates the result
-# (Qwen3-Next, OLMo-Hybrid), Mamba-2 what is normalised, Falcon-H1 either, with a scale of [groups, channels] (grid).
+# A norm with a SiLU gate, over groups of neighboring channels if a Reshape makes these. Linear attention gates the result
+# (Qwen3-Next, OLMo-Hybrid), Mamba-2 the norm's input, Falcon-H1 either, with a scale of [groups, channels] (grid).
 pattern GatedRMSNorm(x, gate, scale) -> y {
   anchor ReduceMean
   xg = Reshape?(Cast?(x), _)
@@ -50,8 +50,8 @@ pattern RMSNorm(x, scale) -> y {
   where epsilon > 0 && dim(scale, -1) == dim(x, -1) && !centered(x) && sameshape(x, y) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(x) && (type(scale) == type(x) || type(scale) == "float32"))
 } => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
-# Without a scale: values that are normalised before attention, for example. What is multiplied with weights of another shape
-# is no such norm. (There is no anchor: where this does not match, the pattern with a scale says why.)
+# Without a scale: for example, values that are normalized before attention. Values multiplied with weights of another shape
+# are not such norms. (There is no anchor: if this does not match, the pattern with a scale tells why.)
 pattern RMSNorm(x) -> y {
   xf = Cast?(x)
   y  = Cast?(DivRoot(xf, Add(MeanSquare(xf), $epsilon)))
@@ -72,7 +72,7 @@ pattern RMSNorm(x, scale) -> y {
   where epsilon > 0 && dim(scale, -1) == dim(x, -1) && type(y) == type(scale)
 } => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=1)
 
-# onnxruntime's op, which it has in the domain of the standard: it rounds once, behind the scale.
+# onnxruntime's op, in the standard's domain: it rounds once, after the scale.
 pattern AddRMSNorm(x, residual, scale) -> y, sum {
   anchor SimplifiedLayerNormalization
   sum = Add(x, residual)

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// graph builds small graphs by hand.
+// graph builds small graphs.
 type graph struct{ *onnxtest.Builder }
 
 func newGraph() *graph { return &graph{onnxtest.New(20)} }
@@ -86,7 +86,7 @@ func with(f func(*norm)) norm {
 	return n
 }
 
-// TestNormSpellings finds the forms of a norm, and says of what is none what is different.
+// TestNormSpellings finds the forms of a norm, and tells the difference in other blocks.
 func TestNormSpellings(t *testing.T) {
 	inverse := func(root func(g *graph, v *onnx.Value) *onnx.Value) norm {
 		return with(func(n *norm) { n.inverse = root })
@@ -97,8 +97,8 @@ func TestNormSpellings(t *testing.T) {
 	root := func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Reciprocal", g.Op("Sqrt", v)) }
 	tests := map[string]struct {
 		norm    norm
-		want    reason.Code // "" where it matches
-		at      string      // the op that is different
+		want    reason.Code // "" if it matches
+		at      string      // the op that differs
 		matched int
 	}{
 		"plain":           {norm: plainNorm},
@@ -118,7 +118,7 @@ func TestNormSpellings(t *testing.T) {
 		"square of another": {square(func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Mul", x, g.Op("Abs", x))
 		}), reason.Between, "Abs", 7},
-		"no epsilon": {norm: inverse(root)}, // rows of zeros give no number, and the op none
+		"no epsilon": {norm: inverse(root)}, // rows of zeros become NaN, as in the op
 		"epsilon outside": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
 			return g.Op("Reciprocal", g.Op("Add", g.Op("Sqrt", v), 1e-6))
 		}), reason.EpsilonAfter, "Add", 5},
@@ -135,7 +135,7 @@ func TestNormSpellings(t *testing.T) {
 		"negated root": {inverse(func(g *graph, v *onnx.Value) *onnx.Value {
 			return root(g, g.Op("Neg", g.Op("Add", v, 1e-6)))
 		}), reason.Between, "Neg", 7},
-		"2/sqrt": {norm: inverse(func(g *graph, v *onnx.Value) *onnx.Value { // the scale takes it back
+		"2/sqrt": {norm: inverse(func(g *graph, v *onnx.Value) *onnx.Value { // the factor goes into the scale
 			return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
 		})},
 		"scale of one": {with(func(n *norm) { n.weight = 1 }), reason.NoScale, "Mul", 6},
@@ -173,7 +173,7 @@ func TestSumReadByOthers(t *testing.T) {
 	}
 }
 
-// Two norms of one sum cannot both write it: the second is an RMSNorm of what the first writes.
+// Two norms of one sum cannot both write it: the second is an RMSNorm of the first one's sum.
 func TestSumIsWrittenOnce(t *testing.T) {
 	g := newGraph()
 	sum := g.Op("Add", g.input("x", "batch", 8), g.input("r", "batch", 8))
@@ -183,7 +183,7 @@ func TestSumIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// A bias, which broadcasts, is no residual.
+// A bias, which is broadcast, is not a residual.
 func TestBiasIsNoResidual(t *testing.T) {
 	g := newGraph()
 	matches, _ := g.find(plainNorm.build(g, g.Op("Add", g.input("x", "batch", "seq", 8), g.weight(8))))
@@ -207,7 +207,7 @@ func TestRotaryHalves(t *testing.T) {
 	}
 	tests := map[string]struct {
 		rotated func(g *graph, x *onnx.Value) *onnx.Value
-		want    string // in the reason, "" where it matches
+		want    string // in the reason, "" if it matches
 	}{
 		"half": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4),
@@ -263,7 +263,7 @@ func TestGatedProducts(t *testing.T) {
 	}
 }
 
-// An expert's product takes rows or weights that were picked by data; a token embedding is no expert.
+// An expert's product takes rows or weights that data select; a token embedding is not an expert.
 func TestExpertsAreLeftAlone(t *testing.T) {
 	for name, picked := range map[string]bool{"rows of an expert": true, "embedding": false} {
 		t.Run(name, func(t *testing.T) {

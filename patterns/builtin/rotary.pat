@@ -1,4 +1,4 @@
-# Rotary position embedding (Su et al. 2021), in whatever layout of pairs and however it is spelled: see package rotary.
+# Rotary position embedding (Su et al. 2021), in any layout of pairs and any spelling: see package rotary.
 
 pattern RotaryEmbedding(x, cos, sin) -> y {
   anchor Neg, Sub
@@ -12,9 +12,9 @@ pattern RotaryEmbedding(x, cos, sin) -> y {
   y = OppositeRotation<interleaved=$interleaved, rotary_dim=$rotary_dim, rotated_side=$rotated_side, output_layout=$output_layout>(x, cos, sin)
 } => mojo.RotaryEmbedding(x, cos, Neg(sin); interleaved=interleaved, rotary_dim=rotary_dim, rotated_side=rotated_side, output_layout=output_layout)
 
-# The standard's op (opset 23): its tables have no axis for the heads. With position_ids they hold a row for each position that may be
-# named, without them one for each position of each sequence; exporters write those for a batch of one, which onnxruntime
-# refuses for any other batch, and which broadcast here. Packed heads (x of rank 3) stay as they are.
+# The standard's op (opset 23): its tables have no axis for the heads. With position_ids they hold a row for each possible position,
+# without them one for each position of each sequence. Exporters write those for a batch of one, which onnxruntime refuses for
+# any other batch, and which broadcast here. Packed heads (x of rank 3) stay as they are.
 
 pattern RotaryEmbedding(x, cos, sin, positions) -> y {
   y = RotaryEmbedding<interleaved=0>(x, cos, sin, positions)

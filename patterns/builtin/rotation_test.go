@@ -40,7 +40,7 @@ func (r *rotaryGraph) products(a, b *onnx.Value) (p, q *onnx.Value) {
 		r.Op("Add", r.Op("Mul", a, r.sin), r.Op("Mul", b, r.cos))
 }
 
-// rotateHalf is x cos + concat(-second, first) sin.
+// rotateHalf returns x cos + concat(-second, first) sin.
 func (r *rotaryGraph) rotateHalf(x, second, first *onnx.Value) *onnx.Value {
 	return r.Op("Add", r.Op("Mul", x, r.cos), r.Op("Mul", r.join(r.Op("Neg", second), first), r.sin))
 }
@@ -50,7 +50,7 @@ func TestRotation(t *testing.T) {
 		name  string
 		width int
 		build func(r *rotaryGraph) *onnx.Value
-		want  string // the attributes, or the reason of the miss after "!"
+		want  string // the attributes, or after "!" the reason of the miss
 	}{
 		{"rotate half", 8, func(r *rotaryGraph) *onnx.Value {
 			return r.rotateHalf(r.x, r.cut(r.x, 4, 8, 1), r.cut(r.x, 0, 4, 1))

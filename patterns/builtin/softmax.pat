@@ -1,5 +1,5 @@
-# A softmax that takes the greatest score off first, which Softmax does itself: how PyTorch writes the attention of gpt-oss. Without the
-# ReduceMax the model also loads where a runtime has none for its type (bfloat16 on CUDA in onnxruntime 1.31).
+# A softmax that first subtracts the greatest score, which Softmax does itself: PyTorch writes the attention of gpt-oss so. Without the
+# ReduceMax the model also loads in runtimes that lack it for its type (bfloat16 on CUDA in onnxruntime 1.31).
 
 pattern ShiftedSoftmax(x) -> y {
   anchor ReduceMax

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Nodes that together change nothing may stand anywhere; those that lose something may not.
+// Nodes that together change nothing may be anywhere; nodes that lose something may not.
 func TestDetours(t *testing.T) {
 	cast := func(g *graph, x *onnx.Value, to onnx.DataType) *onnx.Value {
 		return g.Op("Cast", x, onnx.IntAttr("to", int64(to)))
@@ -57,8 +57,8 @@ func TestDetours(t *testing.T) {
 	}
 }
 
-// The mean may be taken without the axis it reduces, the root of the inverse instead of the inverse of the root, and
-// the scale joined with the inverse or with x first.
+// The mean may be taken without keeping the reduced axis, the root of the inverse instead of the inverse of the root,
+// and the scale multiplied with the inverse or with x first.
 func TestNormNesting(t *testing.T) {
 	inverse := func(g *graph, x *onnx.Value) *onnx.Value {
 		mean := g.Op("ReduceMean", g.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
@@ -130,7 +130,7 @@ func TestSigmoidSpellings(t *testing.T) {
 	}
 }
 
-// The standard's domain has two names, which make no two values of one.
+// The standard's domain has two names: they must not make one value two.
 func TestDomainsOfOneName(t *testing.T) {
 	g := newGraph()
 	x := g.input("x", "batch", 8)
@@ -142,7 +142,7 @@ func TestDomainsOfOneName(t *testing.T) {
 	}
 }
 
-// TestReasons holds what a miss says of a condition.
+// TestReasons checks the text of a miss about a condition.
 func TestReasons(t *testing.T) {
 	swiglu := func(g *graph, gate, up *onnx.Value) *onnx.Value {
 		return g.Op("Mul", g.Op("Mul", gate, g.Op("Sigmoid", gate)), up)
@@ -194,7 +194,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The clamped unit takes any limit, factor and shift, also none; a clamp on another side is another function.
+// The clamped unit has any limit, factor and shift, or none of them; a clamp on another side is another function.
 func TestClampedUnits(t *testing.T) {
 	tests := map[string]struct {
 		gate, up, sigmoid, y func(g *graph, x *onnx.Value) *onnx.Value
@@ -253,8 +253,8 @@ func TestClampedUnits(t *testing.T) {
 	}
 }
 
-// Weights may have axes of one before the channels, or be expanded to all rows; those that differ from row to row are
-// none.
+// Weights may have axes of size 1 before the channels, or be expanded to all rows. Tensors that differ between rows are
+// not weights.
 func TestRows(t *testing.T) {
 	tests := map[string]struct {
 		weight func(g *graph, x, w *onnx.Value) *onnx.Value

@@ -1,4 +1,4 @@
-# Sub-patterns: one function, the ways exporters write it. Used by the patterns of the other files.
+# Sub-patterns: one function, in the ways that exporters write it. The patterns of the other files use them.
 
 view Negated(x) = Neg(x) | Mul(x, -1) | Sub(0, x) | Div(x, -1)
 view Square(x) = Pow(x, 2) | Mul(x, x)
@@ -11,7 +11,7 @@ view Inverse(x) = Reciprocal(x) | Div(1, x) | Pow(x, -1)
 view InverseRoot(y) = Inverse(Root(y)) | Pow(y, -0.5) | Root(Inverse(y))
 view DivRoot(x, y)  = Mul(x, InverseRoot(y)) | Div(x, Root(y))
 
-# x / sqrt(y) * s, however the product is nested and whatever is divided
+# x / sqrt(y) * s, with any nesting of the product and any divided factor
 view DivRootMul(x, y, s) = Mul(x, InverseRoot(y), s) | Div(Mul(x, s), Root(y)) | Mul(x, Div(s, Root(y))) | Mul(Div(x, Root(y)), s)
 
 # the mean of the squares over the last axis
@@ -21,7 +21,7 @@ view MeanSquare(x) = Mean(Square(x))
 view ExpOnePlus(x) = Add(1, Exp(Negated(x)))
 view Logistic(x)   = Sigmoid(x) | Inverse(ExpOnePlus(x))
 
-# x * sigmoid(x), and times u however the product is nested; the activation may be computed in a wider type
+# x * sigmoid(x), and times u in any nesting; the activation may be computed in a wider type
 view Silu(x)       = Mul(x, Logistic(x)) | Div(x, ExpOnePlus(x)) | Swish<alpha=1>(x) | com.microsoft.QuickGelu<alpha=1>(x)
 view SiluMul(x, u) = SwiGLU<alpha=1>(x, u) | Mul(x, Logistic(x), u) | Mul(Silu(x) | Cast(Silu(Cast(x))), u) | Mul(x, Div(u, ExpOnePlus(x))) | Div(Mul(x, u), ExpOnePlus(x))
 
@@ -37,6 +37,6 @@ view OnePlusErf(x) = Add(1, Erf(ErfArg(x)))
 view GeluErf(x)    = Gelu<approximate="none">(x) | com.microsoft.Gelu(x) | Mul(0.5, x, OnePlusErf(x)) | Mul(Div(x, 2), OnePlusErf(x))
 view GeluErfMul(x, u) = Mul(0.5, x, OnePlusErf(x), u) | Mul(Div(x, 2), OnePlusErf(x), u) | Mul(GeluErf(x) | Cast(GeluErf(Cast(x))), u)
 
-# Clamping on both sides, and from above alone
+# Clamping on both sides, and only from above
 view Clamp(x, low, high)  = Clip(x, low, high) | Min(Max(x, low), high) | Max(Min(x, high), low)
 view ClampAbove(x, high)  = Clip<min="none">(x, _, high) | Min(x, high)

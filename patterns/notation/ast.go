@@ -2,56 +2,56 @@ package notation
 
 import "sync/atomic"
 
-// Pattern is one parsed pattern.
+// A Pattern is one parsed pattern.
 type Pattern struct {
 	Name    string
 	Pos     Pos      // of its first word
 	Params  []string // the names in parentheses: the values that it is a function of
-	Results []string // the names behind the arrow: the values that its target makes
-	Anchors []string // ops that it is recognised by
+	Results []string // the names after the arrow: the values that its target computes
+	Anchors []string // ops that it is recognized by
 	Body    []*Statement
 	Where   []Condition // all must hold
-	Target  Target      // what takes the place of a match
+	Target  Target      // replaces a match
 
-	// Slots numbers the names that an attempt to match binds, Tags those behind "as".
+	// Slots numbers the names that an attempt to match binds, Tags the names after "as".
 	Slots, Tags map[string]int
 
 	stmts map[string]*Statement
 }
 
-// Root is the expression that a match of the pattern starts from: its first result.
+// Root returns the expression that a match of the pattern starts from: its first result.
 func (pat *Pattern) Root() Expr {
 	r := pat.Results[0]
 	return &Name{Name: r, Slot: pat.Slots[r], Def: pat.stmts[r], Output: -1}
 }
 
-// Target is the right side of a pattern: the nodes that take the place of a match.
+// A Target is the right side of a pattern: the nodes that replace a match.
 type Target struct {
-	// Domain and Op name the main call: the first one of a domain other than the standard's, else the outermost.
+	// Domain and Op name the main call: the first one outside the standard's domain, or else the outermost.
 	Domain, Op string
 
-	Call *TargetCall // the outermost, whose outputs are the pattern's results
-	Main *TargetCall // that of Domain and Op
+	Call *TargetCall // the outermost call, whose outputs are the pattern's results
+	Main *TargetCall // the call named by Domain and Op
 }
 
-// TargetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and
+// A TargetCall is a node to create. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and
 // other calls.
 type TargetCall struct {
-	Domain, Op string // the domain is empty for the standard's
+	Domain, Op string // the standard domain is empty
 	Args       []Expr
 	Attrs      []TargetAttr
-	Function   *Definition // that it calls, if a pattern file defines it
+	Function   *Definition // the function that it calls, if a pattern file defines it
 
 	pos Pos
 }
 
-// TargetAttr is an attribute of a node to be made.
+// A TargetAttr is an attribute of a node to create.
 type TargetAttr struct {
 	Name string
-	Expr Cond // what it is computed from
+	Expr Cond // its value
 }
 
-// Statement gives names to the outputs of what an expression matches.
+// A Statement names the outputs of an expression.
 type Statement struct {
 	Names []string
 	Expr  Expr
@@ -59,7 +59,7 @@ type Statement struct {
 	pos Pos
 }
 
-// Expr is a pattern of a value.
+// An Expr is a pattern of a value.
 type Expr interface{ String() string }
 
 type (
@@ -68,13 +68,13 @@ type (
 		Name   string
 		Slot   int        // in Pattern.Slots
 		Def    *Statement // of a defined value
-		Output int        // its place among the names of Def, -1 where it is the only one
+		Output int        // its index among the names of Def, -1 if there is only one
 
 		id int
 	}
 	// Call is a node, or a built-in view.
 	Call struct {
-		Domain, Op string // the domain is empty for the standard's
+		Domain, Op string // the standard domain is empty
 		Attrs      []AttrPattern
 		Optional   bool // Op?(…)
 		Args       []Expr
@@ -82,20 +82,20 @@ type (
 		pos Pos
 		id  int
 	}
-	// Number is a constant of one element that holds Value.
+	// Number is a constant of one element that equals Value.
 	Number struct{ Value float64 } // rounded to the constant's type
-	// Ints is a constant list of these integers.
+	// Ints is a constant list of exactly these integers.
 	Ints struct{ Values []int64 } // as many
 	// Capture binds a constant of one element.
 	Capture struct {
 		Name string
 		Slot int // in Pattern.Slots
 	}
-	// Wildcard is any value.
+	// Wildcard matches any value.
 	Wildcard struct{}
-	// Alternatives are expressions of which one must match.
+	// Alternatives are expressions, one of which must match.
 	Alternatives struct {
-		Branches []Branch // in the order that they are tried
+		Branches []Branch // in the order of attempts
 
 		id int
 	}
@@ -103,11 +103,11 @@ type (
 
 var expressions atomic.Int64
 
-// identify gives an expression a number.
+// identify numbers an expression.
 func identify(id *int) { *id = int(expressions.Add(1)) }
 
-// ID returns a number that tells a name, a call or alternatives in a pattern from all others. It is small, so that
-// tables can be indexed by it, and 0 for other expressions.
+// ID returns a number that identifies a name, a call or alternatives of a pattern. It is small, so that it can index
+// tables; it is 0 for other expressions.
 func ID(e Expr) int {
 	switch e := e.(type) {
 	case *Call:
@@ -120,20 +120,20 @@ func ID(e Expr) int {
 	return 0
 }
 
-// Branch is one of several alternatives.
+// A Branch is one of several alternatives.
 type Branch struct {
 	Expr Expr
 	As   string // the name after "as", "" without one
-	Tag  int    // its number in Pattern.Tags, -1 without one
+	Tag  int    // its index in Pattern.Tags, -1 without one
 }
 
-// AttrPattern is a demand on the attribute Name: that it is a number, a text or a list of integers, whichever is set,
-// or one to be captured.
+// An AttrPattern is a demand on the attribute Name: that it equals the number, text or list of integers that is set, or
+// that it is captured.
 type AttrPattern struct {
 	Name    string
 	Number  *float64
 	Text    *string // a string, or the name of a type
 	Ints    []int64
 	As      string // the name that captures it
-	Capture int    // its place in Pattern.Slots, -1 without one
+	Capture int    // its index in Pattern.Slots, -1 without one
 }

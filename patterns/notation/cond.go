@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Condition is one conjunct of a where clause, with its text for explanations.
+// A Condition is one conjunct of a where clause, with its text for explanations.
 type Condition struct {
 	Expr Cond
 	Text string
 }
 
-// Cond is an expression of a where clause, or of an attribute or a list of a target. Its value is a float64, a
-// string, a bool, a list ([]int64), or a value of the graph; integer literals and functions give integral float64s.
+// A Cond is an expression of a where clause, or of an attribute or a list of a target. Its value is a float64, a
+// string, a bool, a list ([]int64), or a value of the graph. Integer literals and functions return integral float64s.
 type Cond interface{ String() string }
 
 type (
 	// CondName is a name of the pattern.
 	CondName struct {
 		Name  string
-		IsTag bool // it stands behind "as", and is 0 or 1
+		IsTag bool // it comes after "as", and is 0 or 1
 
 		pos Pos
 	}
@@ -46,14 +46,14 @@ type (
 		Name string
 		Args []Cond
 	}
-	// CondList is a list of integers of a target: numbers, and what is computed from the match.
+	// CondList is a list of integers of a target: numbers, or expressions of the match.
 	CondList struct{ Items []Cond } // in brackets
 )
 
 // Compares reports whether the operator is a comparison.
 func (e *CondBinary) Compares() bool { return precedence[e.Op] == precedence["=="] }
 
-// Walk calls f for an expression and all that it holds, from left to right.
+// Walk calls f for an expression and all its parts, from left to right.
 func Walk(e Cond, f func(Cond)) {
 	f(e)
 	var inner []Cond
@@ -72,7 +72,7 @@ func Walk(e Cond, f func(Cond)) {
 	}
 }
 
-// Condition parses a condition by itself, such as one that a pattern is to get.
+// Condition parses a single condition, such as one to add to a pattern. Errors are of type *Error.
 func (s *Scope) Condition(text string) (c Condition, err error) {
 	toks, err := lex("condition", text)
 	if err != nil {

@@ -6,24 +6,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Definition is a function that a pattern file defines: the meaning of an op that a target may call.
+// A Definition is a function that a pattern file defines: the meaning of an op that a target may call.
 type Definition struct {
 	Domain, Name    string
 	Params, Results []string
 	Attributes      []string
-	Types           map[string]onnx.AttributeType // of the attributes, from where the body uses them
-	Body            []DefinitionStatement         // in an order that defines names before they are used
+	Types           map[string]onnx.AttributeType // of the attributes, from their uses in the body
+	Body            []DefinitionStatement         // in an order that defines names before their use
 
 	pos Pos
 }
 
-// DefinitionStatement gives names to the outputs of a node of a function.
+// A DefinitionStatement names the outputs of a node of a function.
 type DefinitionStatement struct {
 	Names []string
 	Call  *TargetCall
 }
 
-// ownDomains are those that functions of pattern files cannot be of.
+// ownDomains are domains in which pattern files cannot define functions.
 var ownDomains = []string{"", "ai.onnx", "ai.onnx.ml", onnx.Microsoft, "mojo"}
 
 // definition parses a function.
@@ -78,7 +78,7 @@ func (p *parser) definition() {
 	p.scope.definitions[t.text] = d
 }
 
-// check looks at the names of a call in the body, and learns the types of attributes from it.
+// check checks the names in a call of the body, and learns the types of attributes from it.
 func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
 	if !onnx.IsStandardDomain(c.Domain) {
 		p.failf(c.pos, "the body of a function calls ops of the standard alone, found %s", c.Name())
@@ -124,7 +124,7 @@ func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
 	}
 }
 
-// checkCall says what is wrong with a call of the function in a target.
+// checkCall fails for an invalid call of the function in a target.
 func (d *Definition) checkCall(p *parser, c *TargetCall) {
 	if len(c.Args) != len(d.Params) {
 		p.failf(c.pos, "function %s takes %d arguments, found %d", c.Name(), len(d.Params), len(c.Args))

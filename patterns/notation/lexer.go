@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Pos is a place in a pattern file.
+// Pos is a position in a pattern file.
 type Pos struct {
 	File      string
 	Line, Col int
@@ -22,7 +22,7 @@ type Error struct {
 	Msg string
 }
 
-// Error returns the place and the message.
+// Error returns the position and the message.
 func (e *Error) Error() string { return e.Pos.String() + ": " + e.Msg }
 
 type tokenKind int
@@ -52,7 +52,7 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.text)
 }
 
-// puncts are tried in order, so longer ones stand first.
+// puncts are tried in order, so longer ones come first.
 var puncts = []string{"->", "=>", "==", "!=", "<=", ">=", "&&", "||",
 	"(", ")", "{", "}", "[", "]", "<", ">", "=", ",", ";", "|", "?", "_", "!", "+", "-", "*", "/", "%", "."}
 
@@ -117,7 +117,7 @@ func lex(file, src string) ([]token, error) {
 	return append(toks, token{tokEOF, "", Pos{file, line, col}}), nil
 }
 
-// nameLen is the length of the name at the start of s. Dots join the parts of a domain: com.microsoft.QuickGelu.
+// nameLen returns the length of the name at the start of s. Dots join the parts of a domain: com.microsoft.QuickGelu.
 func nameLen(s string) int {
 	for i, r := range s {
 		letter := r == '_' || unicode.IsLetter(r)

@@ -1,17 +1,16 @@
 package notation
 
-// Bounds on pattern files, which may come from anybody. A short text can stand for any number of nodes: views are
-// copied where they are used, and names are followed wherever they are read. The built-in patterns are below all of
-// them.
+// Bounds on pattern files, which may be hostile. A short text can mean any number of nodes: views are copied at each
+// use, and names are followed at each use. The built-in patterns are below all bounds.
 const (
 	maxNesting    = 200     // of parentheses
-	maxNames      = 1000    // of a list
-	maxStatements = 4096    // of a pattern
-	maxArgs       = 12      // of a product or sum, whose subsets are tried
-	maxOperators  = 1000    // of a condition
-	maxMade       = 1 << 18 // expressions of a file, with those of views
-	maxPattern    = 1 << 18 // nodes of a pattern, with its names followed; the largest built-in one has 109,936
-	maxFollowed   = 1 << 20 // these of all patterns of a file
+	maxNames      = 1000    // in a list
+	maxStatements = 4096    // in a pattern
+	maxArgs       = 12      // of a product or sum, all subsets of which are tried
+	maxOperators  = 1000    // in a condition
+	maxMade       = 1 << 18 // expressions of a file, with views expanded
+	maxPattern    = 1 << 18 // nodes of a pattern, with names followed; the largest built-in one has 109,936
+	maxFollowed   = 1 << 20 // the same for all patterns of a file
 )
 
 // nested runs f one level deeper.
@@ -23,15 +22,15 @@ func (p *parser) nested(f func()) {
 	p.depth--
 }
 
-// count counts an expression that is made.
+// count counts a created expression.
 func (p *parser) count(pos Pos) {
 	if p.made++; p.made > maxMade {
 		p.failf(pos, "the file makes more than %d expressions, with its views written out", maxMade)
 	}
 }
 
-// bound fails for a pattern that has too many nodes. Shared expressions and statements are counted once, and count for
-// all places that have them.
+// bound fails if a pattern has too many nodes. The size of a shared expression or statement is computed once, and
+// counts at every use.
 func (p *parser) bound(pat *Pattern) {
 	sizes := map[Expr]int{}
 	var size func(e Expr) int

@@ -52,7 +52,7 @@ func (p *parser) term() Expr {
 		return &Number{p.number(t)}
 	case t.kind == tokCapture:
 		if p.pat == nil {
-			return &Capture{Name: t.text, Slot: -1} // bound where the view is used
+			return &Capture{Name: t.text, Slot: -1} // bound at each use of the view
 		}
 		return &Capture{t.text, p.pat.slot(t.text)}
 	case t.kind == tokName:
@@ -180,7 +180,7 @@ func (p *parser) number(t token) float64 {
 	return sign * f
 }
 
-// qualified takes the name of an op apart: domain.Op.
+// qualified splits the name of an op: domain.Op.
 func qualified(name string) (domain, op string) {
 	dot := strings.LastIndexByte(name, '.')
 	return name[:max(dot, 0)], name[dot+1:]

@@ -11,7 +11,7 @@ func (p *parser) target() Target {
 	return Target{Domain: main.Domain, Op: main.Op, Call: call, Main: main}
 }
 
-// Main is the first of a call and those in its arguments that is of another domain than the standard's, or else itself.
+// Main returns the first call outside the standard's domain among c and its arguments, or else c.
 func (c *TargetCall) Main() *TargetCall {
 	main := c
 	c.Walk(func(c *TargetCall) {
@@ -22,7 +22,7 @@ func (c *TargetCall) Main() *TargetCall {
 	return main
 }
 
-// targetCall parses a node to be made, from behind its name.
+// targetCall parses a node to create, after its name.
 func (p *parser) targetCall(t token) *TargetCall {
 	c := &TargetCall{pos: t.pos, Function: p.scope.definitions[t.text]}
 	c.Domain, c.Op = qualified(t.text)
@@ -52,7 +52,7 @@ func (p *parser) targetCall(t token) *TargetCall {
 	return c
 }
 
-// operand parses an argument of a node to be made.
+// operand parses an argument of a node to create.
 func (p *parser) operand() Expr {
 	t := p.next()
 	switch {
@@ -71,7 +71,7 @@ func (p *parser) operand() Expr {
 	return nil
 }
 
-// attrValue parses the value of an attribute of a node to be made.
+// attrValue parses the value of an attribute of a node to create.
 func (p *parser) attrValue() Cond {
 	switch t := p.peek(); {
 	case p.accept("["):
@@ -83,7 +83,7 @@ func (p *parser) attrValue() Cond {
 	return p.cond()
 }
 
-// integers parses a list of integers, from behind its bracket.
+// integers parses a list of integers, after its bracket.
 func (p *parser) integers() *CondList {
 	l := &CondList{}
 	p.list("]", func() { l.Items = append(l.Items, p.cond()) })
@@ -93,7 +93,7 @@ func (p *parser) integers() *CondList {
 // List is a list of integers as an operand.
 type List struct{ List *CondList }
 
-// Walk calls f for the call and those in its arguments, as they are written from left to right.
+// Walk calls f for the call and the calls in its arguments, from left to right.
 func (c *TargetCall) Walk(f func(*TargetCall)) {
 	f(c)
 	for _, a := range c.Args {
@@ -103,7 +103,7 @@ func (c *TargetCall) Walk(f func(*TargetCall)) {
 	}
 }
 
-// Name is the op with its domain.
+// Name returns the op with its domain.
 func (c *TargetCall) Name() string {
 	if c.Domain == "" {
 		return c.Op

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Scope is what pattern files may use: the built-in views and the functions of conditions, each by the number of its
-// arguments, and the views and functions that the files parsed so far define.
+// A Scope holds the names that pattern files may use: the built-in views and the functions of conditions, each with the
+// number of its arguments, and the views and functions that the files parsed so far define.
 type Scope struct {
 	builtinViews map[string]int
 	conditions   map[string]int
@@ -15,12 +15,12 @@ type Scope struct {
 	definitions  map[string]*Definition
 }
 
-// NewScope returns a scope with these built-in views and functions of conditions, by the number of their arguments.
+// NewScope returns a scope with the given built-in views and functions of conditions, with their numbers of arguments.
 func NewScope(builtinViews, conditions map[string]int) *Scope {
 	return &Scope{builtinViews, conditions, map[string]*view{}, map[string]*Definition{}}
 }
 
-// Clone returns a copy that other files may be parsed in.
+// Clone returns a copy in which other files can be parsed.
 func (s *Scope) Clone() *Scope {
 	return &Scope{s.builtinViews, s.conditions, maps.Clone(s.views), maps.Clone(s.definitions)}
 }
@@ -28,8 +28,8 @@ func (s *Scope) Clone() *Scope {
 // Defines reports whether a file defined the function.
 func (s *Scope) Defines(domain, name string) bool { return s.definitions[domain+"."+name] != nil }
 
-// Parse returns the patterns of a file, whose name is used in messages. Errors are of type *Error. What the file
-// defines besides is added to the scope.
+// Parse returns the patterns of a file, whose name is used in messages. Errors are of type *Error. Parse adds the views
+// and functions of the file to the scope.
 func (s *Scope) Parse(file, src string) ([]*Pattern, error) {
 	toks, err := lex(file, src)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Scope) Parse(file, src string) ([]*Pattern, error) {
 	return pats, err
 }
 
-// view is a sub-pattern, replaced at every use by its expression.
+// view is a sub-pattern, which its expression replaces at every use.
 type view struct {
 	params []string
 	body   Expr
@@ -69,7 +69,7 @@ type parser struct {
 	depth, made, followed int // see limits.go
 }
 
-// catch turns the parser's panics of *Error, which never leave this package, into errors.
+// catch turns panics with an *Error, which never leave this package, into errors.
 func (p *parser) catch(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -127,7 +127,7 @@ func (p *parser) name(what string) token {
 	return t
 }
 
-// list parses items with commas in between, and what ends them.
+// list parses items with commas between them, up to end.
 func (p *parser) list(end string, item func()) {
 	for !p.accept(end) {
 		if item(); !p.is(end) && !p.accept(",") {
@@ -220,7 +220,7 @@ func (p *parser) statement() {
 	p.pat.Body = append(p.pat.Body, s)
 }
 
-// finish resolves names: statements may be written in any order as long as none needs itself.
+// finish resolves names. Statements may be in any order, but must not depend on themselves.
 func (p *parser) finish() {
 	pat := p.pat
 	state := map[*Statement]int{}
@@ -232,7 +232,7 @@ func (p *parser) finish() {
 			state[s] = 2
 		}
 	}
-	seen := map[Expr]bool{} // what is shared is resolved once
+	seen := map[Expr]bool{} // shared expressions are resolved once
 	resolve = func(e Expr) {
 		switch e.(type) {
 		case *Call, *Alternatives:

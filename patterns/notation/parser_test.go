@@ -95,7 +95,7 @@ func TestParseCapturesInViews(t *testing.T) {
 	}
 }
 
-// TestLimits reads short texts that stand for very much. Each is refused at once.
+// TestLimits reads short texts that mean very much. Each is refused at once.
 func TestLimits(t *testing.T) {
 	repeat := func(n int, f func(i int) string) string {
 		var b strings.Builder

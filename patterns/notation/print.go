@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// String returns the pattern as in a pattern file, with what its views stand for.
+// String returns the pattern as in a pattern file, with views expanded.
 func (pat *Pattern) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pattern %s(%s) -> %s {\n", pat.Name, strings.Join(pat.Params, ", "),
@@ -77,7 +77,7 @@ func (e *Call) String() string {
 	return e.Head() + opt + "(" + strings.Join(args, ", ") + ")"
 }
 
-// Head is the op with its attributes.
+// Head returns the op with its attributes.
 func (e *Call) Head() string {
 	s := e.Op
 	if e.Domain != "" {
@@ -105,7 +105,7 @@ func (a AttrPattern) String() string {
 	return a.Name + "=$" + a.As
 }
 
-// String writes the call as in a pattern file.
+// String returns the call as in a pattern file.
 func (c *TargetCall) String() string {
 	s := c.Name() + "(" + joined(c.Args)
 	for i, a := range c.Attrs {
@@ -144,7 +144,7 @@ func (e *CondUnary) String() string {
 	return e.Op + e.X.String()
 }
 
-// String returns the operands with the operator in between, and those in parentheses that need them.
+// String returns the operands with the operator between them, in parentheses if necessary.
 func (e *CondBinary) String() string {
 	within := func(x Cond, least int) string {
 		if b, ok := x.(*CondBinary); ok && precedence[b.Op] < least {
@@ -161,7 +161,7 @@ func (e *CondCall) String() string { return e.Name + "(" + joined(e.Args) + ")" 
 // String returns the list as in a pattern file.
 func (e *CondList) String() string { return "[" + joined(e.Items) + "]" }
 
-// joined writes expressions with commas in between.
+// joined joins expressions with commas.
 func joined[E interface{ String() string }](list []E) string {
 	s := make([]string, len(list))
 	for i, e := range list {

@@ -1,89 +1,89 @@
 package reason
 
-// Code is a kind of reason, in lower case with hyphens.
+// A Code is a kind of reason, in lower case with hyphens.
 type Code string
 
-// Hint returns what is generally known about reasons of this kind and what to do about them, "" where nothing is.
+// Hint returns general advice about reasons of this kind, or "".
 func (c Code) Hint() string { return hints[c] }
 
-// Why a site is refused, or left open by a target (Target).
+// Reasons why a site is refused or, for Target, why a target leaves it open.
 const (
-	Opset          Code = "opset"           // the model's opset lacks what the replacement needs
+	Opset          Code = "opset"           // the model's opset lacks an op of the replacement
 	Types          Code = "types"           // no kernel takes these types
-	Unknown        Code = "unknown"         // a type, a shape or a value is not known
-	Signature      Code = "signature"       // the op does not take these inputs, shapes or attributes
+	Unknown        Code = "unknown"         // a type, a shape or a value is unknown
+	Signature      Code = "signature"       // the op does not accept these inputs, shapes or attributes
 	Depends        Code = "depends"         // the matched nodes depend on other values than the op's inputs
-	Unread         Code = "unread"          // the matched nodes do not read what the op would
+	Unread         Code = "unread"          // the matched nodes do not read a value that the op would read
 	Random         Code = "random"          // the matched nodes draw random numbers
 	InFunction     Code = "in-function"     // the body of a function cannot call the definition
-	NotAsked       Code = "not-asked"       // the kernel of a second op was not asked for
-	Conflict       Code = "conflict"        // the model has another function of that name
-	Undefined      Code = "undefined"       // the pattern rewrites to what nothing defines
+	NotAsked       Code = "not-asked"       // the kernel of a second op was not requested
+	Conflict       Code = "conflict"        // the model has another function of this name
+	Undefined      Code = "undefined"       // the pattern rewrites to an op that is not defined
 	Differs        Code = "differs"         // the replacement computes something else
-	Kernel         Code = "kernel"          // the kernel fails, or computes something else than the op
-	NodesFail      Code = "nodes-fail"      // the matched nodes fail where the op does not
-	Unchecked      Code = "unchecked"       // the check is not possible
-	MissingWeights Code = "missing-weights" // the check needs weights that are not there
-	Target         Code = "target"          // the target has nothing for it
+	Kernel         Code = "kernel"          // the kernel fails, or does not compute the op
+	NodesFail      Code = "nodes-fail"      // the matched nodes fail on inputs that the op accepts
+	Unchecked      Code = "unchecked"       // the check cannot be done
+	MissingWeights Code = "missing-weights" // the check needs weights that are missing
+	Target         Code = "target"          // the target has no ops for it
 )
 
-// Why a pattern of text, or a built-in view, does not match where it comes near.
+// Reasons why a pattern of text, or a built-in view, nearly matches.
 const (
-	Other         Code = "other"                // what is expected and what is found say it all
-	Computed      Code = "computed-shape"       // a dimension is computed in the graph and could not be followed
-	Dropout       Code = "dropout"              // a Dropout that is no identity
+	Other         Code = "other"                // see the expected and found operands
+	Computed      Code = "computed-shape"       // a dimension is computed in the graph and cannot be followed
+	Dropout       Code = "dropout"              // a Dropout that is not the identity
 	Cast          Code = "cast"                 // a cast that rounds
-	Quantized     Code = "quantized"            // the block is quantised inside
-	Between       Code = "between"              // one node stands between the others
-	Centered      Code = "centered"             // a tensor less its own mean
+	Quantized     Code = "quantized"            // the block is quantized inside
+	Between       Code = "between"              // an extra node is between the others
+	Centered      Code = "centered"             // a tensor minus its mean
 	NoEpsilon     Code = "no-epsilon"           // nothing is added to the mean before the root
 	EpsilonAfter  Code = "epsilon-outside-root" // something is added to the root
 	EpsilonTensor Code = "epsilon-tensor"       // epsilon is an input or a tensor
 	NotConstant   Code = "not-constant"         // a number is computed
 	EpsilonZero   Code = "epsilon-zero"         // epsilon is not greater than zero
-	Axis          Code = "axis"                 // another axis than the last one
+	Axis          Code = "axis"                 // an axis other than the last
 	AxisDropped   Code = "axis-dropped"         // a reduction does not keep its axis
-	ScaleShape    Code = "scale-shape"          // the scale is no vector as long as the last axis
-	BiasShape     Code = "bias-shape"           // the bias is no vector as long as the last axis
+	ScaleShape    Code = "scale-shape"          // the scale is not a vector as long as the last axis
+	BiasShape     Code = "bias-shape"           // the bias is not a vector as long as the last axis
 	NoScale       Code = "no-scale"             // a norm that is not multiplied with a scale
 	MixedTypes    Code = "mixed-types"          // the types of the block do not fit together
 	Routed        Code = "routed"               // rows are picked by data, as in an expert
-	NotGated      Code = "not-gated"            // an activation that is not multiplied with a second projection
-	GateDiffers   Code = "gate-differs"         // the activation is of another value than the gate
+	NotGated      Code = "not-gated"            // an activation that is not multiplied by a second projection
+	GateDiffers   Code = "gate-differs"         // the activation is not of the gate
 	UpShape       Code = "up-shape"             // gate and up have different shapes
 	OtherConstant Code = "other-constant"       // another number than the op's
 	Elsewhere     Code = "elsewhere"            // two places of the block read different values
-	PairOfOne     Code = "pair-of-one"          // a rotated channel is made of one channel rather than of two
+	PairOfOne     Code = "pair-of-one"          // a rotated channel is made from one channel instead of two
 	RotationTable Code = "rotation-table"       // no table of cosines and sines rotates the pairs
-	RotationPairs Code = "rotation-pairs"       // channels are paired neither as halves nor as neighbours
+	RotationPairs Code = "rotation-pairs"       // channels are paired neither as halves nor as neighbors
 	RotationInput Code = "rotation-input"       // the products have no input in common
 )
 
-// What stands around a node that a block is usually recognised by, and that no pattern comes near to.
+// Neighborhoods of a node that usually belongs to a block, and that no pattern comes near to.
 const (
 	HeadSize     Code = "head-size"     // of a rotary embedding, perhaps
 	MeanTaken    Code = "mean-taken"    // a mean that is subtracted
-	RouterScores Code = "router-scores" // an activation that makes scores
+	RouterScores Code = "router-scores" // an activation that computes scores
 )
 
-// Limit is why a search was not brought to an end.
-const Limit Code = "search-limit" // it took more steps than there are for one place
+// Limit is the reason for an unfinished search.
+const Limit Code = "search-limit" // it took more steps than one place may take
 
-// Why no mixture of experts is found behind a choice.
+// Reasons why no mixture of experts is found after a choice.
 const (
-	Router        Code = "router"         // the op cannot say what the router computes
+	Router        Code = "router"         // the op cannot compute the router's function
 	NoRegion      Code = "no-region"      // no part of the graph takes tokens through the chosen experts
-	NoTokens      Code = "no-tokens"      // what comes together behind the choice does not depend on the tokens
+	NoTokens      Code = "no-tokens"      // the result after the choice does not depend on the tokens
 	Capacity      Code = "capacity"       // experts may drop tokens
-	Experts       Code = "experts"        // what becomes of the tokens is not what the op computes
+	Experts       Code = "experts"        // the op cannot compute the experts' function
 	ExpertsAbsent Code = "experts-absent" // the graph holds fewer experts than the router has
-	FixedCounts   Code = "fixed-counts"   // how many tokens each expert gets is a constant
-	ExpertWeights Code = "expert-weights" // the experts' weights are not stored in a way that the op reads
-	// the experts' weights are quantised by another tool
+	FixedCounts   Code = "fixed-counts"   // the number of tokens for each expert is a constant
+	ExpertWeights Code = "expert-weights" // the op cannot read the experts' weights as they are stored
+	// another tool has quantized the experts' weights
 	ExpertsQuantized Code = "experts-quantized"
 )
 
-// Why a softmax between two products is no attention that the op computes.
+// Reasons why a softmax between two products is not attention that the op computes.
 const (
 	AttentionRead  Code = "attention-read"  // scores or weights are read outside of the block
 	AttentionOther Code = "attention-other" // a step that the op does not have

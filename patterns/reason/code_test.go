@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHintsInPlainEnglish holds hints against words that a reader who knows ONNX has to read twice.
+// TestHintsInPlainEnglish rejects words that a reader who knows ONNX has to read twice.
 func TestHintsInPlainEnglish(t *testing.T) {
 	odd := regexp.MustCompile(`\b(is no|are no|stands?|alone|in place of|none the less|of its own|those of|that of|` +
 		`\w+(is|ys)(ed?|es|ing|ation)|colour|behaviour)\b`)

@@ -1,5 +1,5 @@
-// Package reason holds why a block was not recognised, or not replaced: a code that programs can rely on, the node it
-// is about, one line for people, and the figures in it.
+// Package reason holds the reasons why a block was not recognized, or not replaced: a code that programs can rely on,
+// the node concerned, one line for people, and the figures in it.
 package reason
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Reason is one reason. It is an error, so that it travels as one; As finds it again.
+// A Reason is a reason as an error. As finds it in a wrapped error.
 type Reason struct {
-	// Code is the kind of reason. It stands in reports and does not change between versions.
+	// Code is the kind of reason. It appears in reports and does not change between versions.
 	Code Code
-	// Node is where the graph is not as it should be, nil where the reason is about the site as a whole.
+	// Node is where the graph differs, nil if the reason concerns the whole site.
 	Node *onnx.Node
-	// Figures are the numbers and names that the text holds, for programs.
+	// Figures are the numbers and names in the text, for programs.
 	Figures map[string]any
 
 	err error
 }
 
-// New returns a reason; format and args are those of fmt.Errorf, %w included.
+// New returns a reason. format and args are as in fmt.Errorf, including %w.
 func New(code Code, node *onnx.Node, format string, args ...any) *Reason {
 	return &Reason{Code: code, Node: node, err: fmt.Errorf(format, args...)}
 }
@@ -41,7 +41,7 @@ func (r *Reason) Error() string { return r.err.Error() }
 // Unwrap returns the error that the reason wraps, if any.
 func (r *Reason) Unwrap() error { return errors.Unwrap(r.err) }
 
-// As returns the reason that err is or wraps, nil where it holds none.
+// As returns the reason that err is or wraps, or nil.
 func As(err error) *Reason {
 	var r *Reason
 	if errors.As(err, &r) {

@@ -2,10 +2,10 @@ package site
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Role is what an input of a site is to an op that chooses experts for tokens, sends tokens to experts, or attends.
+// A Role is the role of a site's input for an op that chooses experts, computes experts, or attends.
 type Role int
 
-// The roles. NoRole is that of inputs of other ops, and of numbers that shapes are made of.
+// The roles. NoRole is for inputs of other ops, and for numbers that become shapes.
 const (
 	NoRole     Role = iota
 	Tokens          // a row for each token
@@ -15,19 +15,19 @@ const (
 	Matrix          // of an expert, or of all
 	Bias            // of an expert, or of all
 	Logits          // of a router, one for each expert
-	Correction      // a bias that the choice alone reads
-	Base            // rows that what the experts make is added to
+	Correction      // a bias that only affects the choice
+	Base            // rows that the experts' results are added to
 	Queries         // of attention
 	Keys            // of attention, new or old
 	Values          // of attention, new or old
 	KeyExists       // 0 for keys of padding
 	KeyHidden       // not 0 for keys of padding
-	KeyLengths      // 0 for keys of padding, which stands behind prompts alone
+	KeyLengths      // 0 for keys of padding, which only follows prompts
 	ScoreBias       // added to the scores of attention
-	ShapeAlone      // an input of the model as long as what the match reads: its elements are not read
+	ShapeAlone      // an input of the model with a dimension of the match: only its shape is read
 )
 
-// RolesOf returns the roles of the inputs of a fused op, in their order, nil for most ops.
+// RolesOf returns the roles of the inputs of a fused op, in order, nil for most ops.
 func RolesOf(op string) []Role { return roles[op] }
 
 var roles = map[string][]Role{
@@ -35,10 +35,10 @@ var roles = map[string][]Role{
 	"TopKRouter": {Logits, Correction},
 }
 
-// Roles are the roles of the inputs that have one.
+// Roles holds the roles of the inputs that have one.
 type Roles map[*onnx.Value]Role
 
-// Set gives an input its role, unless it has one.
+// Set sets the role of an input, unless it has one.
 func (r *Roles) Set(v *onnx.Value, what Role) {
 	if *r == nil {
 		*r = Roles{}

@@ -1,12 +1,12 @@
-// Package site describes what a finder returns: the places of a graph where nodes compute what an op does.
+// Package site describes the results of finders: the sites of a graph where nodes compute an op.
 //
-// A Site has the op with its attributes, the operands by their roles, and the nodes that the op replaces. An operand
-// is seldom a value of the model as it is: it is cast, transposed or reshaped first. These adapters are data too, nodes
-// of a small graph (Site.Replacement), in the form that the text patterns give their replacements. So package patterns
-// makes a Match of a site without knowing the op, and this package is the only one that writes such nodes for finders.
+// A Site has the op with its attributes, the operands by role, and the nodes that the op replaces. Most operands are
+// values of the model that are first cast, transposed or reshaped. These adapters are data too: nodes of a small graph
+// (Site.Replacement), as for text patterns. So package patterns makes a Match of a site without knowing the op, and
+// only this package writes such nodes for finders.
 //
-// The attributes are held against the declaration of the op in package fused: a finder that forgets one, misspells one
-// or gives one of another type panics in the first test.
+// The attributes are checked against the op's declaration in package fused: a finder that forgets or misspells one, or
+// sets the wrong type, panics in the first test.
 package site
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Finder finds the sites of some ops in what other matches have left, and says why what looks like a site is none.
+// A Finder finds the sites of some ops among the nodes that other matches have left, and the reasons for near misses.
 type Finder func(g *match.View, others Others) ([]*Site, []*match.Miss)
 
-// Others are the matches that were found before.
+// Others describes the matches found before.
 type Others struct {
 	Have  func(*onnx.Node) bool  // a match has the node
 	Write func(*onnx.Value) bool // a match writes the value
 }
 
-// Site is a place where nodes compute what an op does.
+// A Site is a place where nodes compute an op.
 type Site struct {
 	Op, Domain string
 	Attributes []*onnx.Attribute
-	Root       *onnx.Node // makes the first output
-	Anchor     *onnx.Node // where somebody would ask why the op is not there; nil: at Root
+	Root       *onnx.Node // computes the first output
+	Anchor     *onnx.Node // where users may ask why the op is missing; nil: at Root
 	Nodes      []*onnx.Node
 	// Inputs are the values of the model that the op and its adapters read, each once; Outputs are the values that they
 	// write.
@@ -41,20 +41,20 @@ type Site struct {
 	Roles           Roles // of the Inputs that have one
 	// Replacement holds the op and its adapters. Its inputs and outputs correspond to Inputs and Outputs.
 	Replacement *onnx.Graph
-	Problem     error // why the replacement cannot be written in the model's opset or in a type
-	// Parts are the sites that this one is made of. They are used if it is not replaced as a whole.
+	Problem     error // why the replacement is impossible in the model's opset or in a type
+	// Parts are the sites that this one joins. They are used if it is not replaced as a whole.
 	Parts []*Site
-	// Smaller returns the next smaller site of the same block, for when this one is refused. It is nil, or returns nil,
-	// if there is no other.
+	// Smaller returns the next smaller site of the same block, to be used if this one is refused. It is nil, or returns
+	// nil, if there is no other.
 	Smaller func() *Site
-	// Reading is how the finder read the block, for checks of its op.
+	// Reading is the finder's reading of the block, for checks of its op.
 	Reading any
 
 	view   *match.View
 	stands map[*onnx.Value]*Operand
 }
 
-// New returns a site of an op of the catalogue, or of the standard, that writes the first output of root.
+// New returns a site of a fused or standard op that writes the first output of root.
 func New(g *match.View, op string, root *onnx.Node) *Site {
 	s := &Site{Op: op, Root: root, Replacement: onnx.NewFunction("", "", "", g.Facts.Opset()).Body, view: g,
 		stands: map[*onnx.Value]*Operand{}}
@@ -64,15 +64,15 @@ func New(g *match.View, op string, root *onnx.Node) *Site {
 	return s
 }
 
-// Operand is a value of the replacement. A nil Operand is an omitted input.
+// An Operand is a value of the replacement. A nil Operand is an omitted input.
 type Operand struct {
-	Type  onnx.DataType // Undefined where it is not followed
+	Type  onnx.DataType // Undefined if it is not tracked
 	site  *Site
 	value *onnx.Value
 }
 
-// Input returns what stands for v, a value of the model, in the role. A constant that only the body of a loop or a
-// branch knows is taken along.
+// Input returns the operand for v, a value of the model, with the role. A constant that is only visible in the body of
+// a loop or branch is copied.
 func (s *Site) Input(what Role, name string, v *onnx.Value) *Operand {
 	within := v.Constant() != nil && !s.sees(v)
 	if what != NoRole && !within {
@@ -93,7 +93,7 @@ func (s *Site) Input(what Role, name string, v *onnx.Value) *Operand {
 	return o
 }
 
-// sees reports whether the graph of the site knows v.
+// sees reports whether v is visible in the graph of the site.
 func (s *Site) sees(v *onnx.Value) bool {
 	for g := s.view.Graph; g != nil; g = g.Parent {
 		if v.Graph == g {
@@ -106,7 +106,7 @@ func (s *Site) sees(v *onnx.Value) bool {
 // Operand returns a value of the replacement as an operand.
 func (s *Site) Operand(v *onnx.Value) *Operand { return &Operand{site: s, value: v} }
 
-// Value returns the value of the replacement that the operand is, nil for one that is left out.
+// Value returns the operand's value in the replacement, nil for an omitted input.
 func (o *Operand) Value() *onnx.Value {
 	if o == nil {
 		return nil
@@ -114,7 +114,7 @@ func (o *Operand) Value() *onnx.Value {
 	return o.value
 }
 
-// Constant returns a tensor. Its type is not followed.
+// Constant returns a tensor as an operand. Its type is not tracked.
 func (s *Site) Constant(name string, t *onnx.Tensor) *Operand {
 	return s.Node("Constant", name, nil, onnx.TensorAttr("value", t))
 }
@@ -131,7 +131,7 @@ func (s *Site) Integer(name string, x int64) *Operand {
 	return s.Constant(name, t)
 }
 
-// Number returns a scalar of a type, and sets Problem if the type cannot hold it.
+// Number returns a scalar of a type. It sets Problem if the type cannot hold x.
 func (s *Site) Number(x float64, t onnx.DataType) *Operand {
 	c, err := Scalar(x, t)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Site) Number(x float64, t onnx.DataType) *Operand {
 	return o
 }
 
-// Scalar returns a number as a tensor of a type.
+// Scalar returns a number as a tensor of a type. It returns an error if the type cannot hold x.
 func Scalar(x float64, t onnx.DataType) (*onnx.Tensor, error) {
 	r := reference.NewFloats(t, []int{}, []float64{x})
 	if !t.IsFloat() {
@@ -159,7 +159,7 @@ func Scalar(x float64, t onnx.DataType) (*onnx.Tensor, error) {
 	return c, nil
 }
 
-// Node returns the result of a node of the standard.
+// Node returns the result of a standard node.
 func (s *Site) Node(op, name string, inputs []*Operand, attrs ...*onnx.Attribute) *Operand {
 	v := s.Replacement.NewValue(name)
 	s.Replacement.AddNode(op, values(inputs), []*onnx.Value{v}, attrs...)
@@ -174,17 +174,17 @@ func values(list []*Operand) []*onnx.Value {
 	return vs
 }
 
-// Fused returns the outputs of a fused op beside that of the site. A name is that of an output, "" leaves it out.
+// Fused adds another fused op than the site's, and returns its named outputs; "" omits one.
 func (s *Site) Fused(op fused.Typed, names []string, inputs ...*Operand) []*Operand {
 	return s.call(op.OpType(), fused.Domain, op.Attributes(), names, inputs)
 }
 
-// Compute returns the outputs of the op of the site, as Fused does.
+// Compute adds the op of the site, and returns its outputs like Fused.
 func (s *Site) Compute(op fused.Typed, names []string, inputs ...*Operand) []*Operand {
 	return s.ComputeAs(op.Attributes(), names, inputs...)
 }
 
-// ComputeAs is Compute with any attributes.
+// ComputeAs is Compute with arbitrary attributes.
 func (s *Site) ComputeAs(attributes []*onnx.Attribute, names []string, inputs ...*Operand) []*Operand {
 	s.Attributes = attributes
 	return s.call(s.Op, s.Domain, attributes, names, inputs)
@@ -205,20 +205,20 @@ func (s *Site) call(op, domain string, attributes []*onnx.Attribute, names []str
 	return outs
 }
 
-// Output has the operand written as v, a value of the model.
+// Output makes the operand replace v, a value of the model.
 func (s *Site) Output(v *onnx.Value, o *Operand) {
 	s.Outputs = append(s.Outputs, v)
 	s.Replacement.AddOutput(o.value)
 }
 
-// Then returns the result of a node whose first input is the operand, in the operand's type.
+// Then returns the result of a node whose first input is the operand, with the operand's type.
 func (o *Operand) Then(op, name string, others []*Operand, attrs ...*onnx.Attribute) *Operand {
 	out := o.site.Node(op, name, slices.Concat([]*Operand{o}, others), attrs...)
 	out.Type = o.Type
 	return out
 }
 
-// Cast casts the operand, unless it is of the type.
+// Cast casts the operand, unless it has the type.
 func (o *Operand) Cast(t onnx.DataType) *Operand { return o.CastAs(o.value.Name+"_cast", t) }
 
 // CastAs is Cast with a name for the result.
@@ -231,7 +231,7 @@ func (o *Operand) CastAs(name string, t onnx.DataType) *Operand {
 	return out
 }
 
-// Transpose moves the axes of the operand; nil leaves them.
+// Transpose permutes the axes of the operand; nil keeps them.
 func (o *Operand) Transpose(name string, perm ...int64) *Operand {
 	if perm == nil {
 		return o
