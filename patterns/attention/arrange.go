@@ -201,8 +201,8 @@ func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
 	return list
 }
 
-// partsOf lists the sizes that letter may have in a dimension shared with heads: those of dimensions of the values that
-// the queries are computed from.
+// partsOf lists the sizes that letter may have in a dimension shared with heads. They are sizes of earlier values of
+// the queries.
 func partsOf(g *match.View, v *onnx.Value, whole [infer.Worlds]int64, letter string) (list [][infer.Worlds]int64) {
 	var rest [][infer.Worlds]int64
 	for range maxChain {

@@ -268,7 +268,7 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	return behind(past, t)
 }
 
-// factorOf returns the factor for which want times factor is got; ok is false if there is none.
+// factorOf returns got / want if it is one number for all elements, within a tolerance; otherwise ok is false.
 func factorOf(want, got []float64) (factor float64, ok bool) {
 	if len(want) != len(got) || len(want) == 0 {
 		return 0, false

@@ -194,7 +194,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The clamped unit has any limit, factor and shift, or none of them; a clamp on another side is another function.
+// The clamped unit may have any limit, factor and shift, or lack them; a clamp on another side is another function.
 func TestClampedUnits(t *testing.T) {
 	tests := map[string]struct {
 		gate, up, sigmoid, y func(g *graph, x *onnx.Value) *onnx.Value

@@ -85,7 +85,7 @@ func (g *View) sliceOf(n *onnx.Node, p *Part, last func(axis int64) bool) bool {
 // A HalfTurn is a constant matrix that turns each pair of channels by a right angle, as a rotary embedding does before
 // multiplying by sines: (a, b) to (-b, a), or with Sign -1 to (b, -a).
 type HalfTurn struct {
-	Layout string // of the pairs: "halves", or "interleaved" for neighbours
+	Layout string // of the pairs: "halves", or "interleaved" for neighbors
 	Sign   float64
 }
 

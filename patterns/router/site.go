@@ -34,7 +34,7 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 	return sites, misses
 }
 
-// site returns the site at which mojo.TopKRouter computes the ids and r.Gives.
+// site returns the site at which mojo.TopKRouter computes r.IDs and r.Gives.
 func (r *Router) site(g *match.View) *site.Site {
 	facts, v := g.Facts, r.Gives
 	s := site.New(g, fused.TopKRouterName, r.TopK)
