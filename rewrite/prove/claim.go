@@ -10,26 +10,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Trial is one set of inputs that a claim is tried on.
+// A Trial is one set of inputs for a claim.
 type Trial struct {
-	Name   string // what is special about the inputs, for messages
-	Kind   string // the same for reports, if they name the trial
+	Name   string // describes the inputs in messages
+	Kind   string // the same for reports that name the trial
 	Inputs []*reference.Tensor
-	// Pass is Both unless the inputs are for one of the passes only.
+	// Pass is Both unless the inputs are for only one of the passes.
 	Pass Pass
 }
 
-// Pass says in which way a trial is evaluated.
+// Pass selects how a trial is evaluated.
 type Pass int
 
-// The passes are evaluated in this order.
+// The passes, in order of evaluation.
 const (
 	Both    Pass = iota
 	Exactly      // without rounding
 	Rounded      // in the graph's own types
 )
 
-// Bound returns the difference that is allowed in an output of type t, given its greatest magnitude.
+// A Bound returns the allowed difference in an output of type t with this largest magnitude.
 type Bound func(output int, t onnx.DataType, magnitude float64) float64
 
 // BitForBit allows no difference.
@@ -40,7 +40,7 @@ func Structural(_ int, _ onnx.DataType, magnitude float64) float64 {
 	return StructuralTolerance * magnitude
 }
 
-// SumOf allows the roundings of sums of so many terms.
+// SumOf allows the rounding errors of sums of terms terms.
 func SumOf(terms int64) Bound {
 	return func(_ int, t onnx.DataType, magnitude float64) float64 {
 		return AllowedULPs(t, terms) * Spacing(t, magnitude)
@@ -57,57 +57,57 @@ func First(bound Bound) Bound {
 	}
 }
 
-// Claim says that After computes the same as Before.
+// A Claim states that After computes the same as Before.
 type Claim struct {
-	What string // is claimed, for messages and reports: "the heads of \"q\" stay in place"
-	// Key is equal for claims that hold or fail together; one of them is proven. "" is equal to no other.
+	What string // the statement, for messages and reports: "the heads of \"q\" stay in place"
+	// Key is equal for claims that hold or fail together; only one of them is proven. "" equals no other key.
 	Key    string
 	Trials iter.Seq2[Trial, error]
-	// Outputs names the outputs in messages; nil for their numbers. By names After there; "" for "the change".
+	// Outputs names the outputs in messages; nil uses their numbers. By names After; "" means "the change".
 	Outputs []string
 	By      string
-	// Before and After are two ways to compute the same outputs.
+	// Before and After compute the same outputs in two ways.
 	Before, After Computation
-	// Exact and Typed are the bounds without rounding and in the graph's own types. A pass without a bound is left out.
+	// Exact and Typed are the bounds without rounding and in the graph's own types. A pass without a bound is skipped.
 	Exact, Typed Bound
-	// Policy says which trials and differences say nothing.
+	// Policy declares trials and differences that prove nothing.
 	Policy Policy
-	// Also, unless it is nil, looks at what both computed in the graph's own types, and adds to the figures: the kernel
-	// is run, for example.
+	// Also, if not nil, examines the results of both in the graph's own types and adds to the figures: it may run the
+	// kernel, for example.
 	Also func(t Trial, want, got []*reference.Tensor, r *CheckReport) error
-	// Differs, unless it is nil, words that a comparison failed. Errors of Also are left as they are then.
+	// Differs, if not nil, words the error of a failed comparison. It leaves errors of Also unchanged.
 	Differs func(t Trial, exact bool, err error) error
 }
 
-// Policy declares which differences do not refute a claim, and how reports mention them. The zero value
-// excuses nothing.
+// A Policy declares which differences do not refute a claim, and how reports mention them. The zero value excuses
+// nothing.
 type Policy struct {
-	// NotFinite says how infinities and NaN of Before are compared.
+	// NotFinite selects how infinities and NaN of Before are compared.
 	NotFinite NotFinite
-	// NoteOverflow has reports name trials on whose way Before overflows and for which After returns other numbers.
+	// NoteOverflow makes reports name trials in which Before overflows internally and After returns other numbers.
 	NoteOverflow bool
-	// Excused are the kinds of trials whose rounded results may differ, which reports then say.
+	// Excused are the kinds of trials whose rounded results may differ. Reports mention these.
 	Excused []string
-	// Undefined, unless it is nil, reports whether a trial that Before fails for says nothing.
+	// Undefined, if not nil, reports whether a trial on which Before fails proves nothing.
 	Undefined func(err error) bool
-	// Settle, unless it is nil, makes equal in the outputs what the claim leaves open.
+	// Settle, if not nil, makes those parts of the outputs equal that the claim leaves open.
 	Settle func(t Trial, exact bool, want, got []*reference.Tensor) error
 }
 
-// NotFinite says how infinities and NaN of Before are compared.
+// NotFinite selects how infinities and NaN of Before are compared.
 type NotFinite int
 
 const (
-	// SamePlaces wants After to have the same ones in the same places.
+	// SamePlaces requires that After has the same ones in the same places.
 	SamePlaces NotFinite = iota
-	// Noted leaves open what After has there. Reports name the trials for which it has numbers.
+	// Noted allows any result of After there. Reports name the trials for which it has numbers.
 	Noted
-	// LeftOpen leaves open what After has there.
+	// LeftOpen allows any result of After there.
 	LeftOpen
 )
 
-// ErrOverflow is returned by a Computation, beside its outputs, if something overflowed on the way. What it returns
-// with the graph's own types means nothing then and is not compared.
+// ErrOverflow is returned by a Computation, together with its outputs, if anything overflowed internally. The outputs
+// in the graph's own types are then meaningless and are not compared.
 var ErrOverflow = errors.New("it overflows")
 
 // run is one evaluation of Before.
@@ -118,14 +118,14 @@ type run struct {
 	overflowed bool
 }
 
-// tally counts what a claim was tried on.
+// tally counts the trials of a claim.
 type tally struct {
 	runs  int
-	typed int // compared in the graph's own types
+	typed int // number compared in the graph's own types
 }
 
-// Try evaluates both sides of each trial in turn, and adds to the figures. The next trial may depend on what came of
-// those before it. The error says why the claim does not hold, or, as an *EvalError, why it could not be evaluated.
+// Try evaluates both sides of each trial in turn, and adds to the figures. The next trial may depend on the outcome of
+// earlier ones. The error says why the claim does not hold or, as an *EvalError, why it could not be evaluated.
 func (c *Claim) Try(r *CheckReport) error {
 	var n tally
 	for x, err := range c.runs() {
@@ -164,7 +164,7 @@ func (c *Claim) runs() iter.Seq2[*run, error] {
 	}
 }
 
-// before returns nil for a trial that says nothing.
+// before returns nil for a trial that proves nothing.
 func (c *Claim) before(t Trial, exact bool) (*run, error) {
 	want, err := c.Before(reference.Options{Exact: exact}, t.Inputs)
 	x := &run{t, exact, want, errors.Is(err, ErrOverflow)}
@@ -234,7 +234,7 @@ func (c *Claim) comparison(exact bool, r *CheckReport) *Comparison {
 	return how
 }
 
-// overflows notes a trial on whose way Before overflows if After returns other numbers.
+// overflows notes a trial in which Before overflows internally if After returns other numbers.
 func (c *Claim) overflows(x *run, got []*reference.Tensor, r *CheckReport) {
 	if !c.Policy.NoteOverflow || len(x.want) != len(got) {
 		return
@@ -244,11 +244,11 @@ func (c *Claim) overflows(x *run, got []*reference.Tensor, r *CheckReport) {
 			note(&r.Overflow, x.trial.Kind)
 		}
 	}}
-	_ = how.Compare(x.want, got) // Each hears of it
+	_ = how.Compare(x.want, got) // Each receives the result
 	r.NumbersForNone(x.trial.Kind, x.want, got)
 }
 
-// told errs if the trials said nothing.
+// told returns an error if the trials proved nothing.
 func (c *Claim) told(n tally) error {
 	switch {
 	case n.runs == 0:

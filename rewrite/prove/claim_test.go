@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// floats returns a computation that gives numbers of float32, and counts how often it is asked.
+// floats returns a computation that returns these float32 numbers and counts its calls.
 func floats(asked *int, numbers ...float64) Computation {
 	return func(reference.Options, []*reference.Tensor) ([]*reference.Tensor, error) {
 		*asked++
@@ -21,7 +21,7 @@ func floats(asked *int, numbers ...float64) Computation {
 
 func one(yield func(Trial, error) bool) { yield(Trial{Name: "some"}, nil) }
 
-// TestClaims holds numbers against each other within bounds.
+// TestClaims compares numbers within bounds.
 func TestClaims(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestProver proves claims of one key once, unless each is to be proven, and none that it is to assume.
+// TestProver: claims of one key are proven once, unless Every is set, and not at all with Off.
 func TestProver(t *testing.T) {
 	var asked int
 	claim := func(key string, got float64) *Claim {
@@ -90,7 +90,7 @@ func TestProver(t *testing.T) {
 	}
 }
 
-// TestClaimsThatCannotBeTried says so, and assumes no more than it was allowed to.
+// TestClaimsThatCannotBeTried: the error says so, and the prover assumes only what it may.
 func TestClaimsThatCannotBeTried(t *testing.T) {
 	var asked int
 	fails := func(err error) Computation {
@@ -115,7 +115,7 @@ func TestClaimsThatCannotBeTried(t *testing.T) {
 	}
 }
 
-// TestRegion evaluates what stands between values, as it is at that moment.
+// TestRegion evaluates the nodes between values as they are at that moment.
 func TestRegion(t *testing.T) {
 	m := onnx.New(10, 18)
 	g := m.Graph
@@ -147,7 +147,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestModel computes the outputs that a model has now, and fails with it.
+// TestModel computes the outputs that a model has at first, and fails if the model does.
 func TestModel(t *testing.T) {
 	m := onnx.New(10, 18)
 	g := m.Graph

@@ -10,40 +10,39 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Comparison compares the outputs of two computations.
+// A Comparison compares the outputs of two computations.
 type Comparison struct {
-	// Names are the outputs in messages; nil for their numbers.
+	// Names are the names of the outputs in messages; nil uses their numbers.
 	Names []string
-	// By names in messages what computes the second outputs.
+	// By names the second computation in messages.
 	By string
-	// Bound is what an output may be off.
+	// Bound is the allowed difference of an output.
 	Bound Bound
-	// Exact says that nothing is rounded: types may differ then.
+	// Exact means that nothing is rounded: types may then differ.
 	Exact bool
-	// Strict wants infinities and NaN of the first outputs in the same places. Without it anything may be there.
+	// Strict requires infinities and NaN of the first outputs in the same places. Without it, anything may be there.
 	Strict bool
-	// Some leaves out the outputs that the first computation lacks.
+	// Some skips the outputs that the first computation lacks.
 	Some bool
-	// Wider, unless it is nil, is asked about an output that is further off than its bound, and may change what is
-	// allowed.
+	// Wider, if not nil, is called for an output that exceeds its bound, and may raise the bound.
 	Wider func(d *Difference) error
-	// Each, unless it is nil, gets the difference in each output of floats.
+	// Each, if not nil, receives the difference in each float output.
 	Each func(d *Difference)
-	// Terse leaves what is allowed out of messages.
+	// Terse leaves the bound out of messages.
 	Terse bool
-	// Says has messages say that an output "differs", if nothing before them does.
+	// Says makes messages say that an output "differs", if nothing before them does.
 	Says bool
 }
 
-// Difference is how far an output is off.
+// A Difference is the difference in one output.
 type Difference struct {
 	Output int
 	Type   onnx.DataType
-	// Far is the greatest difference, Scale the greatest magnitude, Allowed what the output may be off.
+	// Far is the largest difference, Scale the largest magnitude, and Allowed the bound.
 	Far, Scale, Allowed float64
 }
 
-// Compare returns an error that says which output differs first, and how.
+// Compare returns an error that describes the first output that differs.
 func (c *Comparison) Compare(want, got []*reference.Tensor) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
@@ -92,7 +91,7 @@ func (c *Comparison) tooFar(name string, d *Difference) error {
 		allowed)
 }
 
-// mismatch says what differs in an output besides finite floats.
+// mismatch returns an error for any difference in an output other than between finite floats.
 func (c *Comparison) mismatch(name string, want, got *reference.Tensor) error {
 	switch {
 	case want == nil || got == nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Computation computes outputs from the inputs of a trial. With ErrOverflow it returns them too.
+// A Computation computes outputs from the inputs of a trial. It also returns them together with ErrOverflow.
 type Computation func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error)
 
-// Model computes the model's present outputs from its present inputs, even if some are removed later.
+// Model computes the model's present outputs from its present inputs, even if some of them are removed later.
 func Model(m *onnx.Model) Computation {
 	inputs, outputs := slices.Clone(m.Graph.Inputs), slices.Clone(m.Graph.Outputs)
 	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
@@ -42,8 +42,8 @@ func Op(opset int64, n *onnx.Node, functions ...*onnx.Function) Computation {
 	}
 }
 
-// Region computes values of a graph from others, by the nodes between them when it is evaluated, with the functions
-// of m.
+// Region computes values of a graph from others with the nodes that are between them at the time of evaluation, and
+// with the functions of m.
 func Region(m *onnx.Model, inputs, outputs []*onnx.Value) Computation {
 	return func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 		env := make(map[*onnx.Value]*reference.Tensor, len(inputs))
@@ -65,8 +65,7 @@ func Region(m *onnx.Model, inputs, outputs []*onnx.Value) Computation {
 	}
 }
 
-// between lists the nodes that outputs depend on, in an order in which they can be evaluated. Values that are known cut
-// the search off.
+// between lists the nodes that outputs depend on, in evaluation order. The search stops at known values.
 func between(known map[*onnx.Value]*reference.Tensor, outputs []*onnx.Value) (nodes []*onnx.Node) {
 	seen := map[*onnx.Node]bool{}
 	var need func(v *onnx.Value)

@@ -7,24 +7,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// StructuralTolerance is allowed, as a part of the greatest magnitude, where nothing is rounded: exporters store
+// StructuralTolerance is the difference allowed without rounding, relative to the largest magnitude: exporters store
 // constants such as sqrt(2/pi) in float32.
 const StructuralTolerance = 1e-6
 
-// ULPs are allowed where results are rounded, in units in the last place of the tensor's greatest magnitude. Elements
-// near zero are sums of greater ones, so counting their own units would say nothing.
+// ULPs are the differences allowed for rounded results, in units in the last place of the tensor's largest magnitude.
+// Elements near zero are sums of larger ones, so their own units would prove nothing.
 var ULPs = map[onnx.DataType]float64{onnx.Float: 16, onnx.Float16: 8, onnx.BFloat16: 8, onnx.Double: 16}
 
-// fewTerms are added up within the ulps; the roundings of longer sums grow with them.
+// fewTerms is the length of sums within the ulps. The rounding errors of longer sums grow with their length.
 const fewTerms = 128
 
-// AllowedULPs are the ulps of sums of so many terms.
+// AllowedULPs returns the ulps for sums with terms terms.
 func AllowedULPs(t onnx.DataType, terms int64) float64 {
 	return ULPs[t] * max(1, float64(terms)/fewTerms)
 }
 
-// Distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that
-// is not finite there is as far as can be.
+// Distance returns the largest difference where want is finite, and the largest finite magnitude of want. If got is not
+// finite there, the difference is maximal.
 func Distance(want, got []float64) (difference, scale float64) {
 	if len(want) != len(got) {
 		return math.MaxFloat64, 0
@@ -44,7 +44,7 @@ func Distance(want, got []float64) (difference, scale float64) {
 	return difference, scale
 }
 
-// Relative returns a difference as a part of the greatest magnitude.
+// Relative returns a difference relative to the largest magnitude.
 func Relative(difference, scale float64) float64 {
 	if difference == 0 {
 		return 0
@@ -52,7 +52,7 @@ func Relative(difference, scale float64) float64 {
 	if scale == 0 {
 		return math.MaxFloat64
 	}
-	// Numbers below the least normal one have no digits of their own to lose.
+	// Numbers below the smallest normal one have no further digits to lose.
 	return min(difference/max(scale, leastNormal(onnx.Float)), math.MaxFloat64)
 }
 

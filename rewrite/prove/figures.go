@@ -6,33 +6,34 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// CheckReport holds the figures of a site's worst comparison.
+// A CheckReport holds the figures of a site's worst comparison.
 type CheckReport struct {
-	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
-	// the tensor; Tolerance is the difference that was allowed, and ToleranceRel that as such a part.
+	// MaxAbs is the largest difference in the graph's own types, and MaxRel the same relative to the largest magnitude
+	// of the tensor. Tolerance is the allowed difference, and ToleranceRel the same relative to that magnitude.
 	MaxAbs       float64 `json:"max_abs"`
 	MaxRel       float64 `json:"max_rel"`
 	Tolerance    float64 `json:"tolerance"`
 	ToleranceRel float64 `json:"tolerance_rel"`
-	// Structural is the greatest difference in float64 without roundings, as a part of the greatest magnitude.
+	// Structural is the largest difference in float64 without rounding, relative to the largest magnitude.
 	Structural float64 `json:"structural_max_rel"`
 	// Cases is the number of inputs that were tried.
 	Cases int `json:"cases"`
-	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
-	// when no kernel was run.
+	// Kernel is the largest difference between the kernel and the definition, relative to the largest magnitude; absent
+	// if no kernel was run.
 	Kernel *float64 `json:"kernel_max_rel,omitempty"`
-	// KernelTold says that a fault of the kernel would have shown in one of its runs.
+	// KernelTold means that a fault of the kernel would have shown in one of its runs.
 	KernelTold bool `json:"-"`
-	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
+	// Repairs describes the inputs for which the matched nodes fail and the op does not; absent if there are no such
+	// inputs.
 	Repairs string `json:"repairs,omitempty"`
 	// Overflow names the tried inputs for which either the matched nodes or the op overflow, or return infinities or
-	// NaN, and the other returns numbers, or on which subnormal squares lose different digits; absent when there are
-	// none.
+	// NaN, and the other returns numbers, or for which subnormal squares lose different digits; absent if there are no
+	// such inputs.
 	Overflow []string `json:"overflow,omitempty"`
-	// Ties names the tried inputs for which a router has equal scores, or scores that roundings make equal, and the op
-	// chooses another one of these experts than the matched nodes; absent when there are none.
+	// Ties names the tried inputs for which a router has scores that are equal, or become equal by rounding, and the op
+	// chooses another of these experts than the matched nodes; absent if there are no such inputs.
 	Ties []string `json:"ties,omitempty"`
-	// Shared says that the figures are those of an equal site.
+	// Shared means that the figures are from an equal site.
 	Shared bool `json:"shared,omitempty"`
 }
 
@@ -74,7 +75,7 @@ func (r *CheckReport) exact(d *Difference) {
 	r.Structural = max(r.Structural, Relative(d.Far, d.Scale))
 }
 
-// rounded adds a difference in the graph's own types. The worst one is the nearest to its bound.
+// rounded adds a difference in the graph's own types. The worst one is closest to its bound.
 func (r *CheckReport) rounded(d *Difference) {
 	if r.Tolerance == 0 || d.Far*r.Tolerance > r.MaxAbs*d.Allowed {
 		r.MaxAbs, r.MaxRel = d.Far, Relative(d.Far, d.Scale)
@@ -82,7 +83,7 @@ func (r *CheckReport) rounded(d *Difference) {
 	}
 }
 
-// EvalError says that a slice or a definition could not be evaluated, which is no statement on their equality.
+// An EvalError reports that a slice or a definition could not be evaluated. It says nothing about their equality.
 type EvalError struct{ Err error }
 
 func (e *EvalError) Error() string { return "cannot be checked: " + e.Err.Error() }

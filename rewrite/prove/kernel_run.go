@@ -10,38 +10,38 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// A kernel rounds in other places than the op's definition and adds up in another order, in float32. How far that takes
-// it depends on the inputs: little for numbers whose roundings cancel, by thousands of units for a long sum of equal
-// numbers, and without any relation to a result in which greater numbers cancel. So where a kernel is further off than
-// a few units in the last place, the definition is evaluated again with other roundings (reference.Options.Perturb).
-// The kernel may be as far from the definition as these evaluations are, times roundingFactor.
+// A kernel rounds at other points than the op's definition and sums in another order, in float32. The effect depends on
+// the inputs: little for numbers whose rounding errors cancel, thousands of units for a long sum of equal numbers, and
+// any amount relative to a result in which larger numbers cancel. So if a kernel is off by more than a few units in the
+// last place, the definition is evaluated again with other rounding (reference.Options.Perturb). The kernel may be as
+// far from the definition as these evaluations are, times roundingFactor.
 const (
 	roundingFactor = 4
 	perturbations  = 3
 )
 
-// vague is the part of the greatest magnitude from which an allowed difference tells nothing of a kernel.
+// vague is the part of the largest magnitude above which an allowed difference says nothing about a kernel.
 const vague = 0x1p-10
 
-// KernelRun is one run of the kernel of a fused op: its inputs, nil ones left out, and what the definition gives.
+// A KernelRun is one run of the kernel of a fused op: its inputs, nil if left out, and the definition's results.
 type KernelRun struct {
 	Op       *fused.Op
 	Site     fused.Site
 	In, Want []*reference.Tensor // outputs that the site leaves out are nil
-	// Settle, unless it is nil, takes out of results what the op leaves open.
+	// Settle, if not nil, removes from the results whatever the op leaves open.
 	Settle func(want, got []*reference.Tensor)
 
 	perturbed [][]*reference.Tensor
 }
 
-// KernelFigures are the greatest difference of a run, as a part of the greatest magnitude or of what roundings alone
-// change, and whether a fault of the kernel would have shown.
+// KernelFigures has the largest difference of a run, relative to the largest magnitude or to the effect of rounding
+// alone, and whether a fault of the kernel would have shown.
 type KernelFigures struct {
 	MaxRel float64
 	Tells  bool
 }
 
-// Compare compares what the kernel gives with the definition.
+// Compare compares the kernel's results with the definition's.
 func (r *KernelRun) Compare(got []*reference.Tensor) (f KernelFigures, err error) {
 	if len(got) != len(r.Want) {
 		return f, fmt.Errorf("%d outputs instead of %d", len(got), len(r.Want))
@@ -59,7 +59,7 @@ func (r *KernelRun) Compare(got []*reference.Tensor) (f KernelFigures, err error
 			if err != nil {
 				return &EvalError{Err: err}
 			}
-			if wide := roundingFactor * spread; wide > d.Allowed { // infinite, perhaps
+			if wide := roundingFactor * spread; wide > d.Allowed { // may be infinite
 				d.Allowed, f.Tells = wide, f.Tells && wide <= vague*d.Scale
 			}
 			d.Scale = max(d.Scale, spread)
@@ -70,7 +70,7 @@ func (r *KernelRun) Compare(got []*reference.Tensor) (f KernelFigures, err error
 	return f, err
 }
 
-// settled returns what the definition and the kernel give, without what the op leaves open.
+// settled returns the results of the definition and the kernel without the parts that the op leaves open.
 func (r *KernelRun) settled(got []*reference.Tensor) (w, g []*reference.Tensor) {
 	w, g = slices.Clone(r.Want), slices.Clone(got)
 	if r.Settle != nil {
@@ -84,7 +84,7 @@ func (r *KernelRun) settled(got []*reference.Tensor) (w, g []*reference.Tensor) 
 	return w, g
 }
 
-// spread is how far roundings alone take an output of the definition; infinite where they make it overflow.
+// spread returns how far rounding moves an output of the definition; infinite if it causes an overflow.
 func (r *KernelRun) spread(output int) (float64, error) {
 	if r.perturbed == nil {
 		if err := r.perturb(); err != nil {
@@ -103,8 +103,8 @@ func (r *KernelRun) spread(output int) (float64, error) {
 	return most, nil
 }
 
-// SameChoices reports whether integer outputs, such as the ids of experts, are equal: floats that belong to others say
-// nothing.
+// SameChoices reports whether integer outputs, such as expert ids, are equal. If they differ, the floats belong to
+// different experts and prove nothing.
 func SameChoices(want, got []*reference.Tensor) bool {
 	for i, w := range want {
 		if w != nil && !w.IsFloat() && (got[i] == nil || !slices.Equal(w.I, got[i].I)) {
@@ -114,7 +114,7 @@ func SameChoices(want, got []*reference.Tensor) bool {
 	return true
 }
 
-// perturb evaluates the definition with other roundings.
+// perturb evaluates the definition with other rounding.
 func (r *KernelRun) perturb() error {
 	run, err := r.definition()
 	if err != nil {
@@ -140,22 +140,23 @@ func (r *KernelRun) definition() (Computation, error) {
 		Attributes: r.Site.Attributes, Outputs: make([]*onnx.Value, len(r.Want))}, f), nil
 }
 
-// CompareKernel compares what a kernel gives at a site with what the op's definition gives on the same inputs, nil ones
-// left out, as the check of a site does. maxRel is the greatest difference as a part of the greatest magnitude.
+// CompareKernel compares a kernel's results at a site with those of the op's definition on the same inputs (nil if left
+// out), as the check of a site does. maxRel is the largest difference relative to the largest magnitude.
 func CompareKernel(op *fused.Op, s fused.Site, in, want, got []*reference.Tensor) (maxRel float64, err error) {
 	run := &KernelRun{Op: op, Site: s, In: in, Want: want, Settle: SettleRounded(op, s)}
 	figures, err := run.Compare(got)
 	return figures.MaxRel, err
 }
 
-// productsOf is the number of products in a sum of an op with quantised weights: in one, or in two after each other.
-// Each is in float32, where a product below the least normal number is rounded to whole steps, however small their sum
-// is.
+// productsOf returns the number of products in the sums of an op with quantized weights, in one product or two
+// consecutive ones. Each product is float32. Below the smallest normal number it is rounded to whole steps, however
+// small the sum is.
 func productsOf(s fused.Site) int64 {
 	return s.Attr("k").Int + s.Attr("hidden").Int + s.Attr("inner").Int
 }
 
-// SettleRounded takes what the op leaves open (fused.Op.Open) for equal; nil for ops that leave nothing open.
+// SettleRounded returns a function that makes equal the parts that the op leaves open (fused.Op.Open), or nil if there
+// are no such parts.
 func SettleRounded(op *fused.Op, s fused.Site) func(want, got []*reference.Tensor) {
 	open := op.Open(s)
 	if open == 0 {
@@ -180,7 +181,7 @@ func SettleRounded(op *fused.Op, s fused.Site) func(want, got []*reference.Tenso
 	}
 }
 
-// Clone returns a tensor whose elements can be changed.
+// Clone returns a copy whose elements can be changed.
 func Clone(t *reference.Tensor) *reference.Tensor {
 	c := *t
 	c.F, c.I = slices.Clone(t.F), slices.Clone(t.I)

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// runOf is a run of an op's kernel on these inputs, nil ones left out, with what the definition gives.
+// runOf returns a run of an op's kernel on these inputs, nil if left out, with the definition's results.
 func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*reference.Tensor) *prove.KernelRun {
 	t.Helper()
 	r := &prove.KernelRun{Op: fused.Lookup(name), Site: fused.Site{Attributes: attributes, Opset: 20}, In: in}
@@ -39,7 +39,7 @@ func runOf(t *testing.T, name string, attributes []*onnx.Attribute, in ...*refer
 	return r
 }
 
-// judgeRun compares a first output with what the definition gives.
+// judgeRun compares a first output with the definition's.
 func judgeRun(r *prove.KernelRun, y []float64) (prove.KernelFigures, error) {
 	got := slices.Clone(r.Want)
 	got[0] = reference.NewFloats(got[0].DataType, got[0].Shape, y)
@@ -54,7 +54,7 @@ func tensorOf(k prove.Kind, seed int, shape ...int64) *reference.Tensor {
 	return x
 }
 
-// wideLinear is a product with n rows of k quantised elements, and the same in float32, one term after the other.
+// wideLinear is a product with n rows of k quantized elements, and the same in float32, summed term by term.
 func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun, rows []float32,
 	y func(rows []float32) []float64) {
 	matrix, rows := rewritetest.Quantized("w", n, k)
@@ -82,7 +82,7 @@ func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun
 	}
 }
 
-// TestWideProducts takes a right kernel for rows as wide as those of real models, and no wrong one.
+// TestWideProducts accepts a correct kernel for rows as wide as in real models, and no wrong one.
 func TestWideProducts(t *testing.T) {
 	for _, k := range []int64{4096, 14336} {
 		for _, tokens := range []prove.Kind{prove.Normal, prove.Small, prove.Large, prove.Repeated, prove.OneHot} {
@@ -104,7 +104,7 @@ func TestWideProducts(t *testing.T) {
 				"two rows exchanged":   func() { exchange(rows[:k], rows[k:2*k]) },
 				"the last block twice": func() { copy(rows[k-64:k-32], rows[k-32:k]) },
 			} {
-				if tokens.Name == prove.OneHot.Name && strings.Contains(fault, "last") { // it looks at three columns
+				if tokens.Name == prove.OneHot.Name && strings.Contains(fault, "last") { // it reads three columns
 					continue
 				}
 				kept := slices.Clone(rows)
@@ -130,7 +130,7 @@ func exchange(a, b []float32) {
 	}
 }
 
-// TestEqualRoundings has sums of equal numbers, whose roundings all go the same way: attention to as many keys as
+// TestEqualRoundings has sums of equal numbers, whose rounding errors have the same sign: attention to as many keys as
 // images and sounds have, one after the other.
 func TestEqualRoundings(t *testing.T) {
 	const width = 16
@@ -172,7 +172,7 @@ func TestEqualRoundings(t *testing.T) {
 			t.Errorf("%d keys, off by 0.001: taken with %+v", keys, f)
 		}
 	}
-	// A key that is left out shows where not all have the same values.
+	// A missing key shows only if the values differ.
 	const keys = 1500
 	r := runOf(t, fused.AttentionName, attentionAttributes(0.25), tensorOf(prove.Normal, 0, 1, 1, 3, width),
 		tensorOf(prove.Normal, 1, 1, 1, keys, width), tensorOf(prove.Normal, 2, 1, 1, keys, width))
@@ -193,7 +193,7 @@ func attentionAttributes(scale float32) []*onnx.Attribute {
 	return attrs
 }
 
-// TestCancelledResults has results in which greater numbers cancel: what is left has no digits to count in.
+// TestCancelledResults has results in which larger numbers cancel, so that units in the last place mean nothing.
 func TestCancelledResults(t *testing.T) {
 	one := func(x float64) *reference.Tensor { return reference.NewFloats(onnx.Float, []int{}, []float64{x}) }
 	gelu := []*onnx.Attribute{onnx.StringAttr("activation", "gelu"), onnx.FloatAttr("alpha", 1),
@@ -205,14 +205,14 @@ func TestCancelledResults(t *testing.T) {
 			t.Errorf("%g in the place of %g: %+v, %v", y, r.Want[0].F[0], f, err)
 		}
 	}
-	// Without anything that cancels a zero is a zero.
+	// If nothing cancels, a zero must be a zero.
 	r = runOf(t, "GLU", gelu, one(0), one(2))
 	if f, err := judgeRun(r, []float64{1e-30}); err == nil {
 		t.Errorf("something for zeros: taken with %+v", f)
 	}
 }
 
-// TestFewRoundings counts units in the last place where roundings do not add up.
+// TestFewRoundings counts units in the last place if rounding errors do not accumulate.
 func TestFewRoundings(t *testing.T) {
 	x := make([]float64, 32)
 	for i := range x {
@@ -236,7 +236,7 @@ func TestFewRoundings(t *testing.T) {
 	}
 }
 
-// TestRouterRuns demands the same experts.
+// TestRouterRuns requires the same experts.
 func TestRouterRuns(t *testing.T) {
 	r := runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
 		onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
@@ -257,7 +257,7 @@ func TestRouterRuns(t *testing.T) {
 	}
 }
 
-// TestSaturatedScores accepts either expert where sigmoids are equal or a unit from it, and no other expert.
+// TestSaturatedScores accepts either expert if their sigmoids are equal or one unit apart, and no other expert.
 func TestSaturatedScores(t *testing.T) {
 	run := func(logits ...float64) *prove.KernelRun {
 		return runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2),
@@ -290,7 +290,7 @@ func TestSaturatedScores(t *testing.T) {
 	}
 }
 
-// TestVagueRuns refuses a site of which no run tells anything.
+// TestVagueRuns refuses a site if none of its runs proves anything.
 func TestVagueRuns(t *testing.T) {
 	r := &prove.CheckReport{}
 	r.KernelRan(prove.KernelFigures{MaxRel: 0.5})

@@ -9,13 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// CheckedWorlds is how many of the worlds of infer are small enough to evaluate nodes in.
+// CheckedWorlds is the number of infer's worlds that are small enough to evaluate nodes in.
 const CheckedWorlds = 2
 
 // ManyTokens is the number of queries or keys above which a block is checked with fewer.
 const ManyTokens = 64
 
-// CacheAxis is the axis of a cache that the tokens are along.
+// CacheAxis is the token axis of a cache.
 const CacheAxis = 2
 
 // Lengths is one set of lengths of attention with a cache.
@@ -23,11 +23,11 @@ type Lengths struct {
 	Batch, Past, Added int64
 	Room               int64 // of a buffer
 	Padding            Padding
-	Junk               float64 // in the rows of a buffer that hold no tokens
+	Junk               float64 // in the rows of a buffer without tokens
 }
 
-// Inputs makes the inputs of a node of attention with the cache as it was. The heads and channels are the site's, the
-// tokens and sequences the trial's.
+// Inputs returns the inputs of an attention node with the original cache. Heads and channels come from the site, and
+// tokens and sequences from the trial.
 func (t *Lengths) Inputs(op *fused.CachedOp, n *onnx.Node, site fused.Site, seed int) ([]*reference.Tensor, error) {
 	total, room := t.Past+t.Added, t.Past
 	if op.Length < len(n.Inputs) && n.Inputs[op.Length] != nil {
@@ -39,7 +39,7 @@ func (t *Lengths) Inputs(op *fused.CachedOp, n *onnx.Node, site fused.Site, seed
 			continue
 		}
 		shape := slices.Clone(site.Dims[i])
-		var full []int64 // -1 for what the site says
+		var full []int64 // -1: as in the site
 		switch name := op.Input(i); name {
 		case "q", "k", "v":
 			full = []int64{t.Batch, -1, t.Added, -1}
@@ -62,7 +62,7 @@ func (t *Lengths) Inputs(op *fused.CachedOp, n *onnx.Node, site fused.Site, seed
 			full = full[max(0, len(full)-len(shape)):]
 		case "sink":
 			full = []int64{-1}
-			if len(shape) == 0 { // made by a new node
+			if len(shape) == 0 { // computed by a new node
 				shape = []int64{t.heads(site)}
 			}
 		case "w":
@@ -98,7 +98,7 @@ func (t *Lengths) heads(site fused.Site) int64 {
 	return q[axis]
 }
 
-// SwapHeads returns a tensor with its second and third dimensions exchanged.
+// SwapHeads returns a tensor with its second and third dimensions swapped.
 func SwapHeads(t *reference.Tensor) *reference.Tensor {
 	b, m, n, width := t.Shape[0], t.Shape[1], t.Shape[2], t.Shape[3]
 	out := make([]float64, 0, len(t.F))
@@ -113,7 +113,7 @@ func SwapHeads(t *reference.Tensor) *reference.Tensor {
 	return reference.NewFloats(t.DataType, []int{b, n, m, width}, out)
 }
 
-// CopyRows copies the rows of all heads to where they stand in a greater cache.
+// CopyRows copies the rows of all heads to their positions in a larger cache.
 func CopyRows(to, from *reference.Tensor) {
 	width := to.Shape[3]
 	a, b := to.Shape[CacheAxis]*width, from.Shape[CacheAxis]*width

@@ -10,15 +10,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Kind is one kind of hard inputs.
+// A Kind is one kind of hard inputs.
 type Kind struct {
 	Name string
 	// Fill sets the elements of a tensor of type t, whose last dimension is row.
 	Fill func(r *rand.Rand, t onnx.DataType, v []float64, row int)
 }
 
-// The kinds of numbers. Small ones stand where an epsilon of 1e-6 decides; the squares of large ones are just finite in
-// the type, those of huge ones and the powers of large ones are not.
+// The kinds of numbers. For Small numbers an epsilon of 1e-6 matters. The squares of Large ones are just finite in the
+// type. The squares of Huge ones and higher powers of Large ones are not.
 var (
 	Normal = Kind{"normal", Scaled(func(onnx.DataType) float64 { return 1 })}
 	Small  = Kind{"small", Scaled(func(onnx.DataType) float64 { return 1e-3 })}
@@ -29,7 +29,7 @@ var (
 		}
 	}}
 	Tiny = Kind{"tiny", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })}
-	// The squares of Slight numbers are just normal: those of tiny ones are not, and lose digits.
+	// The squares of Slight numbers are just normal. Those of Tiny ones are not, and lose digits.
 	Slight = Kind{"slight", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) * 16 })}
 	Zeros  = Kind{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }}
 	OneHot = Kind{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
@@ -49,15 +49,15 @@ var (
 	}}
 )
 
-// Kinds are tried at every site. FewKinds are tried where tensors are so large that all kinds would take too long.
+// Kinds are tried at every site. FewKinds are tried if tensors are so large that all kinds would take too long.
 var (
 	Kinds    = []Kind{Normal, Small, Large, Huge, Tiny, Zeros, OneHot, Repeated}
 	FewKinds = []Kind{Normal, Small, OneHot}
 )
 
-// Of is the kind of one of the inputs of these shapes: a weight or table, which is smaller than others, is not made
-// tiny together with them, because the digits of a product of two such numbers are lost in one order of factors and not
-// in another.
+// Of returns the kind for one of the inputs with these shapes. A weight or table, which is smaller than others, is not
+// tiny together with them, because the product of two such numbers loses its digits in one order of factors and not in
+// another.
 func (k Kind) Of(shapes [][]int64, i int) Kind {
 	n := Elements(shapes[i : i+1])
 	greater := func(s []int64) bool { return Elements([][]int64{s}) > n }
@@ -80,10 +80,10 @@ func Scaled(factor func(onnx.DataType) float64) func(*rand.Rand, onnx.DataType, 
 // FloatType describes the numbers of a type.
 type FloatType struct {
 	greatest, leastNormal float64
-	Bits                  int // of the significand, with the hidden one
+	Bits                  int // of the significand, including the hidden one
 }
 
-// FloatTypes are the types that results are compared in.
+// FloatTypes are the types in which results are compared.
 var FloatTypes = map[onnx.DataType]FloatType{
 	onnx.Float16:  {65504, 0x1p-14, 11},
 	onnx.BFloat16: {0x1.fep127, 0x1p-126, 8},
@@ -96,7 +96,7 @@ func Greatest(t onnx.DataType) float64 { return FloatTypes[t].greatest }
 
 func leastNormal(t onnx.DataType) float64 { return FloatTypes[t].leastNormal }
 
-// Spacing is the distance of neighbouring numbers of the type at a magnitude.
+// Spacing returns the distance of neighboring numbers of the type at a magnitude.
 func Spacing(t onnx.DataType, magnitude float64) float64 {
 	f := FloatTypes[t]
 	return f.spacing(magnitude)
@@ -104,7 +104,7 @@ func Spacing(t onnx.DataType, magnitude float64) float64 {
 
 func (f *FloatType) spacing(magnitude float64) float64 {
 	x := max(math.Abs(magnitude), f.leastNormal)
-	// The power of two below x is its bits without those of the significand. Few have no power that much smaller.
+	// Clearing the significand of x leaves the power of two below it. For few x, the result is too small for this.
 	if exponent := math.Float64bits(x) >> 52; exponent < 0x7ff && exponent > uint64(f.Bits) {
 		return math.Float64frombits((exponent - uint64(f.Bits) + 1) << 52)
 	}
@@ -112,7 +112,7 @@ func (f *FloatType) spacing(magnitude float64) float64 {
 	return math.Ldexp(1, exp-f.Bits)
 }
 
-// MakeInput makes input number of a site, of type t. The same arguments give the same elements.
+// MakeInput returns input number of a site, of type t. The same arguments give the same elements.
 func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.Tensor, error) {
 	_, isFloat := FloatTypes[t]
 	if !isFloat && !t.IsInteger() && t != onnx.Bool {
@@ -157,7 +157,7 @@ func (f *FloatType) round(x float64) float64 {
 	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
 }
 
-// RoundAll rounds all numbers as RoundTo does.
+// RoundAll rounds all numbers like RoundTo.
 func RoundAll(t onnx.DataType, v []float64) {
 	f := FloatTypes[t]
 	for i, x := range v {

@@ -5,12 +5,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Padding is one kind of keys that do not exist, out of so many in each of several batches.
+// Padding is one kind of missing keys, among keys keys in each of several batches.
 type Padding struct {
 	Name   string
 	Exists func(batch, key, keys int) bool
-	Empty  bool // a query may be left without a key
-	Right  bool // it stands behind what exists
+	Empty  bool // a query may have no key
+	Right  bool // padding follows the existing keys
 }
 
 // The kinds of padding.
@@ -24,7 +24,7 @@ var (
 	Paddings = []Padding{NoPadding, RightPadding, LeftPadding, Holes, AllPadding}
 )
 
-// Tensor has 1 for each key of each batch that exists, and 0 for the others.
+// Tensor returns 1 for each existing key of each batch, and 0 for the others.
 func (p Padding) Tensor(t onnx.DataType, shape []int64) *reference.Tensor {
 	batches, keys := int(shape[0]), int(shape[1])
 	list := make([]int64, 0, batches*keys)

@@ -6,18 +6,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Prover proves claims. The zero value proves each kind of claim once.
+// A Prover proves claims. The zero value proves each kind of claim once.
 type Prover struct {
-	// Off has the prover assume what it is asked to prove.
+	// Off makes the prover assume all claims.
 	Off bool
-	// Every has the prover prove claims with equal keys each for itself.
+	// Every makes the prover prove claims with equal keys separately.
 	Every bool
-	// Unverified has the prover assume claims about weights whose elements are missing.
+	// Unverified makes the prover assume claims about weights whose elements are missing.
 	Unverified bool
-	// Most bounds the kinds of claims that Check tries, unless it is 0. It returns TooMany for those beyond.
+	// Most bounds the kinds of claims that Check tries, unless it is 0. Beyond it, Check returns TooMany.
 	Most    int
 	TooMany error
-	// Assumed lists the claims that were assumed.
+	// Assumed lists the assumed claims.
 	Assumed []string
 	// Report holds the figures of the worst comparison.
 	Report CheckReport
@@ -25,14 +25,14 @@ type Prover struct {
 	outcomes map[string]outcome
 }
 
-// outcome is what came of the claims with one key.
+// outcome is the result for the claims with one key.
 type outcome struct {
 	report CheckReport // of Check
 	err    error
 }
 
-// Settled reports whether a claim with this What and Key needs no evaluation, and whether it holds: it is assumed, and
-// listed so, or it was tried before. Callers ask first if a claim takes long to describe.
+// Settled reports whether a claim with this What and Key needs no evaluation, because it is assumed (and listed) or was
+// tried before, and returns its error. Call it first if a claim takes long to describe.
 func (p *Prover) Settled(what, key string) (settled bool, err error) {
 	o, settled := p.settled(what, func() string { return key })
 	return settled, o.err
@@ -50,7 +50,7 @@ func (p *Prover) settled(what string, key func() string) (o outcome, settled boo
 	return o, settled
 }
 
-// settle keeps what came of a claim.
+// settle records the outcome of a claim.
 func (p *Prover) settle(key string, o outcome) {
 	if p.outcomes == nil {
 		p.outcomes = map[string]outcome{}
@@ -60,7 +60,7 @@ func (p *Prover) settle(key string, o outcome) {
 	}
 }
 
-// Checked returns the figures of the comparisons, nil if there were none because claims were assumed.
+// Checked returns the figures of the comparisons, or nil if claims are assumed instead.
 func (p *Prover) Checked() *CheckReport {
 	if p.Off {
 		return nil
@@ -68,7 +68,7 @@ func (p *Prover) Checked() *CheckReport {
 	return &p.Report
 }
 
-// Other returns a prover that does what this one was told, of claims whose keys mean something else.
+// Other returns a prover with the same settings, for claims whose keys have another meaning.
 func (p *Prover) Other() *Prover {
 	return &Prover{Off: p.Off, Every: p.Every, Unverified: p.Unverified}
 }
@@ -76,8 +76,8 @@ func (p *Prover) Other() *Prover {
 // Assume lists a claim that cannot be evaluated.
 func (p *Prover) Assume(what string) { p.Assumed = append(p.Assumed, what) }
 
-// Check returns the figures of one claim, nil if it is assumed, and whether it holds. It calls try, which evaluates the
-// claim, unless one with an equal key was tried; then the figures are marked as shared.
+// Check returns the figures of one claim, nil if it is assumed, and an error if it does not hold. It calls try, which
+// evaluates the claim, unless a claim with an equal key was tried; then the figures are marked as shared.
 func (p *Prover) Check(what string, key func() string, try func(*CheckReport) error) (*CheckReport, error) {
 	switch o, settled := p.settled(what, key); {
 	case p.Off:
@@ -96,17 +96,17 @@ func (p *Prover) Check(what string, key func() string, try func(*CheckReport) er
 	return &o.report, o.err
 }
 
-// Once is Check without figures, for what is assumed and listed elsewhere.
+// Once is Check without figures, for claims that are assumed and listed elsewhere.
 func (p *Prover) Once(key string, try func() error) error {
 	_, err := p.Check("", func() string { return key }, func(*CheckReport) error { return try() })
 	return err
 }
 
-// Prove evaluates both sides of a claim. The error says why the claim does not hold, or, as an *EvalError, why it could
+// Prove evaluates both sides of a claim. The error says why the claim does not hold or, as an *EvalError, why it could
 // not be evaluated.
 func (p *Prover) Prove(c *Claim) error { return p.Before(c).Holds() }
 
-// Pending is a claim whose Before was evaluated.
+// A Pending is a claim whose Before was evaluated.
 type Pending struct {
 	prover *Prover
 	claim  *Claim
@@ -115,8 +115,8 @@ type Pending struct {
 	err    error
 }
 
-// Before evaluates how a claim's outputs are computed before the change. Between it and Holds the graph that both sides
-// read may change.
+// Before evaluates a claim's outputs before the change. The graph that both sides read may change between Before and
+// Holds.
 func (p *Prover) Before(c *Claim) *Pending {
 	w := &Pending{prover: p, claim: c}
 	if w.done, w.err = p.Settled(c.What, c.Key); w.done {
@@ -130,7 +130,7 @@ func (p *Prover) Before(c *Claim) *Pending {
 	return w
 }
 
-// Holds evaluates how the outputs are computed after the change, and compares them.
+// Holds evaluates the outputs after the change and compares them.
 func (w *Pending) Holds() error {
 	if w.done {
 		return w.err

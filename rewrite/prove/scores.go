@@ -8,13 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// sigmoidError bounds the difference between onnxruntime's Sigmoid, which the router's kernel for the CPU equals bit
-// for bit, and the exact one. The definition calls Sigmoid, so both are right. Where scores are nearer to each other,
-// such as those of large logits, experts and weights are open.
+// sigmoidError bounds the difference between the exact sigmoid and onnxruntime's Sigmoid, which the CPU kernel of the
+// router equals bit for bit. The definition calls Sigmoid, so both are correct. If scores are closer to each other, as
+// for large logits, experts and weights are open.
 const sigmoidError = 0x1.8p-23
 
-// settleScores finds the tokens whose experts, or whose weights by more than a few units, change with the scores by
-// sigmoidError. There it takes what the kernel returns for right. It reports whether any token is left to compare.
+// settleScores finds the tokens whose experts change, or whose weights change by more than a few units, if the scores
+// change by sigmoidError. It accepts the kernel's results for these. It reports whether any token is left to compare.
 func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err error) {
 	if r.Op.Name != "TopKRouter" || r.Site.Attr("score").String != "sigmoid" || len(want) != 2 || len(r.Want) != 2 {
 		return true, nil
@@ -55,7 +55,7 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 	}
 	for i, w := range want {
 		if w == nil || got[i] == nil || w.Len() != got[i].Len() || w.IsFloat() != got[i].IsFloat() {
-			continue // Compare says so
+			continue // Compare reports it
 		}
 		want[i] = Clone(w)
 		for t, o := range open {
@@ -70,15 +70,15 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 	return slices.Contains(open, false), nil
 }
 
-// scoreErrors are the directions in which scores are off, by the place of the expert in the token's choice, or -1. One
-// of them changes the choice wherever two neighbors in it, or the last one and another expert, are near each other.
+// scoreErrors are the signs of score errors, by the place of the expert in the token's choice, or -1. One of them
+// changes the choice if two neighbors in it, or the last one and another expert, are close to each other.
 var scoreErrors = []func(place int) float64{
 	func(place int) float64 { return pick(place < 0, 1, -1) },
 	func(place int) float64 { return pick(place < 0 || place%2 == 0, -1, 1) },
 	func(place int) float64 { return pick(place >= 0 && place%2 == 0, 1, -1) },
 }
 
-// pick returns a if yes, else b.
+// pick returns a if yes is true, and b otherwise.
 func pick(yes bool, a, b float64) float64 {
 	if yes {
 		return a
@@ -86,7 +86,7 @@ func pick(yes bool, a, b float64) float64 {
 	return b
 }
 
-// moveScores returns the scores of all experts, or of the k that each token chose, with such errors.
+// moveScores returns the scores of all experts, or of the k that each token chose, with these errors.
 func moveScores(scores *reference.Tensor, ids []int64, k int, all bool,
 	sign func(place int) float64) *reference.Tensor {
 	tokens := len(ids) / k

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// numbers returns a computation that gives numbers of float32, with an error beside them.
+// numbers returns a computation that returns these float32 numbers and err.
 func numbers(err error, x ...float64) Computation {
 	return func(reference.Options, []*reference.Tensor) ([]*reference.Tensor, error) {
 		return tensors(x...), err
@@ -22,7 +22,7 @@ func tensors(x ...float64) []*reference.Tensor {
 	return []*reference.Tensor{reference.NewFloats(onnx.Float, []int{len(x)}, x)}
 }
 
-// inTurn tries trials of these names.
+// inTurn tries these trials.
 func inTurn(trials ...Trial) func(func(Trial, error) bool) {
 	return func(yield func(Trial, error) bool) {
 		for _, t := range trials {
@@ -33,7 +33,7 @@ func inTurn(trials ...Trial) func(func(Trial, error) bool) {
 	}
 }
 
-// TestPolicies tries one claim under each policy. The second trial is one on which both agree.
+// TestPolicies tries one claim under each policy. Both sides agree on the second trial.
 func TestPolicies(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	broken := errors.New("broken")
@@ -44,7 +44,7 @@ func TestPolicies(t *testing.T) {
 		pass          Pass
 		holds         bool
 		cases         int
-		overflow      bool // is noted of the first trial
+		overflow      bool // whether it is noted for the first trial
 	}{
 		"numbers for NaN": {numbers(nil, nan), numbers(nil, 1), Policy{}, Rounded, false, 1, false},
 		"noted numbers":   {numbers(nil, nan), numbers(nil, 1), Policy{NotFinite: Noted}, Rounded, true, 2, true},
@@ -119,7 +119,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPasses tries trials in the passes that they are for, the exact one first, if they have a bound.
+// TestPasses tries trials in their passes, the exact one first, if these have a bound.
 func TestPasses(t *testing.T) {
 	var asked []bool
 	count := func(o reference.Options, _ []*reference.Tensor) ([]*reference.Tensor, error) {
@@ -153,7 +153,7 @@ func TestPasses(t *testing.T) {
 		if !slices.Equal(asked, c.want) || (also == 1) != rounded || r.Cases != len(c.want) {
 			t.Errorf("%s: evaluated %v, and looked %d times", name, asked, also)
 		}
-		// A claim with roundings needs a case with them.
+		// A claim with a typed bound needs a rounded case.
 		if told := len(c.want) > 0 && (c.typed == nil || rounded); (err == nil) != told || err != nil &&
 			!errors.As(err, new(*EvalError)) {
 			t.Errorf("%s: %v", name, err)
@@ -161,7 +161,7 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestTryStops ends with the first trial that fails, and says so in the claim's words.
+// TestTryStops: Try stops at the first failing trial and reports it in the claim's words.
 func TestTryStops(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -200,7 +200,7 @@ func TestTryStops(t *testing.T) {
 	}
 }
 
-// TestChecks tries claims of one key once, with figures of their own.
+// TestChecks tries claims of one key once, each with its own figures.
 func TestChecks(t *testing.T) {
 	tooMany := errors.New("too many")
 	for name, c := range map[string]struct {
@@ -244,7 +244,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestComparisons says what differs first.
+// TestComparisons: the error describes the first difference.
 func TestComparisons(t *testing.T) {
 	float := func(typ onnx.DataType, x ...float64) *reference.Tensor {
 		return reference.NewFloats(typ, []int{len(x)}, x)
@@ -293,7 +293,7 @@ func TestComparisons(t *testing.T) {
 		c.how.Each = func(*Difference) { each++ }
 		err := c.how.Compare(c.want, c.got)
 		if name == "integers for ones" {
-			continue // it must not end the program
+			continue // it must not panic
 		}
 		if (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: %v", name, err)
@@ -308,7 +308,7 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
-// TestFigures keeps the greatest difference without rounding, and with it the one that is nearest to its bound.
+// TestFigures keeps the largest difference without rounding, and with rounding the one closest to its bound.
 func TestFigures(t *testing.T) {
 	var r CheckReport
 	for _, d := range []*Difference{{Far: 1, Scale: 4}, {Far: 1, Scale: 2}, {Far: 1, Scale: 8}} {
@@ -341,7 +341,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestLaterOutputs compares what follows an output that is left out, and bounds the first output alone.
+// TestLaterOutputs compares outputs after a skipped one, and bounds only the first output.
 func TestLaterOutputs(t *testing.T) {
 	how := Comparison{Some: true, Bound: BitForBit}
 	if how.Compare(append([]*reference.Tensor{nil}, tensors(1)...), append(tensors(1), tensors(2)...)) == nil {
@@ -369,7 +369,7 @@ func TestLaterOutputs(t *testing.T) {
 	}
 }
 
-// TestPending says again what came of a claim, and has no figures of what was assumed.
+// TestPending: Holds repeats the result of a claim, and assumed claims have no figures.
 func TestPending(t *testing.T) {
 	asked := 0
 	p := new(Prover)

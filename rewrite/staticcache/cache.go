@@ -16,11 +16,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Form names caches that are buffers, written in place.
+// Form names caches that are buffers written in place.
 const Form = "static"
 
-// Parse reads how caches are to be kept: "static", or "static=M" for buffers of M tokens. length is 0 where the
-// callers choose it.
+// Parse parses the option for caches: "static", or "static=M" for buffers of M tokens. length is 0 if the callers
+// choose it.
 func Parse(s string) (length int64, err error) {
 	form, number, given := strings.Cut(s, "=")
 	if form != Form {
@@ -36,34 +36,35 @@ func Parse(s string) (length int64, err error) {
 	return length, nil
 }
 
-// Options say how static caches are kept.
+// Options configure static caches.
 type Options struct {
-	// Length is how many tokens a buffer holds; 0 leaves the number to the callers.
+	// Length is the number of tokens that a buffer holds. 0 leaves it to the callers.
 	Length int64
-	// PastLength has the model read how many tokens are in the buffers from an input of its own, past_length, an int64
-	// vector of one. Inputs that were as long as the tokens, such as the attention mask, become as long as the buffers:
-	// no input changes its shape from step to step, as a CUDA graph needs it, and none has to be on the host.
+	// PastLength makes the model read the number of tokens in the buffers from an additional input past_length, an
+	// int64 vector with one element. Inputs that were as long as the tokens, such as the attention mask, become as long
+	// as the buffers. Then no input changes its shape between steps, as CUDA graphs require, and none must be on the
+	// host.
 	PastLength bool
-	// RowLengths has past_length hold a number for each sequence of a batch, with padding on the right. It implies
+	// RowLengths makes past_length hold a number for each sequence of a batch, with padding on the right. It implies
 	// PastLength.
 	RowLengths bool
 }
 
-// CacheReport says how the caches of a model are kept.
+// A CacheReport describes the caches of a model.
 type CacheReport struct {
 	Form          string             `json:"form"`                // Form
-	Length        int64              `json:"length,omitempty"`    // tokens of a buffer; absent where callers choose
+	Length        int64              `json:"length,omitempty"`    // tokens of a buffer; absent if callers choose
 	Inputs        []string           `json:"inputs"`              // the buffers
 	BytesPerToken int64              `json:"bytes_per_token"`     // of one sequence, in all buffers together
-	LengthFrom    string             `json:"length_from"`         // the input that tells how many tokens there are
-	Rows          bool               `json:"rows,omitempty"`      // it does for each sequence of a batch
-	Positions     []string           `json:"positions,omitempty"` // values made positions of each sequence
-	Readers       []string           `json:"readers,omitempty"`   // nodes that read lengths, and are given the tokens'
-	Merged        string             `json:"merged,omitempty"`    // an If whose branch with a past is left
+	LengthFrom    string             `json:"length_from"`         // the input that determines the number of tokens
+	Rows          bool               `json:"rows,omitempty"`      // whether it does so for each sequence of a batch
+	Positions     []string           `json:"positions,omitempty"` // values replaced by positions of each sequence
+	Readers       []string           `json:"readers,omitempty"`   // readers of lengths, corrected to the tokens
+	Merged        string             `json:"merged,omitempty"`    // an If reduced to its branch with a past
 	Check         *prove.CheckReport `json:"check,omitempty"`
 }
 
-// Text says it in a line.
+// Text returns the report in one line.
 func (r *CacheReport) Text() string {
 	size := fmt.Sprintf("of any length, %d bytes a token of a sequence", r.BytesPerToken)
 	if r.Length > 0 {
@@ -80,11 +81,11 @@ func (r *CacheReport) Text() string {
 		english.Some(r.Inputs), r.LengthFrom, padding)
 }
 
-// Apply has attention write keys and values into buffers. Each past becomes a buffer [batch, heads, length, width], and
-// so does its present: one tensor may be bound to both. How many tokens are in it is the length of the attention mask
-// without the new ones, or what the options say. All caches of a model are changed or, with an error that names what is
-// in the way, none. The model's blocks were fused before; run.Facts are of the model before that, whose masks tell
-// which lengths are equal. merged is what TakeMerged returned.
+// Apply makes attention write keys and values into buffers. Each past becomes a buffer [batch, heads, length, width],
+// and so does its present; one tensor may be bound to both. The number of tokens in a buffer is the length of the
+// attention mask minus the new ones, or as the options say. Apply changes all caches of a model, or returns an error
+// that names the obstacle and changes none. The model's blocks must be fused already. run.Facts are the facts of the
+// model before that, whose masks show which lengths are equal. merged is the result of TakeMerged.
 func Apply(run *pass.Run, o Options, merged string) (*CacheReport, error) {
 	c := newChange(run, o, merged)
 	for _, step := range []func() error{c.find, c.measure, c.checkReaders, c.checkSites, c.change, c.checkLengths,
@@ -130,41 +131,41 @@ func (c *cacheChange) report() *CacheReport {
 	return r
 }
 
-// cacheChange makes buffers of the caches of one model.
+// cacheChange turns the caches of one model into buffers.
 type cacheChange struct {
 	*pass.Run
 	edit    edit.Change
 	prover  *prove.Prover
 	options Options
 	merged  string
-	facts   *infer.Facts // of the model before its blocks were fused, whose masks tell which lengths are equal
+	facts   *infer.Facts // of the model before fusion, whose masks show which lengths are equal
 	patched *infer.Facts // of the model with fused blocks
 	sites   []*cacheSite
 	past    [infer.Worlds]int64 // tokens in the cache
-	added   [infer.Worlds]int64 // tokens that are new
-	total   sizeOf              // of the tokens in the cache and new ones
-	fresh   sizeOf              // of the new ones
-	masks   []sizeOf            // that are to be as long as the buffers
+	added   [infer.Worlds]int64 // new tokens
+	total   sizeOf              // of the cached and new tokens
+	fresh   sizeOf              // of the new tokens
+	masks   []sizeOf            // these become as long as the buffers
 	readers []*lengthReader
-	runs    []lengthsRun  // of what depends on the length of the past, where each sequence has its own
-	cuts    []*onnx.Value // positions, in these
-	counted *onnx.Value   // a mask [batch, tokens] whose elements positions may be sums of; nil for none
+	runs    []lengthsRun  // of values that depend on the length of the past, if each sequence has its own
+	cuts    []*onnx.Value // the positions among these values
+	counted *onnx.Value   // a mask [batch, tokens] that positions may be sums of, or nil
 	checked *prove.CheckReport
 
-	nodes  []*onnx.Node // that were added
+	nodes  []*onnx.Node // added nodes
 	length *onnx.Value  // of the past
-	rows   *onnx.Value  // positions of each sequence; nil where none are computed
-	all    *onnx.Value  // the number of all tokens; nil until it is needed
+	rows   *onnx.Value  // positions of each sequence; nil if none are computed
+	all    *onnx.Value  // the number of all tokens; nil until needed
 }
 
-// cacheSite is a node of attention with its caches: keys, then values; or latents.
+// cacheSite is an attention node with its caches: keys, then values; or latents.
 type cacheSite struct {
 	node          *onnx.Node
 	op            *fused.CachedOp
 	past, present []*onnx.Value
 	heads         int64
 	width         []int64
-	writer        *cacheSite // of the caches that the node reads; nil where it writes them itself
+	writer        *cacheSite // writes the caches that the node reads; nil if the node writes them itself
 }
 
 func newCacheSite(n *onnx.Node, op *fused.CachedOp, writer *cacheSite) *cacheSite {
@@ -173,7 +174,7 @@ func newCacheSite(n *onnx.Node, op *fused.CachedOp, writer *cacheSite) *cacheSit
 		width: make([]int64, caches), writer: writer}
 }
 
-// writing is the node that writes the caches of the site.
+// writing returns the node that writes the caches of the site.
 func (s *cacheSite) writing() *onnx.Node {
 	if s.writer != nil {
 		return s.writer.node
@@ -181,16 +182,16 @@ func (s *cacheSite) writing() *onnx.Node {
 	return s.node
 }
 
-// lengthReader is a Shape that gives the length of what becomes a buffer, or as long as one.
+// lengthReader is a Shape that returns the length of a future buffer, or of a value as long as one.
 type lengthReader struct {
 	shape     *onnx.Node
-	from, to  int64 // the dimensions that it gives
+	from, to  int64 // the dimensions that it returns
 	axis      int64 // the one that is a length
-	total     bool  // of all tokens, else of those in the cache
+	total     bool  // of all tokens, instead of those in the cache
 	corrected *onnx.Value
 }
 
-// sizeOf is a dimension of an input of the model or, without one, a number.
+// sizeOf is a dimension of an input of the model or, without an input, a number.
 type sizeOf struct {
 	input  *onnx.Value
 	axis   int

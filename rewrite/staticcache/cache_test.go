@@ -20,8 +20,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestStaticCache compares a decoder with buffers with one that has a cache that grows, at several lengths, with rows
-// that are no numbers behind the tokens.
+// TestStaticCache compares a decoder on buffers with one on a growing cache, at several lengths. The rows after the
+// tokens hold NaN.
 func TestStaticCache(t *testing.T) {
 	for _, length := range []int64{0, 12} {
 		m, original := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
@@ -58,8 +58,8 @@ func TestStaticCache(t *testing.T) {
 	}
 }
 
-// checkBuffer compares the rows of a present that hold tokens with those of one that grew, and the others with the
-// past.
+// checkBuffer compares the rows of a present that hold tokens with those of a growing cache, and the other rows with
+// the past.
 func checkBuffer(t *testing.T, past, grown, got *reference.Tensor) {
 	t.Helper()
 	want := reference.NewFloats(past.DataType, past.Shape, slices.Clone(past.F))
@@ -75,7 +75,7 @@ func checkBuffer(t *testing.T, past, grown, got *reference.Tensor) {
 	}
 }
 
-// TestStaticCacheOfAnExport makes buffers of the 60 caches of a model that is here without its weights.
+// TestStaticCacheOfAnExport turns the 60 caches of a model into buffers. Its weights are missing here.
 func TestStaticCacheOfAnExport(t *testing.T) {
 	m, err := onnx.Read(filepath.Join("..", "..", "models", "smollm2", "graph.onnx"), onnx.AllowMissingData())
 	if err != nil {
@@ -91,7 +91,7 @@ func TestStaticCacheOfAnExport(t *testing.T) {
 	}
 }
 
-// TestLengthsAreGiven has nodes read the lengths of caches in many ways: they read the same as before.
+// TestLengthsAreGiven: nodes that read the lengths of caches in various ways get the same results as before.
 func TestLengthsAreGiven(t *testing.T) {
 	var models []*onnx.Model
 	for range 2 {
@@ -138,8 +138,8 @@ func TestLengthsAreGiven(t *testing.T) {
 	}
 }
 
-// TestStaticCacheWithBias has a mask that is more than one: what attention adds to the scores is as long as there are
-// tokens, which a range over the length of the past tells.
+// TestStaticCacheWithBias has an additive mask as long as the tokens, which a range over the length of the past
+// computes.
 func TestStaticCacheWithBias(t *testing.T) {
 	var models []*onnx.Model
 	for range 2 {
@@ -186,8 +186,8 @@ func TestStaticCacheWithBias(t *testing.T) {
 	}
 }
 
-// TestPastLength has a decoder read from an input how many tokens are in its buffers, and a mask that is as long as
-// these.
+// TestPastLength: a decoder reads the number of tokens in its buffers from an input, and its mask is as long as the
+// buffers.
 func TestPastLength(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	for _, m := range []*onnx.Model{m, original} { // other readers of lengths
@@ -239,7 +239,7 @@ func TestPastLength(t *testing.T) {
 	}
 }
 
-// TestStaticCacheIsRefused changes decoders so that not every cache can be a buffer: the errors say what is in the way.
+// TestStaticCacheIsRefused changes decoders so that some cache cannot be a buffer. The errors name the obstacle.
 func TestStaticCacheIsRefused(t *testing.T) {
 	reads := func(name string) func(*onnx.Model) {
 		return func(m *onnx.Model) {
@@ -289,7 +289,7 @@ func TestStaticCacheIsRefused(t *testing.T) {
 	}
 }
 
-// TestStaticCacheIsChecked has a kernel that leaves a row out, and lengths of another input.
+// TestStaticCacheIsChecked has a kernel that skips a row, and lengths of another input.
 func TestStaticCacheIsChecked(t *testing.T) {
 	broken := func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 		f, err := fused.Lookup(op).Function(rewritetest.SiteOf(attrs, inputs))
@@ -336,7 +336,7 @@ func TestStaticCacheIsChecked(t *testing.T) {
 	}
 }
 
-// fused patches a model, and returns a run over it as the caches are changed.
+// patched patches a model and returns a run over it for changing the caches.
 func patched(t *testing.T, m *onnx.Model) *pass.Run {
 	t.Helper()
 	facts := infer.Analyze(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// ruleCache is what the metadata of the nodes that compute lengths have for a pattern (MetaRule).
+// ruleCache is the pattern name in the metadata of nodes that compute lengths (MetaRule).
 const ruleCache = "StaticCache"
 
 // cacheSymbol is the dimension of buffers whose length the callers choose.
@@ -60,7 +60,7 @@ func (c *cacheChange) change() error {
 	return c.edit.Finish()
 }
 
-// allTokens computes the number of tokens in the cache and new ones.
+// allTokens returns the number of cached and new tokens.
 func (c *cacheChange) allTokens() *onnx.Value {
 	if c.all == nil {
 		g := c.Model.Graph
@@ -69,7 +69,7 @@ func (c *cacheChange) allTokens() *onnx.Value {
 	return c.all
 }
 
-// size computes a size, as a vector of one number.
+// size returns a size as a vector with one element.
 func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 	g := c.Model.Graph
 	if s.input == nil {
@@ -80,14 +80,14 @@ func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 	return c.compute(g, "Gather", g.NewValue(name), shape, axis)
 }
 
-// compute adds a node of the standard that makes integers; Sort puts it in its place.
+// compute adds a node of the standard domain that computes integers. Sort moves it to its place.
 func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
 	c.nodes = append(c.nodes, c.AddNode(&c.edit, g, ruleCache, op, out, inputs...))
 	return out
 }
 
-// correct puts the number of tokens in the place of the buffer's length in what a Shape gives: the readers of it read
-// what they read before.
+// correct replaces the buffer's length in the result of a Shape by the number of tokens, so that readers get the same
+// as before.
 func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 	g, out := r.shape.Graph, r.shape.Outputs[0]
 	if r.to-r.from == 1 && !out.IsOutput() {
@@ -108,7 +108,7 @@ func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 	return nil
 }
 
-// inPlace describes a node of attention with buffers.
+// inPlace describes an attention node with buffers.
 func (c *cacheChange) inPlace(s *cacheSite) fused.Site {
 	site, length := pass.FusedSite(c.Model, c.patched, s.node), s.op.Length
 	for len(site.Types) <= length {
@@ -121,7 +121,7 @@ func (c *cacheChange) inPlace(s *cacheSite) fused.Site {
 	return site
 }
 
-// declareBuffers declares pasts and presents to be of one shape.
+// declareBuffers declares pasts and presents with one shape.
 func (c *cacheChange) declareBuffers() {
 	length := onnx.Dim{Value: c.options.Length}
 	if length.Value == 0 {
@@ -142,7 +142,7 @@ func (c *cacheChange) declareBuffers() {
 	}
 }
 
-// freeSymbol returns a name like the given one that no dimension of an input has.
+// freeSymbol returns a name like the given one that is not a dimension of any input.
 func (c *cacheChange) freeSymbol(name string) string {
 	for slices.ContainsFunc(c.Model.Graph.Inputs, func(v *onnx.Value) bool {
 		t, _ := v.Type()

@@ -13,11 +13,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// A model with buffers computes what it did before if attention does, given the same length, and if all that was read
-// of lengths before is the same number. checkSites looks at the one before anything is changed, checkLengths at the
-// other one behind it.
+// A model with buffers computes the same as before if attention does, given the same length, and if all lengths read
+// are the same as before. checkSites checks the first condition before any change, and checkLengths the second one
+// afterwards.
 
-// checkSites proves that attention on a buffer whose unused rows hold junk computes what attention on a cache does.
+// checkSites proves that attention on a buffer with junk in its unused rows computes the same as attention on a cache.
 func (c *cacheChange) checkSites() error {
 	p := c.prover
 	for _, s := range c.sites {
@@ -35,8 +35,8 @@ func (c *cacheChange) checkSites() error {
 	return nil
 }
 
-// claim says that attention on a buffer returns the same as attention at a site, writes the new rows and leaves the
-// others, and that its kernel does too.
+// claim claims that attention on a buffer returns the same as attention at a site, writes the new rows and keeps the
+// others, and that its kernel does so too.
 func (c *cacheChange) claim(s *cacheSite) (*prove.Claim, error) {
 	site := pass.FusedSite(c.Model, c.patched, s.node)
 	f, err := fused.Lookup(s.op.Name).Function(c.inPlace(s))
@@ -97,7 +97,7 @@ func (c *cacheChange) claim(s *cacheSite) (*prove.Claim, error) {
 	}, nil
 }
 
-// trials are the lengths of the first two worlds, steps of one token, empty caches, and full ones.
+// trials returns the lengths of the first two worlds, steps of one token, empty caches, and full ones.
 func (c *cacheChange) trials() []prove.Lengths {
 	var list []prove.Lengths
 	add := func(batch, past, added int64) {
@@ -119,7 +119,7 @@ func (c *cacheChange) trials() []prove.Lengths {
 	return list
 }
 
-// expectedRows returns the buffers among the inputs in, with the rows that attention wrote.
+// expectedRows returns the buffers among the inputs with the rows that attention wrote.
 func expectedRows(op *fused.CachedOp, in, want []*reference.Tensor) (rows []*reference.Tensor) {
 	for k, past := range op.Pasts {
 		buffer := in[past]
@@ -130,7 +130,7 @@ func expectedRows(op *fused.CachedOp, in, want []*reference.Tensor) (rows []*ref
 	return rows
 }
 
-// checkKernel compares the kernel, where there is one, with what the definition gave on a cache.
+// checkKernel compares the kernel, if there is one, with the definition's result on a cache.
 func (c *cacheChange) checkKernel(s *cacheSite, in, want []*reference.Tensor, r *prove.CheckReport) error {
 	op := fused.Lookup(s.op.Name)
 	result := make([]*reference.Tensor, len(want)) // without the rows
@@ -144,9 +144,9 @@ func (c *cacheChange) checkKernel(s *cacheSite, in, want []*reference.Tensor, r 
 	return rows.Compare(want[1:], got[1:])
 }
 
-// checkLengths evaluates what is read of lengths now, and compares it with what was read before.
+// checkLengths evaluates the lengths that are read now, and compares them with the previous ones.
 func (c *cacheChange) checkLengths() error {
-	if c.options.RowLengths { // nothing is computed of lengths but positions
+	if c.options.RowLengths { // lengths only determine positions
 		return nil
 	}
 	if assumed, _ := c.prover.Settled("the lengths that are read of caches", ""); assumed {
@@ -160,7 +160,7 @@ func (c *cacheChange) checkLengths() error {
 			for axis, d := range shape {
 				dims[axis] = int(d)
 			}
-			env[v] = reference.NewInts(onnx.Int64, dims, make([]int64, match.Elements(dims))) // its shape alone is read
+			env[v] = reference.NewInts(onnx.Int64, dims, make([]int64, match.Elements(dims))) // only its shape is read
 		}
 		given := append(slices.Clone(c.masks), c.fresh)
 		if c.options.PastLength {
@@ -178,7 +178,7 @@ func (c *cacheChange) checkLengths() error {
 		nodes, want := slices.Clone(c.nodes), []*onnx.Value{c.length}
 		for _, r := range c.readers {
 			if r.corrected == c.length || r.corrected == c.all {
-				continue // the Shape is gone
+				continue // the Shape no longer exists
 			}
 			shape, _ := c.facts.Shape(r.shape.Inputs[0], w)
 			shape = slices.Clone(shape)
@@ -205,7 +205,7 @@ func (c *cacheChange) checkLengths() error {
 	return nil
 }
 
-// inBuffers returns the inputs with the caches in buffers, and with the length.
+// inBuffers returns the inputs with the caches in buffers and with the length.
 func inBuffers(t prove.Lengths, op *fused.CachedOp, in []*reference.Tensor) []*reference.Tensor {
 	out := make([]*reference.Tensor, max(len(in), op.Length+1))
 	copy(out, in)

@@ -11,14 +11,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// What the tests need of the package's inside. They patch models first, which packages that import this one do.
+// These serve the tests, which first patch models with packages that import this one.
 var (
 	RowOf       = rowOf
 	WithJunk    = withJunk
 	CacheSymbol = cacheSymbol
 )
 
-// LengthFromBatch checks a change that takes the number of new tokens from the axis of the batch.
+// LengthFromBatch checks a change that reads the number of new tokens from the batch axis.
 func LengthFromBatch(run *pass.Run, o Options) error {
 	c, err := begin(run, o)
 	if err != nil {
@@ -35,7 +35,7 @@ func LengthFromBatch(run *pass.Run, o Options) error {
 }
 
 // CheckRows checks the readers of lengths of a model with a length for each sequence, before and after a change of its
-// first attention. It returns what was found after the change.
+// first attention, and returns the error after the change.
 func CheckRows(run *pass.Run, change func(m *onnx.Model, attention *onnx.Node)) error {
 	c, err := begin(run, Options{RowLengths: true})
 	if err == nil {
@@ -48,7 +48,7 @@ func CheckRows(run *pass.Run, change func(m *onnx.Model, attention *onnx.Node)) 
 	return c.checkRows()
 }
 
-// UnequalLengths checks attention on a buffer that reads other lengths than it is given.
+// UnequalLengths checks attention on a buffer that reads other lengths than its input.
 func UnequalLengths(run *pass.Run, change func([]int64) []int64) error {
 	c, err := begin(run, Options{RowLengths: true})
 	if err != nil {
@@ -85,7 +85,8 @@ func begin(run *pass.Run, o Options) (*cacheChange, error) {
 	return c, nil
 }
 
-// MergedDecoder returns the If of a merged decoder, the branch with a past, and the input that chooses; nil for none.
+// MergedDecoder returns the If of a merged decoder, the branch with a past, and the input that chooses the branch; nil
+// if the model is not merged.
 func MergedDecoder(g *onnx.Graph) (node *onnx.Node, with *onnx.Graph, flag *onnx.Value, flagOfNone int64) {
 	if f := findMerged(g); f != nil {
 		return f.node, f.with, f.flag, f.flagOfNone

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// find finds the attention with a cache.
+// find finds attention with a cache.
 func (c *cacheChange) find() error {
 	for _, s := range c.Scopes() {
 		for _, n := range s.Graph.Nodes {
@@ -56,8 +56,7 @@ func (c *cacheChange) find() error {
 	return nil
 }
 
-// passCopies has nodes read caches, and attention write them, without nodes between that change nothing, such as a
-// Concat of one tensor.
+// passCopies bypasses nodes between caches and attention that change nothing, such as a Concat of one tensor.
 func (c *cacheChange) passCopies() error {
 	g := c.Model.Graph
 	view := match.New(g, c.patched, nil)
@@ -90,7 +89,7 @@ func (c *cacheChange) passCopies() error {
 	return c.edit.Finish()
 }
 
-// buffer looks at one of the caches of a site.
+// buffer checks that a cache of a site can become a buffer.
 func (c *cacheChange) buffer(s *cacheSite, k int) error {
 	past, present := s.node.Input(s.op.Pasts[k]), s.writing().OutputValue(1+k)
 	if !past.IsInput || past.Const != nil {
@@ -115,7 +114,7 @@ func (c *cacheChange) buffer(s *cacheSite, k int) error {
 	return nil
 }
 
-// measure finds the inputs that tell how many tokens there are.
+// measure finds the inputs that determine the numbers of tokens.
 func (c *cacheChange) measure() error {
 	for i, s := range c.sites {
 		for k := range s.past {
@@ -143,7 +142,7 @@ func (c *cacheChange) measure() error {
 	return nil
 }
 
-// sum is the number of all tokens in each world.
+// sum returns the number of all tokens in each world.
 func (c *cacheChange) sum() (sum [infer.Worlds]int64) {
 	for w := range sum {
 		sum[w] = c.past[w] + c.added[w]
@@ -163,7 +162,7 @@ func (c *cacheChange) source(size [infer.Worlds]int64) (found sizeOf, ok bool) {
 	return list[0], true
 }
 
-// sources lists the dimensions of the inputs that have a size.
+// sources lists the dimensions of the inputs that equal a size.
 func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
 	for _, v := range c.Model.Graph.Inputs {
 		rank, known := c.facts.Rank(v)
@@ -183,7 +182,8 @@ func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
 	return list
 }
 
-// checkReaders finds who reads the caches besides attention. A length is given to them as it was; no more can be.
+// checkReaders finds readers of the caches besides attention. Those of a length get the old value; any others are
+// refused.
 func (c *cacheChange) checkReaders() error {
 	buffers, attention := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
 	for _, s := range c.sites {
@@ -228,7 +228,7 @@ func (c *cacheChange) checkReaders() error {
 	return nil
 }
 
-// read takes note of a Shape that may give a length.
+// read records a Shape if it returns a length.
 func (c *cacheChange) read(shape *onnx.Node, axis int, total bool) {
 	rank, _ := c.patched.Rank(shape.Inputs[0])
 	from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", int64(rank)), int64(rank))
@@ -238,8 +238,8 @@ func (c *cacheChange) read(shape *onnx.Node, axis int, total bool) {
 	}
 }
 
-// checkMasks finds who reads the inputs that become as long as the buffers. Attention reads no further than there are
-// tokens.
+// checkMasks checks the readers of the inputs that become as long as the buffers. Attention reads only up to the number
+// of tokens.
 func (c *cacheChange) checkMasks() error {
 	c.masks = c.sources(c.sum())
 	for _, mask := range c.masks {
@@ -259,14 +259,14 @@ func (c *cacheChange) checkMasks() error {
 	return nil
 }
 
-// mayBeCounted reports whether positions may be sums of a mask, where each sequence has its own.
+// mayBeCounted reports whether positions may be sums of a mask, if each sequence has its own length.
 func (c *cacheChange) mayBeCounted(mask sizeOf) bool {
 	rank, _ := c.facts.Rank(mask.input)
 	return c.options.RowLengths && rank == 2 && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger() &&
 		(c.counted == nil || c.counted == mask.input)
 }
 
-// isKeyValid reports whether attention on a buffer reads which keys are valid there, and nothing else does.
+// isKeyValid reports whether a use is only for the mask of valid keys of attention on a buffer.
 func (c *cacheChange) isKeyValid(use onnx.Use) bool {
 	if n := use.Node; n.Is("Cast") {
 		v := n.Outputs[0]
@@ -276,7 +276,7 @@ func (c *cacheChange) isKeyValid(use onnx.Use) bool {
 	return slices.ContainsFunc(c.sites, isSite)
 }
 
-// isCache reports whether an input has the length of the caches.
+// isCache reports whether an input is as long as the caches.
 func (c *cacheChange) isCache(v *onnx.Value) bool {
 	rank, ok := c.facts.Rank(v)
 	if !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {

@@ -12,19 +12,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Exporters merge a decoder for prompts and one for what follows into one If, whose branches differ in whether they
-// read a past. For a buffer there is but one way to compute: that of the branch with a past, which may be empty. It
-// takes the place of both, where the other branch computes what it does of an empty past.
+// Exporters merge a decoder for prompts and one for later steps into an If. Only one of its branches reads a past. A
+// buffer allows only one computation: the branch with a past, which may be empty. It replaces the If if the other
+// branch computes the same as this one does with an empty past.
 
-// merged is a decoder that is the branch of an If for a past, and one for none.
+// merged is a decoder in the form of an If, with one branch that reads a past and one that does not.
 type merged struct {
 	node       *onnx.Node
-	flag       *onnx.Value // input that chooses
+	flag       *onnx.Value // the input that chooses
 	with       *onnx.Graph // the branch that reads the past
-	flagOfNone int64       // chooses the other one
+	flagOfNone int64       // chooses the other branch
 }
 
-// findMerged finds a merged decoder; nil if the model is none.
+// findMerged finds a merged decoder, or returns nil.
 func findMerged(g *onnx.Graph) *merged {
 	for _, n := range g.Nodes {
 		then, otherwise := n.Attr("then_branch"), n.Attr("else_branch")
@@ -65,8 +65,8 @@ func cachesRead(g, branch *onnx.Graph) (count int) {
 	return count
 }
 
-// TakeMerged puts the branch with a past in the place of a merged decoder's two. It returns the name of the If, or ""
-// if the model is not merged.
+// TakeMerged replaces the If of a merged decoder by its branch with a past. It returns the name of the If, or "" if the
+// model is not merged.
 func TakeMerged(run *pass.Run) (string, error) {
 	m := run.Model
 	found := findMerged(m.Graph)
@@ -95,13 +95,13 @@ func TakeMerged(run *pass.Run) (string, error) {
 	return name, nil
 }
 
-// mergedTrials are sequences with an empty past: of how many tokens, with which padding.
+// mergedTrials are sequences with an empty past.
 var mergedTrials = []struct {
 	tokens  int64
 	padding prove.Padding
 }{{5, prove.LeftPadding}, {3, prove.NoPadding}, {1, prove.NoPadding}}
 
-// emptyClaim says that the model computes the same as its branch without a past if the past is empty.
+// emptyClaim claims that the model computes the same as its branch without a past if the past is empty.
 func emptyClaim(m *onnx.Model, found *merged) *prove.Claim {
 	run := prove.Model(m)
 	inputs := slices.Clone(m.Graph.Inputs)
@@ -124,7 +124,7 @@ func emptyClaim(m *onnx.Model, found *merged) *prove.Claim {
 		}}
 }
 
-// emptyPast makes inputs of a decoder for two sequences of new tokens alone.
+// emptyPast returns inputs of a decoder for two sequences that consist only of new tokens.
 func emptyPast(m *onnx.Model, found *merged, tokens int64, p prove.Padding) (map[string]*reference.Tensor, error) {
 	const batch = 2
 	inputs := map[string]*reference.Tensor{}

@@ -15,7 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestMergedDecoder makes buffers of the caches of a decoder whose branches are for a past and for none.
+// TestMergedDecoder turns the caches of a decoder with branches with and without a past into buffers.
 func TestMergedDecoder(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, "llama-merged-ts-fp32"), rewritetest.ReadModel(t, "llama-merged-ts-fp32")
 	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}}).Cache
@@ -44,7 +44,7 @@ func TestMergedDecoder(t *testing.T) {
 	}
 }
 
-// TestNoMergedDecoder looks at an If that lacks a branch, which is for onnxruntime to refuse, and at another op.
+// TestNoMergedDecoder tries an If that lacks a branch, which onnxruntime has to refuse, and another op.
 func TestNoMergedDecoder(t *testing.T) {
 	for _, op := range []string{"If", "Scan"} {
 		b := onnxtest.New(20)
@@ -57,8 +57,8 @@ func TestNoMergedDecoder(t *testing.T) {
 	}
 }
 
-// TestMergedDecoderIsRefused changes one branch of a decoder: what it computed without a past is not what it does of an
-// empty one.
+// TestMergedDecoderIsRefused changes one branch of a decoder: without a past, it then computes something other than
+// with an empty one.
 func TestMergedDecoderIsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(m *onnx.Model, node *onnx.Node, with *onnx.Graph)

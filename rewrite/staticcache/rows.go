@@ -12,13 +12,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Sequences of a batch have buffers of their own lengths if attention is told each, and if positions are those of the
-// sequences. A graph may read the positions from an input, which has a row for each. Or it computes them: the same for
-// all, of the length of a past, or as sums of the mask. They are found by what they are, in the worlds of package infer
-// at several lengths, and computed anew of the lengths of all. Whatever else depends on the length of a past stands in
-// the way.
+// Sequences of a batch can have buffers of different lengths if attention reads each length and positions are counted
+// per sequence. A graph may read the positions from an input with a row for each sequence. Or it computes them: the
+// same for all, from the length of a past, or as sums of the mask. These values are identified by their numbers, in the
+// worlds of package infer at several lengths, and recomputed from the length of each sequence. Any other use of the
+// length of a past is refused.
 
-// checkRows finds what would have all sequences share their positions, or what they may see.
+// checkRows refuses sites that would make sequences share their positions, or read the padding.
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
 		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(s.op.Valid) == nil {
@@ -54,18 +54,18 @@ func (c *cacheChange) sizes(v *onnx.Value, axis int) (size [infer.Worlds]int64) 
 	return size
 }
 
-// lengthsRun is what the nodes that depend on lengths alone make of some.
+// lengthsRun has the values of the nodes that depend only on lengths, for one length.
 type lengthsRun struct {
 	world   int
 	past    int64
-	padding *prove.Padding // of the mask; nil for none
+	padding *prove.Padding // of the mask, or nil
 	values  map[*onnx.Value]*reference.Tensor
 }
 
-// batchOf is the number of sequences in a world.
+// batchOf returns the number of sequences in a world.
 func (c *cacheChange) batchOf(world int) int64 { return c.facts.Size(c.sites[0].past[0], world, 0) }
 
-// follow evaluates the nodes that depend on values of env, as far as everything else that they read is known.
+// follow evaluates the nodes that depend on values of env, if all their other inputs are known.
 func (c *cacheChange) follow(world int, env map[*onnx.Value]*reference.Tensor) {
 	e := reference.NewForOpset(c.Model.Opset(""), c.Model.Functions, reference.Options{})
 	for _, n := range c.Model.Graph.Nodes {
@@ -89,7 +89,7 @@ func (c *cacheChange) follow(world int, env map[*onnx.Value]*reference.Tensor) {
 			continue
 		}
 		if _, err := e.EvalFor([]*onnx.Node{n}, in, n.Outputs); err != nil {
-			continue // as if it read what is not known
+			continue // treat it as unknown
 		}
 		for _, v := range n.Outputs {
 			if v != nil {
@@ -99,8 +99,8 @@ func (c *cacheChange) follow(world int, env map[*onnx.Value]*reference.Tensor) {
 	}
 }
 
-// lengthsRuns evaluates what depends on the length of the past, at several of them: those beyond the numbers that it is
-// computed with are among them.
+// lengthsRuns evaluates the values that depend on the length of the past at several lengths, including lengths beyond
+// the numbers in their computation.
 func (c *cacheChange) lengthsRuns() (runs []lengthsRun, err error) {
 	add := func(w int, past int64, p *prove.Padding) error {
 		env := map[*onnx.Value]*reference.Tensor{}
@@ -150,10 +150,10 @@ func (c *cacheChange) lengthsRuns() (runs []lengthsRun, err error) {
 	return runs, nil
 }
 
-// maxNumber is the greatest number in a graph that lengths beyond it are tried for.
+// maxNumber bounds the numbers of a graph beyond which lengths are tried.
 const maxNumber = 1 << 16
 
-// numbers are those that some values are computed with, in their order.
+// numbers returns the numbers in the computation of some values, sorted.
 func (c *cacheChange) numbers(made map[*onnx.Value]*reference.Tensor) (list []int64) {
 	for _, n := range c.Model.Graph.Nodes {
 		if n.Outputs[0] == nil || made[n.Outputs[0]] == nil {
@@ -184,8 +184,8 @@ func (c *cacheChange) numbers(made map[*onnx.Value]*reference.Tensor) (list []in
 	return slices.Compact(list)
 }
 
-// positions finds the values that are positions of the new tokens, with one row for all sequences or one for each, so
-// that nothing but what is made of them depends on the length of the past.
+// positions finds the values that are positions of the new tokens, with one row for all sequences or one for each.
+// Everything else that depends on the length of the past must be computed from these.
 func (c *cacheChange) positions() (err error) {
 	if c.runs, err = c.lengthsRuns(); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (c *cacheChange) positions() (err error) {
 	return nil
 }
 
-// depends reports whether a value is another one at another length of the past.
+// depends reports whether a value changes with the length of the past.
 func depends(runs []lengthsRun, v *onnx.Value) bool {
 	for _, r := range runs {
 		for _, s := range runs {
@@ -257,8 +257,8 @@ func sameElements(x, y *reference.Tensor) bool {
 	return slices.Equal(x.Shape, y.Shape) && slices.Equal(x.I, y.I) && slices.Equal(x.F, y.F)
 }
 
-// arePositions reports whether a value is [1 or batch, new tokens, 1…] and counts on from the length of the past or,
-// where only tokens that exist count, from their number there.
+// arePositions reports whether a value is [1 or batch, new tokens, 1…] and counts from the length of the past or, with
+// existing, from the number of valid tokens there.
 func (c *cacheChange) arePositions(runs []lengthsRun, v *onnx.Value, existing bool) bool {
 	for _, r := range runs {
 		x := r.values[v]
@@ -273,7 +273,7 @@ func (c *cacheChange) arePositions(runs []lengthsRun, v *onnx.Value, existing bo
 			if p := r.padding; existing && p != nil {
 				exists := func(j int) bool { return p.Exists(i/added, j, int(r.past)+added) }
 				if want = 0; !exists(token) {
-					continue // whatever it is, it is hidden
+					continue // its value is masked
 				}
 				for j := range token {
 					if exists(j) {
@@ -289,7 +289,7 @@ func (c *cacheChange) arePositions(runs []lengthsRun, v *onnx.Value, existing bo
 	return true
 }
 
-// tokensBefore computes how many tokens that exist there are before the new ones, of the mask.
+// tokensBefore computes the number of valid tokens before the new ones from the mask.
 func (c *cacheChange) tokensBefore() *onnx.Value {
 	g := c.Model.Graph
 	axis := onnx.NewInt64s("axis", []int64{1})
@@ -303,14 +303,14 @@ func (c *cacheChange) tokensBefore() *onnx.Value {
 	return x
 }
 
-// countRows has each sequence count its positions from its own length.
+// countRows makes each sequence count its positions from its own length.
 func (c *cacheChange) countRows() error {
-	c.readers = nil // what they give of lengths is read no more
+	c.readers = nil // nothing reads their lengths any more
 	if len(c.cuts) == 0 {
 		return nil
 	}
 	g := c.Model.Graph
-	for v := range c.runs[0].values { // has as many rows as there are sequences now
+	for v := range c.runs[0].values { // it now has one row per sequence
 		if t, ok := v.Type(); ok && !v.IsInput && depends(c.runs, v) {
 			c.edit.SetType(v, onnx.Type{DataType: t.DataType})
 		}

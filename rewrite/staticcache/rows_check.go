@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
-// each of them.
+// checkUnequal compares attention on sequences of different lengths, with the inputs of a trial, with attention on each
+// sequence separately.
 func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) ([]*reference.Tensor, error),
 	t prove.Lengths, in []*reference.Tensor, r *prove.CheckReport) error {
 	if !c.options.RowLengths || t.Past == 0 || t.Batch < 2 {
@@ -53,7 +53,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 	return c.checkKernel(s, in, all, r)
 }
 
-// withJunk returns a buffer that holds tokens up to a length of each sequence, and junk behind them.
+// withJunk returns a buffer with tokens up to the length of each sequence, and junk after them.
 func withJunk(buffer *reference.Tensor, lengths []int64, junk float64) *reference.Tensor {
 	out := reference.NewFloats(buffer.DataType, buffer.Shape, slices.Clone(buffer.F))
 	heads, room, width := buffer.Shape[1], buffer.Shape[prove.CacheAxis], buffer.Shape[3]
@@ -68,7 +68,7 @@ func withJunk(buffer *reference.Tensor, lengths []int64, junk float64) *referenc
 	return out
 }
 
-// rowOf returns a row of a tensor, as a batch of one.
+// rowOf returns a row of a tensor as a batch of one.
 func rowOf(x *reference.Tensor, b int) *reference.Tensor {
 	n, shape := x.Len()/max(x.Shape[0], 1), slices.Clone(x.Shape)
 	shape[0] = 1
@@ -78,8 +78,8 @@ func rowOf(x *reference.Tensor, b int) *reference.Tensor {
 	return reference.NewInts(x.DataType, shape, x.I[b*n:(b+1)*n])
 }
 
-// checkRowPositions compares what is made of the positions of sequences of different lengths with what is made of
-// those of each sequence alone, and has nodes read it that take a row for each.
+// checkRowPositions compares the values computed from positions of sequences of different lengths with those of each
+// sequence separately. It also checks that their readers take one row per sequence.
 func (c *cacheChange) checkRowPositions() error {
 	if c.rows == nil {
 		return nil
@@ -105,7 +105,7 @@ func (c *cacheChange) checkRowPositions() error {
 		for _, x := range c.numbers(all) {
 			lengths[0] = x + 3
 			long, err := c.atLengths(w, lengths)
-			if err == nil && len(long) == len(all) { // else a table of positions ends before
+			if err == nil && len(long) == len(all) { // else a table of positions ends earlier
 				err = c.checkRowsAt(w, lengths, long)
 			}
 			if err != nil {
@@ -116,7 +116,8 @@ func (c *cacheChange) checkRowPositions() error {
 	return nil
 }
 
-// checkRowsAt is checkRowPositions in a world, for sequences of some lengths and all that is made of their positions.
+// checkRowsAt is checkRowPositions in one world, for sequences of these lengths and all values computed from their
+// positions.
 func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*reference.Tensor) error {
 	batch, rows := len(lengths), all[c.rows]
 	for i, x := range rows.I {
@@ -146,7 +147,7 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 	return nil
 }
 
-// atLengths evaluates what is made of positions, where sequences have some lengths.
+// atLengths evaluates the values computed from positions of sequences of these lengths.
 func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*reference.Tensor, error) {
 	env := map[*onnx.Value]*reference.Tensor{c.length: reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)}
 	if v := c.fresh.input; v != nil {
@@ -185,13 +186,14 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 	return made, nil
 }
 
-// leaves reports whether something else reads a value that is made of positions.
+// leaves reports whether an unknown node or an output reads a value computed from positions.
 func (c *cacheChange) leaves(made map[*onnx.Value]*reference.Tensor, v *onnx.Value) bool {
 	unknown := func(u onnx.Use) bool { return made[u.Node.Outputs[0]] == nil }
 	return v.IsOutput() || slices.ContainsFunc(v.Uses(), unknown)
 }
 
-// isRow reports whether y is row b of x, which has one for each sequence of the batch: y has as many, or one.
+// isRow reports whether y equals row b of x, which has a row for each sequence of the batch. y has as many rows, or
+// one.
 func isRow(x, y *reference.Tensor, b, batch int) bool {
 	if y == nil || len(x.Shape) == 0 || x.Shape[0] != batch || x.Len() == 0 || len(y.Shape) != len(x.Shape) {
 		return false
@@ -211,11 +213,11 @@ func isRow(x, y *reference.Tensor, b, batch int) bool {
 	return slices.Equal(row.I, y.I[at:at+n])
 }
 
-// broadcasting are the ops that have a row of each input for each row of the output, or one for all, where the ranks
-// are equal.
+// broadcasting are the ops that, for equal ranks, compute each row of the output from a row of each input, or from its
+// only row.
 var broadcasting = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Where": true}
 
-// takesRows reports whether a node reads a row of a value of so many dimensions for each sequence of the batch.
+// takesRows reports whether a node reads one row for each sequence of the batch of a value with this rank.
 func (c *cacheChange) takesRows(use onnx.Use, rank int, batch int64, world int) bool {
 	n := use.Node
 	if n.Graph != c.Model.Graph || len(n.Outputs) == 0 || n.Outputs[0] == nil {
@@ -229,7 +231,7 @@ func (c *cacheChange) takesRows(use onnx.Use, rank int, batch int64, world int) 
 	switch {
 	case rotates || onnx.IsStandardDomain(n.Domain) && broadcasting[n.OpType]:
 		return len(shape) == rank
-	case n.Is("RotaryEmbedding"): // of the standard, whose tables are [batch, sequence, width]
+	case n.Is("RotaryEmbedding"): // the standard's: its tables are [batch, sequence, width]
 		return use.Index > 0 && rank == 3
 	}
 	return false

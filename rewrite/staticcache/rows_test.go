@@ -16,14 +16,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each,
-// and compares every one with the model that has it alone in a cache that grows.
+// TestRowLengthsOfADecoder puts sequences of different lengths into buffers, with NaN in the rows after each, and
+// compares each one with the model that has only this sequence in a growing cache.
 func TestRowLengthsOfADecoder(t *testing.T) {
 	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
 	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
 }
 
-// sumMask has a decoder count the tokens that exist, as its positions.
+// sumMask makes a decoder count the valid tokens as positions.
 func sumMask(m *onnx.Model) {
 	g := m.Graph
 	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
@@ -90,8 +90,8 @@ func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
 	}
 }
 
-// TestRowLengthsAreRefused has lengths read in ways that are no positions, positions that sequences share, and what is
-// made of them not by sequence.
+// TestRowLengthsAreRefused: lengths are not only read for positions, sequences share positions, or values computed from
+// them are not per sequence.
 func TestRowLengthsAreRefused(t *testing.T) {
 	node := func(m *onnx.Model, op string, inputs ...*onnx.Value) *onnx.Value {
 		out := m.Graph.NewValue("made")
@@ -115,7 +115,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*onnx.Model)
-		want   string // none: it is not refused
+		want   string // "" if it is accepted
 	}{
 		"as it is":         {func(*onnx.Model) {}, ""},
 		"sums of the mask": {sumMask, ""},
@@ -138,18 +138,18 @@ func TestRowLengthsAreRefused(t *testing.T) {
 			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
 			instead(m, "embedding", func(v *onnx.Value) *onnx.Value { return node(m, "Add", v, x) })
 		}, `node "of_Add" (Add) reads the length of the past`},
-		"positions that end": {func(m *onnx.Model) { // at 100, which only greater lengths tell
+		"positions that end": {func(m *onnx.Model) { // at 100: only larger lengths show it
 			past := node(m, "Min", m.Graph.Value("sym_size_int_16"), number(m, 100))
 			m.Graph.Value("unsqueeze_13").Producer.SetInput(0, node(m, "Add", m.Graph.Value("arange"), past))
 		}, "reads the length of the past"},
-		"positions of a row that end": {func(m *onnx.Model) { // before they have one for each sequence
+		"positions of a row that end": {func(m *onnx.Model) { // before there is one for each sequence
 			x := node(m, "Min", m.Graph.Value("add_2"), number(m, 100))
 			m.Graph.Value("unsqueeze_13").Producer.SetInput(0, x)
 		}, "reads the length of the past"},
-		"positions that end later": {func(m *onnx.Model) { // as each sequence's do
+		"positions that end later": {func(m *onnx.Model) { // for each sequence
 			instead(m, "unsqueeze_13", func(v *onnx.Value) *onnx.Value { return node(m, "Min", v, number(m, 100)) })
 		}, ""},
-		"the longest decides": {func(m *onnx.Model) { // beyond 50, as rotary embeddings for long contexts have it
+		"the longest decides": {func(m *onnx.Model) { // beyond 50, as in rotary embeddings for long contexts
 			instead(m, "_to_copy_1", func(v *onnx.Value) *onnx.Value {
 				limit := m.Graph.AddInitializer(onnx.NewFloat32s("limit", []int64{1}, []float32{50}))
 				greatest := node(m, "ReduceMax", v)
@@ -158,7 +158,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 		}, "is not for each sequence what it is alone"},
 		"another axis": {func(m *onnx.Model) {
 			instead(m, "unsqueeze_14", func(v *onnx.Value) *onnx.Value {
-				x := node(m, "Transpose", v) // [B, 1, S, 16] is as broad where B is 1
+				x := node(m, "Transpose", v) // [B, 1, S, 16] has the same size if B is 1
 				x.Producer.SetAttr(onnx.IntsAttr("perm", []int64{1, 0, 2, 3}))
 				return x
 			})
@@ -188,7 +188,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRowLengthsNeedAMask has attention whose sequences would see what is behind shorter ones.
+// TestRowLengthsNeedAMask has attention whose sequences would read the rows after shorter ones.
 func TestRowLengthsNeedAMask(t *testing.T) {
 	for want, change := range map[string]func(*onnx.Model, *onnx.Node){
 		"has no mask for each sequence, and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
@@ -207,7 +207,7 @@ func TestRowLengthsNeedAMask(t *testing.T) {
 	}
 }
 
-// TestRowPositionsAreChecked has the number of new tokens read from another axis.
+// TestRowPositionsAreChecked reads the number of new tokens from another axis.
 func TestRowPositionsAreChecked(t *testing.T) {
 	run := patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"))
 	if err := staticcache.LengthFromBatch(run, staticcache.Options{RowLengths: true}); err == nil ||
@@ -216,7 +216,7 @@ func TestRowPositionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestRowLengthsAreChecked has attention on a buffer that reads one length for all.
+// TestRowLengthsAreChecked has attention on a buffer that reads one length for all sequences.
 func TestRowLengthsAreChecked(t *testing.T) {
 	for what, change := range map[string]func([]int64) []int64{
 		"each its own": func(l []int64) []int64 { return l },

@@ -9,11 +9,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// Layers may attend to the keys and values of another layer, as those of Gemma 3n do. They read the present that the
-// other layer writes. In a buffer the rows behind the tokens hold no keys, so they read the buffer as the other layer
-// does: the past, with the new rows in their place. One layer alone writes the buffer.
+// Layers may attend to the keys and values of another layer, as in Gemma 3n. They read the present that the other layer
+// writes. In a buffer, the rows after the tokens hold no keys. So these layers read the buffer as the other layer does:
+// the past, with the new rows inserted. Only one layer writes the buffer.
 
-// share changes the attention that reads the presents of another node's caches.
+// share changes attention that reads the presents of another node's caches.
 func (c *cacheChange) share() error {
 	if err := c.dropUnread(); err != nil {
 		return err
@@ -34,14 +34,14 @@ func (c *cacheChange) share() error {
 	return nil
 }
 
-// feeds reports whether the presents of a site are the keys and values of another attention, which has no cache.
+// feeds reports whether the presents of a site are the keys and values of another attention without a cache.
 func (s *cacheSite) feeds(n *onnx.Node) bool {
 	return n.Domain == fused.Domain && n.OpType == fused.AttentionName && n.Input(fused.AttentionPastKey) == nil &&
 		n.Input(fused.AttentionK) == s.node.OutputValue(1) && n.Input(fused.AttentionV) == s.node.OutputValue(2) &&
 		n.AttrString("k_layout", "") == "bnsh" && n.AttrString("v_layout", "") == "bnsh"
 }
 
-// readAs has a node of attention read the caches of a site.
+// readAs makes an attention node read the caches of a site.
 func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 	for _, i := range []int{fused.AttentionK, fused.AttentionV, fused.AttentionPastKey, fused.AttentionPastValue} {
 		c.edit.SetInput(n, i, s.node.Input(i))
@@ -59,8 +59,8 @@ func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 	return nil
 }
 
-// dropUnread removes the nodes that nothing reads where some of them read presents, such as copies of keys for each
-// head of queries that another layer has made for itself.
+// dropUnread removes unread nodes if some of them read presents, such as a layer's own copies of keys for each query
+// head.
 func (c *cacheChange) dropUnread() error {
 	g := c.Model.Graph
 	dead, _ := edit.Unread(g.Nodes)

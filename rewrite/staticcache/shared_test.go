@@ -16,9 +16,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// sharedModel is a decoder whose layers all attend to the keys and values of the first one, as those of Gemma 3n do:
-// each repeats the heads of keys by itself, or all read the first one's copies. change may change the queries of a
-// layer, made from its input and from the keys with those of the cache.
+// sharedModel is a decoder whose layers all attend to the keys and values of the first one, as in Gemma 3n. With each,
+// every layer repeats the heads of the keys itself; otherwise all read the copies of the first layer. change may change
+// a layer's queries, given the keys including the cached ones.
 func sharedModel(t *testing.T, layers int, each bool,
 	change func(b *rewritetest.Builder, layer int, q, keys *onnx.Value,
 	) *onnx.Value) *onnx.Model {
@@ -68,7 +68,7 @@ func sharedModel(t *testing.T, layers int, each bool,
 	return b.Model
 }
 
-// sharedInputs are inputs of it, the cache in a buffer of so many rows, with padding on the left.
+// sharedInputs returns its inputs, with left padding and the cache in a buffer with room rows.
 func sharedInputs(t *testing.T, batch, queries, past, room int) map[string]*reference.Tensor {
 	left := prove.Padding{Exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}
 	in := map[string]*reference.Tensor{"attention_mask": left.Tensor(onnx.Int64,
@@ -94,7 +94,7 @@ func sharedInputs(t *testing.T, batch, queries, past, room int) map[string]*refe
 	return in
 }
 
-// TestSharedKeys fuses layers that attend to the keys and values of the first one, with caches that grow and with one
+// TestSharedKeys fuses layers that attend to the keys and values of the first one, with growing caches and with one
 // buffer for all of them.
 func TestSharedKeys(t *testing.T) {
 	for _, each := range []bool{false, true} {
@@ -136,7 +136,7 @@ func TestSharedKeys(t *testing.T) {
 	}
 }
 
-// TestSharedKeysOfOthers has a later layer read the keys of the first one in a way that a buffer does not allow.
+// TestSharedKeysOfOthers: a later layer reads the keys of the first one in a way that a buffer does not allow.
 func TestSharedKeysOfOthers(t *testing.T) {
 	m := sharedModel(t, 2, false, func(b *rewritetest.Builder, layer int, q, keys *onnx.Value) *onnx.Value {
 		if layer == 0 {
@@ -150,8 +150,8 @@ func TestSharedKeysOfOthers(t *testing.T) {
 	}
 }
 
-// TestSmallerReading has queries depend on the keys with those of the cache: a block that joins both by itself would
-// have to be before itself, and the same block behind the joint is fused.
+// TestSmallerReading has queries that depend on the keys including the cached ones. A block that concatenates both
+// would depend on itself; the same block after the Concat is fused.
 func TestSmallerReading(t *testing.T) {
 	change := func(b *rewritetest.Builder, _ int, q, keys *onnx.Value) *onnx.Value {
 		return b.Op("Add", q, b.Op("ReduceMean", keys, []int64{2}, onnx.IntAttr("keepdims", 1)))

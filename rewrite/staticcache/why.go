@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// joining returns the node that joins an input of the model with new rows to an output, as a cache is; nil for none.
+// joining returns the node that appends new rows to an input of the model and writes an output, as for a cache, or nil.
 func (c *cacheChange) joining(v *onnx.Value) *onnx.Node {
 	if rank, ok := c.facts.Rank(v); !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {
 		return nil
@@ -22,7 +22,7 @@ func (c *cacheChange) joining(v *onnx.Value) *onnx.Node {
 	return nil
 }
 
-// unfused says why no attention writes the cache that a node of the model joins with new rows.
+// unfused returns an error that says why no attention writes the cache to which a node of the model appends rows.
 func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 	rank, known := c.patched.Rank(v)
 	axis := join.AttrInt("axis", 0)
