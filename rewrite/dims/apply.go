@@ -14,26 +14,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Report says which dimensions were freed, or can be, and which constants follow from them.
+// A Report lists the dimensions that were freed, or can be, and the constants that depend on them.
 type Report struct {
 	Dims      []DimReport        `json:"dims"`
 	Constants []ConstantReport   `json:"constants"`
-	Check     *prove.CheckReport `json:"check,omitempty"` // absent if nothing was changed
+	Check     *prove.CheckReport `json:"check,omitempty"` // absent if nothing changed
 }
 
-// DimReport says what became of one dimension.
+// A DimReport describes one dimension.
 type DimReport struct {
 	Name   string   `json:"name"`
 	Size   int64    `json:"size,omitempty"` // at export
 	Inputs []string `json:"inputs"`         // INPUT.AXIS
-	Free   bool     `json:"free"`           // it was freed, or can be
-	// Reason says why the model is right at other sizes, or why the dimension cannot be freed.
+	Free   bool     `json:"free"`           // whether it was freed, or can be
+	// Reason says why the model is correct at other sizes, or why the dimension cannot be freed.
 	Reason string `json:"reason"`
-	// Node is where it is that keeps the dimension from being freed.
+	// Node is the node that keeps the dimension from being freed.
 	Node string `json:"node,omitempty"`
 }
 
-// ConstantReport is a constant that comes from dimensions.
+// A ConstantReport describes a constant that depends on dimensions.
 type ConstantReport struct {
 	Node     string   `json:"node"`
 	Op       string   `json:"op"`
@@ -43,7 +43,7 @@ type ConstantReport struct {
 	Dims     []string `json:"dims"`
 }
 
-// Text is the report in a line.
+// Text returns the report in one line.
 func (r *Report) Text() string {
 	var names []string
 	for _, d := range r.Dims {
@@ -52,8 +52,8 @@ func (r *Report) Text() string {
 	return fmt.Sprintf("%s follow the inputs: %d constants are computed", strings.Join(names, ", "), len(r.Constants))
 }
 
-// Inspect finds out for each of the dimensions whether it can be freed, and which constants come from it. The model
-// stays as it is.
+// Inspect determines for each dimension whether it can be freed, and which constants depend on it. It does not change
+// the model.
 func Inspect(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 	r := &Report{Dims: []DimReport{}, Constants: []ConstantReport{}}
 	for left := slices.Clone(dims); len(left) > 0; { // together, without those that cannot be freed
@@ -67,7 +67,7 @@ func Inspect(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 			return nil, err
 		}
 		at := slices.IndexFunc(left, func(d *Dim) bool { return d.Name == refused.Dim })
-		if at < 0 && len(left) > 1 { // together they cannot
+		if at < 0 && len(left) > 1 { // they cannot be freed together
 			for _, d := range left {
 				alone, err := Inspect(m, []*Dim{d}, o)
 				if err != nil {
@@ -99,18 +99,17 @@ func trial(m *onnx.Model, dims []*Dim, o Options) (*Report, error) {
 	return free(&pass.Run{Editor: edit.Editor{Model: c}}, dims, o, false)
 }
 
-// Options are what is known besides the model.
+// Options hold knowledge from outside the model.
 type Options struct {
-	// Recorded are cases of the model, also at other sizes. They decide what the model leaves open.
+	// Recorded are cases of the model, also at other sizes. They settle questions that the model leaves open.
 	Recorded []golden.Case
-	// ExtendMasks has masks that were folded into tables go on as they begin, though a window that is longer than they
-	// are would look the same.
+	// ExtendMasks assumes that masks folded into tables continue as they begin, although a window longer than the table
+	// would look the same.
 	ExtendMasks bool
 }
 
-// Apply has dimensions of the inputs follow the inputs: constants that come from them are computed. Each of names is
-// what Find reads. If a dimension cannot be freed, the error is
-// or wraps a *Refusal, and nothing is changed.
+// Apply makes dimensions of the inputs variable: constants that depend on them are computed. Each of names has the
+// syntax of Find. If a dimension cannot be freed, the error is or wraps a *Refusal, and nothing is changed.
 func Apply(run *pass.Run, names []string, o Options) (*Report, error) {
 	dims, err := FindAll(run.Model, names)
 	if err != nil {
@@ -126,8 +125,8 @@ func (d *Dim) inputs() (list []string) {
 	return list
 }
 
-// free analyses a copy of the model, changes the model, and proves that it computes what it did and what the analysis
-// found.
+// free analyzes a copy of the model, changes the model, and proves that it computes the same as before, and as the
+// analysis found at other sizes.
 func free(run *pass.Run, dims []*Dim, o Options, proven bool) (*Report, error) {
 	original, err := run.Model.Clone()
 	if err != nil {
@@ -208,7 +207,7 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 		n := nodes[c.node]
 		old := n.Inputs[c.input]
 		if made := tables[old.Name+words]; made != nil && c.tensor.Rank() > 1 {
-			v = made // the unused nodes go
+			v = made // the unused nodes are removed
 		}
 		tables[old.Name+words] = v
 		for i, x := range n.Inputs {
@@ -235,7 +234,7 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 	return r, nil
 }
 
-// words writes the elements of a list of sizes, or the shape of a table.
+// words describes the elements of a list of sizes, or the shape of a table.
 func (c *constant) words(r *reading) string {
 	for s := range r.factors {
 		if s.node == c.node && s.input == c.input && s.part < 0 {
@@ -249,7 +248,7 @@ func (c *constant) words(r *reading) string {
 	return strings.ReplaceAll(fmt.Sprint(list), " ", ", ")
 }
 
-// namesOf lists the dimensions that a constant comes from.
+// namesOf lists the dimensions that a constant depends on.
 func (a *analysis) namesOf(r *reading, c *constant) []string {
 	list := []string{}
 	for i, d := range a.dims {
@@ -262,7 +261,7 @@ func (a *analysis) namesOf(r *reading, c *constant) []string {
 	return list
 }
 
-// reason says why the model is right at other sizes of a dimension.
+// reason says why the model is correct at other sizes of a dimension.
 func (a *analysis) reason(c *choice, dim int) string {
 	e := c.variants[dim].evidence
 	var list []string
@@ -285,7 +284,7 @@ func (a *analysis) reason(c *choice, dim int) string {
 	return strings.Join(list, "; ")
 }
 
-// declareFree declares the inputs and outputs with the names of the dimensions. Shapes in between are forgotten.
+// declareFree declares the inputs and outputs with the names of the dimensions. It drops the shapes in between.
 func (a *analysis) declareFree(m *onnx.Model, change *edit.Change, found *choice) {
 	for _, d := range a.dims {
 		for _, p := range d.places {
@@ -318,7 +317,7 @@ func (a *analysis) declareFree(m *onnx.Model, change *edit.Change, found *choice
 	}
 }
 
-// outputType is what an output is declared as: its dimensions that follow from the freed ones have their names.
+// outputType returns the declared type of an output, which names the dimensions that depend on the freed ones.
 func (a *analysis) outputType(t onnx.Type, found *choice, output int) onnx.Type {
 	shape := found.variants[0].evidence.original[output].Shape
 	t.HasShape, t.Dims = true, make([]onnx.Dim, len(shape))
@@ -350,8 +349,8 @@ func (a *analysis) outputType(t onnx.Type, found *choice, output int) onnx.Type 
 	return t
 }
 
-// claims are that the changed model computes what the original does at its sizes, and what the analysis found at
-// others.
+// claims returns the claims that the changed model computes the same as the original at its sizes, and as the analysis
+// found at others.
 func (a *analysis) claims(m *onnx.Model, found *choice) []*prove.Claim {
 	after := prove.Model(m)
 	names := onnx.Names(a.model.Graph.Outputs)
@@ -360,7 +359,7 @@ func (a *analysis) claims(m *onnx.Model, found *choice) []*prove.Claim {
 			for i, n := range sizes {
 				in, err := a.inputs(uint64(i)+11, n)
 				if err == nil && a.run(found.reading, n, in).err != nil {
-					continue // no size of the model
+					continue // not a size of the model
 				}
 				if !yield(prove.Trial{Name: a.sizesText(n), Inputs: a.listed(in)}, err) {
 					return

@@ -10,13 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// A variant is a reading that may be right, and numbers that may follow from a size besides.
+// A variant is a possible reading, with additional numbers that may depend on a size.
 type variant struct {
 	*reading
 	numbers map[*constant]func(n int64) float64
-	// toggled is the constant in which it differs from the variant that it was made from, nil if it was found.
+	// toggled is the constant that distinguishes it from the variant that it was derived from, or nil if it was found
+	// by the search.
 	toggled  *constant
-	rows     bool // each row computed alone is the same as among others
+	rows     bool // whether each row computed separately equals the one among others
 	evidence *evidence
 	outputs  outputs
 }
@@ -34,7 +35,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s cannot be freed%s: %s", r.Dim, at, r.Reason)
 }
 
-// tests are the sizes that variants are tried at.
+// tests returns the sizes at which variants are tried.
 func tests(size int64) []int64 {
 	list := []int64{size + 1, size + 2, 2 * size, 3 * size, size - 1, size / 2, 1}
 	var kept []int64
@@ -63,10 +64,10 @@ func (e *evidence) tryWith(v *variant, n int64, in map[string]*reference.Tensor)
 	return e.runWith(v.reading, e.sizes(e.dim, n), in, reference.Options{Exact: true}, replaced)
 }
 
-// outputs are what a variant computes at the sizes at which it runs, nil at those at which its numbers are fractions.
+// outputs are a variant's outputs at the sizes at which it runs, nil if its numbers are fractions there.
 type outputs map[int64][]*reference.Tensor
 
-// judge tries a variant at several sizes. It returns why the variant is wrong, or nil.
+// judge tries a variant at several sizes. It returns an error if the variant is wrong.
 func (s *search) judge(v *variant) error {
 	e, err := s.evidence(v.reading)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *search) judge(v *variant) error {
 	return nil
 }
 
-// readsFrom reports whether outputs follow from the rows of the inputs from one on.
+// readsFrom reports whether outputs depend on the rows of the inputs starting at from.
 func (e *evidence) readsFrom(v *variant, n int64, from int, got []*reference.Tensor) bool {
 	other, err := e.inputs(3, e.sizes(e.dim, n))
 	if err != nil {
@@ -126,7 +127,8 @@ func (e *evidence) readsFrom(v *variant, n int64, from int, got []*reference.Ten
 	return x.err == nil && !equal(got, x.outputs, tolerance)
 }
 
-// sameAlone reports whether the original computes of each row what the variant computes of it among others.
+// sameAlone reports whether the original computes the same for rows at its size as the variant does for them among
+// others.
 func (e *evidence) sameAlone(v *variant, got outputs) (bool, error) {
 	size := e.dims[e.dim].Size
 	for n, list := range got {
@@ -147,8 +149,8 @@ func (e *evidence) sameAlone(v *variant, got outputs) (bool, error) {
 	return true, nil
 }
 
-// variants finds what a dimension may be in the model: the readings that agree with the original in all ways that can
-// be tested, and those that differ from them by one number that may be a size or not.
+// variants returns the possible meanings of a dimension: the readings that agree with the original in all testable
+// ways, and those that differ from these by one number that may be a size or not.
 func (s *search) variants() ([]*variant, error) {
 	name := s.dims[s.dim].Name
 	var l list
@@ -169,11 +171,11 @@ func (s *search) variants() ([]*variant, error) {
 			rejected, l.wrong = append(rejected, v), cmp.Or(l.wrong, err)
 			continue
 		}
-		if l.add(v); v.rows { // the original tells all outputs at other sizes
+		if l.add(v); v.rows { // the original determines all outputs at other sizes
 			break
 		}
 	}
-	if !slices.ContainsFunc(l.kept, (*variant).related) { // more constants may be sizes though the model runs
+	if !slices.ContainsFunc(l.kept, (*variant).related) { // other constants may be sizes although the model runs
 		for _, v := range rejected {
 			if err := s.addToggles(&l, v, s.together(v)); err != nil {
 				return nil, err
@@ -185,7 +187,7 @@ func (s *search) variants() ([]*variant, error) {
 	}
 	l.keepRelated()
 	for i := 0; i < len(l.kept) && i < mostReadings; i++ {
-		if v := l.kept[i]; !v.rows { // else nothing is left open
+		if v := l.kept[i]; !v.rows { // else nothing is open
 			if err := s.addToggles(&l, v, s.toggles(v)); err != nil {
 				return nil, err
 			}
@@ -195,11 +197,11 @@ func (s *search) variants() ([]*variant, error) {
 	return l.kept, nil
 }
 
-// related reports whether the original tells what a variant must compute at other sizes.
+// related reports whether the original determines the results of a variant at other sizes.
 func (v *variant) related() bool { return v.rows || v.evidence.causal }
 
-// keepRelated leaves out variants about which the original tells nothing, if it does about others: rows that follow
-// from their own inputs, or from those before them, do so at all sizes.
+// keepRelated drops variants that the original does not determine, if it determines others: rows that depend only on
+// their own inputs, or on these and earlier ones, do so at all sizes.
 func (l *list) keepRelated() {
 	for _, holds := range []func(v *variant) bool{func(v *variant) bool { return v.rows }, (*variant).related} {
 		if slices.ContainsFunc(l.kept, holds) {
@@ -214,8 +216,8 @@ type list struct {
 	wrong error // why the first one was refused
 }
 
-// add keeps a variant unless one is there that computes the same at the same sizes, or that runs at sizes at which this
-// one fails, which it replaces.
+// add keeps a variant, unless another one computes the same at the same sizes. It replaces a variant that fails at some
+// sizes at which this one runs.
 func (l *list) add(v *variant) {
 	for i, old := range l.kept {
 		switch {
@@ -242,7 +244,7 @@ func runsWith(a, b outputs) bool {
 	return true
 }
 
-// addToggles adds those of the variants that agree with the original.
+// addToggles adds the variants that agree with the original.
 func (s *search) addToggles(l *list, from *variant, toggles []*variant) error {
 	for _, t := range toggles {
 		if err := s.judge(t); errors.Is(err, errSteps) {
@@ -255,7 +257,7 @@ func (s *search) addToggles(l *list, from *variant, toggles []*variant) error {
 	return nil
 }
 
-// sameOutputs reports whether two variants run at the same sizes and compute the same there, fractions left out.
+// sameOutputs reports whether two variants run at the same sizes and compute the same there, ignoring fractions.
 func sameOutputs(a, b outputs) bool {
 	if len(a) != len(b) {
 		return false
@@ -269,7 +271,7 @@ func sameOutputs(a, b outputs) bool {
 }
 
 // better reports whether a variant runs at all sizes at which another one runs, and at others at which that one fails.
-// The model could be run at these sizes before its dimension was baked, if it has no least or greatest size.
+// The model ran at these sizes before its dimension was baked in, unless it has a minimum or maximum size.
 func better(a, b outputs) bool {
 	if !runsWith(a, b) {
 		return false
@@ -282,7 +284,7 @@ func better(a, b outputs) bool {
 	return false
 }
 
-// ambiguous refuses a dimension of which more than one variant remains.
+// ambiguous refuses a dimension with several remaining variants.
 func (a *analysis) ambiguous(dim int, list []*variant) error {
 	d := a.dims[dim]
 	r := &Refusal{Dim: d.Name}
@@ -320,7 +322,7 @@ func difference(a, b *reading) (at slot) {
 	return at
 }
 
-// sizeOf returns the sizes of the dimensions in given inputs, nil if they contradict each other.
+// sizeOf returns the sizes of the dimensions in the given inputs, or nil if they contradict each other.
 func (a *analysis) sizeOf(in map[string]*reference.Tensor) []int64 {
 	list := make([]int64, len(a.dims))
 	for i, d := range a.dims {
@@ -342,7 +344,7 @@ type sample struct {
 	outputs map[string]*reference.Tensor
 }
 
-// samples decodes the recorded cases that give the inputs of the model.
+// samples decodes the recorded cases that have all inputs of the model.
 func (a *analysis) samples() (list []*sample, err error) {
 	for _, c := range a.Recorded {
 		s := &sample{}
@@ -359,10 +361,10 @@ func (a *analysis) samples() (list []*sample, err error) {
 	return list, nil
 }
 
-// recordedTolerance is how far an output may be from the recorded one, as a fraction of the greatest magnitude.
+// recordedTolerance is the allowed difference from a recorded output, relative to the largest magnitude.
 const recordedTolerance = 1e-4
 
-// reproduces reports whether a choice computes what was recorded.
+// reproduces reports whether a choice computes the recorded outputs.
 func (a *analysis) reproduces(c *choice, s *sample) (bool, error) {
 	replaced := map[*constant]*reference.Tensor{}
 	for i, v := range c.variants {

@@ -1,11 +1,10 @@
 // Package dims frees dimensions of inputs whose sizes an exporter baked into constants.
 //
-// The model runs only at the sizes of the example that it was exported with. To free a dimension, the package runs the
-// model at other sizes with the built-in evaluator. Where a node fails, constants behind it are tried that may be the
+// The model runs only at the sizes of its export example. To free a dimension, the package runs the model at other
+// sizes in the built-in evaluator. If a node fails, it tries the constants that the node depends on and that may be the
 // size: elements of shapes, indices and counts, and the lengths of tables. A choice with which the model runs is a
-// reading. Equal numbers decide nothing: every reading must agree with the original in all ways that the original
-// allows to test at its one size (evidence.go), and if two readings remain that differ at some size, the dimension is
-// not freed.
+// reading. Equal numbers prove nothing: every reading must agree with the original in all ways that can be tested at
+// its one size (evidence.go). If two remaining readings differ at some size, the dimension is not freed.
 package dims
 
 import (
@@ -19,10 +18,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// A Dim is a dimension that inputs share.
+// A Dim is a dimension shared by inputs.
 type Dim struct {
 	Name string
-	// Size is the size at export; 0 if it is not known.
+	// Size is the size at export; 0 if unknown.
 	Size   int64
 	places []place
 }
@@ -35,15 +34,15 @@ type place struct {
 
 func (p place) String() string { return p.input.Name + "." + strconv.Itoa(p.axis) }
 
-// Names of dimensions that need not be declared: axis 0 of all inputs; axis 1 of inputs of two or three dimensions;
-// axis 2 of inputs of four dimensions that have the batch and the heads before it.
+// Names of dimensions that need no declaration: axis 0 of all inputs; axis 1 of inputs with two or three dimensions;
+// axis 2 of inputs with four dimensions, after the batch and the heads.
 const (
 	Batch    = "batch"
 	Sequence = "sequence"
 	Past     = "past"
 )
 
-// Find finds a dimension by what a user wrote: NAME, NAME=SIZE, NAME=INPUT.AXIS+INPUT.AXIS, or
+// Find finds a dimension from the user's text: NAME, NAME=SIZE, NAME=INPUT.AXIS+INPUT.AXIS, or
 // NAME=SIZE@INPUT.AXIS+INPUT.AXIS.
 func Find(m *onnx.Model, text string) (*Dim, error) {
 	name, rest, _ := strings.Cut(text, "=")
@@ -68,7 +67,7 @@ func Find(m *onnx.Model, text string) (*Dim, error) {
 	return d, nil
 }
 
-// locate finds the places of a dimension, and its size if the places declare one.
+// locate finds the places of a dimension, and its size if a place declares one.
 func (d *Dim) locate(m *onnx.Model, list string) error {
 	if list != "" {
 		for _, at := range strings.Split(list, "+") {
@@ -117,7 +116,7 @@ func input(m *onnx.Model, name string) *onnx.Value {
 	return nil
 }
 
-// named lists the axes of inputs that are declared by a name.
+// named lists the axes of inputs declared with a name.
 func named(m *onnx.Model, name string) (list []place) {
 	for _, v := range m.Graph.Inputs {
 		t, _ := v.Type()
@@ -130,7 +129,7 @@ func named(m *onnx.Model, name string) (list []place) {
 	return list
 }
 
-// usual lists the axes where a dimension of this name usually is, if they are declared as numbers.
+// usual lists the usual axes of a dimension with this name that are declared as numbers.
 func usual(m *onnx.Model, name string) (list []place) {
 	for _, v := range m.Graph.Inputs {
 		t, _ := v.Type()
@@ -151,7 +150,7 @@ func usual(m *onnx.Model, name string) (list []place) {
 	return list
 }
 
-// Open returns a copy of a model that declares the dimensions by their names. Recorded cases of other sizes fit it.
+// Open returns a copy of a model that declares the dimensions by their names. It accepts recorded cases of other sizes.
 func Open(m *onnx.Model, dims []*Dim) (*onnx.Model, error) {
 	c, err := m.Clone()
 	if err != nil {
@@ -174,7 +173,7 @@ func open(c *edit.Change, v *onnx.Value, axis int, d onnx.Dim) {
 	c.SetType(v, t)
 }
 
-// FindAll finds several dimensions (Find).
+// FindAll finds several dimensions (see Find).
 func FindAll(m *onnx.Model, list []string) ([]*Dim, error) {
 	var dims []*Dim
 	for _, text := range list {

@@ -19,7 +19,7 @@ import (
 
 const width = 16
 
-// A graph builds a model for one size, as an exporter that bakes it.
+// A graph builds a model for one size, like an exporter that bakes it in.
 type graph func(b *onnxtest.Builder, x *onnx.Value, batch, sequence int)
 
 func weights(b *onnxtest.Builder, n int64) *onnx.Value {
@@ -39,7 +39,7 @@ func ints(v ...int) []int64 {
 	return list
 }
 
-// attention is attention of four heads; seen is the mask for pairs of positions, nil for none.
+// attention returns attention with four heads. seen is the mask for pairs of positions, or nil.
 func attention(seen func(query, key int) bool) graph {
 	return func(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 		perm := onnx.IntsAttr("perm", []int64{0, 2, 1, 3})
@@ -97,7 +97,7 @@ func random(batch, sequence int) *reference.Tensor {
 	return reference.NewFloats(onnx.Float, []int{batch, sequence, width}, x)
 }
 
-// recorded is what a graph computes at a size.
+// recorded returns the result of a graph at a size.
 func (g graph) recorded(t *testing.T, batch, sequence int) golden.Case {
 	t.Helper()
 	x := random(batch, sequence)
@@ -116,8 +116,8 @@ func (g graph) recorded(t *testing.T, batch, sequence int) golden.Case {
 var forms = map[string]struct {
 	graph
 	batch, sequence int
-	longer          int    // a recorded length, 0 for none
-	refused         string // a part of the reason
+	longer          int    // a recorded length, or 0
+	refused         string // part of the reason
 }{
 	"attention":                  {attention(nil), 2, 10, 0, ""},
 	"batch is heads":             {attention(nil), 4, 10, 0, ""},
@@ -166,7 +166,7 @@ func first(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	b.Output(b.Op("Slice", b.Op("CumSum", x, 1), []int64{0}, ints(n), []int64{1}))
 }
 
-// token puts a vector before each sequence.
+// token prepends a vector to each sequence.
 func token(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	t := b.Op("Expand", b.Floats([]int64{1, 1, 1}, 0.5), ints(batch, 1, width))
 	y := b.Op("Concat", t, x, onnx.IntAttr("axis", 1))
@@ -185,7 +185,7 @@ func places(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	b.Output(b.Op("Add", x, b.Floats(ints(n, width), v...)))
 }
 
-// counted adds rows of a table of 64 by their places.
+// counted adds rows of a table of 64 by position.
 func counted(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	at := make([]int64, n)
 	v := make([]float32, 64*width)
@@ -221,7 +221,7 @@ func pairs(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	b.Output(b.Op("Slice", y, []int64{0}, []int64{width}, []int64{2}))
 }
 
-// wavy adds sines and cosines of positions, of a base that models have.
+// wavy adds sines and cosines of positions, with a common base.
 func wavy(b *onnxtest.Builder, x *onnx.Value, _, n int) { waves(b, x, n, 10000) }
 
 func rough(b *onnxtest.Builder, x *onnx.Value, _, n int) { waves(b, x, n, 7777) }
@@ -242,7 +242,7 @@ func waves(b *onnxtest.Builder, x *onnx.Value, n int, base float64) {
 	b.Output(b.Op("Add", x, b.Floats(ints(n, width), v...)))
 }
 
-// ones masks scores by a row of ones, for keys that all exist.
+// ones masks scores with a row of ones: all keys are valid.
 func ones(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
 	row := make([]float32, n)
@@ -250,13 +250,13 @@ func ones(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	b.Output(b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), x))
 }
 
-// pool is the mean of all positions.
+// pool returns the mean of all positions.
 func pool(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	y := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	b.Output(b.Op("AveragePool", y, onnx.IntsAttr("kernel_shape", ints(n))))
 }
 
-// loop sums up positions one by one.
+// loop sums positions one by one.
 func loop(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	body := onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph("body")}
 	i := body.Input("i", onnx.Int64)
@@ -269,8 +269,8 @@ func loop(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 		onnx.GraphAttr("body", body.Graph)))
 }
 
-// TestApply frees batch and sequence of baked graphs, and holds them against graphs that were made for other sizes.
-// What the file leaves open must be refused, with the model as it was.
+// TestApply frees batch and sequence of baked graphs, and compares them with graphs built for other sizes. If the file
+// does not determine the result, Apply must refuse and leave the model unchanged.
 func TestApply(t *testing.T) {
 	for name, f := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestApply(t *testing.T) {
 				x := random(size[0], size[1])
 				want, got := run(t, f.model(size[0], size[1]), x), run(t, m, x)
 				same := slices.Equal(want.Shape, got.Shape)
-				for i, w := range want.F { // sums of equal numbers may differ in the last place, by the kind of op
+				for i, w := range want.F { // sums of equal numbers may differ in the last place, depending on the op
 					same = same && math.Abs(w-got.F[i]) <= 1e-6
 				}
 				if !same {
@@ -313,7 +313,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestFind reads what users write.
+// TestFind parses user input.
 func TestFind(t *testing.T) {
 	b := onnxtest.New(17)
 	b.Output(b.Op("Add", b.Input("x", onnx.Float, 2, 10, width), b.Input("y", onnx.Float, "rows", 10, width)))
@@ -342,7 +342,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestInspect reports what can be freed and what cannot, and leaves the model.
+// TestInspect reports the dimensions that can be freed and the others, and does not change the model.
 func TestInspect(t *testing.T) {
 	m := attention(causal)
 	model := m.model(2, 6)
@@ -359,7 +359,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestCache refuses the length of a cache without recorded outputs: its positions may be baked anywhere.
+// TestCache refuses the length of a cache without recorded outputs: its positions may be baked in anywhere.
 func TestCache(t *testing.T) {
 	b := onnxtest.New(17)
 	x, past := b.Input("x", onnx.Float, 2, 4, 1, width), b.Input("past", onnx.Float, 2, 4, 5, width)
@@ -372,7 +372,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestExtendMasks takes the user's word for a mask, and says so.
+// TestExtendMasks accepts the user's word for a mask, and reports it.
 func TestExtendMasks(t *testing.T) {
 	g := attention(causal)
 	m := g.model(2, 6)

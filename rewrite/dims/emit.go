@@ -10,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// rule is what the metadata of new nodes say.
+// rule is the name in the metadata of new nodes.
 const rule = "free"
 
-// sum is a number as it follows from dimensions: (constant + one·n + two·n·n) / by.
+// sum is a number that depends on dimensions: (constant + one·n + two·n·n) / by.
 type sum struct {
 	constant, by int64
 	one          []int64
@@ -49,7 +49,7 @@ func (a *analysis) sum(r *reading, c *constant, s slot) *sum {
 	return p.reduced()
 }
 
-// reduced divides by what all coefficients have in common.
+// reduced divides by the common divisor of all coefficients.
 func (p *sum) reduced() *sum {
 	common := p.by
 	with := func(x int64) {
@@ -77,7 +77,7 @@ func (p *sum) reduced() *sum {
 	return p
 }
 
-// text writes a sum with the names of dimensions.
+// text formats a sum with the names of dimensions.
 func (a *analysis) text(p *sum) string {
 	var terms []string
 	add := func(k int64, what string) {
@@ -109,13 +109,13 @@ func (a *analysis) text(p *sum) string {
 	return fmt.Sprintf("%s/%d", text, p.by)
 }
 
-// emitter writes what a reading says into a model.
+// emitter writes a reading into a model.
 type emitter struct {
 	*analysis
 	editor *edit.Editor
 	change *edit.Change
 	graph  *onnx.Graph
-	inputs map[*onnx.Value]*onnx.Value // of the model that changes, by those of the analysed one
+	inputs map[*onnx.Value]*onnx.Value // values of the changed model, by those of the analyzed one
 	made   map[string]*onnx.Value
 }
 
@@ -141,7 +141,7 @@ func (e *emitter) once(key string, build func() *onnx.Value) *onnx.Value {
 	return e.made[key]
 }
 
-// op adds a node, or returns the value of one that computes the same.
+// op adds a node, or returns the value of an existing one that computes the same.
 func (e *emitter) op(op string, attrs []*onnx.Attribute, in ...*onnx.Value) *onnx.Value {
 	key := op + onnx.AttributesKey(attrs) + strings.Join(onnx.Names(in), "\x00")
 	return e.once(key, func() *onnx.Value {
@@ -219,7 +219,7 @@ func (e *emitter) list(numbers []int64, sums map[int]*sum) *onnx.Value {
 	return e.op("Concat", []*onnx.Attribute{onnx.IntAttr("axis", 0)}, parts...)
 }
 
-// constant returns what a constant becomes, and its elements or shape in words; nil if it stays.
+// constant returns the replacement of a constant and describes its elements or shape; nil if it stays.
 func (e *emitter) constant(r *reading, c *constant) (*onnx.Value, string, error) {
 	sums, lengths := map[int]*sum{}, map[int]*sum{}
 	var diag *sum
@@ -258,7 +258,7 @@ func (e *emitter) constant(r *reading, c *constant) (*onnx.Value, string, error)
 	return v, e.words(t.Dims(), lengths), err
 }
 
-// words writes numbers in brackets.
+// words formats numbers in brackets.
 func (e *emitter) words(numbers []int64, sums map[int]*sum) string {
 	list := make([]string, len(numbers))
 	for i, n := range numbers {
@@ -276,7 +276,7 @@ func (e *emitter) cast(v *onnx.Value, from, to onnx.DataType) *onnx.Value {
 	return e.op("Cast", []*onnx.Attribute{onnx.IntAttr("to", int64(to))}, v)
 }
 
-// table makes a table of other lengths.
+// table returns a table with other lengths.
 func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Value, error) {
 	f, t := &c.family, c.tensor
 	shape := e.list(t.Dims(), lengths)
@@ -329,7 +329,7 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 		}
 	default:
 		base := t
-		for axis := range lengths { // all the same along it
+		for axis := range lengths { // all equal along it
 			base = slice(base, axis, 0, 1)
 		}
 		stored, err := base.ToONNX(c.value.Name + "_row")
@@ -341,7 +341,7 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 	return e.op("Expand", nil, v, shape), nil
 }
 
-// either returns an element of a table where a condition holds, and another one elsewhere.
+// either returns one element of a table where a condition holds, and another one elsewhere.
 func (e *emitter) either(where *onnx.Value, t *reference.Tensor, yes, no int) (*onnx.Value, error) {
 	if t.DataType == onnx.Bool {
 		if t.I[yes] != 0 {

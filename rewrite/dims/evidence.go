@@ -8,22 +8,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// evidence says how the original tells what the model must compute at other sizes of one dimension.
+// evidence records how the original determines the results at other sizes of one dimension.
 type evidence struct {
 	*search
-	in       map[string]*reference.Tensor // at the size at export
+	in       map[string]*reference.Tensor // at the size of the export
 	original []*reference.Tensor
-	rows     bool // each row follows from its own inputs alone, whatever its place
-	causal   bool // each row follows from its own inputs and those before it
+	rows     bool // each row depends only on its own inputs, wherever it is
+	causal   bool // each row depends only on its own inputs and earlier ones
 	tail     bool // outputs depend on the last row
 	depends  bool // outputs depend on rows after the first
 	axes     []int
 }
 
-// tolerance is how far numbers may be apart without roundings, as a fraction of the greatest.
+// tolerance is the allowed difference without rounding, relative to the largest magnitude.
 const tolerance = 1e-9
 
-// evidence tests the original at its one size. Its outputs grow with the dimension as those of a reading do.
+// evidence tests the original at its one size. Its outputs grow with the dimension as in a reading.
 func (s *search) evidence(r *reading) (*evidence, error) {
 	e := &evidence{search: s}
 	n := s.dims[s.dim].Size
@@ -70,7 +70,7 @@ func (e *evidence) aligned() bool {
 	return len(e.axes) > 0
 }
 
-// relate finds out which relations of rows hold in the original.
+// relate determines which relations between rows hold in the original.
 func (e *evidence) relate() error {
 	n := int(e.dims[e.dim].Size)
 	e.causal, e.rows = true, e.aligned()
@@ -89,7 +89,7 @@ func (e *evidence) relate() error {
 		x := e.run(&reading{}, e.sizes(-1, 0), in)
 		return x.outputs, x.err
 	}
-	for k := 0; k < n; k++ { // rows from k on are others
+	for k := 0; k < n; k++ { // rows starting at k differ
 		got, err := run(e.mixed(e.in, other, k))
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (e *evidence) relate() error {
 		if k > 0 && e.causal {
 			e.causal = e.agreeRows(e.original, got, 0, 0, k)
 		}
-		if e.rows && k > 0 { // and the rows before k are others
+		if e.rows && k > 0 { // and the rows before k differ
 			got, err := run(e.mixed(other, e.in, k))
 			if err != nil {
 				return err
@@ -122,7 +122,7 @@ func (e *evidence) relate() error {
 	return nil
 }
 
-// mixed returns inputs whose rows before k are the first's and the others the second's.
+// mixed returns inputs with the rows before k from first and the others from second.
 func (e *evidence) mixed(first, second map[string]*reference.Tensor, k int) map[string]*reference.Tensor {
 	in := map[string]*reference.Tensor{}
 	for name, t := range first {
@@ -141,7 +141,7 @@ func (e *evidence) mixed(first, second map[string]*reference.Tensor, k int) map[
 	return in
 }
 
-// rotated returns inputs whose first row is behind the others.
+// rotated returns inputs with the first row moved to the end.
 func (e *evidence) rotated(in map[string]*reference.Tensor) map[string]*reference.Tensor {
 	out := map[string]*reference.Tensor{}
 	for name, t := range in {
@@ -167,7 +167,7 @@ func (e *evidence) window(in map[string]*reference.Tensor, from, to int) map[str
 	return out
 }
 
-// agreeRows compares count rows of outputs, those of want from row i on and those of got from row k on.
+// agreeRows compares count rows of outputs: want starting at row i, and got starting at row k.
 func (e *evidence) agreeRows(want, got []*reference.Tensor, i, k, count int) bool {
 	if len(want) != len(got) {
 		return false
@@ -197,7 +197,7 @@ func equal(want, got []*reference.Tensor, within float64) bool {
 	return true
 }
 
-// near reports whether two tensors are equal but for a fraction of the greatest magnitude.
+// near reports whether two tensors are equal up to a fraction of the largest magnitude.
 func near(a, b *reference.Tensor, within float64) bool {
 	if !slices.Equal(a.Shape, b.Shape) {
 		return false

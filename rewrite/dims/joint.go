@@ -9,17 +9,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// choice is what the analysis found: one variant of each dimension, and what they are together.
+// choice is the result of the analysis: one variant of each dimension, and their joint reading.
 type choice struct {
 	*reading
 	variants []*variant
-	recorded []int64 // the greatest recorded size of each dimension that the choice reproduces; 0 for none
+	recorded []int64 // largest recorded size of each dimension that the choice reproduces, or 0
 }
 
-// mostChoices is how many combinations of variants are tried.
+// mostChoices bounds the combinations of variants that are tried.
 const mostChoices = 64
 
-// choose finds the one reading of all dimensions together.
+// choose finds the single joint reading of all dimensions.
 func (a *analysis) choose() (*choice, error) {
 	if err := a.findSizes(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (a *analysis) choose() (*choice, error) {
 	return kept[0], a.attributes(kept[0])
 }
 
-// findSizes takes sizes at export that are not declared from the first recorded case that the model runs with.
+// findSizes takes undeclared sizes at export from the first recorded case with which the model runs.
 func (a *analysis) findSizes() error {
 	missing := slices.IndexFunc(a.dims, func(d *Dim) bool { return d.Size == 0 })
 	if missing < 0 {
@@ -106,7 +106,7 @@ func (a *analysis) findSizes() error {
 			"the export", name)}
 }
 
-// runsAnyway reports whether the model runs at several sizes of dimensions whose sizes at export are not known.
+// runsAnyway reports whether the model runs at several sizes of dimensions with unknown sizes at export.
 func (a *analysis) runsAnyway() bool {
 	for try := range int64(3) {
 		sizes := a.sizes(-1, 0)
@@ -123,7 +123,7 @@ func (a *analysis) runsAnyway() bool {
 	return true
 }
 
-// combinations lists all ways to take one variant of each dimension.
+// combinations lists all ways to choose one variant of each dimension.
 func combinations(lists [][]*variant) func(yield func([]*variant) bool) {
 	return func(yield func([]*variant) bool) {
 		at := make([]int, len(lists))
@@ -149,7 +149,7 @@ func combinations(lists [][]*variant) func(yield func([]*variant) bool) {
 	}
 }
 
-// together makes one reading of those of all dimensions, and tries it where several dimensions have other sizes.
+// together joins the readings of all dimensions, and tries the result at several changed sizes.
 func (a *analysis) together(c *choice, samples []*sample) error {
 	c.reading = &reading{factors: map[slot][]rat{}, product: map[slot]bool{}}
 	for i, v := range c.variants {
@@ -159,7 +159,7 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 			}
 		}
 	}
-	var shared []slot // that grow with more than one dimension
+	var shared []slot // depend on more than one dimension
 	for s, list := range c.factors {
 		count, all := 0, rat{1, 1}
 		for _, f := range list {
@@ -201,7 +201,7 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 		}
 		if !ok {
 			name := a.names()
-			for i, n := range s.sizes { // the dimension that differs, if it is one
+			for i, n := range s.sizes { // the dimension that differs, if it is a single one
 				if x := a.sizes(i, n); slices.Equal(x, s.sizes) && n != a.dims[i].Size {
 					name = a.dims[i].Name
 				}
@@ -215,7 +215,7 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 	return nil
 }
 
-// jointSizes are sizes at which all dimensions differ from the export.
+// jointSizes returns sizes at which all dimensions differ from the export.
 func (a *analysis) jointSizes() (list [][]int64) {
 	for _, by := range []func(i int, n int64) int64{
 		func(i int, n int64) int64 { return n + int64(i) + 1 },
@@ -232,8 +232,8 @@ func (a *analysis) jointSizes() (list [][]int64) {
 	return list
 }
 
-// tryTogether runs a choice at sizes that all differ, and at those of one dimension. What one dimension computes in
-// rows, it must also compute while others have other sizes.
+// tryTogether runs a choice at sizes that all differ, and at the test sizes of one dimension. If a dimension determines
+// rows, it must also determine them while others have other sizes.
 func (a *analysis) tryTogether(c *choice) error {
 	if len(a.dims) == 1 {
 		return nil
@@ -278,13 +278,13 @@ func (a *analysis) tryTogether(c *choice) error {
 	return nil
 }
 
-// least is the least size at export.
+// least returns the smallest size at export.
 func (a *analysis) least() int64 {
 	return slices.MinFunc(a.dims, func(x, y *Dim) int { return int(x.Size - y.Size) }).Size
 }
 
-// rowsStay errs unless the rows of a dimension follow from their own inputs: all but the last stay if its inputs are
-// others, and they are the same if no more are computed than at export.
+// rowsStay returns an error unless the rows of a dimension depend only on their own inputs: a change of the last input
+// row leaves all other rows unchanged, and computing only as many rows as at export returns the same ones.
 func (a *analysis) rowsStay(c *choice, dim int, sizes []int64, in map[string]*reference.Tensor,
 	got []*reference.Tensor) error {
 	e, n, most := c.variants[dim].evidence, a.dims[dim].Size, sizes[dim]

@@ -15,16 +15,16 @@ import (
 type search struct {
 	*analysis
 	dim       int
-	size      int64                                  // the one that the model is tried at
+	size      int64                                  // the size to try
 	in        map[int64]map[string]*reference.Tensor // inputs by size
 	seen      map[string]bool
-	left      int                  // how many trials may follow
+	left      int                  // number of trials left
 	relations map[string]*evidence // by the axes of outputs that grow
-	// stuck is where the search ended that came furthest.
+	// stuck is the outcome of the trial that got furthest.
 	stuck outcome
 }
 
-// A decision is a place where the model ran further by an option.
+// A decision is a point where an option made the model run further.
 type decision struct {
 	before *reading
 	failed outcome
@@ -54,7 +54,7 @@ func (a *analysis) search(dim int) *search {
 			}
 		}
 	}
-	for _, times := range []int64{3, 5, 7, 4, 6} { // a multiple that is not a number of the model besides
+	for _, times := range []int64{3, 5, 7, 4, 6} { // a multiple that is not also a number in the model
 		if s.size = times * a.dims[dim].Size; !there[s.size] {
 			break
 		}
@@ -76,7 +76,7 @@ func (s *search) try(r *reading, n int64) outcome {
 	return s.run(r, s.sizes(s.dim, n), in)
 }
 
-// prefix returns inputs at a size, of which smaller ones are the beginning.
+// prefix returns inputs at a size. Smaller ones are prefixes of larger ones.
 func (s *search) prefix(n int64) (map[string]*reference.Tensor, error) {
 	longest := max(s.size, 3*s.dims[s.dim].Size)
 	in, err := s.inputs(1, s.sizes(s.dim, max(longest, n)))
@@ -124,10 +124,10 @@ func (s *search) readings(yield func(*reading, error) bool) {
 	}
 }
 
-// errTrials ends a search in which too much was tried.
+// errTrials ends a search with too many trials.
 var errTrials = errors.New("there are too many constants that may be its size")
 
-// whole is 1 if all factors are whole numbers, and else 0.
+// whole returns 1 if all factors are integers, and 0 otherwise.
 func (o option) whole() int {
 	for _, f := range o.set {
 		if f.den != 1 {
@@ -146,7 +146,7 @@ func (s *search) key(r *reading) string {
 	return fmt.Sprint(parts)
 }
 
-// complete adds to a reading what it lacks for the model to run.
+// complete extends a reading until the model runs.
 func (s *search) complete(r *reading) (*reading, []decision, error) {
 	x := s.try(r, s.size)
 	if x.err == nil {
@@ -189,9 +189,9 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 	return nil, nil, x.err
 }
 
-// further lists the options with which the model runs beyond the node that failed, the most likely first. If it runs
-// beyond at any size with some of them, others are left out: they only divide at some sizes. The first such option is
-// enough for a quick search.
+// further lists the options with which the model runs beyond the failed node, the most likely first. If some of them
+// work at any size, it leaves out options that divide only at some sizes. In a quick search, it stops at the first
+// option that works at any size.
 func (s *search) further(r *reading, failed outcome, quick bool) ([]option, error) {
 	var kept, anywhere []option
 	for _, o := range s.candidates(r, failed) {
@@ -222,7 +222,7 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	return kept, nil
 }
 
-// candidates lists options of constants that a node depends on and that a reading leaves, the most likely and the
+// candidates lists options of constants that a node depends on and that are not in a reading, the most likely and the
 // nearest first.
 func (s *search) candidates(r *reading, failed outcome) []option {
 	n := failed.node
@@ -281,7 +281,7 @@ func (s *search) behind(n *onnx.Node) (layers [][]*onnx.Node) {
 			for _, v := range x.Reads() {
 				add(v.Producer)
 			}
-			if g := x.Graph; g != nil && g.Parent != nil { // what the node holding this graph reads
+			if g := x.Graph; g != nil && g.Parent != nil { // operands of the node that holds this graph
 				for _, y := range s.model.Graph.Nodes {
 					if s.place[y] == s.place[x] {
 						add(y)
@@ -294,7 +294,7 @@ func (s *search) behind(n *onnx.Node) (layers [][]*onnx.Node) {
 	return layers
 }
 
-// demanded lists the factors with which the shape of a Reshape that failed holds as many elements as there are.
+// demanded lists the factors with which the shape of a failed Reshape has the right number of elements.
 func (s *search) demanded(c *constant, r *reading, failed outcome) (list []option) {
 	if failed.elements == 0 || c.input != 1 || !c.hasSizes() {
 		return nil
@@ -343,7 +343,7 @@ func slice(t *reference.Tensor, axis, from, to int) *reference.Tensor {
 	return out
 }
 
-// join puts tensors together along an axis.
+// join concatenates tensors along an axis.
 func join(list []*reference.Tensor, axis int) *reference.Tensor {
 	t := list[0]
 	shape := slices.Clone(t.Shape)

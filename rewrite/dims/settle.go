@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// settled refuses a choice that needs what neither the model nor recorded outputs say.
+// settled refuses a choice that depends on facts that neither the model nor recorded outputs show.
 func (a *analysis) settled(c *choice) error {
 	for i, v := range c.variants {
 		d := a.dims[i]
@@ -40,7 +40,7 @@ func (a *analysis) settled(c *choice) error {
 	return nil
 }
 
-// isCache reports whether a dimension may be the length of a cache: where Find looks for the past.
+// isCache reports whether a dimension may be the length of a cache, according to the places where Find looks for it.
 func (d *Dim) isCache(m *onnx.Model) bool {
 	return slices.ContainsFunc(d.places, func(p place) bool {
 		t, _ := p.input.Type()
@@ -48,8 +48,8 @@ func (d *Dim) isCache(m *onnx.Model) bool {
 	})
 }
 
-// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is the
-// same everywhere in its last axis, or in several axes that grow.
+// isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is
+// constant along its last axis or along several growing axes.
 func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 	grows := 0
 	for axis := range k.tensor.Shape {
@@ -70,7 +70,7 @@ func divides(c *constant) bool {
 	return c.node.Is("Reshape") && c.input == 1 && c.inferred < 0 && !slices.Contains(c.tensor.I, 0)
 }
 
-// attributes refuses a dimension that an attribute of a node, which stays as it is, may come from.
+// attributes refuses a dimension that an attribute of a node may depend on, because attributes cannot change.
 func (a *analysis) attributes(c *choice) error {
 	for i, v := range c.variants {
 		size := a.dims[i].Size
@@ -108,7 +108,7 @@ func (a *analysis) attributes(c *choice) error {
 var sized = map[string]bool{"kernel_shape": true, "strides": true, "split": true, "k": true, "pads": true,
 	"starts": true, "ends": true, "output_shape": true, "shape": true, "repeats": true}
 
-// shapes returns the shapes of the first inputs of nodes.
+// shapes returns the shapes of the nodes' first inputs.
 func (a *analysis) shapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {
 	in, err := a.inputs(1, sizes)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// rat is a ratio in lowest terms, of a positive denominator.
+// rat is a ratio in lowest terms with a positive denominator.
 type rat struct{ num, den int64 }
 
 func ratio(num, den int64) rat {
@@ -26,16 +26,16 @@ func ratio(num, den int64) rat {
 	return rat{num, den}
 }
 
-// A slot is a number in the model that may come from a dimension: one element of a constant of integers, the length of
-// a constant along an axis, or the diagonal at which a mask changes. It belongs to one input of one node, since
-// exporters share constants of equal elements.
+// A slot is a number in the model that may depend on a dimension: an element of an integer constant, the length of a
+// constant along an axis, or the diagonal at which a mask changes. It belongs to one input of one node, because
+// exporters share equal constants.
 type slot struct {
 	node  *onnx.Node
 	input int
 	part  int // an element, lengthOf(axis) or diagonal
 }
 
-// diagonal is the part of a mask at which its elements change, or of a count where it starts.
+// diagonal is the part for the diagonal at which a mask changes, or for the start of a count.
 const diagonal = -100
 
 func lengthOf(axis int) int { return -1 - axis }
@@ -43,24 +43,25 @@ func lengthOf(axis int) int { return -1 - axis }
 // axis returns the axis of a slot that is a length.
 func (s slot) axis() (axis int, ok bool) { return -1 - s.part, s.part < 0 && s.part != diagonal }
 
-// A constant is one input of a node that is a constant, or several that are the same.
+// A constant is a constant input of a node, or several equal ones.
 type constant struct {
 	node   *onnx.Node
 	input  int
 	value  *onnx.Value
 	tensor *reference.Tensor
-	family family // how it goes on
-	// inferred is the element of a shape that is -1 in the model; tensor has what it is at export. -1 for none.
+	family family // how it continues
+	// inferred is the index of the element of a shape that is -1 in the model, or -1 if there is none. tensor has its
+	// value at export.
 	inferred int
 }
 
-// mostElements is how many elements a constant may have whose elements are sizes.
+// mostElements bounds the elements of a constant whose elements are sizes.
 const mostElements = 16
 
-// maxTable is how many elements a table may have.
+// maxTable bounds the elements of a table.
 const maxTable = 1 << 22
 
-// axesOperand are the inputs of ops that hold axes, steps or the like, which never come from sizes.
+// axesOperand lists the inputs of ops that hold axes, steps or the like, which are never sizes.
 var axesOperand = map[string][]int{"Slice": {3, 4}, "Unsqueeze": {1}, "Squeeze": {1}, "Pad": {3}, "CumSum": {1},
 	"ReduceSum": {1}, "ReduceMean": {1}, "ReduceMax": {1}, "ReduceMin": {1}, "ReduceL2": {1}, "ReduceProd": {1},
 	"ReduceL1": {1}, "ReduceSumSquare": {1}, "ReduceLogSumExp": {1}, "Trilu": nil}
@@ -75,7 +76,7 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 					continue
 				}
 				t := v.Constant()
-				if slices.Index(n.Inputs, v) < i { // read twice, and one constant
+				if slices.Index(n.Inputs, v) < i { // read twice, but one constant
 					continue
 				}
 				if t == nil || v.IsInput || t.Len() > maxTable || t.DataType == onnx.String {
@@ -101,13 +102,13 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 func (c *constant) hasSizes() bool {
 	t := c.tensor
 	if c.family.linear >= 0 && c.input == 1 && strings.HasPrefix(c.node.OpType,
-		"Gather") { // places, one after the other
+		"Gather") { // consecutive positions
 		return false
 	}
 	return t.I != nil && t.DataType != onnx.Bool && (t.Rank() <= 1 && t.Len() <= mostElements || t.Len() == 1)
 }
 
-// original returns the number that a slot holds at export.
+// original returns the value of a slot at export.
 func (c *constant) original(s slot) int64 {
 	if axis, ok := s.axis(); ok {
 		return int64(c.tensor.Shape[axis])
@@ -121,15 +122,15 @@ func (c *constant) original(s slot) int64 {
 	return c.tensor.I[s.part]
 }
 
-// An option gives slots of one constant factors: by how much they grow with the dimension.
+// An option assigns factors to slots of one constant: how much they grow with the dimension.
 type option struct {
 	set map[slot]rat
-	// how is 0 if the number is the dimension's size, 1 if it is a multiple of it, 2 if they differ by a constant, 3
-	// for other factors.
+	// how is 0 if the number is the size of the dimension, 1 for a multiple, 2 for a constant difference, and 3 for
+	// other factors.
 	how int
 }
 
-// factors lists by how much a number may grow with a dimension of a size.
+// factors lists how much a number may grow with a dimension of this size.
 func factors(number, size int64) map[rat]int {
 	list := map[rat]int{}
 	switch {
@@ -150,7 +151,7 @@ func factors(number, size int64) map[rat]int {
 	return list
 }
 
-// options lists what slots of a constant may be for a dimension of a size.
+// options lists the possible meanings of a constant's slots for a dimension of this size.
 func (c *constant) options(size int64) (list []option) {
 	if c.hasSizes() {
 		for k, e := range c.tensor.I {
@@ -175,7 +176,7 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 			}
 		}
 	}
-	if axis := c.family.linear; axis >= 0 && c.family.start != 0 { // the start may follow, with the length or without
+	if axis := c.family.linear; axis >= 0 && c.family.start != 0 { // the start may follow, with or without the length
 		for f := range factors(c.family.start, size) {
 			list = append(list, option{map[slot]rat{at(diagonal): f}, 4})
 			for g, how := range factors(int64(c.tensor.Shape[axis]), size) {

@@ -8,22 +8,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// A family says how the elements of a table follow from their places, so that it can be made in other sizes. The zero
-// value knows nothing.
+// A family describes how the elements of a table depend on their positions, so that the table can be computed in other
+// sizes. The zero value describes nothing.
 type family struct {
-	even   []bool // for each axis, whether elements are the same all along it
-	linear int    // the axis along which integers count up or down in equal steps; -1 for none
+	even   []bool // for each axis, whether elements are equal along it
+	linear int    // the axis along which integers change by equal steps, or -1
 	start  int64  // the first of these integers
 	by     int64  // their step
-	// A step is a mask: elements are low up to a diagonal and high beyond it.
+	// step means a mask: elements are low up to a diagonal and high beyond it.
 	step          bool
 	rows, columns int
-	diagonal      int64 // the greatest difference of column and row with a low element
-	low, high     int   // the places of such elements
+	diagonal      int64 // the largest difference of column and row with a low element
+	low, high     int   // positions of such elements
 	waves         *waves
 }
 
-// fewest is how many integers in equal steps are taken for a count.
+// fewest is the number of integers in equal steps that make a count.
 const fewest = 3
 
 // familyOf finds the family of a table.
@@ -53,13 +53,13 @@ func familyOf(t *reference.Tensor) family {
 	return f
 }
 
-// grows reports whether the table can be made longer along one axis, and others stay as they are.
+// grows reports whether the table can be extended along one axis while the others stay.
 func (f *family) grows(axis int) bool {
 	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions ||
 		f.step && (axis == f.rows || axis == f.columns))
 }
 
-// same reports whether two elements are the same.
+// same reports whether two elements are equal.
 func same(t *reference.Tensor, i, k int) bool {
 	if t.I != nil {
 		return t.I[i] == t.I[k]
@@ -118,7 +118,7 @@ func (f *family) findStep(t *reference.Tensor, rows, columns int) {
 	}
 }
 
-// extended makes the table in another shape, with another diagonal or start.
+// extended returns the table in another shape, with another diagonal or start.
 func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*reference.Tensor, error) {
 	n := 1
 	for axis, d := range shape {

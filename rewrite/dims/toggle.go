@@ -2,7 +2,7 @@ package dims
 
 import "math"
 
-// toggles lists variants in which one more number follows from the dimension, or all that are equal.
+// toggles lists variants in which one more number depends on the dimension, or all equal numbers do.
 func (e *search) toggles(v *variant) (list []*variant) {
 	size := e.dims[e.dim].Size
 	for _, c := range e.constants {
@@ -18,7 +18,7 @@ func (e *search) toggles(v *variant) (list []*variant) {
 			}
 		}
 		if at := (slot{c.node, c.input, diagonal}); c.family.linear >= 0 && v.factors[at] == nil {
-			for _, f := range coincident(c.family.start, size) { // of a count as long as it is, or that grows
+			for _, f := range coincident(c.family.start, size) { // of a count with this length, or one that grows
 				for _, more := range append([]option{{}}, c.lengthOptions(size)...) {
 					set := map[slot]rat{at: f}
 					for s, g := range more.set {
@@ -42,8 +42,8 @@ func (e *search) toggles(v *variant) (list []*variant) {
 	return append(list, e.together(v)...)
 }
 
-// together lists variants in which several numbers follow from the dimension: those that are equal, in the same place
-// of the same op, or anywhere; and tables as long as it.
+// together lists variants in which several numbers depend on the dimension: equal ones, in the same position of the
+// same op or anywhere, and tables of its length.
 func (e *search) together(v *variant) (list []*variant) {
 	size := e.dims[e.dim].Size
 	type class struct {
@@ -99,7 +99,7 @@ func (e *search) together(v *variant) (list []*variant) {
 	return list
 }
 
-// coincident lists the factors of a number that may be a size by chance.
+// coincident lists the factors of a number that may equal a size by chance.
 func coincident(number, size int64) (list []rat) {
 	switch {
 	case number == size, number == size-1 && size > 2, number == size+1:

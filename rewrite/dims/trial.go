@@ -13,10 +13,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// A reading says of which dimensions slots are sizes: by how much each grows with each dimension.
+// A reading says how much each slot grows with each dimension.
 type reading struct {
 	factors map[slot][]rat
-	// product lists the slots that grow with a product of dimensions, and not with their sum.
+	// product lists the slots that grow with a product of dimensions instead of their sum.
 	product map[slot]bool
 }
 
@@ -40,8 +40,8 @@ func (r *reading) with(dim, dims int, set map[slot]rat) *reading {
 	return made
 }
 
-// pairs reports whether a slot that grows with a product has the product of these two dimensions in it. Of three or
-// more, as in batch*(past + sequence), only those do that give a whole number.
+// pairs reports whether the product in a slot includes the product of these two dimensions. Among three or more
+// dimensions, as in batch*(past + sequence), only pairs with an integer factor count.
 func (r *reading) pairs(s slot, k, i int, original int64) bool {
 	f, g, count := r.factors[s][i], r.factors[s][k], 0
 	for _, x := range r.factors[s] {
@@ -55,10 +55,10 @@ func (r *reading) pairs(s slot, k, i int, original int64) bool {
 // errSteps ends trials that take too long.
 var errSteps = errors.New("the model is too large to be tried at other sizes")
 
-// errFraction ends trials in which a number is not a whole one.
+// errFraction ends trials in which a number is not an integer.
 var errFraction = errors.New("the size does not divide")
 
-// mostSteps is how many steps of the evaluator all trials of a model may take.
+// mostSteps bounds the evaluator steps of all trials of a model.
 const mostSteps = 6e9
 
 // analysis is the search in one model. Its inputs are declared with open dimensions until it ends.
@@ -67,9 +67,9 @@ type analysis struct {
 	dims      []*Dim
 	constants []*constant
 	byInput   map[*onnx.Node][]*constant
-	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that holds them
+	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that contains them
 	steps     int
-	see       func(n *onnx.Node, s *reference.Scope) // is shown the nodes that run; nil if nothing is to be seen
+	see       func(n *onnx.Node, s *reference.Scope) // called with the nodes that run; may be nil
 	Options
 }
 
@@ -108,7 +108,7 @@ func (a *analysis) declare(c *edit.Change, sizes []int64) {
 	}
 }
 
-// sizes returns the sizes at export, one of them replaced; dim is -1 for none.
+// sizes returns the sizes at export with the size of dim replaced, unless dim is -1.
 func (a *analysis) sizes(dim int, n int64) []int64 {
 	list := make([]int64, len(a.dims))
 	for i, d := range a.dims {
@@ -119,7 +119,7 @@ func (a *analysis) sizes(dim int, n int64) []int64 {
 	return list
 }
 
-// inputs makes random inputs.
+// inputs returns random inputs.
 func (a *analysis) inputs(seed uint64, sizes []int64) (map[string]*reference.Tensor, error) {
 	var c edit.Change
 	a.declare(&c, sizes)
@@ -138,7 +138,7 @@ func (a *analysis) inputs(seed uint64, sizes []int64) (map[string]*reference.Ten
 	return in, err
 }
 
-// holes puts zeros into masks: integers that are all the same would hide where a model takes them from. The first of
+// holes puts zeros into masks, because equal integers would hide the positions that a model reads. The first element of
 // each row stays.
 func holes(r *rand.Rand, x *reference.Tensor) *reference.Tensor {
 	if x.Rank() < 2 || len(x.I) < 2 || x.I[0] == 0 || slices.Min(x.I) != slices.Max(x.I) {
@@ -165,7 +165,7 @@ func converted(list []*onnx.Tensor) (map[string]*reference.Tensor, error) {
 	return in, nil
 }
 
-// number returns what a slot is at these sizes.
+// number returns the value of a slot at these sizes.
 func (a *analysis) number(r *reading, c *constant, s slot, sizes []int64) (int64, error) {
 	original := c.original(s)
 	num, den := original, int64(1)
@@ -186,7 +186,7 @@ func (a *analysis) number(r *reading, c *constant, s slot, sizes []int64) (int64
 	return num / den, nil
 }
 
-// changed returns the elements of a constant at these sizes, nil if the reading leaves them.
+// changed returns the elements of a constant at these sizes, or nil if the reading does not change them.
 func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.Tensor, error) {
 	var t *reference.Tensor
 	shape, diag, longer := slices.Clone(c.tensor.Shape), c.original(slot{c.node, c.input, diagonal}), false
@@ -231,17 +231,17 @@ func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.T
 	return c.family.extended(c.tensor, shape, diag)
 }
 
-// outcome is what came of running the model.
+// outcome is the result of a run of the model.
 type outcome struct {
 	outputs []*reference.Tensor
-	at      int // the place of the node that failed; the number of nodes if none did
+	at      int // position of the node that failed, or the number of nodes
 	node    *onnx.Node
 	err     error
-	// elements is how many a Reshape that failed was given.
+	// elements is the number of elements of a failed Reshape's input.
 	elements int64
 }
 
-// run runs the model as a reading has it.
+// run runs the model with a reading.
 func (a *analysis) run(r *reading, sizes []int64, in map[string]*reference.Tensor) outcome {
 	return a.runWith(r, sizes, in, reference.Options{Exact: true}, nil)
 }
@@ -303,8 +303,8 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 	return x
 }
 
-// resolve replaces -1 in the shapes of Reshape by what it is at export. A size that is baked beside it then shows: else
-// -1 would take up what is missing.
+// resolve replaces -1 in the shapes of Reshape by the size at export. Otherwise -1 would absorb a wrong size baked in
+// next to it.
 func (a *analysis) resolve() error {
 	in, err := a.inputs(1, a.sizes(-1, 0))
 	if err != nil {

@@ -7,19 +7,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// waves are sines and cosines of positions times rates, as rotary embeddings and sinusoidal positions have them. The
-// rates are powers of a base. Only round bases are taken: a few rows do not tell others.
+// waves are sines and cosines of positions times rates, as in rotary embeddings and sinusoidal positions. The rates are
+// powers of a base. Only round bases are accepted, because a few rows do not distinguish others.
 type waves struct {
 	positions, channels int       // axes
 	rates               []float64 // of each channel, in float32
 	cosine              []bool    // of each channel
 }
 
-// bases are those of published models.
+// bases are the bases of published models.
 var bases = []float64{100, 1000, 10000, 20000, 50000, 100000, 150000, 160000, 200000, 250000, 300000, 500000, 600000,
 	800000, 1e6, 1.5e6, 2e6, 4e6, 5e6, 8e6, 1e7, 1.1e7, 5e7, 1e8, 1e9}
 
-// closeTo is how far a table may be from the formula: a few roundings of numbers below 1.
+// closeTo is the allowed difference from the formula: a few rounding errors of numbers below 1.
 const closeTo = 4e-7
 
 // findWaves looks for waves over two axes.
@@ -55,7 +55,7 @@ func findWaves(t *reference.Tensor, positions, channels int) *waves {
 			continue
 		}
 		if w.rates != nil && !sameRates(w.rates, rates) {
-			return nil // the rows do not tell
+			return nil // the rows do not show it
 		}
 		w.rates = rates
 	}
@@ -74,11 +74,12 @@ func sameRates(a, b []float64) bool {
 	return true
 }
 
-// candidates lists rates of m channels: the halves of a row have the same ones, or pairs of neighbors, or none.
+// candidates lists rates of m channels: both halves of a row have the same rates, or pairs of neighbors do, or all
+// channels differ.
 func (w *waves) candidates(m int) (list [][]float64) {
 	for _, base := range bases {
 		for _, of := range []struct {
-			count int // different rates
+			count int // number of different rates
 			which func(k int) int
 		}{
 			{m, func(k int) int { return k }}, {m / 2, func(k int) int { return k % (m / 2) }},
@@ -99,7 +100,7 @@ func (w *waves) candidates(m int) (list [][]float64) {
 	return list
 }
 
-// value is an element as float32 has it.
+// value returns an element in float32.
 func (w *waves) value(i, k int, rates []float64) float64 {
 	angle := float64(float32(float64(i) * rates[k]))
 	if w.cosine[k] {
@@ -108,7 +109,7 @@ func (w *waves) value(i, k int, rates []float64) float64 {
 	return float64(float32(math.Sin(angle)))
 }
 
-// waves returns a table that goes on with its waves. Its rows stay, to the bit.
+// waves returns a table that continues its waves. Its rows stay the same bit for bit.
 func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) {
 	w, t := c.family.waves, c.tensor
 	for axis, even := range c.family.even {
