@@ -9,24 +9,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// body computes a node of these inputs, all of one type of floats, by other ops of the standard, as the standard
-// defines it, and returns its output.
+// A body computes a node from these inputs, all of one float type, by other standard ops as the standard defines it,
+// and returns its output.
 type body func(w *writer, n *onnx.Node, inputs []*onnx.Value) *onnx.Value
 
-// bodies are those of ops that providers lack.
+// bodies has the ops that providers lack.
 var bodies = map[string]body{"Swish": swish, "SwiGLU": swiglu}
 
-// bodyOps are the ops that bodies are made of. All of them take floats of the type that the body is given.
+// bodyOps are the ops in bodies. All of them accept the float type of the body's inputs.
 var bodyOps = []string{"Mul", "Sigmoid"}
 
-// runsBodies reports whether the provider has what bodies are made of, for floats of a type.
+// runsBodies reports whether the provider has the ops of bodies for a float type.
 func (p *Place) runsBodies(opset int64, floats onnx.DataType) bool {
 	return !slices.ContainsFunc(bodyOps, func(op string) bool {
 		return p.refused(&onnx.Node{OpType: op}, opset, []onnx.DataType{floats}) != nil
 	})
 }
 
-// swish is x * Sigmoid(alpha * x).
+// swish returns x * Sigmoid(alpha * x).
 func swish(w *writer, n *onnx.Node, inputs []*onnx.Value) *onnx.Value {
 	x := inputs[0]
 	scaled := x
@@ -36,20 +36,20 @@ func swish(w *writer, n *onnx.Node, inputs []*onnx.Value) *onnx.Value {
 	return w.node("Mul", x, w.node("Sigmoid", scaled))
 }
 
-// swiglu is Swish(a) * b.
+// swiglu returns Swish(a) * b.
 func swiglu(w *writer, n *onnx.Node, inputs []*onnx.Value) *onnx.Value {
 	return w.node("Mul", swish(w, n, inputs[:1]), inputs[1])
 }
 
-// writer puts nodes in the place of one.
+// writer replaces a node by others.
 type writer struct {
 	edit   *edit.Change
-	origin []onnx.Entry // the metadata of new nodes
+	origin []onnx.Entry // metadata of new nodes
 	of     *onnx.Node
-	floats onnx.DataType // that the nodes compute in
+	floats onnx.DataType // type that the nodes compute in
 }
 
-// node adds a node before the one whose place it takes, and returns its output.
+// node adds a node before the replaced one, and returns its output.
 func (w *writer) node(op string, inputs ...*onnx.Value) *onnx.Value { return w.with(op, inputs) }
 
 func (w *writer) with(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
@@ -60,7 +60,7 @@ func (w *writer) with(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute)
 	return v
 }
 
-// number is a constant of the type that the nodes compute in.
+// number returns a constant of the type that the nodes compute in.
 func (w *writer) number(x float32) *onnx.Value {
 	t := onnx.NewFloat32s(w.of.Label()+"_alpha", []int64{}, []float32{x})
 	if w.floats == onnx.Double {

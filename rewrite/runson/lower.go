@@ -12,10 +12,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// rule is what the metadata of new nodes name (edit.MetaRule).
+// rule is the name in the metadata of new nodes (edit.MetaRule).
 const rule = "RunsOn"
 
-// lower changes a node, whose new form is proven first on a model of such a node alone.
+// lower changes a node. It first proves the new form on a model with only that node.
 func (l *lowering) lower(n *onnx.Node, w *way) error {
 	types := l.types(n)
 	if err := l.prove(n, w, types); err != nil {
@@ -42,7 +42,7 @@ func (w *way) String() string {
 	return strings.Join(names, ", ")
 }
 
-// change makes of a node what the way says. Its outputs stay the values that they are.
+// change changes a node in the given way. Its outputs stay the same values.
 func change(c *edit.Change, origin []onnx.Entry, n *onnx.Node, w *way, types []onnx.DataType,
 	typeOf func(*onnx.Value) onnx.DataType) {
 	to := &writer{edit: c, origin: origin, of: n, floats: types[0]}
@@ -91,7 +91,7 @@ func change(c *edit.Change, origin []onnx.Entry, n *onnx.Node, w *way, types []o
 	}
 }
 
-// plain reports whether a node gives booleans or places whatever the type of its inputs.
+// plain reports whether a node returns booleans or positions whatever the type of its inputs.
 func plain(n *onnx.Node) bool {
 	switch n.OpType {
 	case "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "Not", "And", "Or", "Xor":
@@ -100,15 +100,15 @@ func plain(n *onnx.Node) bool {
 	return false
 }
 
-// mostElements is how many elements the inputs of a trial have. Those of nodes that take any sizes are cut down to
-// so few rows and columns.
+// mostElements bounds the elements of a trial's inputs. For nodes that accept any sizes, the inputs are cut to fewRows
+// rows and columns.
 const (
 	mostElements = 1 << 22
 	fewRows      = 24
 )
 
-// prove tries a way on a model of the node alone: what it computes without roundings stays the same to the bit, and is
-// rounded as the node's own type is.
+// prove tries a way on a model with only the node: without rounding its results stay the same bit for bit, and
+// otherwise they are rounded like the node's own type.
 func (l *lowering) prove(n *onnx.Node, w *way, types []onnx.DataType) error {
 	key := fmt.Sprint(n.OpType, " ", onnx.AttributesKey(n.Attributes), types, w, len(n.Outputs))
 	for i, v := range n.Inputs {
@@ -123,7 +123,7 @@ func (l *lowering) prove(n *onnx.Node, w *way, types []onnx.DataType) error {
 	}
 	trial, err := l.alone(n)
 	if err != nil {
-		l.prover.Assume(what) // nothing is known of its sizes
+		l.prover.Assume(what) // its sizes are unknown
 		return nil
 	}
 	lowered, err := trial.Clone()
@@ -171,8 +171,8 @@ func (l *lowering) prove(n *onnx.Node, w *way, types []onnx.DataType) error {
 		}})
 }
 
-// alone makes a model of a node with inputs of the sizes of the first world. Integers that are known there are
-// constants, and so are those of the model.
+// alone returns a model with one node, whose inputs have the sizes of the first world. Integers known there are
+// constants, and so are the constants of the model.
 func (l *lowering) alone(n *onnx.Node) (*onnx.Model, error) {
 	var ports []onnx.Port
 	elements := int64(0)

@@ -1,4 +1,4 @@
-// Package runson has a model use only what a provider of a version of onnxruntime has kernels for.
+// Package runson makes a model use only ops for which a provider of a version of onnxruntime has kernels.
 package runson
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// Place is where a model is to run: a provider of a version of onnxruntime.
+// A Place is where a model will run: a provider of a version of onnxruntime.
 type Place struct {
 	Device  string // kernels.CPU or kernels.CUDA
 	Version kernels.Version
 }
 
-// String is, for example, "CPU in onnxruntime 1.31.1".
+// String returns, for example, "CPU in onnxruntime 1.31.1".
 func (p *Place) String() string { return fmt.Sprintf("%s in onnxruntime %s", p.Device, p.Version.Name) }
 
-// ParsePlace reads PROVIDER or PROVIDER@VERSION, such as cpu@1.29. Without a version it is the one at hand, or the
-// newest that is known where none, or a newer one, is at hand: "" for none.
+// ParsePlace parses PROVIDER or PROVIDER@VERSION, such as cpu@1.29. The default version is atHand, the installed one.
+// If that is "" or too new to be known, it is the newest known version.
 func ParsePlace(text, atHand string) (*Place, error) {
 	name, version, given := strings.Cut(text, "@")
 	p := &Place{}
@@ -54,7 +54,7 @@ func ParsePlace(text, atHand string) (*Place, error) {
 	return p, nil
 }
 
-// minor is a version without what it is behind the second number.
+// minor returns the first two numbers of a version.
 func minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
@@ -69,11 +69,11 @@ func older(a, b string) bool {
 }
 
 // refused returns why the provider has no kernel for a node with inputs of these types in a model that imports this
-// opset of the node's domain; nil where it has one.
+// opset of the node's domain, or nil if it has one.
 func (p *Place) refused(n *onnx.Node, opset int64, types []onnx.DataType) error {
 	err := p.Version.Refused(p.Device, n.Domain, n.OpType, opset, types)
 	if err != nil && p.Device == kernels.CPU && slices.Contains(types, onnx.Float16) {
-		// onnxruntime itself puts casts around nodes that the CPU has no float16 kernel for.
+		// onnxruntime itself adds casts around nodes without a CPU kernel for float16.
 		if p.Version.Refused(p.Device, n.Domain, n.OpType, opset,
 			with(types, widening{onnx.Float16: onnx.Float})) == nil {
 			return nil
@@ -82,8 +82,8 @@ func (p *Place) refused(n *onnx.Node, opset int64, types []onnx.DataType) error 
 	return err
 }
 
-// knows returns what a node of the standard has that the runtime does not know yet, though it opens models of the
-// opset.
+// knows returns an error if a node of the standard uses features that the runtime does not know yet, although it opens
+// models of the opset.
 func (p *Place) knows(n *onnx.Node, opset int64) error {
 	since := p.Version.Since(n.Domain, n.OpType, opset)
 	if !onnx.IsStandardDomain(n.Domain) || since < convert.OldestLowered {
@@ -92,10 +92,10 @@ func (p *Place) knows(n *onnx.Node, opset int64) error {
 	return convert.Adds(n, since, opset)
 }
 
-// widening says which types stand for which.
+// widening maps types to their replacements.
 type widening map[onnx.DataType]onnx.DataType
 
-// with returns types in which others stand for some.
+// with returns the types after a widening.
 func with(types []onnx.DataType, w widening) []onnx.DataType {
 	list := slices.Clone(types)
 	for i, t := range list {

@@ -17,32 +17,32 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Report says what was changed for a provider.
+// A Report describes the changes for a provider.
 type Report struct {
 	Provider string `json:"provider"` // CPU or CUDA
 	Runtime  string `json:"runtime"`  // its version of onnxruntime
 	// Before and After are the model's opsets.
 	Before  int64      `json:"opset_before"`
 	After   int64      `json:"opset_after"`
-	Inlined int        `json:"inlined"` // calls of functions whose bodies took their place
+	Inlined int        `json:"inlined"` // calls of functions replaced by their bodies
 	Lowered []*Lowered `json:"lowered"`
-	// Check has the worst figures of the proofs; absent where they were assumed.
+	// Check has the worst figures of the proofs; absent if these were assumed.
 	Check *prove.CheckReport `json:"check,omitempty"`
 }
 
-// Lowered counts nodes of one op and types that became something else.
+// Lowered counts changed nodes with the same op and types.
 type Lowered struct {
 	Op    string   `json:"op"`
 	Types []string `json:"types"` // of the inputs
-	// Way is what they became: "float32" and other types for the node between Casts, "body" for its definition.
+	// Way is the new form: "float32" or other types for the node between Casts, "body" for its definition.
 	Way   string `json:"way"`
 	Nodes int    `json:"nodes"`
 }
 
-// Changed reports whether the model is not what it was.
+// Changed reports whether the model was changed.
 func (r *Report) Changed() bool { return r.Before != r.After || r.Inlined+len(r.Lowered) > 0 }
 
-// Text is the report in lines.
+// Text returns the report as lines of text.
 func (r *Report) Text() string {
 	var b strings.Builder
 	if r.Before != r.After {
@@ -77,12 +77,12 @@ func newLowering(run *pass.Run, place *Place, r *Report) *lowering {
 	return l
 }
 
-// look finds out again what is known of the model.
+// look analyzes the model again.
 func (l *lowering) look() { l.facts, l.opset = infer.Analyze(l.Model), l.Model.Opset("") }
 
-// Prepare brings the model to an opset that the place opens, before sites are looked for: the newest, up to its own, in
-// which every node has a kernel there or can get one. Nodes whose op is newer become what it is defined by. An error
-// names the nodes that stand in the way of each opset.
+// Prepare converts the model to an opset that the place supports, before the search for sites: the newest one, up to
+// its own, in which every node has a kernel or can get one. Nodes with newer ops are replaced by their definitions. An
+// error names the nodes that prevent each opset.
 func Prepare(run *pass.Run, place *Place) (*Report, error) {
 	r := &Report{Provider: place.Device, Runtime: place.Version.Name, Before: run.Model.Opset(""),
 		Lowered: []*Lowered{}}
@@ -110,7 +110,7 @@ func Prepare(run *pass.Run, place *Place) (*Report, error) {
 	return r, nil
 }
 
-// Apply lowers the nodes that the place has no kernel for, once sites were replaced. An error names those that cannot
+// Apply lowers the nodes without a kernel at the place, after sites were replaced. An error names the nodes that cannot
 // be lowered.
 func Apply(run *pass.Run, place *Place, r *Report) error {
 	l := newLowering(run, place, r)
@@ -128,7 +128,7 @@ func Apply(run *pass.Run, place *Place, r *Report) error {
 	return err
 }
 
-// each calls f for the nodes of the main graph and of the graphs inside it, but for calls of functions.
+// each calls f for the nodes of the main graph and its subgraphs, except calls of functions.
 func (l *lowering) each(f func(*onnx.Node) error) error {
 	var graphs []*onnx.Graph
 	l.Model.Graph.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
@@ -145,7 +145,7 @@ func (l *lowering) each(f func(*onnx.Node) error) error {
 	return nil
 }
 
-// inline puts the bodies of functions in the place of their calls, unless every node there has a kernel as well.
+// inline replaces calls of functions by their bodies, unless every node in the bodies has a kernel too.
 func (l *lowering) inline() error {
 	keep := func(f *onnx.Function) bool { return f.Domain == fused.Domain }
 	if !slices.ContainsFunc(l.Model.Functions, func(f *onnx.Function) bool { return !keep(f) }) {
@@ -169,7 +169,7 @@ func (l *lowering) inline() error {
 	return err
 }
 
-// opsetFor finds the opset, and what becomes of nodes in it.
+// opsetFor returns the opset, and the ways of the nodes in it.
 func (l *lowering) opsetFor() (int64, map[*onnx.Node]*way, error) {
 	newest := min(l.opset, l.place.Version.Opset)
 	var first error
@@ -183,10 +183,10 @@ func (l *lowering) opsetFor() (int64, map[*onnx.Node]*way, error) {
 	return 0, nil, l.refuse(first)
 }
 
-// RefusedError says that a model has nodes that a place has no kernel for and that cannot be lowered.
+// A RefusedError reports that a model has nodes without a kernel at a place, which cannot be lowered.
 type RefusedError struct {
 	Place *Place
-	Nodes error // which, and why
+	Nodes error // the nodes and the reasons
 }
 
 func (e *RefusedError) Error() string {
@@ -198,8 +198,7 @@ func (e *RefusedError) Unwrap() error { return e.Nodes }
 
 func (l *lowering) refuse(nodes error) error { return &RefusedError{l.place, nodes} }
 
-// ways finds what is to become of nodes in an opset; the error names those that nothing can be done about, one of each
-// kind.
+// ways returns how nodes change in an opset. The error names one node of each kind that cannot be lowered.
 func (l *lowering) ways(to int64) (map[*onnx.Node]*way, error) {
 	ways := map[*onnx.Node]*way{}
 	var errs []error
@@ -235,7 +234,7 @@ func (l *lowering) ways(to int64) (map[*onnx.Node]*way, error) {
 	return ways, errors.Join(errs...)
 }
 
-// types are those of a node's inputs, Undefined for what is left out or not known.
+// types returns the types of a node's inputs, with Undefined for absent and unknown ones.
 func (l *lowering) types(n *onnx.Node) []onnx.DataType {
 	types := make([]onnx.DataType, len(n.Inputs))
 	for i, v := range n.Inputs {
@@ -246,7 +245,7 @@ func (l *lowering) types(n *onnx.Node) []onnx.DataType {
 	return types
 }
 
-// count notes in the report what became of a node.
+// count records a changed node in the report.
 func (r *Report) count(op string, types []onnx.DataType, way string) {
 	names := []string{}
 	for _, t := range types {

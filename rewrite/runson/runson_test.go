@@ -53,12 +53,12 @@ func evaluated(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) []*onnx.Tenso
 type made struct {
 	name   string
 	opset  int64
-	ops    string // of the nodes behind, for 1.29
-	report string // of how nodes were lowered there
+	ops    string // of the new nodes, for 1.29
+	report string // report of lowered nodes there
 	build  func(b *onnxtest.Builder)
 }
 
-// models have nodes that the CPU provider of 1.29 has no kernel for.
+// models have nodes without a kernel in the CPU provider of 1.29.
 var models = []made{
 	{"Swish", 25, "Mul Mul Sigmoid", "Swish body", func(b *onnxtest.Builder) {
 		b.Output(b.Op("Swish", b.Input("x", onnx.Float, "n", 4), onnx.FloatAttr("alpha", 1.7)))
@@ -122,8 +122,8 @@ var models = []made{
 	}},
 }
 
-// TestLowered lowers models for every version that is known, after which each has a kernel for every node, and computes
-// what the original does.
+// TestLowered lowers models for every known version. Then every node has a kernel, and the results match the
+// original's.
 func TestLowered(t *testing.T) {
 	for _, c := range models {
 		t.Run(c.name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func sameWords(a, b string) bool {
 	return true
 }
 
-// opens opens a model in the onnxruntime at hand.
+// opens opens a model in the installed onnxruntime.
 func opens(t *testing.T, m *onnx.Model) {
 	t.Helper()
 	lib := orttest.Library(t)
@@ -210,7 +210,7 @@ func opens(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// TestRefused names what cannot be lowered, and changes nothing.
+// TestRefused: the error names the nodes that cannot be lowered, and nothing is changed.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		place, reason string

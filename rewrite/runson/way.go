@@ -8,17 +8,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/kernels"
 )
 
-// way is how a node becomes what the provider has.
+// A way turns a node into a form that the provider supports.
 type way struct {
-	widening widening // of its inputs and outputs, between Casts; nil for none
-	body     body     // what computes it; nil where the node itself stays
+	widening widening // of its inputs and outputs, between Casts; may be nil
+	body     body     // replaces the node, unless nil
 }
 
-// rounded are the widenings of floats: they hold every number of the narrow type, and the result is rounded to it.
+// rounded are float widenings: the wide type holds every number of the narrow type, and the result is rounded to it.
 var rounded = []widening{{onnx.BFloat16: onnx.Float}, {onnx.Float16: onnx.Float},
 	{onnx.BFloat16: onnx.Float, onnx.Float16: onnx.Float}}
 
-// moved are widenings of integers for nodes that compute no new ones.
+// moved are integer widenings for nodes that compute no new integers.
 var moved = []widening{
 	{onnx.Bool: onnx.Uint8}, {onnx.Bool: onnx.Int32},
 	{onnx.Int8: onnx.Int32, onnx.Uint8: onnx.Int32, onnx.Int16: onnx.Int32, onnx.Uint16: onnx.Int32},
@@ -26,7 +26,8 @@ var moved = []widening{
 		onnx.Int32: onnx.Int64, onnx.Uint32: onnx.Int64},
 }
 
-// moves are the ops whose results are elements of their inputs, or places of such, whatever the type (but see fixed).
+// moves are the ops whose results are elements of their inputs, or positions of elements, for any type (see also
+// fixed).
 var moves = map[string]bool{"ArgMax": true, "ArgMin": true, "Clip": true, "Compress": true, "Concat": true,
 	"DepthToSpace": true, "Equal": true, "Expand": true, "Flatten": true, "Gather": true, "GatherElements": true,
 	"GatherND": true, "Greater": true, "GreaterOrEqual": true, "Identity": true, "Less": true, "LessOrEqual": true,
@@ -35,7 +36,7 @@ var moves = map[string]bool{"ArgMax": true, "ArgMin": true, "Clip": true, "Compr
 	"Split": true, "Squeeze": true, "Tile": true, "TopK": true, "Transpose": true, "Trilu": true, "Unsqueeze": true,
 	"Where": true}
 
-// fixed are the inputs of ops that keep their type: indices, sizes and conditions.
+// fixed reports whether input i keeps its type: an index, size or condition.
 func fixed(n *onnx.Node, i int) bool {
 	switch n.OpType {
 	case "Where":
@@ -50,7 +51,7 @@ func fixed(n *onnx.Node, i int) bool {
 	return i > 0 && moves[n.OpType]
 }
 
-// wide returns the types of a node's inputs under a widening.
+// wide returns the types of a node's inputs after a widening.
 func wide(n *onnx.Node, types []onnx.DataType, w widening) []onnx.DataType {
 	list := with(types, w)
 	for i := range list {
@@ -61,10 +62,10 @@ func wide(n *onnx.Node, types []onnx.DataType, w widening) []onnx.DataType {
 	return list
 }
 
-// errTyped says that the types of a node are part of what it does.
+// errTyped reports that the types of a node are part of its meaning.
 var errTyped = errors.New("its types are part of what it does")
 
-// find returns how a node that the provider refuses becomes what it has; an error says why it cannot.
+// find returns how to change a node that the provider refuses, or an error that says why that is impossible.
 func (p *Place) find(n *onnx.Node, opset int64, types []onnx.DataType) (*way, error) {
 	refused := p.refused(n, opset, types)
 	if refused == nil {
@@ -91,13 +92,13 @@ func (p *Place) find(n *onnx.Node, opset int64, types []onnx.DataType) (*way, er
 		return &way{widening: w}, nil
 	}
 	if p.Device == kernels.CUDA && (&Place{kernels.CPU, p.Version}).refused(n, opset, types) == nil {
-		return nil, nil // onnxruntime leaves it to the CPU
+		return nil, nil // onnxruntime runs it on the CPU
 	}
 	return nil, refused
 }
 
-// body returns the body of a node, computed in float32 where its type is a narrower one: nil where it has none, or the
-// provider does not have what that is made of.
+// body returns the body of a node, computed in float32 if its type is narrower. It returns nil if there is no body, or
+// if the provider lacks the body's ops.
 func (p *Place) body(n *onnx.Node, opset int64, types []onnx.DataType) *way {
 	b := bodies[n.OpType]
 	if b == nil || len(types) == 0 || !types[0].IsFloat() {
@@ -114,7 +115,8 @@ func (p *Place) body(n *onnx.Node, opset int64, types []onnx.DataType) *way {
 	return w
 }
 
-// typed reports whether a node names types, holds graphs, or reads what is no tensor: its inputs cannot be widened.
+// typed reports whether a node names types, holds graphs, or reads values other than tensors. Its inputs cannot be
+// widened.
 func typed(n *onnx.Node) bool {
 	switch n.OpType {
 	case "BitCast", "Cast", "CastLike", "Bernoulli", "QuantizeLinear", "Optional", "OptionalGetElement",

@@ -7,19 +7,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// A bridge is a product with a constant, between a residual stream that has to be scaled and what does not scale: an
-// output of the model, an input, or an op without a law. Such places would otherwise keep the whole stream in float32.
+// A bridge is a product with a constant, between a residual stream that has to be scaled and a place that cannot be: an
+// output or input of the model, or an op without a law. Such places would otherwise keep the whole stream in float32.
 type bridge struct {
 	product  *onnx.Node
 	from, to *onnx.Value
-	output   bool // to is an output of the model
+	output   bool // whether to is an output of the model
 }
 
-// leastSums is the number of sums that make a residual stream of values.
+// leastSums is the number of sums that make values a residual stream.
 const leastSums = 2
 
-// bridged puts products with 1 around the streams that overflow and cannot be scaled as they are, and chooses again.
-// It returns the old choice and no bridges if that does not help.
+// bridged puts products with 1 around the streams that overflow and cannot be scaled directly, and chooses again. It
+// returns the old choice and no bridges if that does not help.
 func (c *chooser) bridged(m *onnx.Model) (*chooser, []*bridge, error) {
 	change := edit.Change{Undoable: true}
 	var list []*bridge
@@ -62,7 +62,7 @@ func (c *chooser) inOrder(members map[*onnx.Value]bool) (list []*onnx.Value) {
 	return slices.DeleteFunc(list, func(v *onnx.Value) bool { return !members[v] })
 }
 
-// left counts what overflows.
+// left counts the overflowing values.
 func (c *chooser) left() (n int) {
 	for _, i := range c.items {
 		if c.overflows(i) {
@@ -72,7 +72,8 @@ func (c *chooser) left() (n int) {
 	return n
 }
 
-// stream lists the values that grow alike with one because nodes add or move them, and counts the sums of two of them.
+// stream lists the values that must grow together with v because nodes add or move them, and counts the sums of two of
+// them.
 func (c *chooser) stream(v *onnx.Value) (members map[*onnx.Value]bool, sums int) {
 	members = map[*onnx.Value]bool{v: true}
 	queue, seen := []*onnx.Value{v}, map[*onnx.Node]bool{}
@@ -109,10 +110,10 @@ func (c *chooser) stream(v *onnx.Value) (members map[*onnx.Value]bool, sums int)
 	return members, sums
 }
 
-// growsAlike reports whether the inputs and outputs of a node grow alike.
+// growsAlike reports whether the inputs and outputs of a node grow together.
 func growsAlike(n *onnx.Node) bool { return onnx.IsStandardDomain(n.Domain) && alike[n.OpType] }
 
-// cut puts bridges around a member of a stream, where what makes or reads it does not scale.
+// cut puts bridges around a member of a stream if its producer or readers do not scale.
 func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 	made := v.Producer == nil || c.pinsOutput(v)
 	var inside, pinning []onnx.Use
@@ -125,7 +126,7 @@ func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 		}
 	}
 	switch {
-	case made && len(inside) > 0: // it stays as it is, and the stream reads a multiple
+	case made && len(inside) > 0: // it stays, and the stream reads a multiple
 		list = append(list, c.bridge(change, v, inside))
 	case made:
 	default:
@@ -143,12 +144,12 @@ func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 	return list
 }
 
-// pinsOutput reports whether the node that makes a value, which adds and moves nothing, leaves it no choice.
+// pinsOutput reports whether the producer of a value fixes its exponent and is not part of the stream.
 func (c *chooser) pinsOutput(v *onnx.Value) bool {
 	n := v.Producer
 	if table := n.Input(0); n.Is("Gather") && table.Constant() != nil && len(table.Uses()) > 1 &&
 		table.Constant().Len() > fewElements {
-		return true // the head may read it behind a norm without weights
+		return true // the head may read it after a norm without weights
 	}
 	if growsAlike(n) {
 		return false
@@ -156,13 +157,13 @@ func (c *chooser) pinsOutput(v *onnx.Value) bool {
 	b := c.alone(n)
 	for _, x := range b.reads {
 		if len(b.system.of(x)) > 0 {
-			return false // a constant takes it up
+			return false // a constant absorbs it
 		}
 	}
 	return true
 }
 
-// pinsInput reports whether a node by itself has an input stay as it is.
+// pinsInput reports whether a node alone fixes the exponent of an input.
 func (c *chooser) pinsInput(u onnx.Use) bool {
 	b := c.alone(u.Node)
 	return len(b.system.of(b.in(u.Node, u.Index))) == 0
@@ -176,7 +177,7 @@ func (c *chooser) alone(n *onnx.Node) *builder {
 	return b
 }
 
-// bridge has nodes read a value times 1.
+// bridge makes nodes read a value times 1.
 func (c *chooser) bridge(change *edit.Change, v *onnx.Value, uses []onnx.Use) *bridge {
 	to := c.graph.NewValue(v.Name + "_scaled")
 	b := &bridge{product: c.product(change, v, to), from: v, to: to}
@@ -186,7 +187,7 @@ func (c *chooser) bridge(change *edit.Change, v *onnx.Value, uses []onnx.Use) *b
 	return b
 }
 
-// exit has an output of the model be a value times 1. The value has another name then.
+// exit makes an output of the model a value times 1. The value gets another name.
 func (c *chooser) exit(change *edit.Change, out *onnx.Value) *bridge {
 	v := c.graph.NewValue(out.Name + "_scaled")
 	if t, ok := out.Type(); ok {
@@ -211,7 +212,7 @@ func (c *chooser) product(change *edit.Change, v, to *onnx.Value) *onnx.Node {
 	return n
 }
 
-// remove takes out a bridge that is a product with 1.
+// remove removes a bridge that is a product with 1.
 func (b *bridge) remove(change *edit.Change) {
 	if b.output {
 		change.TakeOutput(b.from.Producer, b.from.Output, b.to)

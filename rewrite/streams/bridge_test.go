@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
-// grow adds blocks whose results overflow in float16 to a stream.
+// grow adds blocks to a stream whose results overflow in float16.
 func (d *decoder) grow(x *onnx.Value) *onnx.Value {
 	for range 2 {
 		h := d.Op("Relu", d.Op("MatMul", d.rmsNorm(x, 1), d.weight(1, width, width)))
@@ -16,7 +16,7 @@ func (d *decoder) grow(x *onnx.Value) *onnx.Value {
 	return x
 }
 
-// TestBridges scales streams that begin or end at something that does not scale.
+// TestBridges scales streams that begin or end at a node that does not scale.
 func TestBridges(t *testing.T) {
 	for name, c := range map[string]struct {
 		bridges, stays int

@@ -8,29 +8,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// none is the exponent of what has none: integers, and what is absent.
+// none means that there is no exponent: for integers and absent values.
 const none = -1
 
-// fewElements bounds the constants that each reader may have for itself.
+// fewElements bounds the constants that may be copied for each reader.
 const fewElements = 1 << 14
 
-// builder gives every float value of the main graph an exponent, and adds the equations between them.
+// builder assigns an exponent to every float value of the main graph, and adds the equations between them.
 type builder struct {
 	system
 	facts *infer.Facts
 	graph *onnx.Graph
-	// values holds the exponents of what is computed, and of constants of many elements.
+	// values holds the exponents of computed values, and of constants with many elements.
 	values map[*onnx.Value]int
-	// reads holds those of constants, at each place where one is read.
+	// reads holds the exponents of constants, for each reader.
 	reads    map[onnx.Use]int
 	epsilons []epsilonOf
-	// told holds the inputs, and the outputs from -1 down, that the law of a node speaks of. The others are pinned.
+	// told holds the inputs, and the outputs from -1 down, covered by the law of a node. The others are pinned.
 	told  map[int]bool
 	pins  map[int]string // why an exponent is 0
 	links map[int][]int  // equal exponents
 }
 
-// epsilonOf is the epsilon of a norm of something with an exponent.
+// epsilonOf is the epsilon of a norm whose input has an exponent.
 type epsilonOf struct {
 	node  *onnx.Node
 	x     int
@@ -42,7 +42,7 @@ func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
 		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{}}
 }
 
-// newBuilder gives the values of a model exponents, those of its inputs and outputs 0.
+// newBuilder assigns exponents to the values of a model. Those of its inputs and outputs are 0.
 func newBuilder(m *onnx.Model) *builder {
 	b := emptyBuilder(m.Graph, infer.Analyze(m))
 	b.laws()
@@ -73,7 +73,7 @@ func (b *builder) laws() {
 	}
 }
 
-// rest pins the inputs and outputs that the law of their node says nothing of.
+// rest pins the inputs and outputs that the law of their node does not cover.
 func (b *builder) rest(n *onnx.Node) {
 	told := maps.Clone(b.told)
 	for i := range n.Inputs {
@@ -88,7 +88,7 @@ func (b *builder) rest(n *onnx.Node) {
 	}
 }
 
-// outside pins what leaves the main graph.
+// outside pins values that leave the main graph.
 func (b *builder) outside(v *onnx.Value) {
 	if v == nil || !b.isFloat(v) {
 		return
@@ -116,7 +116,7 @@ func (b *builder) isFloat(v *onnx.Value) bool {
 	return t.IsFloat()
 }
 
-// of returns the exponent of a value, whoever reads it.
+// of returns the exponent of a value for all readers.
 func (b *builder) of(v *onnx.Value) int {
 	x, ok := b.values[v]
 	if !ok {
@@ -126,7 +126,7 @@ func (b *builder) of(v *onnx.Value) int {
 	return x
 }
 
-// in returns the exponent of an input of a node. Constants of a few elements have one for each reader.
+// in returns the exponent of an input of a node. Small constants have one for each reader.
 func (b *builder) in(n *onnx.Node, i int) int {
 	v := n.Input(i)
 	if v == nil || !b.isFloat(v) {
@@ -174,7 +174,7 @@ func (b *builder) outputs(n *onnx.Node) (list []int) {
 	return list
 }
 
-// equate says that two sums are equal.
+// equate adds the equation that two sums are equal.
 func (b *builder) equate(left, right sum) {
 	t := sum{}
 	for v, factor := range left {
@@ -209,7 +209,7 @@ func (b *builder) because(v int, why string) {
 	b.equate(sum{v: 1}, nil)
 }
 
-// why returns the nearest reason for which an exponent is 0.
+// why returns the closest reason why an exponent is 0.
 func (b *builder) why(v int) string {
 	seen, queue := map[int]bool{v: true}, []int{v}
 	for len(queue) > 0 {

@@ -16,7 +16,7 @@ import (
 
 const width = 16
 
-// decoder builds small models of blocks that overflow in float16.
+// decoder builds small models whose blocks overflow in float16.
 type decoder struct {
 	*onnxtest.Builder
 	r *rand.Rand
@@ -24,7 +24,7 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{onnxtest.New(20), rand.New(rand.NewPCG(3, 4))} }
 
-// weight returns a constant of normal numbers times a factor.
+// weight returns a constant of normally distributed numbers times a factor.
 func (d *decoder) weight(factor float64, dims ...int64) *onnx.Value {
 	n := int64(1)
 	for _, size := range dims {
@@ -162,7 +162,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestStays names what cannot be scaled, and keeps it in float32.
+// TestStays: values that cannot be scaled are reported and stay in float32.
 func TestStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
@@ -210,7 +210,7 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// TestMasks does not take masked scores for numbers that overflow.
+// TestMasks: masked scores are not numbers that overflow.
 func TestMasks(t *testing.T) {
 	for _, hidden := range []float64{-math.MaxFloat32, -1e9, -1e5, math.Inf(-1)} {
 		d := newDecoder()
@@ -238,7 +238,7 @@ func TestMasks(t *testing.T) {
 	}
 }
 
-// TestOverflowInBranch is an error: what a branch computes is not scaled.
+// TestOverflowInBranch expects an error, because values in branches are not scaled.
 func TestOverflowInBranch(t *testing.T) {
 	build := func() *onnx.Model {
 		d := newDecoder()

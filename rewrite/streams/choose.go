@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// greatestHalf is the greatest number of float16.
+	// greatestHalf is the largest number of float16.
 	greatestHalf = 65504
-	// leastUseful is the magnitude that no value of float16 is scaled below. The distance of its smallest numbers,
-	// 2^-24, is then no more of the greatest element than a unit in its last place is elsewhere.
+	// leastUseful bounds the magnitudes of scaled float16 values from below. Relative to such a largest element, the
+	// distance of the smallest float16 numbers, 2^-24, is at most a unit in the last place.
 	leastUseful = 0x1p-12
-	// mostExponent bounds exponents, mostFloat32 what float32 holds.
+	// mostExponent bounds exponents, and mostFloat32 the numbers in float32.
 	mostExponent, mostFloat32 = 40, 0x1p127
 )
 
-// item is a value that may be scaled: one that a node computes, or a constant where a node reads it.
+// item is a value that may be scaled: a computed value, or a constant at one reader.
 type item struct {
 	value *onnx.Value
-	node  *onnx.Node // that computes the value or reads the constant
+	node  *onnx.Node // computes the value or reads the constant
 	x     int        // its exponent
-	// greatest is its greatest magnitude, times the headroom if it is computed.
+	// measured is its largest magnitude. greatest includes the headroom if the value is computed.
 	measured, greatest float64
-	half               bool   // it is of float16 once the model is converted
+	half               bool   // whether it is float16 in the converted model
 	failed             string // why it could not be lowered
 }
 
-// chooser chooses the exponents with which no value overflows.
+// chooser chooses exponents with which no value overflows.
 type chooser struct {
 	*builder
 	ranges   *ranges
@@ -38,17 +38,17 @@ type chooser struct {
 	headroom float64
 
 	chosen map[int]int
-	items  []*item         // in the order of the graph
-	on     map[int][]*item // those whose exponents depend on one that may be chosen
+	items  []*item         // in graph order
+	on     map[int][]*item // the items that depend on each free exponent
 }
 
-// choose lowers what overflows, in the order of the graph.
+// choose lowers overflowing values, in graph order.
 func (c *chooser) choose() error {
 	c.chosen, c.on = map[int]int{}, map[int][]*item{}
 	if err := c.list(); err != nil {
 		return err
 	}
-	for range 4 { // lowering one product may take what lowers another
+	for range 4 { // lowering one product may undo another
 		changed := false
 		for _, i := range c.items {
 			if c.overflows(i) && c.lower(i) {
@@ -62,7 +62,7 @@ func (c *chooser) choose() error {
 	return nil
 }
 
-// list makes the items.
+// list creates the items.
 func (c *chooser) list() error {
 	known := map[*onnx.Value]float64{}
 	add := func(i *item) {
@@ -101,7 +101,7 @@ func (c *chooser) list() error {
 	return nil
 }
 
-// exponent returns the exponent that a number of one was given.
+// exponent returns the chosen value of exponent x.
 func (c *chooser) exponent(x int) (e int) {
 	for y, factor := range c.system.of(x) {
 		e += factor * c.chosen[y]
@@ -109,12 +109,12 @@ func (c *chooser) exponent(x int) (e int) {
 	return e
 }
 
-// overflows reports whether a value does not fit into float16 as it is scaled now.
+// overflows reports whether a value with its present scale exceeds float16.
 func (c *chooser) overflows(i *item) bool {
 	return i.half && math.Ldexp(i.greatest, c.exponent(i.x)) > greatestHalf
 }
 
-// lower brings a value into range by the exponent that changes the fewest others, and reports whether there is one.
+// lower brings a value into range with the exponent that changes the fewest others, and reports whether there is one.
 func (c *chooser) lower(i *item) bool {
 	excess := int(math.Ceil(math.Log2(math.Ldexp(i.greatest, c.exponent(i.x)) / greatestHalf)))
 	terms := c.system.of(i.x)
@@ -138,7 +138,7 @@ func (c *chooser) lower(i *item) bool {
 	return true
 }
 
-// refuses says why an exponent cannot be changed by a step: what would leave its range.
+// refuses says why an exponent cannot change by a step: which value would leave its range.
 func (c *chooser) refuses(x, step int) string {
 	for _, i := range c.on[x] {
 		before := c.exponent(i.x)
@@ -155,7 +155,7 @@ func (c *chooser) refuses(x, step int) string {
 	return ""
 }
 
-// wide lists the nodes that have to compute in float32: those that make what still overflows, and those that read it.
+// wide lists the nodes that must compute in float32: the producers and readers of values that still overflow.
 func (c *chooser) wide() (nodes map[*onnx.Node]bool, stays []Stay) {
 	nodes, stays = map[*onnx.Node]bool{}, []Stay{}
 	named := map[*onnx.Value]bool{}
@@ -184,8 +184,8 @@ func (c *chooser) wide() (nodes map[*onnx.Node]bool, stays []Stay) {
 	return nodes, stays
 }
 
-// maskToo has a mask computed in float32 that is added to something in float32: the least number of float16 might not
-// hide anything there.
+// maskToo computes a mask in float32 if it is added to a float32 value: the lowest number of float16 might not hide
+// anything there.
 func (c *chooser) maskToo(v *onnx.Value, nodes map[*onnx.Node]bool) {
 	if _, is := c.ranges.masks[v]; !is || !c.ranges.made[v] || nodes[v.Producer] {
 		return

@@ -11,17 +11,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// Compare evaluates the converted model, and the model as it is in float16 and bfloat16 without scales, on the inputs,
-// and compares the outputs with those in float32. It is an error if the converted model overflows all the same, inside
-// of an op or a loop.
+// Compare evaluates the converted model, and the original model in float16 and bfloat16 without scales, on the inputs,
+// and compares the outputs with those in float32. It returns an error if the converted model still overflows, inside an
+// op or a loop.
 func (s *Safe) Compare(converted *onnx.Model) error {
 	brain, err := s.original.Clone()
 	if err != nil {
 		return err
 	}
-	// The provider for which arithmetic is in the type, too.
+	// This provider's arithmetic is in the type too.
 	if _, err := convert.Precision(brain, onnx.BFloat16, "cuda"); err != nil {
-		brain = nil // an op that the opset lacks in bfloat16
+		brain = nil // the opset lacks an op in bfloat16
 	}
 	for _, x := range []struct {
 		m *onnx.Model
@@ -44,7 +44,7 @@ func (s *Safe) Compare(converted *onnx.Model) error {
 	return nil
 }
 
-// compare adds to the figures of a model, and names the first node that overflows.
+// compare adds to the figures of a model, and returns the first node that overflows.
 func (s *Safe) compare(m *onnx.Model, v *Variant) (overflows string, err error) {
 	vocabulary := golden.Vocabulary(s.original)
 	var logits []golden.LogitStats
@@ -116,7 +116,7 @@ func (v *Variant) differ(got, want []float64) {
 	}
 }
 
-// together joins the figures of several outputs.
+// together combines the figures of several outputs.
 func together(list []golden.LogitStats) *golden.LogitStats {
 	if len(list) == 0 {
 		return nil

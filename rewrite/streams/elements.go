@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// each calls see with every element of a constant of float32 or float64, of which only a piece is in memory.
+// each calls see for every element of a float32 or float64 constant. Only a piece of it is in memory.
 func each(t *onnx.Tensor, see func(float64)) error {
 	width := t.DataType.Bits() / 8
 	if t.DataType != onnx.Float && t.DataType != onnx.Double {
@@ -32,7 +32,7 @@ func each(t *onnx.Tensor, see func(float64)) error {
 	return nil
 }
 
-// greatestOf returns the greatest finite magnitude in a constant.
+// greatestOf returns the largest finite magnitude in a constant.
 func greatestOf(t *onnx.Tensor) (most float64, err error) {
 	err = each(t, func(x float64) {
 		if x = math.Abs(x); x > most && !math.IsInf(x, 0) {

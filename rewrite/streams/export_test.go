@@ -5,8 +5,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Inflate multiplies the values of a model's residual stream by a power of two, and has weights make up for it. It
-// reports whether there is a stream of several sums.
+// Inflate multiplies the values of a model's residual stream by a power of two, and makes weights compensate for it. It
+// reports whether there is a stream with several sums.
 func Inflate(m *onnx.Model, exponent int) (bool, error) {
 	c := &chooser{builder: newBuilder(m), ranges: &ranges{}}
 	if err := c.choose(); err != nil {
@@ -35,7 +35,7 @@ func Inflate(m *onnx.Model, exponent int) (bool, error) {
 // Law is one way in which the values of a model may grow together.
 type Law struct {
 	Inputs, Outputs map[string]int // exponents by name
-	// Scale writes what constants and epsilons take up into the model.
+	// Scale writes the factors of constants and epsilons into the model.
 	Scale func() error
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A law of an op says how its outputs grow with its inputs: by which exponents of 2 all of them can be multiplied so
-// that the node still computes the same function. Each law holds exactly for powers of two, but for numbers that leave
-// the range of their type. What has no law is left alone: its inputs and outputs keep their exponents at 0.
+// The law of an op relates the growth of its outputs to that of its inputs: all of them can be multiplied by certain
+// powers of 2 so that the node still computes the same function. Each law holds exactly for powers of two, except for
+// numbers that leave the range of their type. A node without a law does not change: the exponents of its inputs and
+// outputs stay 0.
 
 func words(text string) map[string]bool {
 	list := map[string]bool{}
@@ -22,17 +23,17 @@ func words(text string) map[string]bool {
 }
 
 var (
-	// alike are the ops whose float inputs and outputs grow alike: they move elements, compare, add, or are linear for
-	// positive factors.
+	// alike are the ops whose float inputs and outputs grow together: they move elements, compare, add, or are linear
+	// for positive factors.
 	alike = words(`
 		Abs Add Compress Concat CumSum DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalAveragePool
 		GlobalMaxPool Identity LeakyRelu Max Mean Min Neg Relu Reshape ReverseSequence Slice SpaceToDepth Split Squeeze
 		Sub Sum Tile Transpose Trilu Unsqueeze Where ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
 	`)
-	// first are the ops whose first input and first output grow alike, and whose other inputs are slopes or tables
-	// of rotation.
+	// first are the ops whose first input and first output grow together, and whose other inputs are slopes or rotary
+	// tables.
 	first = words(`AveragePool Dropout MaxPool PRelu RotaryEmbedding TopK`)
-	// choices are the ops whose outputs do not change if all float inputs grow alike.
+	// choices are the ops whose outputs do not change if all float inputs grow together.
 	choices = words(`ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Shape Sign Size NonZero`)
 )
 
@@ -126,7 +127,7 @@ func (b *builder) standard(n *onnx.Node) {
 	}
 }
 
-// microsoft adds the equations of the ops that onnxruntime has besides the standard.
+// microsoft adds the equations of onnxruntime's ops outside the standard.
 func (b *builder) microsoft(n *onnx.Node) {
 	x, y := b.in(n, 0), b.out(n, 0)
 	switch n.OpType {
@@ -153,7 +154,7 @@ func (b *builder) microsoft(n *onnx.Node) {
 	}
 }
 
-// power adds the equation of a power: its exponent stays as it is.
+// power adds the equation of a power with a constant exponent.
 func (b *builder) power(n *onnx.Node, x, y int) {
 	t := n.Input(1).Constant()
 	if t == nil || t.Len() != 1 {
@@ -173,14 +174,14 @@ func (b *builder) power(n *onnx.Node, x, y int) {
 	}
 }
 
-// norm notes the epsilon of a norm, which grows as the square of its input.
+// norm records the epsilon of a norm, which grows with the square of its input.
 func (b *builder) norm(n *onnx.Node, x int, epsilon float32) {
 	if x != none {
 		b.epsilons = append(b.epsilons, epsilonOf{n, x, n.AttrFloat("epsilon", epsilon)})
 	}
 }
 
-// product says that y grows as the product of others.
+// product adds the equation that y grows as the product of others.
 func (b *builder) product(y int, others ...int) {
 	t := sum{}
 	for _, v := range others {
@@ -198,7 +199,7 @@ func (b *builder) product(y int, others ...int) {
 	b.equate(t, sum{y: 1})
 }
 
-// same says that exponents are equal.
+// same adds the equations that exponents are equal.
 func (b *builder) same(list ...int) {
 	list = slices.DeleteFunc(list, func(v int) bool { return v == none })
 	for i := 1; i < len(list); i++ {

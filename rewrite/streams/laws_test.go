@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
-// lawCases build models whose values grow in so many independent ways.
+// lawCases build models whose values grow in ways independent ways.
 var lawCases = []struct {
 	name  string
 	ways  int
@@ -114,7 +114,7 @@ var lawCases = []struct {
 
 func one(v *onnx.Value) []*onnx.Value { return []*onnx.Value{v} }
 
-// TestLaws evaluates every law without rounding: what the law says must hold bit for bit.
+// TestLaws evaluates every law without rounding. It must hold bit for bit.
 func TestLaws(t *testing.T) {
 	for _, c := range lawCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,15 +10,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// ranges holds the greatest magnitude of every float value of the main graph, over some inputs. Infinities and NaN are
-// left out, and so are the elements that a mask hides.
+// ranges holds the largest magnitude of every float value of the main graph, over some inputs. It ignores infinities,
+// NaN, and masked elements.
 type ranges struct {
 	greatest map[*onnx.Value]float64
-	// masks holds, for masks and values with masked elements, the magnitude from which on an element below 0 is masked.
+	// masks holds, for masks and values with masked elements, the magnitude from which a negative element counts as
+	// masked.
 	masks map[*onnx.Value]float64
-	// infinite holds the values that have infinities or NaN.
+	// infinite holds the values with infinities or NaN.
 	infinite map[*onnx.Value]bool
-	// made holds the values that are computed from constants and integers alone, as masks are.
+	// made holds the values computed only from constants and integers, such as masks.
 	made map[*onnx.Value]bool
 }
 
@@ -60,8 +61,8 @@ func (r *ranges) measure(m *onnx.Model, inputs []*onnx.Tensor) ([]*reference.Ten
 	})
 }
 
-// run evaluates a model on inputs, which are converted to the types that it declares, and has look see what each node
-// of the main graph makes.
+// run evaluates a model on inputs, converted to the declared types, and calls look with the results of each node of the
+// main graph.
 func run(m *onnx.Model, inputs []*onnx.Tensor, look func(*onnx.Node, []*reference.Tensor) error) ([]*reference.Tensor,
 	error) {
 	o := reference.Options{Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
@@ -93,7 +94,7 @@ func run(m *onnx.Model, inputs []*onnx.Tensor, look func(*onnx.Node, []*referenc
 	return out, nil
 }
 
-// asDeclared returns inputs by name, in the types that a model declares.
+// asDeclared returns inputs by name, in the types declared by a model.
 func asDeclared(m *onnx.Model, inputs []*onnx.Tensor) (map[string]*reference.Tensor, error) {
 	given := map[string]*reference.Tensor{}
 	for _, t := range inputs {
@@ -114,7 +115,7 @@ func asDeclared(m *onnx.Model, inputs []*onnx.Tensor) (map[string]*reference.Ten
 	return given, nil
 }
 
-// see takes note of the elements of a value, which may be a mask.
+// see records the elements of a value, which may be a mask.
 func (r *ranges) see(v *onnx.Value, list []float64, mayMask bool) {
 	limit, ok := r.masks[v]
 	if !ok {
@@ -128,7 +129,7 @@ func (r *ranges) see(v *onnx.Value, list []float64, mayMask bool) {
 	r.infinite[v] = r.infinite[v] || !allFinite(list)
 }
 
-// look takes note of what a node made.
+// look records the results of a node.
 func (r *ranges) look(n *onnx.Node, made []*reference.Tensor) {
 	limit, masked := 0.0, false
 	if passesMasks(n) {
@@ -149,8 +150,8 @@ func (r *ranges) look(n *onnx.Node, made []*reference.Tensor) {
 	}
 }
 
-// maskLevel returns the magnitude from which on an element of a mask hides something. A mask has numbers far below 0,
-// and zeros, or none but small numbers if those are beyond what a model computes.
+// maskLevel returns the magnitude from which an element of a mask hides something. A mask has numbers far below 0 and
+// zeros. If the former exceed the numbers that models compute, small numbers may replace the zeros.
 func maskLevel(list []float64) (level float64, ok bool) {
 	least := 0.0
 	for _, x := range list {
@@ -167,7 +168,7 @@ func maskLevel(list []float64) (level float64, ok bool) {
 	return -least / 2, true
 }
 
-// passesMasks reports whether elements of a mask stay what they are in the outputs of a node, or nearly so.
+// passesMasks reports whether elements of a mask stay (nearly) unchanged in the outputs of a node.
 func passesMasks(n *onnx.Node) bool {
 	return n.MovesElements() || slices.Contains([]string{"Add", "Sub", "Where", "Min", "Max", "Clip", "Cast", "Concat",
 		"Expand", "Tile", "Identity"}, n.OpType)
@@ -177,7 +178,7 @@ func allFinite(list []float64) bool {
 	return !slices.ContainsFunc(list, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 }
 
-// finite lists the names of the values that have neither infinities nor masked elements.
+// finite lists the names of values with neither infinities nor masked elements.
 func (r *ranges) finite() map[string]bool {
 	names := map[string]bool{}
 	for v := range r.greatest {
@@ -187,7 +188,7 @@ func (r *ranges) finite() map[string]bool {
 	return names
 }
 
-// greatest returns the greatest magnitude of the finite elements that are not below the negative limit.
+// greatest returns the largest magnitude of the finite elements above -limit.
 func greatest(list []float64, limit float64) (most float64) {
 	for _, x := range list {
 		if math.Abs(x) > most && x > -limit && !math.IsInf(x, 0) {
@@ -197,8 +198,8 @@ func greatest(list []float64, limit float64) (most float64) {
 	return most
 }
 
-// madeOf lists the values that are computed from constants and integers alone, except for rows of tables that integers
-// choose, and integers themselves.
+// madeOf lists the values computed only from constants and integers, except table rows chosen by integers, and integers
+// themselves.
 func madeOf(g *onnx.Graph, isFloat func(*onnx.Value) bool) map[*onnx.Value]bool {
 	made := map[*onnx.Value]bool{}
 	for _, n := range g.Nodes {

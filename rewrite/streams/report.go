@@ -9,50 +9,50 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// SafeReport says what was done so that no value of a model overflows in float16.
+// A SafeReport describes the changes that keep a model from overflowing in float16.
 type SafeReport struct {
-	// Inputs is the number of inputs that magnitudes were measured on. They are random unless Recorded is set.
+	// Inputs is the number of inputs on which magnitudes were measured. They are random unless Recorded is set.
 	Inputs   int     `json:"inputs"`
 	Recorded bool    `json:"recorded"`
 	Headroom float64 `json:"headroom"`
-	// Greatest is the greatest magnitude among the values that would be of float16, that of the value GreatestOf.
+	// Greatest is the largest magnitude among the values that would be float16, and GreatestOf names the value.
 	Greatest   golden.Number `json:"greatest"`
 	GreatestOf string        `json:"greatest_of,omitempty"`
-	// Overflowing counts the values of float16 that are beyond its range, or within the headroom below.
+	// Overflowing counts the float16 values that exceed its range or the headroom.
 	Overflowing int      `json:"overflowing"`
 	Scaled      []Scaled `json:"scaled"`
-	// Bridges are the products that were added between a stream and what does not scale: inputs and outputs of the
-	// model, and ops without a law.
+	// Bridges are the products added between a stream and values that do not scale: inputs and outputs of the model,
+	// and ops without a law.
 	Bridges []Bridge `json:"bridges,omitempty"`
-	// Constants and Epsilons count what was multiplied by powers of two for that.
+	// Constants and Epsilons count the constants and epsilons multiplied by powers of two.
 	Constants int `json:"constants"`
 	Epsilons  int `json:"epsilons"`
-	// Lost counts the elements of scaled constants that are 0 in float16 and would not be without the scale.
+	// Lost counts the elements of scaled constants that become 0 in float16 only because of the scale.
 	Lost int64 `json:"lost"`
-	// Stays lists the values that are too great and cannot be scaled: what makes and what reads them is in float32.
+	// Stays lists the values that are too large and cannot be scaled. Their producers and readers are in float32.
 	Stays   []Stay             `json:"stays"`
 	Check   *prove.CheckReport `json:"check,omitempty"`
 	Compare []Variant          `json:"compare,omitempty"`
 }
 
-// Scaled is a group of values, such as a residual stream, that hold a power of two times what they held before.
+// Scaled is a group of values, such as a residual stream, that were multiplied by a power of two.
 type Scaled struct {
-	Value    string        `json:"value"` // the first of them
+	Value    string        `json:"value"` // the first one
 	Exponent int           `json:"exponent"`
 	Values   int           `json:"values"`
 	Greatest golden.Number `json:"greatest"` // before
-	// GreatestOf is the value with the greatest magnitude.
+	// GreatestOf is the value with the largest magnitude.
 	GreatestOf string `json:"greatest_of"`
 }
 
-// Bridge is a product of a value with a power of two that was added to the model.
+// A Bridge is a product of a value with a power of two that was added to the model.
 type Bridge struct {
 	Value    string `json:"value"`
 	Node     string `json:"node"`
 	Exponent int    `json:"exponent"`
 }
 
-// Stay is a value that stays in float32.
+// A Stay is a value that stays in float32.
 type Stay struct {
 	Value    string        `json:"value"`
 	Node     string        `json:"node"`
@@ -61,22 +61,22 @@ type Stay struct {
 	Reason   string        `json:"reason"`
 }
 
-// Variant says how far the outputs of the model in a type are from those in float32, in the built-in evaluator, which
-// rounds each value to its type.
+// A Variant describes the difference between the outputs of the model in a type and in float32, in the built-in
+// evaluator, which rounds each value to its type.
 type Variant struct {
 	Type string `json:"type"`
 	Safe bool   `json:"safe,omitempty"`
-	// NotFinite counts elements of outputs that are finite in float32 only, and FirstNaN names the first node that
-	// makes a NaN.
+	// NotFinite counts elements of outputs that are finite only in float32. FirstNaN is the first node that computes a
+	// NaN.
 	NotFinite int64  `json:"not_finite"`
 	FirstNaN  string `json:"first_nan,omitempty"`
-	// Error is the greatest relative error of an output, root mean square; infinite if NotFinite is not 0.
+	// Error is the largest relative error of an output, root mean square; infinite if NotFinite is not 0.
 	Error golden.Number `json:"error"`
-	// Logits are the figures of all outputs of logits, if there are some.
+	// Logits has the figures of all outputs with logits, if there are any.
 	Logits *golden.LogitStats `json:"logits,omitempty"`
 }
 
-// Text is the report in lines.
+// Text returns the report as lines of text.
 func (r *SafeReport) Text() string {
 	var b strings.Builder
 	source := english.Counted(r.Inputs, "random input")

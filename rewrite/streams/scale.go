@@ -16,12 +16,13 @@ type scaler struct {
 	graph *onnx.Graph
 	made  map[*onnx.Value]map[int]*onnx.Value
 	old   []*onnx.Value
-	// count and epsilons are how many of each were scaled; lost counts elements that are 0 in float16 for it.
+	// count and epsilons are the numbers of scaled constants and epsilons. lost counts elements that become 0 in
+	// float16 because of it.
 	count, epsilons int
 	lost            int64
 }
 
-// write multiplies each constant by the power of two of its exponent, at each place where it is read.
+// write multiplies each constant by the power of two of its exponent, separately for each reader.
 func (s *scaler) write(b *builder, exponent func(int) int) error {
 	s.made = map[*onnx.Value]map[int]*onnx.Value{}
 	for _, n := range slices.Clone(s.graph.Nodes) {
@@ -58,8 +59,7 @@ func (s *scaler) write(b *builder, exponent func(int) int) error {
 	return s.edit.Finish()
 }
 
-// ownConstants gives the nodes that compute in float32 constants of few elements that no others read, so that those are
-// not rounded.
+// ownConstants copies small constants of float32 nodes that others read too, so that the copies are not rounded.
 func ownConstants(nodes map[*onnx.Node]bool) error {
 	var change edit.Change
 	copies := map[*onnx.Value]*onnx.Value{}
@@ -80,8 +80,8 @@ func ownConstants(nodes map[*onnx.Node]bool) error {
 	return change.Finish()
 }
 
-// scaled returns a constant times a power of two: the constant itself, with other elements, if all that reads it needs
-// the same.
+// scaled returns a constant times a power of two. With alone, it is the constant itself with new elements, because all
+// readers need the same.
 func (s *scaler) scaled(v *onnx.Value, exponent int, alone bool) (*onnx.Value, error) {
 	if w := s.made[v][exponent]; w != nil {
 		return w, nil
@@ -114,7 +114,7 @@ func (s *scaler) scaled(v *onnx.Value, exponent int, alone bool) (*onnx.Value, e
 	return w, nil
 }
 
-// timesPower returns a tensor times 2^exponent. Large ones are computed while they are read.
+// timesPower returns a tensor times 2^exponent. Large tensors are computed while they are read.
 func timesPower(t *onnx.Tensor, exponent int) (*onnx.Tensor, error) {
 	if t.DataType != onnx.Float && t.DataType != onnx.Double {
 		return nil, fmt.Errorf("constant %q is of %s, which is not scaled", t.Name, t.DataType)

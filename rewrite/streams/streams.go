@@ -1,13 +1,13 @@
-// Package streams has models compute in float16 without overflow.
+// Package streams makes models compute in float16 without overflow.
 //
-// A value may hold a power of two times its number if all that depends on it can make up for it: a norm divides by the
-// root of its mean square, which grows alike; a product with a constant has the constant take the inverse. So each
-// value has an exponent of 2, each op a law (an equation between exponents of inputs and outputs), and any solution of
-// all equations is the same function, computed with other magnitudes. Constants, and the epsilons of norms, take up
-// what is left. Powers of two change no digit, so nothing is rounded unless it leaves the range of its type.
+// A value may hold a power of two times its number if everything that depends on it can compensate: a norm divides by
+// the root of its mean square, which grows equally; the constant factor of a product can take the inverse. So each
+// value has an exponent of 2, and each op a law (an equation between exponents of inputs and outputs). Any solution of
+// all equations is the same function, computed with other magnitudes. Constants, and the epsilons of norms, absorb the
+// rest. Powers of two change no digit, so nothing is rounded unless it leaves the range of its type.
 //
-// What overflows on recorded or random inputs gets an exponent below 0. If its exponent is fixed, because it leaves the
-// model or meets an op without a law, the nodes around it compute in float32.
+// A value that overflows on recorded or random inputs gets a negative exponent. If its exponent is fixed, because it
+// leaves the model or meets an op without a law, the nodes around it compute in float32.
 package streams
 
 import (
@@ -25,25 +25,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Headroom is the factor by which values may be greater than those that were measured, unless Options say another.
+// Headroom is the default factor by which values may exceed the measured ones.
 const Headroom = 4
 
 // mostElements bounds the constants of a model that is evaluated on random inputs.
 const mostElements = 1 << 26
 
-// Options say how a model is made safe.
+// Options configure Prepare.
 type Options struct {
-	// Inputs returns what magnitudes are measured on for a model, before it is converted; nil for random inputs.
+	// Inputs returns the inputs on which magnitudes are measured, for the model before conversion; nil means random
+	// inputs.
 	Inputs func(*onnx.Model) ([][]*onnx.Tensor, error)
-	// Headroom is the factor by which values may be greater than measured; 0 for the constant Headroom.
+	// Headroom is the factor by which values may exceed the measured ones; 0 means the constant Headroom.
 	Headroom float64
-	// Strict makes it an error if something stays in float32.
+	// Strict makes it an error if anything stays in float32.
 	Strict bool
-	// Providers are those of convert.Precision.
+	// Providers are the providers of convert.Precision.
 	Providers []string
 }
 
-// StaysError says, with Options.Strict, what would have to stay in float32.
+// A StaysError lists, with Options.Strict, the values that would have to stay in float32.
 type StaysError struct{ Stays []Stay }
 
 func (e *StaysError) Error() string {
@@ -53,24 +54,24 @@ func (e *StaysError) Error() string {
 		english.Counted(len(e.Stays), "such value"))
 }
 
-// Safe is a model that was prepared for the conversion to float16.
+// Safe is a model prepared for the conversion to float16.
 type Safe struct {
 	Report *SafeReport
-	// From is the type that the model had.
+	// From is the original type of the model.
 	From onnx.DataType
-	// Wide are the nodes that have to compute in float32.
+	// Wide are the nodes that must compute in float32.
 	Wide map[*onnx.Node]bool
 
 	inputs    [][]*onnx.Tensor
 	outputs   [][]*reference.Tensor // of the model in float32
-	finite    map[string]bool       // values of the model in float32 without infinities
+	finite    map[string]bool       // values of the float32 model without infinities
 	original  *onnx.Model
 	plain     *onnx.Model // in float16, without scales
 	providers []string
 }
 
-// Prepare takes the model to float32, scales what would overflow in float16, and names the nodes that must not be
-// converted. Scales are proven: without roundings the model computes what it did.
+// Prepare converts the model to float32, scales values that would overflow in float16, and lists the nodes that must
+// not be converted. It proves that the scaled model computes the same without rounding.
 func Prepare(run *pass.Run, o Options) (*Safe, error) {
 	m := run.Model
 	var recorded [][]*onnx.Tensor
@@ -133,8 +134,8 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 	return s, nil
 }
 
-// measure runs the model in float32 on the inputs. Random ones that it does not run on are left out: some exports run
-// at one size, or with one routing.
+// measure runs the model in float32 on the inputs. It drops random inputs on which the model fails: some exports run
+// only at one size, or with one routing.
 func (s *Safe) measure(m *onnx.Model, r *ranges) error {
 	var kept [][]*onnx.Tensor
 	var failed error
@@ -155,7 +156,7 @@ func (s *Safe) measure(m *onnx.Model, r *ranges) error {
 	return nil
 }
 
-// cross reports the bridges, and takes out those that are not needed.
+// cross reports the bridges, and removes unneeded ones.
 func (s *Safe) cross(c *chooser, bridges []*bridge) error {
 	var change edit.Change
 	for _, b := range bridges {
@@ -204,7 +205,7 @@ func (s *Safe) scale(run *pass.Run, c *chooser) error {
 	return nil
 }
 
-// trials are the inputs that magnitudes were measured on.
+// trials yields the inputs on which magnitudes were measured.
 func (s *Safe) trials(yield func(prove.Trial, error) bool) {
 	for i, c := range s.inputs {
 		t := prove.Trial{Name: fmt.Sprintf("inputs %d", i)}
@@ -218,7 +219,7 @@ func (s *Safe) trials(yield func(prove.Trial, error) bool) {
 	}
 }
 
-// groups lists the values that were scaled, those that depend on one exponent together.
+// groups lists the scaled values, grouped by the exponent that they depend on.
 func (c *chooser) groups() []Scaled {
 	list := []Scaled{}
 	for _, x := range sortedKeys(c.chosen) {
@@ -246,7 +247,7 @@ func toHalf(u onnx.Use) bool {
 	return u.Node.Is("Cast") && u.Node.AttrInt("to", 0) == int64(onnx.Float16)
 }
 
-// halfValues finds, by their names, the values of a model that are of float16 in the converted one, or are cast to it.
+// halfValues finds, by name, the values of a model that are float16 in the converted one, or are cast to it.
 func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 	facts, half := infer.Analyze(converted), map[*onnx.Value]bool{}
 	look := func(v *onnx.Value) {
@@ -268,7 +269,7 @@ func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 	return half
 }
 
-// randomInputs returns what a model is measured on if nothing was recorded.
+// randomInputs returns the inputs for measurements if there are no recorded ones.
 func randomInputs(m *onnx.Model) (list [][]*onnx.Tensor, err error) {
 	if size(m) > mostElements {
 		return nil, fmt.Errorf("the model has more than %d weights: give recorded inputs to measure its ranges on",

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
-// bundled calls test with each of the bundled models.
+// bundled calls test for each of the bundled models.
 func bundled(t *testing.T, test func(*testing.T, *onnx.Model)) {
 	if testing.Short() {
 		t.Skip("it evaluates every bundled model several times")
@@ -35,7 +35,7 @@ func bundled(t *testing.T, test func(*testing.T, *onnx.Model)) {
 	}
 }
 
-// safely converts a model to float16, and compares it with others.
+// safely converts a model to float16 and compares it with others.
 func safely(t *testing.T, m *onnx.Model, o streams.Options) *streams.Safe {
 	t.Helper()
 	run := &pass.Run{Editor: edit.Editor{Model: m}}
@@ -53,7 +53,7 @@ func safely(t *testing.T, m *onnx.Model, o streams.Options) *streams.Safe {
 	return s
 }
 
-// TestLittleHeadroom scales whatever can be in the bundled models: each edit is proven.
+// TestLittleHeadroom scales all possible values of the bundled models. Each edit is proven.
 func TestLittleHeadroom(t *testing.T) {
 	scaled := 0
 	bundled(t, func(t *testing.T, m *onnx.Model) {
@@ -77,8 +77,8 @@ func TestLittleHeadroom(t *testing.T) {
 	}
 }
 
-// TestOverflowingStreams multiplies the residual streams of the bundled models so that they overflow, as those of
-// trained models do.
+// TestOverflowingStreams multiplies the residual streams of the bundled models so that they overflow, as in trained
+// models.
 func TestOverflowingStreams(t *testing.T) {
 	streamsFound := 0
 	bundled(t, func(t *testing.T, m *onnx.Model) {

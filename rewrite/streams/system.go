@@ -2,14 +2,14 @@ package streams
 
 import "slices"
 
-// sum is a sum of exponents with integer factors, by the number of each exponent.
+// sum is a sum of exponents with integer factors, by exponent number.
 type sum map[int]int
 
-// system solves equations between exponents, each "a sum of exponents is 0". Exponents are numbered from 0 on.
+// system solves equations between exponents of the form "a sum of exponents is 0". Exponents are numbered from 0.
 type system struct {
-	// solved holds the sum that an exponent equals; nil for one that may be chosen.
+	// solved holds the sum that an exponent equals, or nil for a free one.
 	solved []sum
-	// sink tells the exponents of constants, which are solved for first.
+	// sink marks the exponents of constants, which are solved for first.
 	sink []bool
 }
 
@@ -18,7 +18,7 @@ func (s *system) add(sink bool) int {
 	return len(s.solved) - 1
 }
 
-// of returns an exponent as a sum of those that may be chosen.
+// of returns an exponent as a sum of free ones.
 func (s *system) of(v int) sum {
 	if s.solved[v] == nil {
 		return sum{v: 1}
@@ -46,7 +46,7 @@ func (s *system) reduce(t sum) sum {
 	return out
 }
 
-// equate adds an equation. One that only fractions solve makes all of its exponents 0.
+// equate adds an equation. If only fractions solve it, all of its exponents become 0.
 func (s *system) equate(t sum) {
 	t = s.reduce(t)
 	divisor := 0
@@ -58,7 +58,7 @@ func (s *system) equate(t sum) {
 		if f := t[v] / divisor; f != 1 && f != -1 {
 			continue
 		}
-		// constants first, then what is computed last
+		// constants first, then values computed last
 		if best < 0 || s.sink[v] || !s.sink[best] {
 			best = v
 		}
