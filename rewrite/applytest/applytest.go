@@ -1,5 +1,5 @@
-// Package applytest patches models in the tests of packages that package rewrite imports. (Their tests cannot take the
-// helpers of package rewritetest for that: rewrite's own tests import it.)
+// Package applytest patches models in the tests of packages that package rewrite imports. (Their tests cannot use
+// package rewritetest for that, because rewrite's own tests import it.)
 package applytest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Apply patches a model with all kernels, whether they are there or not, as at most one request says.
+// Apply patches a model with all kernels, available or not, and at most one request.
 func Apply(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Report {
 	t.Helper()
 	plan := Plan(t, m, request...)
@@ -39,7 +39,7 @@ func Plan(t *testing.T, m *onnx.Model, request ...rewrite.Request) *rewrite.Plan
 	return plan
 }
 
-// Target returns a target by its name.
+// Target returns a target by name.
 func Target(t *testing.T, name string) *target.Target {
 	t.Helper()
 	to, err := target.Lookup(name)

@@ -1,5 +1,5 @@
-// Package attacks_test tries graphs that look like a block and compute something else for some inputs or some sizes.
-// A patched model must compute what the graph does, there as well.
+// Package attacks_test tries graphs that look like a block and compute something else for some inputs or sizes. A
+// patched model must compute the same as the graph for these too.
 package attacks_test
 
 import (
@@ -18,29 +18,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// attack is a graph that is a block for most inputs and sizes.
+// attack is a graph that equals a block for most inputs and sizes.
 type attack struct {
 	name string
-	// write adds the inputs and the nodes: those of the block alone, or with b.twisted those that compute something
-	// else somewhere.
+	// write adds the inputs and the nodes: only those of the block or, if b.twisted is set, nodes that differ
+	// somewhere.
 	write func(b *maker)
-	at    trial // where they do
-	// near says that the block differs by a part of the greatest magnitude of less than 1e-4.
+	at    trial // sizes and inputs that make them differ
+	// near means that the block differs by less than 1e-4 of the largest magnitude.
 	near bool
-	// same says that nothing differs anywhere: the fused op has to be right where it is tried.
+	// same means that nothing differs anywhere: the fused op must be correct in the trial.
 	same bool
-	// unlike says that the block alone is no block that is found.
+	// unlike means that no pattern finds the plain block.
 	unlike bool
-	// fails says that a kernel may fail there, as names of dimensions promise what does not hold.
+	// fails means that a kernel may fail there, because dimension names promise something false.
 	fails bool
 }
 
-// trial has the sizes of the open dimensions, 2 for batch and 3 for others where it names none, and the elements of
-// inputs, which are of normal distribution where it names none.
+// trial has the sizes of the open dimensions (default: 2 for batch and 3 for others) and the elements of inputs
+// (default: normally distributed).
 type trial struct {
 	sizes map[string]int
 	fill  map[string]func(i int) float64
-	// shapes has inputs of shapes that their declarations contradict.
+	// shapes has shapes of inputs that contradict their declarations.
 	shapes map[string][]int
 }
 
@@ -56,7 +56,7 @@ type maker struct {
 
 func (b *maker) input(name string, dims ...any) *onnx.Value { return b.Input(name, b.typ, dims...) }
 
-// or returns the first value in a graph that computes something else, and the second one in the block alone.
+// or returns other in a twisted graph, and block in the plain one.
 func (b *maker) or(other, block *onnx.Value) *onnx.Value {
 	if b.twisted {
 		return other
@@ -64,7 +64,7 @@ func (b *maker) or(other, block *onnx.Value) *onnx.Value {
 	return block
 }
 
-// number is a constant of the graph's type.
+// number returns a constant of the graph's type.
 func (b *maker) number(x float64) *onnx.Value {
 	t, err := reference.NewFloats(b.typ, []int{}, []float64{x}).ToONNX("number")
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *maker) number(x float64) *onnx.Value {
 	return b.Constant(t)
 }
 
-// weight is a constant of numbers between 0.5 and 1.5, or with matrix of normal distribution.
+// weight returns a constant of numbers between 0.5 and 1.5, or normally distributed ones for a matrix.
 func (b *maker) weight(dims ...int) *onnx.Value {
 	b.seed++
 	r := rand.New(rand.NewPCG(b.seed, 1))
@@ -107,7 +107,7 @@ func (b *maker) size(x *onnx.Value, axis int) *onnx.Value {
 	return b.Op("Gather", b.Op("Shape", x), axis)
 }
 
-// longer is a number where an axis is longer than a limit, and another one where it is not.
+// longer returns yes if an axis is longer than a limit, and no otherwise.
 func (b *maker) longer(x *onnx.Value, axis, limit int, yes, no float64) *onnx.Value {
 	return b.Op("Where", b.Op("Greater", b.size(x, axis), limit), b.number(yes), b.number(no))
 }
@@ -185,7 +185,7 @@ func ops(m *onnx.Model) string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(count)))
 }
 
-// inputs makes the inputs of a model.
+// inputs returns the inputs of a model.
 func inputs(m *onnx.Model, at trial) map[string]*reference.Tensor {
 	given := map[string]*reference.Tensor{}
 	for k, v := range m.Graph.Inputs {
@@ -307,8 +307,8 @@ func session(t *testing.T, m *onnx.Model, at trial, library, kernels string) ([]
 	return list, nil
 }
 
-// difference is the greatest one of two lists of outputs, as a part of the greatest magnitude of each: infinite where
-// one has a number and the other has none.
+// difference returns the largest difference of two lists of outputs, relative to the largest magnitude of each output.
+// It is infinite if only one has a number somewhere.
 func difference(a, b [][]float64) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)

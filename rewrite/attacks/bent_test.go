@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The tables of this file bend right blocks: each of their tensors, numbers and masks in every way listed. A bent value
-// is what it was for usual numbers and sizes, and another one far out.
+// The tables of this file bend correct blocks: each tensor, number and mask in every listed way. A bent value is
+// unchanged for usual numbers and sizes, and different far out.
 
 // bends change elements v of a tensor beyond 5,000.
 var bends = []string{
@@ -40,7 +40,7 @@ var bends = []string{
 	"(Where (And (Greater v 5000) (Less v 12000)) 0 v)",
 }
 
-// sizeBends change a number x where an axis is n = 2,100 long.
+// sizeBends change a number x if an axis has length n = 2,100.
 var sizeBends = []string{
 	"(Mul x (Pow (Max 1 (Div (Log (float n)) 7.3)) 40))",
 	"(Add x (Clip (Sub (float n) 2048) 0 1))",
@@ -62,7 +62,8 @@ var sizeBends = []string{
 	"(Div x (Max (Sub (float n) 2090) 1))",
 }
 
-// masks are narrower than a causal one of 64 positions, i of queries and j of keys, and the same of few.
+// masks are narrower than a causal mask for 64 positions, i of queries and j of keys, and equal to it for few
+// positions.
 var masks = []string{
 	"(Less (float (Sub i j)) 37.5)",
 	"(Less (Floor (Div (float (Sub i j)) 36.5)) 1)",
@@ -92,8 +93,8 @@ var masks = []string{
 var types = map[string]onnx.DataType{"float": onnx.Float, "float16": onnx.Float16, "int8": onnx.Int8,
 	"int32": onnx.Int32, "int64": onnx.Int64, "uint64": onnx.Uint64}
 
-// write adds the nodes of an expression: ops with attributes after colons, types that are cast to, names of values, and
-// numbers, integers with an i.
+// write adds the nodes of an expression: ops with attributes after colons, types to cast to, names of values, and
+// numbers (integers end in i).
 func (b *maker) write(text string, values map[string]*onnx.Value) *onnx.Value {
 	words := strings.Fields(strings.NewReplacer("(", " ( ", ")", " ) ").Replace(text))
 	var read func() *onnx.Value
@@ -135,14 +136,14 @@ func (b *maker) write(text string, values map[string]*onnx.Value) *onnx.Value {
 	return read()
 }
 
-// bent is a block that is bent at one of its places.
+// bent is a block bent at one of its places.
 type bent struct {
 	*maker
-	place, at int // the place that is bent, and the next one
+	place, at int // the bent place, and the next one
 	by        string
 }
 
-// tensor is a place of a tensor.
+// tensor marks a place with a tensor.
 func (b *bent) tensor(v *onnx.Value) *onnx.Value {
 	if b.at++; b.at-1 == b.place && b.twisted {
 		return b.write(b.by, map[string]*onnx.Value{"v": v})
@@ -150,7 +151,7 @@ func (b *bent) tensor(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// numberOf is a place of a number.
+// numberOf marks a place with a number.
 func (b *bent) numberOf(v *onnx.Value, axis int, x float64) *onnx.Value {
 	if b.at++; b.at-1 == b.place && b.twisted {
 		return b.write(b.by, map[string]*onnx.Value{"n": b.size(v, axis), "x": b.number(x)})
@@ -158,7 +159,7 @@ func (b *bent) numberOf(v *onnx.Value, axis int, x float64) *onnx.Value {
 	return b.number(x)
 }
 
-// attend writes attention with places for its scores, its scale and its mask.
+// attend writes attention with places for its scores, scale and mask.
 func (b *bent) attend() {
 	q, k, v := b.heads("q"), b.heads("k"), b.heads("v")
 	s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
@@ -184,11 +185,11 @@ func (b *bent) mixture(gate, up func(*onnx.Value) *onnx.Value) {
 
 func (b *maker) heads(name string) *onnx.Value { return b.input(name, "batch", 2, "seq", 8) }
 
-// bentBlocks are blocks with places, and inputs that pass 5,000 at the places of tensors.
+// bentBlocks are blocks with places, and inputs that exceed 5,000 at the places of tensors.
 var bentBlocks = []struct {
 	name   string
 	places int
-	sizes  bool // the places are of numbers
+	sizes  bool // the places have numbers
 	write  func(b *bent)
 	at     map[string]func(int) float64
 }{
@@ -268,7 +269,7 @@ var bentBlocks = []struct {
 func TestBent(t *testing.T) {
 	try := func(name string, write func(b *bent), place int, by string, at trial) {
 		t.Run(fmt.Sprintf("%s/%d/%s", name, place, by), func(t *testing.T) {
-			saturated := name == "sigmoids" // great scores are 1, however great
+			saturated := name == "sigmoids" // large scores are 1, however large
 			a := attack{at: at, same: saturated, write: func(b *maker) { write(&bent{maker: b, place: place, by: by}) }}
 			a.run(t)
 		})

@@ -9,20 +9,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// rowsOfZeros are rows of a width, every second one of zeros.
+// rowsOfZeros fills every second row with zeros.
 func rowsOfZeros(name string) trial {
 	return trial{fill: map[string]func(int) float64{name: func(i int) float64 {
 		return float64(i/width%2) * (float64(i%5) - 1.75)
 	}}}
 }
 
-// halved are the halves of heads of 8 channels.
+// halved returns the halves of heads with 8 channels.
 func (b *maker) halved(x *onnx.Value) (lower, upper *onnx.Value) {
 	lower = b.Op("Slice", x, []int64{0}, []int64{4}, []int64{-1})
 	return lower, b.Op("Slice", x, []int64{4}, []int64{1 << 62}, []int64{-1})
 }
 
-// sigmoidRouter chooses experts by sigmoids, and divides by their sum and DeepSeek's epsilon.
+// sigmoidRouter chooses experts by sigmoids, and divides by their sum plus DeepSeek's epsilon.
 func (b *maker) sigmoidRouter(shift float64) {
 	x := b.input("x", "seq", width)
 	logits := b.Op("Add", b.Op("MatMul", x, b.weight(width, 8)), b.number(shift))
@@ -31,7 +31,7 @@ func (b *maker) sigmoidRouter(shift float64) {
 	b.Output(b.experts(x, w, top[1], b.swiglu))
 }
 
-// blocks are rare forms that are fused, and numbers at which the op has to be what the nodes are.
+// blocks are rare forms that are fused, with numbers at which the op must equal the nodes.
 var blocks = []attack{
 	{name: "a norm without epsilon", at: rowsOfZeros("x"), write: func(b *maker) {
 		x := b.rows("x")
@@ -91,7 +91,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestSigmoidRouters has routers whose choice depends on the last bit of scores.
+// TestSigmoidRouters has routers whose choice depends on the last bit of the scores.
 func TestSigmoidRouters(t *testing.T) {
 	if runtime.GOARCH != "amd64" || orttest.CUDA() || os.Getenv("MOJO_CPU_ISA") == "portable" {
 		t.Skip("the kernel computes what onnxruntime does on x86 processors with FMA")

@@ -7,14 +7,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// dropped is x behind a Dropout that is off, or on if an input says so.
+// dropped is x after a Dropout that is off or, if twisted, on if an input says so.
 func (b *maker) dropped(x *onnx.Value) *onnx.Value {
 	off := b.Op("Cast", b.Ints(0), onnx.IntAttr("to", int64(onnx.Bool)))
 	off = b.Op("Squeeze", off)
 	return b.Op("Dropout", x, b.number(0.5), b.or(b.Input("training", onnx.Bool), off))
 }
 
-// TestRandom holds that what is random stays: no fused op may stand in its place.
+// TestRandom: random nodes stay; no fused op may replace them.
 func TestRandom(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -94,7 +94,7 @@ func random(m *onnx.Model) int {
 	return count
 }
 
-// TestUnsortedChoice holds that experts which a TopK lists in no order are sorted only where nobody sees their order.
+// TestUnsortedChoice: experts from an unsorted TopK are sorted only if nothing reads their order.
 func TestUnsortedChoice(t *testing.T) {
 	for name, seen := range map[string]func(b *maker, w, ids *onnx.Value){
 		"nothing":       nil,
@@ -122,8 +122,8 @@ func TestUnsortedChoice(t *testing.T) {
 	}
 }
 
-// TestSizeOfNorm has a norm whose size alone is asked for, beside that of a constant: what they make is no region of
-// any data.
+// TestSizeOfNorm has a norm of which only the size is read, next to that of a constant: the region between them reads
+// no data.
 func TestSizeOfNorm(t *testing.T) {
 	a := attack{write: func(b *maker) {
 		x := b.rows("x")

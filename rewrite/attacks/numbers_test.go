@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// zeroBetween is y, and 0 where x lies between two numbers.
+// zeroBetween is y, or 0 if x is between two numbers.
 func (b *maker) zeroBetween(x, y *onnx.Value, from, to float64) *onnx.Value {
 	within := b.Op("And", b.Op("Greater", x, b.number(from)), b.Op("Less", x, b.number(to)))
 	return b.Op("Where", within, b.number(0), y)
@@ -18,13 +18,13 @@ func (b *maker) withoutNaN(x *onnx.Value) *onnx.Value {
 	return b.Op("Where", b.Op("IsNaN", x), b.number(0), x)
 }
 
-// squareNorm is a norm of another form than those of patterns.
+// squareNorm is a norm in a form that no pattern has.
 func (b *maker) squareNorm(x *onnx.Value) *onnx.Value {
 	mean := b.Op("Div", b.Op("ReduceSumSquare", x, []int64{-1}), b.number(width))
 	return b.Op("Mul", b.Op("Mul", x, b.Op("Pow", b.Op("Add", mean, b.number(1e-6)), b.number(-0.5))), b.weight(width))
 }
 
-// gpt is GELU by its tangent.
+// gpt is GELU by tanh.
 func (b *maker) gpt(x *onnx.Value) *onnx.Value {
 	cube := b.Op("Mul", b.Op("Mul", b.Op("Mul", x, x), x), b.number(0.044715))
 	tangent := b.Op("Tanh", b.Op("Mul", b.Op("Add", x, cube), b.number(math.Sqrt(2/math.Pi))))
@@ -35,7 +35,7 @@ func only(name string, x ...float64) trial {
 	return trial{fill: map[string]func(int) float64{name: filled(x...)}}
 }
 
-// numberAttacks are blocks that compute something else of certain numbers.
+// numberAttacks are blocks that compute something else for certain numbers.
 var numberAttacks = []attack{
 	{name: "activation that is zero near 31", at: only("g", 31, 1, -2, 3), write: func(b *maker) {
 		g, u := b.rows("g"), b.rows("u")

@@ -6,10 +6,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// shaped are inputs of such shapes, where the model calls the dimensions by the names of others.
+// shaped overrides the shapes of inputs, although the model's dimension names say otherwise.
 func shaped(shapes map[string][]int) trial { return trial{shapes: shapes} }
 
-// shapeAttacks are blocks whose scale or tables have other sizes than declared or left open.
+// shapeAttacks are blocks whose scales or tables have sizes other than declared, or undeclared ones.
 var shapeAttacks = []attack{
 	{name: "a scale of one element", at: shaped(map[string][]int{"w": {1}}), write: func(b *maker) {
 		x, w := b.input("x", "batch", "seq", "d"), b.input("w", "d")
@@ -58,7 +58,7 @@ var shapeAttacks = []attack{
 	{name: "keys of one batch", at: shaped(map[string][]int{"k": {1, 2, 3, 8}}), write: attends("seq", nil),
 		fails: true},
 	{name: "padding of one key", at: shaped(map[string][]int{"m": {2, 1}}), write: attends("seq", padded), fails: true},
-	// Exporters name the length of a mask otherwise than that of past and new keys, which it is.
+	// Exporters name the length of a mask differently from that of past and new keys, although they are equal.
 	{name: "padding of one key of another name", at: shaped(map[string][]int{"m": {2, 1}}),
 		write: attends("keys", padded), fails: true},
 }
@@ -68,7 +68,7 @@ func padded(b *maker, scores *onnx.Value, keys string) *onnx.Value {
 	return b.Op("Where", b.Op("Unsqueeze", m, []int64{1, 2}), scores, b.number(-3e38))
 }
 
-// attends writes attention whose mask has keys of such a name.
+// attends writes attention whose mask names its key dimension keys.
 func attends(keys string, mask func(b *maker, scores *onnx.Value, keys string) *onnx.Value) func(*maker) {
 	return func(b *maker) {
 		q, k, v := b.heads("q"), b.heads("k"), b.heads("v")

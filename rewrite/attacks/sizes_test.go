@@ -6,27 +6,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// width is that of the rows of attacks.
+// width is the row width in attacks.
 const width = 16
 
-// rows is an input of two open dimensions.
+// rows is an input with two open dimensions.
 func (b *maker) rows(name string) *onnx.Value { return b.input(name, "batch", "seq", width) }
 
-// norm is a norm with such an epsilon.
+// norm is a norm with this epsilon.
 func (b *maker) norm(x, epsilon *onnx.Value) *onnx.Value {
 	mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}, onnx.IntAttr("keepdims", 1))
 	return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, epsilon))), b.weight(width))
 }
 
-// silu is a sigmoid unit with such a factor.
+// silu is a sigmoid unit with this factor.
 func (b *maker) silu(x, alpha *onnx.Value) *onnx.Value {
 	return b.Op("Mul", x, b.Op("Sigmoid", b.Op("Mul", x, alpha)))
 }
 
-// first is a vector of a scalar.
+// first turns a scalar into a vector.
 func (b *maker) first(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{0}) }
 
-// long are more tokens than the limits of attacks.
+// long has more tokens than the limits of attacks.
 var long = trial{sizes: map[string]int{"seq": 2100}}
 
 // router writes the router of a mixture: the scores of the experts, and the ids and weights of the chosen ones.
@@ -53,7 +53,7 @@ func (b *maker) swiglu(gate, up *onnx.Value) *onnx.Value {
 	return b.Op("Mul", b.silu(gate, b.number(1)), up)
 }
 
-// ifLonger is a branch for long axes, and another one.
+// ifLonger is one branch for long axes, and another one otherwise.
 func (b *maker) ifLonger(x *onnx.Value, axis, limit int, yes, no func(b *maker) *onnx.Value) *onnx.Value {
 	branch := func(write func(b *maker) *onnx.Value) *onnx.Graph {
 		s := *b
@@ -67,7 +67,7 @@ func (b *maker) ifLonger(x *onnx.Value, axis, limit int, yes, no func(b *maker) 
 		onnx.GraphAttr("else_branch", branch(no)))
 }
 
-// sizeAttacks are blocks with numbers that are others at other sizes.
+// sizeAttacks are blocks with numbers that change at other sizes.
 var sizeAttacks = []attack{
 	{name: "epsilon by a batch of one", at: trial{sizes: map[string]int{"batch": 1}}, write: func(b *maker) {
 		x := b.rows("x")
@@ -208,7 +208,7 @@ var sizeAttacks = []attack{
 	}},
 }
 
-// angles makes tables of cosines and sines of the positions from 0 on, twice the pairs wide.
+// angles returns tables of cosines and sines of the positions from 0, twice as wide as the number of pairs.
 func (b *maker) angles(length *onnx.Value, pairs int) (cos, sin *onnx.Value) {
 	frequencies := make([]float32, pairs)
 	for i, f := 0, float32(1); i < pairs; i, f = i+1, f/10 {
@@ -220,7 +220,7 @@ func (b *maker) angles(length *onnx.Value, pairs int) (cos, sin *onnx.Value) {
 	return b.cast(b.Op("Cos", both), b.typ), b.cast(b.Op("Sin", both), b.typ)
 }
 
-// turned is the second half's negative, and the first one.
+// turned is the negated second half followed by the first one.
 func (b *maker) turned(x *onnx.Value, size int64) *onnx.Value {
 	lower := b.Op("Slice", x, []int64{0}, []int64{size / 2}, []int64{-1})
 	upper := b.Op("Slice", x, []int64{size / 2}, []int64{1 << 62}, []int64{-1})

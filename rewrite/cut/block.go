@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
-// Block cuts out the block around a site that a plan found, before any was replaced. It reaches from the value that
-// what the site reads is computed from to where the result is added to something else: the projections are part of it,
-// the norm before it and the residual sum are not.
+// Block cuts out the block around a site found by a plan, before any site is replaced. The block starts at the value
+// from which the site's operands are computed, and ends where the result is added to another value. It includes the
+// projections, but neither the norm before them nor the residual sum.
 func (c *Cutter) Block(site *patterns.Match) (*Part, error) {
 	order := map[*onnx.Node]int{}
 	for i, n := range c.model.Graph.Nodes {
@@ -20,11 +20,11 @@ func (c *Cutter) Block(site *patterns.Match) (*Part, error) {
 	return c.cut(onnx.SetOf(slices.Values(c.block(site, order))), c.computing(site.Inputs, site.Outputs))
 }
 
-// block returns the nodes of the block around a site: what leads from its source to it, and what is made of its result
-// and of nothing else. With experts that is also what is made of the source alone: another expert may be added.
+// block returns the nodes of the block around a site: the path from its source, and the nodes that depend only on its
+// result. With experts it also includes nodes that depend only on the source, because another expert may be added.
 func (c *Cutter) block(m *patterns.Match, order map[*onnx.Node]int) []*onnx.Node {
 	from := c.source(m, order)
-	own := map[*onnx.Value]bool{} // what is made of the source alone
+	own := map[*onnx.Value]bool{} // values that depend only on the source
 	take := map[*onnx.Node]bool{}
 	if from != nil {
 		take = c.between([]*onnx.Value{from}, m.Outputs)
@@ -53,8 +53,8 @@ func (c *Cutter) block(m *patterns.Match, order map[*onnx.Node]int) []*onnx.Node
 	return slices.DeleteFunc(slices.Clone(c.model.Graph.Nodes), func(n *onnx.Node) bool { return !take[n] })
 }
 
-// source is the nearest value that most of what a site reads of the tokens is computed from (a past is not), before
-// their projection; nil where there is none.
+// source returns the nearest value, before the projection, from which most of the site's token operands (not a past)
+// are computed, or nil if no value qualifies.
 func (c *Cutter) source(m *patterns.Match, order map[*onnx.Node]int) *onnx.Value {
 	shared := map[*onnx.Value]int{}
 	for _, v := range m.Inputs {

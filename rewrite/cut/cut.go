@@ -1,4 +1,4 @@
-// Package cut takes parts out of a model, so that they can be run and compared alone.
+// Package cut extracts parts of a model, so that they can be run and compared separately.
 package cut
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Part is a part of a model's main graph that can stand alone.
+// A Part is a part of a model's main graph that can run separately.
 type Part struct {
-	Nodes   []*onnx.Node // in the graph's order
-	Inputs  []onnx.Port  // what they read of the rest; inputs of the model among them
+	Nodes   []*onnx.Node // in graph order
+	Inputs  []onnx.Port  // their operands from the rest, including inputs of the model
 	Outputs []*onnx.Value
 
-	core   []*onnx.Node // that were asked for, and what stands between
+	core   []*onnx.Node // requested nodes, and nodes between them
 	cutter *Cutter
 }
 
-// Model returns the part as a model of its own, which is of use until the whole one is closed or changed.
+// Model returns the part as a model. It is valid until the whole model is closed or changed.
 func (c *Part) Model() (*onnx.Model, error) {
 	part, err := c.cutter.model.Part(c.Nodes, c.Inputs, c.Outputs)
 	if err != nil {
@@ -41,7 +41,8 @@ func (c *Part) Model() (*onnx.Model, error) {
 	return part, nil
 }
 
-// Whole returns what the model computes the inputs and outputs of the part by, as a model whose outputs they are.
+// Whole returns a model that computes the inputs and outputs of the part as its outputs, by the nodes of the whole
+// model.
 func (c *Part) Whole() (*onnx.Model, error) {
 	var values []*onnx.Value
 	for _, p := range c.Inputs {
@@ -56,15 +57,15 @@ func (c *Part) Whole() (*onnx.Model, error) {
 	return whole.Model()
 }
 
-// Cutter cuts parts out of a model. What follows from constants and shapes alone comes along with a part, so that
-// patterns find in it what they find in the whole.
+// A Cutter cuts parts out of a model. Values that depend only on constants and shapes are included in a part, so that
+// patterns find the same as in the whole model.
 type Cutter struct {
 	model  *onnx.Model
 	facts  *infer.Facts
-	varies map[*onnx.Value]bool // what depends on the inputs of the model
+	varies map[*onnx.Value]bool // values that depend on the inputs of the model
 }
 
-// New looks through a model, which must not be changed after that.
+// New analyzes a model, which must not change afterwards.
 func New(m *onnx.Model) *Cutter {
 	c := &Cutter{m, infer.Analyze(m), map[*onnx.Value]bool{}}
 	for _, v := range m.Graph.Inputs {
@@ -79,7 +80,7 @@ func New(m *onnx.Model) *Cutter {
 	return c
 }
 
-// isData reports whether a value is computed from the elements of the model's inputs, and not from their shapes alone.
+// isData reports whether a value depends on the elements of the model's inputs, not only on their shapes.
 func (c *Cutter) isData(v *onnx.Value) bool {
 	if v == nil || !c.varies[v] {
 		return false
@@ -88,7 +89,7 @@ func (c *Cutter) isData(v *onnx.Value) bool {
 	return !known
 }
 
-// Around cuts out nodes of the main graph, with those that stand between them.
+// Around cuts out nodes of the main graph, with the nodes between them.
 func (c *Cutter) Around(nodes ...*onnx.Node) (*Part, error) {
 	var made, read []*onnx.Value
 	for _, n := range nodes {
@@ -105,7 +106,7 @@ func (c *Cutter) Around(nodes ...*onnx.Node) (*Part, error) {
 	return c.cut(take, nil)
 }
 
-// Sites cuts out the nodes of matches, with those that stand between them.
+// Sites cuts out the nodes of matches, with the nodes between them.
 func (c *Cutter) Sites(matches ...*patterns.Match) (*Part, error) {
 	var nodes []*onnx.Node
 	along := map[*onnx.Node]bool{}
@@ -120,7 +121,7 @@ func (c *Cutter) Sites(matches ...*patterns.Match) (*Part, error) {
 	return c.cut(onnx.SetOf(slices.Values(cut.core)), along)
 }
 
-// Between cuts out what computes some values of the main graph, from others or else from the model's inputs.
+// Between cuts out the nodes that compute values of the main graph, from others or from the model's inputs.
 func (c *Cutter) Between(from, to []*onnx.Value) (*Part, error) {
 	take := c.computing(from, to)
 	if len(take) == 0 {
@@ -135,7 +136,7 @@ func (c *Cutter) Between(from, to []*onnx.Value) (*Part, error) {
 			return nil, fmt.Errorf("nothing that is asked for is computed from %q", v.Name)
 		}
 	}
-	cut.Outputs = to // others that are read elsewhere were not asked for
+	cut.Outputs = to // other values read elsewhere were not requested
 	return cut, nil
 }
 
@@ -156,7 +157,7 @@ func (c *Cutter) computing(from, to []*onnx.Value) map[*onnx.Node]bool {
 	return nodes
 }
 
-// between returns the nodes that some values lead to and that lead to others.
+// between returns the nodes on paths from some values to others.
 func (c *Cutter) between(from, to []*onnx.Value) map[*onnx.Node]bool {
 	reached := onnx.SetOf(slices.Values(from))
 	for _, n := range c.model.Graph.Nodes {
@@ -182,8 +183,8 @@ func (c *Cutter) between(from, to []*onnx.Value) map[*onnx.Node]bool {
 	return nodes
 }
 
-// cut completes nodes with what their constants and shapes are computed by. Nodes that come along, such as those of a
-// mask that other layers read too, do so where they are needed; they give nothing to the rest of the model.
+// cut adds the nodes that compute constants and shapes. Nodes in along, such as those of a mask that other layers read
+// too, are added if needed; the rest of the model does not read their results.
 func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Part, error) {
 	cut := &Part{cutter: c}
 	needed := map[*onnx.Value]bool{}
@@ -239,7 +240,7 @@ func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Part, error) {
 	return cut, nil
 }
 
-// leaving lists what the rest of the model reads of nodes, or all that they make where it reads nothing.
+// leaving lists the values of nodes that the rest of the model reads, or all values if it reads nothing.
 func (c *Cutter) leaving(take, part map[*onnx.Node]bool) (out []*onnx.Value) {
 	outside := map[*onnx.Value]bool{}
 	for _, v := range c.model.Graph.Outputs {

@@ -9,30 +9,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Change is a series of edits of graphs. Finish completes it: nodes that the edits left without readers go, and the
-// others are put in order. The zero value has no edits.
+// A Change is a series of edits of graphs. Finish completes it: it removes nodes that the edits left without readers,
+// and sorts the others. The zero value has no edits.
 type Change struct {
-	// Undoable keeps what Undo needs.
+	// Undoable keeps the data for Undo.
 	Undoable bool
 
 	undo     []func() error // the first edit first
 	saved    map[any]bool
-	inserted map[*onnx.Graph]map[*onnx.Node][]*onnx.Node // before nodes that are there
-	whole    bool                                        // the whole model is kept
+	inserted map[*onnx.Graph]map[*onnx.Node][]*onnx.Node // before existing nodes
+	whole    bool                                        // the whole model is saved
 	dropped  []*onnx.Node
-	unread   map[*onnx.Value]bool // constants that were dropped
+	unread   map[*onnx.Value]bool // dropped constants
 	unsorted []*onnx.Graph
 }
 
-// Whole returns an undoable change of a whole model, for edits that touch most of it. Undo makes the graphs, nodes and
-// values of the model anew, as they are now.
+// Whole returns an undoable change of a whole model, for edits that touch most of it. Undo recreates the graphs, nodes
+// and values of the model as they are now.
 func Whole(m *onnx.Model) *Change {
 	c := &Change{Undoable: true}
 	c.keepWhole(m)
 	return c
 }
 
-// keepWhole keeps all of a model. Nothing else has to be kept after that, and nothing must have been kept before.
+// keepWhole saves all of a model. Afterwards nothing else must be saved, and nothing may have been saved before.
 func (c *Change) keepWhole(m *onnx.Model) {
 	if c.Undoable && !c.whole {
 		if len(c.undo) > 0 {
@@ -42,8 +42,8 @@ func (c *Change) keepWhole(m *onnx.Model) {
 	}
 }
 
-// Undo takes all edits back, the last one first. Names that were given to values stay in use. It panics if the change
-// is not undoable.
+// Undo undoes all edits, the last one first. Names given to values stay in use. It panics if the change is not
+// undoable.
 func (c *Change) Undo() error {
 	if !c.Undoable {
 		panic("edit: nothing was kept to undo the change")
@@ -56,7 +56,7 @@ func (c *Change) Undo() error {
 	return errors.Join(errs...)
 }
 
-// Join adds the edits of another change, which was made after those of c and is not used anymore.
+// Join adds the edits of another change, which was made after those of c and must not be used any more.
 func (c *Change) Join(later *Change) {
 	if c.Undoable {
 		c.undo = append(c.undo, later.undo...)
@@ -75,7 +75,7 @@ func (c *Change) Join(later *Change) {
 	}
 }
 
-// keep notes how an object is put back, unless that was noted before.
+// keep records how to restore an object, unless that was recorded before.
 func (c *Change) keep(object any, save func() func()) {
 	if !c.Undoable || c.whole || c.saved[object] {
 		return
@@ -104,7 +104,7 @@ func (c *Change) keepValues(values ...*onnx.Value) {
 
 func (c *Change) keepGraph(g *onnx.Graph) { c.keep(g, g.Save) }
 
-// rewired notes that nodes of a graph may come before nodes that they read.
+// rewired records that nodes of a graph may precede nodes that they read.
 func (c *Change) rewired(g *onnx.Graph) {
 	for ; g != nil; g = g.Parent {
 		if !slices.Contains(c.unsorted, g) {
@@ -113,11 +113,11 @@ func (c *Change) rewired(g *onnx.Graph) {
 	}
 }
 
-// Drop has Finish remove the nodes unless something reads them, and with them the nodes and constants that only they
+// Drop makes Finish remove the nodes unless something reads them, together with the nodes and constants that only they
 // needed.
 func (c *Change) Drop(nodes ...*onnx.Node) { c.dropped = append(c.dropped, nodes...) }
 
-// DropConstants has Finish remove those of the values that are constants and that nothing reads.
+// DropConstants makes Finish remove the constants among the values that nothing reads.
 func (c *Change) DropConstants(values ...*onnx.Value) {
 	for _, v := range values {
 		if v.IsConstant() {
@@ -129,8 +129,8 @@ func (c *Change) DropConstants(values ...*onnx.Value) {
 	}
 }
 
-// Finish puts inserted nodes in their places, removes what was dropped, and sorts the graphs whose nodes were added to
-// or read other values. More edits may follow, and another Finish.
+// Finish moves inserted nodes to their places, removes dropped ones, and sorts the graphs that got nodes or whose nodes
+// read other values. More edits and another Finish may follow.
 func (c *Change) Finish() error {
 	for g, before := range c.inserted {
 		c.keepGraph(g)
@@ -147,7 +147,7 @@ func (c *Change) Finish() error {
 			}
 		}
 		c.dropped = others
-		if g == nil { // removed before
+		if g == nil { // already removed
 			continue
 		}
 		dead, constants := Unread(here)
@@ -179,7 +179,7 @@ func (c *Change) Finish() error {
 	return nil
 }
 
-// remove takes nodes that nothing reads out of a graph.
+// remove removes unread nodes from a graph.
 func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 	if len(dead) == 0 {
 		return nil
@@ -195,7 +195,7 @@ func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 	return g.RemoveNodes(dead)
 }
 
-// RemoveUnused removes the given initializers of a graph that nothing reads.
+// RemoveUnused removes those of the given initializers of a graph that nothing reads.
 func (c *Change) RemoveUnused(g *onnx.Graph, values map[*onnx.Value]bool) {
 	c.keepGraph(g)
 	if c.Undoable {

@@ -65,7 +65,7 @@ func build(t *testing.T) *model {
 	return m
 }
 
-// state writes down all that edits change, in the order in which lists have it.
+// state describes everything that edits can change, in list order.
 func state(m *onnx.Model) string {
 	var s strings.Builder
 	fmt.Fprintln(&s, m.IRVersion, m.Opsets)
@@ -105,7 +105,7 @@ func state(m *onnx.Model) string {
 	return s.String()
 }
 
-// edits are edits of every kind, with what tells that they were made.
+// edits has edits of every kind, each with a test whether it was made.
 var edits = map[string]struct {
 	edit func(c *edit.Change, m *model) error
 	done func(m *model) bool
@@ -286,7 +286,7 @@ var edits = map[string]struct {
 	}, func(m *model) bool { return m.IRVersion == 10 && m.listed.IsConstant() && len(m.g.Inputs) == 3 }},
 }
 
-// TestUndo makes edits of every kind, and has the model as it was after Undo.
+// TestUndo makes edits of every kind. Undo must restore the model.
 func TestUndo(t *testing.T) {
 	for name, e := range edits {
 		t.Run(name, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestUndo(t *testing.T) {
 				}
 			}
 			m = build(t)
-			c = new(edit.Change) // what is not undoable does the same
+			c = new(edit.Change) // a change that is not undoable does the same
 			if err := e.edit(c, m); err != nil || !e.done(m) {
 				t.Errorf("without undo: %v", err)
 			}
@@ -337,11 +337,11 @@ func TestUndoAll(t *testing.T) {
 		if after := state(m.Model); after != before {
 			t.Fatalf("not as it was:\n%s\nbefore\n%s", after, before)
 		}
-		c.SetAttr(m.elu, onnx.FloatAttr("alpha", 5)) // a change can be used again
+		c.SetAttr(m.elu, onnx.FloatAttr("alpha", 5)) // a change can be reused
 	}
 }
 
-// TestWhole undoes what replaces most of a model.
+// TestWhole undoes edits that replace most of a model.
 func TestWhole(t *testing.T) {
 	for name, change := range map[string]func(c *edit.Change, m *model) (int, error){
 		"functions": func(c *edit.Change, m *model) (int, error) { return c.InlineFunctions(m.Model, nil) },
@@ -418,7 +418,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestCycle errs where nodes read each other.
+// TestCycle: nodes that read each other are an error.
 func TestCycle(t *testing.T) {
 	m := build(t)
 	c := edit.Change{Undoable: true}
@@ -428,7 +428,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// TestMisuse panics where Undo could not do what it says.
+// TestMisuse: changes that Undo could not undo panic.
 func TestMisuse(t *testing.T) {
 	m := build(t)
 	for name, f := range map[string]func(){

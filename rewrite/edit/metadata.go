@@ -13,7 +13,7 @@ const (
 	MetaVersion     = "mojo_patch.version"      // version of the tool
 )
 
-// sourceNames lists the nodes of the model as it was that nodes stand for: those each was made of, or itself.
+// sourceNames lists the nodes of the original model that nodes replace: the sources of each, or the node itself.
 func sourceNames(nodes []*onnx.Node) []string {
 	var names []string
 	have := map[string]bool{}
@@ -32,7 +32,7 @@ func sourceNames(nodes []*onnx.Node) []string {
 	return names
 }
 
-// SourceNodes returns the names of the nodes that a node stands for, as its metadata say.
+// SourceNodes returns the names of the nodes that a node replaces, according to its metadata.
 func SourceNodes(n *onnx.Node) (names []string) {
 	for _, e := range n.Metadata {
 		if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &names) != nil {
@@ -47,34 +47,33 @@ func (e *Editor) Origin(rule string, replaced ...*onnx.Node) []onnx.Entry {
 	return Origin(e.Version, rule, replaced...)
 }
 
-// Origin returns the metadata of a node that a rule of this version of the tool made in place of others, or besides
-// them.
+// Origin returns the metadata of a node created by a rule of this version of the tool, with the nodes that it replaces.
 func Origin(version, rule string, replaced ...*onnx.Node) []onnx.Entry {
 	entries := []onnx.Entry{{Key: MetaRule, Value: rule}}
 	if len(replaced) > 0 {
 		names, err := json.Marshal(sourceNames(replaced))
 		if err != nil {
-			names = []byte("[]") // strings always marshal
+			names = []byte("[]") // strings can always be marshaled
 		}
 		entries = append(entries, onnx.Entry{Key: MetaSourceNodes, Value: string(names)})
 	}
 	return append(entries, onnx.Entry{Key: MetaVersion, Value: version})
 }
 
-// MetaFormat is the metadata_props key of a node with a quantized matrix: how its elements were quantized.
+// MetaFormat is the metadata_props key of a node with a quantized matrix for the format of its elements.
 const MetaFormat = "mojo_patch.format"
 
-// MetaMatrices is the metadata_props key of a product that several were merged into: the matrices that it has one below
-// the other, as a JSON list of MergedMatrix. Each begins with a panel.
+// MetaMatrices is the metadata_props key of a merged product: a JSON list of MergedMatrix for its matrices, which are
+// stacked by rows. Each starts with a new panel.
 const MetaMatrices = "mojo_patch.matrices"
 
-// MergedMatrix is one of the matrices of MetaMatrices.
+// A MergedMatrix is one of the matrices of MetaMatrices.
 type MergedMatrix struct {
-	Codes string `json:"codes"` // the name that the initializer with its codes had
-	N     int64  `json:"n"`     // its rows
+	Codes string `json:"codes"` // original name of the initializer with its codes
+	N     int64  `json:"n"`     // number of rows
 }
 
-// FormatOf returns how the matrix of a node was quantized, as its metadata say.
+// FormatOf returns the quantization format of a node's matrix according to its metadata.
 func FormatOf(n *onnx.Node) string {
 	for _, e := range n.Metadata {
 		if e.Key == MetaFormat {

@@ -10,8 +10,8 @@ import (
 // MinIRVersion is the first IR version with function overloads and metadata on nodes. Models with fused ops need it.
 const MinIRVersion = 10
 
-// plainInitializersIR is the first IR version in which an initializer need not be an input as well, and in which one
-// that is may be overridden by callers. Before it every initializer had to be listed, and onnxruntime takes all for
+// plainInitializersIR is the first IR version in which initializers need not be inputs, and in which callers may
+// override initializers that are. Before it, every initializer had to be listed, and onnxruntime treats all of them as
 // constants.
 const plainInitializersIR = 4
 
@@ -29,7 +29,7 @@ func (c *Change) keepFunction(f *onnx.Function) {
 	})
 }
 
-// AddFunction adds a definition to a model, unless it has it.
+// AddFunction adds a definition to a model unless the model has it.
 func (c *Change) AddFunction(m *onnx.Model, f *onnx.Function) {
 	if m.Function(f.Domain, f.Name, f.Overload) == nil {
 		c.keepModel(m)
@@ -37,7 +37,7 @@ func (c *Change) AddFunction(m *onnx.Model, f *onnx.Function) {
 	}
 }
 
-// DropDefinitions removes the definitions of a fused op that nothing calls anymore.
+// DropDefinitions removes the definitions of a fused op that nothing calls any more.
 func (c *Change) DropDefinitions(m *onnx.Model, op string) {
 	called := map[string]bool{}
 	for _, g := range m.Graphs() {
@@ -51,11 +51,11 @@ func (c *Change) DropDefinitions(m *onnx.Model, op string) {
 	})
 }
 
-// FunctionName is the full name of a definition, which calls of it have in their parts.
+// FunctionName returns the full name of a definition: the domain, name and overload in its calls.
 func FunctionName(f *onnx.Function) string { return f.Domain + "." + f.Name + "." + f.Overload }
 
-// ImportOpset has a model import a domain at this version at least. The function f that contains the nodes imports it
-// as the model does; f is nil for the main graph.
+// ImportOpset makes a model import at least this version of a domain. The function f that contains the nodes imports
+// the model's version; f is nil for the main graph.
 func (c *Change) ImportOpset(m *onnx.Model, f *onnx.Function, domain string, version int64) {
 	c.keepModel(m)
 	m.ImportOpset(domain, version)
@@ -65,7 +65,7 @@ func (c *Change) ImportOpset(m *onnx.Model, f *onnx.Function, domain string, ver
 	}
 }
 
-// SetOpset has a model and its functions import this version of the standard's opset.
+// SetOpset makes a model and its functions import this version of the standard's opset.
 func (c *Change) SetOpset(m *onnx.Model, version int64) {
 	set := func(imports []onnx.Opset) {
 		for i := range imports {
@@ -90,7 +90,7 @@ func Uses(g *onnx.Graph, domain string) (uses bool) {
 	return uses
 }
 
-// DropImport drops the import of a domain from a model, and from functions, that have no node of it.
+// DropImport drops the import of a domain from a model and from functions that have no node of the domain.
 func (c *Change) DropImport(m *onnx.Model, domain string) {
 	without := func(list []onnx.Opset) []onnx.Opset {
 		return slices.DeleteFunc(list, func(o onnx.Opset) bool { return o.Domain == domain })
@@ -109,8 +109,8 @@ func (c *Change) DropImport(m *onnx.Model, domain string) {
 	}
 }
 
-// PlainInitializers takes the initializers of a model of an old IR version out of its inputs, so that they stay
-// constants when the version is raised. To undo it, nothing else has to be undone.
+// PlainInitializers removes the initializers of a model with an old IR version from its inputs, so that they stay
+// constants when the version is raised. Undoing it requires no other undo.
 func (c *Change) PlainInitializers(m *onnx.Model) {
 	if m.IRVersion >= plainInitializersIR || m.Graph == nil {
 		return
@@ -135,7 +135,7 @@ func (c *Change) PlainInitializers(m *onnx.Model) {
 	}
 }
 
-// RaiseIR raises the IR version of a model to one that is newer. What was a constant stays one.
+// RaiseIR raises the IR version of a model to a newer one. Constants stay constants.
 func (c *Change) RaiseIR(m *onnx.Model, version int64) {
 	if version >= plainInitializersIR {
 		c.PlainInitializers(m)
@@ -144,7 +144,7 @@ func (c *Change) RaiseIR(m *onnx.Model, version int64) {
 	m.IRVersion = max(m.IRVersion, version)
 }
 
-// LowerIR lowers the IR version of a model to one that is older. What newer versions can say must not be there.
+// LowerIR lowers the IR version of a model to an older one. The model must not use features of newer versions.
 func (c *Change) LowerIR(m *onnx.Model, version int64) {
 	c.keepModel(m)
 	m.IRVersion = min(m.IRVersion, version)

@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// NewNode makes a node of the standard that is not in the graph's list of nodes yet: Insert puts it there.
-// Outputs that another node writes are taken from it.
+// NewNode returns a node of the standard domain that is not yet in the graph's list of nodes; Insert adds it. It takes
+// over outputs that another node writes.
 func (c *Change) NewNode(g *onnx.Graph, op string, inputs, outputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Node {
 	c.keepValues(inputs...)
 	n := g.NewNode(op, inputs, attrs...)
@@ -20,14 +20,14 @@ func (c *Change) NewNode(g *onnx.Graph, op string, inputs, outputs []*onnx.Value
 	return n
 }
 
-// AddNode appends a node as NewNode makes it; Finish puts it in its place.
+// AddNode appends a node like NewNode's. Finish moves it to its place.
 func (c *Change) AddNode(g *onnx.Graph, op string, inputs, outputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Node {
 	n := c.NewNode(g, op, inputs, outputs, attrs...)
 	c.SetNodes(g, append(g.Nodes, n))
 	return n
 }
 
-// Insert has Finish put new nodes directly before another one, behind those that were inserted there earlier.
+// Insert makes Finish insert new nodes directly before another one, after nodes inserted there earlier.
 func (c *Change) Insert(before *onnx.Node, nodes ...*onnx.Node) {
 	g := before.Graph
 	if c.inserted == nil {
@@ -39,7 +39,7 @@ func (c *Change) Insert(before *onnx.Node, nodes ...*onnx.Node) {
 	c.inserted[g][before] = append(c.inserted[g][before], nodes...)
 }
 
-// SetNodes makes nodes the list of a graph's nodes. It has the nodes of the list before, and new ones.
+// SetNodes replaces the list of a graph's nodes. The new list must contain the old nodes; it may add new ones.
 func (c *Change) SetNodes(g *onnx.Graph, nodes []*onnx.Node) {
 	c.keepGraph(g)
 	g.Nodes = nodes
@@ -56,7 +56,7 @@ func (c *Change) SetInput(n *onnx.Node, i int, v *onnx.Value) {
 	c.rewired(n.Graph)
 }
 
-// SetInputs makes values the inputs of a node.
+// SetInputs sets the inputs of a node.
 func (c *Change) SetInputs(n *onnx.Node, values ...*onnx.Value) {
 	for i := range max(len(n.Inputs), len(values)) {
 		var v *onnx.Value
@@ -71,7 +71,7 @@ func (c *Change) SetInputs(n *onnx.Node, values ...*onnx.Value) {
 	n.Inputs = n.Inputs[:len(values)]
 }
 
-// Reread has all that reads v as an input read w instead.
+// Reread makes all nodes that read v read w instead.
 func (c *Change) Reread(v, w *onnx.Value) {
 	for _, u := range slices.Clone(v.Uses()) {
 		c.SetInput(u.Node, u.Index, w)
@@ -87,19 +87,19 @@ func (c *Change) TakeOutput(n *onnx.Node, i int, v *onnx.Value) {
 	c.rewired(n.Graph)
 }
 
-// Become makes a node one of another op of its domain, with these attributes.
+// Become turns a node into another op of its domain, with these attributes.
 func (c *Change) Become(n *onnx.Node, op string, attrs ...*onnx.Attribute) {
 	c.keepNode(n)
 	n.OpType, n.Attributes = op, attrs
 }
 
-// SetDomain makes a node one of an op of another domain, and of another overload of it.
+// SetDomain changes the domain and the overload of a node's op.
 func (c *Change) SetDomain(n *onnx.Node, domain, overload string) {
 	c.keepNode(n)
 	n.Domain, n.Overload = domain, overload
 }
 
-// SetAttr sets attributes of a node, and replaces those with the same names.
+// SetAttr sets attributes of a node and replaces those with the same names.
 func (c *Change) SetAttr(n *onnx.Node, attrs ...*onnx.Attribute) {
 	c.keepNode(n)
 	n.Attributes = slices.Clone(n.Attributes) // nodes may share the list
@@ -108,7 +108,7 @@ func (c *Change) SetAttr(n *onnx.Node, attrs ...*onnx.Attribute) {
 	}
 }
 
-// RemoveAttr takes an attribute, which must hold no graph, from a node.
+// RemoveAttr removes an attribute, which must not hold a graph, from a node.
 func (c *Change) RemoveAttr(n *onnx.Node, name string) {
 	c.keepNode(n)
 	n.RemoveAttr(name)

@@ -6,12 +6,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// RemoveUnread removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
-// nothing reads.
+// RemoveUnread removes the nodes of a graph and its subgraphs whose outputs nothing reads, and unread initializers.
 func (c *Change) RemoveUnread(root *onnx.Graph) error {
 	var graphs []*onnx.Graph
 	root.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
-	slices.Reverse(graphs) // inner ones first: they read the values of outer ones
+	slices.Reverse(graphs) // inner ones first: they read values of outer ones
 	if err := c.RemoveUnreadNodes(graphs...); err != nil {
 		return err
 	}
@@ -21,7 +20,7 @@ func (c *Change) RemoveUnread(root *onnx.Graph) error {
 	return c.Finish()
 }
 
-// RemoveUnreadNodes removes the nodes of graphs, but not of their subgraphs, whose outputs nothing reads.
+// RemoveUnreadNodes removes the nodes whose outputs nothing reads from graphs, but not from their subgraphs.
 func (c *Change) RemoveUnreadNodes(graphs ...*onnx.Graph) error {
 	for _, g := range graphs {
 		dead, _ := Unread(g.Nodes)
@@ -32,11 +31,11 @@ func (c *Change) RemoveUnreadNodes(graphs ...*onnx.Graph) error {
 	return nil
 }
 
-// Unread finds the nodes that nothing reads any more, among those of one graph that are given and those of the same
-// graph that only they needed, and the constants they read.
+// Unread returns the nodes that nothing reads any more, among the given nodes of one graph and the nodes of that graph
+// that only these needed, and the constants that they read.
 func Unread(nodes []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
 	dead, constants = make(map[*onnx.Node]bool, len(nodes)), make(map[*onnx.Value]bool, len(nodes))
-	left := make(map[*onnx.Value]int, len(nodes)) // readings by what is not dead
+	left := make(map[*onnx.Value]int, len(nodes)) // number of live reads
 	readings := func(v *onnx.Value) int {
 		if _, ok := left[v]; !ok {
 			left[v] = len(v.Uses()) + v.OutputUses()
@@ -65,7 +64,7 @@ func Unread(nodes []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.V
 	return dead, constants
 }
 
-// EachRead calls f for every reading of a value by the node and by what is in its subgraphs.
+// EachRead calls f for every value that the node or a node in its subgraphs reads.
 func EachRead(n *onnx.Node, f func(*onnx.Value)) {
 	for _, v := range n.Inputs {
 		if v != nil {

@@ -6,13 +6,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// AddInitializer adds a constant to a graph, under a name like that of the tensor.
+// AddInitializer adds a constant to a graph, named after the tensor.
 func (c *Change) AddInitializer(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
 	c.keepGraph(g)
 	return g.AddInitializer(t)
 }
 
-// SetConst gives an initializer other elements.
+// SetConst replaces the elements of an initializer.
 func (c *Change) SetConst(v *onnx.Value, t *onnx.Tensor) {
 	c.keepValues(v)
 	v.Const = t
@@ -48,14 +48,14 @@ func (c *Change) SetOutput(g *onnx.Graph, i int, v *onnx.Value) {
 	g.Outputs = outputs
 }
 
-// RemovePort takes an input that nothing reads, or an output, from the graph's list; it reports whether that was done.
+// RemovePort removes an unread input, or an output, from the graph's list, and reports whether it did.
 func (c *Change) RemovePort(g *onnx.Graph, v *onnx.Value) bool {
 	c.keepGraph(g)
 	c.keepValues(v)
 	return g.RemovePort(v)
 }
 
-// Rename gives a value of a graph another name, which must be free in the whole model.
+// Rename renames a value of a graph. The name must be free in the whole model.
 func (c *Change) Rename(g *onnx.Graph, v *onnx.Value, name string) error {
 	c.keepValues(v)
 	return g.Rename(v, name)

@@ -17,16 +17,15 @@ import (
 // ruleHeads is the pattern in the metadata of nodes that reshape tables for moved rotations (MetaRule).
 const ruleHeads = "HeadsInPlace"
 
-// rotations are the fused ops that rotate rows one by one, wherever these lie, by the index of their first table.
+// rotations are the fused ops that rotate each row separately, in any layout, by the index of their first table.
 var rotations = map[string]int{"RotaryEmbedding": 1, "NormRotary": 2}
 
-// headLayout names the attribute of mojo.Attention that gives the order of an input's dimensions.
+// headLayout names the attribute of mojo.Attention for the order of an input's dimensions.
 var headLayout = map[int]string{fused.AttentionQ: "q_layout", fused.AttentionK: "k_layout"}
 
-// Apply rotates queries and keys as the projections write them, tokens before heads, and has attention read them so:
-// the transpositions before the rotations go. The tables, which are the same for all heads, get their axis of heads at
-// the other place. A rotation that is not proven to give the same rows stays where it is, and is listed with the
-// reason.
+// Apply rotates queries and keys in the layout of the projections, tokens before heads, makes attention read that
+// layout, and removes the transpositions before the rotations. The axis of heads in the tables, which are the same for
+// all heads, moves too. A rotation that is not proven to return the same rows stays, and is listed with the reason.
 func Apply(run *pass.Run) (unproven []string, err error) {
 	changed, prover := false, run.NewWeightProver()
 	for _, s := range run.Scopes() {
@@ -59,14 +58,14 @@ type headMover struct {
 	*pass.Run
 	prover   *prove.Prover
 	graph    *onnx.Graph
-	tables   map[*onnx.Value]*onnx.Value // those for rows in the other order
-	moved    map[*onnx.Value]bool        // rows whose heads stand behind the tokens now
+	tables   map[*onnx.Value]*onnx.Value // tables for rows in the other order
+	moved    map[*onnx.Value]bool        // rows whose heads now follow the tokens
 	proven   edit.Change
 	edit     edit.Change // of the rotation that is being moved
 	unproven []string
 }
 
-// move moves one rotation, if attention alone reads it and the rows are proven to stay the same.
+// move moves one rotation, if only attention reads it and the rows are proven to stay the same.
 func (h *headMover) move(n *onnx.Node) error {
 	t := n.Input(0).Producer
 	out := n.OutputValue(0)
@@ -126,7 +125,7 @@ func (h *headMover) move(n *onnx.Node) error {
 	return nil
 }
 
-// undo takes back what was done to one rotation, whose tables were these.
+// undo undoes the change of one rotation with these tables.
 func (h *headMover) undo(tables [2]*onnx.Value) error {
 	for _, v := range tables {
 		delete(h.tables, v)
@@ -222,7 +221,7 @@ func (h *headMover) sameAttention(use onnx.Use) *prove.Claim {
 	}
 }
 
-// fewTokensOf has a node of mojo.Attention tried on few tokens, with a cache that holds some and one that is empty.
+// fewTokensOf tries a mojo.Attention node on few tokens, with a partly filled cache and an empty one.
 func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 	op := fused.CachedOps[slices.IndexFunc(fused.CachedOps,
 		func(op *fused.CachedOp) bool { return op.Name == n.OpType })]
@@ -253,7 +252,7 @@ func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 	}
 }
 
-// define has a node of attention call the definition for its layouts.
+// define makes an attention node call the definition for its layouts.
 func (h *headMover) define(n *onnx.Node) error {
 	site := h.site(n)
 	site.Dims = make([][]int64, len(site.Types))
@@ -266,8 +265,8 @@ func (h *headMover) define(n *onnx.Node) error {
 	return nil
 }
 
-// site describes a node of attention. The facts are of the graph as it was: what was made since has the type that the
-// signature says, or that of the other inputs, and rows that were moved have their heads elsewhere.
+// site describes an attention node. The facts are of the original graph. New values have the type in the signature, or
+// that of the other inputs, and moved rows have their heads on the other axis.
 func (h *headMover) site(n *onnx.Node) fused.Site {
 	op, site := fused.Lookup(fused.AttentionName), pass.FusedSite(h.Model, h.Facts, n)
 	of := onnx.Undefined
@@ -292,8 +291,8 @@ func (h *headMover) site(n *onnx.Node) fused.Site {
 	return site
 }
 
-// table returns a table for rows [batch, tokens, heads, channels] in place of one for [batch, heads, tokens, channels];
-// nil where it may have rows of its own for each head.
+// table returns a table for rows [batch, tokens, heads, channels] instead of [batch, heads, tokens, channels], or nil
+// if its rows may differ between heads.
 func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 	if w := h.tables[v]; w != nil {
 		return w
@@ -319,7 +318,7 @@ func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 	return w
 }
 
-// withoutHeads returns the value that a table was made from by inserting an axis for the heads, or else the table.
+// withoutHeads returns the value to which an axis for the heads was added to get a table, or else the table.
 func (h *headMover) withoutHeads(v *onnx.Value) *onnx.Value {
 	rank, _ := h.Facts.Rank(v)
 	if p := v.Producer; p != nil && p.Is("Unsqueeze") && p.Graph == h.graph && rank > 2 && h.inserts(p, rank-3, rank) {
@@ -341,7 +340,7 @@ func (h *headMover) inserts(n *onnx.Node, axis, rank int) bool {
 	return len(axes) == 1 && (axes[0] == int64(axis) || axes[0] == int64(axis-rank))
 }
 
-// compute adds a node that drops or inserts an axis, since a transposition was moved; Sort puts it in its place.
+// compute adds a node that drops or inserts an axis, because a transposition was moved. Finish moves it to its place.
 func (h *headMover) compute(op string, v *onnx.Value, axis int64, moved *onnx.Node) *onnx.Value {
 	axes := h.edit.AddInitializer(h.graph, onnx.NewInt64s("table_axis", []int64{axis}))
 	out := h.graph.NewValue(v.Name + "_of_tokens")

@@ -10,15 +10,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestHeadsInPlace has no transposition left before a rotation that attention alone reads, by whichever op heads
-// are rotated, and leaves those that something else reads.
+// TestHeadsInPlace: no transposition is left before a rotation that only attention reads, whichever op rotates the
+// heads; those with other readers stay.
 func TestHeadsInPlace(t *testing.T) {
 	for name, more := range map[string]bool{"llama-kv-dynamo-fp32": false, "qwen3-dynamo-fp32": false,
 		"gptoss-batched_mm-dynamo-fp32": false, "llama-hf-fp32": true} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, name)
 			want := rewritetest.RunPadded(t, m)
-			if more { // the keys that the first block rotates are an output, too
+			if more { // the keys rotated by the first block are also an output
 				plan := applytest.Plan(t, rewritetest.ReadModel(t, name))
 				for _, f := range plan.Found {
 					for _, match := range f.Matches {
@@ -49,7 +49,7 @@ func TestHeadsInPlace(t *testing.T) {
 	}
 }
 
-// Constant tables, as of exports of one length, have no node that makes them.
+// Constant tables, as in exports of one length, have no producer.
 func TestHeadsOfConstantTables(t *testing.T) {
 	build := func() *onnx.Model {
 		b := rewritetest.New(t, 18, onnx.Float)

@@ -12,14 +12,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestHeadsAreProven leaves the transposition before a rotation whose table is moved to the wrong axis, and takes back
-// what was done to it.
+// TestHeadsAreProven: the transposition stays before a rotation whose table is moved to the wrong axis, and its change
+// is undone.
 func TestHeadsAreProven(t *testing.T) {
 	for _, wrong := range []bool{false, true} {
 		m, n := rotated(t)
 		h := newMover(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, new(prove.Prover), m.Graph)
 		if wrong {
-			h.tables[n.Input(1)] = n.Input(1) // as it was, although the rows moved
+			h.tables[n.Input(1)] = n.Input(1) // unchanged, although the rows moved
 		}
 		before := m.Graph.Text()
 		if err := h.move(n); err != nil {
@@ -32,7 +32,7 @@ func TestHeadsAreProven(t *testing.T) {
 	}
 }
 
-// rotated is a model of queries that are transposed, rotated and attend, and its rotation.
+// rotated returns a model with transposed and rotated queries of attention, and its rotation.
 func rotated(t *testing.T) (*onnx.Model, *onnx.Node) {
 	t.Helper()
 	b := rewritetest.New(t, 20, onnx.Float)

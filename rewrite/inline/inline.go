@@ -1,4 +1,4 @@
-// Package inline replaces calls of a model's functions by their bodies where blocks would else be split between them.
+// Package inline replaces calls of a model's functions by their bodies if blocks would otherwise be split between them.
 package inline
 
 import (
@@ -15,21 +15,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Mode says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
-// write a module as a function that calls a function for each op: no body holds a whole pattern then.
+// Mode selects the model-local functions that are replaced by their bodies before the search for patterns. Some
+// exporters write a module as a function that calls a function for each op, so that no body contains a whole pattern.
 type Mode string
 
-// Auto inlines the functions that call others of the model, those that are called by them, those that may hold
-// parts of a mixture of experts, and those that are a block or hold a part of one. It leaves the others, for a runtime
-// may have a kernel for them; so may it for the domains "" and com.microsoft. All inlines every function,
-// None none. Fused ops are never inlined.
+// Auto inlines functions that call others of the model, functions called by these, functions that may contain parts of
+// a mixture of experts, and functions that are a block or contain part of one. It leaves the others, and the domains ""
+// and com.microsoft, because a runtime may have kernels for them. All inlines every function, None no function. Fused
+// ops are never inlined.
 const (
 	Auto Mode = "auto"
 	All  Mode = "all"
 	None Mode = "none"
 )
 
-// ParseMode reads the name of a mode.
+// ParseMode parses the name of a mode.
 func ParseMode(s string) (Mode, error) {
 	switch i := Mode(s); i {
 	case Auto, All, None:
@@ -38,14 +38,14 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, Auto, All, None)
 }
 
-// Report counts what was inlined.
+// A Report counts inlined functions, calls and branches.
 type Report struct {
 	Functions int `json:"functions"`
-	Calls     int `json:"calls"`              // nested ones included
-	Branches  int `json:"branches,omitempty"` // If nodes of known condition
+	Calls     int `json:"calls"`              // including nested calls
+	Branches  int `json:"branches,omitempty"` // If nodes with known condition
 }
 
-// Text is the report in words.
+// Text describes the report in words.
 func (r *Report) Text() string {
 	text := fmt.Sprintf("inlined %s (%s)", english.Counted(r.Functions, "function"), english.Counted(r.Calls, "call"))
 	if r.Branches > 0 {
@@ -54,24 +54,24 @@ func (r *Report) Text() string {
 	return text
 }
 
-// Inliner inlines the functions of a model.
+// An Inliner inlines the functions of a model.
 type Inliner struct {
 	Model *onnx.Model
 	Mode  Mode
 	// Find looks for blocks in a graph.
 	Find func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
-	// Skips reports whether a function is what patterns rewrite to: it is never inlined, and never searched.
+	// Skips reports whether a function is the target of a rewrite. It is never inlined or searched.
 	Skips func(*onnx.Function) bool
 }
 
-// Result is what inlining did to a model.
+// Result describes the effect of inlining on a model.
 type Result struct {
 	Report  *Report      // nil if nothing was inlined
-	Facts   *infer.Facts // of the model; nil unless they were inferred on the way and hold still
-	Restore func() error // takes it back; nil if it is to stay
+	Facts   *infer.Facts // of the model; nil unless they were inferred and still hold
+	Restore func() error // undoes it; nil if it must stay
 }
 
-// Run inlines functions, and then the branches of If nodes whose condition is known.
+// Run inlines functions, and then the branches of If nodes with known condition.
 func (a *Inliner) Run() (done Result, err error) {
 	m, c := a.Model, new(edit.Change)
 	r := &Report{}
@@ -102,7 +102,7 @@ func (a *Inliner) Run() (done Result, err error) {
 	if r.Branches == 0 {
 		done.Facts = facts
 	}
-	// the conditions, and what calls did not ask for
+	// the conditions, and unused results of calls
 	if err := c.RemoveUnreadNodes(m.Graphs()...); err != nil {
 		return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
 	}
@@ -119,7 +119,7 @@ func (a *Inliner) toInline() map[*onnx.Function]bool {
 	for _, f := range m.Functions {
 		calls[f] = calledIn(f.Body, byID)
 	}
-	kept := map[*onnx.Function]bool{} // with what they call, so that nothing is inlined into them
+	kept := map[*onnx.Function]bool{} // including callees, so that nothing is inlined into them
 	var keep func(f *onnx.Function)
 	keep = func(f *onnx.Function) {
 		if kept[f] {
@@ -158,7 +158,7 @@ func (a *Inliner) toInline() map[*onnx.Function]bool {
 	return chosen
 }
 
-// withExperts chooses the functions that are called between a choice and the sum, once the choices are in the graphs.
+// withExperts selects the functions called between a choice and the sum, once the choices are in the graphs.
 func (a *Inliner) withExperts() map[*onnx.Function]bool {
 	chosen := map[*onnx.Function]bool{}
 	if a.Mode != Auto {
@@ -178,7 +178,7 @@ func (a *Inliner) withExperts() map[*onnx.Function]bool {
 	return chosen
 }
 
-// stays reports whether a function is none to inline.
+// stays reports whether a function must not be inlined.
 func (a *Inliner) stays(f *onnx.Function) bool {
 	return a.Skips(f) ||
 		a.Mode == Auto && (onnx.IsStandardDomain(f.Domain) || f.Domain == onnx.Microsoft ||
@@ -202,7 +202,7 @@ func idOf(domain, name, overload string) functionID {
 	return functionID{domain, name, overload}
 }
 
-// calledIn lists the functions that a graph and its subgraphs call, each once.
+// calledIn lists the functions called by a graph and its subgraphs, each once.
 func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
 	seen := map[*onnx.Function]bool{}
@@ -217,7 +217,7 @@ func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Fu
 	return list
 }
 
-// Called returns the functions that the model calls, directly or not.
+// Called returns the functions that the model calls, directly or indirectly.
 func Called(m *onnx.Model) map[*onnx.Function]bool {
 	byID, list := functionsOf(m), map[*onnx.Function]bool{}
 	var add func(g *onnx.Graph)
@@ -233,7 +233,7 @@ func Called(m *onnx.Model) map[*onnx.Function]bool {
 	return list
 }
 
-// agrees reports whether the function imports what it imports at the versions of the model.
+// agrees reports whether the function imports the same versions as the model.
 func agrees(m *onnx.Model, f *onnx.Function) bool {
 	return !slices.ContainsFunc(f.Opsets, func(o onnx.Opset) bool {
 		have := m.Opset(o.Domain)
@@ -241,8 +241,8 @@ func agrees(m *onnx.Model, f *onnx.Function) bool {
 	})
 }
 
-// takenBranch returns the branch that an If node always takes, nil when that depends on more than constants, ranks and
-// numbers among the dimensions. (Functions that serve every rank ask for it.)
+// takenBranch returns the branch that an If node always takes, or nil if it depends on more than constants, ranks and
+// fixed dimensions. (Functions for every rank test the rank.)
 func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	if !isStatic(n.Input(0), facts, 0) {
 		return nil
@@ -250,7 +250,7 @@ func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	return convert.TakenBranch(n, facts)
 }
 
-// isStatic reports whether a value follows from constants and shapes that are numbers. What is merely equal in all
+// isStatic reports whether a value depends only on constants and fixed dimensions. A value that is only equal in all
 // worlds may be a comparison with a symbolic dimension.
 func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
 	const deepest = 16

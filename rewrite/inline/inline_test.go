@@ -13,7 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
-// caller adds a function of domain local to the model that calls the given ones, DOMAIN.NAME, one after the other.
+// caller adds a function to the model, in domain local, that calls the given functions (DOMAIN.NAME) one after the
+// other.
 func caller(m *onnx.Model, name string, calls ...string) *onnx.Function {
 	f := onnx.NewFunction("local", name, "", 21)
 	v := f.Body.AddInput("x", onnx.Type{})
@@ -43,7 +44,7 @@ func callTo(g *onnx.Graph, name string, x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// TestInlineModes: which functions are inlined.
+// TestInlineModes checks which functions are inlined.
 func TestInlineModes(t *testing.T) {
 	build := func() *onnx.Model {
 		m := onnx.New(10, 21)
@@ -75,7 +76,7 @@ func TestInlineModes(t *testing.T) {
 		{inline.None, nil, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
 		{inline.Auto, nil, "Leaf OverFused Known Fused", &inline.Report{Functions: 2, Calls: 3}},
 		{inline.All, nil, "Fused", &inline.Report{Functions: 5, Calls: 6}},
-		// Nothing is inlined into a function that stays, nor out of it.
+		// Nothing is inlined into or out of a function that stays.
 		{inline.Auto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused",
 			&inline.Report{Functions: 2, Calls: 3}},
 		{inline.Auto, func(m *onnx.Model) {
@@ -95,7 +96,7 @@ func TestInlineModes(t *testing.T) {
 		if (r.Inlined == nil) != (test.want == nil) || r.Inlined != nil && *r.Inlined != *test.want {
 			t.Errorf("%s: %+v, expected %+v", test.mode, r.Inlined, test.want)
 		}
-		// Nothing is fused: what was inlined for the search alone goes back.
+		// Nothing is fused: inlining only for the search is undone.
 		want := before
 		if test.mode == inline.All {
 			want = test.left
@@ -107,8 +108,8 @@ func TestInlineModes(t *testing.T) {
 	}
 }
 
-// TestInlineKnownBranches: an If node of an inlined function gives way to its branch where the rank decides, and not
-// where a symbolic dimension does, though that decides alike in every world.
+// TestInlineKnownBranches: an If node of an inlined function is replaced by its branch if the rank decides, but not if
+// a symbolic dimension does, although the result is the same in every world.
 func TestInlineKnownBranches(t *testing.T) {
 	branch := func(outer *onnx.Graph, name, op string) *onnx.Attribute {
 		g := onnx.NewFunction("", name, "", 21).Body

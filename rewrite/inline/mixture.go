@@ -6,20 +6,20 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A mixture of experts is read as a whole, with the weights that it is called with. A function that makes the choice of
-// experts, or that multiplies between a choice and the sum, holds a part of it.
+// A mixture of experts is analyzed as a whole, with its weights. A function that chooses the experts, or that
+// multiplies between the choice and the sum, contains part of it.
 
 func isChoice(n *onnx.Node) bool { return n.Is("TopK") || n.Is("ArgMax") }
 
-// holds reports whether there is such a node in a graph or in its subgraphs.
+// holds reports whether a graph or a subgraph contains such a node.
 func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 	found := false
 	g.Walk(func(g *onnx.Graph) { found = found || slices.ContainsFunc(g.Nodes, is) })
 	return found
 }
 
-// calledForExperts lists the functions, of some that multiply, that a graph calls on the way from a choice to the value
-// where all that depends on the choice has come together.
+// calledForExperts lists the given functions, which multiply, that a graph calls between a choice and the first value
+// that combines everything that depends on the choice.
 func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
 	if len(functions) == 0 || !slices.ContainsFunc(g.Nodes, isChoice) {
@@ -31,7 +31,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 			continue
 		}
 		before := madeBefore(choice, nil, reads)
-		open := map[*onnx.Value]bool{} // what depends on the choice and is read by nodes to come
+		open := map[*onnx.Value]bool{} // values that depend on the choice and have later readers
 		for j, n := range g.Nodes[i:] {
 			if j > 0 && !slices.ContainsFunc(reads[n], func(v *onnx.Value) bool { return open[v] }) {
 				continue
@@ -65,8 +65,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 	return list
 }
 
-// readsOf returns what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a
-// value.
+// readsOf returns the values of a graph that each node reads, also in its subgraphs, and the last reader of each value.
 func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.Value]int) {
 	reads, last = map[*onnx.Node][]*onnx.Value{}, map[*onnx.Value]int{}
 	for i, n := range g.Nodes {
@@ -82,7 +81,7 @@ func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.
 	return reads, last
 }
 
-// madeBefore returns a node and those of its graph that it depends on, but for some that depend on none but themselves.
+// madeBefore returns a node and the nodes of its graph that it depends on, without those in without.
 func madeBefore(n *onnx.Node, without map[*onnx.Node]bool, reads map[*onnx.Node][]*onnx.Value) map[*onnx.Node]bool {
 	return onnx.SetOf(onnx.Reach(func(m *onnx.Node) (list []*onnx.Node) {
 		for _, v := range reads[m] {

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
-// TestInlineExperts: of the functions that call none, those are inlined that choose, or that multiply between a choice
+// TestInlineExperts: among functions without calls, those are inlined that choose, or that multiply between a choice
 // and the sum.
 func TestInlineExperts(t *testing.T) {
 	m := onnx.New(10, 21)
@@ -50,7 +50,7 @@ func TestInlineExperts(t *testing.T) {
 	x = call(g, "local", "Attention", 1, x, w)[0]
 	chosen := call(g, "local", "Router", 2, call(g, "", "MatMul", 1, x, w)[0], k)
 	weights := call(g, "local", "Scale", 1, chosen[0], chosen[0])[0]
-	rows := call(g, "", "Gather", 1, x, chosen[1])[0] // experts read rows that are picked, or all of them
+	rows := call(g, "", "Gather", 1, x, chosen[1])[0] // experts read selected rows or all rows
 	sum := call(g, "", "Add", 1, call(g, "", "Mul", 1, call(g, "local", "Masked", 1, x, w)[0], weights)[0],
 		call(g, "local", "Expert", 1, rows, w)[0])[0]
 	then := g.NewSubgraph("then")

@@ -10,15 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// A block may stand in a function in part, the rest beside the call or in other functions, or be the whole function.
-// All functions are inlined into a copy of the model, and what is found there tells which ones hold parts of blocks.
+// A function may contain part of a block, with the rest next to the call or in other functions, or be the whole block.
+// To find out, all functions are inlined into a copy of the model, which is then searched.
 
-// metaFunction is the metadata key by which nodes of that copy say which function they came from.
+// metaFunction is the metadata key for the function that a node of that copy came from.
 const metaFunction = "mojo_patch.function"
 
-// withParts chooses the functions that hold parts of blocks: those of which nodes stand in a match with nodes of other
-// places, those that are one block as a whole, and those in whose bodies, as they stand, fewer blocks are found than in
-// the place of the calls.
+// withParts selects the functions with parts of blocks: functions whose nodes are in a match with nodes from elsewhere,
+// functions that are a whole block, and functions whose bodies contain fewer blocks before inlining than afterwards.
 func (a *Inliner) withParts() map[*onnx.Function]bool {
 	chosen := map[*onnx.Function]bool{}
 	if a.Mode != Auto {
@@ -38,7 +37,7 @@ func (a *Inliner) withParts() map[*onnx.Function]bool {
 	}
 	trial, err := a.tryInlined(calls)
 	if err != nil {
-		return chosen // what cannot be inlined stays
+		return chosen // functions that cannot be inlined stay
 	}
 	var facts *infer.Facts
 	for f, n := range calls {
@@ -47,7 +46,7 @@ func (a *Inliner) withParts() map[*onnx.Function]bool {
 			continue
 		}
 		holds := t.across || t.whole
-		if !holds { // asked last: it takes long if there are many functions
+		if !holds { // last, because it takes long with many functions
 			if facts == nil {
 				facts = infer.Analyze(m)
 			}
@@ -61,11 +60,11 @@ func (a *Inliner) withParts() map[*onnx.Function]bool {
 	return chosen
 }
 
-// shares says what was found of a function's nodes.
+// shares describes the matches of a function's nodes.
 type shares struct {
-	across bool // in a match with nodes of other places
-	whole  bool // all of them that compute something, in one match
-	inside int  // matches
+	across bool // in a match with nodes from elsewhere
+	whole  bool // all nodes that compute anything are in one match
+	inside int  // number of matches
 }
 
 // tryInlined inlines the functions into a copy of the model and looks for blocks there.
@@ -74,7 +73,7 @@ func (a *Inliner) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 	if err != nil {
 		return nil, err
 	}
-	tried := map[string]*onnx.Function{} // by what is written on nodes
+	tried := map[string]*onnx.Function{} // by the text on nodes
 	byID := functionsOf(m)
 	inline := map[*onnx.Function]bool{}
 	for f := range functions {
@@ -118,7 +117,7 @@ func (a *Inliner) tryInlined(functions map[*onnx.Function]int) (map[functionID]*
 	return found, nil
 }
 
-// working counts the nodes of a body that compute something.
+// working counts the nodes of a body that compute anything.
 func working(g *onnx.Graph) (count int) {
 	for _, n := range g.Nodes {
 		if !n.Is("Constant") && !n.Is("Identity") {

@@ -19,7 +19,7 @@ type (
 
 func give(v ...*onnx.Value) values { return v }
 
-// function adds a function of domain local to the model, whose body is written by a builder.
+// function adds a function to the model, in domain local, whose body a builder writes.
 func function(b *rewritetest.Builder, name string, opset int64, inputs []string,
 	write func(*body, values) values) *onnx.Function {
 	f := onnx.NewFunction("local", name, "", opset)
@@ -36,13 +36,13 @@ func function(b *rewritetest.Builder, name string, opset int64, inputs []string,
 	return f
 }
 
-// TestInlineParts: blocks in functions, across them and as a whole function are found without being asked for.
+// TestInlineParts: blocks in functions, across functions, and as whole functions are found by default.
 func TestInlineParts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		write func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value
 		fused int
-		calls int // that are left in the model
+		calls int // calls left in the model
 	}{
 		{"whole, called twice", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Norm", 20, []string{"x", "s"}, func(f *body, in values) values {

@@ -46,7 +46,7 @@ func (c *latentChange) change() error {
 	return nil
 }
 
-// op adds the node, without outputs.
+// op creates the node, without outputs.
 func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
 	site := c.fusedSite(s)
 	f, err := fused.Lookup(fused.LatentAttentionName).Function(site)
@@ -63,7 +63,7 @@ func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
 	return n, f, nil
 }
 
-// fusedSite describes the node that comes in the place of a site's.
+// fusedSite describes the node that replaces a site's node.
 func (c *latentChange) fusedSite(s *latentSite) fused.Site {
 	l, n := s.latent, s.node
 	t, d := c.facts.DataType(s.past[0]), pass.Dims(c.facts, n.Inputs[fused.AttentionQ])
@@ -85,7 +85,7 @@ func (c *latentChange) fusedSite(s *latentSite) fused.Site {
 	return site
 }
 
-// perToken is a value with one row for each token as [batch, tokens, channels] or, with a head, [batch, 1, tokens,
+// perToken returns a value with one row per token as [batch, tokens, channels] or, with head, [batch, 1, tokens,
 // channels].
 func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
 	g := c.Model.Graph
@@ -110,8 +110,8 @@ func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
 	return v
 }
 
-// keepShapes gives the readers of a cache's shape what they read before: the numbers of heads and channels. Those of
-// values read the keys' cache.
+// keepShapes gives the readers of a cache's shape the same numbers of heads and channels as before. Readers of the
+// values' shape now read the keys' cache.
 func (c *latentChange) keepShapes(s *latentSite, k int) {
 	g, l, heads := c.Model.Graph, s.latent, int64(1)
 	channels := []int64{l.Width, l.Rotated}[k]
@@ -132,7 +132,7 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 			isNumber, numbers := []int64{0, 1, 0, 1}[from:to], []int64{0, heads, 0, channels}[from:to]
 			mask, err := reference.NewInts(onnx.Bool, []int{len(isNumber)}, isNumber).ToONNX("is_number")
 			if err != nil {
-				continue // bools always can be written
+				continue // bools can always be written
 			}
 			out := shape.Outputs[0]
 			latents := g.NewValue(out.Name + "_of_latents")
@@ -143,12 +143,12 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 	}
 }
 
-// compute adds a node of the standard; Sort puts it in its place.
+// compute adds a node of the standard domain. Finish moves it to its place.
 func (c *latentChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
 	return c.AddNode(&c.edit, g, ruleLatent, op, out, inputs...).Outputs[0]
 }
 
-// declare declares past and present to hold latents.
+// declare declares past and present as latents.
 func (c *latentChange) declare(s *latentSite) {
 	for _, v := range []*onnx.Value{s.past[0], s.present[0]} {
 		if t, ok := v.Type(); ok && len(t.Dims) == 4 {

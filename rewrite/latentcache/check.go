@@ -12,10 +12,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Attention to latents computes what attention to a model's keys and values did if these are what the model makes of
-// the latents. checkSites makes them, of the past and of new tokens, by the model's own nodes and weights, and compares
-// the op's definition with what stood there, and its kernel. Once more it attends to the latents themselves: kernels
-// may absorb the weights so, and a definition by keys and values says nothing of that.
+// Attention to latents computes the same as attention to a model's keys and values if the model computes these from the
+// latents. checkSites computes them, for past and new tokens, with the model's own nodes and weights. It compares the
+// op's definition, and its kernel, with the original attention. It also attends to the latents directly, because
+// kernels may absorb the weights that way, which a definition with keys and values does not cover.
 
 // latentTrial is one set of lengths.
 type latentTrial struct {
@@ -50,7 +50,8 @@ func (c *latentChange) checkSites() error {
 	return nil
 }
 
-// absorbed is a claim for attention to the latents themselves, which kernels may compute in place of the definition.
+// absorbed claims the same for attention to the latents themselves, which kernels may compute instead of the
+// definition.
 func (c *latentChange) absorbed(s *latentSite, claim *prove.Claim) *prove.Claim {
 	site, other := c.fusedSite(s), *claim
 	other.Typed, other.Also = nil, nil
@@ -61,7 +62,7 @@ func (c *latentChange) absorbed(s *latentSite, claim *prove.Claim) *prove.Claim 
 	return &other
 }
 
-// claim says that attention to latents computes the same as the node at a site, and that its kernel does too.
+// claim claims that attention to latents computes the same as the node at a site, and that its kernel does so too.
 func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 	site := c.fusedSite(s)
 	f, err := fused.Lookup(fused.LatentAttentionName).Function(site)
@@ -71,7 +72,7 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 	node := &onnx.Node{Domain: fused.Domain, OpType: fused.LatentAttentionName, Overload: f.Overload,
 		Attributes: site.Attributes,
 		Outputs:    make([]*onnx.Value, 2)}
-	naive := map[*reference.Tensor][]*reference.Tensor{} // of the attention that the model has, by queries
+	naive := map[*reference.Tensor][]*reference.Tensor{} // inputs of the original attention, by queries
 	return &prove.Claim{
 		What: "attention on latents", Outputs: fused.Lookup(fused.LatentAttentionName).OutputNames(),
 		Exact: prove.First(prove.Structural), Typed: prove.First(prove.SumOf(1)),
@@ -110,7 +111,7 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 	}, nil
 }
 
-// trial makes the inputs of attention to latents, and those of the attention that the model has.
+// trial returns the inputs of attention to latents, and of the model's original attention.
 func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *reference.Tensor) (in,
 	naive []*reference.Tensor, err error) {
 	l, typ := s.latent, c.facts.DataType(s.past[0])
@@ -152,7 +153,7 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 	return in, naive, nil
 }
 
-// pastOf makes the keys and values of past latents.
+// pastOf computes the keys and values of past latents.
 func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tensor, naive []*reference.Tensor) error {
 	l := s.latent
 	latents, shared := parts(past, int(l.Width))
@@ -176,7 +177,7 @@ func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tens
 	return nil
 }
 
-// parts are the first channels of each row, so many, and the others.
+// parts returns the first channels of each row, and the others.
 func parts(t *reference.Tensor, first int) (latents, shared []float64) {
 	width := t.Shape[3]
 	for i := 0; i < len(t.F); i += width {
@@ -185,7 +186,8 @@ func parts(t *reference.Tensor, first int) (latents, shared []float64) {
 	return latents, shared
 }
 
-// calm scales queries by a power of two that makes scores about as great as 1: greater ones would show roundings alone.
+// calm scales queries by a power of two so that scores have a magnitude of about 1. Larger ones would show only
+// rounding.
 func calm(q, k *reference.Tensor, scale float64) {
 	squares := 0.0
 	for _, x := range k.F {
@@ -201,7 +203,7 @@ func calm(q, k *reference.Tensor, scale float64) {
 	}
 }
 
-// absorbed attends to the latents: queries are multiplied with the weights of keys first, and what comes out with those
+// absorbed attends to the latents: queries are first multiplied by the weights of keys, and the result by the weights
 // of values.
 func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error) {
 	q, w := in[fused.LatentAttentionQ], in[fused.LatentAttentionW]
@@ -259,7 +261,7 @@ func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error
 	return out, nil
 }
 
-// attendLatents is attention with latents as the keys of all heads, and their first channels as values.
+// attendLatents computes attention with latents as the keys of all heads, and their first channels as values.
 func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor) (*reference.Tensor, error) {
 	keys := allLatents(in)
 	batch, tokens, width, latent := keys.Shape[0], keys.Shape[2], keys.Shape[3], in[fused.LatentAttentionC].Shape[2]
@@ -293,7 +295,7 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 	return out[0], nil
 }
 
-// allLatents are those of past and new tokens.
+// allLatents returns the latents of past and new tokens.
 func allLatents(in []*reference.Tensor) *reference.Tensor {
 	past, c, pe := in[fused.LatentAttentionPast], in[fused.LatentAttentionC], in[fused.LatentAttentionKPE]
 	latent, rotated := c.Shape[2], pe.Shape[3]
@@ -309,7 +311,7 @@ func allLatents(in []*reference.Tensor) *reference.Tensor {
 	return reference.NewFloats(past.DataType, []int{c.Shape[0], 1, past.Shape[2] + c.Shape[1], latent + rotated}, all)
 }
 
-// latentKernel compares the kernel, where there is one, with the definition.
+// latentKernel compares the kernel, if there is one, with the definition.
 func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tensor, r *prove.CheckReport) error {
 	got, err := c.CompareKernel(&prove.KernelRun{Op: fused.Lookup(fused.LatentAttentionName), Site: site, In: in,
 		Want: want}, r)

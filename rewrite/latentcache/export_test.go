@@ -10,11 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// Trials are the lengths that are tried.
+// Trials are the lengths to try.
 var Trials = latentTrials
 
-// CheckWrong checks the caches of a patched model after something of that name was made wrong; "" for nothing. The
-// tests patch models first, which packages that import this one do.
+// CheckWrong checks the caches of a patched model after the named part was made wrong; "" changes nothing. The tests
+// first patch models with packages that import this one.
 func CheckWrong(run *pass.Run, what string) error {
 	c := &latentChange{Run: run, facts: infer.Analyze(run.Model)}
 	if err := c.find(); err != nil {
@@ -25,7 +25,7 @@ func CheckWrong(run *pass.Run, what string) error {
 	case "weights of the other layer":
 		l.W = c.sites[1].latent.W
 	case "another latent":
-		l.Nope, l.Values = l.Values, l.Nope // of one width together
+		l.Nope, l.Values = l.Values, l.Nope // their sum stays the same
 	case "a wrong kernel":
 		run.HasKernel = func(string) bool { return true }
 		run.Kernel = func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {

@@ -1,4 +1,4 @@
-// Package latentcache has latent attention keep latents in its cache instead of keys and values.
+// Package latentcache makes latent attention cache latents instead of keys and values.
 package latentcache
 
 import (
@@ -18,29 +18,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// ruleLatent is what the metadata of what is added for it has for a pattern (MetaRule).
+// ruleLatent is the pattern name in the metadata of the added nodes (MetaRule).
 const ruleLatent = "LatentCache"
 
-// ErrLatentCache is the error of a model whose caches cannot hold latents, as Apply would have them; what is
-// wrapped with it says why.
+// ErrLatentCache reports that the caches of a model cannot hold latents. Apply wraps it together with the reason.
 var ErrLatentCache = errors.New("the cache cannot hold latents")
 
-// LatentReport says which caches of a model hold latents.
+// A LatentReport lists the caches of a model that hold latents.
 type LatentReport struct {
 	Inputs        []string           `json:"inputs"`          // the caches
-	Dropped       []string           `json:"dropped"`         // inputs that are no more
+	Dropped       []string           `json:"dropped"`         // removed inputs
 	BytesPerToken int64              `json:"bytes_per_token"` // of one sequence, in all caches together
 	BytesBefore   int64              `json:"bytes_before"`    // the same before
 	Check         *prove.CheckReport `json:"check,omitempty"`
 }
 
-// Text says it in a line.
+// Text returns the report in one line.
 func (r *LatentReport) Text() string {
 	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs),
 		english.Some(r.Inputs), r.BytesPerToken, r.BytesBefore)
 }
 
-// latentChange makes caches of latents of the caches of one model.
+// latentChange turns the caches of one model into caches of latents.
 type latentChange struct {
 	*pass.Run
 	edit    edit.Change
@@ -49,21 +48,21 @@ type latentChange struct {
 	checked *prove.CheckReport
 }
 
-// latentSite is a node of attention whose cache becomes one of latents. Its two pasts hold keys and values or, where it
-// reads no cache itself, latents and what all heads share, which its keys and values are made of.
+// latentSite is an attention node whose cache will hold latents. Its two pasts hold keys and values or, if it reads no
+// cache itself, the latents and the channels shared by all heads, from which its keys and values are computed.
 type latentSite struct {
 	node          *onnx.Node
 	latent        *attention.Latent
 	c, kPE        *onnx.Value // of new tokens
 	past, present [2]*onnx.Value
 	byHeads       bool         // keys and values are in the cache
-	joins         []*onnx.Node // pasts with what is new where attention does not, and what gives that another shape
+	joins         []*onnx.Node // append new tokens outside attention, or reshape the result
 }
 
-// Apply has latent attention (DeepSeek's MLA) keep the latents of its tokens, of which keys and values of all heads
-// follow: the past of a layer's keys becomes one [batch, 1, tokens, channels], under its name, and that of its values
-// is dropped. So are their presents. All caches of a model are changed or, with an error that wraps ErrLatentCache and
-// names what is in the way, none. The model's blocks were fused before.
+// Apply makes latent attention (DeepSeek's MLA) cache the latents of its tokens, from which keys and values of all
+// heads are computed. The past of a layer's keys becomes [batch, 1, tokens, channels] under the same name, and that of
+// its values is dropped. Their presents change in the same way. Apply changes all caches of a model, or returns an
+// error that wraps ErrLatentCache and names the obstacle, and changes none. The model's blocks must be fused already.
 func Apply(run *pass.Run) (*LatentReport, error) {
 	c := &latentChange{Run: run, facts: infer.Analyze(run.Model)}
 	for _, step := range []func() error{c.find, c.checkReaders, c.checkSites, c.change} {
@@ -86,7 +85,7 @@ func (c *latentChange) report() *LatentReport {
 	return r
 }
 
-// before is how many numbers a token had in the two caches.
+// before returns the number of elements per token in the two old caches.
 func (s *latentSite) before() int64 {
 	l := s.latent
 	if s.byHeads {
@@ -95,7 +94,7 @@ func (s *latentSite) before() int64 {
 	return l.Width + l.Rotated
 }
 
-// find finds the attention with a cache, and what its keys and values are made of.
+// find finds attention with a cache, and the latents of its keys and values.
 func (c *latentChange) find() error {
 	view := match.New(c.Model.Graph, c.facts, nil)
 	var without error
@@ -130,7 +129,7 @@ func (c *latentChange) find() error {
 	return c.checkOthers()
 }
 
-// site looks at one node of attention.
+// site analyzes one attention node.
 func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error) {
 	for _, x := range []struct {
 		input int
@@ -190,8 +189,8 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 	return s, nil
 }
 
-// joinOf returns the Concat that puts new tokens behind past ones, [batch, 1, tokens, channels], and makes v but for
-// its shape, and the nodes that give it that, or change nothing; nil for none.
+// joinOf returns the Concat that appends new tokens to past ones, [batch, 1, tokens, channels], and whose result is v
+// up to its shape, and the nodes in between, which reshape it or change nothing; nil if there is no such node.
 func joinOf(view *match.View, v *onnx.Value) (join *onnx.Node, passed []*onnx.Node) {
 	for n := v.Producer; n != nil; n = n.Inputs[0].Producer {
 		for same := view.Resolve(n.Outputs[0]); n != nil && n.Outputs[0] != same; n = n.Inputs[0].Producer {
@@ -214,7 +213,8 @@ func joinOf(view *match.View, v *onnx.Value) (join *onnx.Node, passed []*onnx.No
 	return nil, nil
 }
 
-// checkOthers errs where an input is a cache that stays: something is joined to it, and is an output.
+// checkOthers returns an error if an input is a cache that would stay: something is appended to it, and the result is
+// an output.
 func (c *latentChange) checkOthers() error {
 	taken := map[*onnx.Value]bool{}
 	for _, s := range c.sites {
@@ -230,7 +230,8 @@ func (c *latentChange) checkOthers() error {
 	return nil
 }
 
-// checkReaders finds who reads the caches besides attention: their shapes are given as they were, no more can be.
+// checkReaders finds readers of the caches besides attention. Only readers of shapes are allowed; they get the old
+// values.
 func (c *latentChange) checkReaders() error {
 	seen := map[*onnx.Value]*onnx.Node{}
 	for _, s := range c.sites {

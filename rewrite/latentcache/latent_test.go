@@ -21,15 +21,15 @@ import (
 // naiveLatent is an export of latent attention that caches the keys and values of all heads.
 const naiveLatent = "deepseek3naive-kv-dynamo-fp32"
 
-// converse has two decoders read the same tokens, a few at a time, each with the cache that it gave itself, and
-// compares their logits.
+// converse makes two decoders read the same tokens, a few at a time, each with its own cache, and compares their
+// logits.
 func converse(t *testing.T, original, m *onnx.Model) {
 	t.Helper()
 	converseIn(t, original, m, 0, false)
 }
 
-// converseIn is converse where the second decoder has buffers with room for so many tokens, that are no numbers at
-// first, and is told how many are in them or not.
+// converseIn is converse with buffers for room tokens, filled with NaN, in the second decoder. told is whether it gets
+// the number of tokens in them.
 func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
 	t.Helper()
 	pasts := [2]map[string]*reference.Tensor{}
@@ -66,7 +66,7 @@ func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
 	}
 }
 
-// TestLatentCache has a decoder keep latents, and compares what it says with what it said before.
+// TestLatentCache makes a decoder cache latents, and compares its results with the original's.
 func TestLatentCache(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, naiveLatent), rewritetest.ReadModel(t, naiveLatent)
 	r := applytest.Apply(t, m, rewrite.Request{LatentCache: true}).Latent
@@ -94,8 +94,8 @@ func TestLatentCache(t *testing.T) {
 	converse(t, original, m)
 }
 
-// TestLatentBuffers has a decoder keep latents in buffers, of any length and of a number of tokens, which are counted
-// by the mask or for each sequence.
+// TestLatentBuffers makes a decoder cache latents in buffers of variable and of fixed length, whose tokens the mask
+// counts, or with a length per sequence.
 func TestLatentBuffers(t *testing.T) {
 	const room = 12
 	for name, cache := range map[string]staticcache.Options{"any": {},
@@ -121,7 +121,7 @@ func TestLatentBuffers(t *testing.T) {
 	}
 }
 
-// insert puts a node between a value and those that read it. operands are its other inputs.
+// insert inserts a node between a value and its readers. operands are its other inputs.
 func insert(g *onnx.Graph, name, op string, operands []*onnx.Value, attrs ...*onnx.Attribute) {
 	v := g.Value(name)
 	readers := slices.Clone(v.Uses())
@@ -137,17 +137,17 @@ func insert(g *onnx.Graph, name, op string, operands []*onnx.Value, attrs ...*on
 	}
 }
 
-// headNumbers is 1, 2, 3 and 4, one for each head.
+// headNumbers is 1, 2, 3 and 4, one number per head.
 func headNumbers(g *onnx.Graph) []*onnx.Value {
 	return []*onnx.Value{g.AddInitializer(onnx.NewFloat32s("by_head", []int64{1, 4, 1, 1}, []float32{1, 2, 3, 4}))}
 }
 
-// otherHeads picks heads in another order.
+// otherHeads selects heads in another order.
 func otherHeads(g *onnx.Graph) []*onnx.Value {
 	return []*onnx.Value{g.AddInitializer(onnx.NewInt64s("heads", []int64{1, 0, 3, 2}))}
 }
 
-// TestLatentCacheSpelled has weights and what all heads share stand in other ways: the attention is found all the same.
+// TestLatentCacheSpelled: attention is found in other spellings of the weights and the shared channels.
 func TestLatentCacheSpelled(t *testing.T) {
 	for name, change := range map[string]func(g *onnx.Graph){
 		"weights as torch stores them": func(g *onnx.Graph) {
@@ -196,8 +196,8 @@ func TestLatentCacheSpelled(t *testing.T) {
 	}
 }
 
-// latentCached is attention with a cache of latents, as transformers keeps it now, in two pasts: its keys and values
-// are made of those of all tokens. The channels of keys may stand before their rows, as the product takes them.
+// latentCached is attention with a cache of latents in two pasts, as in current transformers: its keys and values are
+// computed from the latents of all tokens. With turned, the keys are transposed for the product.
 func latentCached(t *testing.T, turned bool) *onnx.Model {
 	b := rewritetest.New(t, 20, onnx.Float)
 	q, c := b.In("q", "batch", 4, "new", 12), b.In("c", "batch", 1, "new", 16)
@@ -224,8 +224,8 @@ func latentCached(t *testing.T, turned bool) *onnx.Model {
 	return b.Model
 }
 
-// TestLatentCacheOfLatents makes one cache of the two that hold a layer's latents, and attention to latents of what
-// makes keys and values of them.
+// TestLatentCacheOfLatents merges the two caches with a layer's latents into one, and the computation of keys and
+// values into attention to latents.
 func TestLatentCacheOfLatents(t *testing.T) {
 	for _, turned := range []bool{false, true} {
 		m, original := latentCached(t, turned), latentCached(t, turned)
@@ -282,8 +282,8 @@ func typeOf(v *onnx.Value) onnx.Type {
 	return t
 }
 
-// TestLatentCacheIsRefused changes decoders so that keys and values do not follow from latents, or not every cache can
-// hold them: the errors say what is in the way.
+// TestLatentCacheIsRefused changes decoders so that keys and values do not depend on latents in the known way, or not
+// every cache can hold them. The errors name the obstacle.
 func TestLatentCacheIsRefused(t *testing.T) {
 	const notShared = "its keys are not, in this order, 8 channels"
 	const rotated, nope, values = "expand_1", "split_with_sizes_2_split_0", "split_with_sizes_2_split_1"
@@ -347,7 +347,7 @@ func TestLatentCacheIsRefused(t *testing.T) {
 	}
 }
 
-// TestLatentCacheIsChecked has sites that are not what they are taken for, and a kernel that errs.
+// TestLatentCacheIsChecked has sites that differ from their analysis, and a wrong kernel.
 func TestLatentCacheIsChecked(t *testing.T) {
 	for name, want := range map[string]string{"": "", "weights of the other layer": `"Y" differs`,
 		"another latent": "cannot be checked", "a wrong kernel": "its kernel: output"} {

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// CheckDomain returns an error if a model calls a function that has the name of a fused op and is not the op's
-// definition. Registered kernels run instead of such a function.
+// CheckDomain returns an error if a model calls a function that has the name of a fused op but is not the op's
+// definition. Registered kernels would run instead of such a function.
 func CheckDomain(m *onnx.Model) error {
 	functions := map[string]*onnx.Function{}
 	for _, f := range m.Functions {

@@ -1,5 +1,5 @@
-// Package pass has what the steps that change a whole model share: the model, what is known of it, the provers, and the
-// kernels that checks run.
+// Package pass has the common parts of the steps that change a whole model: the model and facts about it, the provers,
+// and the kernels for checks.
 package pass
 
 import (
@@ -11,28 +11,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Run is one run of all passes over a model.
+// A Run is one run of all passes over a model.
 type Run struct {
 	edit.Editor
-	// Facts are of the model before its sites were replaced; nil if no sites were looked for.
+	// Facts are facts of the model before its sites were replaced; nil if no sites were looked for.
 	Facts *infer.Facts
-	// Skips reports whether the body of a function is left as it is.
+	// Skips reports whether the body of a function stays as it is.
 	Skips func(*onnx.Function) bool
-	// Off, Every and Unverified are what provers do without being told (prove.Prover).
+	// Off, Every and Unverified are the defaults of provers (prove.Prover).
 	Off, Every, Unverified bool
-	// Kernel runs the kernel of a fused op on inputs, nil ones left out; nil if kernels are not checked.
+	// Kernel runs the kernel of a fused op on inputs, nil if left out. It is nil if kernels are not checked.
 	Kernel Kernel
-	// HasKernel reports whether an op has a kernel of its own among those that were asked for.
+	// HasKernel reports whether an op has a kernel among the requested ones.
 	HasKernel func(op string) bool
 
 	provers []*prove.Prover
 }
 
-// Kernel runs the kernel of a fused op on inputs and returns its outputs. It must run the kernel, not the op's function
-// body.
+// A Kernel runs the kernel of a fused op on inputs and returns its outputs. It must not run the op's function body.
 type Kernel func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
 
-// NewProver returns a prover of one kind of edits. The run lists what it assumes.
+// NewProver returns a prover of one kind of edits. The run lists its assumptions.
 func (r *Run) NewProver() *prove.Prover {
 	p := &prove.Prover{Off: r.Off, Every: r.Every}
 	r.provers = append(r.provers, p)
@@ -46,7 +45,7 @@ func (r *Run) NewWeightProver() *prove.Prover {
 	return p
 }
 
-// Assumed lists what the provers assumed.
+// Assumed lists the assumptions of the provers.
 func (r *Run) Assumed() (list []string) {
 	for _, p := range r.provers {
 		list = append(list, p.Assumed...)
@@ -54,11 +53,11 @@ func (r *Run) Assumed() (list []string) {
 	return list
 }
 
-// Scopes lists the graphs of the model that blocks are looked for in, outer ones first.
+// Scopes lists the graphs of the model that are searched for blocks, outer ones first.
 func (r *Run) Scopes() []*Scope { return Scopes(r.Model, r.Skips) }
 
-// Run runs the kernel of an op on inputs, nil ones left out. Tensors that cannot be handed over are a
-// *prove.EvalError.
+// Run runs the kernel of an op on inputs, nil if left out. It returns a *prove.EvalError for tensors that cannot be
+// passed on.
 func (k Kernel) Run(op *fused.Op, attrs []*onnx.Attribute, in []*reference.Tensor) ([]*reference.Tensor, error) {
 	given := make([]*onnx.Tensor, len(in))
 	for i, x := range in {
@@ -83,8 +82,8 @@ func (k Kernel) Run(op *fused.Op, attrs []*onnx.Attribute, in []*reference.Tenso
 	return got, nil
 }
 
-// CompareKernel compares the kernel of a node, if it has one that is checked, with what the definition of the op
-// returns; outputs that want lacks are not compared. The kernel's outputs are returned, nil if none was run.
+// CompareKernel compares the kernel of a node, if it has one to check, with the result of the op's definition, except
+// outputs that want lacks. It returns the kernel's outputs, or nil if no kernel ran.
 func (r *Run) CompareKernel(run *prove.KernelRun, report *prove.CheckReport) ([]*reference.Tensor, error) {
 	if r.Kernel == nil || !r.HasKernel(run.Op.Name) {
 		return nil, nil
@@ -98,7 +97,7 @@ func (r *Run) CompareKernel(run *prove.KernelRun, report *prove.CheckReport) ([]
 	return got, err
 }
 
-// FusedSite describes a node of a fused op in a model, by what is known of its inputs.
+// FusedSite describes a node of a fused op in a model by the facts about its inputs.
 func FusedSite(m *onnx.Model, facts *infer.Facts, n *onnx.Node) fused.Site {
 	s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
 	for _, v := range n.Inputs {

@@ -9,17 +9,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Scope is a graph that blocks are looked for in.
+// A Scope is a graph that is searched for blocks.
 type Scope struct {
 	Graph    *onnx.Graph
-	Function *onnx.Function // whose body the graph is, or is part of
-	Place    string         // of the graph in the model, "" for the main one
+	Function *onnx.Function // whose body contains the graph
+	Place    string         // path of the graph in the model, "" for the main one
 
 	order map[*onnx.Node]int
 }
 
-// Scopes lists the graphs of a model, outer ones first, except for the bodies of the functions that skip returns true
-// for.
+// Scopes lists the graphs of a model, outer ones first, except the bodies of functions for which skip returns true.
 func Scopes(m *onnx.Model, skip func(*onnx.Function) bool) (list []*Scope) {
 	var add func(*Scope)
 	add = func(s *Scope) {
@@ -46,9 +45,8 @@ func Scopes(m *onnx.Model, skip func(*onnx.Function) bool) (list []*Scope) {
 	return list
 }
 
-// ID names a site: by the pattern, the place of its graph, and the value that its last node makes. Names of nodes may
-// be missing or stand twice, those of values do not. Nothing else is part of it, so that it stays the same whatever
-// becomes of other sites.
+// ID returns the id of a site: the pattern, the place of its graph, and the output of its last node. Names of nodes may
+// be missing or duplicate; names of values are not. The id does not depend on other sites.
 func (s *Scope) ID(m *patterns.Match) string { return SiteID(m.Pattern, s.Place, m.Outputs) }
 
 // SiteID is Scope.ID for a site with these outputs in the graph at a place.
@@ -57,7 +55,7 @@ func SiteID(pattern, place string, outputs []*onnx.Value) string {
 	return pattern + ":" + place + outputs[i].Name
 }
 
-// Positions returns the place of every node of the graph.
+// Positions returns the index of every node of the graph.
 func (s *Scope) Positions() map[*onnx.Node]int {
 	if s.order == nil {
 		s.order = make(map[*onnx.Node]int, len(s.Graph.Nodes))

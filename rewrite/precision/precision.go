@@ -1,4 +1,4 @@
-// Package precision has a whole model compute in another floating-point type.
+// Package precision makes a whole model compute in another floating-point type.
 package precision
 
 import (
@@ -14,38 +14,38 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// mostElements is how many elements the constants of a model may have for the whole of it to be evaluated.
+// mostElements bounds the elements of a model's constants if the whole model is evaluated.
 const mostElements = 1 << 26
 
-// DTypeReport says what became of a model's type.
+// A DTypeReport describes the change of a model's type.
 type DTypeReport struct {
 	Before  string `json:"before"`
 	After   string `json:"after"`
-	Casts   int    `json:"casts"`   // nodes that were added
+	Casts   int    `json:"casts"`   // added nodes
 	Float32 int    `json:"float32"` // nodes that compute in float32 in a model of a half type
-	// OutOfRange lists constants with elements beyond the greatest number of the type, which they became.
+	// OutOfRange lists constants with elements beyond the largest number of the type, which replaces them.
 	OutOfRange []string           `json:"out_of_range,omitempty"`
 	Check      *prove.CheckReport `json:"check,omitempty"`
 }
 
-// Text is the report in a line.
+// Text returns the report in one line.
 func (r *DTypeReport) Text() string {
 	return fmt.Sprintf("converted from %s to %s: %d casts added, %d nodes compute in float32", r.Before, r.After,
 		r.Casts, r.Float32)
 }
 
-// Apply converts the model to float32, float16 or bfloat16, as convert.Precision describes. The providers are those of
-// onnxruntime that the model has to load in, "cpu" and "cuda"; none means both.
+// Apply converts the model to float32, float16 or bfloat16, as described at convert.Precision. The model must load in
+// the given providers of onnxruntime, "cpu" and "cuda"; an empty list means both.
 //
-// Weights and inputs are rounded to the type, and roundings in between change. Nothing else does: the converted model
-// is proven to compute what the original does without roundings, from weights that were rounded. A model whose
-// constants have more than 2^26 elements is assumed to, and the run lists the assumption. One whose constants lack
-// their elements is an error.
+// Weights and inputs are rounded to the type, and intermediate rounding changes. Nothing else changes: Apply proves
+// that the converted model with rounded weights computes the same as the original without rounding. If the model's
+// constants have more than 2^26 elements, this is assumed, and the run lists the assumption. Apply returns an error if
+// elements of constants are missing.
 func Apply(run *pass.Run, to onnx.DataType, providers ...string) (*DTypeReport, error) {
 	return ApplyExcept(run, to, nil, providers...)
 }
 
-// ApplyExcept is Apply with more nodes that compute in float32, as convert.PrecisionExcept describes.
+// ApplyExcept is Apply with additional float32 nodes, as described at convert.PrecisionExcept.
 func ApplyExcept(run *pass.Run, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*DTypeReport, error) {
 	m, prover := run.Model, run.NewProver()
 	what := fmt.Sprintf("the model in %s", to)
@@ -97,7 +97,7 @@ func size(m *onnx.Model) (n int64) {
 	return n
 }
 
-// round rounds the constants of a model that are of the type in the converted one.
+// round rounds the constants of a model that have the type in the converted one.
 func round(m, converted *onnx.Model, to onnx.DataType) error {
 	became := map[string]onnx.DataType{}
 	each(converted, func(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
@@ -144,7 +144,7 @@ var trials = []struct {
 	dims map[string]int64
 }{{1, nil}, {2, map[string]int64{"batch": 1, "sequence": 1}}}
 
-// claim says that the converted model computes what the original does, without roundings.
+// claim claims that the converted model computes the same as the original without rounding.
 func claim(what string, original, converted *onnx.Model, to onnx.DataType) *prove.Claim {
 	var outputs []string
 	for _, v := range original.Graph.Outputs {

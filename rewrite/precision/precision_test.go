@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 )
 
-// TestApply converts the bundled decoders to every type, and has each conversion proven.
+// TestApply converts the bundled decoders to every type, with proofs.
 func TestApply(t *testing.T) {
 	paths, err := filepath.Glob("../../models/*.onnx")
 	if err != nil || len(paths) < 20 {

@@ -11,14 +11,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// sampleRows is how many rows of a weight a merge is tried on: a panel, and part of another.
+// sampleRows is the number of weight rows to try a merge on: a panel and part of another.
 const sampleRows = 21
 
-// merge replaces several products of one value with one.
+// merge replaces several products of one value by one.
 type merge func(g *onnx.Graph, group []*onnx.Node) error
 
-// provenMerge merges products on a copy of them first, whose weights are cut to a few rows or panels, and compares what
-// the copy computed before and after. The error says why products must stay as they are.
+// provenMerge first merges copies of the products, with weights cut to a few rows or panels, and compares the results
+// before and after. The error says why the products must stay.
 func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	what, key := fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), ruleProducts+productKind(group[0])
 	for _, n := range group {
@@ -62,7 +62,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	return pending.Holds()
 }
 
-// productKind is equal for products that one op computes alike.
+// productKind is equal for products that an op computes in the same way.
 func productKind(n *onnx.Node) string {
 	switch {
 	case isHalfProjection(n):
@@ -73,7 +73,7 @@ func productKind(n *onnx.Node) string {
 	return floatKind(n)
 }
 
-// fewRows copies products of one value, with the first rows of their weights.
+// fewRows copies products of one value with the first rows of their weights.
 func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, products []*onnx.Node, err error) {
 	few = onnx.New(m.Model.IRVersion, m.Model.Opset(""))
 	few.ImportOpset(fused.Domain, fused.Version)
@@ -102,7 +102,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 			}
 			t, dims := v.Const, slices.Clone(v.Const.Dims)
 			switch {
-			case isHalfProjection(n) && len(dims) == 1 && inputAxis(n) == 0: // the bias of products that stay as wide
+			case isHalfProjection(n) && len(dims) == 1 && inputAxis(n) == 0: // bias of products of the same width
 			case len(dims) == 1: // a bias
 				dims[0] = rows
 			case !isQuantisedProjection(n):

@@ -16,7 +16,7 @@ func isHalfProjection(n *onnx.Node) bool {
 		})
 }
 
-// inputAxis is the axis of a product's weight along which it adds up.
+// inputAxis returns the axis of a product's weight that is summed over.
 func inputAxis(n *onnx.Node) int {
 	if isHalfProjection(n) && n.AttrString("layout", "") == "out_in" {
 		return 1
@@ -24,13 +24,13 @@ func inputAxis(n *onnx.Node) int {
 	return 0
 }
 
-// halfKind is the same for products whose weights fit beside each other.
+// halfKind is equal for products whose weights can be concatenated.
 func halfKind(n *onnx.Node) string {
 	w := n.Input(fused.HalfLinearW).Const
 	return fmt.Sprint(n.Overload, onnx.AttributesKey(n.Attributes), w.DataType, w.Dims[inputAxis(n)], len(n.Inputs))
 }
 
-// mergeHalf puts one mojo.HalfLinear and a Split in the place of several of one value.
+// mergeHalf replaces several mojo.HalfLinear of one value by one and a Split.
 func (m *merger) mergeHalf(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	outputs := 1 - inputAxis(first)

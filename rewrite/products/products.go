@@ -1,4 +1,4 @@
-// Package products puts one product in place of several that read the same value.
+// Package products replaces several products of the same value by one.
 package products
 
 import (
@@ -12,26 +12,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// ruleProducts is what the metadata of merged products have for a pattern (MetaRule).
+// ruleProducts is the pattern name in the metadata of merged products (MetaRule).
 const ruleProducts = "MergedProducts"
 
 // MergeReport counts the products that were merged.
 type MergeReport struct {
-	Products int `json:"products"` // as they were
-	Merged   int `json:"merged"`   // what became of them
+	Products int `json:"products"` // original products
+	Merged   int `json:"merged"`   // the products that replaced them
 }
 
-// Text says it in a line.
+// Text returns the report in one line.
 func (r *MergeReport) Text() string {
 	return fmt.Sprintf("%d products of one value each, in the place of %d", r.Merged, r.Products)
 }
 
-// Apply makes one product of those that multiply one value by several weights, such as the projections to queries, keys
-// and values, or to gate and up, and splits what it gives. Decoding on a GPU is bound by the number of products more
-// than by their size. The weights of the product are put together and written anew. With onlyQuantized it does so for
-// mojo.Linear and mojo.HalfLinear alone: where their weights are written in any case, merging costs nothing, and each
-// row of them is multiplied as before, so that the CPU's kernel gives the same bits. Products that are not proven to
-// give the same stay, and are listed with the reason.
+// Apply merges products of one value with several weights, such as the projections to queries, keys and values, or to
+// gate and up, and splits the result. Decoding on a GPU is limited by the number of products rather than their size.
+// The weights are concatenated and written anew. With onlyQuantized, only mojo.Linear and mojo.HalfLinear are merged:
+// if their weights are written anyway, merging costs nothing, and each row is multiplied as before, so that the CPU
+// kernel returns the same bits. Products stay, and are listed with the reason, if the result is not proven to be the
+// same.
 func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string, err error) {
 	m := &merger{Run: run, prover: run.NewWeightProver()}
 	r = &MergeReport{}
@@ -82,7 +82,7 @@ type merger struct {
 	prover *prove.Prover
 }
 
-// isProjection reports whether a node multiplies a value by a weight [rows, columns] that nothing else reads.
+// isProjection reports whether a node multiplies a value by a weight [rows, columns] with no other reader.
 func isProjection(n *onnx.Node) bool {
 	if !n.Is("MatMul") {
 		return false
@@ -92,13 +92,13 @@ func isProjection(n *onnx.Node) bool {
 		len(w.Uses()) == 1 && !w.IsOutput() && w.Graph == n.Graph
 }
 
-// floatKind is the same for products whose weights fit beside each other.
+// floatKind is equal for products whose weights can be concatenated.
 func floatKind(n *onnx.Node) string {
 	w := n.Input(1).Const
 	return fmt.Sprint(w.DataType, w.Dims[0])
 }
 
-// merge puts one product and a Split in the place of several products of one value; Sort puts them in order.
+// merge replaces several products of one value by one product and a Split. Finish sorts them.
 func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	var weights []*onnx.Tensor
@@ -119,8 +119,8 @@ func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	return nil
 }
 
-// together puts one fused op in the place of several of one value, whose constants lie side by side: along the first
-// axis, or along the one that axes has for the input.
+// together replaces several fused ops of one value by one, whose constants are concatenated along the first axis, or
+// along the axis that axes has for the input.
 func (m *merger) together(g *onnx.Graph, group []*onnx.Node, axes map[int]int) (*onnx.Node, error) {
 	first := group[0]
 	inputs := slices.Clone(first.Inputs)
@@ -144,8 +144,8 @@ func (m *merger) together(g *onnx.Graph, group []*onnx.Node, axes map[int]int) (
 	return product, nil
 }
 
-// split gives each of several products its columns of the one that takes their place, and drops them with the weights
-// that nothing reads any more.
+// split gives each of several products its columns of their replacement, and drops the products with their unread
+// weights.
 func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node) {
 	meta := m.Origin(ruleProducts, group...)
 	product.Metadata = append(product.Metadata, meta...)

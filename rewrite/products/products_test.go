@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestMergedProducts has one product for queries, keys and values, and one for gate and up, in each block, which give
-// what the products gave.
+// TestMergedProducts merges the products for queries, keys and values, and for gate and up, in each block, with the
+// same results.
 func TestMergedProducts(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	want := rewritetest.RunPadded(t, m)
@@ -32,7 +32,7 @@ func TestMergedProducts(t *testing.T) {
 	}
 }
 
-// TestProductsThatStay has weights that something else reads, and such of another height or type.
+// TestProductsThatStay has weights with other readers, and weights of another height or type.
 func TestProductsThatStay(t *testing.T) {
 	m := onnx.New(10, 18)
 	g := m.Graph
@@ -63,7 +63,7 @@ func TestProductsThatStay(t *testing.T) {
 	}
 }
 
-// count returns how many nodes of an op there are in the graph.
+// count returns the number of nodes of an op in the graph.
 func count(m *onnx.Model, op string) int {
 	n := 0
 	for _, node := range m.Graph.Nodes {

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestMergesAreProven leaves products whose merged weights stand in another order, and says so.
+// TestMergesAreProven: products whose merged weights are in another order stay and are reported.
 func TestMergesAreProven(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	a := &merger{Run: &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, prover: new(prove.Prover)}

@@ -20,7 +20,7 @@ func isQuantisedProjection(n *onnx.Node) bool {
 		})
 }
 
-// quantisedKind is the same for products whose panels fit below each other: one format, one width, the same inputs.
+// quantisedKind is equal for products whose panels can be stacked: one format, one width, the same inputs.
 func quantisedKind(n *onnx.Node) string {
 	attrs := slices.DeleteFunc(slices.Clone(n.Attributes), func(a *onnx.Attribute) bool { return a.Name == "n" })
 	kind := n.Overload + onnx.AttributesKey(attrs)
@@ -34,7 +34,7 @@ func quantisedKind(n *onnx.Node) string {
 	return kind + " " + edit.FormatOf(n)
 }
 
-// wholePanels leaves out products whose last panel has room left, where another one's would follow.
+// wholePanels drops products whose last panel is partial, because another product's would follow.
 func wholePanels(group []*onnx.Node) []*onnx.Node {
 	whole := slices.DeleteFunc(slices.Clone(group), func(n *onnx.Node) bool {
 		return n.AttrInt("n",
@@ -46,8 +46,7 @@ func wholePanels(group []*onnx.Node) []*onnx.Node {
 	return whole
 }
 
-// mergeQuantised puts one mojo.Linear and a Split in the place of several of one value: their panels, one after the
-// other.
+// mergeQuantised replaces several mojo.Linear of one value by one, with stacked panels, and a Split.
 func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	var columns []int64

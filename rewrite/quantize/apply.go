@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// Inputs lists the values that the products of the weights multiply, each once: those of the model's graph.
+// Inputs lists the values of the model's graph that are multiplied by the weights, each once.
 func (p *Plan) Inputs() []*onnx.Value {
 	var list []*onnx.Value
 	for _, w := range p.Weights {
@@ -23,8 +23,8 @@ func (p *Plan) Inputs() []*onnx.Value {
 	return list
 }
 
-// Measure rounds every weight once and says how far it is from what it was. activations are rows of the values that
-// Inputs lists, by name; it may be nil. A weight that cannot be rounded stays.
+// Measure rounds every weight once and records its error. activations has rows of the values in Inputs, by name, and
+// may be nil. A weight that cannot be rounded stays.
 func (p *Plan) Measure(activations map[string][][]float32, progress func(done, total int)) {
 	total := len(p.Weights)
 	done := 0
@@ -61,7 +61,7 @@ func (p *Plan) Measure(activations map[string][][]float32, progress func(done, t
 	})
 }
 
-// KeepAbove leaves weights as they are whose error is above a limit: that of their products where it is known.
+// KeepAbove leaves weights unrounded if their error exceeds limit: the error of their products, if it is known.
 func (p *Plan) KeepAbove(limit float64) {
 	p.leave(func(w *Weight) error {
 		if w.Product != nil && *w.Product > limit {
@@ -74,7 +74,7 @@ func (p *Plan) KeepAbove(limit float64) {
 	})
 }
 
-// leave takes weights out of the plan for which f has an error.
+// leave removes the weights from the plan for which f returns an error.
 func (p *Plan) leave(f func(*Weight) error) {
 	p.Weights = slices.DeleteFunc(p.Weights, func(w *Weight) bool {
 		err := f(w)
@@ -85,8 +85,8 @@ func (p *Plan) leave(f func(*Weight) error) {
 	})
 }
 
-// Apply has the graph read the weights as they are rounded: see rewrite.Quantize and rewrite.Narrow. Their bytes are
-// made when the model is written. checks says how each kind of site is checked.
+// Apply makes the graph read the rounded weights: see rewrite.Quantize and rewrite.Narrow. Their bytes are computed
+// when the model is written. checks configures the check of each kind of site.
 func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 	p.types()
 	var list []*quantized.Weight
@@ -124,7 +124,7 @@ func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 		}
 		return r.Refuse[of[w]]
 	})
-	stored := map[*matrix]bool{} // the one that is named first has the bytes
+	stored := map[*matrix]bool{} // the first one listed has the bytes
 	for _, w := range p.Weights {
 		if w.After = 0; !stored[w.matrix] {
 			stored[w.matrix], w.After = true, w.matrix.size()
@@ -133,7 +133,7 @@ func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 	return r, nil
 }
 
-// types finds the element types of what a Gather and a MoE read, where the model does not say them.
+// types finds the types of the operands of Gather and MoE that the model does not declare.
 func (p *Plan) types() {
 	var facts *infer.Facts
 	for _, w := range p.Weights {

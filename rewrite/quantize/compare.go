@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Rows returns what reads the elements of an initializer, from one on, in the order that products have them: rows of
-// what each makes, whether the initializer is stored so or transposed. It errs on what is no weight of floats.
+// Rows returns a function that reads the elements of an initializer, starting at first, in the order of products: one
+// row per output, even if the initializer is stored transposed. It returns an error for anything but a float weight.
 func Rows(v *onnx.Value) (dims []int64, read func(dst []float32, first int64) error, err error) {
 	t := v.Const
 	reader, width := blocks.ReaderOf(t.DataType), int64(t.DataType.Bits()/8)
@@ -29,7 +29,7 @@ func Rows(v *onnx.Value) (dims []int64, read func(dst []float32, first int64) er
 	return []int64{m.n, m.k}, m.elements, nil
 }
 
-// elements sets dst to elements from the number first on, whole panels of rows at a time.
+// elements sets dst to elements starting at first, reading whole panels of rows at a time.
 func (m *matrix) elements(dst []float32, first int64) error {
 	for len(dst) > 0 {
 		row := first / m.k
@@ -46,8 +46,8 @@ func (m *matrix) elements(dst []float32, first int64) error {
 	return nil
 }
 
-// Compare returns the root of the mean square of the differences of n elements, as a part of that of what they were,
-// and the cosine of the angle between the two.
+// Compare returns the root mean square of the differences of n elements, relative to that of the original elements, and
+// the cosine of the angle between the two.
 func Compare(n int64, was, is func(dst []float32, first int64) error) (rms, cosine float64, err error) {
 	var all sums
 	a, b := make([]float32, min(n, 1<<16)), make([]float32, min(n, 1<<16))

@@ -1,8 +1,8 @@
-// Package quantize rounds the weights of a model to blocks of 4 or 8 bits, or to floats of 16 bits, and has the graph
-// read these: what rewrite.Quantize and rewrite.Narrow do with weights that a file has in such a form already.
+// Package quantize rounds the weights of a model to blocks of 4 or 8 bits, or to 16-bit floats, and makes the graph
+// read these. rewrite.Quantize and rewrite.Narrow do the same with weights that a file already has in such a form.
 //
-// It rounds to the nearest, as ggml does (internal/blocks), with nothing learnt from data: the same model gives the
-// same bytes. Weights are read and written by tiles of a few megabytes, so that memory does not grow with them.
+// It rounds to nearest, as ggml does (internal/blocks), and learns nothing from data: a model is always rounded to the
+// same bytes. Weights are read and written in tiles of a few megabytes, so memory use does not grow with them.
 package quantize
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 )
 
-// Float is the format of weights that stay as they are.
+// Float is the format of weights that are not rounded.
 const Float = "float"
 
-// formats are those that weights can be rounded to.
+// formats lists the formats that weights can be rounded to.
 var formats = []struct {
 	name string
 	*blocks.Format
@@ -31,7 +31,7 @@ func Formats() []string {
 	return list
 }
 
-// lookup finds a format; it is nil for Float.
+// lookup finds a format. It returns nil for Float.
 func lookup(name string) (*blocks.Format, error) {
 	if name == Float {
 		return nil, nil
@@ -45,7 +45,7 @@ func lookup(name string) (*blocks.Format, error) {
 		Float)
 }
 
-// Check errs on a name that is neither a format nor Float.
+// Check returns an error for a name that is neither a format nor Float.
 func Check(name string) error {
 	_, err := lookup(name)
 	return err

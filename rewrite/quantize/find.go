@@ -11,41 +11,40 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// LeastElements is the size under which a weight stays as it is unless it is named.
+// LeastElements is the minimum size of a weight to be rounded without being named.
 const LeastElements = 4096
 
-// Options say which weights are rounded, and to what.
+// Options select the weights to round, and their formats.
 type Options struct {
-	// Format is that of all weights that the others do not tell of. Head is that of matrices with a row for each token
-	// of the vocabulary: the product that gives logits, and the table of the tokens. Experts is that of mojo.MoE's.
-	// Empty is Format.
+	// Format is the default format. Head is for matrices with a row for each token of the vocabulary: the product that
+	// computes logits, and the token table. Experts is for the weights of mojo.MoE. "" means Format.
 	Format, Head, Experts string
-	// Only and Skip, where they are given, fit the names of weights and of the nodes that read them.
+	// Only and Skip, if not nil, match names of weights and of the nodes that read them.
 	Only, Skip *regexp.Regexp
-	// Activations is the attribute of mojo.Linear; empty for int16.
+	// Activations is the attribute of mojo.Linear; "" means int16.
 	Activations string
 }
 
-// Weight is a weight that is rounded.
+// A Weight is a weight that is rounded.
 type Weight struct {
 	Name   string   `json:"name"`
-	Nodes  []string `json:"nodes"` // that read it
+	Nodes  []string `json:"nodes"` // its readers
 	Format string   `json:"format"`
-	// N and K are what it makes of a row of K numbers: N of them.
+	// N and K: the weight turns a row of K numbers into N numbers.
 	N int64 `json:"n"`
 	K int64 `json:"k"`
-	// Experts is the number of such matrices of a mixture, 0 for one that is none.
+	// Experts is the number of such matrices of a mixture, or 0 for a single matrix.
 	Experts int64 `json:"experts,omitempty"`
-	// Before and After are its bytes, Bits those that an element takes. A weight that is stored with another one of the
-	// same elements takes none.
+	// Before and After are its sizes in bytes, and Bits is the size of an element. A weight that shares another one's
+	// elements takes no bytes.
 	Before int64   `json:"bytes_before"`
 	After  int64   `json:"bytes_after"`
 	Bits   float64 `json:"bits"`
-	// RMS is the root of the mean square of the differences, as a part of that of the elements; Cosine is that of the
+	// RMS is the root mean square of the differences relative to the elements. Cosine is the cosine of the
 	// angle between the two.
 	RMS    float64 `json:"relative_rms"`
 	Cosine float64 `json:"cosine"`
-	// Product is RMS of what the weight's products give on recorded activations; nil where none are known.
+	// Product is the RMS of the weight's products on recorded activations, or nil if there are no such activations.
 	Product *float64 `json:"product_rms,omitempty"`
 
 	value    *onnx.Value
@@ -55,14 +54,14 @@ type Weight struct {
 	others   []*onnx.Node // Gather and MoE
 }
 
-// Skipped is a weight that stays as it is.
+// Skipped is a weight that is not rounded.
 type Skipped struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// Plan is the weights of a model that are to be rounded, and the others.
+// A Plan lists the weights of a model to round, and the others.
 type Plan struct {
 	Weights []*Weight
 	Skipped []Skipped
@@ -114,7 +113,7 @@ type finder struct {
 	options    Options
 	gates      map[*onnx.Node]bool
 	vocabulary int64
-	positions  map[*onnx.Value]bool // inputs that tell where tokens are
+	positions  map[*onnx.Value]bool // inputs with positions of tokens
 }
 
 // reader is a node that reads a weight as a matrix.
@@ -123,8 +122,7 @@ type reader struct {
 	inOut bool // reads the initializer as [in, out]
 }
 
-// readers lists the nodes that read a value as a matrix, or as a table; turned says that it is the initializer
-// transposed.
+// readers lists the nodes that read a value as a matrix or a table. turned means that it is the transposed initializer.
 func readers(v *onnx.Value, turned bool) (list []reader) {
 	for _, u := range v.Uses() {
 		switch n := u.Node; {
@@ -158,7 +156,7 @@ func alreadyQuantized(v *onnx.Value) bool {
 	})
 }
 
-// weight describes a weight; its error is why it stays.
+// weight describes a weight, or returns an error that says why it stays.
 func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	list, t := readers(v, false), v.Const
 	w := &Weight{Name: v.Name, Nodes: []string{}, Before: t.Size(), value: v}
@@ -240,13 +238,13 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	return w, nil
 }
 
-// missing reports whether the elements are in a file that is not there.
+// missing reports whether the elements are in a file that does not exist.
 func missing(t *onnx.Tensor) bool {
 	_, err := t.Bytes()
 	return err != nil
 }
 
-// nameOf is the name of a node, or of what it gives.
+// nameOf returns the name of a node, or of its first output.
 func nameOf(n *onnx.Node) string {
 	if n.Name == "" && len(n.Outputs) > 0 && n.Outputs[0] != nil {
 		return n.Outputs[0].Name
@@ -254,8 +252,8 @@ func nameOf(n *onnx.Node) string {
 	return n.Name
 }
 
-// byTokens reports whether an index depends on an input that tells something else than where tokens are. What follows
-// from shapes alone does not count.
+// byTokens reports whether an index depends on an input other than positions of tokens. Values that depend only on
+// shapes do not count.
 func (f *finder) byTokens(v *onnx.Value, seen map[*onnx.Value]bool) bool {
 	if v == nil || seen[v] {
 		return false
@@ -276,7 +274,7 @@ func (f *finder) byTokens(v *onnx.Value, seen map[*onnx.Value]bool) bool {
 	return false
 }
 
-// gates are the products whose result is chosen among, with no other product between: the gates of routers.
+// gates returns the products whose results routers choose among, with no other product in between.
 func gates(m *onnx.Model) map[*onnx.Node]bool {
 	found, seen := map[*onnx.Node]bool{}, map[*onnx.Value]bool{}
 	var back func(v *onnx.Value)
@@ -308,7 +306,7 @@ func gates(m *onnx.Model) map[*onnx.Node]bool {
 	return found
 }
 
-// share has weights of the same elements, such as a table and its transposed copy, read one matrix.
+// share makes weights with equal elements, such as a table and its transposed copy, use one matrix.
 func (p *Plan) share() {
 	for i, w := range p.Weights {
 		for _, other := range p.Weights[:i] {

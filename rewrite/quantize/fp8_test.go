@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// TestFP8Block rounds a product's weight, of 200 rows of which the last 72 share scales, and experts of 144 rows, and
-// reads what is written: each panel of 16 rows has the scale of its 128 rows.
+// TestFP8Block rounds a product's weight with 200 rows, the last 72 of which share scales, and experts with 144 rows,
+// and reads the result: each panel of 16 rows has the scale of its 128 rows.
 func TestFP8Block(t *testing.T) {
 	const k, n, experts, inner = 256, 200, 3, 144
 	m, b := newBuilder()
@@ -32,7 +32,7 @@ func TestFP8Block(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Weights) != 2 || len(p.Skipped) != 1 || p.Skipped[0].Name != "down" { // rows of 144 are no whole blocks
+	if len(p.Weights) != 2 || len(p.Skipped) != 1 || p.Skipped[0].Name != "down" { // rows of 144 are not whole blocks
 		t.Fatalf("%+v", p.Skipped)
 	}
 	if bits := p.Weights[0].Bits; math.Abs(bits-8-32.0/16/128) > 1e-9 {

@@ -15,34 +15,34 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// tileElements bounds the floats of a matrix that are in memory at a time.
+// tileElements bounds the elements of a matrix in memory at a time.
 const tileElements = 2 << 20
 
-// matrix is a weight [n, k] with what it is rounded to, or experts of one of them after the other.
+// matrix is a weight [n, k] with its rounded form, or several concatenated experts.
 type matrix struct {
 	tensor  *onnx.Tensor
 	inOut   bool   // stored as [k, n]
-	n, k    int64  // n is the number of rows of all experts
-	experts int64  // 0 for a weight that has no dimension for them
+	n, k    int64  // n counts the rows of all experts
+	experts int64  // 0 for a weight without that dimension
 	name    string // of the format
 	format  *blocks.Format
 
-	quantised *fused.Quantized // nil for floats of 16 bits, which are narrow
+	quantised *fused.Quantized // nil for 16-bit floats, which are narrow
 	narrow    *onnx.Tensor
-	// shared are rows as the format stores them, with the scales of so many rows each; nil until they are asked for,
-	// and for formats whose rows have scales of their own.
+	// shared has rows in the stored format with the scales that several rows share. It is nil until needed, and for
+	// formats with scales per row.
 	shared [][]byte
-	// kept are arrays that were made while the codes were written, until they are written themselves.
+	// kept has arrays computed while the codes were written, until they are written themselves.
 	kept map[int][]byte
-	// tile are rows that elements has read, from is the number of the first.
+	// tile has rows read by elements, starting at row from.
 	tile []float32
 	from int64
 }
 
-// isHalf reports whether the format is one of floats, which stand in no panels.
+// isHalf reports whether the format is a float format, which has no panels.
 func (m *matrix) isHalf() bool { return m.format.Panels() == nil }
 
-// size is the number of bytes that the matrix is stored in.
+// size returns the stored size of the matrix in bytes.
 func (m *matrix) size() int64 {
 	if m.narrow != nil {
 		return m.narrow.Size()
@@ -50,14 +50,14 @@ func (m *matrix) size() int64 {
 	return m.quantised.Size()
 }
 
-// rounded is a panel of rows, as they were and as they are.
+// rounded is a panel of rows, with the sums for its error.
 type rounded struct {
 	panel *blocks.Panel
 	sums  sums
 	err   error
 }
 
-// read sets dst to rows from the number first on.
+// read sets dst to rows starting at first.
 func (m *matrix) read(dst []float32, first int64) error {
 	for rows := m.n / max(m.experts, 1); len(dst) > 0; {
 		count := min(int64(len(dst))/m.k, rows-first%rows)
@@ -69,7 +69,7 @@ func (m *matrix) read(dst []float32, first int64) error {
 	return nil
 }
 
-// readExpert reads rows of the expert whose rows begin with the number begin.
+// readExpert reads rows of the expert whose rows start at begin.
 func (m *matrix) readExpert(dst []float32, begin, first, rows int64) error {
 	raw, err := m.tensor.Bytes()
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *matrix) readExpert(dst []float32, begin, first, rows int64) error {
 	return nil
 }
 
-// tileRows is the number of rows that are in memory at a time, whole panels.
+// tileRows returns the number of rows in memory at a time, whole panels.
 func (m *matrix) tileRows() int64 {
 	return max(tileElements/m.k/blocks.PanelRows, 1) * blocks.PanelRows
 }
@@ -112,7 +112,7 @@ func (m *matrix) tiles(rows int64, f func(first int64, tile []float32) error) er
 	return nil
 }
 
-// share finds the scales of rows that share them. The last rows of a matrix, or of an expert, may be fewer.
+// share computes the scales of rows that share them. The last group of a matrix, or of an expert, may be smaller.
 func (m *matrix) share() error {
 	if m.format.SharedRows == 0 || m.shared != nil {
 		return nil
@@ -137,13 +137,13 @@ func (m *matrix) share() error {
 	return nil
 }
 
-// sharedOf is the row of scales that a row shares.
+// sharedOf returns the row with the scales that a row shares.
 func (m *matrix) sharedOf(row int64) []byte {
 	rows, of := m.n/max(m.experts, 1), int64(m.format.SharedRows)
 	return m.shared[row/rows*((rows+of-1)/of)+row%rows/of]
 }
 
-// round calls f for each panel of the first rows, in order. sample are rows that products multiply the matrix with.
+// round calls f for each panel of the first rows, in order. sample has rows to multiply by the matrix.
 func (m *matrix) round(rows int64, sample [][]float32, f func(*rounded) error) error {
 	if err := m.share(); err != nil {
 		return err
@@ -191,8 +191,8 @@ type worker struct {
 	want, got []float32
 }
 
-// panel rounds rows, which floats of 16 bits do not put in panels. What mojo.Linear's definition reads from the panel
-// must be what the format's blocks are.
+// panel rounds rows; 16-bit floats have no panel. The panel must decode, by mojo.Linear's definition, to the values of
+// the format's blocks.
 func (w *worker) panel(r *rounded, first int64, rows []float32) {
 	p := w.format.Panels()
 	if p != nil {
@@ -225,10 +225,10 @@ func (w *worker) panel(r *rounded, first int64, rows []float32) {
 	}
 }
 
-// sums are what the errors of elements, and of products with them, are made of.
+// sums are the sums behind the errors of elements, and of products with them.
 type sums struct {
 	was, is, both, apart float64 // squares, and products of the two
-	product, change      float64 // squares of what products give, and of the differences
+	product, change      float64 // squares of the products, and of their differences
 }
 
 func (s *sums) add(was, is []float32, sample [][]float32) {
@@ -252,7 +252,7 @@ func (s *sums) add(was, is []float32, sample [][]float32) {
 	}
 }
 
-// dots multiplies x with two rows.
+// dots multiplies x by two rows.
 func dots(x, a, b []float32) (p, q float32) {
 	a, b = a[:len(x)], b[:len(x)]
 	var p0, p1, q0, q1 float32
@@ -270,7 +270,7 @@ func (s *sums) join(o sums) {
 	s.product, s.change = s.product+o.product, s.change+o.change
 }
 
-// part is the root of what a sum of squares is of another, 0 of nothing.
+// part returns the root of the ratio of two sums of squares, and 0 for 0.
 func part(of, all float64) float64 {
 	if of == 0 {
 		return 0
@@ -278,7 +278,7 @@ func part(of, all float64) float64 {
 	return math.Sqrt(of / all)
 }
 
-// cosine is 1 where both are zero.
+// cosine returns 1 if both are zero.
 func (s *sums) cosine() float64 {
 	if s.was == 0 && s.is == 0 {
 		return 1
@@ -289,7 +289,7 @@ func (s *sums) cosine() float64 {
 	return s.both / math.Sqrt(s.was) / math.Sqrt(s.is)
 }
 
-// describe makes the tensors, whose elements are made when the model is written.
+// describe creates the tensors, whose elements are computed when the model is written.
 func (m *matrix) describe(name string) (err error) {
 	if m.isHalf() {
 		typ, dims := onnx.Float16, []int64{m.n, m.k}
@@ -309,7 +309,7 @@ func (m *matrix) describe(name string) (err error) {
 	return err
 }
 
-// writeNarrow writes the elements as floats of 16 bits: a matrix by rows, and experts in the order in which they lie.
+// writeNarrow writes the elements as 16-bit floats: a matrix by rows, and experts in their stored order.
 func (m *matrix) writeNarrow(w io.Writer) error {
 	stored := make([]byte, 0, 2*tileElements)
 	encode := func(_ int64, tile []float32) error {
@@ -328,7 +328,7 @@ func (m *matrix) writeNarrow(w io.Writer) error {
 	return m.tiles(m.n, encode)
 }
 
-// write writes one of the arrays. The others of the same panels, which are smaller, are kept until they are asked for.
+// write writes one of the arrays. The others of the same panels, which are smaller, are kept until they are written.
 func (m *matrix) write(w io.Writer, array int) error {
 	if b := m.kept[array]; b != nil {
 		delete(m.kept, array)
@@ -351,7 +351,7 @@ func (m *matrix) write(w io.Writer, array int) error {
 	return err
 }
 
-// sampled returns the first rows, in panels and as the floats that these stand for.
+// sampled returns the first rows, in panels and as the floats that these represent.
 func (m *matrix) sampled(rows int64) (*fused.Quantized, []float32, error) {
 	rows = min(rows, m.n)
 	parts := make([]bytes.Buffer, 5)
@@ -380,7 +380,7 @@ func (m *matrix) sampled(rows int64) (*fused.Quantized, []float32, error) {
 // errOther ends a comparison.
 var errOther = errors.New("the elements are others")
 
-// equal reports whether two weights have the same elements; as a rule the first row tells.
+// equal reports whether two weights have the same elements. Usually the first row decides.
 func (m *matrix) equal(o *matrix) bool {
 	if m.n != o.n || m.k != o.k || m.name != o.name || m.experts != o.experts {
 		return false

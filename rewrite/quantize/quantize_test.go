@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// builder makes a graph of a decoder's parts.
+// builder builds a graph from parts of a decoder.
 type builder struct {
 	*onnx.Graph
 	r *rand.Rand
@@ -57,8 +57,8 @@ func (b *builder) node(op string, in []*onnx.Value, attrs ...*onnx.Attribute) *o
 	return y
 }
 
-// decoder is embeddings of tokens and positions, a router with experts' numbers, a product and a head, whose weight is
-// the table transposed, in a copy of its own or not.
+// decoder has embeddings of tokens and positions, a router with expert ids, a product, and a head whose weight is the
+// transposed table, as a separate copy or not.
 func decoder(tied bool) *onnx.Model {
 	const v, k = 200, 128
 	m, b := newBuilder()
@@ -145,8 +145,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestApply writes a model whose head is a transposed copy of its table: the two share a matrix, which holds what the
-// format makes of the floats, in float32 and in half types.
+// TestApply writes a model whose head is a transposed copy of its table. The two share a matrix, which holds the
+// rounded floats, in float32 and in half types.
 func TestApply(t *testing.T) {
 	for _, format := range Formats() {
 		m := decoder(false)
@@ -224,7 +224,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestHalf writes the same model in 16 bits: table and head share a matrix by rows, as do the products.
+// TestHalf writes the same model in 16 bits: table and head share a matrix by rows, as in the products.
 func TestHalf(t *testing.T) {
 	for format, typ := range map[string]onnx.DataType{"f16": onnx.Float16, "bf16": onnx.BFloat16} {
 		m := decoder(false)
@@ -279,7 +279,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestMeasure has the error of a product for one row of a single 1: that of a column.
+// TestMeasure: for a row with a single 1, a product has the error of a column.
 func TestMeasure(t *testing.T) {
 	m := decoder(true)
 	p, err := Find(m, Options{Format: "q4_1", Only: regexp.MustCompile("^(up|down)$")})
@@ -314,7 +314,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestRefused has weights that no code stands for, which stay.
+// TestRefused: weights that no code can represent stay.
 func TestRefused(t *testing.T) {
 	m, b := newBuilder()
 	x := b.input("x", onnx.Float, -1, 128)
@@ -341,7 +341,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRows reads a transposed weight by pieces.
+// TestRows reads a transposed weight in pieces.
 func TestRows(t *testing.T) {
 	m := decoder(true)
 	for _, name := range []string{"up", "down"} {
@@ -371,7 +371,7 @@ func first(v *onnx.Value, at int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(raw[4*at:]))
 }
 
-// TestFlatExperts has a mixture whose weights lack the dimension for experts.
+// TestFlatExperts has a mixture whose weights lack the expert dimension.
 func TestFlatExperts(t *testing.T) {
 	m, b := newBuilder()
 	x := b.input("x", onnx.Float, -1, 64)
@@ -385,7 +385,7 @@ func TestFlatExperts(t *testing.T) {
 	}
 }
 
-// TestNodeNames: the biases of a mixture in bfloat16 are widened by a node each, and onnxruntime takes a name once.
+// TestNodeNames: one node widens each bias of a bfloat16 mixture, and onnxruntime requires unique names.
 func TestNodeNames(t *testing.T) {
 	m, b := newBuilder()
 	x := b.input("x", onnx.BFloat16, -1, 64)

@@ -37,7 +37,7 @@ func RoundedByRuntime(m *onnx.Model) (count int) {
 		for _, n := range g.Nodes {
 			if n.Is("MatMul") || n.Is("Gemm") && n.AttrInt("transB", 0) == 0 && n.AttrInt("transA", 0) == 0 {
 				x, w := n.Input(0), n.Input(1)
-				quantized := x != nil && x.Producer != nil && x.Producer.Is("DequantizeLinear") // quantized activations too
+				quantized := x != nil && x.Producer != nil && x.Producer.Is("DequantizeLinear") // activations too
 				if w != nil && w.Producer != nil && !quantized && becomesNBits(w.Producer) {
 					count++
 				}

@@ -9,28 +9,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 )
 
-// DeviceREF is the device without fused kernels: an op is what its definition says, written out in standard ops. The
-// built-in evaluator is its way to run a model.
+// DeviceREF is the device without fused kernels: an op runs by its definition in standard ops. The built-in evaluator
+// runs such a model.
 const DeviceREF = "REF"
 
-// AllDevices is the name that stands for every device with fused kernels in a backend.
+// AllDevices is the name for every device with fused kernels in a backend.
 const AllDevices = "ALL"
 
-// devices are the known devices with fused kernels, as ALL ranks them.
+// devices are the known devices with fused kernels, in the order of ALL.
 var devices = []string{"CUDA", "NPU", "CPU"}
 
-// KnownDevices lists the names of devices that a backend can be made of.
+// KnownDevices lists the device names for a backend.
 func KnownDevices() []string { return append(slices.Clone(devices), DeviceREF) }
 
-// Backend is a list of devices in order of priority. A device that it names must have a kernel that can be used here;
-// one that only ALL stands for is passed over when it has none. The zero Backend is "+ALL".
+// A Backend is a list of devices in order of priority. A device that it names must have a usable kernel; a device that
+// only ALL includes is skipped without one. The zero Backend is "+ALL".
 type Backend struct {
-	listed []string // devices as written, ALL among them
+	listed []string // devices as written, including ALL
 }
 
-// ParseBackend reads a backend as it is written on the command line and in $MOJO_BACKEND: "+" and names of devices
-// separated by commas, in upper or lower case, for example "+CUDA,CPU"; every device may have a "+" of its own. ALL
-// stands for every device with fused kernels; REF, which has none, takes part where it is named.
+// ParseBackend parses a backend from the command line or $MOJO_BACKEND: "+" and device names separated by commas, in
+// any case, for example "+CUDA,CPU". Each device may have its own "+". ALL includes every device with fused kernels.
+// REF has no kernels and must be named.
 func ParseBackend(s string) (Backend, error) {
 	const form = `write "+" and devices separated by commas, for example "+CPU" or "+ALL,REF"`
 	list, ok := strings.CutPrefix(strings.TrimSpace(s), "+")
@@ -55,7 +55,7 @@ func ParseBackend(s string) (Backend, error) {
 	return b, nil
 }
 
-// String writes the backend as ParseBackend reads it.
+// String formats the backend for ParseBackend.
 func (b Backend) String() string {
 	if len(b.listed) == 0 {
 		return "+" + AllDevices
@@ -63,7 +63,7 @@ func (b Backend) String() string {
 	return "+" + strings.Join(b.listed, ",")
 }
 
-// Devices lists the devices in order of priority. Those of ALL stand in its place, but for the ones that are named.
+// Devices lists the devices in order of priority. ALL is replaced by its devices, except those named elsewhere.
 func (b Backend) Devices() []string {
 	if len(b.listed) == 0 {
 		return slices.Clone(devices)
@@ -83,12 +83,11 @@ func (b Backend) Devices() []string {
 	return list
 }
 
-// Names reports whether the device itself is named, which makes it an error when it has no kernel.
+// Names reports whether the device itself is named. Then it must have a kernel.
 func (b Backend) Names(device string) bool { return slices.Contains(b.listed, strings.ToUpper(device)) }
 
-// PassedOver lists the devices that ALL stands for and that have no kernel by the reports, which are those of every
-// kernel. The CPU is not one of them where a kernel is registered: every machine has it, so what its kernels lack is
-// told kernel by kernel.
+// PassedOver lists the devices included by ALL that have no available kernel, given the reports of all kernels. It
+// excludes the CPU if it has a registered kernel: every machine has a CPU, so its kernels report problems separately.
 func (b Backend) PassedOver(reports []KernelReport) []string {
 	return slices.DeleteFunc(b.Devices(), func(d string) bool {
 		return b.Names(d) || slices.ContainsFunc(reports, func(r KernelReport) bool {
@@ -97,19 +96,19 @@ func (b Backend) PassedOver(reports []KernelReport) []string {
 	})
 }
 
-// DeviceError says that a device was named and no kernel for it can be used.
+// A DeviceError reports that a named device has no usable kernel.
 type DeviceError struct {
 	Device string
 	Err    error
 }
 
-// Error names the device and what is lacking.
+// Error names the device and the problem.
 func (e *DeviceError) Error() string { return fmt.Sprintf("no kernel for %s: %v", e.Device, e.Err) }
 
-// Unwrap returns what is lacking.
+// Unwrap returns the problem.
 func (e *DeviceError) Unwrap() error { return e.Err }
 
-// Check errs with a *DeviceError when a device is named that no kernel is registered for.
+// Check returns a *DeviceError if a named device has no registered kernel.
 func (b Backend) Check() error {
 	for _, d := range b.listed {
 		if have := registeredDevices(); d != AllDevices && d != DeviceREF && !slices.Contains(have, d) {
@@ -129,7 +128,7 @@ func registeredDevices() []string {
 	return list
 }
 
-// definition is the kernel of the device REF: the fused node with its definition, and no kernel that overrides it.
+// definition returns the kernel of the device REF: the fused node runs by its definition, and no kernel overrides it.
 func definition() *Kernel {
 	return &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Ops: EveryOp(),
 		Summary: "the op's definition in standard ops"}
@@ -144,11 +143,11 @@ func EveryOp() (names []string) {
 
 func IsDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
 
-// rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks
-// the others in the reports.
+// rank selects the kernels of the backend's devices from the chosen ones, in the order of priority, and marks the
+// others in the reports.
 func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*Kernel, []KernelReport, error) {
 	if !auto && len(chosen) == 0 {
-		return nil, reports, nil // none were asked for
+		return nil, reports, nil // no kernels were requested
 	}
 	if err := b.Check(); err != nil {
 		return nil, nil, err
@@ -191,8 +190,9 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 	return ranked, reports, nil
 }
 
-// strands reports whether k is a CPU kernel whose ops have no kernel among ranked, and those are of a device with a
-// memory of its own: between nodes on that device, one on the CPU costs copies of all that it reads and writes.
+// strands reports whether k is a CPU kernel whose ops no ranked kernel covers, although some ranked kernels run on a
+// device with its own memory. Between nodes on that device, a node on the CPU costs copies of all its inputs and
+// outputs.
 func strands(k *Kernel, ranked []*Kernel) bool {
 	device, covered := false, false
 	for _, other := range ranked {
@@ -202,7 +202,7 @@ func strands(k *Kernel, ranked []*Kernel) bool {
 	return device && !covered && strings.EqualFold(k.Device, string(fused.CPU))
 }
 
-// lacking returns the reason of the first kernel for a device that is not available.
+// lacking returns the reason of the first unavailable kernel of a device.
 func (b Backend) lacking(device string, reports []KernelReport) error {
 	for _, r := range reports {
 		if strings.EqualFold(r.Device, device) && r.Reason != "" {

@@ -46,7 +46,7 @@ func TestParseBackend(t *testing.T) {
 	}
 }
 
-// TestBackendChooses has kernels of two devices to choose from.
+// TestBackendChooses selects kernels of two devices.
 func TestBackendChooses(t *testing.T) {
 	before := registry
 	t.Cleanup(func() { registry = before })
@@ -65,7 +65,7 @@ func TestBackendChooses(t *testing.T) {
 		backend, include, library string
 		want                      []string
 		err                       string
-		device                    bool // the error is about a device
+		device                    bool // whether the error is about a device
 	}{
 		{"+ALL", Auto, with, cpu, "", false},
 		{"+CPU,NPU", Auto, with, append(slices.Clone(cpu), "npu_glu"), "", false},
@@ -107,7 +107,7 @@ func TestBackendChooses(t *testing.T) {
 			}
 			var ids []string
 			for _, k := range chosen {
-				if k.Device != DeviceAny { // those stay whatever the backend is
+				if k.Device != DeviceAny { // these stay with any backend
 					ids = append(ids, k.ID)
 				}
 			}

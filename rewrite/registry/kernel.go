@@ -1,4 +1,4 @@
-// Package registry lists the kernels that can be asked for by their ids, and says which can be used where.
+// Package registry lists the kernels that can be requested by id, and reports which of them can be used.
 package registry
 
 import (
@@ -11,41 +11,42 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
-// Auto asks for every kernel that is available, None for none.
+// Auto requests every available kernel, and None no kernel.
 const (
 	Auto = "auto"
 	None = "none"
 )
 
-// Kernel is a family of fused kernels that can be asked for by its id.
+// A Kernel is a family of fused kernels that can be requested by its id.
 type Kernel struct {
 	// ID names the kernel, for example "cpu_fused_rmsnorm".
 	ID string
-	// Device is the kind of device it runs on, for example "cpu"; DeviceAny when it is an op of the standard, which any
+	// Device is the kind of device that it runs on, for example "cpu", or DeviceAny for a standard op, which any
 	// runtime has.
 	Device string
-	// Summary says in a few words what it fuses.
+	// Summary describes the fused nodes in a few words.
 	Summary string
-	// Ops are the fused ops it implements. A kernel of the standard has none: it takes the matches of Patterns.
+	// Ops are the fused ops that it implements. A kernel for a standard op has no Ops: it accepts the matches of
+	// Patterns.
 	Ops      []string
 	Patterns []string
-	// Available says why the kernel cannot be used in the environment; nil when it can.
+	// Available says why the kernel cannot be used in the environment, or returns nil.
 	Available func(*Environment) error
 }
 
-// DeviceAny is the device of kernels that need no library of this toolkit. A backend leaves none of them out.
+// DeviceAny is the device of kernels that need no library of this toolkit. No backend excludes them.
 const DeviceAny = "any"
 
-// Environment is what kernels look for when they say whether they are available.
+// An Environment lets kernels determine their availability.
 type Environment struct {
 	libraries map[fused.Device]func() (string, error)
 }
 
-// Library returns the path of the library with the kernels for a device, looked for once.
+// Library returns the path of the library with the kernels for a device, and searches for it only once.
 func (e *Environment) Library(d fused.Device) (string, error) { return e.libraries[d]() }
 
-// NewEnvironment returns an environment whose kernels are in the library, a file or its folder; "" for the places of
-// fused.FindLibrary.
+// NewEnvironment returns an environment whose kernels are in the library, a file or its folder; "" uses the search path
+// of fused.FindLibrary.
 func NewEnvironment(library string) *Environment {
 	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
 	for _, d := range fused.Devices() {
@@ -54,34 +55,34 @@ func NewEnvironment(library string) *Environment {
 	return e
 }
 
-// UnavailableError says that a kernel was asked for by name and cannot be used.
+// An UnavailableError reports that a kernel was requested by name and cannot be used.
 type UnavailableError struct {
 	ID  string
 	Err error
 }
 
-// Error names the kernel and what it lacks.
+// Error names the kernel and the problem.
 func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("kernel %s is not available: %v", e.ID, e.Err)
 }
 
-// Unwrap returns what the kernel lacks.
+// Unwrap returns the problem.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// UnknownKernelError says that no kernel has the id.
+// An UnknownKernelError reports that no kernel has the id.
 type UnknownKernelError struct {
 	ID    string
 	Known []string
 }
 
-// Error lists the ids there are.
+// Error lists the known ids.
 func (e *UnknownKernelError) Error() string {
 	return fmt.Sprintf("unknown kernel %q%s; there are %s", e.ID, english.Suggestion(e.ID, e.Known),
 		strings.Join(e.Known, ", "))
 }
 
-// registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the
-// standard.
+// registry holds the kernels in the order in which they are applied and reported: the catalogue's, then those for
+// standard ops.
 var registry = mustRegister(catalogue(false), &Kernel{ID: "onnx_layernorm", Device: DeviceAny,
 	Summary:  "LayerNorm, by LayerNormalization of the standard (opset 17)",
 	Patterns: []string{"LayerNorm"}}, &Kernel{ID: "onnx_softmax", Device: DeviceAny,
@@ -91,7 +92,7 @@ var registry = mustRegister(catalogue(false), &Kernel{ID: "onnx_layernorm", Devi
 	Patterns: []string{"KeyTranspose"}},
 )
 
-// KernelReport reports whether a kernel can be used and how many sites it took.
+// A KernelReport says whether a kernel can be used and how many sites it replaced.
 type KernelReport struct {
 	ID        string   `json:"id"`
 	Device    string   `json:"device"`
@@ -101,11 +102,11 @@ type KernelReport struct {
 	Selected  bool     `json:"selected"`
 	Sites     int      `json:"sites"`
 
-	Met bool `json:"-"` // a site that it would take, if it were available and asked for
+	Met bool `json:"-"` // there is a site for it, if it were available and requested
 }
 
-// catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them: of the
-// families that are found in models, or of those that are stored.
+// catalogue returns a kernel for each family of fused ops and each device with kernels for some of them: for families
+// found in models, or for stored ones.
 func catalogue(stored bool) []*Kernel {
 	var list []*Kernel
 	for _, device := range fused.Devices() {
@@ -124,7 +125,7 @@ func catalogue(stored bool) []*Kernel {
 	return list
 }
 
-// Selected is the report on a kernel that takes sites.
+// Selected returns the report on a selected kernel.
 func (k *Kernel) Selected() KernelReport {
 	r := k.available()
 	r.Selected = true
@@ -135,11 +136,11 @@ func (k *Kernel) available() KernelReport {
 	return KernelReport{ID: k.ID, Device: k.Device, Ops: append([]string{}, k.Ops...), Available: true}
 }
 
-// needsNaming says that the kernel runs on a device that a backend must name.
+// needsNaming reports whether the kernel runs on a device that a backend must name.
 func (k *Kernel) needsNaming() bool { return k.Device != string(fused.CPU) && k.Device != DeviceAny }
 
-// Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are
-// errors.
+// Register adds a kernel after the built-in ones. It returns an error if the id is empty or taken, or if the catalogue
+// lacks an op.
 func Register(k *Kernel) error {
 	r, err := register(registry, k)
 	if err == nil {
@@ -167,7 +168,7 @@ func mustRegister(list []*Kernel, kernels ...*Kernel) []*Kernel {
 	for _, k := range kernels {
 		var err error
 		if list, err = register(list, k); err != nil {
-			panic(err) // a mistake in a table of this program, caught by any test
+			panic(err) // a mistake in a table of this program, found by any test
 		}
 	}
 	return list
@@ -176,8 +177,8 @@ func mustRegister(list []*Kernel, kernels ...*Kernel) []*Kernel {
 // ScanAllKernels lists the registered kernels, available or not, in the order they are applied.
 func ScanAllKernels() []*Kernel { return slices.Clone(registry) }
 
-// StoredKernels lists the kernels of ops that hold weights as they were stored. They are not registered: no pattern
-// finds their sites, which come into a model with its weights.
+// StoredKernels lists the kernels of ops that hold weights as stored. They are not registered: patterns do not find
+// their sites, which the model's weights bring along.
 func StoredKernels() []*Kernel { return catalogue(true) }
 
 func Lookup(id string) (*Kernel, error) {
@@ -191,10 +192,10 @@ func Lookup(id string) (*Kernel, error) {
 	return nil, &UnknownKernelError{ID: id, Known: known}
 }
 
-// Choose returns the kernels that include names, as a backend ranks them, and a report on every registered one. Auto
-// stands for all that are available, None (or nothing) for none, and a list of ids separated by commas for just those.
-// With assume the CPU's kernels count as available, and those of every device that the backend names: ALL alone assumes
-// no other device than the CPU. The error is an *UnknownKernelError, an *UnavailableError or a *DeviceError.
+// Choose returns the kernels in include, ranked by the backend, and a report on every registered one. Auto means all
+// available kernels, None (or "") no kernel, and a comma-separated list of ids only those. With assume, the kernels of
+// the CPU and of every device that the backend names count as available; ALL does not add devices. The error is an
+// *UnknownKernelError, an *UnavailableError or a *DeviceError.
 func Choose(include string, env *Environment, b Backend, assume bool) ([]*Kernel, []KernelReport, error) {
 	chosen, reports, err := choose(include, env, b, func(k *Kernel) bool {
 		return assume && (k.Device == "cpu" || k.Device == DeviceAny || b.Names(k.Device))
@@ -205,9 +206,9 @@ func Choose(include string, env *Environment, b Backend, assume bool) ([]*Kernel
 	return b.rank(strings.TrimSpace(include) == Auto, chosen, reports)
 }
 
-// choose returns the kernels that include names, and a report on every registered one. Those that assumed says yes to
-// are available. Auto takes those of a device other than the CPU where the backend names it: a library does not tell
-// whether there will be such a device.
+// choose returns the kernels in include, and a report on every registered one. Kernels for which assumed returns true
+// are available. Auto includes kernels of devices other than the CPU only if the backend names the device, because a
+// library does not show whether the device will exist.
 func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport,
 	error) {
 	asked := map[string]bool{}

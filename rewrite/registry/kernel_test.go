@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 )
 
-// libraryFolder returns a folder with a file in the place of the kernel library, and one without.
+// libraryFolder returns a folder with a file instead of the kernel library, and a folder without one.
 func libraryFolder(t *testing.T) (with, without string) {
 	t.Helper()
 	with, without = t.TempDir(), t.TempDir()
@@ -20,7 +20,7 @@ func libraryFolder(t *testing.T) (with, without string) {
 	return with, without
 }
 
-// everyFolder returns a folder with a file in the place of each kernel library.
+// everyFolder returns a folder with a file instead of each kernel library.
 func everyFolder(t *testing.T) string {
 	t.Helper()
 	both, _ := libraryFolder(t)

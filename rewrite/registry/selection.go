@@ -2,14 +2,14 @@ package registry
 
 import "slices"
 
-// Selection is the kernels that take sites.
+// A Selection is a set of kernels for sites.
 type Selection struct {
 	kernels   []*Kernel
 	byOp      map[string]*Kernel
 	byPattern map[string]*Kernel // selected or not
 }
 
-// Select returns a selection of kernels, those that take an op before others first.
+// Select returns a selection of kernels. The first kernel for an op has precedence.
 func Select(kernels []*Kernel) *Selection {
 	s := &Selection{kernels: kernels, byOp: map[string]*Kernel{}, byPattern: map[string]*Kernel{}}
 	for _, k := range kernels {
@@ -30,16 +30,16 @@ func Select(kernels []*Kernel) *Selection {
 // IsEmpty reports whether no kernel is selected.
 func (s *Selection) IsEmpty() bool { return len(s.kernels) == 0 }
 
-// ForOp returns the kernel that takes a fused op, nil if none does.
+// ForOp returns the kernel for a fused op, or nil.
 func (s *Selection) ForOp(op string) *Kernel { return s.byOp[op] }
 
-// HasKernel reports whether a fused op is taken by a kernel, not by its definition.
+// HasKernel reports whether a kernel runs a fused op, instead of its definition.
 func (s *Selection) HasKernel(op string) bool {
 	k := s.byOp[op]
 	return k != nil && !IsDefinition(k)
 }
 
-// ForPattern returns the kernel that names a built-in pattern, nil if none does, and whether it is selected.
+// ForPattern returns the kernel that names a built-in pattern, or nil, and whether it is selected.
 func (s *Selection) ForPattern(name string) (k *Kernel, selected bool) {
 	k = s.byPattern[name]
 	return k, slices.Contains(s.kernels, k)

@@ -2,7 +2,7 @@ package registry
 
 import "testing"
 
-// TestSelect has the first kernel of a selection take an op, and tells a kernel from a definition.
+// TestSelect: the first kernel of a selection runs an op, and a definition is not a kernel.
 func TestSelect(t *testing.T) {
 	first, second := &Kernel{ID: "first", Device: "cpu", Ops: []string{"GLU"}},
 		&Kernel{ID: "second", Device: "npu", Ops: []string{"GLU", "RMSNorm"}}

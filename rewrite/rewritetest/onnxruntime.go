@@ -44,7 +44,7 @@ func InOnnxruntime(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor)
 	return got
 }
 
-// RunsThere compares what a patched model gives in onnxruntime with what the model gave before.
+// RunsThere compares the results of a patched model in onnxruntime with the model's earlier results.
 func RunsThere(t *testing.T, m *onnx.Model, inputs, want map[string]*reference.Tensor, tolerance float64) {
 	t.Helper()
 	for name, got := range InOnnxruntime(t, m, inputs) {

@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Quantized returns n rows of k int8 codes with the zero point 128 and one scale, and what they stand for.
+// Quantized returns n rows of k int8 codes with the zero point 128 and one scale, and the floats that they represent.
 func Quantized(name string, n, k int64) (*fused.Quantized, []float32) {
 	panels := (n + 15) / 16
 	codes, scale := make([]byte, panels*k*16), make([]float32, panels*k/32*16)

@@ -1,4 +1,5 @@
-// Package rewritetest has what tests of rewriting share: models written by hand, the bundled ones, and how to run them.
+// Package rewritetest has common helpers of rewriting tests: hand-written models, the bundled ones, and ways to run
+// them.
 package rewritetest
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// Builder writes models as exporters do, node by node.
+// A Builder writes models like an exporter, node by node.
 type Builder struct {
 	*onnxtest.Builder
 	T    *testing.T
@@ -36,7 +37,7 @@ func (b *Builder) In(name string, dims ...any) *onnx.Value {
 	return b.Input(name, b.Type, dims...)
 }
 
-// output declares the shape of an output.
+// Out declares an output with its shape.
 func (b *Builder) Out(v *onnx.Value, dims ...any) {
 	v.SetType(onnxtest.Type(b.Type, dims...))
 	b.Output(v)
@@ -68,7 +69,7 @@ func (b *Builder) Weight(name string, dims ...int) *onnx.Value {
 	return b.Tensor(reference.NewFloats(b.Type, dims, v), name)
 }
 
-// norm writes an RMSNorm as the newer PyTorch exporter does, with casts where the type is narrow.
+// Norm writes an RMSNorm like the newer PyTorch exporter, with casts if the type is narrow.
 func (b *Builder) Norm(x, scale *onnx.Value, epsilon float64) *onnx.Value {
 	xf := x
 	if b.Type != onnx.Float {
@@ -83,7 +84,7 @@ func (b *Builder) Norm(x, scale *onnx.Value, epsilon float64) *onnx.Value {
 	return b.Op("Mul", scale, n)
 }
 
-// mlp writes a SwiGLU MLP.
+// MLP writes a SwiGLU MLP.
 func (b *Builder) MLP(x *onnx.Value, hidden, wide int) *onnx.Value {
 	gate := b.Op("MatMul", x, b.Weight("gate_proj", hidden, wide))
 	up := b.Op("MatMul", x, b.Weight("up_proj", hidden, wide))
@@ -91,7 +92,7 @@ func (b *Builder) MLP(x *onnx.Value, hidden, wide int) *onnx.Value {
 	return b.Op("MatMul", b.Op("Mul", act, up), b.Weight("down_proj", wide, hidden))
 }
 
-// rope writes a half rotation with constant bounds.
+// Rope writes a half rotation with constant bounds.
 func (b *Builder) Rope(x, cos, sin *onnx.Value, d int64) *onnx.Value {
 	lower := b.Op("Slice", x, b.Ints(0), b.Ints(d/2), b.Ints(-1), b.Ints(1))
 	upper := b.Op("Slice", x, b.Ints(d/2), b.Ints(1<<62), b.Ints(-1), b.Ints(1))
@@ -112,7 +113,7 @@ func (b *Builder) Share(w *onnx.Value) *onnx.Value {
 	return b.Op("Div", w, b.Op("ReduceSum", w, b.Ints(-1), onnx.IntAttr("keepdims", 1)))
 }
 
-// Block is a model of two residual blocks: five norms, three of them after an addition, two MLPs and a rotation.
+// Block is a model with two residual blocks: five norms, three of them after an addition, two MLPs and a rotation.
 func Block(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := New(t, opset, typ)
 	x := b.In("x", "batch", "seq", 16)
@@ -129,7 +130,7 @@ func Block(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	return b.Model
 }
 
-// Evaluate runs a model on seeded inputs, symbolic dimensions being 2, 3, ….
+// Evaluate runs a model on seeded inputs, with symbolic dimensions 2, 3, ….
 func Evaluate(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 	t.Helper()
 	e, err := reference.New(m, reference.Options{})
@@ -182,8 +183,8 @@ func ReadModel(t *testing.T, name string) *onnx.Model {
 	return m
 }
 
-// DecoderInputs are inputs of the bundled decoder with a cache: room is how many rows of it there are, of which past
-// hold tokens. The others are no numbers.
+// DecoderInputs returns inputs of the bundled decoder with a cache. room is its number of rows, of which past hold
+// tokens. The others are NaN.
 func DecoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) map[string]*reference.Tensor {
 	t.Helper()
 	inputs := map[string]*reference.Tensor{}
@@ -249,7 +250,7 @@ func root(t *testing.T) string {
 	return ""
 }
 
-// CheckOrder fails where a node reads what is made after it.
+// CheckOrder fails if a node reads a value computed after it.
 func CheckOrder(t *testing.T, m *onnx.Model) {
 	t.Helper()
 	seen := map[*onnx.Node]bool{}
@@ -263,7 +264,7 @@ func CheckOrder(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// SiteOf describes a fused op of these attributes on these inputs.
+// SiteOf describes a fused op with these attributes on these inputs.
 func SiteOf(attrs []*onnx.Attribute, in []*onnx.Tensor) fused.Site {
 	s := fused.Site{Attributes: attrs, Opset: 20}
 	for _, x := range in {
@@ -272,7 +273,7 @@ func SiteOf(attrs []*onnx.Attribute, in []*onnx.Tensor) fused.Site {
 	return s
 }
 
-// RunPadded evaluates a model on sequences of which one has padding on the left.
+// RunPadded evaluates a model on sequences, one of which has left padding.
 func RunPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 	t.Helper()
 	past := 0
@@ -282,7 +283,7 @@ func RunPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 	return Run(t, m, DecoderInputs(t, m, 2, 5, past, past))
 }
 
-// GLUAttributes are those of a GLU.
+// GLUAttributes returns the attributes of a GLU.
 func GLUAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
 		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}

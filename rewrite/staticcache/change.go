@@ -80,7 +80,7 @@ func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 	return c.compute(g, "Gather", g.NewValue(name), shape, axis)
 }
 
-// compute adds a node of the standard domain that computes integers. Sort moves it to its place.
+// compute adds a node of the standard domain that computes integers. Finish moves it to its place.
 func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
 	c.nodes = append(c.nodes, c.AddNode(&c.edit, g, ruleCache, op, out, inputs...))
 	return out
