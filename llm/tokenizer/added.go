@@ -24,13 +24,13 @@ type addedTokens struct {
 	ids             map[string]int64
 	tokens          map[int64]addedToken
 	special         map[string]bool
-	decoded         map[int64]string // what the decoder gets, where normalizing changed the content
-	raw, normalized matcher          // those matched before and after normalization
-	beyondModel     int              // how many the model's vocabulary does not have
+	decoded         map[int64]string // the decoder's text, if normalizing changed the content
+	raw, normalized matcher          // tokens matched before and after normalization
+	beyondModel     int              // the number of tokens that are not in the model's vocabulary
 }
 
-// newAddedTokens numbers the tokens as tokenizers does: those of the model's vocabulary have its ids, others follow it
-// in the order of the file, whatever ids the file has for them.
+// newAddedTokens numbers the tokens as tokenizers does. Tokens in the model's vocabulary keep their ids; the others
+// follow it in file order, whatever ids the file has for them.
 func newAddedTokens(list []addedToken, model *bpe, normalize normalizer) (*addedTokens, error) {
 	a := &addedTokens{ids: map[string]int64{}, tokens: map[int64]addedToken{}, special: map[string]bool{},
 		decoded: map[int64]string{}}
@@ -62,7 +62,7 @@ func newAddedTokens(list []addedToken, model *bpe, normalize normalizer) (*added
 	return a, a.build()
 }
 
-// build makes the two matchers.
+// build builds the two matchers.
 func (a *addedTokens) build() error {
 	for _, id := range slices.Sorted(maps.Keys(a.tokens)) {
 		t := a.tokens[id]
@@ -84,15 +84,15 @@ func (a *addedTokens) build() error {
 	return nil
 }
 
-// section is a part of a text: an added token, or text between such.
+// section is a part of a text: an added token, or the text between two.
 type section struct {
 	text  string
 	id    int64
 	token bool
 }
 
-// matcher finds added tokens: from the left, the longest one at each place, as an Aho-Corasick automaton with
-// leftmost-longest matches does.
+// matcher finds added tokens from the left, the longest one at each position, like an Aho-Corasick automaton with
+// leftmost-longest matches.
 type matcher struct {
 	nodes []trieNode
 	by    map[int64]addedToken
@@ -104,7 +104,7 @@ type trieNode struct {
 	ends bool
 }
 
-// add puts a pattern in; when it is there already it returns the id that has it.
+// add adds a pattern. If the pattern exists it returns its id instead.
 func (m *matcher) add(pattern string, id int64, t addedToken) (int64, bool) {
 	if m.nodes == nil {
 		m.nodes, m.by = []trieNode{{}}, map[int64]addedToken{}
@@ -144,8 +144,8 @@ func (m *matcher) longest(text string) (id int64, length int) {
 	return id, length
 }
 
-// split cuts text into added tokens and what is between them (AddedVocabulary::find_matches of tokenizers). A token
-// that strips white space takes it in; a single word that is not one stays text.
+// split splits text into added tokens and the text between them (AddedVocabulary::find_matches of tokenizers). A token
+// that strips white space includes it. A single-word token inside a word stays text.
 func (m *matcher) split(text string) []section {
 	if m.nodes == nil || text == "" {
 		return []section{{text: text}}
@@ -173,7 +173,7 @@ func (m *matcher) split(text string) []section {
 		if done < start {
 			out = append(out, section{text: text[done:start]})
 		}
-		if start < stop { // else the white space that the token before stripped holds all of it
+		if start < stop { // else the previous token stripped all of it
 			out = append(out, section{id: id, token: true})
 			done = stop
 		}
@@ -194,7 +194,7 @@ func wordAfter(text string) bool {
 	return n > 0 && isWord(r)
 }
 
-// spaceBefore returns where the white space at the end of text begins.
+// spaceBefore returns the start of the white space at the end of text.
 func spaceBefore(text string) int {
 	for text != "" {
 		r, n := utf8.DecodeLastRuneInString(text)
@@ -206,7 +206,7 @@ func spaceBefore(text string) int {
 	return len(text)
 }
 
-// spaceAfter returns where the white space at the start of text ends.
+// spaceAfter returns the end of the white space at the start of text.
 func spaceAfter(text string) int {
 	for i, r := range text {
 		if !unicode.Is(unicode.White_Space, r) {

@@ -2,8 +2,9 @@ package tokenizer
 
 import "unicode"
 
-// after9 are the characters after Unicode 9.0 that decompose, compose or have a combining class. tokenizers normalizes
-// by the tables of Unicode 9.0 (its dependency unicode-normalization-alignments), where nothing happens to them.
+// after9 are the characters newer than Unicode 9.0 that decompose, compose or have a combining class. tokenizers
+// normalizes by the tables of Unicode 9.0 (its dependency unicode-normalization-alignments), which leave them
+// unchanged.
 var after9 = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x07FD, Hi: 0x07FD, Stride: 1},

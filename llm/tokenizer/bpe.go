@@ -5,24 +5,24 @@ import (
 	"sync"
 )
 
-// bpe is the model: a vocabulary, and merges of two tokens into one, the most wanted first.
+// bpe is the model: a vocabulary, and ranked merges of two tokens into one.
 type bpe struct {
 	vocab        map[string]uint32
 	tokens       map[uint32]string
 	merges       map[uint64]merge // by pair
 	unknown      *uint32
 	fuseUnknown  bool
-	byteFallback *[256]int64 // -1 where the vocabulary lacks <0xNN>
+	byteFallback *[256]int64 // -1 if the vocabulary lacks <0xNN>
 	ignoreMerges bool
 
 	mu    sync.RWMutex
 	words map[string][]int64
 }
 
-// merge is what two tokens become; of two merges the one with the smaller rank goes first.
+// merge is the result of merging two tokens. Smaller ranks merge first.
 type merge struct{ rank, token uint32 }
 
-// The cache holds as many words as that of tokenizers, and no longer ones.
+// The limits of the cache, the same as in tokenizers.
 const (
 	cachedWords  = 10_000
 	cachedLength = 256
@@ -70,11 +70,10 @@ func (m *bpe) encode(ids []int64, word string) []int64 {
 	return ids
 }
 
-// symbols returns the tokens of the characters of a word: a character's own token, else those of its bytes, else the
+// symbols returns the tokens of the characters of a word: a character's token, else the tokens of its bytes, else the
 // unknown token.
 //
-// An unknown token is held back until the next character that has a token of its own: tokens of bytes overtake it, as
-// in tokenizers.
+// An unknown token is held back until the next character with a token: byte tokens overtake it, as in tokenizers.
 func (m *bpe) symbols(word string) []uint32 {
 	out := make([]uint32, 0, len(word))
 	waiting := false
@@ -105,7 +104,7 @@ func (m *bpe) symbols(word string) []uint32 {
 	return out
 }
 
-// bytes returns the tokens <0xNN> of the bytes of a character, if the vocabulary has them all.
+// bytes returns the tokens <0xNN> of a character's bytes, if the vocabulary has them all.
 func (m *bpe) bytes(c string) ([]uint32, bool) {
 	if m.byteFallback == nil {
 		return nil, false

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// byteChars is the alphabet of byte-level BPE (GPT-2's bytes_to_unicode): printable bytes of Latin-1 stand for
-// themselves, the others for U+0100 and what follows.
+// byteChars is the alphabet of byte-level BPE (GPT-2's bytes_to_unicode): printable bytes of Latin-1 map to themselves,
+// the others to U+0100 and up.
 var byteChars, charBytes = func() (chars [256]string, bytes map[rune]byte) {
 	bytes = map[rune]byte{}
 	next := rune(256)
@@ -31,7 +31,7 @@ func toByteChars(text string) string {
 	return b.String()
 }
 
-// fromByteChars returns the bytes that token stands for; one with a character outside the alphabet stands for its own
+// fromByteChars returns the bytes of a token. A token with a character outside the alphabet is returned as its own
 // bytes.
 func fromByteChars(token string) []byte {
 	out := make([]byte, 0, len(token))

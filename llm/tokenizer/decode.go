@@ -2,14 +2,13 @@ package tokenizer
 
 import "strings"
 
-// step is one decoder of a chain: it takes the tokens one by one and passes on what they certainly become; flush passes
-// on the rest.
+// step is one decoder of a chain. add takes a token and passes on the text that is certain; flush passes on the rest.
 type step interface {
 	add(token string, next func(string))
 	flush(next func(string))
 }
 
-// byteLevelStep turns characters of the byte-level alphabet into bytes, and passes on whole characters.
+// byteLevelStep converts characters of the byte-level alphabet to bytes, and passes on whole characters.
 type byteLevelStep struct{ held []byte }
 
 func (s *byteLevelStep) add(token string, next func(string)) {
@@ -28,7 +27,7 @@ func (s *byteLevelStep) flush(next func(string)) {
 	}
 }
 
-// spaceStep puts a space between tokens: what decoding does where the file has no decoder.
+// spaceStep puts a space between tokens, which is the decoding without a decoder in the file.
 type spaceStep struct{ begun bool }
 
 func (s *spaceStep) add(token string, next func(string)) {
@@ -41,14 +40,14 @@ func (s *spaceStep) add(token string, next func(string)) {
 
 func (*spaceStep) flush(func(string)) {}
 
-// Stream decodes ids that come one by one. It is for one goroutine.
+// Stream decodes ids that arrive one by one. It must be used by one goroutine only.
 type Stream struct {
 	t           *Tokenizer
 	skipSpecial bool
 	steps       []step
 }
 
-// Stream starts decoding. What Add and Flush return is together what [Tokenizer.Decode] returns for the same ids.
+// Stream starts decoding. The results of Add and Flush together are the result of [Tokenizer.Decode] for the same ids.
 func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	s := &Stream{t: t, skipSpecial: skipSpecial}
 	for _, make := range t.decoder {
@@ -57,8 +56,8 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return s
 }
 
-// Add returns the text that id makes complete: bytes of a character are held back until it is whole, or cannot become a
-// character any more.
+// Add returns the text that id completes. It holds back the bytes of a character until the character is complete or
+// invalid.
 func (s *Stream) Add(id int64) string {
 	token, ok := s.t.added.decoded[id]
 	if !ok {
@@ -70,7 +69,7 @@ func (s *Stream) Add(id int64) string {
 	return s.collect(0, token)
 }
 
-// Flush returns what is held back, with U+FFFD for a character that did not become whole. The stream then starts anew.
+// Flush returns the held-back text, with U+FFFD for an incomplete character, and resets the stream.
 func (s *Stream) Flush() string {
 	var out strings.Builder
 	for i, step := range s.steps {
@@ -80,7 +79,7 @@ func (s *Stream) Flush() string {
 	return out.String()
 }
 
-// collect returns what the steps from the i-th on make of text.
+// collect passes text through the steps from the i-th on.
 func (s *Stream) collect(i int, text string) string {
 	if i == len(s.steps) {
 		return text

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// byteFallbackStep makes text of tokens <0xNN> in a row: if all their bytes together are UTF-8 that text, else a U+FFFD
-// for each.
+// byteFallbackStep decodes consecutive tokens <0xNN>: to their text if the bytes together are UTF-8, else to one U+FFFD
+// each.
 type byteFallbackStep struct{ held []byte }
 
 func (s *byteFallbackStep) add(token string, next func(string)) {
@@ -34,7 +34,7 @@ func (s *byteFallbackStep) flush(next func(string)) {
 	s.held = nil
 }
 
-// replaceStep replaces in each token.
+// replaceStep replaces text in each token.
 type replaceStep normalizer
 
 func (s replaceStep) add(token string, next func(string)) { next(s(token)) }

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParse reads any file and, if it is a tokenizer, encodes and decodes with it: no panic.
+// FuzzParse parses an arbitrary file and, if it is a tokenizer, encodes and decodes with it. It must not panic.
 //
 //	go test -fuzz FuzzParse ./llm/tokenizer
 func FuzzParse(f *testing.F) {
@@ -20,7 +20,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"model":{"vocab":{"?":0,"<0x61>":1},"merges":[],"unk_token":"?","byte_fallback":true,"fuse_unk":true,"ignore_merges":true},
 		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[7]}}}}`, "ab\xff")
 	f.Fuzz(func(t *testing.T, file, text string) {
-		// patterns are fuzzed in package onig
+		// package onig fuzzes patterns
 		if len(file) > 2000 || len(text) > 200 || strings.Contains(file, `"Regex"`) {
 			return
 		}
@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzEncode encodes any text with a tokenizer that has all bytes: decoding gives it back.
+// FuzzEncode encodes arbitrary text with a tokenizer that has all bytes. Decoding must return the text.
 //
 //	go test -fuzz FuzzEncode ./llm/tokenizer
 func FuzzEncode(f *testing.F) {

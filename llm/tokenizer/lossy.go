@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// valid returns text with U+FFFD for what is not UTF-8 in it, as Rust's String::from_utf8_lossy does.
+// valid replaces invalid UTF-8 in text by U+FFFD, as Rust's String::from_utf8_lossy does.
 func valid(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -17,7 +17,7 @@ func valid(text string) string {
 	return s
 }
 
-// lossy returns b as text, and how many bytes at its end only begin a character: these are not in the text.
+// lossy returns b as text without rest, the number of bytes of an incomplete character at the end.
 func lossy(b []byte) (text string, rest int) {
 	if utf8.Valid(b) {
 		return string(b), 0
@@ -39,8 +39,8 @@ func lossy(b []byte) (text string, rest int) {
 	return out.String(), 0
 }
 
-// broken returns the number of bytes at the start of b that become one U+FFFD: the longest beginning of a character, or
-// the one byte that begins none ("maximal subparts" in chapter 3 of the Unicode standard).
+// broken returns the number of bytes at the start of b that become one U+FFFD: the longest prefix of a character, or
+// one byte that cannot start a character ("maximal subparts" in chapter 3 of the Unicode standard).
 func broken(b []byte) int {
 	n := 1
 	for n < len(b) && !utf8.FullRune(b[:n]) && !utf8.FullRune(b[:n+1]) {

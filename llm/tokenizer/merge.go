@@ -1,13 +1,13 @@
 package tokenizer
 
-// symbol is a token of the word that is being merged, in a doubly linked list.
+// symbol is a token of the word being merged, in a doubly linked list.
 type symbol struct {
 	token      uint32
 	prev, next int
 	merged     bool
 }
 
-// candidate is a pair that may be merged: the symbol at a place with the next one.
+// candidate is a possible merge: the symbol at an index with the next one.
 type candidate struct {
 	rank, token uint32
 	at          int
@@ -17,10 +17,9 @@ func (a candidate) before(b candidate) bool {
 	return a.rank < b.rank || a.rank == b.rank && a.at < b.at
 }
 
-// mergeAll merges pairs of a word, the smallest rank first and of equal ones the leftmost, until none is left.
-// Candidates wait in a heap, so that a word of n symbols takes n log n steps. One whose symbols were merged otherwise
-// in the meantime is passed over, unless what stands in its place becomes the same token (Word::merge_all of
-// tokenizers).
+// mergeAll merges pairs of a word, smallest rank first and then leftmost, until no pair can merge. Candidates are in a
+// heap, so that a word of n symbols takes n log n steps. A candidate whose symbols have since merged otherwise is
+// skipped unless its place now merges to the same token (Word::merge_all of tokenizers).
 func mergeAll(tokens []uint32, merges map[uint64]merge) []uint32 {
 	if len(tokens) < 2 {
 		return tokens
@@ -68,7 +67,7 @@ func mergeAll(tokens []uint32, merges map[uint64]merge) []uint32 {
 	return out
 }
 
-// heap is a binary heap of candidates, the one to merge first on top.
+// heap is a binary heap of candidates with the next one to merge on top.
 type heap []candidate
 
 func (h *heap) push(c candidate) {

@@ -48,9 +48,8 @@ var forms = map[string]normalizer{
 	"NFKD": normalForm(norm.NFKD),
 }
 
-// manyMarks reports whether text has so many marks in a row that package norm would put a U+034F among them
-// (Stream-Safe Text Format, at 30 of them), which is not part of the normalization forms. One character decomposes into
-// four at most.
+// manyMarks reports whether text has so many consecutive marks that package norm would insert a U+034F (Stream-Safe
+// Text Format, at 30 marks), which is not part of the normalization forms. One character decomposes into at most four.
 func manyMarks(text string) bool {
 	n := 0
 	for _, r := range text {
@@ -63,9 +62,8 @@ func manyMarks(text string) bool {
 	return false
 }
 
-// normalizeMarks normalizes by the definition: every character decomposed, marks sorted by combining class, then
-// composed (Unicode Standard Annex 15). From package norm it takes the decomposition of single characters and the
-// composition of pairs.
+// normalizeMarks normalizes by definition: it decomposes every character, sorts marks by combining class, then composes
+// (Unicode Standard Annex 15). Package norm decomposes the single characters and composes the pairs.
 func normalizeMarks(form norm.Form, text string) string {
 	decomposed := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -91,10 +89,10 @@ func normalizeMarks(form norm.Form, text string) string {
 
 func combining(r rune) int { return int(norm.NFD.PropertiesString(string(r)).CCC()) }
 
-// compose joins starters with what follows and is not blocked.
+// compose joins starters with the following characters that are not blocked.
 func compose(runes []rune) []rune {
 	var out []rune
-	starter, before := -1, 0 // place of the last starter in out, and the class of the last one behind it
+	starter, before := -1, 0 // index of the last starter in out, and the class of the last mark after it
 	for _, r := range runes {
 		class := combining(r)
 		if starter >= 0 && (before < class || before == 0 && starter == len(out)-1) {
@@ -113,8 +111,8 @@ func compose(runes []rune) []rune {
 	return out
 }
 
-// lowercase is char::to_lowercase of Rust (Unicode 17.0) for each character: unlike in str::to_lowercase a final sigma
-// is no special case.
+// lowercase is Rust's char::to_lowercase (Unicode 17.0) for each character. Unlike str::to_lowercase it does not treat
+// a final sigma specially.
 func lowercase(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -127,7 +125,7 @@ func lowercase(text string) string {
 	return b.String()
 }
 
-// capitals17 are the capital letters that Unicode 15.1 to 17.0 add to Go's tables, or give a small letter.
+// capitals17 are the capital letters that Unicode 15.1 to 17.0 add to Go's tables or pair with a small letter.
 var capitals17 = unicode.SpecialCase{
 	lowers(0x1C89, 0x1C89, 1), lowers(0xA7CB, 0xA7CB, 0x264-0xA7CB), lowers(0xA7CC, 0xA7CC, 1),
 	lowers(0xA7CE, 0xA7CE, 1), lowers(0xA7D2, 0xA7D2, 1),
@@ -139,7 +137,7 @@ func lowers(first, last uint32, by rune) unicode.CaseRange {
 	return unicode.CaseRange{Lo: first, Hi: last, Delta: [unicode.MaxCase]rune{unicode.LowerCase: by}}
 }
 
-// replacer puts content in the place of every match.
+// replacer replaces every match by content.
 func replacer(p *pattern, content string) normalizer {
 	return func(text string) string {
 		var b strings.Builder

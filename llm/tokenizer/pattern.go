@@ -6,9 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer/internal/onig"
 )
 
-// MatchTimeout is how long a pattern may look for one match: nested repetitions can take a time that doubles with every
-// character. What was not searched by then stays one piece. Oniguruma, which tokenizers uses, gives up after ten
-// million steps.
+// MatchTimeout is the time limit for one match of a pattern: nested repetitions may double the time with every
+// character. The unsearched rest stays one piece. Oniguruma, which tokenizers uses, gives up after ten million steps.
 const MatchTimeout = 10 * time.Second
 
 // pattern is a regular expression of a tokenizer.json.
@@ -22,7 +21,7 @@ func newPattern(source string) (*pattern, error) {
 	return &pattern{re}, nil
 }
 
-// spans returns the matches in text and what is between them.
+// spans returns the matches in text and the spans between them.
 func (p *pattern) spans(text string) []span {
 	var out []span
 	done := 0

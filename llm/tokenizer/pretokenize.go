@@ -2,12 +2,12 @@ package tokenizer
 
 import "strings"
 
-// preTokenizer splits pieces of text into smaller ones; no piece is empty.
+// preTokenizer splits pieces of text into smaller ones. No piece is empty.
 type preTokenizer interface {
 	split(pieces []string) []string
 }
 
-// sequence applies one after the other.
+// sequence applies pre-tokenizers one after the other.
 type sequence []preTokenizer
 
 func (s sequence) split(pieces []string) []string {
@@ -17,7 +17,7 @@ func (s sequence) split(pieces []string) []string {
 	return pieces
 }
 
-// byteLevel writes bytes as characters, after a split by GPT-2's pattern if there is one.
+// byteLevel writes bytes as characters, after an optional split by GPT-2's pattern.
 type byteLevel struct {
 	prefixSpace bool
 	pattern     *pattern // nil: use_regex is false
@@ -45,7 +45,7 @@ func (b byteLevel) split(pieces []string) []string {
 	return out
 }
 
-// splitter cuts pieces by what it finds in them.
+// splitter splits pieces at the spans that it finds.
 type splitter struct {
 	find     interface{ spans(text string) []span }
 	behavior behavior
@@ -76,7 +76,7 @@ type span struct {
 	match      bool
 }
 
-// behavior says what becomes of matches and what is between them (SplitDelimiterBehavior of tokenizers).
+// behavior treats matches and the spans between them (SplitDelimiterBehavior of tokenizers).
 type behavior func([]span) []span
 
 var behaviors = map[string]behavior{
@@ -142,7 +142,7 @@ func contiguous(spans []span) []span {
 	return out
 }
 
-// digits finds numeric characters (char::is_numeric of Rust: Nd, Nl, No), one by one.
+// digits finds numeric characters (Rust's char::is_numeric: Nd, Nl, No) individually.
 type digits struct{}
 
 func (digits) spans(text string) []span {

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// file is a tokenizer.json; parts that come in several kinds are decoded by kind.
+// file is a tokenizer.json. Parts of several kinds are decoded later.
 type file struct {
 	Version       string          `json:"version"`
 	AddedTokens   []addedToken    `json:"added_tokens"`
@@ -28,11 +28,11 @@ type file struct {
 // File is the name of the file beside a model.
 const File = "tokenizer.json"
 
-// most is the size of a tokenizer.json in bytes; the greatest that was seen has 40 MB.
+// most is the limit on the size of a tokenizer.json, in bytes. The largest known file has 40 MB.
 const most = 128 << 20
 
-// Find returns the path of the tokenizer.json that lies in the folder path, or of its .gz where there is only that.
-// Any other path is returned as it is.
+// Find returns the path of the tokenizer.json in the folder path, or of its .gz if only that exists. It returns any
+// other path unchanged.
 func Find(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return path
@@ -47,8 +47,8 @@ func Find(path string) string {
 	return path
 }
 
-// Read reads a tokenizer.json, or that of a folder (see [Find]); it may be compressed by gzip. Its errors name the
-// file, the place in it and what was found there.
+// Read reads a tokenizer.json from a file or a folder (see [Find]), possibly compressed with gzip. Its errors name the
+// file, the place in it and the problem.
 func Read(path string) (*Tokenizer, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func Read(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// ReadFile returns the content of the file that [Read] reads, decompressed.
+// ReadFile returns the decompressed content of the file that [Read] reads.
 func ReadFile(path string) ([]byte, error) {
 	path = Find(path)
 	data, err := regular.ReadFile(path, most)
@@ -88,7 +88,7 @@ func unzip(data []byte) ([]byte, error) {
 	return data, err
 }
 
-// Parse is [Read] of a file's content.
+// Parse is [Read] for a file's content.
 func Parse(data []byte) (*Tokenizer, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -123,7 +123,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// absent says that a part is missing or null.
+// absent reports whether a part is missing or null.
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
 // decode reads a part of the file into v.
@@ -148,7 +148,7 @@ func kindOf(raw json.RawMessage, where string) (string, error) {
 	return k.Type, nil
 }
 
-// unsupported is the error for a kind that this package does not have.
+// unsupported is the error for a kind that this package does not support.
 func unsupported(where, kind string, supported ...string) error {
 	return fmt.Errorf("%s: %s is not supported, only %s", where, kind, strings.Join(supported, ", "))
 }

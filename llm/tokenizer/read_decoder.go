@@ -17,12 +17,12 @@ func readDecoder(raw json.RawMessage, where string) ([]func() step, error) {
 	return chain.steps, nil
 }
 
-// decoderChain collects decoders. A stream returns text as soon as it is certain, so what comes behind ByteLevel or
-// Fuse, which make one text of all tokens, must work on parts of it: Fuse does, and behind Fuse a Strip at the start.
+// decoderChain collects decoders. A stream returns text as soon as it is certain, so decoders after ByteLevel or Fuse,
+// which join all tokens into one text, must work on parts of it. Fuse does, and so does one Strip at the start.
 type decoderChain struct {
 	steps   []func() step
-	joined  string // the kind that made one text of all tokens, if any
-	started bool   // a Strip behind it was there
+	joined  string // the kind that joined all tokens, if any
+	started bool   // a Strip after it was found
 }
 
 func (c *decoderChain) read(raw json.RawMessage, where string) error {

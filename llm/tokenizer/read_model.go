@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// model is the model section of a BPE tokenizer.
+// modelSection is the model section of a BPE tokenizer.
 type modelSection struct {
 	Dropout                 *float64          `json:"dropout"`
 	UnkToken                *string           `json:"unk_token"`
@@ -20,7 +20,7 @@ type modelSection struct {
 }
 
 func readModel(raw json.RawMessage) (*bpe, error) {
-	// Files written before the library had other models have no type.
+	// Files from before the library had other models have no type.
 	var k struct {
 		Type string `json:"type"`
 	}
@@ -83,8 +83,8 @@ func readModel(raw json.RawMessage) (*bpe, error) {
 	return m, nil
 }
 
-// readMerges takes pairs, and strings "a b" as files from before 2024 have them, with the line of a merges.txt that
-// states its version.
+// readMerges reads pairs, or strings "a b" in files from before 2024, which may start with the version line of a
+// merges.txt.
 func readMerges(raw json.RawMessage) ([][2]string, error) {
 	var pairs [][]string
 	if json.Unmarshal(raw, &pairs) != nil {

@@ -64,7 +64,7 @@ func readNormalizer(raw json.RawMessage, where string) (normalizer, error) {
 		"Sequence")
 }
 
-// readReplace reads the normalizer Replace, and the decoder, which has the same fields.
+// readReplace reads the normalizer Replace, or the decoder, which has the same fields.
 func readReplace(raw json.RawMessage, where string) (normalizer, error) {
 	var f struct {
 		Pattern json.RawMessage `json:"pattern"`

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// piece is one part of what the post-processor makes: the text's ids, or special tokens.
+// piece is one part of the post-processor's output: the text's ids, or special tokens.
 type piece struct {
 	text bool
 	ids  []int64
 }
 
-// plain is the text alone.
+// plain is only the text.
 var plain = []piece{{text: true}}
 
 func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
@@ -23,7 +23,7 @@ func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
 		return nil, err
 	}
 	switch kind {
-	case "ByteLevel": // changes offsets alone
+	case "ByteLevel": // changes only offsets
 		return plain, nil
 	case "RobertaProcessing", "BertProcessing":
 		return readClsSep(raw, where)
@@ -56,7 +56,7 @@ func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
 		"Sequence")
 }
 
-// readTemplate reads what TemplateProcessing does to a single sequence; pairs of sequences are not encoded.
+// readTemplate reads the TemplateProcessing of a single sequence; pairs of sequences are not supported.
 func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
 	type part struct {
 		ID string `json:"id"`
@@ -95,7 +95,7 @@ func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
 	return out, nil
 }
 
-// readClsSep reads the processors that put cls before a sequence and sep behind it; each is a token and its id.
+// readClsSep reads the processors that put cls before a sequence and sep after it. Each is a token and its id.
 func readClsSep(raw json.RawMessage, where string) ([]piece, error) {
 	var f struct{ Cls, Sep []json.RawMessage }
 	if err := decode(raw, where, &f); err != nil {

@@ -99,7 +99,7 @@ func readSplit(raw json.RawMessage, where string) (preTokenizer, error) {
 	return splitter{find: find, behavior: do, invert: f.Invert}, nil
 }
 
-// readPattern reads {"String": …}, which is taken literally, or {"Regex": …}.
+// readPattern reads {"String": …}, a literal, or {"Regex": …}.
 func readPattern(raw json.RawMessage, where string) (*pattern, error) {
 	var f struct {
 		String *string `json:"String"`

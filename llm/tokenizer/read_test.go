@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// small is a tokenizer.json with parts put into it.
+// small is a tokenizer.json with additional parts.
 func small(parts string) string {
 	if parts != "" {
 		parts += ","
@@ -16,7 +16,7 @@ func small(parts string) string {
 		`"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"Ġ":3},"merges":["a b"]}}`
 }
 
-// TestRefused checks that what is not supported or wrong is an error with its name and place.
+// TestRefused checks that unsupported or invalid parts are errors with name and place.
 func TestRefused(t *testing.T) {
 	model := func(rest string) string { return `{"model":{"type":"BPE",` + rest + `}}` }
 	for file, want := range map[string]string{
@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestReadNamesFile checks that errors of Read begin with the file, which is the folder's, compressed or not.
+// TestReadNamesFile checks that errors of Read begin with the file's path, in a folder too, compressed or not.
 func TestReadNamesFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, File)

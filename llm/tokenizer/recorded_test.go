@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// recordedLine is what Hugging Face's tokenizers made of a text: testdata/record.py.
+// recordedLine is a text with the results of Hugging Face's tokenizers: testdata/record.py.
 type recordedLine struct {
 	text, decoded string
 	ids           []int64
@@ -59,7 +59,7 @@ func readLines(t testing.TB, path string) []recordedLine {
 	return lines
 }
 
-// streamed joins the pieces that a stream returns, each of which is UTF-8.
+// streamed joins the pieces of a stream and checks that each is UTF-8.
 func streamed(t *testing.T, tok *Tokenizer, ids []int64) string {
 	t.Helper()
 	s := tok.Stream(false)
@@ -75,7 +75,7 @@ func streamed(t *testing.T, tok *Tokenizer, ids []int64) string {
 	return b.String()
 }
 
-// checkLines compares every line, both ways, and the stream's pieces.
+// checkLines compares every line in both directions, and the stream's pieces.
 func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
 	t.Helper()
 	for _, l := range lines {
@@ -100,7 +100,7 @@ func TestSmolLM2(t *testing.T) {
 	checkLines(t, readSmolLM2(t), lines)
 }
 
-// TestStyles compares lines in small tokenizers that are made like those of known models: testdata/styles.py.
+// TestStyles compares lines in small tokenizers made like those of known models: testdata/styles.py.
 func TestStyles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json.gz")
 	if err != nil || len(files) < 10 {

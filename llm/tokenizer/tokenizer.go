@@ -2,22 +2,22 @@ package tokenizer
 
 import "strings"
 
-// Tokenizer encodes and decodes text. It does not change after [Read] but for a cache of words, and any number of
-// goroutines may use it.
+// Tokenizer encodes and decodes text. It does not change after [Read], except for a cache of words, and is safe for
+// concurrent use.
 type Tokenizer struct {
 	model     *bpe
 	added     *addedTokens
-	normalize normalizer   // nil: text stays as it is
+	normalize normalizer   // nil: text stays unchanged
 	split     preTokenizer // nil: one word
-	template  []piece      // what the post-processor puts around the ids
+	template  []piece      // the post-processor's tokens around the ids
 	decoder   []func() step
 }
 
-// Encode returns the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence
-// where the tokenizer has them. Special tokens that are written in the text become their ids either way.
+// Encode returns the ids of text. addSpecial adds the post-processor's tokens, such as beginning and end of sequence.
+// Special tokens in the text become their ids either way.
 //
-// Characters that the model has neither a token nor an unknown token for give no id, as in Hugging Face's library. A
-// pattern that backtracks for longer than [MatchTimeout] leaves the rest of its piece of text as one word.
+// A character without a token has no id if the model has no unknown token, as in Hugging Face's library. If a pattern
+// backtracks for longer than [MatchTimeout], the rest of its piece of text stays one word.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int64 {
 	ids := []int64{}
 	for _, p := range t.template {
@@ -66,8 +66,8 @@ func (t *Tokenizer) encodeWords(ids []int64, text string) []int64 {
 	return ids
 }
 
-// Decode returns the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have
-// give no text, and bytes that are not UTF-8 become U+FFFD.
+// Decode returns the text of ids. skipSpecial leaves out special tokens. Unknown ids have no text, and bytes that are
+// not UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
 	s := t.Stream(skipSpecial)
 	var b strings.Builder
@@ -78,7 +78,7 @@ func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
 	return b.String()
 }
 
-// ID returns the id of a token, as it is written in the file: byte-level tokens in their alphabet (Ġ for a space).
+// ID returns the id of a token in the file's spelling: byte-level tokens use their alphabet (Ġ for a space).
 func (t *Tokenizer) ID(token string) (int64, bool) {
 	if id, ok := t.added.ids[token]; ok {
 		return id, true
@@ -87,7 +87,7 @@ func (t *Tokenizer) ID(token string) (int64, bool) {
 	return int64(id), ok
 }
 
-// Token returns the token that has an id, as it is written in the file.
+// Token returns the token of an id in the file's spelling.
 func (t *Tokenizer) Token(id int64) (string, bool) {
 	if a, ok := t.added.tokens[id]; ok {
 		return a.Content, true
@@ -95,5 +95,5 @@ func (t *Tokenizer) Token(id int64) (string, bool) {
 	return t.model.token(id)
 }
 
-// Size counts the tokens, added ones among them. Ids may be larger where the file leaves some out.
+// Size returns the number of tokens including added ones. Ids may be larger if the file skips some.
 func (t *Tokenizer) Size() int { return len(t.model.vocab) + t.added.beyondModel }

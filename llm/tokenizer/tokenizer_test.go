@@ -51,7 +51,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestAddSpecial checks that the template's tokens come only when they are asked for.
+// TestAddSpecial checks that the template's tokens appear only on request.
 func TestAddSpecial(t *testing.T) {
 	tok := parse(t, small(`"added_tokens":[{"id":4,"content":"<s>","special":true},{"id":5,"content":"</s>","special":true}],
 		"post_processor":{"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",
@@ -67,7 +67,7 @@ func TestAddSpecial(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8 checks that bytes which are no text are read as String::from_utf8_lossy of Rust does.
+// TestInvalidUTF8 checks that invalid bytes are read like Rust's String::from_utf8_lossy.
 func TestInvalidUTF8(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\xffb": "a\uFFFDb", "\xe0\x80": "\uFFFD\uFFFD", "\xf0\x90\x80a": "\uFFFDa", "\xe6\xbc": "\uFFFD",
@@ -85,7 +85,7 @@ func TestInvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestStreamHoldsBack checks that no part of a character is given, and a broken one only when that is certain.
+// TestStreamHoldsBack checks that a stream never returns part of a character, or U+FFFD before it is certain.
 func TestStreamHoldsBack(t *testing.T) {
 	tok := readSmolLM2(t)
 	bytesOf := func(text string) (ids []int64) {
@@ -122,7 +122,7 @@ func TestStreamHoldsBack(t *testing.T) {
 	}
 }
 
-// TestLongWords checks that long words and long white space need no more than a little time for each character.
+// TestLongWords checks that the time for long words and long white space stays near linear.
 func TestLongWords(t *testing.T) {
 	tok := readSmolLM2(t)
 	const n = 100_000
@@ -139,7 +139,7 @@ func TestLongWords(t *testing.T) {
 	}
 }
 
-// TestConcurrent encodes in several goroutines at once; go test -race sees whether they share what they must not.
+// TestConcurrent encodes in several goroutines, to find shared state with go test -race.
 func TestConcurrent(t *testing.T) {
 	tok := readSmolLM2(t)
 	want := tok.Encode("Hello world, it's 12 o'clock.", true)
@@ -157,8 +157,7 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// TestAddedTokenIDs checks that ids which the file gives for tokens that the vocabulary lacks are replaced as in
-// tokenizers.
+// TestAddedTokenIDs checks that the file's ids for tokens outside the vocabulary are replaced as in tokenizers.
 func TestAddedTokenIDs(t *testing.T) {
 	tok := parse(t, small(`"added_tokens":[{"id":90,"content":"x"},{"id":2,"content":"ab"},{"id":7,"content":""},`+
 		`{"id":91,"content":"y"},{"id":91,"content":"x","special":true}]`))
@@ -172,8 +171,8 @@ func TestAddedTokenIDs(t *testing.T) {
 	}
 }
 
-// TestSwallowedToken checks a token of white space that the token before it strips, which tokenizers (0.23.3) then does
-// not give; at the second text it panics.
+// TestSwallowedToken covers a token of white space that the token before it strips. tokenizers (0.23.3) then does not
+// return it, and panics at the second text.
 func TestSwallowedToken(t *testing.T) {
 	tok := parse(t, small(`"added_tokens":[{"id":4,"content":"<x>","rstrip":true},{"id":5,"content":"\n",`+
 		`"lstrip":true}]`))

@@ -6,11 +6,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer/internal/onig"
 )
 
-// numbers17 are the numbers that Unicode 17.0, which Rust's standard library has, adds to 16.0.
+// numbers17 are the numbers that Unicode 17.0, the version of Rust's standard library, adds to 16.0.
 var numbers17 = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x11DE0, Hi: 0x11DE9, Stride: 1}, {Lo: 0x16FF4, Hi: 0x16FF6, Stride: 1}}}
 
-// isNumeric is char::is_numeric of Rust: Nd, Nl or No.
+// isNumeric is Rust's char::is_numeric: Nd, Nl or No.
 func isNumeric(r rune) bool {
 	if r < 0x80 {
 		return '0' <= r && r <= '9'

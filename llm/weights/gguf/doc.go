@@ -8,8 +8,8 @@
 //
 // Stored individually: F64, F32, F16, BF16, I8, I16, I32, I64. In quantized blocks: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
 // Q5_K, Q6_K, MXFP4. Float32 returns the values of gguf-py 0.19.0 (gguf.quants.dequantize), bit for bit, except that
-// the processor determines the sign and payload of a NaN computed from an infinite or NaN scale. Tensors of other types are
-// listed, but reading their elements returns an error.
+// the processor determines the sign and payload of a NaN computed from an infinite or NaN scale. Tensors of other types
+// are listed, but reading their elements returns an error.
 //
 // # Damaged files
 //

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// class reads what follows a bracket that opens, up to the one that closes it: characters, ranges, escapes, [:names:],
-// classes in it, and && between what must hold together.
+// class reads a class after its opening bracket, up to the closing one: characters, ranges, escapes, [:names:], nested
+// classes, and && for intersections.
 func (p *parser) class(o options) (set, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errors.New("classes are nested too deeply")
@@ -52,7 +52,7 @@ func (p *parser) class(o options) (set, error) {
 	}
 }
 
-// closesLater says that there is another ] behind the one that comes next, which is then a character.
+// closesLater reports whether another ] follows the next one, which is then a literal.
 func (p *parser) closesLater() bool {
 	for i := p.at + 1; i < len(p.source); i++ {
 		switch p.source[i] {
@@ -65,7 +65,7 @@ func (p *parser) closesLater() bool {
 	return false
 }
 
-// classPart reads one part of a class, a range whole.
+// classPart reads one part of a class, or a whole range.
 func (p *parser) classPart(o options) (set, error) {
 	if p.is("[:") {
 		if s, ok, err := p.posix(); ok || err != nil {
@@ -102,7 +102,7 @@ func (p *parser) classPart(o options) (set, error) {
 	return s, nil
 }
 
-// classChar reads one character, or an escape for a set of them.
+// classChar reads one character, or an escape for a set.
 func (p *parser) classChar() (rune, set, error) {
 	if !p.take(`\`) {
 		r := p.source[p.at]
@@ -118,14 +118,14 @@ func (p *parser) classChar() (rune, set, error) {
 		}
 		return 0, s, err
 	}
-	if p.take("b") { // a backspace, in brackets
+	if p.take("b") { // a backspace inside brackets
 		return '\b', nil, nil
 	}
 	r, err := p.escaped()
 	return r, nil, err
 }
 
-// posix reads [:name:] or [:^name:]; a bracket and a colon that begin none are characters.
+// posix reads [:name:] or [:^name:]. Otherwise the bracket and the colon are literals.
 func (p *parser) posix() (s set, found bool, err error) {
 	rest := string(p.source[p.at+2 : min(len(p.source), p.at+2+12)])
 	name, _, ok := strings.Cut(rest, ":]")

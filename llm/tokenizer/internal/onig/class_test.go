@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestClasses compares which characters are in a class with what Hugging Face's tokenizers found: testdata/record.py.
+// TestClasses compares the characters of classes with those of Hugging Face's tokenizers: testdata/record.py.
 func TestClasses(t *testing.T) {
 	var want map[string]string
 	readRecorded(t, "testdata/classes.json", &want)

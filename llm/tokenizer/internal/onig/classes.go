@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// classes divides all characters into classes of those that no set of a pattern tells apart.
+// classes partitions all characters into classes that no set of a pattern distinguishes.
 type classes struct {
-	starts []rune     // where an interval of one class begins
+	starts []rune     // the start of each interval
 	class  []int32    // the class of each interval
 	low    [2048]rune // the letters of the first characters
 }
 
-// firstLetter is the character that stands for class 0. The letters that follow have no case and no meaning in
-// patterns.
+// firstLetter represents class 0. The letters after it have no case and no meaning in patterns.
 const firstLetter = '\u4e00'
 
-// newClasses divides characters by sets.
+// newClasses partitions characters by sets.
 func newClasses(sets []set) *classes {
 	type edge struct {
 		at  rune
@@ -56,7 +55,7 @@ func newClasses(sets []set) *classes {
 	return c
 }
 
-// letter returns the character that stands for the class of r.
+// letter returns the character that represents the class of r.
 func (c *classes) letter(r rune) rune {
 	if int(r) < len(c.low) {
 		return c.low[r]
@@ -69,7 +68,7 @@ func (c *classes) search(r rune) rune {
 	return firstLetter + c.class[i-1]
 }
 
-// expression writes a set of the pattern as one of letters.
+// expression writes a set of the pattern as a set of letters.
 func (c *classes) expression(s set) string {
 	in := map[rune]bool{}
 	for i, start := range c.starts {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestRefused checks that what is not supported, or wrong, is named.
+// TestRefused checks that errors name unsupported or invalid syntax.
 func TestRefused(t *testing.T) {
 	for pattern, want := range map[string]string{
 		`(a)\1`: `\1 is not supported`, `(?<n>a)\k<n>`: `\k is not supported`, `\Ga`: `\G is not supported`,
@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that a search which backtracks without end is given up, and that matches before it count.
+// TestTimeout checks that an endlessly backtracking search is abandoned, and that matches before it count.
 func TestTimeout(t *testing.T) {
 	re, err := Compile(`b|(?:a+)+c`, 50*time.Millisecond)
 	if err != nil {
@@ -43,7 +43,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// FuzzCompile compiles any pattern and splits any text by it: no panic, and nothing of the text is lost.
+// FuzzCompile compiles arbitrary patterns and splits arbitrary text. It must not panic or lose text.
 //
 //	go test -fuzz FuzzCompile ./llm/tokenizer/internal/onig
 func FuzzCompile(f *testing.F) {

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// several are the characters that equal several others when case is ignored (status F in CaseFolding.txt), with those.
+// several are the characters that equal several others without case (status F in CaseFolding.txt), with the others.
 var several = func() map[rune]string {
 	m := map[rune]string{
 		'ß': "ss", 'ẞ': "ss", 'ŉ': "ʼn", 'ǰ': "ǰ", 'ΐ': "ΐ", 'ΰ': "ΰ", 'և': "եւ", 'ẖ': "ẖ", 'ẗ': "ẗ", 'ẘ': "ẘ",
@@ -14,7 +14,7 @@ var several = func() map[rune]string {
 		'ẚ': "aʾ", 'İ': "i̇", 'ﬀ': "ff", 'ﬁ': "fi", 'ﬂ': "fl", 'ﬃ': "ffi", 'ﬄ': "ffl", 'ﬅ': "st", 'ﬆ': "st", 'ﬓ': "մն",
 		'ﬔ': "մե", 'ﬕ': "մի", 'ﬖ': "վն", 'ﬗ': "մխ",
 	}
-	// Greek with breathings, accents and iota subscripts: they have no short list of what they equal.
+	// Greek with breathings, accents and iota subscripts: their equivalents are not listed.
 	for r := rune(0x1F50); r <= 0x1FFC; r++ {
 		if r <= 0x1F56 || r >= 0x1F80 {
 			m[r] = ""
@@ -50,7 +50,7 @@ func cased() set {
 	return union(p["l"], p["m"], p["nl"], p["so"])
 }
 
-// checkFolds refuses text, letters in a row of a pattern that ignores case, if part of it equals one character.
+// checkFolds rejects consecutive letters of a case-insensitive pattern if part of them equals one character.
 func checkFolds(text string) error {
 	lower := strings.ToLower(text)
 	for r, equal := range several {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// group reads what follows a parenthesis that opens.
+// group reads a group after its opening parenthesis.
 func (p *parser) group(o options) (node, error) {
 	if !p.take("?") {
 		return p.closed("(?:", o)
@@ -45,7 +45,7 @@ func (p *parser) closed(open string, o options) (node, error) {
 	return group{open, n}, nil
 }
 
-// named reads a group with a name, which nothing can refer to.
+// named reads a named group. References to it are not supported.
 func (p *parser) named(o options) (node, error) {
 	end := '>'
 	if p.source[p.at-1] == '\'' {
@@ -62,7 +62,7 @@ func (p *parser) named(o options) (node, error) {
 	return p.closed("(?:", o)
 }
 
-// withOptions reads (?i), which holds for the rest of the group around it, and (?i:…).
+// withOptions reads (?i), which applies to the rest of the enclosing group, and (?i:…).
 func (p *parser) withOptions(o options) (node, error) {
 	on := true
 	for p.more() {
@@ -87,7 +87,7 @@ func (p *parser) withOptions(o options) (node, error) {
 	return nil, errors.New("a group that does not end")
 }
 
-// word are the characters \b tells from others.
+// boundary returns \b, or \B if inside is set.
 func boundary(inside bool) node {
 	w := char{wordAlone()}
 	behind, ahead := group{"(?<=", w}, group{"(?=", w}
@@ -98,7 +98,7 @@ func boundary(inside bool) node {
 	return alternation{concat{behind, notAhead}, concat{notBehind, ahead}}
 }
 
-// escape reads what follows a backslash outside of brackets.
+// escape reads an escape outside brackets, after the backslash.
 func (p *parser) escape(o options) (node, error) {
 	if !p.more() {
 		return nil, errors.New("a backslash at the end")
@@ -107,7 +107,7 @@ func (p *parser) escape(o options) (node, error) {
 	case 'A', 'z':
 		p.at++
 		return anchor(`\` + string(r)), nil
-	case 'Z': // the end, or before the newline there
+	case 'Z': // the end, or before the newline at the end
 		p.at++
 		return group{"(?=", concat{repeat{body: char{single('\n')}, max: 1}, anchor(`\z`)}}, nil
 	case 'b', 'B':
@@ -137,7 +137,7 @@ func (p *parser) escape(o options) (node, error) {
 	return p.literal(r, o)
 }
 
-// kind reads an escape for a set of characters, \d or \p{…}; the backslash is behind.
+// kind reads an escape for a set, \d or \p{…}, after the backslash.
 func (p *parser) kind() (s set, found bool, err error) {
 	r := p.source[p.at]
 	if r == 'p' || r == 'P' {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// node is a part of a pattern. write writes it in regexp2's syntax over classes of characters.
+// node is a part of a pattern. write writes it in regexp2's syntax over character classes.
 type node interface {
 	write(w *writer)
 	sets(visit func(set))

@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// Limits of a pattern: its length, depth of groups, and Oniguruma's for counts.
+// Limits for patterns: length, nesting of groups, and Oniguruma's limit for counts.
 const (
 	maxLength = 10_000
 	maxDepth  = 200
 	maxCount  = 100_000
 )
 
-// options are those of (?i) and (?m), where m lets a dot match a newline.
+// options are the options (?i) and (?m); with m, a dot matches a newline.
 type options struct{ ignoreCase, dotAll bool }
 
 type parser struct {
@@ -23,7 +23,7 @@ type parser struct {
 	depth  int
 }
 
-// parse reads a pattern. Groups do not capture, as nothing refers to them.
+// parse parses a pattern. Groups do not capture because references are not supported.
 func parse(source string) (node, error) {
 	p := &parser{source: []rune(source)}
 	if len(p.source) > maxLength {
@@ -40,7 +40,7 @@ func (p *parser) more() bool          { return p.at < len(p.source) }
 func (p *parser) rest() string        { return string(p.source[p.at:min(len(p.source), p.at+8)]) }
 func (p *parser) is(text string) bool { return strings.HasPrefix(p.rest(), text) }
 
-// take passes over text if it comes next.
+// take skips text if it comes next.
 func (p *parser) take(text string) bool {
 	if !p.is(text) {
 		return false
@@ -74,7 +74,7 @@ func (p *parser) alternatives(o options) (node, error) {
 
 func (p *parser) sequence(o options) (node, error) {
 	var all concat
-	var letters strings.Builder // a row of them, when case is ignored
+	var letters strings.Builder // consecutive letters, if case is ignored
 	for p.more() && !p.is("|") && !p.is(")") {
 		start := p.at
 		n, err := p.atom(o)
@@ -110,7 +110,7 @@ func (p *parser) sequence(o options) (node, error) {
 	return all, nil
 }
 
-// atom reads what a quantifier applies to.
+// atom reads the operand of a quantifier.
 func (p *parser) atom(o options) (node, error) {
 	r := p.source[p.at]
 	switch r {
@@ -132,7 +132,7 @@ func (p *parser) atom(o options) (node, error) {
 		return char{single('\n').complement()}, nil
 	case '^':
 		p.at++
-		// Behind a newline that ends the text no line begins.
+		// No line begins after a newline that ends the text.
 		return concat{alternation{anchor(`\A`), concat{group{"(?<=", char{single('\n')}}, group{"(?!", anchor(`\z`)}}}},
 			nil
 	case '$':
@@ -156,7 +156,7 @@ func (p *parser) literal(r rune, o options) (node, error) {
 	return char{s}, nil
 }
 
-// quantifier reads one, if there is one, behind n.
+// quantifier reads a quantifier after n, if there is one.
 func (p *parser) quantifier(n node) (node, bool, error) {
 	q := repeat{body: n}
 	switch {
@@ -168,7 +168,7 @@ func (p *parser) quantifier(n node) (node, bool, error) {
 		q.min, q.max = 0, 1
 	case p.is("{"):
 		low, high, length, fixed := p.interval()
-		if length == 0 { // a brace like any other character
+		if length == 0 { // the brace is a literal
 			return nil, false, nil
 		}
 		if low > maxCount || high > maxCount {
@@ -196,7 +196,7 @@ func (p *parser) quantifier(n node) (node, bool, error) {
 	return q, true, nil
 }
 
-// interval reads {n}, {n,}, {,m} or {n,m} and returns its length, 0 if it is none; high is -1 for no limit.
+// interval reads {n}, {n,}, {,m} or {n,m} and returns its length, 0 without a match; high is -1 for no limit.
 func (p *parser) interval() (low, high, length int, fixed bool) {
 	i := p.at + 1
 	number := func() (n int, found bool) {

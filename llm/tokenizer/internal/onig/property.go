@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// longNames are the long names of general categories, as property writes them.
+// longNames maps the long names of general categories, as canonical writes them.
 var longNames = map[string]string{
 	"letter": "L", "uppercaseletter": "Lu", "lowercaseletter": "Ll", "titlecaseletter": "Lt", "modifierletter": "Lm",
 	"otherletter": "Lo",
@@ -20,7 +20,7 @@ var longNames = map[string]string{
 	"other": "C", "control": "Cc", "format": "Cf", "surrogate": "Cs", "privateuse": "Co", "unassigned": "Cn",
 }
 
-// properties are all sets that have a name: general categories, scripts and POSIX brackets. They are made once.
+// properties are all named sets: general categories, scripts and POSIX brackets, computed once.
 var properties = sync.OnceValue(func() map[string]set {
 	p := map[string]set{}
 	categories(p)
@@ -49,7 +49,7 @@ var properties = sync.OnceValue(func() map[string]set {
 // combiningLetters became Alphabetic in Unicode 16.0.
 var combiningLetters = set{{0x363, 0x36F}, {0x1DD3, 0x1DE6}}
 
-// categories puts in general categories, the major ones as unions.
+// categories adds general categories, the major ones as unions.
 func categories(p map[string]set) {
 	minor := map[string][]set{}
 	for name, table := range unicode.Categories {
@@ -57,7 +57,7 @@ func categories(p map[string]set) {
 			minor[name] = []set{fromTables(table)}
 		}
 	}
-	// The one character whose category changed between 15.0 and 16.0.
+	// The only character whose category changed between 15.0 and 16.0.
 	const ahomMedialRa = 0x1171E
 	minor["Mn"][0] = intersection(minor["Mn"][0], single(ahomMedialRa).complement())
 	minor["Mc"] = append(minor["Mc"], single(ahomMedialRa))
@@ -98,7 +98,7 @@ func scripts(p map[string]set) {
 	}
 }
 
-// derived returns the added characters that have a property.
+// derived returns the added characters with a property.
 func derived(letter string) set {
 	var spans []span
 	for _, a := range added {
@@ -109,8 +109,7 @@ func derived(letter string) set {
 	return normal(spans)
 }
 
-// canonical writes a property's name as the keys of properties: Oniguruma ignores case, spaces, hyphens and
-// underscores.
+// canonical writes a property's name as a key of properties. Oniguruma ignores case, spaces, hyphens and underscores.
 func canonical(name string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "", "-", "", "_", "").Replace(name))
 }
@@ -120,7 +119,7 @@ func property(name string) (set, bool) {
 	return s, ok
 }
 
-// wordAlone is \w outside of brackets, and \p{Word}: unlike [\w] they have the superscripts and fractions of Latin-1.
+// wordAlone is \w outside brackets, and \p{Word}. Unlike [\w] they contain the superscripts and fractions of Latin-1.
 func wordAlone() set {
 	return union(properties()["word"], set{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// Regexp is a compiled pattern; any number of goroutines may use it.
+// Regexp is a compiled pattern. It is safe for concurrent use.
 type Regexp struct {
 	re      *regexp2.Regexp
 	classes *classes
 }
 
-// Compile compiles a pattern. A search for one match ends after timeout. The error says what is wrong in the pattern,
-// or not supported.
+// Compile compiles a pattern. A search for one match ends after timeout. The error names the invalid or unsupported
+// syntax.
 func Compile(source string, timeout time.Duration) (*Regexp, error) {
 	tree, err := parse(source)
 	if err != nil {
@@ -33,14 +33,14 @@ func Compile(source string, timeout time.Duration) (*Regexp, error) {
 	return &Regexp{re, w.classes}, nil
 }
 
-// Each calls match with the bytes where each match in text begins and ends, from the left. An empty match right behind
-// another match does not count. A search that takes too long ends it.
+// Each calls match with the byte offsets of each match in text, from left to right. An empty match directly after
+// another match does not count. Each stops if a search exceeds the timeout.
 func (p *Regexp) Each(text string, match func(start, end int)) {
 	letters := make([]rune, 0, len(text))
 	for _, r := range text {
 		letters = append(letters, p.classes.letter(r))
 	}
-	at, offset := 0, 0 // the same place in letters and in bytes
+	at, offset := 0, 0 // the same position in letters and in bytes
 	advance := func(to int) int {
 		for ; at < to; at++ {
 			_, n := utf8.DecodeRuneInString(text[offset:])

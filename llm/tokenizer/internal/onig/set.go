@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// span is an interval of code points, both ends in it.
+// span is an inclusive interval of code points.
 type span struct{ lo, hi rune }
 
 // set is a set of code points: sorted spans with gaps between them.
@@ -15,7 +15,7 @@ var anything = set{{0, unicode.MaxRune}}
 
 func single(r rune) set { return set{{r, r}} }
 
-// normal sorts spans and joins those that touch.
+// normal sorts spans and joins adjacent ones.
 func normal(spans []span) set {
 	slices.SortFunc(spans, func(a, b span) int { return int(a.lo - b.lo) })
 	var out set

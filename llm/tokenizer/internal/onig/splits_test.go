@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSplits compares how texts are split at the matches of a pattern with what Hugging Face's tokenizers did:
+// TestSplits compares the splits of texts at a pattern's matches with those of Hugging Face's tokenizers:
 // testdata/record.py.
 func TestSplits(t *testing.T) {
 	var recorded struct {
@@ -35,7 +35,7 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// split returns the matches and what is between them, without empty pieces.
+// split returns the matches and the text between them, without empty pieces.
 func split(re *Regexp, text string) []string {
 	out := []string{}
 	done := 0

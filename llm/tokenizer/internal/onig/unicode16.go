@@ -1,7 +1,7 @@
 package onig
 
-// added are the characters of Unicode 15.1 and 16.0, which Go's tables do not have yet: general category, script, and
-// whether they are Alphabetic, Uppercase or Lowercase (UnicodeData.txt, Scripts.txt and DerivedCoreProperties.txt).
+// added are the characters of Unicode 15.1 and 16.0 that Go's tables lack: general category, script, and whether they
+// are Alphabetic, Uppercase or Lowercase (UnicodeData.txt, Scripts.txt and DerivedCoreProperties.txt).
 var added = []struct {
 	span
 	category, script string
