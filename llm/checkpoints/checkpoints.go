@@ -1,5 +1,4 @@
-// Package checkpoints writes files of weights for tests: small ones, and those of models at the widths of released
-// ones.
+// Package checkpoints writes weight files for tests: small ones, and ones with the dimensions of released models.
 package checkpoints
 
 import (
@@ -12,8 +11,8 @@ import (
 	"os"
 )
 
-// Tensor is float32 elements under a name. A file has Raw in their place where that is given: in GGUF, elements of the
-// type Type of ggml, in safetensors of the type DType.
+// Tensor has float32 elements and a name. If Raw is set, the file has it instead of Data: in GGUF as ggml type Type, in
+// safetensors as DType.
 type Tensor struct {
 	Name  string
 	Dims  []int64 // outermost first
@@ -21,12 +20,12 @@ type Tensor struct {
 	Type  uint32
 	DType string
 	Raw   []byte
-	// Write gives the elements of a file too large for memory, Size bytes of the type DType, in GGUF of Type.
+	// Write writes the elements of a file too large for memory: Size bytes of type DType, in GGUF of Type.
 	Write func(w io.Writer) error
 	Size  int64
 }
 
-// Safetensors writes the tensors, as F32 but for raw and written ones.
+// Safetensors writes the tensors, as F32 except Raw and Write tensors.
 func Safetensors(path string, tensors []Tensor) (err error) {
 	header, end := map[string]any{}, int64(0)
 	for _, t := range tensors {
@@ -52,7 +51,7 @@ func Safetensors(path string, tensors []Tensor) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriterSize(f, 1<<20)
-	w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Flush tells of errors
+	w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Flush returns the errors
 	w.Write(text)
 	for _, t := range tensors {
 		switch {
@@ -69,7 +68,7 @@ func Safetensors(path string, tensors []Tensor) (err error) {
 	return w.Flush()
 }
 
-// GGUF writes the tensors, as F32 but for raw and written ones, in a file of version 3. Metadata are strings and
+// GGUF writes the tensors, as F32 except Raw and Write tensors, in a file of version 3. Metadata are strings and
 // numbers, which become uint32.
 func GGUF(path string, metadata map[string]any, tensors []Tensor) (err error) {
 	const alignment = 32
@@ -114,7 +113,7 @@ func GGUF(path string, metadata map[string]any, tensors []Tensor) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := &counter{w: bufio.NewWriterSize(f, 1<<20)}
-	w.Write(b) // Flush tells of errors
+	w.Write(b) // Flush returns the errors
 	w.Write(make([]byte, padding(w.n)))
 	for _, t := range tensors {
 		w.Write(make([]byte, padding(w.n)))
@@ -132,7 +131,7 @@ func GGUF(path string, metadata map[string]any, tensors []Tensor) (err error) {
 	return w.w.Flush()
 }
 
-// counter counts the bytes that are written.
+// counter counts the written bytes.
 type counter struct {
 	w *bufio.Writer
 	n int64

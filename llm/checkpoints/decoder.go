@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// Model is a decoder with random weights: the graph, as torch.onnx writes it but without its weights, and these as the
-// checkpoint of the architecture has them. The graph computes logits from input_ids and, where there is a cache, pasts.
+// Model is a decoder with random weights: the graph as torch.onnx exports it but without weights, and the weights as in
+// the architecture's checkpoints. The graph computes logits from input_ids and, if it has a cache, pasts.
 type Model struct {
 	Graph   *onnx.Model
 	Tensors []Tensor
@@ -22,11 +22,11 @@ type decoder struct {
 	Model
 	epsilon         float64
 	ids             *onnx.Value
-	batch, sequence *onnx.Value // vectors of one
+	batch, sequence *onnx.Value // vectors of one element
 	positions       *onnx.Value
-	// total is the length of past and sequence, as keys has the positions of both.
+	// total is the length of past and sequence together, keys their positions.
 	total, keys     *onnx.Value
-	pasts, presents []*onnx.Value // caches, if there are any
+	pasts, presents []*onnx.Value // caches, if any
 }
 
 func newDecoder(epsilon float64) *decoder {
@@ -39,7 +39,7 @@ func newDecoder(epsilon float64) *decoder {
 	return d
 }
 
-// newCachedDecoder is a decoder whose sequence goes on from a past: keys and values of each layer.
+// newCachedDecoder is a decoder whose sequence continues a past: the keys and values of each layer.
 func newCachedDecoder(epsilon float64, layers, heads, width int64) *decoder {
 	d := newDecoder(epsilon)
 	for i := range layers {
@@ -55,7 +55,7 @@ func newCachedDecoder(epsilon float64, layers, heads, width int64) *decoder {
 	return d
 }
 
-// cached joins keys or values, as heads makes them, with the next past, in the order in which there are pasts.
+// cached joins keys or values from heads with the next past.
 func (d *decoder) cached(v *onnx.Value) *onnx.Value {
 	past := d.pasts[len(d.presents)]
 	all := d.Op("Concat", past, v, onnx.IntAttr("axis", 2))
@@ -66,12 +66,12 @@ func (d *decoder) cached(v *onnx.Value) *onnx.Value {
 	return all
 }
 
-// size is the size of an axis, as a vector of one.
+// size returns the size of an axis as a vector of one element.
 func (d *decoder) size(v *onnx.Value, axis int64) *onnx.Value {
 	return d.Op("Shape", v, onnx.IntAttr("start", axis), onnx.IntAttr("end", axis+1))
 }
 
-// parameter is an initializer whose elements are not there.
+// parameter adds an initializer without elements.
 func (d *decoder) parameter(name string, dims ...int64) *onnx.Value {
 	length := int64(4)
 	for _, n := range dims {
@@ -79,20 +79,20 @@ func (d *decoder) parameter(name string, dims ...int64) *onnx.Value {
 	}
 	t, err := onnx.NewReference(name, onnx.Float, dims, onnx.External{Location: "absent.bin", Length: length})
 	if err != nil {
-		panic(err) // of dimensions that this package gives
+		panic(err) // this package chose the dimensions
 	}
 	return d.Builder.Graph.AddInitializer(t)
 }
 
 func (d *decoder) store(t ...Tensor) { d.Tensors = append(d.Tensors, t...) }
 
-// vector is a parameter that the checkpoint has in bfloat16, around a mean.
+// vector adds a parameter that the checkpoint has in bfloat16, around a mean.
 func (d *decoder) vector(name string, mean float64, dims ...int64) *onnx.Value {
 	d.store(bfloat16(name, mean, 0.1, dims...))
 	return d.parameter(name, dims...)
 }
 
-// linear is a linear layer without its bias; quantised says that its weight is FP8.
+// linear adds a linear layer without bias; its weight is FP8 if quantised is set.
 func (d *decoder) linear(module string, x *onnx.Value, out, in int64, quantised bool) *onnx.Value {
 	name := module + ".weight"
 	if quantised {
@@ -104,7 +104,7 @@ func (d *decoder) linear(module string, x *onnx.Value, out, in int64, quantised 
 	return d.Op("MatMul", x, weight)
 }
 
-// biased is a linear layer of bfloat16 with a bias.
+// biased adds a linear layer of bfloat16 with a bias.
 func (d *decoder) biased(module string, x *onnx.Value, out, in int64) *onnx.Value {
 	return d.Op("Add", d.linear(module, x, out, in, false), d.vector(module+".bias", 0, out))
 }
@@ -132,7 +132,7 @@ func (d *decoder) finish(x *onnx.Value, vocabulary, hidden int64) *Model {
 	return &d.Model
 }
 
-// angles are the cosines and sines of positions, [1, 1, sequence, width/2].
+// angles returns the cosines and sines of the positions' angles, [1, 1, sequence, width/2].
 func (d *decoder) angles(theta float64, width int64) (cos, sin *onnx.Value) {
 	frequencies := make([]float32, width/2)
 	for i := range frequencies {
@@ -143,13 +143,13 @@ func (d *decoder) angles(theta float64, width int64) (cos, sin *onnx.Value) {
 	return d.Op("Cos", angles), d.Op("Sin", angles)
 }
 
-// rotated turns pairs of channels, given as two halves.
+// rotated rotates pairs of channels, given as two halves.
 func (d *decoder) rotated(first, second, cos, sin *onnx.Value) *onnx.Value {
 	return d.Op("Concat", d.Op("Sub", d.Op("Mul", first, cos), d.Op("Mul", second, sin)),
 		d.Op("Add", d.Op("Mul", second, cos), d.Op("Mul", first, sin)), onnx.IntAttr("axis", -1))
 }
 
-// heads is x [batch, sequence, heads * width] by heads: [batch, heads, sequence, width].
+// heads splits x [batch, sequence, heads * width] into [batch, heads, sequence, width].
 func (d *decoder) heads(x *onnx.Value, width int64) *onnx.Value {
 	shape := d.Op("Concat", d.batch, d.sequence, []int64{-1, width}, onnx.IntAttr("axis", 0))
 	return d.Op("Transpose", d.Op("Reshape", x, shape), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
@@ -161,7 +161,7 @@ func (d *decoder) joined(x *onnx.Value) *onnx.Value {
 	return d.Op("Reshape", d.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), shape)
 }
 
-// mask is 0 where a query sees a key, at most window places before it, and the least number elsewhere.
+// mask is 0 if a query sees a key, at most window positions before it, and the least number otherwise.
 func (d *decoder) mask(window int64) *onnx.Value {
 	rows, columns := d.Op("Unsqueeze", d.positions, []int64{1}), d.Op("Unsqueeze", d.keys, []int64{0})
 	seen := d.Op("LessOrEqual", columns, rows)
@@ -171,15 +171,15 @@ func (d *decoder) mask(window int64) *onnx.Value {
 	return d.Op("Where", seen, 0.0, -math.MaxFloat32)
 }
 
-// rows are tokens below each other; back gives y the shape that they had.
+// rows flattens x to one token per row. back restores the shape of y.
 func (d *decoder) rows(x *onnx.Value, width int64) (rows *onnx.Value, back func(y *onnx.Value) *onnx.Value) {
 	return d.Op("Reshape", x, []int64{-1, width}), func(y *onnx.Value) *onnx.Value {
 		return d.Op("Reshape", y, d.Op("Concat", d.batch, d.sequence, []int64{width}, onnx.IntAttr("axis", 0)))
 	}
 }
 
-// experts is a mixture whose weights are gathered for each of the chosen experts of a token. one computes an expert for
-// rows [tokens * chosen, width]; of takes what belongs to the expert of each row out of a stack.
+// experts adds a mixture that gathers the weights of each token's chosen experts. one computes an expert for rows
+// [tokens * chosen, width]; of takes the parts for each row's expert from a stack.
 func (d *decoder) experts(x, shares, ids *onnx.Value, chosen, width int64,
 	one func(x *onnx.Value, of func(stack *onnx.Value) *onnx.Value) *onnx.Value) *onnx.Value {
 	repeated := d.Op("Expand", d.Op("Unsqueeze", x, []int64{1}), []int64{1, chosen, 1})
@@ -190,7 +190,7 @@ func (d *decoder) experts(x, shares, ids *onnx.Value, chosen, width int64,
 	return d.Op("ReduceSum", d.Op("Reshape", y, []int64{-1, chosen, width}), []int64{1}, onnx.IntAttr("keepdims", 0))
 }
 
-// gatedExperts is experts with gates, whose matrices of gate and up are one, stacked.
+// gatedExperts adds gated experts with stacked matrices, gate and up fused.
 func (d *decoder) gatedExperts(module string, x, shares, ids *onnx.Value, count, chosen, hidden, inner int64,
 ) *onnx.Value {
 	up := d.parameter(module+"experts.gate_up_proj", count, 2*inner, hidden)
@@ -205,7 +205,7 @@ func (d *decoder) gatedExperts(module string, x, shares, ids *onnx.Value, count,
 		})
 }
 
-// gated is silu(gate) * up.
+// gated returns silu(gate) * up.
 func (d *decoder) gated(gate, up *onnx.Value) *onnx.Value {
 	return d.Op("Mul", d.Op("Mul", gate, d.Op("Sigmoid", gate)), up)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// DeepSeek is a decoder as DeepSeek-V3 is: latent attention, experts chosen by groups and one that all tokens share,
-// and nearly every matrix in FP8.
+// DeepSeek is a decoder like DeepSeek-V3: latent attention, experts chosen by groups, a shared expert, and nearly every
+// matrix in FP8.
 type DeepSeek struct {
-	Layers, Dense                     int64 // Dense of the layers, the first ones, have no mixture
+	Layers, Dense                     int64 // the first Dense layers have no mixture
 	Experts, Chosen                   int64
 	Groups, ChosenGroups              int64
 	Hidden, DenseInner, Inner         int64
@@ -18,12 +18,12 @@ type DeepSeek struct {
 	Plain, Rotated, Value, Vocabulary int64 // channels of a head
 }
 
-// DeepSeekV3 has the widths of DeepSeek-V3.
+// DeepSeekV3 has the dimensions of DeepSeek-V3.
 var DeepSeekV3 = DeepSeek{Layers: 61, Dense: 3, Experts: 256, Chosen: 8, Groups: 8, ChosenGroups: 4, Hidden: 7168,
 	DenseInner: 18432, Inner: 2048, Heads: 128, QueryRank: 1536, KeyRank: 512, Plain: 128, Rotated: 64, Value: 128,
 	Vocabulary: 129280}
 
-// Build makes the model.
+// Build returns the model.
 func (c DeepSeek) Build() *Model {
 	d := newDecoder(1e-6)
 	x := d.embedded(c.Vocabulary, c.Hidden)
@@ -50,7 +50,7 @@ func (c DeepSeek) attention(d *decoder, module string, x, cos, sin, mask *onnx.V
 		parts := d.Ops(2, "Split", v, []int64{a, b}, axis)
 		return parts[0], parts[1]
 	}
-	rotated := func(v *onnx.Value) *onnx.Value { // neighbours
+	rotated := func(v *onnx.Value) *onnx.Value { // neighbors
 		every := func(first int64) *onnx.Value {
 			return d.Op("Slice", v, []int64{first}, []int64{math.MaxInt64}, []int64{3}, []int64{2})
 		}
@@ -91,7 +91,7 @@ func (c DeepSeek) mixture(d *decoder, module string, x *onnx.Value) *onnx.Value 
 	return back(d.gatedExperts(module, tokens, shares, ids, c.Experts, c.Chosen, c.Hidden, c.Inner))
 }
 
-// router chooses groups by their two best experts, and experts of these groups.
+// router chooses groups by their two best experts, then experts within the groups.
 func (c DeepSeek) router(d *decoder, module string, tokens *onnx.Value) (shares, ids *onnx.Value) {
 	each := c.Experts / c.Groups
 	last := onnx.IntAttr("axis", -1)

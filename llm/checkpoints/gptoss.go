@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// GptOss is a decoder as gpt-oss is: attention with sinks, in every other layer of a window, and experts in MXFP4,
-// whose rows of gate and up take turns.
+// GptOss is a decoder like gpt-oss: attention with sinks and a window in every other layer, and experts in MXFP4 with
+// interleaved rows of gate and up.
 type GptOss struct {
 	Layers, Experts, Chosen int64
 	Hidden, Inner           int64
@@ -17,11 +17,11 @@ type GptOss struct {
 	Vocabulary              int64
 }
 
-// GptOss20B has the widths of gpt-oss-20b.
+// GptOss20B has the dimensions of gpt-oss-20b.
 var GptOss20B = GptOss{Layers: 24, Experts: 32, Chosen: 4, Hidden: 2880, Inner: 2880, Heads: 64, KeyHeads: 8, Width: 64,
 	Window: 128, Vocabulary: 201088}
 
-// Build makes the model.
+// Build returns the model.
 func (c GptOss) Build() *Model {
 	d := newDecoder(1e-5)
 	x := d.embedded(c.Vocabulary, c.Hidden)

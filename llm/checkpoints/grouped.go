@@ -7,27 +7,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Grouped is a decoder whose query heads share heads of keys and values, as those of Llama and Qwen3 do, with a cache.
+// Grouped is a decoder with grouped-query attention, like Llama and Qwen3, and a cache.
 type Grouped struct {
 	Layers, Hidden, Inner  int64
 	Heads, KeyHeads, Width int64 // of attention
 	Vocabulary             int64
 	Theta                  float64
 	HeadNorms              bool  // queries and keys are normalized
-	Experts, Chosen        int64 // 0 if the MLPs are dense; Inner is that of an expert
+	Experts, Chosen        int64 // 0 if the MLPs are dense; Inner is the width of an expert
 }
 
 var (
-	// Llama8B has the widths of Llama-3-8B.
+	// Llama8B has the dimensions of Llama-3-8B.
 	Llama8B = Grouped{Layers: 32, Hidden: 4096, Inner: 14336, Heads: 32, KeyHeads: 8, Width: 128, Vocabulary: 128256,
 		Theta: 500000}
-	// Qwen30B has the widths of Qwen3-30B-A3B.
+	// Qwen30B has the dimensions of Qwen3-30B-A3B.
 	Qwen30B = Grouped{Layers: 48, Hidden: 2048, Inner: 768, Heads: 32, KeyHeads: 4, Width: 128, Vocabulary: 151936,
 		Theta: 1000000, HeadNorms: true, Experts: 128, Chosen: 8}
 )
 
-// Products is the number of matrices that a token is multiplied with, the experts' stacks counted as one each and the
-// router's left out.
+// Products returns the number of matrices that a token is multiplied with. An expert stack counts as one matrix, and
+// the router does not count.
 func (c Grouped) Products() int64 {
 	each := int64(7)
 	if c.Experts > 0 {
@@ -36,7 +36,7 @@ func (c Grouped) Products() int64 {
 	return c.Layers*each + 1
 }
 
-// Build makes the model, with weights in bfloat16 under the names of Hugging Face.
+// Build returns the model, with bfloat16 weights under Hugging Face's names.
 func (c Grouped) Build() *Model {
 	d := newCachedDecoder(1e-5, c.Layers, c.KeyHeads, c.Width)
 	x := d.embedded(c.Vocabulary, c.Hidden)
@@ -102,7 +102,7 @@ func (c Grouped) mixture(d *decoder, module string, x *onnx.Value) *onnx.Value {
 	return back(d.gatedExperts(module, tokens, shares, top[1], c.Experts, c.Chosen, c.Hidden, c.Inner))
 }
 
-// GGUF returns other weights of the model, as llama.cpp's conversion to Q4_0 stores them.
+// GGUF returns other weights for the model, as llama.cpp's conversion to Q4_0 stores them.
 func (c Grouped) GGUF() (metadata map[string]any, list []Tensor) {
 	architecture := "llama"
 	if c.Experts > 0 {

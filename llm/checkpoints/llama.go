@@ -10,13 +10,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// projections are the linear layers of a layer of Llama, in the order in which they run.
+// projections are the linear layers of a Llama layer, in execution order.
 var projections = []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
 	"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 
-// Llama returns the weights of an exported Llama as its checkpoint has them, sorted by name: the products with
-// constants, in the order of the graph, are its linear layers and last the head, [in, out] in the graph; the rest is
-// called what it is.
+// Llama returns the weights of an exported Llama as its checkpoint has them, sorted by name. The products with
+// constants, in graph order, are the linear layers and finally the head, [in, out] in the graph. Other weights keep
+// their names.
 func Llama(m *onnx.Model) ([]Tensor, error) {
 	var list []Tensor
 	count := 0
@@ -53,7 +53,7 @@ func Llama(m *onnx.Model) ([]Tensor, error) {
 	return list, nil
 }
 
-// ggufNames are llama.cpp's for the ends of the names above.
+// ggufNames maps the parts of these names to llama.cpp's.
 var ggufNames = strings.NewReplacer("model.layers.", "blk.", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
 	"self_attn.v_proj", "attn_v",
 	"self_attn.o_proj", "attn_output", "mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up", "mlp.down_proj",
@@ -61,8 +61,8 @@ var ggufNames = strings.NewReplacer("model.layers.", "blk.", "self_attn.q_proj",
 	"input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm", "model.norm", "output_norm",
 	"model.embed_tokens", "token_embd", "lm_head", "output")
 
-// LlamaGGUF returns the tensors as llama.cpp's conversion stores them, with the metadata: the rows of q and k are
-// reordered, reshape(heads, 2, d/2, in).swapaxes(1, 2).
+// LlamaGGUF returns the tensors as llama.cpp's conversion stores them, with the metadata. It reorders the rows of q and
+// k by reshape(heads, 2, d/2, in).swapaxes(1, 2).
 func LlamaGGUF(tensors []Tensor, heads, kv int) (metadata map[string]any, list []Tensor) {
 	metadata = map[string]any{"general.architecture": "llama", "llama.attention.head_count": heads,
 		"llama.attention.head_count_kv": kv}

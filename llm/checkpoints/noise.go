@@ -8,14 +8,14 @@ import (
 	"math/rand/v2"
 )
 
-// noise makes random weights of any size from little memory: a stream is windows of one table of elements, each from
-// another place on. The same name gives the same elements.
+// Random weights of any size come from little memory: a stream consists of windows of one table of elements, each from
+// another offset. The same name returns the same elements.
 const (
 	noiseTable  = 1 << 17 // elements
 	noiseWindow = 1 << 16
 )
 
-// stream returns what writes n elements of width bytes, of which element makes those of the table.
+// stream returns a function that writes n elements of width bytes. element makes those of the table.
 func stream(name string, n int64, width int, element func(r *rand.Rand, b []byte)) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		h := fnv.New64a()
@@ -36,7 +36,7 @@ func stream(name string, n int64, width int, element func(r *rand.Rand, b []byte
 	}
 }
 
-// random is a tensor of elements that a width of bytes holds.
+// random returns a tensor of elements of width bytes.
 func random(name, dtype string, width int, dims []int64, element func(r *rand.Rand, b []byte)) Tensor {
 	n := int64(1)
 	for _, d := range dims {
@@ -46,7 +46,7 @@ func random(name, dtype string, width int, dims []int64, element func(r *rand.Ra
 		Write: stream(name, n, width, element)}
 }
 
-// bfloat16 has normally distributed elements of a deviation around a mean.
+// bfloat16 has normally distributed elements around a mean.
 func bfloat16(name string, mean, deviation float64, dims ...int64) Tensor {
 	return random(name, "BF16", 2, dims, func(r *rand.Rand, b []byte) {
 		x := math.Float32bits(float32(mean + deviation*r.NormFloat64()))
@@ -54,13 +54,13 @@ func bfloat16(name string, mean, deviation float64, dims ...int64) Tensor {
 	})
 }
 
-// fp8 is a matrix of float8e4m3fn with a scale for 128 x 128 elements, as DeepSeek stores it.
+// fp8 is a float8e4m3fn matrix with one scale per 128 x 128 elements, as DeepSeek stores it.
 func fp8(name string, n, k int64) []Tensor {
-	const typical = 112 // of elements whose codes are as likely as each other: the root of their mean square
+	const typical = 112 // root mean square of elements with uniform codes
 	scale := 1 / math.Sqrt(float64(k)) / typical
 	return []Tensor{
 		random(name, "F8_E4M3", 1, []int64{n, k}, func(r *rand.Rand, b []byte) {
-			if b[0] = byte(r.Uint32()); b[0]&0x7f == 0x7f { // no number
+			if b[0] = byte(r.Uint32()); b[0]&0x7f == 0x7f { // NaN
 				b[0]--
 			}
 		}),
@@ -69,7 +69,7 @@ func fp8(name string, n, k int64) []Tensor {
 		})}
 }
 
-// mxfp4 is matrices [count, n, k] in blocks of 32 elements of 4 bits with a power of two, as gpt-oss stores them.
+// mxfp4 is matrices [count, n, k] in blocks of 32 4-bit elements with a power of two, as gpt-oss stores them.
 func mxfp4(name string, count, n, k int64) []Tensor {
 	exponent := 127 - math.Round(math.Log2(math.Sqrt(float64(k))*3))
 	return []Tensor{
@@ -81,19 +81,19 @@ func mxfp4(name string, count, n, k int64) []Tensor {
 		})}
 }
 
-// ggml's numbers of types.
+// ggml's type numbers.
 const (
 	ggmlF32  = 0
 	ggmlQ4_0 = 2
 )
 
-// q40 is matrices of blocks of 32 elements of 4 bits, as ggml stores Q4_0.
+// q40 is matrices in blocks of 32 4-bit elements, as ggml stores Q4_0.
 func q40(name string, dims ...int64) Tensor {
 	n := int64(1)
 	for _, d := range dims {
 		n *= d
 	}
-	const typical = 4.6 // the root of the mean square of a code, less 8
+	const typical = 4.6 // the root mean square of a code minus 8
 	scale := 1 / math.Sqrt(float64(dims[len(dims)-1])) / typical
 	return Tensor{Name: name, Dims: dims, Type: ggmlQ4_0, Size: n / 32 * 18,
 		Write: stream(name, n/32, 18, func(r *rand.Rand, b []byte) {
@@ -104,7 +104,7 @@ func q40(name string, dims ...int64) Tensor {
 		})}
 }
 
-// half is a number of float16 near x, which must be a normal one.
+// half returns a float16 near x, which must be normal.
 func half(x float64) uint16 {
 	bits := math.Float32bits(float32(x))
 	return uint16(bits>>16&0x8000 | (bits>>13&0x3ffff-112<<10)&0x7fff)

@@ -12,22 +12,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Result says what both readers agree on.
+// Result is the agreement of both readers.
 type Result struct {
-	// in all graphs and functions, without Constant nodes, which the second reader gets as initializers
+	// in all graphs and functions, without Constant nodes, which the second reader reads as initializers
 	Nodes int `json:"nodes"`
 	Edges int `json:"edges"` // pairs of an output and a value that it is computed from
-	// Graphs counts the graphs and bodies of functions that these stand in.
+	// Graphs counts the compared graphs and function bodies.
 	Graphs int `json:"graphs"`
 	// Reader is the second reader with its version.
 	Reader string `json:"reader"`
-	// LeftOut lists what the second reader cannot read, with counts; the rest was compared.
+	// LeftOut lists the parts that the second reader cannot read, with counts. The rest was compared.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Undecoded says why the second reader could not decode the model at all; nothing was compared then.
+	// Undecoded is the reason if the second reader could not decode the model at all. Then nothing was compared.
 	Undecoded string `json:"undecoded,omitempty"`
 }
 
-// String says it in one line.
+// String summarizes the result in one line.
 func (r *Result) String() string {
 	if r.Undecoded != "" {
 		return fmt.Sprintf("nothing was compared: %s cannot decode the model: %s", r.Reader, r.Undecoded)
@@ -43,17 +43,17 @@ func (r *Result) String() string {
 	return s
 }
 
-// DifferenceError says that the second reader sees another graph than the one that was meant.
+// DifferenceError reports that the second reader sees another graph than the intended one.
 type DifferenceError struct {
 	Path string
-	// Differences has one line for each; at least one.
+	// Differences has one line per difference, and at least one.
 	Differences []string
 }
 
-// listed is how many differences an error's text names.
+// listed is the number of differences in an error's text.
 const listed = 3
 
-// Error names the first differences.
+// Error lists the first differences.
 func (e *DifferenceError) Error() string {
 	s := fmt.Sprintf("%s: %s reads another graph than the one that was written: %s", e.Path, Reader,
 		strings.Join(e.Differences[:min(listed, len(e.Differences))], "; "))
@@ -63,9 +63,9 @@ func (e *DifferenceError) Error() string {
 	return s
 }
 
-// File has the second reader decode the model file at path and compares what it sees with m, which was written there.
-// The error is a *DifferenceError when they disagree. What the second reader cannot decode is in the Result, and no
-// error.
+// File decodes the model file at path with the second reader and compares the result with m, which was written there.
+// It returns a *DifferenceError if they disagree. Parts that the second reader cannot decode are not an error: the
+// Result lists them.
 func File(path string, m *onnx.Model) (*Result, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func check(f io.ReadSeeker, size int64, path string, m *onnx.Model) (*Result, er
 		}
 		delete(encoded, place)
 		if len(want.nodes) == 0 && place != "" {
-			continue // it hands values on: the second reader refuses that
+			continue // it passes values on: the second reader rejects that
 		}
 		got, err := decode(protowire.AppendBytes(protowire.AppendTag(nil, 7, protowire.BytesType), b))
 		switch {
@@ -127,13 +127,13 @@ func check(f io.ReadSeeker, size int64, path string, m *onnx.Model) (*Result, er
 	return r, nil
 }
 
-// placed is a graph with words for where it stands.
+// placed is a graph with a description of its place.
 type placed struct {
 	graph *onnx.Graph
 	what  string
 }
 
-// places returns the graphs of a model by their place, as in skimmer.graphs.
+// places returns the graphs of a model by place, as in skimmer.graphs.
 func places(m *onnx.Model) map[string]placed {
 	at := map[string]placed{}
 	var add func(place string, g placed)
@@ -155,7 +155,7 @@ func places(m *onnx.Model) map[string]placed {
 	return at
 }
 
-// differences compares what was read with what was meant.
+// differences compares the graph that was read with the intended one.
 func differences(got, want *topology) []string {
 	var d []string
 	add := func(format string, args ...any) { d = append(d, fmt.Sprintf(format, args...)) }

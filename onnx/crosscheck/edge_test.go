@@ -33,7 +33,7 @@ func scalarInput(m *onnx.Model) *onnx.Value {
 	return m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 4}}})
 }
 
-// Tensors of attributes are compared where the second reader has their type, bools among them.
+// Tensor attributes are compared if the second reader supports their type, including bool.
 func TestTensorAttributes(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := scalarInput(m)
@@ -64,7 +64,7 @@ func TestTensorAttributes(t *testing.T) {
 	}
 }
 
-// The graphs in attributes and the bodies of functions are compared as well.
+// Graphs in attributes and function bodies are compared as well.
 func TestInnerGraphs(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := scalarInput(m)
@@ -92,7 +92,7 @@ func TestInnerGraphs(t *testing.T) {
 	}
 }
 
-// An edge in the body of a function is an edge, and a reference to its attribute an attribute.
+// A function body's edges, and references to the function's attributes, are compared.
 func TestFunctionBodies(t *testing.T) {
 	for name, damage := range map[string]func(n *onnx.Node){
 		"input": func(n *onnx.Node) { n.SetInput(0, n.Graph.Inputs[len(n.Graph.Inputs)-1]) },
@@ -118,7 +118,7 @@ func TestFunctionBodies(t *testing.T) {
 	}
 }
 
-// What it has no words for is said, and the rest is compared.
+// Unsupported parts are listed, and the rest is compared.
 func TestLeftOut(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := scalarInput(m)
@@ -131,7 +131,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// A graph without nodes, which the second reader refuses, is no failure.
+// A graph without nodes, which the second reader rejects, is not a failure.
 func TestUndecoded(t *testing.T) {
 	m := onnx.New(10, 20)
 	m.Graph.AddOutput(scalarInput(m))
@@ -141,7 +141,7 @@ func TestUndecoded(t *testing.T) {
 	}
 }
 
-// Omitted inputs and outputs, an input read twice, two outputs.
+// Omitted inputs and outputs, an input read twice, and two outputs.
 func TestOmitted(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := scalarInput(m)
@@ -171,7 +171,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Weights are sought over, wherever they stand.
+// Weights are skipped by seeking, wherever they are.
 func TestWeightsAreNotRead(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := scalarInput(m)
@@ -191,7 +191,7 @@ func TestWeightsAreNotRead(t *testing.T) {
 	}
 }
 
-// A file that is cut off anywhere, or garbled, is an error, and no panic.
+// A truncated or damaged file is an error, not a panic.
 func TestDamagedFiles(t *testing.T) {
 	const path = "../../models/qwen3-dynamo-fp32.onnx"
 	m := read(t, path)
@@ -209,7 +209,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// The models of the ONNX node tests hold every op and kind of attribute: what both readers can say is equal.
+// The ONNX node tests cover every op and kind of attribute. Everything that both readers support must be equal.
 func TestNodeTests(t *testing.T) {
 	paths, _ := filepath.Glob(filepath.Join(os.Getenv("MOJO_ONNX_NODE_TESTS"), "*", "model.onnx"))
 	if os.Getenv("MOJO_ONNX_NODE_TESTS") == "" || len(paths) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Whatever the bytes are, they are read or refused, and nothing panics.
+// Arbitrary bytes must be read or rejected without a panic.
 func FuzzCheck(f *testing.F) {
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})

@@ -12,8 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// Both readers agree on every bundled model and on its patched form; with MOJO_ZOO=DIR, on those of DIR and DIR/models,
-// too.
+// Both readers agree on every bundled model and its patched form. MOJO_ZOO=DIR adds the models of DIR and DIR/models.
 func TestModels(t *testing.T) {
 	paths, err := filepath.Glob("../../models/*.onnx")
 	if err != nil || len(paths) == 0 {
@@ -57,7 +56,7 @@ func read(t *testing.T, path string) *onnx.Model {
 	return m
 }
 
-// demand has both readers agree on the whole file.
+// demand requires that both readers agree on the whole file.
 func demand(t *testing.T, path string, m *onnx.Model) *Result {
 	t.Helper()
 	r, err := File(path, m)
@@ -73,7 +72,7 @@ func demand(t *testing.T, path string, m *onnx.Model) *Result {
 	return r
 }
 
-// Whatever is changed in the model after it was written is found in the file.
+// Every change of the model after it was written is found in the file.
 func TestWrongEdges(t *testing.T) {
 	tests := map[string]struct {
 		damage func(g *onnx.Graph)

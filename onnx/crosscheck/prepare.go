@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// unread counts what the second reader has no words for, by its kind.
+// unread counts the parts that the second reader does not support, by kind.
 type unread struct{ kinds map[string]int }
 
 func (u *unread) add(kind string) {
@@ -27,12 +27,12 @@ func (u *unread) list() []string {
 	return s
 }
 
-// eachField calls f for the fields of an encoded message; value has no tag and, for bytes, no length.
+// eachField calls f for the fields of an encoded message. value excludes the tag and, for bytes, the length.
 func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return // what skim made is well formed
+			return // skim's output is well-formed
 		}
 		b = b[n:]
 		size := protowire.ConsumeFieldValue(num, typ, b)
@@ -53,8 +53,8 @@ func varintOf(b []byte) uint64 {
 	return x
 }
 
-// prepareNode makes of an encoded node the field of the graph that the second reader gets: a Constant becomes an
-// initializer without elements, and attributes that it lacks are left out.
+// prepareNode returns the graph field that the second reader gets for an encoded node. A Constant becomes an
+// initializer without elements, and unsupported attributes are left out.
 func prepareNode(node []byte, u *unread) (num protowire.Number, body []byte) {
 	var op, domain, output string
 	eachField(node, func(num protowire.Number, _ protowire.Type, value []byte) {
@@ -81,7 +81,7 @@ func prepareNode(node []byte, u *unread) (num protowire.Number, body []byte) {
 	return 1, body
 }
 
-// prepareAttribute returns the attribute as the second reader can take it; nil when it cannot.
+// prepareAttribute returns the attribute in a form that the second reader supports, nil if there is none.
 func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 	var name string
 	var kind onnx.AttributeType
@@ -99,12 +99,12 @@ func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 		}
 	})
 	switch {
-	case len(reference) > 0: // to an attribute of the function: compared as a text
+	case len(reference) > 0: // reference to an attribute of the function: compared as text
 		b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
 		b = protowire.AppendString(protowire.AppendTag(b, 4, protowire.BytesType), "@"+string(reference))
 		return protowire.AppendVarint(protowire.AppendTag(b, 20, protowire.VarintType), uint64(onnx.AttrString))
 	case kind == onnx.AttrGraph || kind == onnx.AttrGraphs:
-		return nil // its graphs are decoded for themselves
+		return nil // its graphs are decoded separately
 	case !readable(kind):
 		u.add(fmt.Sprintf("attribute %s of %s (%s)", name, op, attributeKinds[kind]))
 		return nil
@@ -130,7 +130,7 @@ func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 	return out
 }
 
-// readable reports whether the second reader knows attributes of the kind.
+// readable reports whether the second reader supports attributes of this kind.
 func readable(k onnx.AttributeType) bool {
 	switch k {
 	case onnx.AttrFloat, onnx.AttrInt, onnx.AttrString, onnx.AttrTensor, onnx.AttrFloats, onnx.AttrInts,
@@ -144,7 +144,7 @@ var attributeKinds = map[onnx.AttributeType]string{onnx.AttrUndefined: "no kind"
 	onnx.AttrSparseTensor:  "sparse tensor",
 	onnx.AttrSparseTensors: "sparse tensors", onnx.AttrTypeProto: "type", onnx.AttrTypeProtos: "types"}
 
-// readableTensor reports whether the second reader knows tensors of the type and shape: it panics on empty ones.
+// readableTensor reports whether the second reader supports tensors of this type and shape. It panics on empty ones.
 func readableTensor(t onnx.DataType, dims []int64) bool {
 	switch t {
 	case onnx.Float, onnx.Double, onnx.Int32, onnx.Int64, onnx.Bool:
@@ -161,8 +161,8 @@ func readableTensor(t onnx.DataType, dims []int64) bool {
 	return false
 }
 
-// prepareTensor returns the tensor with bools in int32_data, where the second reader looks for them; nil when it cannot
-// take the tensor.
+// prepareTensor returns the tensor with bools in int32_data, where the second reader expects them. It returns nil if
+// that reader does not support the tensor.
 func prepareTensor(tensor []byte) []byte {
 	var dims []int64
 	var t onnx.DataType

@@ -12,7 +12,7 @@ import (
 // Reader is the second reader, with its version.
 const Reader = "onnx-go v0.5.0"
 
-// decode has the second reader decode a prepared model. What it panics on is an error.
+// decode decodes a prepared model with the second reader. It returns the reader's panics as errors.
 func decode(b []byte) (t *topology, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -41,12 +41,12 @@ func decode(b []byte) (t *topology, err error) {
 // input, and then applies the operation to the outputs.
 type builder struct {
 	values  []*value
-	pending []edge // those set since the last operation
+	pending []edge // the edges set since the last operation
 	nodes   []node
 	err     error
 }
 
-// value is a node of that graph, which is a value of the model.
+// value is a node of that graph. It represents a value of the model.
 type value struct {
 	id   int64
 	name string
@@ -56,7 +56,7 @@ func (v *value) ID() int64        { return v.id }
 func (v *value) SetName(s string) { v.name = s }
 func (v *value) GetName() string  { return v.name }
 
-// edge leads from an output to the input that stands at the place that its weight says.
+// edge leads from an output to an input; weight is the index of the input.
 type edge struct {
 	from, to *value
 	weight   float64
@@ -77,7 +77,7 @@ func (b *builder) NewWeightedEdge(from, to graph.Node, weight float64) graph.Wei
 }
 func (b *builder) SetWeightedEdge(e graph.WeightedEdge) { b.pending = append(b.pending, e.(edge)) }
 
-// ApplyOperation gathers the edges into a node. They come output by output, and each output has all inputs.
+// ApplyOperation turns the edges into a node. The edges arrive output by output, and each output has all inputs.
 func (b *builder) ApplyOperation(op reader.Operation, outputs ...graph.Node) error {
 	n := node{op: op.Name, attributes: map[string]string{}}
 	for name, x := range op.Attributes {
@@ -119,7 +119,7 @@ func decodedText(x any) string {
 	return tensorText([]int(t.Shape()), data.Interface())
 }
 
-// The rest of a gonum graph: onnx-go fills a graph and asks it nothing.
+// The rest of a gonum graph, which onnx-go never calls.
 
 func (b *builder) Node(id int64) graph.Node                   { return b.values[id] }
 func (b *builder) Nodes() graph.Nodes                         { return graph.Empty }

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// messageKind is a message of onnx.proto on the way to what the second reader gets to see.
+// messageKind is a message of onnx.proto and its treatment on the way to the second reader.
 type messageKind uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	functionMessage
 )
 
-// kept says what becomes of the fields of a message, by their numbers in onnx.proto. What is not listed is left out.
+// kept lists the fields to keep of each message, by their numbers in onnx.proto. Unlisted fields are left out.
 var kept = map[messageKind]map[protowire.Number]messageKind{
 	modelMessage:    {7: graphMessage, 25: functionMessage},
 	functionMessage: {4: copied, 5: copied, 7: nodeMessage},
@@ -43,24 +43,24 @@ var kept = map[messageKind]map[protowire.Number]messageKind{
 	valueMessage:       {1: copied},
 }
 
-// largestField bounds what is copied out of an attribute's tensor: more than that is weights.
+// largestField bounds the bytes copied from an attribute's tensor. Larger tensors are weights.
 const largestField = 1 << 16
 
-// deepestGraph bounds how deep graphs stand in graphs, as package onnx does.
+// deepestGraph bounds the nesting of graphs, as in package onnx.
 const deepestGraph = 128
 
-// largestGraph bounds the memory that the graph without its weights may take.
+// largestGraph bounds the memory of the graph without its weights.
 const largestGraph = 1 << 30
 
-// skimmer reads an encoded model from front to back and seeks over what nobody asked for.
+// skimmer reads an encoded model from start to end and seeks over the fields that are left out.
 type skimmer struct {
 	file     io.ReadSeeker
 	r        *bufio.Reader
 	read     int64 // bytes consumed so far
 	unread   *unread
 	produced int
-	// graphs are the encoded graphs, by their place: that of a function is "f" with its number, that of the main graph
-	// is empty, and a graph in an attribute has that of the outer graph, then the number of the node, of the attribute,
+	// graphs are the encoded graphs by place. The main graph's place is empty, and a function's is "f" with its number.
+	// The place of a graph in an attribute is the outer graph's place, then the numbers of the node, of the attribute,
 	// and of the graph in it.
 	graphs map[string][]byte
 }
@@ -72,13 +72,13 @@ func skim(file io.ReadSeeker, size int64, u *unread) (map[string][]byte, error) 
 	return s.graphs, err
 }
 
-// message reads a message of n bytes and returns what is kept of it.
+// message reads a message of n bytes and returns the kept part.
 func (s *skimmer) message(kind messageKind, n int64, place string) ([]byte, error) {
 	if strings.Count(place, "/") > 3*deepestGraph {
 		return nil, fmt.Errorf("graphs are nested more than %d deep", deepestGraph)
 	}
 	var out []byte
-	count := map[messageKind]int{} // of the fields that hold messages with a place
+	count := map[messageKind]int{} // of the fields whose messages have a place
 	for end := s.read + n; s.read < end; {
 		start := s.read
 		tag, err := s.varint(end)
@@ -124,7 +124,7 @@ func (s *skimmer) message(kind messageKind, n int64, place string) ([]byte, erro
 			return nil, err
 		}
 		if what == graphMessage || what == functionMessage {
-			s.graphs[inner] = body // to be decoded for itself
+			s.graphs[inner] = body // decoded separately
 		} else if body != nil {
 			out = emit(out, kind, num, body, s.unread)
 		}
@@ -135,7 +135,7 @@ func (s *skimmer) message(kind messageKind, n int64, place string) ([]byte, erro
 	return out, nil
 }
 
-// emit appends a field; a node as the second reader can take it.
+// emit appends a field, with a node in a form that the second reader supports.
 func emit(out []byte, kind messageKind, num protowire.Number, body []byte, u *unread) []byte {
 	switch {
 	case kind == graphMessage && num == 1, kind == functionMessage && num == 7:
@@ -143,7 +143,7 @@ func emit(out []byte, kind messageKind, num protowire.Number, body []byte, u *un
 	case kind == functionMessage: // the names of its inputs and outputs become values
 		num += 7
 		body = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), body)
-	case kind == graphMessage && num == 15: // the name of a sparse initializer is that of its values
+	case kind == graphMessage && num == 15: // a sparse initializer has the name of its values
 		_, _, n := protowire.ConsumeField(body)
 		if n == len(body) && n > 0 {
 			num, body = 5, body[protowire.SizeTag(1):]
@@ -153,7 +153,7 @@ func emit(out []byte, kind messageKind, num protowire.Number, body []byte, u *un
 	return protowire.AppendBytes(protowire.AppendTag(out, num, protowire.BytesType), body)
 }
 
-// field reads n bytes of a field with a length; nil for one that is left out.
+// field reads n bytes of a field with a length. It returns nil for a field that is left out.
 func (s *skimmer) field(in, what messageKind, n int64, place string) ([]byte, error) {
 	switch {
 	case what == skipped, what == copied && in == tensorMessage && n > largestField:
@@ -173,7 +173,7 @@ func (s *skimmer) field(in, what messageKind, n int64, place string) ([]byte, er
 	return body, err
 }
 
-// plain reads a number, as it is encoded.
+// plain reads an encoded number.
 func (s *skimmer) plain(typ protowire.Type, end int64) ([]byte, error) {
 	switch typ {
 	case protowire.VarintType:
@@ -199,7 +199,7 @@ func (s *skimmer) varint(end int64) (uint64, error) {
 	return x, truncated(err)
 }
 
-// ReadByte counts what the varints take.
+// ReadByte counts the bytes of varints.
 func (s *skimmer) ReadByte() (byte, error) {
 	s.read++
 	return s.r.ReadByte()

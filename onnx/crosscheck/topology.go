@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// topology is a graph as both readers can say it.
+// topology is the part of a graph that both readers see.
 type topology struct {
 	nodes           []node
 	inputs, outputs []string
@@ -18,9 +18,9 @@ type topology struct {
 type node struct {
 	op         string
 	attributes map[string]string // in canonical text
-	inputs     []string          // names of values, "" for an omitted one
+	inputs     []string          // names of values, "" for an omitted input
 	outputs    []string
-	name       string // in what was meant alone
+	name       string // only in the intended graph
 }
 
 // edges counts the pairs of an output and a value that it is computed from.
@@ -43,7 +43,7 @@ func (t *topology) edges() int {
 	return count
 }
 
-// meant returns the topology of a graph in memory as the second reader should see it.
+// meant returns the topology that the second reader should see for a graph in memory.
 func meant(g *onnx.Graph) (*topology, error) {
 	t := &topology{outputs: names(g.Outputs)}
 	for _, v := range g.Inputs {
@@ -58,7 +58,7 @@ func meant(g *onnx.Graph) (*topology, error) {
 		m := node{op: n.OpType, name: n.Name, attributes: map[string]string{}, inputs: names(n.Inputs),
 			outputs: names(n.Outputs)}
 		if len(m.inputs) == 0 && len(m.outputs) > 0 {
-			m.inputs = []string{n.Name + "/input"} // what the second reader makes of a node without inputs
+			m.inputs = []string{n.Name + "/input"} // the second reader's result for a node without inputs
 		}
 		for _, a := range n.Attributes {
 			if a.RefName != "" {
@@ -120,7 +120,7 @@ func tensorText[D int | int64](dims []D, elements any) string {
 	return "tensor[" + strings.Join(s, " ") + "] " + text(elements)
 }
 
-// text writes a number, a text or a list of them with its type. A number alone and a list of one are different.
+// text writes a number, a text or a list with its type. A number differs from a list of one number.
 func text(x any) string {
 	v := reflect.ValueOf(x)
 	if !v.IsValid() {
