@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBytes renders templates that make much of little, or work long on it. Each ends with an error, and none allocates
-// more than the bound says, with what Go and the garbage take.
+// TestBytes renders templates that make much of little, or work long on it. Each must end with an error and stay within
+// the memory bound, allowing for Go's garbage.
 func TestBytes(t *testing.T) {
 	defer func(work int) { maxWork = work }(maxWork)
 	maxWork = 5_000_000
@@ -56,7 +56,7 @@ func TestBytes(t *testing.T) {
 		}
 		debug.FreeOSMemory()
 		done, peak := make(chan bool), make(chan uint64)
-		go func() { // the memory in use, as long as the template is rendered
+		go func() { // measure the memory while the template renders
 			var most uint64
 			sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 			for {
@@ -82,7 +82,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestLongConversation renders one of 4 MB by the templates of real models, whose bounds it must not meet.
+// TestLongConversation renders 4 MB by the templates of real models. They must stay within the bounds.
 func TestLongConversation(t *testing.T) {
 	r := readRecorded(t)
 	text := strings.Repeat("Some words, and a line.\n", 4<<20/24/200)

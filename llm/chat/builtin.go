@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// builtin is a global function, or a filter, test or method.
+// builtin is a global function, a filter, a test or a method.
 type builtin struct {
 	params []string // nil for any arguments
 	f      func(c call) any
 }
 
-// call is one of a builtin, for the value v that stands before it: the filter's, the test's or the method's.
+// call is a call of a builtin. v is the value that the filter, test or method applies to.
 type call struct {
 	*renderer
 	v any
-	a []any // by the parameters; where those are nil, as they are written
+	a []any // by parameter; in source order if params is nil
 }
 
 // missing is the value of a parameter without an argument.
 var missing any = undefined{"an argument that is missing"}
 
-// def declares a builtin with parameters, as "old new count".
+// def declares a builtin with a list of parameters such as "old new count".
 func def(params string, f func(c call) any) builtin {
 	return builtin{append([]string{}, strings.Fields(params)...), f}
 }
@@ -90,7 +90,7 @@ var globals = map[string]builtin{
 	}),
 }
 
-// layouts are Go's for the conversions of C's strftime that chat templates use, and some more.
+// layouts are Go's layouts for the conversions of C's strftime that chat templates use, and some more.
 var layouts = map[string]string{"Y": "2006", "y": "06", "m": "01", "-m": "1", "d": "02", "-d": "2", "e": "_2",
 	"H": "15", "I": "03", "-I": "3", "M": "04", "S": "05", "p": "PM", "B": "January", "b": "Jan", "A": "Monday",
 	"a": "Mon", "j": "002", "F": "2006-01-02", "T": "15:04:05", "Z": "MST", "z": "-0700", "%": "%"}

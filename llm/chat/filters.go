@@ -11,7 +11,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// filters are the filters (v|name) of jinja2 that chat templates use, and tojson as transformers has it.
+// filters are the jinja2 filters (v|name) that chat templates use, and transformers' tojson.
 var filters map[string]builtin
 
 func init() {
@@ -78,7 +78,7 @@ func (c call) sized() int {
 	return len(c.iterate(c.v))
 }
 
-// end returns the first item, 0, or the last one, -1.
+// end returns the first item for 0, or the last one for -1.
 func (c call) end(i int64) any {
 	if s, ok := c.v.(string); ok {
 		return character(s, i)
@@ -86,8 +86,8 @@ func (c call) end(i int64) any {
 	return at(c.iterate(c.v), i)
 }
 
-// each returns what gets an attribute of a value, if byAttribute, and applies a filter or test to it, if there is one.
-// The arguments are those of map, select and the like.
+// each returns a function that gets an attribute of a value, if byAttribute, and applies a filter or test, if one is
+// given. The arguments are those of map, select and similar filters.
 func (c call) each(byAttribute bool, what string, table map[string]builtin) func(v any) any {
 	get := func(v any) any { return v }
 	if byAttribute {
@@ -109,7 +109,8 @@ func (c call) each(byAttribute bool, what string, table map[string]builtin) func
 	}
 }
 
-// selector keeps the items that pass a test, or whose attribute does, or the others; without a test the true ones pass.
+// selector keeps the items that pass a test, by attribute if byAttribute, or the others. Without a test, true ones
+// pass.
 func selector(byAttribute, keep bool) builtin {
 	return builtin{nil, func(c call) any {
 		test := c.each(byAttribute, "test", tests)
@@ -120,7 +121,7 @@ func selector(byAttribute, keep bool) builtin {
 	}}
 }
 
-// tests are the tests (v is name) of jinja2 that chat templates use.
+// tests are the jinja2 tests (v is name) that chat templates use.
 var tests map[string]builtin
 
 func init() {
@@ -152,7 +153,7 @@ func init() {
 	}
 }
 
-// stringMethods are Python's methods of strings that chat templates call.
+// stringMethods are Python's string methods that chat templates call.
 var stringMethods = map[string]builtin{
 	"strip":      stripped(strings.TrimFunc),
 	"lstrip":     stripped(strings.TrimLeftFunc),
@@ -207,13 +208,13 @@ func stripped(trim func(s string, f func(r rune) bool) string) builtin {
 	})
 }
 
-// otherMethods are those of strings and lists that are not supported: reading one is an error, and not undefined.
+// otherMethods are unsupported methods of strings and lists. Reading one is an error, not undefined.
 var otherMethods = strings.Fields(`append casefold center clear copy count encode expandtabs extend find format format_map
 	index insert isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle
 	isupper ljust maketrans partition pop remove removeprefix removesuffix reverse rfind rindex rjust rpartition rsplit
 	sort splitlines swapcase translate zfill`)
 
-// dictMethods are those of dicts. Those that are not supported hide items of their names all the same.
+// dictMethods are methods of dicts. Unsupported ones still hide items of their names.
 var dictMethods = map[string]builtin{
 	"clear": refused, "copy": refused, "fromkeys": refused, "pop": refused, "popitem": refused, "setdefault": refused,
 	"update": refused,
@@ -272,7 +273,7 @@ func split(c call) any {
 	return out
 }
 
-// What a change of case takes: text and its copies.
+// The memory of a case change: text and its copies.
 const caseBytes = 3
 
 func (r *renderer) upper(s string) string {
@@ -287,7 +288,7 @@ func (r *renderer) lower(s string) string {
 	return cases.Lower(language.Und).String(s)
 }
 
-// letters make a word for str.title.
+// letters match a word for str.title.
 var letters = regexp.MustCompile(`[\p{Lu}\p{Ll}\p{Lt}]+`)
 
 // capitalize is str.capitalize.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRender parses any text as a template and renders conversations by it: no panic, no endless loop, no text for
-// nothing. Work and text are bounded by maxSteps and maxText, here by less.
+// FuzzRender parses arbitrary text as a template and renders conversations by it. It must not panic or loop forever.
+// The bounds on work and text are lower here.
 func FuzzRender(f *testing.F) {
 	paths, err := filepath.Glob("testdata/templates/*.jinja")
 	if err != nil || len(paths) == 0 {
@@ -48,7 +48,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// FuzzMessage decodes any JSON as a message and renders it.
+// FuzzMessage decodes arbitrary JSON as a message and renders it.
 func FuzzMessage(f *testing.F) {
 	f.Add(`{"role":"user","content":"hi"}`)
 	f.Add(`{"role":"assistant","content":[{"type":"text","text":"é"}],"tool_calls":[{"function":{"name":"f",` +

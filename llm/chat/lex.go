@@ -11,23 +11,23 @@ import (
 // token is the text between two tags, or a token of a tag.
 type token struct {
 	kind int
-	text string // of a string, what it stands for
+	text string // the value of a string
 	line int
 }
 
 const (
 	tokenText   = iota
 	tokenSymbol // an operator, a bracket, {{, }}, {% or %}
-	tokenName   // or not in
+	tokenName   // including or, not and in
 	tokenString
 	tokenNumber
 	tokenEnd // of the template
 )
 
-// space is what \s is in Python.
+// space matches Python's \s.
 const space = `[\t-\r\x1c-\x20\x{85}\p{Z}]`
 
-// The ends of tags are those of jinja2/lexer.py, with trim_blocks.
+// The ends of tags as in jinja2/lexer.py, with trim_blocks.
 var (
 	opening = regexp.MustCompile(`\{([{%#])([-+]?)`)
 	closing = map[string]*regexp.Regexp{
@@ -40,14 +40,14 @@ var (
 	escapeSequence = regexp.MustCompile(`\\(?:u[\da-fA-F]{4}|(?s:.))`)
 )
 
-// lexer cuts a template into tokens as jinja2's lexer does with trim_blocks and lstrip_blocks.
+// lexer splits a template into tokens like jinja2's lexer with trim_blocks and lstrip_blocks.
 type lexer struct {
 	rest   string // of the template
 	line   int
 	tokens []token
 }
 
-// take goes on behind s, which is a token of the kind, with text for its value; an empty text is none.
+// take consumes s and adds a token of this kind with the value text. It skips empty text, except for strings.
 func (l *lexer) take(s string, kind int, text string) {
 	if text != "" || kind == tokenString {
 		l.tokens = append(l.tokens, token{kind, text, l.line})
@@ -79,7 +79,7 @@ func (l *lexer) lex() {
 	}
 }
 
-// tag reads the tokens of a tag, behind its opening, and its end, which it returns.
+// tag reads the tokens of a tag after its opening, and its end, which it returns.
 func (l *lexer) tag(open string) (end string) {
 	for depth := 0; ; { // of brackets
 		l.take(l.rest[:len(l.rest)-len(strings.TrimLeftFunc(l.rest, isSpace))], tokenText, "")

@@ -10,12 +10,12 @@ import (
 
 // Message is one message of a conversation.
 type Message struct {
-	// Role is system, user, assistant, tool, or what else the template knows.
+	// Role is system, user, assistant, tool, or another role that the template knows.
 	Role string
 	// Content is the text.
 	Content string
-	// Fields is a JSON object of what else the template reads (tool_calls, reasoning_content, name, …), or nil. A
-	// content in it, as a list of parts or null, takes the place of Content; a role in it makes it the whole message.
+	// Fields is a JSON object of further fields (tool_calls, reasoning_content, name, …), or nil. A content in it, a
+	// list of parts or null, replaces Content. With a role in it, Fields is the whole message.
 	Fields json.RawMessage
 }
 
@@ -26,7 +26,7 @@ func (m Message) value(what string) *dict {
 		fields, _ = decode(what+": fields", m.Fields).(*dict)
 		require(fields != nil, "%s: fields: no JSON object", what)
 	}
-	// The reasoning of a message has each name that templates have for it: transformers' _alias_reasoning_fields.
+	// Templates use several names for a message's reasoning; set all, like transformers' _alias_reasoning_fields.
 	reasoning := cmp.Or(fields.values["reasoning_content"], fields.values["thinking"], fields.values["reasoning"])
 	if reasoning != nil {
 		d.set("thinking", reasoning)
@@ -44,7 +44,7 @@ func (m Message) value(what string) *dict {
 	return d
 }
 
-// decode reads JSON as Python's json.loads does: the keys of objects keep their order, integers are no floats.
+// decode reads JSON like Python's json.loads: objects keep the order of their keys, and integers are not floats.
 func decode(what string, data []byte) any {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -81,10 +81,10 @@ func decodeValue(what string, d *json.Decoder, depth int) any {
 	}
 }
 
-// finalTag is put behind the last message's text, and found again in the prompt: transformers' way, and its tag.
+// finalTag marks the end of the last message's text in the prompt. Method and tag are transformers'.
 const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
-// openFinalMessage puts the tag behind the text of the last message, and returns the text.
+// openFinalMessage appends the tag to the text of the last message, and returns the text.
 func openFinalMessage(messages []any, opts Options) string {
 	require(!opts.AddGenerationPrompt, "the last message cannot be continued where a generation prompt is added")
 	require(len(messages) > 0, "there is no last message to continue")
@@ -95,7 +95,7 @@ func openFinalMessage(messages []any, opts Options) string {
 	return text
 }
 
-// cutFinalMessage ends the prompt where the tag behind text is.
+// cutFinalMessage cuts the prompt at the tag after text.
 func cutFinalMessage(prompt, text string) string {
 	at := strings.LastIndex(prompt, strings.TrimSpace(finalTag))
 	require(at >= 0 && strings.Contains(prompt, strings.TrimFunc(text, isSpace)),

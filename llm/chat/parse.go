@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// A template is parsed to functions: of an expression, that returns its value; of a tag, that does what it says.
+// A template is parsed to functions. An expression's function returns its value; a tag's executes the tag.
 type node func(r *renderer) any
 
 // parser parses a template by jinja2's grammar (jinja2/parser.py).
 type parser struct {
 	tokens []token
 	pos    int   // of the next token
-	depth  int   // of tags and expressions in each other
-	loops  int   // around this place
+	depth  int   // nesting of tags and expressions
+	loops  int   // number of enclosing loops
 	tag    token // the name of the innermost tag
 }
 
-const maxNesting = 100 // of tags and expressions in each other
+const maxNesting = 100 // of tags and expressions
 
 func (p *parser) peek() token { return p.tokens[p.pos] }
 
@@ -27,7 +27,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// is reports whether one of texts follows, as a name or symbol; skip reads it, and expect requires it.
+// is reports whether one of texts follows, as a name or symbol. skip consumes it, and expect requires it.
 func (p *parser) is(texts ...string) bool {
 	t := p.peek()
 	return (t.kind == tokenName || t.kind == tokenSymbol) && slices.Contains(texts, t.text)
@@ -50,18 +50,18 @@ func (p *parser) name() string {
 	return p.next().text
 }
 
-// nest counts how deep what is read is nested, up to the call of what it returns.
+// nest increases the nesting depth until the returned function is called.
 func (p *parser) nest() func() {
 	p.depth++
 	require(p.depth <= maxNesting, "expressions and tags are nested more than %d deep", maxNesting)
 	return func() { p.depth-- }
 }
 
-// operation is the node f of the values of operands. It counts as work, and an error of f names the line.
+// operation is the node that applies f to the values of operands. It counts as work, and errors of f name the line.
 func (p *parser) operation(f func(r *renderer, v []any) any, operands ...node) node {
 	line := p.tokens[p.pos-1].line
 	return func(r *renderer) any {
-		r.charge(itemBytes * len(operands)) // which a list keeps
+		r.charge(itemBytes * len(operands)) // kept by a list
 		v := make([]any, len(operands))
 		for i, operand := range operands {
 			v[i] = operand(r)
@@ -98,7 +98,7 @@ func (p *parser) expression() node {
 	return choice(test, v, otherwise)
 }
 
-// levels are the operators, those that bind least first; not stands before comparisons.
+// levels are the operators by increasing precedence; not comes before comparisons.
 var levels = [][]string{{"or"}, {"and"}, {"==", "!=", "<", "<=", ">", ">=", "in", "not in"}, {"+", "-"}, {"~"},
 	{"*", "/", "//", "%"}}
 
@@ -131,7 +131,7 @@ func (p *parser) binary(level int) node {
 	return v
 }
 
-// unary: filtered says that filters and tests may stand behind the value.
+// unary parses a unary expression. filtered allows filters and tests after it.
 func (p *parser) unary(filtered bool) (v node) {
 	defer p.nest()()
 	if p.skip("-") {
@@ -164,7 +164,7 @@ func (p *parser) unary(filtered bool) (v node) {
 	return v
 }
 
-// filter reads a filter or test of v, which table has.
+// filter reads a filter or test of v from table.
 func (p *parser) filter(v node, what string, table map[string]builtin) node {
 	name, operands := p.name(), []node{v}
 	f := find(what, table, name)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// recorded is what transformers rendered: testdata/record.py.
+// recorded is the recorded output of transformers: testdata/record.py.
 type recorded struct {
 	Tokens        map[string]string
 	Conversations map[string]struct {
 		Messages []json.RawMessage
 		Options  map[string]json.RawMessage
 	}
-	Context     map[string]json.RawMessage // it keeps the order of keys
+	Context     map[string]json.RawMessage // keeps the order of keys
 	Expressions []rendered                 // of the lines of expressions.txt
 	Templates   map[string]map[string]rendered
 }
@@ -73,7 +73,7 @@ func (r recorded) conversation(t testing.TB, name string) ([]Message, Options) {
 	return messages, opts
 }
 
-// check compares what we made with what was recorded: the text is the same to the byte, an error is an error.
+// check compares our result with the recorded one: the same text to the byte, or an error for an error.
 func (want rendered) check(t *testing.T, what, got string, err error) {
 	t.Helper()
 	switch {
@@ -86,7 +86,7 @@ func (want rendered) check(t *testing.T, what, got string, err error) {
 	}
 }
 
-// Every conversation becomes the prompt that transformers makes of it, or an error where that has one.
+// Every conversation becomes transformers' prompt, or an error if transformers fails.
 func TestTemplatesAsTransformers(t *testing.T) {
 	r := readRecorded(t)
 	if len(r.Templates) < 11 || len(r.Conversations) < 18 {
@@ -109,7 +109,7 @@ func TestTemplatesAsTransformers(t *testing.T) {
 
 var tags = regexp.MustCompile(`{{.*?}}|{%.*?%}|{#.*?#}`)
 
-// outside puts the characters for \n, \r and \t outside of tags, as record.py.
+// outside decodes \n, \r and \t outside tags, like record.py.
 func outside(source string) string {
 	characters := strings.NewReplacer(`\n`, "\n", `\r`, "\r", `\t`, "\t")
 	var b strings.Builder
@@ -121,7 +121,7 @@ func outside(source string) string {
 	return b.String() + characters.Replace(source[from:])
 }
 
-// Expressions and tags mean what they do in jinja2, errors included, or are refused: so many lines are rendered.
+// Expressions and tags mean the same as in jinja2, including errors, or are refused; a minimum of lines must render.
 func TestExpressionsAsJinja2(t *testing.T) {
 	r := readRecorded(t)
 	data, err := os.ReadFile("testdata/expressions.txt")

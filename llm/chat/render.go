@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// failed is what code panics with that meets an error of the template; Parse and Render return the error.
+// failed is the panic value for an error of the template. Parse and Render return the error.
 type failed struct{ error }
 
 func failure(format string, args ...any) failed { return failed{fmt.Errorf(format, args...)} }
@@ -21,7 +21,7 @@ func require(ok bool, format string, args ...any) {
 	}
 }
 
-// try runs f, and returns its failure with the line that it came to; line is nil where there are none.
+// try runs f, and returns its failure with the line it reached. line is nil if there are no lines.
 func try(line func() int, f func()) (err error) {
 	defer func() {
 		switch e := recover().(type) {
@@ -38,31 +38,31 @@ func try(line func() int, f func()) (err error) {
 	return nil
 }
 
-// A RaisedError is what a template reports by raise_exception: that it is not made for this conversation.
+// A RaisedError is an error that a template reports by raise_exception, such as an unsupported conversation.
 type RaisedError struct{ Message string }
 
-// Error is the message.
+// Error returns the message.
 func (e *RaisedError) Error() string { return "the chat template refuses the messages: " + e.Message }
 
 // renderer is one rendering of a template.
 type renderer struct {
-	vars          map[string]any // of the template, loop, macro or block that runs, and of those around it
+	vars          map[string]any // of the running template, loop, macro or block, including outer variables
 	out           *strings.Builder
-	leave         string // break or continue, up to the end of the loop or round
-	line          int    // of the operation that runs
-	depth         int    // of loops, macros and blocks in each other
-	filters       int    // the conditions of loops that are asked now, in each other
+	leave         string // break or continue, until the end of the loop or round
+	line          int    // of the running operation
+	depth         int    // nesting of loops, macros and blocks
+	filters       int    // nesting of the running loop conditions
 	written, work int
-	bytes         int // that values may still take
+	bytes         int // the remaining memory of values
 	now           time.Time
 }
 
-// otherNames are variables of jinja2 that are not supported.
+// otherNames are unsupported variables of jinja2.
 var otherNames = []string{"caller", "cycler", "dict", "joiner", "kwargs", "lipsum", "self", "super", "varargs"}
 
 func (r *renderer) lookup(name string) any {
 	if v, ok := r.vars[name]; ok {
-		_, isNamespace := v.(namespace) // jinja2 asks between the rounds of the loop, that may change it
+		_, isNamespace := v.(namespace) // jinja2 evaluates it between the rounds of the loop, which may change it
 		require(!isNamespace || r.filters == 0, "a namespace in the condition of a loop is not supported")
 		return v
 	}
@@ -73,21 +73,21 @@ func (r *renderer) lookup(name string) any {
 	return undefined{name}
 }
 
-// Bounds of what a rendering may do.
+// Bounds for one rendering.
 const (
-	maxText   = 64 << 20 // bytes of a string, and of all that is written
-	maxRange  = 100_000  // numbers of a range: jinja2's sandbox has the same bound
+	maxText   = 64 << 20 // bytes of a string, and of the whole output
+	maxRange  = 100_000  // numbers of a range, the same as in jinja2's sandbox
 	maxItems  = 1 << 18  // of a list that a template makes
-	maxDepth  = 500      // of values, and of loops and macros, in each other
-	maxFormat = 1 << 10  // bytes of a format of strftime
+	maxDepth  = 500      // nesting of values, and of loops and macros
+	maxFormat = 1 << 10  // bytes of a strftime format
 
-	// maxBytes bounds the memory of all values that a rendering makes, those that it has forgotten included: Go may not
-	// have freed them. Values that share memory, such as a part of a string, count once.
+	// maxBytes bounds the memory of all values of a rendering, including dropped ones that Go may not have freed.
+	// Values that share memory, such as a part of a string, count once.
 	maxBytes = 256 << 20
 )
 
-// What values take, in bytes: an item of a list, an entry of a dict, a pair of both, a character as a string, and a
-// variable of a loop, macro or block.
+// The memory of values in bytes: a list item, a dict entry, a key-value pair, a character as a string, and a variable
+// of a loop, macro or block.
 const (
 	itemBytes      = 16
 	dictBytes      = 64
@@ -96,7 +96,7 @@ const (
 	variableBytes  = 64
 )
 
-// maxWork bounds the operations, items, and pieces of 64 bytes of text of a rendering; tests lower it.
+// maxWork bounds the operations, items, and 64-byte pieces of text of a rendering; tests lower it.
 var maxWork = 50_000_000
 
 // spend counts work on values.
@@ -119,7 +119,7 @@ func (r *renderer) slow(bytes int) {
 	r.spend()
 }
 
-// charge counts memory that a value takes.
+// charge counts the memory of a value.
 func (r *renderer) charge(bytes int) {
 	r.bytes -= bytes
 	require(r.bytes >= 0, "values of more than %d MiB in all: the template runs away", maxBytes>>20)
@@ -129,7 +129,7 @@ func checkSize(n, bound int) {
 	require(n <= bound, "a value of more than %d bytes or items: the template runs away", bound)
 }
 
-// write writes the text of v; it returns nothing.
+// write writes the text of v and returns nil.
 func (r *renderer) write(v any) any {
 	s, isSafe := v.(safe)
 	if !isSafe {
@@ -142,7 +142,7 @@ func (r *renderer) write(v any) any {
 	return nil
 }
 
-// within runs a node, which does not change the variables around it.
+// within runs a node without changing the outer variables.
 func (r *renderer) within(around map[string]any, n node) any {
 	outer, taken := r.vars, variableBytes*len(around)
 	r.charge(taken)

@@ -2,7 +2,7 @@ package chat
 
 import "slices"
 
-// body reads from the end of a tag up to a tag of one of the names in ends, which it returns, or without such the whole
+// body reads from the end of a tag to a tag with a name in ends, which it returns. Without ends it reads the whole
 // template.
 func (p *parser) body(ends ...string) (node, string) {
 	defer p.nest()()
@@ -37,7 +37,7 @@ func (p *parser) body(ends ...string) (node, string) {
 	}
 }
 
-// statement reads a tag, with its body and the tag that ends it, but for the last %}.
+// statement reads a tag with its body and closing tag, except the last %}.
 func (p *parser) statement() node {
 	defer func(outer token) { p.tag = outer }(p.tag)
 	p.tag = p.peek()
@@ -50,7 +50,7 @@ func (p *parser) statement() node {
 		return p.setTag()
 	case "macro":
 		return p.macroTag()
-	case "generation": // what the assistant says: of interest to training alone
+	case "generation": // marks the assistant's text, only for training
 		body := p.apart("endgeneration")
 		return func(r *renderer) any { return r.within(r.vars, body) }
 	case "break", "continue":
@@ -185,7 +185,7 @@ func (p *parser) forTag() node {
 					"nextitem": at(items[i:], 1)}
 				return body(r)
 			})
-			if r.leave == "" { // as in jinja2, what break or continue ends is no round when it comes to else
+			if r.leave == "" { // as in jinja2, a round ended by break or continue does not count for else
 				rounds++
 			}
 		}

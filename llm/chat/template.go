@@ -1,7 +1,8 @@
-// Package chat turns conversations into prompts by a model's chat template, as transformers' apply_chat_template does.
+// Package chat renders conversations to prompts with a model's chat template, like transformers' apply_chat_template.
 //
-// Templates are jinja2, of which this package has what chat templates use. Anything else is an error that names it,
-// when a template is parsed or at the latest when it is rendered: never another prompt.
+// Templates are written in jinja2, and this package implements the parts that chat templates use. Anything else is an
+// error that names it when a template is parsed or at the latest when it is rendered. The package never returns a
+// different prompt.
 package chat
 
 import (
@@ -18,42 +19,42 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// The sizes of a template and of a tokenizer_config.json, in bytes. Those of models have 30 KB and, for the sake of
-// added tokens, some MB.
+// The size limits of a template and of a tokenizer_config.json, in bytes. Real ones have 30 KB and, because of added
+// tokens, some MB.
 const (
 	maxSource = 1 << 20
 	maxConfig = 64 << 20
 )
 
-// Template is a chat template, with the special tokens that it may write.
+// Template is a chat template with its special tokens.
 type Template struct {
-	// Tokens are special tokens by their names (bos_token, eos_token, …), as variables of the template.
+	// Tokens are special tokens by name (bos_token, eos_token, …), which the template reads as variables.
 	Tokens map[string]string
 
-	bodies map[string]node // by name: "default", and others such as "tool_use" where a model has several
+	bodies map[string]node // by name: "default", and others such as "tool_use" if a model has several
 }
 
-// Options are what a template reads besides the messages.
+// Options are the inputs of a template besides the messages.
 type Options struct {
-	// AddGenerationPrompt asks for what begins the assistant's answer, at the end.
+	// AddGenerationPrompt appends the start of the assistant's answer.
 	AddGenerationPrompt bool
-	// ContinueFinalMessage ends the prompt with the text of the last message, for the model to go on with.
+	// ContinueFinalMessage ends the prompt with the text of the last message, for the model to continue.
 	ContinueFinalMessage bool
-	// Tools is a JSON list of the functions that the model may call, as JSON schemas, or nil.
+	// Tools is a JSON list of functions that the model may call, as JSON schemas, or nil.
 	Tools json.RawMessage
-	// Variables are further variables (documents, enable_thinking, …): anything that has a JSON form.
+	// Variables are further variables (documents, enable_thinking, …) of any type that has a JSON form.
 	Variables map[string]any
-	// Now is the time that strftime_now returns; zero is the present, in local time.
+	// Now is the time that strftime_now returns. Zero is the current local time.
 	Now time.Time
 }
 
-// Parse reads a template's source. The error names the line of what is no jinja2, or is not supported.
+// Parse parses a template's source. The error names the line of invalid or unsupported syntax.
 func Parse(source string) (*Template, error) {
 	t := &Template{bodies: map[string]node{}}
 	return t, t.add("default", source, "chat template")
 }
 
-// add reads one of the templates, which errors call by what it is.
+// add parses one of the templates. what names its source in errors.
 func (t *Template) add(name, source, what string) error {
 	if len(source) > maxSource {
 		return fmt.Errorf("%s: it has %d bytes; templates of up to %d are read", what, len(source), maxSource)
@@ -71,9 +72,9 @@ func (t *Template) add(name, source, what string) error {
 	return nil
 }
 
-// Render returns the prompt for messages. The error of a template that refuses them is a *RaisedError; that it reads
-// what is undefined, has no text for messages, writes more than 64 MiB, makes values of more than 256 MiB or works
-// without end is an error too.
+// Render returns the prompt for messages. If the template refuses them the error is a *RaisedError. It is also an error
+// if the template reads an undefined value, has no text for messages, writes more than 64 MiB, makes values of more
+// than 256 MiB, or exceeds the bound on work.
 func (t *Template) Render(messages []Message, opts Options) (prompt string, err error) {
 	err = try(nil, func() {
 		prompt = t.render(messages, opts)
@@ -107,7 +108,7 @@ func (t *Template) render(messages []Message, opts Options) string {
 	return r.out.String()
 }
 
-// variables are those that transformers passes to a template.
+// variables returns the variables that transformers passes to a template.
 func (t *Template) variables(messages []Message, opts Options) map[string]any {
 	vars := map[string]any{"tools": nil, "documents": nil, "add_generation_prompt": opts.AddGenerationPrompt}
 	for name, token := range t.Tokens {
@@ -131,9 +132,9 @@ func (t *Template) variables(messages []Message, opts Options) map[string]any {
 	return vars
 }
 
-// Read reads a template from a chat_template.jinja, from a tokenizer_config.json (chat_template, a string or a list of
-// named ones; bos_token and the like, strings or objects with a content), or from a folder that has one or both: the
-// template of chat_template.jinja is then the one, as in transformers, and the tokens are those of the other.
+// Read reads a template from a chat_template.jinja, from a tokenizer_config.json (chat_template is a string or a list
+// of named templates; bos_token and others are strings or objects with a content), or from a folder with one or both.
+// As in transformers, chat_template.jinja takes precedence, and the tokens come from tokenizer_config.json.
 func Read(path string) (*Template, error) {
 	t := &Template{Tokens: map[string]string{}, bodies: map[string]node{}}
 	info, err := os.Stat(path)
@@ -160,7 +161,7 @@ func (t *Template) readFolder(folder string) error {
 	}
 	main, _ := fs.Glob(os.DirFS(folder), "chat_template.jinja")
 	more, _ := fs.Glob(os.DirFS(folder), "additional_chat_templates/*.jinja")
-	if len(main)+len(more) > 0 { // what tokenizer_config.json has does not count then
+	if len(main)+len(more) > 0 { // templates of tokenizer_config.json are ignored then
 		clear(t.bodies)
 	}
 	for i, file := range append(main, more...) {
@@ -175,7 +176,7 @@ func (t *Template) readFolder(folder string) error {
 	return nil
 }
 
-// readSource reads a template that is a file.
+// readSource reads a template file.
 func (t *Template) readSource(name, path string) error {
 	source, err := regular.ReadFile(path, maxSource)
 	if err == nil {

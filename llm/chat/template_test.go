@@ -21,7 +21,7 @@ func render1(t *testing.T, source string, opts Options, messages ...Message) (st
 
 var hello = Message{Role: "user", Content: "Hello"}
 
-// No text for a conversation is an error, as is what a template cannot read.
+// It is an error if a conversation has no text, or if the template reads an undefined value.
 func TestNeverEmpty(t *testing.T) {
 	for source, want := range map[string]string{
 		"":                                    "no text for 1 messages",
@@ -52,7 +52,7 @@ func TestNeverEmpty(t *testing.T) {
 	}
 }
 
-// What is no jinja2, or is not supported, is an error of Parse, with the line.
+// Parse returns an error with the line for invalid or unsupported syntax.
 func TestParseErrors(t *testing.T) {
 	for source, want := range map[string]string{
 		"a\n\n{% if x %}":                  "line 3: {% if %} of line 3 has no end",
@@ -143,7 +143,7 @@ func TestContinueFinalMessage(t *testing.T) {
 	}
 }
 
-// Fields are added to a message, take the place of its content, or are all of it.
+// Fields extend a message, replace its content, or are the whole message.
 func TestMessageFields(t *testing.T) {
 	const source = "{% for m in messages %}{{ m|tojson }}\n{% endfor %}"
 	got, err := render1(t, source, Options{},
@@ -266,7 +266,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A template is rendered by several goroutines at the same time.
+// Several goroutines render a template at the same time.
 func TestConcurrentRender(t *testing.T) {
 	tmpl, err := Parse("{% macro m(x) %}{% if x %}{{ x.content }}{% endif %}{% endmacro %}" +
 		"{% for k in messages if k %}{{ m(k) }}{% endfor %}")

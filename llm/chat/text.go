@@ -18,7 +18,7 @@ func (r *renderer) str(v any) string {
 	return r.writtenBy(&writer{item: ", ", key: ": "}, v)
 }
 
-// writtenBy returns the text of v that a writer makes.
+// writtenBy returns the text that a writer makes of v.
 func (r *renderer) writtenBy(w *writer, v any) string {
 	w.bound = min(maxText, r.bytes/2) // a builder grows by doubling
 	w.value(v, 0)
@@ -27,12 +27,12 @@ func (r *renderer) writtenBy(w *writer, v any) string {
 	return w.String()
 }
 
-// writer writes values as Python's repr does, or as its json.dumps.
+// writer writes values like Python's repr or json.dumps.
 type writer struct {
 	strings.Builder
 	json      bool
 	item, key string // separators
-	indent    string // of the lines of items; "" is one line for all
+	indent    string // of the lines of items; "" for a single line
 	bound     int    // of the text
 }
 
@@ -72,7 +72,7 @@ func (w *writer) value(v any, depth int) {
 // check fails if the text is too long.
 func (w *writer) check() { checkSize(w.Len(), w.bound) }
 
-// keyText is the text of a key of a dict, a string or an integer, as JSON has it.
+// keyText returns the JSON text of a dict key, a string or an integer.
 func keyText(key any) string {
 	if n, ok := key.(int64); ok {
 		return strconv.FormatInt(n, 10)
@@ -98,7 +98,7 @@ func (w *writer) list(begin, end string, n, depth int, write func(i int)) {
 	w.WriteString(end)
 }
 
-// quote writes a string: for Python in single quotes, unless it has such and no double ones.
+// quote writes a string. For Python it uses single quotes unless the string has only single quotes.
 func (w *writer) quote(s string) {
 	quote, short := `"`, "\n\r\t"
 	if w.json {
@@ -134,7 +134,7 @@ func floatText(f float64) string {
 	return s
 }
 
-// tojson is transformers' filter: json.dumps, and not jinja2's, which escapes HTML.
+// tojson is transformers' filter: json.dumps instead of jinja2's filter, which escapes HTML.
 func tojson(c call) any {
 	w := writer{json: true, item: ", ", key: ": "}
 	require(!truth(c.a[0]), "tojson: ensure_ascii=true is not supported")

@@ -9,25 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// A value of a template is a Go value: nil is None; bool, int64, float64 and string are Python's types of these names,
-// and the types below are the others.
+// A value of a template is a Go value: nil is None; bool, int64, float64 and string are Python's types of these names;
+// the types below are the others.
 type (
 	undefined struct{ name string } // a variable, attribute or item that does not exist
-	safe      string                // what the filter safe returns: it is only printed
+	safe      string                // the result of the filter safe, which can only be printed
 	function  func(r *renderer, args []any) any
-	// sequence is a list, a tuple, a range, what a dict's keys, values and items return, or a generator, as map, select
-	// and the like return: that is always true, has no length, and can be read once.
+	// sequence is a list, a tuple, a range, a dict's keys, values or items, or a generator, as map, select and others
+	// return it. A generator is always true, has no length, and can be read once.
 	sequence struct {
 		kind  string
 		items []any
 	}
-	// dict is a Python dict: its keys, strings and int64 for which Go's equality is Python's, have an order.
+	// dict is a Python dict with ordered keys. Keys are strings and int64, for which Go's equality is Python's.
 	dict struct {
 		keys   []any
 		values map[any]any
 	}
-	namespace map[string]any // what namespace() returns: its attributes can be set
-	loop      map[string]any // the variable loop, with those attributes that are supported
+	namespace map[string]any // the result of namespace(); its attributes can be set
+	loop      map[string]any // the variable loop, with its supported attributes
 )
 
 const generator, exhausted = "generator", "generator that was read before"
@@ -200,7 +200,7 @@ func (r *renderer) contains(container, item any) bool {
 	return slices.ContainsFunc(r.iterate(container), func(v any) bool { return r.equal(v, item, 0) })
 }
 
-// checkInts bounds integers, so that no sum or product overflows.
+// checkInts bounds integers so that no sum or product overflows.
 func checkInts(ints ...int64) {
 	ok := slices.Max(ints) <= 1<<31 && slices.Min(ints) >= -1<<31
 	require(ok, "arithmetic with integers of more than 32 bits is not supported")
@@ -243,7 +243,7 @@ func (r *renderer) arithmetic(a any, op string, b any) any {
 	return quotient
 }
 
-// item is v[key] as jinja2 has it: the item, else Python's method of that name; for v.key the method comes first.
+// item is v[key] in jinja2: the item, else Python's method of that name. For v.key the method comes first.
 func (r *renderer) item(v, key any, methodFirst bool) any {
 	name, isName := key.(string)
 	found, ok, methods := any(nil), false, map[string]builtin(nil)
@@ -289,7 +289,7 @@ func at(l []any, i int64) any {
 	return l[i]
 }
 
-// character is an item of a string.
+// character returns a character of a string; a negative index counts from the end.
 func character(s string, i int64) any {
 	n := int64(utf8.RuneCountInString(s))
 	if i < 0 {
@@ -301,7 +301,7 @@ func character(s string, i int64) any {
 	return s[byteAt(s, i):byteAt(s, i+1)]
 }
 
-// byteAt is where a character of a string begins, from 0 to the number of characters.
+// byteAt returns the byte offset of a character, from 0 to the number of characters.
 func byteAt(s string, character int64) int {
 	for at := range s {
 		if character == 0 {
@@ -312,7 +312,7 @@ func byteAt(s string, character int64) int {
 	return len(s)
 }
 
-// slice is Python's v[start:stop:step], of bounds.
+// slice is Python's v[start:stop:step] with these bounds.
 func (r *renderer) slice(v any, bounds []any) any {
 	kind := typeName(v)
 	require(kind == "str" || kind == "list", "a slice of a %s is not supported", kind)

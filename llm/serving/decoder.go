@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// decoder is a decoder with a cache that is changed to fit an engine.
+// decoder is a decoder with a cache that is being changed for an engine.
 type decoder struct {
 	*generate.Signature
 	edit    edit.Change
@@ -21,12 +21,12 @@ type decoder struct {
 	fresh   *onnx.Value // the numbers of new tokens, once they are computed
 }
 
-// readDecoder finds out how a model is fed. Inputs that nothing reads are dropped: a caller would have to give them.
+// readDecoder finds out how to feed a model. It drops unused inputs, because a caller would have to provide them.
 func readDecoder(m *onnx.Model) (*decoder, error) {
 	d := &decoder{g: m.Graph}
 	for i := len(m.Graph.Inputs) - 1; i >= 0; i-- {
 		if v := m.Graph.Inputs[i]; v.Const == nil {
-			d.edit.RemovePort(d.g, v) // only where nothing reads it
+			d.edit.RemovePort(d.g, v) // only if it is unused
 		}
 	}
 	s, err := generate.Describe(m)
@@ -64,7 +64,7 @@ func (d *decoder) check() error {
 	return nil
 }
 
-// vocabulary is the number of logits.
+// vocabulary returns the number of logits.
 func (d *decoder) vocabulary() int64 {
 	if n := d.Logits.Dims[len(d.Logits.Dims)-1].Value; n > 0 {
 		return n
@@ -72,10 +72,10 @@ func (d *decoder) vocabulary() int64 {
 	return d.Vocabulary
 }
 
-// lastOnly reports whether the model computes the logits of the last position alone.
+// lastOnly reports whether the model computes only the logits of the last position.
 func (d *decoder) lastOnly() bool { return d.Logits.Dims[1].Value == 1 }
 
-// room is the number of tokens of the buffers; 0 for any.
+// room returns the fixed number of tokens of the buffers, 0 for any number.
 func (d *decoder) room() int64 {
 	if c := d.Caches[0]; d.buffers && c.Past.Dims[c.Tokens].Value > 0 {
 		return c.Past.Dims[c.Tokens].Value
@@ -83,7 +83,7 @@ func (d *decoder) room() int64 {
 	return 0
 }
 
-// cast has what reads an input read it as its own type, where callers give another one.
+// cast casts an input of type given to its own type for its readers.
 func (d *decoder) cast(p *generate.Port, given onnx.DataType) {
 	if p.DataType == given {
 		return
@@ -99,7 +99,7 @@ func (d *decoder) declare(p generate.Port) {
 	d.edit.SetType(p.Value, onnx.Type{DataType: p.DataType, HasShape: true, Dims: p.Dims})
 }
 
-// node adds a node of the standard with one output.
+// node adds a standard node with one output.
 func (d *decoder) node(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	v := d.g.NewValue(name)
 	d.edit.AddNode(d.g, op, inputs, []*onnx.Value{v}, attrs...).Name = v.Name
@@ -110,7 +110,7 @@ func (d *decoder) numbers(name string, list ...int64) *onnx.Value {
 	return d.edit.AddInitializer(d.g, onnx.NewInt64s(name, list))
 }
 
-// filled adds a tensor of one number, of the numbers of some dimensions.
+// filled adds a tensor that holds one number x and has as many dimensions as dims.
 func (d *decoder) filled(name string, dims []onnx.Dim, x int64) *onnx.Value {
 	t := onnx.NewInt64s(name, []int64{x})
 	t.Dims = make([]int64, len(dims))
@@ -126,7 +126,7 @@ func (d *decoder) size(v *onnx.Value, axis int64) *onnx.Value {
 	return d.node("Gather", v.Name+"_size", []*onnx.Value{shape, d.numbers("axis", axis)})
 }
 
-// give has what reads an input read a value of the graph, of any integer type, and drops the input.
+// give makes the readers of an input read v, of any integer type, and drops the input.
 func (d *decoder) give(p generate.Port, v *onnx.Value) {
 	v = d.node("Cast", p.Value.Name+"_given", []*onnx.Value{v}, onnx.IntAttr("to", int64(p.DataType)))
 	d.edit.Reread(p.Value, v)
@@ -134,7 +134,7 @@ func (d *decoder) give(p generate.Port, v *onnx.Value) {
 	d.Others = slices.DeleteFunc(d.Others, func(q generate.Port) bool { return q.Value == p.Value })
 }
 
-// maskBuffers gives the model a mask of its buffers in the place of an input: each row has as many ones as tokens.
+// maskBuffers replaces a mask input by a computed mask of the buffers, with one for each of a row's tokens.
 func (d *decoder) maskBuffers(mask generate.Port, tokens *onnx.Value) {
 	room := d.node("Squeeze", "buffer_room", []*onnx.Value{d.size(d.Caches[0].Past.Value, 2)})
 	slots := d.node("Range", "buffer_slots", []*onnx.Value{d.filled("first_slot", nil, 0), room,
@@ -143,8 +143,8 @@ func (d *decoder) maskBuffers(mask generate.Port, tokens *onnx.Value) {
 	d.give(mask, d.node("Less", "slots_filled", []*onnx.Value{slots, column}))
 }
 
-// newTokens computes the number of new tokens for each row, [batch]. It counts the ids: the size of an axis would be on
-// the host, and to copy it to a GPU keeps a run from becoming a CUDA graph.
+// newTokens computes the number of new tokens per row, [batch]. It counts the ids: a Shape would put the size on the
+// host, and copying it to a GPU keeps a run from becoming a CUDA graph.
 func (d *decoder) newTokens() *onnx.Value {
 	if d.fresh != nil {
 		return d.fresh
@@ -161,10 +161,10 @@ func (d *decoder) rowSums(name string, x *onnx.Value) *onnx.Value {
 	return d.node("ReduceSum", name, []*onnx.Value{x, d.numbers("row_axis", 1)}, onnx.IntAttr("keepdims", 0))
 }
 
-// HasFusedOps reports whether a model has ops that the kernel library is for.
+// HasFusedOps reports whether a model has ops of the kernel library.
 func HasFusedOps(m *onnx.Model) bool { return fusedOps(m) > 0 }
 
-// fusedOps counts the nodes of a model that are fused ops.
+// fusedOps returns the number of fused ops in a model.
 func fusedOps(m *onnx.Model) (n int) {
 	for _, g := range m.Graphs() {
 		for _, node := range g.Nodes {

@@ -1,8 +1,7 @@
-// Package serving writes models as serving engines want them: a folder for onnxruntime-genai, a model repository for
-// NVIDIA's Triton Inference Server. Each holds the model with its weights and, where it has fused ops, the library of
-// their kernels.
+// Package serving writes models for serving engines: a folder for onnxruntime-genai, or a model repository for NVIDIA's
+// Triton Inference Server. Each contains the model with its weights and, if it has fused ops, their kernel library.
 //
-// What an engine feeds a model is fixed, so the model is made to fit: its inputs and outputs get the engine's names,
-// and what the engine does not give is computed in the graph from what it gives. A model that cannot be made to fit is
-// an error that says what was found and what to do.
+// An engine's inputs are fixed, so the package changes the model to fit. It gives inputs and outputs the engine's
+// names, and computes missing inputs in the graph. For a model that cannot fit it returns an error with the cause and
+// the remedy.
 package serving

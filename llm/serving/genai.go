@@ -10,27 +10,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// GenAIOptions say what onnxruntime-genai is to run a model with.
+// GenAIOptions controls how onnxruntime-genai runs a model.
 type GenAIOptions struct {
 	Tokenizer string // the folder with tokenizer.json and the files beside it
-	Library   string // the library with the kernels; empty for a model without fused ops
+	Library   string // the kernel library; empty for a model without fused ops
 	Provider  string // "cpu" or "cuda"
-	// CUDAGraph has the CUDA provider record a decoding step as a graph.
+	// CUDAGraph makes the CUDA provider record a decoding step as a graph.
 	CUDAGraph bool
-	// ContextLength is how many tokens a sequence has at most; 0 for what the files beside the tokenizer say.
+	// ContextLength is the most tokens of a sequence; 0 for the value of the files beside the tokenizer.
 	ContextLength int64
 }
 
-// GenAIFolder is what was written for onnxruntime-genai.
+// GenAIFolder describes a folder written for onnxruntime-genai.
 type GenAIFolder struct {
 	Files         []string `json:"files"`
 	FusedOps      int      `json:"fused_ops"`
 	Layers        int      `json:"layers"`
-	Cache         string   `json:"cache"` // "shared" where past and present are one buffer, else "appended"
+	Cache         string   `json:"cache"` // "shared" if past and present are one buffer, else "appended"
 	ContextLength int64    `json:"context_length"`
 	Batch         string   `json:"batch"`                 // "any", or "one"
-	OneBecause    string   `json:"one_because,omitempty"` // why no more than one sequence
-	Computed      []string `json:"computed,omitempty"`    // inputs of the model that the graph makes of genai's
+	OneBecause    string   `json:"one_because,omitempty"` // why only one sequence is possible
+	Computed      []string `json:"computed,omitempty"`    // inputs of the model that the graph computes from genai's
 	EOS           []int64  `json:"eos_token_id"`
 }
 
@@ -42,11 +42,11 @@ const (
 	batchOne      = "one"
 )
 
-// modelFile is the name of a model in what is written.
+// modelFile is the name of the written model.
 const modelFile = "model.onnx"
 
-// WriteGenAI writes a decoder for onnxruntime-genai to a folder that is there: the model with its weights, the kernels,
-// genai_config.json, and what the tokenizer needs. The model is changed.
+// WriteGenAI writes a decoder for onnxruntime-genai to an existing folder: the model with its weights, the kernels,
+// genai_config.json, and the tokenizer's files. It changes the model.
 func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, error) {
 	hub, err := readHub(o.Tokenizer)
 	if err != nil {
@@ -63,7 +63,7 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	if f.FusedOps == 0 {
 		o.Library = ""
 	}
-	for _, id := range append([]int64{hub.pad}, hub.EOS...) { // genai refuses them when it generates
+	for _, id := range append([]int64{hub.pad}, hub.EOS...) { // genai rejects them when it generates
 		if id < 0 || id >= d.vocabulary() {
 			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, and %s has "+
 				"the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
@@ -72,7 +72,7 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	if d.buffers {
 		f.Cache = cacheShared
 	}
-	if o.CUDAGraph && (!d.buffers || d.Input(roles.PastLength) == nil) { // its mask has a column for all that may come
+	if o.CUDAGraph && (!d.buffers || d.Input(roles.PastLength) == nil) { // its mask covers every possible token
 		return nil, fmt.Errorf("%s counts tokens by the length of the mask, which under a CUDA graph is always the "+
 			"same: patch it with --cache static --past-length=rows", m.Path)
 	}
@@ -100,8 +100,8 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	return f, err
 }
 
-// contextLength is how many tokens a sequence has at most: as asked for, or as the files say, and no more than the
-// model has room and positions for.
+// contextLength returns the most tokens of a sequence: as requested, or as in the files, within the limits of the
+// model's buffers and positions.
 func contextLength(d *decoder, hub *hub, asked int64) (int64, error) {
 	most, why := d.room(), "its buffers hold"
 	if p := d.Positions; p > 0 && (most == 0 || p < most) {
@@ -124,7 +124,7 @@ func contextLength(d *decoder, hub *hub, asked int64) (int64, error) {
 	return length, nil
 }
 
-// layerNames are genai's names of keys and values, with the number of the layer for %d.
+// layerNames are genai's names of keys and values, with %d for the layer number.
 var layerNames = [2]struct{ past, present string }{
 	{"past_key_values.%d.key", "present.%d.key"},
 	{"past_key_values.%d.value", "present.%d.value"},

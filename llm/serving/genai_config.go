@@ -2,14 +2,14 @@ package serving
 
 import "path/filepath"
 
-// genAIConfig is genai_config.json. onnxruntime-genai 0.18 reads it; its model builder writes the same fields.
+// genAIConfig is genai_config.json as onnxruntime-genai 0.18 reads it and its model builder writes it.
 type genAIConfig struct {
 	Model  genAIModel  `json:"model"`
 	Search genAISearch `json:"search"`
 }
 
 type genAIModel struct {
-	Type          string       `json:"type"` // "decoder": one of any architecture
+	Type          string       `json:"type"` // "decoder": any decoder architecture
 	BOS           int64        `json:"bos_token_id"`
 	EOS           []int64      `json:"eos_token_id"`
 	Pad           int64        `json:"pad_token_id"`
@@ -36,7 +36,7 @@ type genAISession struct {
 	ProviderOptions  []map[string]map[string]string `json:"provider_options"`
 }
 
-// genAISearch are the defaults that a program may change.
+// genAISearch holds the defaults that a program may change.
 type genAISearch struct {
 	DoSample               bool    `json:"do_sample"`
 	MaxLength              int64   `json:"max_length"`
@@ -91,7 +91,7 @@ func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfi
 	return c
 }
 
-// or returns what a pointer points to, or else a default.
+// or returns the value of a pointer, or a default for nil.
 func or[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise

@@ -11,13 +11,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// What onnxruntime-genai gives a decoder: input_ids [batch, new tokens]; an attention_mask with a column for each token
-// so far, under a CUDA graph for each that may come; position_ids. A batch has padding behind the prompts, zeros in the
-// mask. The tokens that follow stand behind it; position_ids alone counts on from the prompt.
+// onnxruntime-genai feeds a decoder input_ids [batch, new tokens], position_ids, and an attention_mask with a column
+// for each token so far, or under a CUDA graph for each possible token. A batch has padding after the prompts, with
+// zeros in the mask. The next tokens come after the padding; only position_ids continue from the prompt.
 //
-// So the ones in a row of the mask are its tokens, and those but the new ones are in its cache: the past_length of each
-// row. A model that has its cache by rows (apply --past-length=rows) is told so, and padding leaves no gap. Any other
-// would count on from the padding and compute another text: it is declared to take one sequence.
+// So the number of ones in a row of the mask is its number of tokens, and minus the new ones it is the row's
+// past_length. A model with a cache by rows (apply --past-length=rows) takes it as input, and padding leaves no gap.
+// Any other model would count on from the padding and compute a different text, so it is declared to take one sequence.
 
 // Names of inputs and outputs that genai knows.
 const (
@@ -27,7 +27,7 @@ const (
 	genaiLogits    = "logits"
 )
 
-// fitGenAI changes the model to what genai feeds.
+// fitGenAI changes the model to take genai's inputs.
 func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	if err := d.orderLayers(); err != nil {
 		return err
@@ -75,12 +75,12 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	return d.nameForGenAI(f.Batch == batchOne)
 }
 
-// countTokens computes how many tokens each row of the mask has, [batch]. Where the cache is in buffers, the model gets
-// a mask of these in place of genai's.
+// countTokens computes the number of tokens in each row of the mask, [batch]. If the cache is in buffers, it also
+// replaces genai's mask by a mask of the buffers.
 func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
 	given := mask
 	if mask == nil || d.buffers {
-		if mask != nil { // its name is taken
+		if mask != nil { // free its name
 			if err := d.edit.Rename(d.g, mask.Value, "mask_of_buffers"); err != nil {
 				return nil, err
 			}
@@ -101,8 +101,8 @@ func (d *decoder) countTokens(mask *generate.Port) (*onnx.Value, error) {
 	return tokens, nil
 }
 
-// pastLength computes how many of the tokens are in the cache: those but the new ones, and none while a prompt is read,
-// which with its padding has no less columns than tokens.
+// pastLength computes the number of cached tokens: all except the new ones. It is 0 while a prompt is read, which has
+// at least as many columns as tokens, due to padding.
 func (d *decoder) pastLength(tokens *onnx.Value, dims []onnx.Dim) *onnx.Value {
 	before := d.node("Sub", "row_tokens_before", []*onnx.Value{tokens, d.newTokens()})
 	length := d.node("Max", "row_past_length", []*onnx.Value{before, d.numbers("no_tokens", 0)})
@@ -112,8 +112,8 @@ func (d *decoder) pastLength(tokens *onnx.Value, dims []onnx.Dim) *onnx.Value {
 	return length
 }
 
-// takeLastOfRows has logits be those of the last token of each row, in place of those of the last position. It reports
-// whether that was done: a Slice of the last position must be all that leads to them.
+// takeLastOfRows makes the model compute the logits of each row's last token instead of the last position. It returns
+// false if the logits do not come from a Slice of the last position.
 func (d *decoder) takeLastOfRows(tokens *onnx.Value) bool {
 	slice := d.lastSlice()
 	if slice == nil {
@@ -129,8 +129,8 @@ func (d *decoder) takeLastOfRows(tokens *onnx.Value) bool {
 	return true
 }
 
-// lastSlice finds the Slice of the last position that logits are computed from, by nodes with one input that is no
-// constant.
+// lastSlice finds the Slice of the last position that the logits come from, through nodes with a single input that is
+// not constant.
 func (d *decoder) lastSlice() *onnx.Node {
 	for v := d.Logits.Value; v != nil && v.Producer != nil; {
 		n := v.Producer
@@ -155,7 +155,7 @@ func (d *decoder) lastSlice() *onnx.Node {
 	return nil
 }
 
-// holds reports whether a value is a constant of one integer, which is one of some.
+// holds reports whether a value is a constant of one integer that is in some.
 func holds(v *onnx.Value, some ...int64) bool {
 	t := v.Constant()
 	if t == nil || t.DataType != onnx.Int64 || t.Len() != 1 {
@@ -165,7 +165,7 @@ func holds(v *onnx.Value, some ...int64) bool {
 	return err == nil && slices.Contains(some, int64(binary.LittleEndian.Uint64(b)))
 }
 
-// fixed reports whether a value is computed from constants alone.
+// fixed reports whether a value is computed only from constants.
 func fixed(v *onnx.Value) bool {
 	for x := range onnx.Upstream((*onnx.Value).IsConstant, v) {
 		if x.IsInput {
@@ -175,7 +175,7 @@ func fixed(v *onnx.Value) bool {
 	return true
 }
 
-// nameForGenAI gives inputs and outputs their names and types; one declares that they take one sequence.
+// nameForGenAI sets the names and types of inputs and outputs. one declares a batch of one sequence.
 func (d *decoder) nameForGenAI(one bool) error {
 	batch := onnx.Dim{Value: -1, Param: "batch_size"}
 	if one {

@@ -16,9 +16,9 @@ import (
 
 var models = filepath.Join("..", "..", "models")
 
-// TestBatchWithPadding feeds a patched decoder as genai does: prompts of different lengths with padding behind them,
-// then a token each behind the padding; with a mask of the tokens so far, and with one for all that may come. Each
-// sequence must get the logits that it gets alone.
+// TestBatchWithPadding feeds a patched decoder like genai: prompts of different lengths with padding after them, then
+// one token each after the padding, with a mask of the tokens so far and with a mask of all possible tokens. Each
+// sequence must get the logits that it gets by itself.
 func TestBatchWithPadding(t *testing.T) {
 	m, err := onnx.Read(filepath.Join(models, "llama-kv-dynamo-fp32.onnx"))
 	must(t, err)
@@ -92,8 +92,8 @@ func TestBatchWithPadding(t *testing.T) {
 	}
 }
 
-// TestOtherLayout exports a decoder whose caches are [batch, tokens, heads, width], whose names are others, and whose
-// positions and mask are of other types: it computes what it did, of genai's inputs.
+// TestOtherLayout exports a decoder with caches [batch, tokens, heads, width], other names, and other types of
+// positions and mask. It must compute the same results from genai's inputs.
 func TestOtherLayout(t *testing.T) {
 	build := func() *onnx.Model { return otherDecoder() }
 	rows := func(n int, values ...int64) *reference.Tensor {
@@ -128,7 +128,7 @@ func TestOtherLayout(t *testing.T) {
 	if !slices.Equal(got["logits"].F, want["scores"].F) {
 		t.Errorf("logits %v, before %v", got["logits"].F, want["scores"].F)
 	}
-	back := make([]float64, 18) // of the present, [1, 3, 3, 2], in the order of the model's
+	back := make([]float64, 18) // of the present, [1, 3, 3, 2], in the model's order
 	for token := range 3 {
 		for head := range 3 {
 			copy(back[(token*3+head)*2:], got["present.0.key"].F[(head*3+token)*2:][:2])
@@ -147,7 +147,7 @@ func TestOtherLayout(t *testing.T) {
 	}
 }
 
-// otherDecoder makes a decoder of nothing but its interface: logits are a product of a sum of all inputs.
+// otherDecoder makes a decoder with only an interface: the logits are a product of a sum of all inputs.
 func otherDecoder() *onnx.Model {
 	m := onnx.New(10, 21)
 	g := m.Graph
@@ -200,7 +200,7 @@ func otherDecoder() *onnx.Model {
 	return m
 }
 
-// TestByLayer orders caches by the layers in their names, and leaves them as they stand where names do not say.
+// TestByLayer orders caches by the layers in their names, and keeps the order if the names have no layers.
 func TestByLayer(t *testing.T) {
 	for _, c := range []struct{ names, want string }{
 		{"past_k0 past_k1 past_v0 past_v1", "past_k0 past_v0 past_k1 past_v1"},

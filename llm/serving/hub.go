@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
 )
 
-// hub is what the files of a Hugging Face model say: its tokens, sizes and defaults of sampling.
+// hub holds the settings in the files of a Hugging Face model: tokens, sizes and sampling defaults.
 type hub struct {
 	generate.Config
 	hubFields
@@ -22,7 +22,7 @@ type hub struct {
 	pad       int64
 }
 
-// hubFields are fields of config.json and generation_config.json, the latter of which counts.
+// hubFields are fields of config.json and generation_config.json; the latter takes precedence.
 type hubFields struct {
 	BOS               *int64   `json:"bos_token_id"`
 	Pad               *int64   `json:"pad_token_id"`
@@ -35,11 +35,11 @@ type hubFields struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 }
 
-// tokenizerFiles are what lies beside a tokenizer.json and says how text becomes tokens.
+// tokenizerFiles are the files beside a tokenizer.json that define how text becomes tokens.
 var tokenizerFiles = []string{"tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model"}
 
-// maxConfig is the size of a config.json, in bytes.
+// maxConfig is the limit on the size of a config.json, in bytes.
 const maxConfig = 16 << 20
 
 // readHub reads the folder of a tokenizer.
@@ -78,13 +78,13 @@ func readHub(folder string) (*hub, error) {
 		return nil, fmt.Errorf("%s: no file says which token ends a text: eos_token_id of config.json or "+
 			"generation_config.json, eos_token of tokenizer_config.json", folder)
 	}
-	if h.pad = h.EOS[0]; h.Pad != nil && *h.Pad >= 0 { // -1 is none
+	if h.pad = h.EOS[0]; h.Pad != nil && *h.Pad >= 0 { // -1 means no token
 		h.pad = *h.Pad
 	}
 	return h, nil
 }
 
-// copyTokenizer copies the tokenizer's files, not compressed.
+// copyTokenizer copies the tokenizer's files, uncompressed.
 func (h *hub) copyTokenizer(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, tokenizer.File), h.tokenizer, 0o666); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// orderLayers puts the caches in the order of the layers, each layer's keys before its values, and gives them genai's
-// axes, [batch, heads, tokens, width].
+// orderLayers sorts the caches by layer, keys before values, and gives them genai's axes, [batch, heads, tokens,
+// width].
 func (d *decoder) orderLayers() error {
 	for i := range d.Caches {
 		for _, u := range d.Caches[i].Past.Value.Uses() {
@@ -45,8 +45,8 @@ var (
 	valueName   = regexp.MustCompile(`(?i)value|(^|[^a-z])v([^a-z]|$)`)
 )
 
-// byLayer sorts caches by the numbers in their names, keys first. Where names do not give each layer two, the order of
-// the inputs stays.
+// byLayer sorts caches by the numbers in their names, keys first. It keeps the order of the inputs if the names do not
+// identify two caches per layer.
 func byLayer(caches []generate.Cache) []generate.Cache {
 	type place struct{ layer, part int }
 	at := map[place]generate.Cache{}
@@ -87,10 +87,10 @@ func byLayer(caches []generate.Cache) []generate.Cache {
 	return sorted
 }
 
-// keyValues is what names of both keys and values have.
+// keyValues matches the part that the names of keys and values share.
 var keyValues = regexp.MustCompile(`(?i)key_?values?`)
 
-// turnCache gives a cache genai's axes. Of another order, past and present are transposed.
+// turnCache changes the axes of a cache to genai's. It transposes past and present if their order differs.
 func (d *decoder) turnCache(c *generate.Cache) error {
 	dims := c.Past.Dims
 	switch {

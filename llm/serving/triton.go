@@ -13,21 +13,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// TritonOptions say how Triton Inference Server is to serve a model.
+// TritonOptions controls how Triton Inference Server serves a model.
 type TritonOptions struct {
 	Name    string // of the model, and of its folder in the repository
-	Library string // the library with the kernels; empty for a model without fused ops
-	// ServerPath is the path of the repository where the server runs: the library is opened by it.
+	Library string // the kernel library; empty for a model without fused ops
+	// ServerPath is the path of the repository on the server, which opens the library by it.
 	ServerPath string
-	// MaxBatchSize is how many requests run together at most; 0 for one by one.
+	// MaxBatchSize is the most requests that run together; 0 runs them one by one.
 	MaxBatchSize int
-	// QueueDelay is how many microseconds a request waits for others.
+	// QueueDelay is how long a request waits for others, in microseconds.
 	QueueDelay int
-	// GPU has the server run the model with the CUDA provider.
+	// GPU makes the server run the model with the CUDA provider.
 	GPU bool
 }
 
-// TritonModel is what was written for Triton.
+// TritonModel describes a model written for Triton.
 type TritonModel struct {
 	Files        []string       `json:"files"`
 	FusedOps     int            `json:"fused_ops"`
@@ -38,14 +38,14 @@ type TritonModel struct {
 	States       []TritonState  `json:"states,omitempty"` // that the server keeps for each sequence
 }
 
-// TritonTensor is an input or output of a request; of a model that is batched Dims are those behind the batch's.
+// TritonTensor is an input or output of a request. Dims exclude the batch of a batched model.
 type TritonTensor struct {
 	Name     string  `json:"name"`
-	DataType string  `json:"data_type"` // as KServe names it
+	DataType string  `json:"data_type"` // in KServe's spelling
 	Dims     []int64 `json:"dims"`      // -1 for any
 }
 
-// TritonState is an input that takes what an output of the request before gave.
+// TritonState is an input that takes an output of the previous request.
 type TritonState struct {
 	TritonTensor
 	Output string `json:"output"`
@@ -53,7 +53,7 @@ type TritonState struct {
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// CheckTritonName errs unless a model, its folder in the repository and its part of a URL can be called so.
+// CheckTritonName returns an error unless the name is valid for a model, its repository folder and its URL.
 func CheckTritonName(name string) error {
 	if !modelName.MatchString(name) {
 		return fmt.Errorf("%q is no name of a model: it has letters, digits, dots, _ and -", name)
@@ -61,8 +61,8 @@ func CheckTritonName(name string) error {
 	return nil
 }
 
-// WriteTriton writes a model, as version 1, to its folder of a model repository, which is there. A decoder whose caches
-// are buffers is changed: the server keeps them, and how many tokens are in them.
+// WriteTriton writes a model, as version 1, to its existing folder of a model repository. It changes a decoder with
+// buffers, so that the server keeps the caches and their number of tokens.
 func WriteTriton(folder string, m *onnx.Model, o TritonOptions) (*TritonModel, error) {
 	t := &TritonModel{FusedOps: fusedOps(m), MaxBatchSize: o.MaxBatchSize}
 	if t.FusedOps > 0 && o.Library == "" {
@@ -101,8 +101,8 @@ func WriteTriton(folder string, m *onnx.Model, o TritonOptions) (*TritonModel, e
 // state is a pair of an input and an output of the model.
 type state struct{ input, output *onnx.Value }
 
-// serverStates returns what the server keeps of a decoder with buffers, and has the graph compute all that follows from
-// it. Of another model it returns none.
+// serverStates returns the states that the server keeps for a decoder with buffers, and makes the graph compute the
+// other inputs from them. It returns nil for other models.
 func serverStates(m *onnx.Model) ([]state, error) {
 	buffers := false
 	for _, in := range roles.Find(m) {
@@ -127,7 +127,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		return nil, fmt.Errorf("positions of shape [batch, sequence] can be computed, and the model wants %s",
 			positions)
 	}
-	// One axis more than the batch's, which the server wants.
+	// The server requires an axis besides the batch.
 	dims := []onnx.Dim{past.Dims[0], {Value: 1}}
 	name := past.Value.Name
 	if err := d.edit.Rename(d.g, past.Value, name+"_of_rows"); err != nil {
@@ -147,7 +147,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		d.give(*positions, d.node("Add", "row_positions", []*onnx.Value{length, steps}))
 	}
 	if keep := d.Input(roles.LogitsToKeep); keep != nil {
-		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 1)) // of the last
+		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 1)) // of the last token
 	}
 	for _, p := range d.Others {
 		return nil, fmt.Errorf("nothing is known of input %s (%s) that the server could give", p, p.Role)

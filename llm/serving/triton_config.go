@@ -10,15 +10,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// tritonTypes are KServe's names of types. In config.pbtxt they have TYPE_ before them, and BYTES is STRING.
+// tritonTypes are KServe's names of types. config.pbtxt prefixes them with TYPE_ and calls BYTES STRING.
 var tritonTypes = map[onnx.DataType]string{
 	onnx.Bool: "BOOL", onnx.Uint8: "UINT8", onnx.Uint16: "UINT16", onnx.Uint32: "UINT32", onnx.Uint64: "UINT64",
 	onnx.Int8: "INT8", onnx.Int16: "INT16", onnx.Int32: "INT32", onnx.Int64: "INT64", onnx.Float16: "FP16",
 	onnx.BFloat16: "BF16", onnx.Float: "FP32", onnx.Double: "FP64", onnx.String: "BYTES",
 }
 
-// describe lists inputs, outputs and states, and decides whether requests are batched: all of them must have one batch
-// axis of any size first. Of a decoder that is known by what inputs are for, of others by the name of the dimension.
+// describe lists inputs, outputs and states, and decides whether requests are batched: the first axis of all must be
+// the same batch of any size. For a decoder the roles of its inputs decide, otherwise the name of the dimension.
 func (t *TritonModel) describe(m *onnx.Model, states []state) error {
 	stateInput := func(v *onnx.Value) int {
 		return slices.IndexFunc(states, func(s state) bool { return s.input == v || s.output == v })
@@ -81,7 +81,7 @@ func (t *TritonModel) describe(m *onnx.Model, states []state) error {
 	return nil
 }
 
-// config is config.pbtxt. The library is opened by the path that is given, as the server sees it.
+// config returns config.pbtxt. The server opens the library by this path.
 func (t *TritonModel) config(o TritonOptions, library string) string {
 	var b strings.Builder
 	line := func(indent int, format string, args ...any) {
@@ -127,7 +127,7 @@ func (t *TritonModel) config(o TritonOptions, library string) string {
 // lines writes the type and the dimensions of a tensor.
 func (x TritonTensor) lines(line func(int, string, ...any), indent int) {
 	line(indent, "data_type: TYPE_%s", strings.Replace(x.DataType, "BYTES", "STRING", 1))
-	if len(x.Dims) == 0 { // the server wants one
+	if len(x.Dims) == 0 { // the server requires a dimension
 		line(indent, "dims: [1]")
 		line(indent, "reshape { shape: [] }")
 		return
@@ -135,7 +135,7 @@ func (x TritonTensor) lines(line func(int, string, ...any), indent int) {
 	line(indent, "dims: [%s]", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(x.Dims)), ", "), "[]"))
 }
 
-// sequences has the server keep states. Requests of several sequences run together where their inputs are of one shape.
+// sequences makes the server keep states. Requests of several sequences run together if their inputs have one shape.
 func (t *TritonModel) sequences(line func(int, string, ...any), o TritonOptions) {
 	line(0, "sequence_batching {")
 	line(1, "max_sequence_idle_microseconds: %d", sequenceIdle)
@@ -159,8 +159,8 @@ func (t *TritonModel) sequences(line func(int, string, ...any), o TritonOptions)
 	line(0, "}")
 }
 
-// sequenceIdle is after how many microseconds without a request a sequence is given up, and candidates how many
-// sequences the server holds for each that runs.
+// sequenceIdle is the time in microseconds without a request after which a sequence is dropped. candidates is the
+// number of sequences that the server holds per running one.
 const (
 	sequenceIdle = 60_000_000
 	candidates   = 4
