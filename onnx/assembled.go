@@ -6,26 +6,26 @@ import (
 	"sort"
 )
 
-// assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along
-// one axis. Nothing is copied before the tensor is written, and then in small chunks, so that weights larger than
-// memory can be stacked. The sources stay readable when their graph has dropped them, as long as their model is open.
+// assembly describes a tensor whose elements come from other tensors: parts side by side along one axis. Nothing is
+// copied before the tensor is written, and then in small chunks, so that weights larger than memory can be stacked. The
+// sources stay readable while their model is open, even if their graph has dropped them.
 type assembly struct {
 	axis  int
 	parts []part
 }
 
-// part is one of the parts: a view of a tensor, element by element along axes of its own.
+// part is one of the parts: a strided view of a tensor.
 type part struct {
 	from    *Tensor
-	start   int64   // where it begins along the assembly's axis
+	start   int64   // its start along the assembly's axis
 	dims    []int64 // its size along each axis
-	offset  int64   // the element of from that comes first
-	strides []int64 // how many elements of from lie from one to the next along each axis
-	outer   int     // the axes after these are elements of from that lie in one run
-	run     int64   // of so many elements
+	offset  int64   // the first element in from
+	strides []int64 // the distance in from between neighbors along each axis
+	outer   int     // the axes from here on are contiguous in from
+	run     int64   // the number of elements of a contiguous run
 }
 
-// beginsOf returns the deferred tensor whose first elements t is a view of, nil where it is none.
+// beginsOf returns the deferred tensor whose first elements t is a view of, or nil.
 func (t *Tensor) beginsOf() *Tensor {
 	if t.assembly == nil || len(t.assembly.parts) != 1 {
 		return nil
@@ -36,12 +36,12 @@ func (t *Tensor) beginsOf() *Tensor {
 	return nil
 }
 
-// copiedUpTo is the number of bytes up to which an assembled tensor is made at once.
+// copiedUpTo is the size in bytes up to which an assembled tensor is built at once.
 const copiedUpTo = 1024
 
-// View makes a tensor of these dims out of elements of t: the first is element offset of t, and strides says how many
-// elements lie from one to the next along each axis (negative: backwards). Nil strides are those of elements in a row,
-// which makes a reshaped slice. The elements are read from t when they are asked for, or written.
+// View makes a tensor of these dims from elements of t. Its first element is element offset of t, and strides are the
+// distances between neighbors along each axis, in elements (negative: backwards). Nil strides are those of contiguous
+// elements, which makes a reshaped slice. The elements are read from t on demand, or when the tensor is written.
 func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) (*Tensor, error) {
 	p, err := newPart(t, dims, offset, strides)
 	if err != nil {
@@ -50,8 +50,8 @@ func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) 
 	return assemble(name, t.DataType, dims, &assembly{parts: []part{p}})
 }
 
-// Concat makes a tensor of others side by side along an axis. They need one type, and dims that agree but for the axis.
-// Their elements are read when they are asked for, or written.
+// Concat joins tensors along an axis. They must have the same type, and the same dims except along the axis. Their
+// elements are read on demand, or when the tensor is written.
 func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
 	if len(tensors) == 0 {
 		return nil, fmt.Errorf("tensor %q: nothing to put together", name)
@@ -87,8 +87,7 @@ func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
 	return assemble(name, first.DataType, dims, a)
 }
 
-// Lengthened returns the tensor with zeros behind its elements along an axis, up to n there; t itself where it is as
-// long.
+// Lengthened returns the tensor extended with zeros along an axis to n there. It returns t if t is already as long.
 func (t *Tensor) Lengthened(axis int, n int64) (*Tensor, error) {
 	if axis >= 0 && axis < len(t.Dims) && t.Dims[axis] >= n {
 		return t, nil
@@ -104,7 +103,7 @@ func (t *Tensor) Lengthened(axis int, n int64) (*Tensor, error) {
 	return Concat(t.Name, axis, []*Tensor{t, zeros})
 }
 
-// assemble makes the tensor; a small one gets its elements now.
+// assemble makes the tensor, and reads its elements at once if it is small.
 func assemble(name string, t DataType, dims []int64, a *assembly) (*Tensor, error) {
 	r := &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), assembly: a}
 	size, err := byteSize(t, dims)
@@ -121,7 +120,7 @@ func assemble(name string, t DataType, dims []int64, a *assembly) (*Tensor, erro
 	return NewTensor(name, t, r.Dims, b)
 }
 
-// newPart checks a view, and finds what of it lies in one run.
+// newPart checks a view and finds its contiguous runs.
 func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, error) {
 	if bits := t.DataType.Bits(); bits == 0 || bits%8 != 0 {
 		return part{}, fmt.Errorf("%s elements cannot be taken one by one", t.DataType)
@@ -151,14 +150,14 @@ func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, erro
 		p.outer--
 		p.run *= dims[p.outer]
 	}
-	// itself one run
+	// the source is one contiguous run itself
 	for a := p.from.assembly; a != nil && len(a.parts) == 1 && a.parts[0].outer == 0; a = p.from.assembly {
 		p.from, p.offset = a.parts[0].from, p.offset+a.parts[0].offset
 	}
 	return p, nil
 }
 
-// within checks that a view reads elements 0 to have-1 alone.
+// within checks that a view reads only elements 0 to have-1.
 func within(have int64, dims []int64, offset int64, strides []int64) error {
 	least, greatest := offset, offset
 	for i, d := range dims {
@@ -181,8 +180,8 @@ func within(have int64, dims []int64, offset int64, strides []int64) error {
 	return nil
 }
 
-// Sources lists the tensors that hold the elements of an assembled one, each once, and t itself when its elements are
-// its own.
+// Sources lists the tensors that hold the elements of an assembled tensor, each once. It is t itself if t is not
+// assembled.
 func (t *Tensor) Sources() []*Tensor {
 	if t.assembly == nil {
 		return []*Tensor{t}
@@ -207,8 +206,8 @@ func (t *Tensor) Sources() []*Tensor {
 	return list
 }
 
-// Place returns the tensor that holds element i of an assembled one, and which of its elements that is; t and i
-// themselves where the elements are its own.
+// Place returns the tensor that holds element i of an assembled tensor, and the element's index there. It returns t and
+// i if t is not assembled.
 func (t *Tensor) Place(i int64) (*Tensor, int64) {
 	for a := t.assembly; a != nil; a = t.assembly {
 		p := &a.parts[0]
@@ -232,7 +231,7 @@ func (t *Tensor) Place(i int64) (*Tensor, int64) {
 	return t, i
 }
 
-// isFromFiles reports whether elements of an assembled tensor lie in a file of external data.
+// isFromFiles reports whether elements of an assembled tensor are in a file of external data.
 func (t *Tensor) isFromFiles() bool {
 	if t.assembly == nil {
 		return false
@@ -245,5 +244,5 @@ func (t *Tensor) isFromFiles() bool {
 	return false
 }
 
-// isMade reports whether the elements are made when they are asked for: those of other tensors, or deferred ones.
+// isMade reports whether the elements are computed on demand: from other tensors, or deferred.
 func (t *Tensor) isMade() bool { return t.assembly != nil || t.deferred != nil }

@@ -11,8 +11,8 @@ import (
 // streamChunk is the number of bytes that are assembled at a time.
 const streamChunk = 256 << 10
 
-// WriteElements writes the elements as little-endian packed bytes: those of assembled and deferred tensors as they are
-// made, without having all of them in memory. Errors are those of Bytes, and of w.
+// WriteElements writes the elements as little-endian packed bytes. It writes assembled and deferred tensors as they are
+// computed, without holding all elements in memory. It returns the errors of Bytes and of w.
 func (t *Tensor) WriteElements(w io.Writer) error {
 	if t.deferred != nil {
 		return t.writeDeferred(w)
@@ -44,7 +44,7 @@ func (t *Tensor) WriteElements(w io.Writer) error {
 	return nil
 }
 
-// madeBytes makes all elements of an assembled or deferred tensor at once.
+// madeBytes computes all elements of an assembled or deferred tensor at once.
 func (t *Tensor) madeBytes() ([]byte, error) {
 	n := t.Size()
 	if n < 0 || int64(int(n)) != n {
@@ -57,8 +57,8 @@ func (t *Tensor) madeBytes() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// assembler reads elements of assembled tensors. Sources that keep their elements in typed fields have to be converted
-// whole; the last few stay, because parts of several may take turns.
+// assembler reads elements of assembled tensors. Sources with elements in typed fields must be converted whole. The
+// last few conversions are kept, because parts of several sources may alternate.
 type assembler struct {
 	converted []converted
 }

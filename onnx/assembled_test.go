@@ -15,7 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// strided is a tensor of int32 elements worked out the slow way, beside the one under test.
+// strided is a tensor of int32 elements with its elements computed in a simple way, for comparison.
 type strided struct {
 	t      *Tensor
 	values []int32
@@ -52,7 +52,7 @@ func randomInts(r *rand.Rand, dims ...int64) strided {
 	return s
 }
 
-// view makes a random view: axes in another order, parts of axes, steps, backwards.
+// view makes a random view: permuted axes, parts of axes, steps, backwards.
 func (s strided) view(t *testing.T, r *rand.Rand) strided {
 	rank := len(s.t.Dims)
 	row := RowMajor(s.t.Dims)
@@ -111,7 +111,7 @@ func (s strided) beside(t *testing.T, o strided, axis int) strided {
 	return made
 }
 
-// TestAssembled puts random views and concatenations on top of each other.
+// TestAssembled stacks random views and concatenations.
 func TestAssembled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	lazy := 0
@@ -247,7 +247,7 @@ func TestAssembledIsWritten(t *testing.T) {
 	for name, test := range map[string]struct {
 		from    string
 		out     string
-		data    bool // packed lies in the data file
+		data    bool // packed is in the data file
 		options []WriteOption
 	}{
 		"external, beside":    {path, filepath.Join(filepath.Dir(path), "out.onnx"), true, nil},
@@ -268,7 +268,7 @@ func TestAssembledIsWritten(t *testing.T) {
 		must(t, err)
 		g.AddInitializer(packed)
 		g.RemoveUnusedInitializers(map[*Value]bool{va: true, vb: true})
-		for range 2 { // twice: the first must leave the model as it was
+		for range 2 { // twice: the first must not change the model
 			must(t, Write(test.out, m, test.options...))
 			again, err := Read(test.out)
 			must(t, err)
@@ -290,7 +290,7 @@ func TestAssembledIsWritten(t *testing.T) {
 	}
 }
 
-// TestAssembledSourceFails has a source that cannot be read when the model is written: nothing is left of the output.
+// TestAssembledSourceFails cannot read a source when the model is written. No output may remain.
 func TestAssembledSourceFails(t *testing.T) {
 	path, _ := externalModel(t, externalTensor("a", 4000, "location", "weights.bin"),
 		externalTensor("b", 4000, "location", "sub/weights.bin"))

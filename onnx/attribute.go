@@ -2,7 +2,7 @@ package onnx
 
 import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 
-// AttributeType tells which field of an Attribute is in use, with the numbers of AttributeProto.AttributeType.
+// AttributeType is the kind of an Attribute, with the numbers of AttributeProto.AttributeType.
 type AttributeType int32
 
 // The kinds of attributes of onnx 1.23.
@@ -25,11 +25,11 @@ const (
 )
 
 // Attribute is a named constant of a Node, or a reference to an attribute of the enclosing Function.
-// Sparse tensors and types are kept as they were read and have no field here.
+// Sparse tensors and types are kept as read and have no field here.
 type Attribute struct {
 	Name string
 	Type AttributeType
-	// RefName names the attribute of the enclosing function whose value this one takes; empty outside functions.
+	// RefName names the attribute of the enclosing function that provides the value; empty outside functions.
 	RefName string
 
 	Float   float32
@@ -74,12 +74,12 @@ func GraphAttr(name string, g *Graph) *Attribute {
 	return &Attribute{Name: name, Type: AttrGraph, Graph: g}
 }
 
-// RefAttr makes an attribute that takes the value of the enclosing function's attribute ref.
+// RefAttr makes an attribute with the value of the enclosing function's attribute ref.
 func RefAttr(name string, t AttributeType, ref string) *Attribute {
 	return &Attribute{Name: name, Type: t, RefName: ref}
 }
 
-// Subgraphs returns the graphs held by the attribute (GRAPH and GRAPHS), nil for every other kind.
+// Subgraphs returns the graphs of a GRAPH or GRAPHS attribute, nil for other kinds.
 func (a *Attribute) Subgraphs() []*Graph {
 	if a.Graph != nil {
 		return []*Graph{a.Graph}

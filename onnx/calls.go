@@ -2,7 +2,7 @@ package onnx
 
 import "fmt"
 
-// functionKey identifies a model-local function; the two spellings of the standard's domain are one.
+// functionKey identifies a model-local function, with one spelling of the standard domain.
 type functionKey struct{ domain, name, overload string }
 
 func keyOf(domain, name, overload string) functionKey {
@@ -22,7 +22,7 @@ func (m *Model) functionsByKey() map[functionKey]*Function {
 	return functions
 }
 
-// checkCalls errs when functions call themselves, directly or through others: whoever inlines them would not end.
+// checkCalls returns an error if functions call themselves, directly or through others: inlining would not end.
 func (m *Model) checkCalls() error {
 	functions := m.functionsByKey()
 	const (
@@ -77,7 +77,7 @@ func callsIn(g *Graph, functions map[functionKey]*Function) []*Function {
 	return fs
 }
 
-// called are the functions that the main graph calls, itself or through others.
+// called returns the functions that the main graph calls, directly or through others.
 func (m *Model) called() map[*Function]bool {
 	functions := m.functionsByKey()
 	called := map[*Function]bool{}

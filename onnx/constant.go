@@ -2,8 +2,7 @@ package onnx
 
 import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 
-// constantNodeTensor returns the value of a Constant node, nil for sparse ones and for values taken from a function's
-// attribute.
+// constantNodeTensor returns the value of a Constant node, nil if it is sparse or taken from a function's attribute.
 func constantNodeTensor(n *Node) *Tensor {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
@@ -16,8 +15,8 @@ func constantNodeTensor(n *Node) *Tensor {
 	return nil
 }
 
-// Constant returns the value of a Constant node whose attribute of this name is a, or has the value of a; nil where it
-// is none of the value attributes, or a sparse one.
+// Constant returns the value of a Constant node with attribute a under this name. It returns nil for other names and
+// sparse values.
 func (a *Attribute) Constant(name string) *Tensor {
 	switch name {
 	case "value":

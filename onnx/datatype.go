@@ -42,7 +42,7 @@ const (
 
 type dataTypeInfo struct {
 	name string
-	bits int // bits of one element; 0 where elements have no fixed size
+	bits int // bits of one element; 0 if elements have no fixed size
 }
 
 var dataTypes = [...]dataTypeInfo{
@@ -64,7 +64,7 @@ func (t DataType) String() string {
 	return dataTypes[t].name
 }
 
-// Bits is the size of one element in bits, 0 for strings and unknown types.
+// Bits returns the size of one element in bits, 0 for strings and unknown types.
 func (t DataType) Bits() int {
 	if t < 0 || int(t) >= len(dataTypes) {
 		return 0

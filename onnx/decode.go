@@ -7,10 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// decoder turns messages into a Model. Every object keeps its message for what is not modelled.
+// decoder converts messages to a Model. Every object keeps its message, for the fields that are not modeled.
 type decoder struct {
 	files *externalFiles
-	// opaque are the tensors at places that are not modelled: sparse tensors and training info.
+	// opaque are the tensors in fields that are not modeled: sparse tensors and training info.
 	opaque []*Tensor
 }
 
@@ -92,7 +92,7 @@ func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
 	return f, nil
 }
 
-// graph decodes a graph; n is nil for one whose names begin with it.
+// graph decodes a graph. n is nil for a graph that starts a new scope of names.
 func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, error) {
 	values := len(p.Input) + len(p.Initializer) + len(p.Node) // most nodes have one output
 	if n == nil {
@@ -150,7 +150,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	return g, nil
 }
 
-// define makes a value of this name in the graph; nil when the graph has one: two definitions of a name contradict SSA.
+// define makes a value of this name in the graph, or returns nil if the name is defined: SSA allows one definition.
 func (g *Graph) define(name string) *Value {
 	if _, dup := g.values[name]; dup {
 		return nil
@@ -161,7 +161,7 @@ func (g *Graph) define(name string) *Value {
 	return v
 }
 
-// definedTwice is the error of a name that define refused.
+// definedTwice is the error for a name that define rejected.
 func (g *Graph) definedTwice(name, what string) error {
 	return fmt.Errorf("value %q is defined twice in graph %q, the second time as %s", name, g.Name, what)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// body decodes the nodes of a graph or function in two passes: outputs first, so that a node may stand before the
-// producer of its input (Sort then mends the order, or finds the cycle).
+// body decodes the nodes of a graph or function in two passes, outputs first, so that a node may precede the producer
+// of its input. Sort then fixes the order, or finds the cycle.
 func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.ValueInfoProto) error {
 	g.Nodes = make([]*Node, len(nodes))
 	for i, np := range nodes {
@@ -32,7 +32,7 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 	for _, ip := range infos {
 		v := g.values[ip.GetName()]
 		switch {
-		case v == nil: // dangling: the message list keeps it, its name stays taken
+		case v == nil: // dangling: the message list keeps it, and its name stays taken
 			g.names.used[ip.GetName()] = struct{}{}
 		case v.info == nil: // else a graph input, or a second entry: the message list keeps it
 			v.info = ip
@@ -75,7 +75,7 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 	return nil
 }
 
-// duplicateName finds a name that two attributes of a node have. Most nodes have a few: no map for these.
+// duplicateName finds a name that two attributes of a node share. It avoids a map for the usual few attributes.
 func duplicateName(ps []*onnxpb.AttributeProto) (name string, found bool) {
 	var seen map[string]bool
 	if len(ps) > 16 {
@@ -95,7 +95,7 @@ func duplicateName(ps []*onnxpb.AttributeProto) (name string, found bool) {
 	return "", false
 }
 
-// read finds the value that a node being decoded reads, and notes in the value's graph when its producer stands later.
+// read finds the value that the current node reads. If its producer comes later, it marks the graph as unsorted.
 func (g *Graph) read(name string) *Value {
 	v := g.Value(name)
 	if v != nil && v.Producer != nil && v.Producer.position >= v.Graph.reading {
@@ -119,7 +119,7 @@ func (d *decoder) attribute(p *onnxpb.AttributeProto, g *Graph) (*Attribute, err
 	return a, nil
 }
 
-// attributeMessages decodes what messages of an attribute hold.
+// attributeMessages decodes the messages in an attribute.
 func (d *decoder) attributeMessages(a *Attribute, p *onnxpb.AttributeProto, g *Graph) (err error) {
 	if p.T != nil {
 		if a.Tensor, err = d.tensor(p.T); err != nil {
@@ -161,7 +161,7 @@ func (n *Node) describe(i int) string {
 	return fmt.Sprintf("node %d %q (%s)", i, n.Name, n.OpType)
 }
 
-// guessAttributeType serves IR versions before 2, which had no type field.
+// guessAttributeType supports IR versions before 2, which had no type field.
 func guessAttributeType(p *onnxpb.AttributeProto) AttributeType {
 	switch {
 	case p.F != nil:

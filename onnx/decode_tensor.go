@@ -14,8 +14,8 @@ func (d *decoder) tensor(p *onnxpb.TensorProto) (*Tensor, error) {
 	return t, nil
 }
 
-// tensorData finds the elements of t and checks that they fit its shape. An empty raw_data beside typed fields counts
-// as absent.
+// tensorData finds the elements of t and checks that they fit its shape. Empty raw_data beside typed fields counts as
+// absent.
 func (d *decoder) tensorData(t *Tensor, p *onnxpb.TensorProto) (err error) {
 	if p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
 		if t.External, err = parseExternal(p); err != nil {
@@ -31,7 +31,7 @@ func (d *decoder) tensorData(t *Tensor, p *onnxpb.TensorProto) (err error) {
 		return nil
 	}
 	t.raw = p.RawData
-	if t.DataType == String || t.DataType > lastDataType { // types of a later version pass through unseen
+	if t.DataType == String || t.DataType > lastDataType { // types of later versions pass through unchecked
 		return nil
 	}
 	if n, err = byteSize(t.DataType, t.Dims); err != nil {
@@ -47,7 +47,7 @@ func hasTypedData(p *onnxpb.TensorProto) bool {
 	return len(p.FloatData)+len(p.Int32Data)+len(p.Int64Data)+len(p.DoubleData)+len(p.Uint64Data)+len(p.StringData) > 0
 }
 
-// opaqueTensor checks a tensor that stands where the model has no field for it.
+// opaqueTensor checks a tensor in a field that is not modeled.
 func (d *decoder) opaqueTensor(p *onnxpb.TensorProto) error {
 	t, err := d.tensor(p)
 	if err == nil {

@@ -5,17 +5,17 @@ import (
 	"io"
 )
 
-// deferral returns the elements of a tensor when they are asked for.
+// deferral computes the elements of a tensor on demand.
 type deferral struct {
 	write func(w io.Writer) error
-	// read gives any of them (NewComputed); nil where they come one after the other alone.
+	// read returns any range of them (NewComputed); nil if they can only be computed in order.
 	read func(dst []byte, first int64) error
 }
 
-// NewDeferred makes a tensor whose elements write gives, as little-endian packed bytes: each time they are asked for,
-// and when the model is written. So weights that are converted need not be in memory together. What write gives has to
-// be the same each time, and of the size that t and dims say; otherwise the tensor is one that cannot be read. It errs
-// on a type or dims without a size.
+// NewDeferred makes a tensor whose elements write produces on demand, as little-endian packed bytes: each time they are
+// read, and when the model is written. So converted weights need not be in memory together. write must produce the same
+// bytes each time, of the size of t and dims, else the tensor cannot be read. NewDeferred returns an error for a type
+// or dims without a size.
 func NewDeferred(name string, t DataType, dims []int64, write func(w io.Writer) error) (*Tensor, error) {
 	if _, err := byteSize(t, dims); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
@@ -23,8 +23,8 @@ func NewDeferred(name string, t DataType, dims []int64, write func(w io.Writer) 
 	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), deferred: &deferral{write: write}}, nil
 }
 
-// NewComputed is NewDeferred for elements that can be had in any order: read fills dst, which holds whole elements,
-// with those from the element first on. So no more of them than are asked for are in memory.
+// NewComputed is NewDeferred for elements that can be computed in any order. read fills dst, which holds whole
+// elements, from element first on. So only the requested elements are in memory.
 func NewComputed(name string, t DataType, dims []int64, read func(dst []byte, first int64) error) (*Tensor, error) {
 	c, err := NewDeferred(name, t, dims, nil)
 	if err != nil {
@@ -55,8 +55,8 @@ func NewComputed(name string, t DataType, dims []int64, read func(dst []byte, fi
 // IsComputed reports whether NewComputed made the tensor.
 func (t *Tensor) IsComputed() bool { return t.deferred != nil && t.deferred.read != nil }
 
-// ReadElements fills dst, which holds whole elements of at least one byte, with those from the element first on, as
-// little-endian bytes. Of assembled and computed tensors no others are made.
+// ReadElements fills dst, which holds whole elements of at least one byte, from element first on, as little-endian
+// bytes. It computes no other elements of assembled and computed tensors.
 func (t *Tensor) ReadElements(dst []byte, first int64) error {
 	if err := (&assembler{}).read(t, dst, first); err != nil {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
@@ -64,15 +64,14 @@ func (t *Tensor) ReadElements(dst []byte, first int64) error {
 	return nil
 }
 
-// Tied makes a tensor of another name with the same elements. Those that lie in a data file, or are written to one, lie
-// there once for both.
+// Tied returns a tensor with another name and the same elements. A data file stores them once for both.
 func (t *Tensor) Tied(name string) *Tensor {
 	c := t.copy()
 	c.Name = name
 	return c
 }
 
-// writeDeferred writes the elements, and counts them.
+// writeDeferred writes the elements and checks their size.
 func (t *Tensor) writeDeferred(w io.Writer) error {
 	size := t.Size()
 	c := &countingWriter{w: w, left: size}
@@ -86,7 +85,7 @@ func (t *Tensor) writeDeferred(w io.Writer) error {
 	return nil
 }
 
-// countingWriter refuses bytes beyond those that are left.
+// countingWriter rejects more than left bytes.
 type countingWriter struct {
 	w    io.Writer
 	left int64

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// deferredModel has two tied deferred initializers, and a third that is a view of one.
+// deferredModel has two tied deferred initializers, and a third that is a view of one of them.
 func deferredModel(t *testing.T, write func(w io.Writer) error) *Model {
 	t.Helper()
 	m := New(10, 20)

@@ -8,7 +8,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// elementTexts prints the elements of a small tensor, nil for types it does not print.
+// elementTexts formats the elements of a small tensor, nil for unsupported types.
 func (t *Tensor) elementTexts() []string {
 	if t.DataType == String {
 		var texts []string

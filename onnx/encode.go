@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// The encoder brings the kept messages up to date: a field is written only where it differs from what the message
-// holds, so that a model that was only read is written back with the same fields, set or unset.
+// The encoder updates the kept messages. It writes a field only if it differs from the message, so that an unchanged
+// model is written back with the same fields, set or unset.
 
 func (m *Model) message() *onnxpb.ModelProto {
 	if m.proto == nil {
@@ -69,8 +69,8 @@ func (g *Graph) message() *onnxpb.GraphProto {
 	return p
 }
 
-// infoMessages keeps the value_info entries of values that are still there (or never were), in their order, and adds
-// those of values made since.
+// infoMessages keeps the value_info entries of values that still exist (or never did), in order, and appends those of
+// new values.
 func (g *Graph) infoMessages(old []*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoProto {
 	owner := make(map[*onnxpb.ValueInfoProto]*Value, len(g.infoOrder))
 	removed := map[string]bool{}
@@ -184,14 +184,14 @@ func externalEntries(e *External) []*onnxpb.StringStringEntryProto {
 	return entryMessages(nil, es)
 }
 
-// set writes v to a message's optional field unless the field, set or unset, reads as v already.
+// set writes v to a message's optional field unless the field, set or unset, already reads as v.
 func set[T comparable](field **T, current, v T) {
 	if current != v {
 		*field = &v
 	}
 }
 
-// valueNames returns the names of the values, "" for omitted ones; old where these are they.
+// valueNames returns the names of the values, "" for omitted ones. It returns old if the names are unchanged.
 func valueNames(old []string, vs []*Value) []string {
 	name := func(v *Value) string {
 		if v == nil {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// everything makes a valid model in which every field of every message of onnx.proto is set somewhere, graphs three
-// deep, every data type in raw and in typed form, and unknown fields in every message.
+// everything makes a valid model that sets every field of every message of onnx.proto, with graphs three deep, every
+// data type in raw and typed form, and unknown fields in every message.
 func everything() *onnxpb.ModelProto {
 	tensor := func(name string, dims ...int64) *onnxpb.TensorProto {
 		n := int64(4)
@@ -223,7 +223,7 @@ func rawOf(d DataType) *onnxpb.TensorProto {
 	return t
 }
 
-// addUnknown gives every message a field that onnx.proto does not have.
+// addUnknown adds a field that is not in onnx.proto to every message.
 func addUnknown(m protoreflect.Message) {
 	unknown := protowire.AppendTag(nil, 5000, protowire.BytesType)
 	m.SetUnknown(protowire.AppendBytes(unknown, []byte("later")))

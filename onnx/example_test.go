@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Reading maps the file: what a graph holds can be looked at whatever its weights weigh.
+// Read maps the file, so that a graph can be inspected whatever the size of its weights.
 func ExampleRead() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {
@@ -33,7 +33,7 @@ func ExampleRead() {
 	// opset 20 with 2 of 215 nodes a Softmax
 }
 
-// A model is built node by node, written, and read again.
+// Build a model node by node, write it, and read it again.
 func ExampleWrite() {
 	m := onnx.New(10, 20)
 	g := m.Graph

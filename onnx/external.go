@@ -20,13 +20,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// ErrMissingData is the cause of an error about a file with external data that does not exist.
+// ErrMissingData is the cause of an error about a missing file with external data.
 var ErrMissingData = errors.New("the file with its external data is missing")
 
 // ErrClosed is returned by Tensor.Bytes after Model.Close.
 var ErrClosed = errors.New("the model is closed")
 
-// externalFiles opens the files that hold a model's external data, once each, when they are first needed.
+// externalFiles opens the files with a model's external data, once each and on demand.
 type externalFiles struct {
 	dir     string // the model's folder; empty for models read from memory
 	options readOptions
@@ -86,7 +86,7 @@ func parseSize(key, value string) (int64, error) {
 	return n, nil
 }
 
-// check looks at everything that can be known about the tensor's place without reading it.
+// check checks everything about the tensor's place that needs no reading.
 func (f *externalFiles) check(t *Tensor) error {
 	_, _, err := f.place(t)
 	if errors.Is(err, ErrMissingData) && f.options.allowMissingData {
@@ -95,7 +95,7 @@ func (f *externalFiles) check(t *Tensor) error {
 	return err
 }
 
-// absent says that the tensor's file is not there, and need not be.
+// absent reports whether the tensor's file is missing and may be.
 func (f *externalFiles) absent(t *Tensor) bool {
 	if f == nil || !f.options.allowMissingData {
 		return false
@@ -104,7 +104,7 @@ func (f *externalFiles) absent(t *Tensor) bool {
 	return errors.Is(err, ErrMissingData)
 }
 
-// place finds the file of the tensor and the number of its bytes, and checks that they are there.
+// place finds the file and the size of the tensor, and checks that the file contains it.
 func (f *externalFiles) place(t *Tensor) (*externalFile, int64, error) {
 	e := t.External
 	n, err := byteSize(t.DataType, t.Dims)
@@ -126,7 +126,7 @@ func (f *externalFiles) place(t *Tensor) (*externalFile, int64, error) {
 	return x, n, nil
 }
 
-// file finds an external file once and remembers what came of it.
+// file finds an external file once and caches the result.
 func (f *externalFiles) file(location string) (*externalFile, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,8 +146,8 @@ func (f *externalFiles) file(location string) (*externalFile, error) {
 	return x, x.err
 }
 
-// find checks the location and takes the file's size. A model is data from elsewhere: it may only name files in its own
-// folder, and no links, which might lead out of it.
+// find checks the location and takes the file's size. Models are untrusted: they may only name files in their own
+// folder, and not links, which might lead outside.
 func (f *externalFiles) find(x *externalFile, location string) error {
 	if f.dir == "" {
 		return fmt.Errorf("%w: the model was not read from a file, so there is no folder to find %q in", ErrMissingData,
@@ -266,7 +266,7 @@ func (f *externalFiles) verify(t *Tensor) error {
 	return nil
 }
 
-// used lists the files that tensors named so far, by path.
+// used lists the files that tensors have named so far, by path.
 func (f *externalFiles) used() []*externalFile {
 	if f == nil {
 		return nil

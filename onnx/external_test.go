@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// externalTensor refers to data; entries are key, value, key, value, …
+// externalTensor refers to external data; entries are key, value, key, value, …
 func externalTensor(name string, dim int64, entries ...string) *onnxpb.TensorProto {
 	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(Uint8)), Dims: []int64{dim},
 		DataLocation: onnxpb.TensorProto_EXTERNAL.Enum()}
@@ -143,7 +143,7 @@ func TestAllowMissingData(t *testing.T) {
 		!strings.Contains(err.Error(), "absent.bin") {
 		t.Errorf("Bytes: %v", err)
 	}
-	for _, dir := range []string{filepath.Dir(path), t.TempDir()} { // a reference can be kept unseen
+	for _, dir := range []string{filepath.Dir(path), t.TempDir()} { // a reference can be kept without its file
 		out := filepath.Join(dir, "out.onnx")
 		must(t, Write(out, m))
 		again, err := Read(out, AllowMissingData())
@@ -199,8 +199,8 @@ func TestExternalTensorMadeInMemory(t *testing.T) {
 	}
 }
 
-// TestShapesStayInTheModel writes tensors that may be shapes: shape inference cannot read them from a data file, so
-// they go to the model file, wherever they came from.
+// TestShapesStayInTheModel writes tensors that may be shapes. Shape inference cannot read them from a data file, so
+// they go to the model file, wherever they come from.
 func TestShapesStayInTheModel(t *testing.T) {
 	axes := externalTensor("axes", 4, "location", "weights.bin", "offset", "8")
 	axes.DataType = ptr(int32(Int64))

@@ -13,11 +13,11 @@ import (
 // File is a file that a model was read from.
 type File struct {
 	Path string
-	Size int64 // bytes; -1 when the file is missing
+	Size int64 // bytes; -1 if the file is missing
 }
 
-// Files lists the model's file and then the files of its external data, each with its size. It is empty for a model
-// made in memory.
+// Files lists the model's file and then the files of its external data, with their sizes. It is empty for a model made
+// in memory.
 func (m *Model) Files() ([]File, error) {
 	if m.Path == "" {
 		return nil, nil
@@ -37,7 +37,7 @@ func (m *Model) Files() ([]File, error) {
 	return fs, nil
 }
 
-// Size is the number of bytes of the model's file and of the files of its external data together.
+// Size returns the total size of the model's file and the files of its external data, in bytes.
 func (m *Model) Size() (int64, error) {
 	fs, err := m.Files()
 	total := int64(0)
@@ -47,7 +47,7 @@ func (m *Model) Size() (int64, error) {
 	return total, err
 }
 
-// SHA256 returns the hash of a file, in hexadecimal: a model without its external data. It reads the whole file.
+// SHA256 returns the hash of a file in hexadecimal, for a model without its external data. It reads the whole file.
 func SHA256(path string) (string, error) {
 	f, _, err := regular.Open(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func SHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// VerifyChecksums compares the SHA-1 checksums that the model gives for external data with the files, reading each
-// once. Tensors without a checksum pass.
+// VerifyChecksums compares the SHA-1 checksums of external data with the files, reading each once. Tensors without a
+// checksum pass.
 func (m *Model) VerifyChecksums() error {
 	var first error
 	m.eachTensor(func(t *Tensor) {
@@ -78,7 +78,7 @@ func (m *Model) VerifyChecksums() error {
 	return first
 }
 
-// eachTensor calls f for every tensor of the model: initializers, attributes, those of functions, and the opaque ones.
+// eachTensor calls f for every tensor of the model: initializers, attributes, those of functions, and opaque ones.
 func (m *Model) eachTensor(f func(*Tensor)) {
 	attributes := func(as []*Attribute) {
 		for _, a := range as {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// foreign names the format of a file that is not an ONNX model and says what to do with it. It returns "" for a format
-// that it does not know.
+// foreign describes the format of a file that is not an ONNX model and the remedy. It returns "" for unknown formats.
 func foreign(b []byte) string {
 	at := func(offset int, magic string) bool {
 		return len(b) >= offset+len(magic) && string(b[offset:offset+len(magic)]) == magic
@@ -44,7 +43,7 @@ func foreign(b []byte) string {
 	return ""
 }
 
-// modelsIn names the models of a folder, to continue the error that it is one. It returns "" for anything else.
+// modelsIn names the models in a folder, to extend the error that the path is a folder. It returns "" for other paths.
 func modelsIn(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return ""
@@ -64,6 +63,6 @@ func modelsIn(path string) string {
 
 // isSafetensors reports whether b begins like a safetensors file: with the length of a JSON header and the header.
 func isSafetensors(b []byte) bool {
-	const longestHeader = 100 << 20 // as the format's own library has it
+	const longestHeader = 100 << 20 // the limit of the format's own library
 	return len(b) >= 10 && binary.LittleEndian.Uint64(b) <= longestHeader && string(b[8:10]) == `{"`
 }

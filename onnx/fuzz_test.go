@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzRead gives Read any bytes: it must not panic, and what it reads must come out again unchanged.
+// FuzzRead reads arbitrary bytes. It must not panic, and a model that is read must be written back unchanged.
 //
 //	go test -fuzz FuzzRead ./onnx
 func FuzzRead(f *testing.F) {
@@ -53,7 +53,7 @@ func FuzzRead(f *testing.F) {
 		inOrder := keepsOrder(m)
 		out := encode(t, m)
 		if out == nil {
-			return // external data that cannot be had
+			return // external data that cannot be read
 		}
 		p, q := &onnxpb.ModelProto{}, &onnxpb.ModelProto{}
 		if err := proto.Unmarshal(b, p); err != nil {
@@ -75,8 +75,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// limited demands that what follows ends soon, and takes a small multiple of the input: each message of a few bytes
-// becomes objects of a few hundred, a handful of times here.
+// limited requires the following code to end soon and to need a small multiple of the input: each message of a few
+// bytes becomes objects of a few hundred, a handful of times here.
 func limited(t *testing.T, size int) (check func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -93,7 +93,7 @@ func limited(t *testing.T, size int) (check func()) {
 	}
 }
 
-// encode returns the bytes that Write writes, nil where the model has external data.
+// encode returns the bytes that Write writes, nil if the model has external data.
 func encode(t *testing.T, m *Model) []byte {
 	external := false
 	m.eachTensor(func(x *Tensor) { external = external || x.External != nil })
@@ -114,7 +114,7 @@ func encode(t *testing.T, m *Model) []byte {
 	return out.Bytes()
 }
 
-// keepsOrder reports whether no graph had to be sorted when it was read.
+// keepsOrder reports whether Read did not need to sort any graph.
 func keepsOrder(m *Model) bool {
 	same := true
 	compare := func(nodes []*Node, messages []*onnxpb.NodeProto) {

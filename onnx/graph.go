@@ -11,9 +11,9 @@ import (
 // Graph is a graph of a model, the body of a control-flow attribute, or the body of a function.
 type Graph struct {
 	Name     string
-	Nodes    []*Node // in topological order, as ONNX demands
+	Nodes    []*Node // in topological order, as ONNX requires
 	Inputs   []*Value
-	Outputs  []*Value // may hold a value of an enclosing graph
+	Outputs  []*Value // may contain a value of an enclosing graph
 	Metadata []Entry
 	// Parent is the graph whose node holds this one, nil for the main graph and for functions.
 	Parent *Graph
@@ -24,12 +24,12 @@ type Graph struct {
 	names        *names
 	proto        *onnxpb.GraphProto
 
-	// While the graph is decoded: the node being read, and whether one was found before the producer of its input.
+	// While decoding: the current node, and whether one precedes the producer of its input.
 	reading  int
 	unsorted bool
 }
 
-// names are the value names in use anywhere in a model or function, so that new ones are unique in every scope.
+// names are the value names in use in a model or function, so that new ones are unique in every scope.
 type names struct {
 	used map[string]struct{}
 	next map[string]int
@@ -38,7 +38,7 @@ type names struct {
 // Initializers lists the values that have constant elements, in file order.
 func (g *Graph) Initializers() []*Value { return g.initializers }
 
-// Value finds a value of this graph or an enclosing one by name; nil if there is none.
+// Value finds a value of this graph or an enclosing one by name, or nil.
 func (g *Graph) Value(name string) *Value {
 	for ; g != nil; g = g.Parent {
 		if v := g.values[name]; v != nil {
@@ -48,7 +48,7 @@ func (g *Graph) Value(name string) *Value {
 	return nil
 }
 
-// NewValue makes a value named hint, or hint_1, hint_2, … when the name is taken anywhere in the model.
+// NewValue makes a value named hint, or hint_1, hint_2, … if the name is taken in the model.
 func (g *Graph) NewValue(hint string) *Value {
 	v := &Value{Name: g.names.unique(hint), Graph: g}
 	g.values[v.Name] = v
@@ -64,7 +64,7 @@ func (g *Graph) AddInitializer(t *Tensor) *Value {
 	return v
 }
 
-// AddInput makes a new input of the graph; a zero t declares no type, as the inputs of functions have none.
+// AddInput makes a new input of the graph. A zero t declares no type, as for inputs of functions.
 func (g *Graph) AddInput(name string, t Type) *Value {
 	v := g.NewValue(name)
 	v.IsInput = true
@@ -89,7 +89,7 @@ func (g *Graph) AddOutput(v *Value) {
 	v.outputs++
 }
 
-// Rename gives a value of the graph, such as an input or output, another name. It is an error if that is taken, in any
+// Rename renames a value of the graph, such as an input or output. It returns an error if the name is taken in any
 // scope of the model.
 func (g *Graph) Rename(v *Value, name string) error {
 	if v.Name == name {
@@ -111,8 +111,8 @@ func (g *Graph) Rename(v *Value, name string) error {
 	return nil
 }
 
-// RemovePort takes an input that nothing reads, or an output, from the graph's list; it reports whether that was done.
-// The value of an output stays.
+// RemovePort removes an unused input or an output from the graph's list, and reports whether it did. The value of an
+// output stays.
 func (g *Graph) RemovePort(v *Value) bool {
 	if i := slices.Index(g.Outputs, v); i >= 0 {
 		g.Outputs = slices.Delete(g.Outputs, i, i+1)
@@ -141,7 +141,7 @@ func (g *Graph) AddNode(opType string, inputs, outputs []*Value, attrs ...*Attri
 	return n
 }
 
-// NewNode makes a node of the graph without outputs that is not in Nodes yet; see Replace.
+// NewNode makes a node of the graph without outputs that is not in Nodes yet; see InsertAt.
 func (g *Graph) NewNode(opType string, inputs []*Value, attrs ...*Attribute) *Node {
 	n := &Node{OpType: opType, Graph: g, Attributes: attrs}
 	for i, v := range inputs {
@@ -153,7 +153,7 @@ func (g *Graph) NewNode(opType string, inputs []*Value, attrs ...*Attribute) *No
 	return n
 }
 
-// InsertAt puts each new node directly before the node of Nodes that it maps to, all in one pass.
+// InsertAt inserts each list of new nodes before the node of Nodes that it is keyed by, in one pass.
 func (g *Graph) InsertAt(before map[*Node][]*Node) {
 	out := make([]*Node, 0, len(g.Nodes)+len(before))
 	for _, n := range g.Nodes {
@@ -163,11 +163,11 @@ func (g *Graph) InsertAt(before map[*Node][]*Node) {
 	g.Nodes = out
 }
 
-// RemoveNodes takes the nodes out of the graph, with the values only they wrote, all in one pass. It errs, and changes
-// nothing, when a value they write is still read by a node that stays or is a graph output.
+// RemoveNodes removes nodes from the graph with the values that only they write, in one pass. It returns an error and
+// changes nothing if a remaining node still reads such a value, or if it is a graph output.
 func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 	removed, outer := withNested(dead)
-	for _, n := range g.Nodes { // in their order, which is that in memory
+	for _, n := range g.Nodes { // in graph order, which is the order in memory
 		if !dead[n] {
 			continue
 		}
@@ -187,7 +187,7 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 			}
 		}
 	}
-	filtered := make(map[*Value]bool, len(removed)) // a value may have many uses: look through them once
+	filtered := make(map[*Value]bool, len(removed)) // a value may have many uses: filter them once
 	for n := range removed {
 		for _, v := range n.Inputs {
 			if v != nil && !filtered[v] {
@@ -246,7 +246,7 @@ func withNested(dead map[*Node]bool) (removed map[*Node]bool, outer map[*Value]i
 	return removed, outer
 }
 
-// RemoveUnusedInitializers drops the given initializers if nothing reads them any more.
+// RemoveUnusedInitializers removes those of the candidates that are unused.
 func (g *Graph) RemoveUnusedInitializers(candidates map[*Value]bool) {
 	kept := make([]*Value, 0, len(g.initializers))
 	for _, v := range g.initializers {
@@ -269,7 +269,7 @@ func (g *Graph) Walk(f func(*Graph)) {
 	}
 }
 
-// newNames makes an empty set for about so many names.
+// newNames makes an empty set with room for size names.
 func newNames(size int) *names {
 	return &names{used: make(map[string]struct{}, size), next: map[string]int{}}
 }

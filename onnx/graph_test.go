@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// checkUses compares every use list with what the nodes read.
+// checkUses compares every use list with the inputs of the nodes.
 func checkUses(t *testing.T, m *Model) {
 	t.Helper()
 	want := map[*Value]map[Use]bool{}

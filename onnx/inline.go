@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// maxInlined bounds the nodes that inlining makes, the calls among them: a few functions that each call the next
-	// one twice make any number of them.
+	// maxInlined bounds the nodes that inlining makes, including the calls: a few functions that each call the next one
+	// twice can make any number of nodes.
 	maxInlined = 1 << 18
-	// maxCallDepth bounds how deep calls and subgraphs nest.
+	// maxCallDepth bounds the nesting of calls and subgraphs.
 	maxCallDepth = 1000
 )
 
 // InlineFunctions replaces the calls of model-local functions by their bodies, in the main graph, in subgraphs and in
-// the bodies of the functions that keep says yes to, which stay functions (nil keeps none). It returns the number of
-// calls that were replaced, nested ones included. Functions that nothing calls any more are dropped.
+// the bodies of the functions that keep selects, which stay functions (nil keeps none). It returns the number of
+// replaced calls, including nested ones, and drops functions that are no longer called.
 //
-// Values and nodes of a body are named after the call. Metadata, declared types (without their symbolic dimensions:
-// each call has its own) and doc strings of nodes stay.
+// Values and nodes of a body are named after the call. Metadata, doc strings of nodes and declared types stay, without
+// symbolic dimensions, which differ from call to call.
 //
-// It errs on a function that calls itself, on calls with more inputs or outputs than the function has, where a body
-// imports an operator set at another version than the model, and where more than a quarter of a million nodes would be
-// made. After an error the model is of no use.
+// It returns an error if a function calls itself, if a call has more inputs or outputs than its function, if a body
+// imports an operator set at another version than the model, or if inlining would make more than maxInlined nodes.
+// After an error the model must not be used.
 func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error) {
 	if err := m.checkCalls(); err != nil {
 		return 0, err
@@ -39,8 +39,8 @@ func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error
 	return in.inline()
 }
 
-// InlineCalls replaces the calls that take says yes to, in the main graph, in subgraphs and in the bodies of functions,
-// as InlineFunctions does. Nodes that call no function stay.
+// InlineCalls replaces the calls that take selects, in the main graph, in subgraphs and in function bodies, as
+// InlineFunctions does. Other nodes stay.
 func (m *Model) InlineCalls(take func(*Node) bool) (calls int, err error) {
 	if err := m.checkCalls(); err != nil {
 		return 0, err
@@ -64,8 +64,8 @@ func (in *inliner) inline() (calls int, err error) {
 	return in.calls, nil
 }
 
-// InlineBranches replaces If nodes by the nodes of the branch that taken gives; nil leaves a node as it is. It returns
-// the number of nodes that were replaced.
+// InlineBranches replaces If nodes by the nodes of the branch that taken returns. nil keeps a node. It returns the
+// number of replaced nodes.
 func (m *Model) InlineBranches(taken func(*Node) *Graph) (count int, err error) {
 	in := newInliner(m)
 	in.taken = taken
@@ -79,14 +79,14 @@ func (m *Model) InlineBranches(taken func(*Node) *Graph) (count int, err error) 
 type inliner struct {
 	model     *Model
 	functions map[functionKey]*Function // to inline
-	take      func(*Node) bool          // the calls of those that are inlined; nil: all
-	taken     func(*Node) *Graph        // the branch of an If node that is to replace it, or nil
+	take      func(*Node) bool          // selects the calls to inline; nil: all
+	taken     func(*Node) *Graph        // returns the branch that replaces an If node, or nil
 	nodeNames *names
 	calls     int
 	made      int
 	depth     int
 
-	root     *Function // whose body is worked on; nil for the main graph
+	root     *Function // whose body is being changed; nil for the main graph
 	imported map[importKey]bool
 }
 
@@ -107,7 +107,7 @@ func newInliner(m *Model) *inliner {
 	return in
 }
 
-// eachRoot calls work for the main graph and for the bodies of the functions that stay.
+// eachRoot calls work for the main graph and for the bodies of the remaining functions.
 func (in *inliner) eachRoot(work func(*Graph) error) error {
 	in.imported = map[importKey]bool{}
 	called := in.model.called() // the others are dropped
@@ -126,7 +126,7 @@ func (in *inliner) eachRoot(work func(*Graph) error) error {
 	return nil
 }
 
-// callee returns the function to inline that the node calls, nil when it calls none.
+// callee returns the function to inline that the node calls, or nil.
 func (in *inliner) callee(n *Node) *Function {
 	if in.take != nil && !in.take(n) {
 		return nil
@@ -167,7 +167,7 @@ func (in *inliner) graph(g *Graph) error {
 	return g.RemoveNodes(dead)
 }
 
-// replace writes what stands for node n of scope sc, when something does.
+// replace writes the replacement of node n in scope sc, if it has one.
 func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err error) {
 	f, branch := in.callee(n), in.taken(n)
 	if f == nil && branch == nil {
@@ -214,7 +214,7 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 
 // body writes the nodes of a body, whose outputs become those of n.
 func (in *inliner) body(n *Node, body *Graph, sc, inner *scope, out *[]*Node) error {
-	// an output of the body that is no node's, or is one a second time, and what it is called outside
+	// outputs of the body that no node writes, or that repeat, and their names outside
 	var passed [][2]*Value
 	for i, v := range slices.Clone(n.Outputs) {
 		if v == nil {
@@ -250,7 +250,7 @@ func (in *inliner) body(n *Node, body *Graph, sc, inner *scope, out *[]*Node) er
 	return nil
 }
 
-// bind returns the attributes of a call of f, by name, with the defaults of those that are left out.
+// bind returns the attributes of a call of f, by name, with the defaults of omitted ones.
 func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, error) {
 	attrs := map[string]bound{}
 	for _, a := range f.Defaults {
@@ -272,7 +272,7 @@ func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, erro
 	return attrs, nil
 }
 
-// use has the graph that is worked on import the domain as function f does.
+// use makes the current graph import the domain as function f does.
 func (in *inliner) use(domain string, f *Function) error {
 	if f == nil || in.imported[importKey{f, domain}] {
 		return nil
@@ -302,7 +302,7 @@ func (in *inliner) tooMany() error {
 	return fmt.Errorf("it would make more than %d nodes", maxInlined)
 }
 
-// dropFunctions drops the functions that nothing calls, with the imports of their domains and the types that exporters
+// dropFunctions drops uncalled functions with the imports of their domains. It also drops the types that exporters
 // before IR version 10 declare for their values in the main graph, as DOMAIN::FUNCTION/VALUE.
 func (in *inliner) dropFunctions() {
 	m := in.model

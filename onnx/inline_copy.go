@@ -10,31 +10,31 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// expansion is one call that is replaced by a body.
+// expansion is one call being replaced by a body.
 type expansion struct {
-	function *Function        // nil outside of any
+	function *Function        // nil outside functions
 	attrs    map[string]bound // the function's attributes
 	prefix   string           // of names
 	metadata []Entry          // of the call, for the nodes that replace it
 }
 
-// scope is a graph that is copied: source to the graph at. The copies of graphs in attributes lie in scopes of their
-// own, in the one of the graph they refer to.
+// scope copies the graph source to the graph at. Copies of graphs in attributes have their own scopes, inside the scope
+// of the graph they refer to.
 type scope struct {
 	*expansion
-	source *Graph // nil where nothing is copied: at the surface
+	source *Graph // nil at the top, where nothing is copied
 	at     *Graph
-	values map[*Value]*Value // a nil copy is an input that the call leaves out
+	values map[*Value]*Value // a nil copy is an omitted input of the call
 	outer  *scope
 }
 
-// bound is the value of a function's attribute, and the scope that values in its graphs are of.
+// bound is the value of a function's attribute, and the scope of values in its graphs.
 type bound struct {
 	attr  *Attribute
 	scope *scope
 }
 
-// value returns the copy of a value. What is of no graph that is copied is itself.
+// value returns the copy of a value, or the value itself if its graph is not copied.
 func (sc *scope) value(v *Value) *Value {
 	if v == nil {
 		return nil
@@ -53,7 +53,7 @@ func (sc *scope) value(v *Value) *Value {
 	return v
 }
 
-// resolve returns the value of a node's attribute, not ok where it is taken from an attribute that the call leaves out.
+// resolve returns the value of a node's attribute. ok is false if it refers to an attribute that the call omits.
 func (sc *scope) resolve(a *Attribute) (b bound, ok bool) {
 	if a.RefName == "" || sc.function == nil {
 		return bound{a, sc}, true
@@ -62,10 +62,10 @@ func (sc *scope) resolve(a *Attribute) (b bound, ok bool) {
 	return b, ok
 }
 
-// maxPrefix is the number of bytes of a name's prefix that are kept: the last calls of a deep nest.
+// maxPrefix is the limit on a name's prefix in bytes: it keeps the last calls of a deep nest.
 const maxPrefix = 400
 
-// join puts the names of the calls before a name.
+// join prefixes a name with the names of the calls.
 func (x *expansion) join(name string) string {
 	if x.prefix == "" {
 		return name
@@ -82,7 +82,7 @@ func (x *expansion) join(name string) string {
 	return prefix + "/" + name
 }
 
-// Label is the name of the node, or else of the first value that it makes, or else its op.
+// Label returns the name of the node, or else of its first output, or else its op.
 func (n *Node) Label() string {
 	if n.Name != "" {
 		return n.Name
@@ -95,7 +95,7 @@ func (n *Node) Label() string {
 	return n.OpType
 }
 
-// copyNodes appends copies of the nodes of sc.source, with what replaces the calls among them.
+// copyNodes appends copies of the nodes of sc.source, with replacements for the calls.
 func (in *inliner) copyNodes(nodes []*Node, sc *scope, out *[]*Node) error {
 	for _, n := range nodes {
 		replaced, err := in.replace(n, sc, out)
@@ -172,7 +172,7 @@ func (in *inliner) copyAttribute(b bound, at *Graph) (*Attribute, error) {
 	return &c, nil
 }
 
-// copyGraph copies a graph of an attribute.
+// copyGraph copies a graph in an attribute.
 func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 	in.depth++
 	defer func() { in.depth-- }()
@@ -215,8 +215,8 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 	return c, nil
 }
 
-// constants writes the initializers of a branch into the graph that the branch is copied to. Functions' bodies have
-// none: there they are Constant nodes.
+// constants writes the initializers of a branch to the target graph. In function bodies, which have no initializers,
+// they become Constant nodes.
 func (in *inliner) constants(branch *Graph, sc *scope, out *[]*Node) {
 	for _, v := range branch.initializers {
 		t := v.Const.copy()
@@ -231,7 +231,7 @@ func (in *inliner) constants(branch *Graph, sc *scope, out *[]*Node) {
 	}
 }
 
-// copy returns a tensor of the same elements that can have another name.
+// copy returns a tensor of the same elements whose name can change.
 func (t *Tensor) copy() *Tensor {
 	if t == nil {
 		return nil
@@ -241,7 +241,7 @@ func (t *Tensor) copy() *Tensor {
 	return &c
 }
 
-// shallow copies a message; its lists and messages are those of the original.
+// shallow copies a message but shares its lists and messages with the original.
 func shallow[M interface {
 	comparable
 	proto.Message
@@ -260,8 +260,8 @@ func shallow[M interface {
 	return to.Interface().(M)
 }
 
-// inlinedInfo copies the declared type of a value. Names of dimensions are the function's own, and differ from call to
-// call: they are left out.
+// inlinedInfo copies the declared type of a value without names of dimensions, which belong to the function and differ
+// from call to call.
 func inlinedInfo(v *Value, name string) *onnxpb.ValueInfoProto {
 	if v.info == nil || v.info.Type == nil {
 		return nil
@@ -286,7 +286,7 @@ func forgetDims(t *onnxpb.TypeProto) {
 	}
 }
 
-// elementType returns what a sequence, an optional or a map is of, nil for tensors.
+// elementType returns the element type of a sequence, an optional or a map, nil for tensors.
 func elementType(t *onnxpb.TypeProto) *onnxpb.TypeProto {
 	switch {
 	case t.GetSequenceType() != nil:
@@ -297,7 +297,7 @@ func elementType(t *onnxpb.TypeProto) *onnxpb.TypeProto {
 	return t.GetMapType().GetValueType()
 }
 
-// inherit adds the entries of outer that have no key of own.
+// inherit adds the entries of outer whose keys own lacks.
 func inherit(own, outer []Entry) []Entry {
 	all := slices.Clone(own)
 	for _, e := range outer {

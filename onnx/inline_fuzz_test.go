@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzInline inlines the functions of files that are damaged or were made to do harm, but for those that kept has the
-// bits of, then the first branch of every If node. What it makes must be readable.
+// FuzzInline inlines the functions of damaged or malicious files, except those selected by the bits of kept, then the
+// first branch of every If node. The result must be readable.
 //
 //	go test -fuzz FuzzInline ./onnx
 func FuzzInline(f *testing.F) {
@@ -38,7 +38,7 @@ func FuzzInline(f *testing.F) {
 		}
 		out := encode(t, m)
 		if out == nil {
-			return // external data that cannot be had
+			return // external data that cannot be read
 		}
 		if _, err := readBytes(out, &externalFiles{options: readOptions{allowMissingData: true}}); err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)

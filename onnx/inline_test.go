@@ -32,7 +32,7 @@ func evaluated(m *onnx.Model, in map[string]*reference.Tensor) (map[string]*refe
 	return e.Run(in)
 }
 
-// equal says how two sets of results differ, bit by bit.
+// equal returns an error that describes the bitwise difference of two sets of results.
 func equal(a, b map[string]*reference.Tensor) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d results and %d", len(a), len(b))
@@ -55,7 +55,7 @@ func nestInputs(flag int64) map[string]*reference.Tensor {
 	}
 }
 
-// sameAsCalls evaluates the nest as it is and as m, in both branches.
+// sameAsCalls evaluates the nest unchanged and as m, in both branches.
 func sameAsCalls(t *testing.T, m *onnx.Model) {
 	t.Helper()
 	nest := read(t, "testdata/nest.onnx")
@@ -74,7 +74,7 @@ func sameAsCalls(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// written writes the model, and returns what a reader makes of it: names that are used twice are an error there.
+// written writes the model and reads it again. The reader rejects duplicate names.
 func written(t *testing.T, m *onnx.Model) *onnx.Model {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inlined.onnx")
@@ -142,7 +142,7 @@ func TestInlineFunctions(t *testing.T) {
 	}
 }
 
-// TestInlineSome: what is kept is called as before, and calls in its body are inlined.
+// TestInlineSome: kept functions are called as before, and calls in their bodies are inlined.
 func TestInlineSome(t *testing.T) {
 	for _, test := range []struct {
 		kept, functions string
@@ -242,7 +242,7 @@ func TestInlineErrors(t *testing.T) {
 	}
 }
 
-// TestInlineImports: what bodies import and the model does not is imported, and nothing for functions that are gone.
+// TestInlineImports: imports of inlined bodies are added, and imports of dropped functions are not.
 func TestInlineImports(t *testing.T) {
 	m := chain(2, func(i int, f *onnx.Function) {
 		f.Opsets = append(f.Opsets, onnx.Opset{Domain: "com.microsoft", Version: 1},
@@ -257,7 +257,7 @@ func TestInlineImports(t *testing.T) {
 	}
 }
 
-// TestInlineBranches: an If node gives way to one branch; initializers of the branch stay with it.
+// TestInlineBranches: one branch replaces an If node; initializers of the branch stay with it.
 func TestInlineBranches(t *testing.T) {
 	for flag := range int64(2) {
 		m := read(t, "testdata/nest.onnx")
@@ -290,8 +290,8 @@ func TestInlineBranches(t *testing.T) {
 	}
 }
 
-// TestInlineAsOnnx inlines models whose ops are calls of the standard's own definitions, and compares the results with
-// those of the calls and of what onnx.inliner makes.
+// TestInlineAsOnnx inlines models whose ops call the standard's own definitions, and compares the results with those of
+// the calls and of onnx.inliner.
 func TestInlineAsOnnx(t *testing.T) {
 	python, tests := os.Getenv("MOJO_PYTHON"), os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if python == "" {
@@ -317,14 +317,14 @@ func TestInlineAsOnnx(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(theirs), ".inlined.onnx")
 		m, err := onnx.Read(filepath.Join(dir, name+".onnx"))
 		if err != nil {
-			lacking++ // definitions without outputs that the call leaves out
+			lacking++ // definitions without the outputs that the call omits
 			continue
 		}
 		defer m.Close()
 		in := nestInputs(1)
 		if name != "nest" {
 			if in = recordedInputs(m, filepath.Join(tests, name, "test_data_set_0")); in == nil {
-				lacking++ // values that are no tensors
+				lacking++ // values that are not tensors
 				continue
 			}
 		}
@@ -359,7 +359,7 @@ func TestInlineAsOnnx(t *testing.T) {
 	}
 }
 
-// recordedInputs reads the inputs of a node test, nil when they are no tensors.
+// recordedInputs reads the inputs of a node test, nil if they are not tensors.
 func recordedInputs(m *onnx.Model, dir string) map[string]*reference.Tensor {
 	in := map[string]*reference.Tensor{}
 	for i, v := range m.Graph.Inputs {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// GraphKey returns a text that is the same for graphs of the same nodes between the same names.
+// GraphKey returns a text that is equal for graphs of the same nodes between the same names.
 func GraphKey(g *Graph) string {
 	var b strings.Builder
 	for _, n := range g.Nodes {
 		var plain []*Attribute
 		for _, a := range n.Attributes {
-			if a.Type == AttrGraph { // AttributesKey takes each for another one
+			if a.Type == AttrGraph { // AttributesKey treats each as different
 				fmt.Fprintf(&b, "%s {%s} of ", a.Name, GraphKey(a.Graph))
 			} else {
 				plain = append(plain, a)
@@ -39,15 +39,15 @@ func Names(values []*Value) []string {
 	return names
 }
 
-// SameBody reports whether two functions hold the same nodes between the same names, with the same attributes and
-// opset of the standard.
+// SameBody reports whether two functions have the same nodes between the same names, with the same attributes and
+// standard opset.
 func (f *Function) SameBody(g *Function) bool {
 	return f.Opset("") == g.Opset("") && slices.Equal(f.Attributes, g.Attributes) &&
 		GraphKey(f.Body) == GraphKey(g.Body)
 }
 
-// AttributesKey is a text that is the same for equal attributes in any order. One that holds a graph equals itself
-// alone.
+// AttributesKey returns a text that is equal for equal attributes in any order. An attribute with a graph equals only
+// itself.
 func AttributesKey(attrs []*Attribute) string {
 	if len(attrs) == 0 {
 		return ""
@@ -79,7 +79,7 @@ func AttributesKey(attrs []*Attribute) string {
 	return "<" + strings.Join(parts, ";") + ">"
 }
 
-// TensorKey returns a text that is the same for tensors of equal type, shape and elements.
+// TensorKey returns a text that is equal for tensors of equal type, shape and elements.
 func TensorKey(t *Tensor) string {
 	if t == nil {
 		return "none"

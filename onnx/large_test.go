@@ -81,7 +81,7 @@ func largeModel(tb testing.TB) string {
 	return path
 }
 
-// rssAnon is the private memory of the process in bytes, -1 where /proc has none.
+// rssAnon returns the private memory of the process in bytes, -1 if /proc lacks it.
 func rssAnon() int64 {
 	b, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(b)) {
@@ -112,7 +112,7 @@ func TestLargeModel(t *testing.T) {
 	if used > 50<<20 {
 		t.Errorf("reading took %d MB of private memory", used>>20)
 	}
-	if took > 2*time.Second { // ten times what it takes on an idle machine
+	if took > 2*time.Second { // ten times the time on an idle machine
 		t.Errorf("reading took %v", took)
 	}
 	b, err := m.Graph.Value("w7").Const.Bytes()
@@ -143,7 +143,7 @@ func BenchmarkReadLarge(b *testing.B) {
 	}
 }
 
-// TestManyNodes does everything once on 100,000 nodes of which all read one value: anything quadratic would not end.
+// TestManyNodes does everything once on 100,000 nodes that all read one value: anything quadratic would not end.
 func TestManyNodes(t *testing.T) {
 	const n = 100_000
 	p := modelOf(&onnxpb.GraphProto{Name: ptr("g"), Input: valueInfos("x"), Output: valueInfos("v99999")})
@@ -178,7 +178,7 @@ func TestManyNodes(t *testing.T) {
 	y := g.NewValue("y")
 	g.InsertAt(map[*Node][]*Node{g.Nodes[0]: {g.NewNode("Relu", []*Value{x})}})
 	g.Nodes[0].TakeOutput(0, y)
-	for len(x.Uses()) > 1 { // rewires from the last; below from the first
+	for len(x.Uses()) > 1 { // rewires from the last use; below from the first
 		u := x.Uses()[len(x.Uses())-1]
 		u.Node.SetInput(u.Index, y)
 	}

@@ -12,25 +12,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pageSize is what tensors in a data file are aligned to, so that runtimes can map them one by one.
+// pageSize is the alignment of tensors in a data file, so that runtimes can map them one by one.
 const pageSize = 4096
 
-// layout decides what goes where when a model is written. While it exists, the model's TensorProtos hold placeholders
-// instead of weights, and the external_data entries of the files to come; restore undoes that.
+// layout decides where the parts of a model are written. While it exists, the model's TensorProtos hold placeholders
+// instead of weights, and the external_data entries of the new files. restore undoes that.
 type layout struct {
 	path, dataPath string
 	message        *onnxpb.ModelProto
-	sources        map[*externalFiles]bool // where the model's tensors come from
+	sources        map[*externalFiles]bool // the sources of the model's tensors
 	walk           *wireWalk               // the encoded model without its weights
 	inline         []inlineEntry           // the weights that stay in the model file
-	data           []dataEntry             // what the data file holds, by offset once it is placed
+	data           []dataEntry             // the entries of the data file, sorted by offset once placed
 	dataEnd        int64
-	moved          []movedTensor // those that refer to the data file
-	weights        DataWritten   // how the data file got its bytes, once it is written
+	moved          []movedTensor // the tensors that refer to the data file
+	weights        DataWritten   // the origins of the data file's bytes, once it is written
 
 	owners map[*onnxpb.TensorProto]*Tensor
-	whole  map[*deferral]bool // deferred tensors of the model: where these lie, so do views of their beginning
-	entry  map[dataKey]int    // places in data
+	whole  map[*deferral]bool // deferred tensors of the model; views of their beginning share their entry
+	entry  map[dataKey]int    // indices into data
 	undo   []func()
 }
 
@@ -55,13 +55,13 @@ func (e inlineEntry) writeTo(w io.Writer) error {
 	return err
 }
 
-// dataEntry is one tensor in the data file. What lies in an external file is copied from there by the system, unseen;
-// elements in typed fields are converted, and those of an assembled or deferred tensor made, when they are written.
+// dataEntry is one tensor in the data file. The system copies the bytes of an external file directly. Elements in typed
+// fields are converted, and assembled or deferred ones computed, when they are written.
 type dataEntry struct {
 	offset, size int64
 	bytes        func() ([]byte, error)
-	made         *Tensor       // in place of bytes
-	source       *externalFile // in place of bytes, with its owner
+	made         *Tensor       // instead of bytes
+	source       *externalFile // instead of bytes, with its owner
 	sourceFiles  *externalFiles
 	sourceOffset int64
 }
@@ -69,16 +69,16 @@ type dataEntry struct {
 // movedTensor is a tensor whose elements are in the data file.
 type movedTensor struct {
 	proto  *onnxpb.TensorProto
-	entry  int   // its place in data
+	entry  int   // its index in data
 	inside int64 // its offset in that entry
 	size   int64
 }
 
-// dataKey tells tensors that share their elements: tied weights, stored once.
+// dataKey identifies tensors that share their elements: tied weights, stored once.
 type dataKey struct {
-	first    *byte         // of elements in memory
-	source   *externalFile // of others
-	deferred *deferral     // of deferred tensors
+	first    *byte         // for elements in memory
+	source   *externalFile // for other elements
+	deferred *deferral     // for deferred tensors
 	offset   int64
 	size     int64
 }
@@ -138,14 +138,14 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 	kept := map[*externalFiles]bool{} // those whose references stay valid
 	for f := range l.sources {
 		if f != nil && f.isClosed() {
-			return 0, ErrClosed // its weights are not mapped any more
+			return 0, ErrClosed // its weights are no longer mapped
 		}
 		if f != nil && f.dir != "" {
 			info, err := os.Stat(f.dir)
 			kept[f] = err == nil && os.SameFile(info, folder)
 		}
 	}
-	done := make(map[*onnxpb.TensorProto]bool, len(l.owners)) // a tensor may stand at two places
+	done := make(map[*onnxpb.TensorProto]bool, len(l.owners)) // a tensor may occur twice
 	tensorMessages(func(tp *onnxpb.TensorProto, initializer bool) {
 		if err != nil || done[tp] {
 			return
@@ -162,14 +162,14 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 		case t.External != nil && t.files != nil && mayBeShape(t) && !t.files.absent(t):
 			err = l.bringIn(tp, t)
 		case t.External != nil && (t.reference || kept[t.files] || t.files.absent(t)):
-			if tp.RawData != nil { // meaningless beside a reference, but the file's own
+			if tp.RawData != nil { // meaningless beside a reference, but part of the file
 				l.keep(tp)
 			}
 		case t.External != nil:
 			err = l.move(tp, t)
 		case t.DataType != String && !mayBeShape(t) && choice(l.inlineSize(tp, t), initializer):
 			err = l.move(tp, t)
-		case t.isFromFiles() && initializer && !mayBeShape(t): // an exporter has put them aside
+		case t.isFromFiles() && initializer && !mayBeShape(t): // the exporter stored them externally
 			err = l.move(tp, t)
 		case t.isMade():
 			l.keepMade(tp, t)
@@ -223,7 +223,7 @@ func (l *layout) dataFiles() []string {
 	return paths
 }
 
-// inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.
+// inlineSize returns the number of bytes that would leave the model file, 0 if the tensor has no known elements.
 func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
 	if t.raw == nil && !t.isMade() && !hasTypedData(tp) {
 		return 0
@@ -231,15 +231,14 @@ func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
 	return t.Size()
 }
 
-// mayBeShape says that a tensor may hold a shape, axes or the like. Shape inference, that of onnxruntime among others,
-// refuses a model where such a tensor lies in a data file; exporters that put it there all the same make models that
-// nothing loads.
+// mayBeShape reports whether a tensor may hold a shape, axes or similar. Shape inference, including onnxruntime's,
+// rejects models with such a tensor in a data file, so models whose exporter put it there cannot be loaded.
 func mayBeShape(t *Tensor) bool {
 	size := t.Size()
 	return (t.DataType == Int64 || t.DataType == Int32) && size >= 0 && size <= smallTensor
 }
 
-// bringIn takes a tensor out of its data file into the model file.
+// bringIn moves a tensor from its data file to the model file.
 func (l *layout) bringIn(tp *onnxpb.TensorProto, t *Tensor) error {
 	b, err := t.Bytes()
 	if err != nil {
@@ -252,7 +251,7 @@ func (l *layout) bringIn(tp *onnxpb.TensorProto, t *Tensor) error {
 	return nil
 }
 
-// keep leaves raw_data in the model file.
+// keep keeps raw_data in the model file.
 func (l *layout) keep(tp *onnxpb.TensorProto) {
 	raw := tp.RawData
 	l.undo = append(l.undo, func() { tp.RawData = raw })
@@ -260,15 +259,15 @@ func (l *layout) keep(tp *onnxpb.TensorProto) {
 	l.inline = append(l.inline, inlineEntry{raw: raw})
 }
 
-// keepMade has the model file hold the elements of an assembled or deferred tensor.
+// keepMade stores the elements of an assembled or deferred tensor in the model file.
 func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 	l.undo = append(l.undo, func() { tp.RawData = nil })
 	tp.RawData = placeholder(len(l.inline))
 	l.inline = append(l.inline, inlineEntry{made: t})
 }
 
-// move puts the tensor into the data file. Its bytes are fetched now if they are mapped (which costs nothing),
-// and when they are written if they have to be converted.
+// move moves the tensor to the data file. Mapped bytes are fetched now, which costs nothing; elements that need
+// conversion are fetched when they are written.
 func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
 		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData,
@@ -330,7 +329,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	return nil
 }
 
-// restore gives the messages their own contents back.
+// restore restores the contents of the messages.
 func (l *layout) restore() {
 	for i := len(l.undo) - 1; i >= 0; i-- {
 		l.undo[i]()

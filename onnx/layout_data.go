@@ -11,21 +11,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// DataWritten says where the bytes of a file of external data came from.
+// DataWritten describes the origins of the bytes of an external data file.
 type DataWritten struct {
 	File   string // the file; empty if none was written
-	Source string // the file that most of its bytes come from; empty if they come from the model or from memory
+	Source string // the file that provides most of its bytes; empty if they come from the model or from memory
 	Copied int64  // bytes copied from other files
-	Shared int64  // bytes that the file system shares with Source until one of the two is changed (reflink)
-	Linked int64  // bytes of Source, of which the file is a hard link
+	Shared int64  // bytes that the file system shares with Source until one of the files changes (reflink)
+	Linked int64  // bytes of Source if the file is a hard link of it
 }
 
-// carriedPart is the part of a data file that a model must use so that the file is carried over as it is.
+// carriedPart is the part of a data file that a model must use so that the file is copied whole.
 const carriedPart = 63.0 / 64
 
-// placeData gives the entries of the data file their offsets. A file of which the model uses nearly all is carried over
-// whole, with its own offsets, so that it can be cloned or linked. All other entries begin on a page. Nothing here asks
-// what the file system can do: the same model gives the same bytes.
+// placeData sets the offsets of the data file's entries. If the model uses nearly all of a file, that file is copied
+// whole with its own offsets, so that it can be cloned or linked. All other entries begin on a page. The result does
+// not depend on the file system: the same model has the same bytes.
 func (l *layout) placeData() {
 	carried := l.mostlyUsed()
 	if carried != nil {
@@ -53,7 +53,7 @@ func (l *layout) placeData() {
 	}
 }
 
-// mostlyUsed returns an entry of the external file that most weights lie in, nil unless they take up nearly all of it.
+// mostlyUsed returns an entry of the external file with the most weights, nil unless they fill nearly all of it.
 func (l *layout) mostlyUsed() *dataEntry {
 	ranges := map[*externalFile][]*dataEntry{}
 	for i, e := range l.data {
@@ -80,7 +80,7 @@ func (l *layout) mostlyUsed() *dataEntry {
 	return best
 }
 
-// writeDataAside writes the data file under a temporary name, or makes that a hard link.
+// writeDataAside writes the data file, or a hard link, under a temporary name.
 func (l *layout) writeDataAside(link bool) (temporary string, err error) {
 	l.weights = DataWritten{File: l.dataPath}
 	if link && len(l.data) == 1 && l.data[0].isWhole() {
@@ -150,7 +150,7 @@ func (e *dataEntry) link(path string) (temporary string, err error) {
 	if info.Size() != e.size {
 		return "", fmt.Errorf("%s has %d bytes, it had %d when the model was read", e.source.path, info.Size(), e.size)
 	}
-	real, err := filepath.EvalSymlinks(e.source.path) // a link to a symbolic link would be one to another place
+	real, err := filepath.EvalSymlinks(e.source.path) // a hard link to a symbolic link would refer to another place
 	if err != nil {
 		return "", err
 	}

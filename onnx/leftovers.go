@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// sweep removes what dead runs left of this output. A file that the model at path refers to has to wait for the commit:
-// a run may have died between its renames.
+// sweep removes the leftovers of dead runs for this output. A file that the model at path refers to must wait for the
+// commit: a run may have died between its renames.
 func (s *Staged) sweep() error {
 	names, err := s.lock.Leftovers()
 	if err != nil || len(names) == 0 && s.lock.Note() == "" {
@@ -37,7 +37,7 @@ func (s *Staged) sweep() error {
 	return s.lock.SetNote("")
 }
 
-// checkData refuses to replace a data file that other models use, and decides whether one becomes useless.
+// checkData rejects replacing a data file that other models use, and decides whether the old one becomes unused.
 func (s *Staged) checkData(l *layout) error {
 	info, err := os.Stat(s.dataPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,8 +59,7 @@ func (s *Staged) checkData(l *layout) error {
 	return nil
 }
 
-// othersUse returns a model of the folder, other than the one at path, that refers to the file of external data; ""
-// when there is none.
+// othersUse returns another model of the folder that refers to the external data file, or "".
 func (s *Staged) othersUse(file string) string {
 	entries, _ := os.ReadDir(filepath.Dir(s.path))
 	for _, e := range entries {
@@ -73,7 +72,7 @@ func (s *Staged) othersUse(file string) string {
 	return ""
 }
 
-// refersTo reports whether a model refers to a file in its own folder. What is no model refers to nothing.
+// refersTo reports whether a model refers to a file in its own folder. It is false for a file that is not a model.
 func refersTo(model, file string) bool {
 	m, err := Read(model, AllowMissingData(), AllowLinks())
 	if err != nil {

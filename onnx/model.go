@@ -17,12 +17,12 @@ type Model struct {
 	Graph           *Graph
 	Functions       []*Function
 	Metadata        []Entry
-	// Path is the file the model was read from, empty for one made in memory.
+	// Path is the file that the model was read from, empty for a model made in memory.
 	Path string
 
 	proto   *onnxpb.ModelProto
 	files   *externalFiles
-	opaque  []*Tensor // those of sparse tensors and training info
+	opaque  []*Tensor // of sparse tensors and training info
 	closers []func() error
 }
 
@@ -36,7 +36,7 @@ type Function struct {
 	// Defaults are the attributes with a default value.
 	Defaults []*Attribute
 	Opsets   []Opset
-	// Body holds the nodes; its inputs and outputs are the function's.
+	// Body contains the nodes; its inputs and outputs are the function's.
 	Body      *Graph
 	DocString string
 	Metadata  []Entry
@@ -44,26 +44,26 @@ type Function struct {
 	proto *onnxpb.FunctionProto
 }
 
-// New makes an empty model that imports the standard's opset.
+// New makes an empty model that imports the standard opset.
 func New(irVersion, opset int64) *Model {
 	m := &Model{IRVersion: irVersion, Opsets: []Opset{{"", opset}}, Graph: newGraph(nil, newNames(0), 0)}
-	m.Graph.Name = "main" // onnx.checker demands a name
+	m.Graph.Name = "main" // onnx.checker requires a name
 	return m
 }
 
-// NewFunction makes an empty function that imports the standard's opset.
+// NewFunction makes an empty function that imports the standard opset.
 func NewFunction(domain, name, overload string, opset int64) *Function {
 	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}},
 		Body: newGraph(nil, newNames(0), 0)}
 }
 
-// Opset returns the version of the domain that the model imports, 0 when it does not.
+// Opset returns the version of the domain that the model imports, 0 if it does not.
 func (m *Model) Opset(domain string) int64 { return opsetOf(m.Opsets, domain) }
 
-// Opset returns the version of the domain that the function imports, 0 when it does not.
+// Opset returns the version of the domain that the function imports, 0 if it does not.
 func (f *Function) Opset(domain string) int64 { return opsetOf(f.Opsets, domain) }
 
-// ImportOpset adds the domain at this version, or raises the version it is imported at.
+// ImportOpset adds the domain at this version, or raises the imported version.
 func (m *Model) ImportOpset(domain string, version int64) {
 	for i, o := range m.Opsets {
 		if sameDomain(o.Domain, domain) {
@@ -74,7 +74,7 @@ func (m *Model) ImportOpset(domain string, version int64) {
 	m.Opsets = append(m.Opsets, Opset{domain, version})
 }
 
-// Function finds a model-local function, nil if there is none.
+// Function finds a model-local function, or nil.
 func (m *Model) Function(domain, name, overload string) *Function {
 	for _, f := range m.Functions {
 		if sameDomain(f.Domain, domain) && f.Name == name && f.Overload == overload {
@@ -84,7 +84,7 @@ func (m *Model) Function(domain, name, overload string) *Function {
 	return nil
 }
 
-// Graphs lists the main graph, its subgraphs and the bodies of functions with theirs.
+// Graphs lists the main graph and the function bodies, each with its subgraphs.
 func (m *Model) Graphs() []*Graph {
 	var gs []*Graph
 	m.Graph.Walk(func(g *Graph) { gs = append(gs, g) })
@@ -106,7 +106,7 @@ func (m *Model) Close() error {
 	return first
 }
 
-// newGraph makes a graph that is going to have about so many values.
+// newGraph makes a graph with room for this many values.
 func newGraph(parent *Graph, n *names, values int) *Graph {
 	return &Graph{Parent: parent, values: make(map[string]*Value, values), names: n}
 }

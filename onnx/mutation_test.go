@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestMutations changes a few fields at random in a model with everything in it, which byte-wise fuzzing hardly does
-// without breaking the message. Each result must be refused, or read and written back unchanged.
+// TestMutations changes a few random fields of a model with every field set, which byte-wise fuzzing can hardly do
+// without breaking the message. Each result must be rejected, or read and written back unchanged.
 func TestMutations(t *testing.T) {
 	rounds := 2000
 	if testing.Short() {
@@ -49,7 +49,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// mutate changes one field of a message chosen at random below m.
+// mutate changes one field of a random message below m.
 func mutate(m protoreflect.Message, r *rand.Rand) {
 	var fields []protoreflect.FieldDescriptor
 	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -59,7 +59,7 @@ func mutate(m protoreflect.Message, r *rand.Rand) {
 	if len(fields) == 0 {
 		return
 	}
-	// Range has no order
+	// Range has no fixed order
 	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return int(a.Number() - b.Number()) })
 	names := []string{"", "x", "y", "big", "one_w", "All", "local", "o", "\xff"}
 	numbers := []int64{0, 1, -1, 2, 29, math.MaxInt32, math.MaxInt64, math.MinInt64}

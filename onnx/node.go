@@ -9,19 +9,19 @@ import (
 // Entry is one key and value of a metadata_props list.
 type Entry struct{ Key, Value string }
 
-// Node is one operation of a graph. Change Inputs and Outputs only through the methods of Node and Graph, which keep
+// Node is one operation of a graph. Change Inputs and Outputs only through the methods of Node and Graph, which update
 // the use lists.
 type Node struct {
 	Name     string
 	OpType   string
 	Domain   string // "" and "ai.onnx" are the standard's
 	Overload string // of a model-local function
-	// Inputs holds nil for an omitted optional input, Outputs for an omitted output.
+	// Inputs has nil for an omitted optional input, Outputs for an omitted output.
 	Inputs     []*Value
 	Outputs    []*Value
 	Attributes []*Attribute
 	Metadata   []Entry
-	// Graph is the graph the node stands in; nil after removal.
+	// Graph is the graph that contains the node; nil after removal.
 	Graph *Graph
 
 	position int // in the graph's Nodes, only while it is decoded or sorted
@@ -33,8 +33,8 @@ func (n *Node) Is(opType string) bool {
 	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
 }
 
-// MovesElements reports whether the node makes its outputs of elements of its first input, or of all inputs of a
-// Concat, by their places alone: it orders them anew, leaves some out or repeats some, perhaps in another type.
+// MovesElements reports whether the outputs consist of elements of the first input, or of all inputs of a Concat,
+// chosen only by their places: reordered, omitted or repeated, possibly in another type.
 func (n *Node) MovesElements() bool {
 	if n == nil || !IsStandardDomain(n.Domain) {
 		return false
@@ -47,8 +47,8 @@ func (n *Node) MovesElements() bool {
 	return false
 }
 
-// IsProduct reports whether the node multiplies with matrices, by an op of the standard or of onnxruntime, quantised
-// or not.
+// IsProduct reports whether the node multiplies with matrices, by an op of the standard or of onnxruntime, quantized or
+// not.
 func (n *Node) IsProduct() bool {
 	if n == nil {
 		return false
@@ -70,7 +70,7 @@ func (n *Node) IsRandom() bool {
 	return false
 }
 
-// Walk calls visit for the node, and for the nodes of its bodies, each before those of its own.
+// Walk calls visit for the node, then for the nodes of its bodies.
 func (n *Node) Walk(visit func(*Node)) {
 	visit(n)
 	for _, g := range n.Subgraphs() {
@@ -80,13 +80,13 @@ func (n *Node) Walk(visit func(*Node)) {
 	}
 }
 
-// Microsoft is the domain of the ops that onnxruntime has besides the standard.
+// Microsoft is the domain of onnxruntime's own ops.
 const Microsoft = "com.microsoft"
 
 // IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 
-// OpName is the name of an op with its domain, which the standard's lack.
+// OpName returns the name of an op with its domain, which standard ops omit.
 func OpName(domain, opType string) string {
 	if IsStandardDomain(domain) {
 		return opType
@@ -94,7 +94,7 @@ func OpName(domain, opType string) string {
 	return domain + "." + opType
 }
 
-// Input returns input i, nil when it is omitted or the node has fewer.
+// Input returns input i, or nil if it is omitted or the node has fewer.
 func (n *Node) Input(i int) *Value {
 	if i < 0 || i >= len(n.Inputs) {
 		return nil
@@ -102,7 +102,7 @@ func (n *Node) Input(i int) *Value {
 	return n.Inputs[i]
 }
 
-// OutputValue returns output i, nil when it is omitted or the node has fewer.
+// OutputValue returns output i, or nil if it is omitted or the node has fewer.
 func (n *Node) OutputValue(i int) *Value {
 	if i < 0 || i >= len(n.Outputs) {
 		return nil
@@ -110,7 +110,7 @@ func (n *Node) OutputValue(i int) *Value {
 	return n.Outputs[i]
 }
 
-// Attr returns the attribute of this name, nil when the node has none.
+// Attr returns the attribute of this name, or nil.
 func (n *Node) Attr(name string) *Attribute {
 	for _, a := range n.Attributes {
 		if a.Name == name {
@@ -120,7 +120,7 @@ func (n *Node) Attr(name string) *Attribute {
 	return nil
 }
 
-// AttrInt returns an INT attribute, or def when it is absent or of another kind.
+// AttrInt returns an INT attribute, or def if it is absent or of another kind.
 func (n *Node) AttrInt(name string, def int64) int64 {
 	if a := n.Attr(name); a != nil && a.Type == AttrInt && a.RefName == "" {
 		return a.Int
@@ -128,7 +128,7 @@ func (n *Node) AttrInt(name string, def int64) int64 {
 	return def
 }
 
-// AttrFloat returns a FLOAT attribute, or def when it is absent or of another kind.
+// AttrFloat returns a FLOAT attribute, or def if it is absent or of another kind.
 func (n *Node) AttrFloat(name string, def float32) float32 {
 	if a := n.Attr(name); a != nil && a.Type == AttrFloat && a.RefName == "" {
 		return a.Float
@@ -136,7 +136,7 @@ func (n *Node) AttrFloat(name string, def float32) float32 {
 	return def
 }
 
-// AttrString returns a STRING attribute, or def when it is absent or of another kind.
+// AttrString returns a STRING attribute, or def if it is absent or of another kind.
 func (n *Node) AttrString(name, def string) string {
 	if a := n.Attr(name); a != nil && a.Type == AttrString && a.RefName == "" {
 		return a.String
@@ -144,7 +144,7 @@ func (n *Node) AttrString(name, def string) string {
 	return def
 }
 
-// AttrInts returns an INTS attribute, nil when it is absent or of another kind.
+// AttrInts returns an INTS attribute, or nil if it is absent or of another kind.
 func (n *Node) AttrInts(name string) []int64 {
 	if a := n.Attr(name); a != nil && a.Type == AttrInts && a.RefName == "" {
 		return a.Ints
@@ -152,7 +152,7 @@ func (n *Node) AttrInts(name string) []int64 {
 	return nil
 }
 
-// SetAttr puts the attribute in the place of the one of its name, or adds it.
+// SetAttr adds the attribute, or replaces the one of its name.
 func (n *Node) SetAttr(a *Attribute) {
 	for i, old := range n.Attributes {
 		if old.Name == a.Name {
@@ -163,12 +163,12 @@ func (n *Node) SetAttr(a *Attribute) {
 	n.Attributes = append(n.Attributes, a)
 }
 
-// RemoveAttr takes the attribute of this name, which must hold no graph, from the node.
+// RemoveAttr removes the attribute of this name, which must not contain a graph.
 func (n *Node) RemoveAttr(name string) {
 	n.Attributes = slices.DeleteFunc(n.Attributes, func(a *Attribute) bool { return a.Name == name })
 }
 
-// SetInput makes v input i of the node, growing the list if needed; v may be nil.
+// SetInput makes v input i of the node, extending the list if needed; v may be nil.
 func (n *Node) SetInput(i int, v *Value) {
 	for len(n.Inputs) <= i {
 		n.Inputs = append(n.Inputs, nil)
@@ -182,8 +182,8 @@ func (n *Node) SetInput(i int, v *Value) {
 	}
 }
 
-// TakeOutput makes v, which another node may have produced, output i of this node. The value keeps its name, its uses
-// and its declared type; the former producer is left with an omitted output.
+// TakeOutput makes v, which another node may produce, output i of this node. The value keeps its name, its uses and its
+// declared type. The former producer gets an omitted output.
 func (n *Node) TakeOutput(i int, v *Value) {
 	if p := v.Producer; p != nil && v.Output < len(p.Outputs) && p.Outputs[v.Output] == v {
 		p.Outputs[v.Output] = nil
@@ -204,8 +204,8 @@ func (n *Node) Subgraphs() []*Graph {
 	return gs
 }
 
-// removeUse takes one use off the list and keeps the order of the others. Values that very many nodes read are usually
-// rewired from the first use to the last or back: both ends are cheap.
+// removeUse removes one use from the list and keeps the order of the others. Values with very many uses are usually
+// rewired from the first use to the last or back, so both ends are cheap.
 func (v *Value) removeUse(n *Node, i int) {
 	use := Use{n, i}
 	if last := len(v.uses) - 1; last >= 0 && v.uses[last] == use {

@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Port is an input of a part of a model: a value of the model, and the type that it has there.
+// Port is an input of a part of a model: a value of the model, and its type there.
 type Port struct {
 	Value *Value
 	Type  Type
 }
 
-// Part returns a model of some nodes of the main graph, or of one graph in an attribute, which are given in topological
-// order. Its inputs are the values of inputs, its outputs those of outputs; the constants that the nodes read come
-// along, also those of the graphs around theirs. Values keep their names.
-// Nodes are copied, tensors and functions are the model's own: the part must not be changed, and is of no use after
-// the model is closed.
+// Part returns a model of some nodes, given in topological order, of the main graph or of one graph in an attribute.
+// inputs and outputs become its inputs and outputs. It includes the constants that the nodes read, also from enclosing
+// graphs. Values keep their names. Nodes are copied, but tensors and functions are shared: do not change the part, or
+// use it after the model is closed.
 //
-// It errs where a node reads a value that is neither made by another one of them nor an input or a constant.
+// It returns an error if a node reads a value that is not an input, a constant, or an output of another of the nodes.
 func (m *Model) Part(nodes []*Node, inputs []Port, outputs []*Value) (*Model, error) {
 	part := New(m.IRVersion, 0)
 	part.ProducerName, part.ProducerVersion, part.Path = m.ProducerName, m.ProducerVersion, m.Path
@@ -68,14 +67,14 @@ func (m *Model) Part(nodes []*Node, inputs []Port, outputs []*Value) (*Model, er
 	return part, nil
 }
 
-// Reads lists what the node reads of its graph and of those around it, each value once: its inputs, and what the graphs
-// in its attributes read from outside.
+// Reads lists the values that the node reads from its graph and the enclosing ones, each once: its inputs, and the
+// outer values that the graphs in its attributes read.
 func (n *Node) Reads() []*Value { return readBy([]*Node{n}, nil, n.Subgraphs()) }
 
-// Reads lists what the graph reads of those around it, each value once.
+// Reads lists the values that the graph reads from the enclosing graphs, each once.
 func (g *Graph) Reads() []*Value { return readBy(g.Nodes, g.Outputs, []*Graph{g}) }
 
-// readBy lists what nodes read, and which of the outputs there are, that are no values of the graphs inside.
+// readBy lists the values that nodes and outputs read, except values of the inside graphs.
 func readBy(nodes []*Node, outputs []*Value, inside []*Graph) []*Value {
 	inner := map[*Graph]bool{}
 	for _, s := range inside {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestPart cuts the second of three nodes out of a model, with its constant and its branches.
+// TestPart cuts out the second of three nodes, with its constant and its branches.
 func TestPart(t *testing.T) {
 	b := onnxtest.New(21)
 	x := b.Input("x", onnx.Float, "n")

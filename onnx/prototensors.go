@@ -2,8 +2,8 @@ package onnx
 
 import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 
-// tensorMessages calls f for every TensorProto of a model, at all the places that wireFields leads to, in the order of
-// the file. initializer tells initializers (of any graph) from tensors in attributes and in sparse tensors.
+// tensorMessages calls f for every TensorProto of a model, in all fields that wireFields lists, in file order.
+// initializer distinguishes initializers (of any graph) from tensors in attributes and sparse tensors.
 type tensorMessages func(p *onnxpb.TensorProto, initializer bool)
 
 func (f tensorMessages) model(p *onnxpb.ModelProto) {

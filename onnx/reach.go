@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Reach yields values or nodes, each once and the nearest first: those given, and those that next lists for each that
-// was yielded. Nil is passed over.
+// Reach yields values or nodes, each once and the nearest first: from, then those that next lists for each yielded one.
+// It skips nil.
 func Reach[T comparable](next func(T) []T, from ...T) iter.Seq[T] {
 	return Near(math.MaxInt, next, from...)
 }
 
-// Near is Reach for what lies so many steps away at most.
+// Near is Reach for at most this many steps.
 func Near[T comparable](steps int, next func(T) []T, from ...T) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		var none T
@@ -32,7 +32,7 @@ func Near[T comparable](steps int, next func(T) []T, from ...T) iter.Seq[T] {
 	}
 }
 
-// seenSet is a set. While it is small, a list is faster than a map: most searches end near their start.
+// seenSet is a set that starts as a list, which is faster than a map: most searches end near their start.
 type seenSet[T comparable] struct {
 	few  []T
 	many map[T]bool // nil while the set is small
@@ -58,14 +58,14 @@ func (s *seenSet[T]) add(x T) bool {
 	return true
 }
 
-// Upstream yields the values given and what they are computed from, but for those that stop says yes to and what lies
-// behind these alone.
+// Upstream yields the given values and the values they are computed from. It does not follow values that stop selects,
+// or yield them.
 func Upstream(stop func(*Value) bool, from ...*Value) iter.Seq[*Value] {
 	return Reach(func(v *Value) []*Value { return without(v.MadeFrom(), stop) }, from...)
 }
 
-// Downstream yields the values given and what is computed from them, but for those that stop says yes to and what lies
-// behind these alone.
+// Downstream yields the given values and the values computed from them. It does not follow values that stop selects, or
+// yield them.
 func Downstream(stop func(*Value) bool, from ...*Value) iter.Seq[*Value] {
 	return Reach(func(v *Value) []*Value { return without(v.Results(), stop) }, from...)
 }
@@ -80,7 +80,7 @@ func without(list []*Value, stop func(*Value) bool) []*Value {
 	return left
 }
 
-// MadeFrom lists what the node that makes v reads.
+// MadeFrom lists the inputs of the node that computes v.
 func (v *Value) MadeFrom() []*Value {
 	if v.Producer == nil {
 		return nil
@@ -88,7 +88,7 @@ func (v *Value) MadeFrom() []*Value {
 	return v.Producer.Inputs
 }
 
-// Results lists what the nodes that read v make.
+// Results lists the outputs of the nodes that read v.
 func (v *Value) Results() []*Value {
 	var list []*Value
 	for _, u := range v.Uses() {
@@ -97,7 +97,7 @@ func (v *Value) Results() []*Value {
 	return list
 }
 
-// SetOf returns the set of what is yielded.
+// SetOf returns the set of the yielded items.
 func SetOf[T comparable](items iter.Seq[T]) map[T]bool {
 	set := map[T]bool{}
 	for x := range items {

@@ -16,27 +16,27 @@ type ReadOption func(*readOptions)
 
 type readOptions struct{ allowMissingData, followLinks, checksums bool }
 
-// AllowMissingData lets Read succeed when files with external data are absent; the tensors in them then err when their
-// bytes are asked for, and Write keeps their references as they are.
+// AllowMissingData lets Read succeed if files with external data are missing. Reading the bytes of their tensors then
+// returns an error, and Write keeps their references.
 func AllowMissingData() ReadOption { return func(o *readOptions) { o.allowMissingData = true } }
 
-// AllowLinks lets external data lie behind symbolic links, which may lead out of the model's folder, as they do in the
-// cache folders of model hubs. Use it only for models you trust.
+// AllowLinks lets external data be behind symbolic links, which may lead out of the model's folder, as in the cache
+// folders of model hubs. Use it only for models you trust.
 func AllowLinks() ReadOption { return func(o *readOptions) { o.followLinks = true } }
 
 // VerifyChecksums makes Read compare the checksums of external data with the files, which reads them whole.
 func VerifyChecksums() ReadOption { return func(o *readOptions) { o.checksums = true } }
 
-// copyRawUpTo is the number of bytes up to which raw_data is copied out of the mapping: so small constants take no page
-// of the file each time they are looked at, and the mapping serves what is worth mapping.
+// copyRawUpTo is the size up to which raw_data is copied from the mapping. So reading small constants does not fault in
+// pages of the file each time.
 const copyRawUpTo = 1024
 
-// Read maps the model file and decodes its graph. Weights are not decoded: they stay in the mapping, or in their
-// external files, until Tensor.Bytes is called. Close the model to release the mapping.
+// Read maps the model file and decodes its graph. Weights stay in the mapping, or in their external files, until
+// Tensor.Bytes is called. Close the model to release the mapping.
 //
-// It errs on files that are no ONNX model, are truncated, or contradict themselves: names that nothing or two things
-// define, cycles among nodes or functions, dimensions that overflow, data that do not fit their shape, external data
-// that are missing or lie outside the model's folder.
+// It returns an error for a file that is not an ONNX model, is truncated, or contradicts itself: names that are
+// undefined or defined twice, cycles among nodes or functions, dimensions that overflow, data that do not fit their
+// shape, external data that are missing or outside the model's folder.
 func Read(path string, options ...ReadOption) (*Model, error) {
 	var o readOptions
 	for _, set := range options {
@@ -87,7 +87,7 @@ func readBytes(b []byte, files *externalFiles) (*Model, error) {
 	return d.model(p)
 }
 
-// decode decodes the message of a model. Placeholders in it stand for the large weights, which it returns beside it.
+// decode decodes a model's message. It replaces the large weights by placeholders and returns them separately.
 func decode(b []byte) (*onnxpb.ModelProto, [][]byte, error) {
 	rest, raws, err := splitRaw(b)
 	if err != nil {

@@ -132,7 +132,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestReadValid has what looks like an error and is none.
+// TestReadValid covers files that look wrong but are valid.
 func TestReadValid(t *testing.T) {
 	for name, p := range map[string]*onnxpb.ModelProto{
 		"out of order": modelOf(&onnxpb.GraphProto{Input: valueInfos("x"),
@@ -171,7 +171,7 @@ func TestReadDamagedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range len(whole) / 97 { // no part of it is a model or makes Read panic
+	for n := range len(whole) / 97 { // no prefix is a model or makes Read panic
 		if _, err := readBytes(whole[:n*97], &externalFiles{}); err == nil {
 			t.Errorf("the first %d of %d bytes are read as a model", n*97, len(whole))
 		}
@@ -216,7 +216,7 @@ func appendField(b []byte, number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), content)
 }
 
-// TestMergedMessages reads what protobuf allows and encoders never write: a message in two pieces.
+// TestMergedMessages reads a message in two pieces, which protobuf allows but encoders never write.
 func TestMergedMessages(t *testing.T) {
 	first := appendField(nil, 5, appendField(nil, 8, []byte("w"))) // graph.initializer.name
 	tensor := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), uint64(Uint8))

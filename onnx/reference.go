@@ -2,9 +2,9 @@ package onnx
 
 import "fmt"
 
-// NewReference makes a tensor whose elements lie in a file beside the model that need not be there: Write writes the
-// reference as it is, and Bytes errs with ErrMissingData. So a graph is written without its weights. It errs on a type
-// or dims without a size, and on another length than they take.
+// NewReference makes a tensor whose elements are in a file beside the model that may be missing. Write writes the
+// reference, and Bytes returns ErrMissingData. So a graph can be written without weights. NewReference returns an error
+// for a type or dims without a size, or if the length does not match them.
 func NewReference(name string, t DataType, dims []int64, at External) (*Tensor, error) {
 	n, err := byteSize(t, dims)
 	if err != nil {

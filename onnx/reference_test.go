@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestReference writes a model that refers to data that are not there, and reads the same reference again.
+// TestReference writes a model with a reference to missing data, and reads the same reference.
 func TestReference(t *testing.T) {
 	m := New(10, 20)
 	at := External{Location: "absent.bin", Offset: 4096, Length: 24}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestNodeTests reads and writes every model of the ONNX standard's node tests and compares the messages, unknown
-// fields included. tools/onnx-node-tests.py makes the folder.
+// TestNodeTests reads and writes every model of the ONNX standard's node tests and compares the messages, including
+// unknown fields. tools/onnx-node-tests.py makes the folder.
 func TestNodeTests(t *testing.T) {
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if dir == "" {
@@ -26,7 +26,7 @@ func TestNodeTests(t *testing.T) {
 	t.Logf("%d models of the ONNX node tests survive read and write", len(models))
 }
 
-// TestFixtures does the same with the few models that are at hand everywhere.
+// TestFixtures does the same with the bundled models.
 func TestFixtures(t *testing.T) {
 	models, _ := filepath.Glob(filepath.Join("testdata", "models", "*.onnx"))
 	if len(models) == 0 {
@@ -59,7 +59,7 @@ func roundTripAll(t *testing.T, models []string) {
 	out := filepath.Join(t.TempDir(), "model.onnx")
 	for _, path := range models {
 		m, err := Read(path)
-		if errors.Is(err, ErrMissingData) { // a folder may hold graphs without their weights
+		if errors.Is(err, ErrMissingData) { // a folder may contain graphs without weights
 			t.Log(err)
 			continue
 		}
@@ -114,7 +114,7 @@ func writeFile(t *testing.T, name string, b []byte) string {
 	return path
 }
 
-// TestRoundTripEverything does it with a model that has every field of onnx.proto, and some that it has not.
+// TestRoundTripEverything round-trips a model with every field of onnx.proto, and unknown fields.
 func TestRoundTripEverything(t *testing.T) {
 	p := everything()
 	m, err := Read(writeMessage(t, p))
@@ -123,7 +123,7 @@ func TestRoundTripEverything(t *testing.T) {
 	}
 	defer m.Close()
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	for range 2 { // the second time from messages brought up to date
+	for range 2 { // the second time from updated messages
 		if err := Write(out, m); err != nil {
 			t.Fatal(err)
 		}

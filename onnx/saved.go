@@ -2,8 +2,8 @@ package onnx
 
 import "slices"
 
-// Save returns a function that puts the fields and lists of the node back as they are now. The values that it reads and
-// writes are saved by themselves.
+// Save returns a function that restores the fields and lists of the node. The values that it reads and writes are saved
+// separately.
 func (n *Node) Save() (restore func()) {
 	was := *n
 	was.Inputs, was.Outputs, was.Attributes = slices.Clone(n.Inputs), slices.Clone(n.Outputs),
@@ -11,8 +11,8 @@ func (n *Node) Save() (restore func()) {
 	return func() { *n = was }
 }
 
-// SaveInput returns a function that puts input i of the node back as it is now, once. A value may have very many
-// readers, so only the node's place among them is kept.
+// SaveInput returns a function that restores input i of the node, once. A value may have very many readers, so only the
+// node's index among them is kept.
 func (n *Node) SaveInput(i int) (restore func()) {
 	old, at := n.Input(i), -1
 	if old != nil {
@@ -22,7 +22,7 @@ func (n *Node) SaveInput(i int) (restore func()) {
 		if v := n.Input(i); v != nil {
 			v.removeUse(n, i)
 		}
-		if i < len(n.Inputs) { // Save puts back how long the list was
+		if i < len(n.Inputs) { // Save restores the length of the list
 			n.Inputs[i] = old
 		}
 		if at >= 0 {
@@ -31,8 +31,8 @@ func (n *Node) SaveInput(i int) (restore func()) {
 	}
 }
 
-// Save returns a function that puts the value back as it is now: its name, type and elements, who writes it, who reads
-// it, and whether its graph has it. A value that nothing writes or reads yet is forgotten.
+// Save returns a function that restores the value: its name, type, elements, producer, readers, and whether its graph
+// contains it. A value that is still unused is forgotten.
 func (v *Value) Save() (restore func()) {
 	was := *v
 	was.uses = slices.Clone(v.uses)
@@ -58,10 +58,10 @@ func (v *Value) Save() (restore func()) {
 	}
 }
 
-// Save returns a function that puts the graph's lists of nodes, inputs, outputs and initializers back as they are now.
-// New initializers and inputs are forgotten. Nodes and values are saved by themselves.
+// Save returns a function that restores the graph's lists of nodes, inputs, outputs and initializers. It forgets new
+// initializers and inputs. Nodes and values are saved separately.
 func (g *Graph) Save() (restore func()) {
-	nodes, initializers := g.Nodes, g.initializers // whoever takes from these lists makes new ones
+	nodes, initializers := g.Nodes, g.initializers // removing from these lists makes new ones
 	inputs, outputs := slices.Clone(g.Inputs), slices.Clone(g.Outputs)
 	return func() {
 		kept := make(map[*Value]bool, len(initializers)+len(inputs))
@@ -77,7 +77,7 @@ func (g *Graph) Save() (restore func()) {
 	}
 }
 
-// forget has the graph no longer find the value by its name.
+// forget removes the value from the graph's names.
 func (g *Graph) forget(v *Value) {
 	if g.values[v.Name] == v {
 		delete(g.values, v.Name)

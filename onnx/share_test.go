@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// carriedModel writes a model whose three weights take up a file of 300,007 bytes except the first 7, and reads it.
+// carriedModel writes a model whose three weights fill a file of 300,007 bytes except the first 7, and reads it.
 func carriedModel(t *testing.T) (m *Model, weights string) {
 	t.Helper()
 	const size = 100_000
@@ -35,7 +35,7 @@ func remove(m *Model, name string) {
 	m.Graph.RemoveUnusedInitializers(map[*Value]bool{m.Graph.Value(name): true})
 }
 
-// fileSystems has a test run as if the file system shared bytes, or did not, and as it is.
+// fileSystems runs a test with and without sharing, and with the actual file system.
 func fileSystems(t *testing.T, test func(t *testing.T, shares bool)) {
 	was := shareRange
 	t.Cleanup(func() { shareRange = was })
@@ -118,7 +118,7 @@ func TestDataIsCarriedOver(t *testing.T) {
 		}
 		expect("a whole file and more", d, weights, 300_007-pages, pages)
 
-		// Of a file that is used in part only that part is copied, to pages.
+		// Of a partly used file, only the used part is copied, to pages.
 		part, weights := carriedModel(t)
 		remove(part, "b")
 		read, d := stage(part)
@@ -131,7 +131,7 @@ func TestDataIsCarriedOver(t *testing.T) {
 			t.Errorf("a part of a file: %+v", d)
 		}
 
-		// What was written so begins on pages, and these can be shared.
+		// That file has its parts on pages, so they can be shared.
 		part, d = stage(read)
 		again, e := stage(part)
 		sameFile(t, d.File, e.File)
@@ -188,13 +188,13 @@ func TestLinkedData(t *testing.T) {
 	must(t, s.Close())
 	emptyFolder(t, filepath.Dir(s.path))
 
-	// Other bytes beside them cannot be linked.
+	// With additional bytes the file cannot be linked.
 	more, err := NewTensor("more", Uint8, []int64{5000}, bytes.Repeat([]byte{1}, 5000))
 	must(t, err)
 	m.Graph.AddInitializer(more)
 	write(false, LinkData(), ExternalDataOver(1000))
 
-	// In the folder of the data a hard link of them is not replaced: the new model refers to the same file.
+	// In the same folder a hard link of the data is not replaced, because the new model refers to the same file.
 	twin := filepath.Join(filepath.Dir(weights), "twin.onnx")
 	must(t, os.Link(weights, twin+".data"))
 	if err := Write(twin, m, ExternalDataOver(1000)); err == nil ||
@@ -202,7 +202,7 @@ func TestLinkedData(t *testing.T) {
 		t.Errorf("over a hard link in the same folder: %v", err)
 	}
 
-	// A source that changed since is not linked.
+	// A changed source is not linked.
 	must(t, os.WriteFile(weights, []byte("short"), 0o666))
 	remove(m, "more")
 	if err := Write(out, m, LinkData()); err == nil {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Snapshot returns a function that puts the model back as it is now, once. Its graphs, nodes and values are others
-// then; initializers keep their tensors, and nothing of them is copied.
+// Snapshot returns a function that restores the model, once. The restored graphs, nodes and values are new objects;
+// initializers keep their tensors without copying.
 func (m *Model) Snapshot() (restore func() error) {
 	again := m.copier()
 	return func() error {
@@ -22,8 +22,8 @@ func (m *Model) Snapshot() (restore func() error) {
 	}
 }
 
-// Clone copies the model's graphs and functions. Initializers of both have the same tensors, and the copy is of use for
-// as long as m is not closed.
+// Clone copies the model's graphs and functions. Both share the tensors of initializers, and the copy is valid until m
+// is closed.
 func (m *Model) Clone() (*Model, error) {
 	c, err := m.copier()()
 	if err != nil {

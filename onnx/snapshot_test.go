@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A model is what it was after Restore, whatever was done to it: the file that it gives is the same.
+// Restore restores the model exactly: it writes the same file.
 func TestSnapshot(t *testing.T) {
 	write := func(m *onnx.Model) []byte {
 		path := filepath.Join(t.TempDir(), "m.onnx")

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Sort puts Nodes into topological order, moving as little as possible: of the nodes that are ready, the one that stood
-// first comes first. It errs on a cycle, naming a node on it.
+// Sort sorts Nodes topologically and moves as little as possible: among ready nodes, the earliest comes first. It
+// returns an error for a cycle that names a node on it.
 func (g *Graph) Sort() error {
 	for i, n := range g.Nodes {
 		n.position = i
@@ -55,7 +55,7 @@ func (g *Graph) Sort() error {
 	return nil
 }
 
-// isSorted reports whether every node comes after the nodes that it reads.
+// isSorted reports whether every node comes after its producers.
 func (g *Graph) isSorted() bool {
 	var read []*Value
 	for i, n := range g.Nodes {
@@ -67,7 +67,7 @@ func (g *Graph) isSorted() bool {
 	return true
 }
 
-// producerPosition returns the place in Nodes of the node that writes v, -1 when v comes from elsewhere.
+// producerPosition returns the index in Nodes of the node that writes v, -1 if v comes from elsewhere.
 func (g *Graph) producerPosition(v *Value) int {
 	n := v.Producer
 	if n == nil || n.Graph != g || n.position >= len(g.Nodes) || g.Nodes[n.position] != n {
@@ -76,7 +76,7 @@ func (g *Graph) producerPosition(v *Value) int {
 	return n.position
 }
 
-// onCycle finds a node on a cycle: going back from any waiting node, always to a waiting producer, comes around.
+// onCycle finds a node on a cycle: following waiting producers from any waiting node leads around.
 func (g *Graph) onCycle(waiting []int) *Node {
 	i := slices.IndexFunc(waiting, func(w int) bool { return w > 0 })
 	seen := map[int]bool{}
@@ -92,7 +92,7 @@ func (g *Graph) onCycle(waiting []int) *Node {
 	return g.Nodes[i]
 }
 
-// reads appends the values the node reads, itself or in its subgraphs.
+// reads appends the values that the node reads, also in its subgraphs.
 func (n *Node) reads(vs []*Value) []*Value {
 	for _, v := range n.Inputs {
 		if v != nil {

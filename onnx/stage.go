@@ -10,27 +10,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// Staged is a model that is written under temporary names, whole and on the disk, and not in its place yet. Commit puts
-// it there, Close without Commit removes it. While it exists, its output is locked: no other run can write it.
+// Staged is a model that is written whole to disk under temporary names, but is not in its place yet. Commit puts it
+// there; Close without Commit removes it. Its output is locked meanwhile: no other run can write it.
 //
-// Two files cannot be renamed at once. So that a process may die at any moment, a model file takes the place of path
-// that refers to the data under their temporary name; only then is an older data file replaced, and after that the
-// model file by the one that refers to path + ".data". At each moment path is the model before or the new one, with all
-// its data. What a dead run leaves, the next one that writes to path removes.
+// Two files cannot be renamed at once, and a process may die at any moment. So Commit first puts a model file at path
+// that refers to the data under their temporary name, then replaces the old data file, and then the model file by one
+// that refers to path + ".data". At each moment path is the old model or the new one, with all its data. The next run
+// that writes to path removes the leftovers of a dead run.
 type Staged struct {
 	path, dataPath string
 	lock           *atomicfile.Lock
 
-	model     string   // the temporary file of what is to stand at path
-	data      string   // that of what is to stand at dataPath; empty when there are no such data
+	model     string   // the temporary file for path
+	data      string   // the temporary file for dataPath; empty without data
 	first     string   // the model file that refers to data under the temporary name
-	drop      bool     // dataPath is of the model that stands at path, which alone uses it, and will be of no use
+	drop      bool     // dataPath is only used by the model at path, and will be unused
 	external  []string // see DataFiles
 	weights   DataWritten
 	leftovers []string // of dead runs, to be removed after the commit: the model at path may use them until then
 }
 
-// What the lock's note says once dataPath may hold a file that nothing refers to.
+// The lock's note when dataPath may be an unreferenced file.
 const dataNote = "the data file may be unused"
 
 // renamed is called after each step of a commit; tests die there.
@@ -95,10 +95,10 @@ func stage(path string, m *Model, o writeOptions) (_ *Staged, err error) {
 	return s, err
 }
 
-// File is the model file that Commit puts in place. Where it has data of its own, it does not load before that.
+// File returns the model file that Commit puts in place. If it has its own data, it loads only after that.
 func (s *Staged) File() string { return s.model }
 
-// Path is a model file that loads, of the same contents as the one that Commit puts in place.
+// Path returns a loadable model file with the same contents as the one that Commit puts in place.
 func (s *Staged) Path() string {
 	if s.first != "" {
 		return s.first
@@ -106,10 +106,10 @@ func (s *Staged) Path() string {
 	return s.model
 }
 
-// DataFiles lists the files with external data that the model refers to once it is committed, sorted.
+// DataFiles lists the external data files that the model refers to once it is committed, sorted.
 func (s *Staged) DataFiles() []string { return s.external }
 
-// Size returns the number of bytes of the model file and of the files with its external data together.
+// Size returns the total size of the model file and its external data files, in bytes.
 func (s *Staged) Size() int64 {
 	total := int64(0)
 	for _, name := range append([]string{s.model}, s.external...) {
@@ -123,10 +123,10 @@ func (s *Staged) Size() int64 {
 	return total
 }
 
-// Data says where the bytes of the data file came from.
+// Data describes the origins of the data file's bytes.
 func (s *Staged) Data() DataWritten { return s.weights }
 
-// Close removes what was not committed and lets other runs write the output.
+// Close removes uncommitted files and unlocks the output.
 func (s *Staged) Close() error {
 	if s.lock == nil {
 		return nil
@@ -146,12 +146,11 @@ func removeNamed(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// Commit puts the files in their places. After an error the model that was there before is there still, or else the
-// error says what is.
+// Commit puts the files in place. After an error the old model is still there, unless the error says otherwise.
 func (s *Staged) Commit() error { return s.CommitAfter(func() error { return nil }) }
 
-// CommitAfter is Commit after first, which puts other files in their places, with no signal in between that ends the
-// program. If first fails, nothing is committed.
+// CommitAfter is Commit after first, which puts other files in place. Signals cannot end the program in between. If
+// first fails, nothing is committed.
 func (s *Staged) CommitAfter(first func() error) error {
 	err := atomicfile.Commit(func() error {
 		if err := first(); err != nil {
@@ -199,7 +198,7 @@ func (s *Staged) sync() {
 	renamed()
 }
 
-// renameNew renames both where there is no data file yet.
+// renameNew renames both files if there is no data file yet.
 func (s *Staged) renameNew() error {
 	if err := os.Rename(s.data, s.dataPath); err != nil {
 		return err
@@ -212,8 +211,8 @@ func (s *Staged) renameNew() error {
 	return nil
 }
 
-// renameOver replaces a data file that the model at path may use. Where the file system has no hard links, the data
-// lose their temporary name a moment before the model file that refers to it is replaced.
+// renameOver replaces a data file that the model at path may use. Without hard links, the data lose their temporary
+// name a moment before the model file that refers to it is replaced.
 func (s *Staged) renameOver() error {
 	old, _ := atomicfile.Link(s.path, s.path, "old")
 	if old != "" {
@@ -234,7 +233,7 @@ func (s *Staged) renameOver() error {
 		return s.keepAside(err)
 	}
 	if twin != s.data {
-		os.Remove(twin) // there still where both names were of one file (LinkData), since nothing is renamed then
+		os.Remove(twin) // still there if both names are one file (LinkData), because then nothing is renamed
 	}
 	s.sync()
 	if err := os.Rename(s.model, s.path); err != nil {
@@ -248,7 +247,7 @@ func (s *Staged) renameOver() error {
 	return nil
 }
 
-// keepAside leaves the data under their temporary name, which the model at path refers to.
+// keepAside keeps the data under their temporary name, which the model at path refers to.
 func (s *Staged) keepAside(err error) error {
 	name := s.data
 	s.data = ""

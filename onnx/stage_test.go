@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// versionOf makes one of two models that differ in all their weights.
+// versionOf makes one of two models that differ in all weights.
 func versionOf(t *testing.T, version byte) *Model {
 	t.Helper()
 	m := New(10, 21)
@@ -28,7 +28,7 @@ func versionOf(t *testing.T, version byte) *Model {
 	return m
 }
 
-// version says which version stands whole at path, 0 when none does.
+// version returns the version that is complete at path, or 0.
 func version(t *testing.T, path string) byte {
 	t.Helper()
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -53,8 +53,8 @@ var pair = ExternalDataOver(1000)
 
 func oneFile(*writeOptions) {}
 
-// TestDeathInCommit kills a process after each step of a commit. Whatever stood there before, the old version or the
-// new one is there afterwards, and the next write leaves no more than one without a death.
+// TestDeathInCommit kills a process after each step of a commit. Afterwards the old version or the new one must be
+// there, and the next write must leave no more files than without a death.
 func TestDeathInCommit(t *testing.T) {
 	if at := os.Getenv("DIE_AFTER"); at != "" {
 		steps, _ := strconv.Atoi(at)
@@ -120,7 +120,7 @@ func TestDeathInCommit(t *testing.T) {
 	}
 }
 
-// TestRenameFails makes each rename of a commit fail: the old version stays, or the error says where the new one is.
+// TestRenameFails makes each rename of a commit fail: the old version stays, or the error names the new one's place.
 func TestRenameFails(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.onnx")
 	must(t, Write(out, versionOf(t, 10), pair))

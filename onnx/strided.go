@@ -2,7 +2,7 @@ package onnx
 
 import "slices"
 
-// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Strides·i.
+// Strided selects elements of a list for a tensor of these dimensions: the one at index i is number Strides·i.
 type Strided struct{ Dims, Strides []int64 }
 
 // InRow returns the first elements of a list in row-major order.
@@ -19,8 +19,8 @@ func RowMajor[T int | int64](dims []T) []T {
 	return strides
 }
 
-// Expand repeats axes of one place, and adds axes in front, to these dimensions, of which those that are 1 may stay
-// as they are; false where that cannot be.
+// Expand repeats axes of size 1, and adds leading axes, to get these dimensions. It returns false if that is not
+// possible.
 func (s Strided) Expand(dims []int64) (Strided, bool) {
 	lead := len(dims) - len(s.Dims)
 	if lead < 0 {
@@ -38,13 +38,13 @@ func (s Strided) Expand(dims []int64) (Strided, bool) {
 	return r, true
 }
 
-// Restride returns the strides of the same elements, which are some, in other dimensions; false where there are
-// none.
+// Restride returns strides for the same elements, at least one, in other dimensions. It returns false if there are no
+// such strides.
 func Restride[T int | int64](dims, strides, want []T) ([]T, bool) {
 	out := make([]T, len(want))
 	i, k := 0, 0
 	for i < len(dims) || k < len(want) {
-		// the fewest dimensions on both sides with as many elements
+		// the fewest dimensions on both sides with equally many elements
 		i0, k0, a, b := i, k, T(1), T(1)
 		for first := true; first || a != b; first = false {
 			switch {
@@ -57,12 +57,12 @@ func Restride[T int | int64](dims, strides, want []T) ([]T, bool) {
 			default:
 				return nil, false
 			}
-			if a == 1 && b == 1 { // dimensions of 1 move nothing
+			if a == 1 && b == 1 { // dimensions of 1 do not matter
 				break
 			}
 		}
 		step, outer := T(1), -1
-		for j := i0; j < i; j++ { // those of the source must lie within each other
+		for j := i0; j < i; j++ { // the source dimensions must be nested
 			if dims[j] == 1 {
 				continue
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// places returns the places of all elements in the order of the index.
+// places returns the offsets of all elements in index order.
 func places(dims, strides []int64) []int64 {
 	all := []int64{0}
 	for axis, d := range dims {
@@ -21,8 +21,7 @@ func places(dims, strides []int64) []int64 {
 	return all
 }
 
-// TestRestride splits axes of transposed tensors, of which steps are left out, and holds the places against those of
-// the tensor before.
+// TestRestride splits axes of transposed and stepped tensors, and compares the offsets with those of the original.
 func TestRestride(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -11,37 +11,37 @@ import (
 
 // Tensor is a constant: an initializer or the value of an attribute.
 //
-// Its elements are little-endian bytes, packed as TensorProto.raw_data packs them (two 4-bit elements a byte, low
-// nibble first). They may lie in a mapped file: never write to them.
+// Its elements are little-endian bytes, packed like TensorProto.raw_data (two 4-bit elements per byte, low nibble
+// first). They may be in a mapped file: never write to them.
 type Tensor struct {
 	Name     string
 	DataType DataType
 	Dims     []int64
-	// External tells where the elements lie if they lie in another file; nil otherwise.
+	// External is the place of the elements in another file, or nil.
 	External *External
 
-	raw   []byte // elements, nil when they are in proto's typed fields or in an external file
+	raw   []byte // elements, nil if they are in proto's typed fields or in an external file
 	proto *onnxpb.TensorProto
 	files *externalFiles // opens External, nil for tensors made in memory
 
-	reference bool // the elements need not be where External says
+	reference bool // the elements may be missing at External
 
-	assembly *assembly // of elements of other tensors, nil when they are its own
-	deferred *deferral // gives the elements when they are asked for, nil when they are there
+	assembly *assembly // elements of other tensors, or nil
+	deferred *deferral // computes the elements on demand, or nil
 }
 
 // External is the place of a tensor's elements in a file beside the model (TensorProto.external_data).
 type External struct {
 	Location string // relative to the model's folder
 	Offset   int64
-	Length   int64 // -1 when the entry is absent: up to the end the shape implies
+	Length   int64 // -1 if the entry is absent: the shape determines the end
 	Checksum string
 }
 
 // ErrStringTensor is returned by Bytes for string tensors, whose elements have no fixed size.
 var ErrStringTensor = errors.New("a string tensor has no raw bytes")
 
-// NewTensor makes a tensor over raw (little-endian, packed); it errs when the length does not fit dims and t.
+// NewTensor makes a tensor over raw (little-endian, packed). It returns an error if the length does not fit dims and t.
 func NewTensor(name string, t DataType, dims []int64, raw []byte) (*Tensor, error) {
 	n, err := byteSize(t, dims)
 	if err != nil {
@@ -74,7 +74,7 @@ func NewFloat32s(name string, dims []int64, v []float32) *Tensor {
 	return &Tensor{Name: name, DataType: Float, Dims: dims, raw: raw}
 }
 
-// Len is the number of elements, or -1 when the dims are negative or overflow.
+// Len returns the number of elements, or -1 if the dims are negative or overflow.
 func (t *Tensor) Len() int64 {
 	n, err := elementCount(t.Dims)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *Tensor) Len() int64 {
 	return n
 }
 
-// Size is the number of bytes the elements take, or -1 when the shape or type has no size.
+// Size returns the number of bytes of the elements, or -1 if the shape or type has no size.
 func (t *Tensor) Size() int64 {
 	n, err := byteSize(t.DataType, t.Dims)
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *Tensor) Strings() []string {
 	return s
 }
 
-// IsReadable reports whether the elements are there: a model can be read without the files that hold some.
+// IsReadable reports whether the elements are available; a model can be read without some external files.
 func (t *Tensor) IsReadable() bool {
 	if t.External == nil {
 		return true
@@ -114,8 +114,8 @@ func (t *Tensor) IsReadable() bool {
 }
 
 // Bytes returns the elements as little-endian packed bytes: from the mapped file, from an external file (opened on
-// first use), converted from the message's typed fields, or put together out of those of other tensors (which takes
-// their size in memory each time). The caller must not write to them.
+// first use), converted from the message's typed fields, or assembled from other tensors (which takes their size in
+// memory each time). The caller must not write to them.
 func (t *Tensor) Bytes() ([]byte, error) {
 	switch {
 	case t.DataType == String:
@@ -158,7 +158,7 @@ func elementCount(dims []int64) (int64, error) {
 			zero = true
 			continue
 		}
-		if n > math.MaxInt64/16/d { // leaves room for 16 bytes an element
+		if n > math.MaxInt64/16/d { // leaves room for 16 bytes per element
 			return 0, fmt.Errorf("dimensions %v overflow", dims)
 		}
 		n *= d
@@ -184,8 +184,8 @@ func byteSize(t DataType, dims []int64) (int64, error) {
 	return (n*int64(bits) + 7) / 8, nil
 }
 
-// typedBytes converts the typed fields of a TensorProto (float_data, int32_data, …) to raw bytes; see the comments of
-// onnx.proto for which type is stored in which field.
+// typedBytes converts the typed fields of a TensorProto (float_data, int32_data, …) to raw bytes. onnx.proto documents
+// the field of each type.
 func typedBytes(p *onnxpb.TensorProto, t DataType) ([]byte, error) {
 	if p == nil {
 		return []byte{}, nil
@@ -221,7 +221,7 @@ func typedBytes(p *onnxpb.TensorProto, t DataType) ([]byte, error) {
 		for _, i := range p.Int32Data {
 			b = le.AppendUint16(b, uint16(i))
 		}
-	case Float6E2M3, Float6E3M2: // one element an entry here, four elements in three bytes in raw_data
+	case Float6E2M3, Float6E3M2: // one element per entry here, four elements in three bytes in raw_data
 		b = make([]byte, (len(p.Int32Data)*6+7)/8)
 		for i, x := range p.Int32Data {
 			bit := 6 * i
@@ -235,7 +235,7 @@ func typedBytes(p *onnxpb.TensorProto, t DataType) ([]byte, error) {
 		if bits := t.Bits(); bits == 0 || bits > 8 {
 			return nil, fmt.Errorf("data type %s has no typed field", t)
 		}
-		for _, i := range p.Int32Data { // 8-bit elements one an entry, smaller ones packed to bytes already
+		for _, i := range p.Int32Data { // one 8-bit element per entry; smaller ones are already packed into bytes
 			b = append(b, byte(i))
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// UnmarshalTensor decodes one serialised TensorProto, the format of the .pb files in test_data_set folders.
-// External data cannot be reached from here: it is refused.
+// UnmarshalTensor decodes one serialized TensorProto, the format of the .pb files in test_data_set folders. It returns
+// an error for external data, which it cannot reach.
 func UnmarshalTensor(b []byte) (*Tensor, error) {
 	p := &onnxpb.TensorProto{}
 	if err := proto.Unmarshal(b, p); err != nil {
@@ -38,7 +38,7 @@ func MarshalTensor(t *Tensor) ([]byte, error) {
 	return proto.Marshal(p)
 }
 
-// NewStrings makes a string tensor; it errs when the number of strings does not fit dims.
+// NewStrings makes a string tensor. It returns an error if the number of strings does not fit dims.
 func NewStrings(name string, dims []int64, s []string) (*Tensor, error) {
 	n, err := elementCount(dims)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// Text prints the function in a form close to ONNX's textual syntax, one line a node:
+// Text prints the function in a form close to ONNX's textual syntax, one line per node:
 //
 //	<domain: "example", opset_import: ["": 17]>
 //	Scaled<epsilon=1e-05>(X, scale) => (Y) {
@@ -17,8 +17,8 @@ import (
 //	  Y = Clip(n, "", limit)
 //	}
 //
-// An omitted input or output is "", an attribute taken from the function's is @name, the elements of large tensors are
-// left out. It is meant for people; there is no parser for it.
+// An omitted input or output is "", an attribute taken from the function's is @name, and the elements of large tensors
+// are omitted. The text is for people; there is no parser.
 func (f *Function) Text() string {
 	var p printer
 	p.WriteString("<domain: " + strconv.Quote(f.Domain))
@@ -44,8 +44,8 @@ func (f *Function) Text() string {
 	return p.String()
 }
 
-// Text prints the graph, one line a node, in the form described at Function.Text, with the types of its inputs and
-// outputs and its initializers.
+// Text prints the graph, one line per node, in the form of Function.Text, with the types of its inputs and outputs and
+// its initializers.
 func (g *Graph) Text() string {
 	var p printer
 	p.graph(g, 0)
@@ -53,7 +53,7 @@ func (g *Graph) Text() string {
 	return p.String()
 }
 
-// Text prints the node in one line (more where it holds graphs), in the form described at Function.Text.
+// Text prints the node in one line (more if it contains graphs), in the form of Function.Text.
 func (n *Node) Text() string {
 	var p printer
 	p.node(n, 0)
@@ -143,7 +143,7 @@ func (p *printer) typed(vs []*Value) {
 	})
 }
 
-// String returns the type as in float32[batch, 64, ?]; the brackets are absent where the rank is unknown.
+// String returns the type as in float32[batch, 64, ?], without brackets if the rank is unknown.
 func (t Type) String() string {
 	if !t.HasShape {
 		return t.DataType.String()
@@ -155,7 +155,7 @@ func (t Type) String() string {
 	return t.DataType.String() + "[" + strings.Join(dims, ", ") + "]"
 }
 
-// String returns the number or the name, "?" where there is neither.
+// String returns the number or the name, or "?".
 func (d Dim) String() string {
 	switch {
 	case d.Value >= 0:
@@ -207,7 +207,7 @@ func (p *printer) inner(g *Graph, indent int) {
 	p.graph(g, indent)
 }
 
-// fewOf prints a list, of a long one the first elements. A tail of a few is printed whole.
+// fewOf prints a list, but only the first elements of a long one.
 func fewOf[T any](p *printer, all []T, text func(T) string) {
 	end, shown := "]", all
 	if len(all) > 2*maxPrinted {
@@ -216,7 +216,7 @@ func fewOf[T any](p *printer, all []T, text func(T) string) {
 	list(p, "[", shown, end, func(x T) { p.WriteString(text(x)) })
 }
 
-// tensor prints type and dims, and the elements where they are few and of a common type.
+// tensor prints type and dims, and the elements if they are few and of a common type.
 func (p *printer) tensor(t *Tensor) {
 	if t == nil {
 		p.WriteString("tensor")
@@ -235,12 +235,12 @@ func (p *printer) tensor(t *Tensor) {
 func textFloat(f float64, bits int) string {
 	s := strconv.FormatFloat(f, 'g', -1, bits)
 	if !strings.ContainsAny(s, ".eEIN") && !math.IsInf(f, 0) {
-		s += ".0" // tells a float from an int
+		s += ".0" // distinguishes a float from an int
 	}
 	return s
 }
 
-// textName returns the name as it is where that can be read unmistakably, quoted otherwise.
+// textName returns the name, quoted if it would be ambiguous.
 func textName(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r == 0x7f || strings.ContainsRune(`,()<>{}[]="@`, r) || !strconv.IsPrint(r)

@@ -11,38 +11,38 @@ type Value struct {
 	Output int
 	// Const holds the elements of an initializer, nil otherwise.
 	Const *Tensor
-	// IsInput says that the value is an input of its graph. An input with a Const is only a default: callers may
-	// override it, so it is no constant.
+	// IsInput reports that the value is an input of its graph. An input with a Const has a default that callers may
+	// override, so it is not a constant.
 	IsInput bool
 	// Graph is the graph that defines the value.
 	Graph *Graph
 
 	uses    []Use
-	outputs int // how often the value is an output of its graph or of one nested in it
+	outputs int // how often the value is an output of its graph or of a nested one
 	info    *onnxpb.ValueInfoProto
 }
 
-// Use is one reading of a value: input Index of Node.
+// Use is one use of a value: input Index of Node.
 type Use struct {
 	Node  *Node
 	Index int
 }
 
-// Uses lists the nodes that read the value, also those in subgraphs; a node that reads it twice is listed twice.
-// The slice must not be changed, and is valid until the graph is.
+// Uses lists the nodes that read the value, also those in subgraphs. A node that reads it twice is listed twice. Do not
+// change the slice; it is valid until the graph changes.
 func (v *Value) Uses() []Use { return v.uses }
 
-// IsOutput reports whether the value is an output of its graph, or of a graph nested in it that passes it on.
+// IsOutput reports whether the value is an output of its graph, or of a nested graph that passes it on.
 func (v *Value) IsOutput() bool { return v.outputs > 0 }
 
-// OutputUses counts how often the value is an output of its graph, or of a graph nested in it.
+// OutputUses returns how often the value is an output of its graph, or of a nested one.
 func (v *Value) OutputUses() int { return v.outputs }
 
-// IsConstant reports whether the value is an initializer that no caller can override.
-// Outputs of Constant nodes are not included; see Constant.
+// IsConstant reports whether the value is an initializer that callers cannot override. It excludes outputs of Constant
+// nodes; see Constant.
 func (v *Value) IsConstant() bool { return v != nil && v.Const != nil && !v.IsInput }
 
-// Constant returns the elements of an initializer or of a Constant node's value attribute, and nil for everything else.
+// Constant returns the elements of an initializer or of a Constant node's value attribute, or nil.
 // The other spellings of Constant (value_int, value_floats, …) are converted.
 func (v *Value) Constant() *Tensor {
 	if v == nil {
@@ -59,19 +59,19 @@ func (v *Value) Constant() *Tensor {
 
 // Dim is one dimension of a declared shape: a number, a name, or neither.
 type Dim struct {
-	Value int64  // -1 when not a number
+	Value int64  // -1 if not a number
 	Param string // symbolic name, may be empty
 }
 
 // Type is the declared tensor type of a value.
 type Type struct {
 	DataType DataType
-	// HasShape says that the rank is known; Dims is nil without it.
+	// HasShape reports that the rank is known; Dims is nil without it.
 	HasShape bool
 	Dims     []Dim
 }
 
-// TensorType is the type of tensors with these dimensions.
+// TensorType returns the type of tensors with these dimensions.
 func TensorType(t DataType, dims []int64) Type {
 	typ := Type{DataType: t, HasShape: true}
 	for _, d := range dims {
@@ -80,8 +80,8 @@ func TensorType(t DataType, dims []int64) Type {
 	return typ
 }
 
-// Type returns the declared type of the value (graph input or output, value_info); ok is false where none is declared
-// or the value is no dense tensor.
+// Type returns the declared type of the value (graph input or output, value_info). ok is false if no type is declared
+// or the value is not a dense tensor.
 func (v *Value) Type() (t Type, ok bool) {
 	tt := v.info.GetType().GetTensorType()
 	if tt == nil {

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file changes the raw_data fields of an encoded model without decoding it: Read takes the weights out before it
-// decodes the rest, Write puts them back in after it has encoded the rest. Both are the same walk over the messages in
-// which a TensorProto may stand; every length prefix around a changed field is recomputed, everything else is copied.
+// This file changes the raw_data fields of an encoded model without decoding it. Read removes the weights before it
+// decodes the rest, and Write inserts them after it has encoded the rest. Both walk the messages that may contain a
+// TensorProto. Every length prefix around a changed field is recomputed, and everything else is copied.
 
 // wireKind is a kind of message (or the raw_data field) on the way from ModelProto to the tensors.
 type wireKind uint8
 
 const (
-	wireOther wireKind = iota // a field that holds no tensors: copied unseen
+	wireOther wireKind = iota // a field without tensors: copied unread
 	wireModel
 	wireGraph
 	wireNode
@@ -37,7 +37,7 @@ var wireNames = [...]string{
 
 const wireFieldCount = 27 // above the largest field number used in onnx.proto
 
-// wireFields maps the field numbers of onnx.proto to the kind of message behind them.
+// wireFields maps the field numbers of onnx.proto to kinds of messages.
 var wireFields = [...][wireFieldCount]wireKind{
 	wireModel:     {7: wireGraph, 20: wireTraining, 25: wireFunction},
 	wireGraph:     {1: wireNode, 5: wireTensor, 15: wireSparse},
@@ -49,13 +49,13 @@ var wireFields = [...][wireFieldCount]wireKind{
 	wireTraining:  {1: wireGraph, 2: wireGraph},
 }
 
-// maxNesting bounds how deep graphs stand in graphs. Recursion anywhere in the package follows that nesting, so the
-// bound protects the stack. The C++ decoder of other ONNX tools gives up at about 33.
+// maxNesting bounds the nesting of graphs. All recursion in the package follows that nesting, so the bound protects the
+// stack. The C++ decoder of other ONNX tools gives up at about 33.
 const maxNesting = 128
 
 // A file of very many, almost empty messages takes far more memory decoded than encoded. Real models have over ten
-// bytes in every message and over five in every field; a file with more than freeMessages messages or fields must have
-// at least that many bytes for each.
+// bytes per message and over five per field. A file with more than freeMessages messages or fields must have at least
+// these many bytes for each.
 const (
 	freeMessages   = 1 << 20
 	minMessageSize = 8
@@ -75,13 +75,13 @@ type wireEdit struct {
 type wireWalk struct {
 	b        []byte
 	edits    []wireEdit
-	raws     [][]byte        // the raw_data fields as they stand in b, in order
-	size     func(k int) int // the length that raw_data field k gets
+	raws     [][]byte        // the raw_data fields of b, in order
+	size     func(k int) int // returns the new length of raw_data field k
 	messages int
-	fields   int // of those with a length
+	fields   int // with a length
 }
 
-// model walks the whole message and returns the length it will have.
+// model walks the whole message and returns its new length.
 func (w *wireWalk) model() (int, error) {
 	delta, err := w.message(wireModel, 0, len(w.b), 0)
 	return len(w.b) + delta, err
@@ -162,7 +162,7 @@ func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
 	return fmt.Errorf("no protobuf message of an ONNX model: byte %d, in a %s: %w", at, wireNames[kind], err)
 }
 
-// short reports a field that is longer than what is left for it.
+// short reports a field that is longer than the rest of its message.
 func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left int) error {
 	if kind == wireModel && child != wireOther {
 		return fmt.Errorf("%w: the %s at byte %d has %d bytes, of which %d are there", errTruncated, wireNames[child],
@@ -173,7 +173,7 @@ func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left 
 		at, num, wireNames[kind], length, left)
 }
 
-// writeTo writes the source with the edits done; raw writes what raw_data field k holds.
+// writeTo writes the edited source. raw writes the contents of raw_data field k.
 func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) error {
 	from := 0
 	var prefix [10]byte
@@ -199,7 +199,7 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) 
 	return err
 }
 
-// splitRaw takes the contents of every raw_data field out of an encoded ModelProto. In rest each field holds its index
+// splitRaw removes the contents of every raw_data field of an encoded ModelProto. In rest each field contains its index
 // in raws instead (placeholder); raws point into b.
 func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 	w := &wireWalk{b: b, size: func(k int) int { return protowire.SizeVarint(uint64(k)) }}
@@ -221,10 +221,10 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 	return out.Bytes(), w.raws, nil
 }
 
-// joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and returns the walk,
-// ready to be written, and the length of the whole.
+// joinRaw is the inverse. It walks an encoded ModelProto whose raw_data fields contain placeholders, and returns the
+// walk, ready to be written, and the total length.
 func joinRaw(rest []byte, size func(index int) int) (*wireWalk, int, error) {
-	w := &wireWalk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message: no suspicion
+	w := &wireWalk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message needs no checks
 	w.size = func(k int) int { return size(placeholderIndex(w.raws[k])) }
 	n, err := w.model()
 	return w, n, err

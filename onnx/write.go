@@ -17,7 +17,7 @@ import (
 type WriteOption func(*writeOptions)
 
 type writeOptions struct {
-	externalOver int64 // initializers of more bytes go to the data file; -1: only if the model would be too large
+	externalOver int64 // larger initializers go to the data file; -1: only if the model would be too large
 	limit        int64 // the largest model file
 	link         bool
 }
@@ -25,30 +25,29 @@ type writeOptions struct {
 // maxModelFile is the largest message that other protobuf implementations read.
 const maxModelFile = 1<<31 - 1
 
-// smallTensor is the size up to which a tensor is never worth a place in the data file.
+// smallTensor is the size up to which a tensor never goes to the data file.
 const smallTensor = 1023
 
 // ExternalDataOver puts the elements of every initializer of more than n bytes into one file beside the model, named
-// like the model with ".data" appended. Without it only models over 2 GB are written that way.
+// like the model with ".data" appended. By default only models over 2 GB are written that way.
 func ExternalDataOver(n int64) WriteOption {
 	return func(o *writeOptions) { o.externalOver = max(n, 0) }
 }
 
-// LinkData makes the data file a hard link of a file with external data of the model that was read, if it would have
-// the same bytes. Both names then stand for one file: a program that writes to it in place, instead of replacing it,
-// changes both models. This package replaces files. If the data file needs other bytes as well, it is written as
-// without the option; see Staged.Data. A file system that cannot make the link is an error.
+// LinkData makes the data file a hard link of an external data file of the model that was read, if both would have the
+// same bytes. Both names are then one file: a program that writes to it in place, instead of replacing it, changes both
+// models. This package replaces files. If the data file needs other bytes, it is written as without the option; see
+// Staged.Data. It is an error if the file system cannot make the link.
 func LinkData() WriteOption { return func(o *writeOptions) { o.link = true } }
 
-// Write writes the model to path, and to path + ".data" when it is over 2 GB or refers to external data in another
-// folder than path's; references to external data in the same folder stay references. Weights are copied from file to
-// file and never decoded, or shared with the file that they come from where the file system does that (reflinks on
-// Linux): each file then still has its own bytes. An external file of which nearly all is used is carried over as it
-// is. The same model gives the same bytes.
+// Write writes the model to path, and to path + ".data" if it is over 2 GB or refers to external data in another folder
+// than path's. References to external data in the same folder stay references. Weights are copied from file to file
+// without decoding, or shared with their source if the file system supports it (reflinks on Linux): each file still has
+// its own bytes. An external file that is used almost completely is copied as it is. The same model has the same bytes.
 //
-// The files are written under temporary names in the same folder and renamed when they are whole; whenever the process
-// dies, path is a model that loads, the one before or the new one (see Staged). After an error nothing is left. Writing
-// over the file, or the external data, that the model was read from is an error, and so is replacing a data file that
+// The files are written under temporary names in the same folder and renamed when they are complete. Whenever the
+// process dies, path is a loadable model, the old one or the new one (see Staged). After an error no files remain. It
+// is an error to overwrite the file or the external data that the model was read from, or to replace a data file that
 // another model of the folder uses. Nothing else may use the model meanwhile.
 func Write(path string, m *Model, options ...WriteOption) error {
 	s, err := Stage(path, m, options...)
@@ -58,8 +57,8 @@ func Write(path string, m *Model, options ...WriteOption) error {
 	return s.Commit()
 }
 
-// Marshal returns the model file that Write writes to the folder that the model was read from: references to external
-// data there stay references. A model that would need a data file of its own is an error.
+// Marshal returns the model file that Write would write to the model's own folder: references to external data there
+// stay references. It returns an error if the model needs a new data file.
 func Marshal(m *Model) ([]byte, error) {
 	if m.files != nil && m.files.isClosed() {
 		return nil, ErrClosed
@@ -81,7 +80,7 @@ func Marshal(m *Model) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// checkTargets refuses to write over what the model still reads from, or over something that is no file.
+// checkTargets rejects overwriting files that the model still reads, or paths that are not files.
 func checkTargets(m *Model, l *layout) error {
 	targets := []string{l.path}
 	if len(l.data) > 0 {
@@ -110,7 +109,7 @@ func checkTargets(m *Model, l *layout) error {
 	return nil
 }
 
-// reads reports whether a file holds external data of the model that is written.
+// reads reports whether a file has external data of the model that is written.
 func (l *layout) reads(file os.FileInfo) bool {
 	for files := range l.sources {
 		for _, x := range files.used() {
@@ -122,8 +121,8 @@ func (l *layout) reads(file os.FileInfo) bool {
 	return false
 }
 
-// isLinkElsewhere reports whether a file, which holds external data of the model that is written, is a hard link in
-// another folder than the data. To replace that name leaves the data as they are.
+// isLinkElsewhere reports whether a file, which has external data of the model that is written, is a hard link in
+// another folder than the data. Replacing that name does not change the data.
 func (l *layout) isLinkElsewhere(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -148,7 +147,7 @@ func (l *layout) isLinkElsewhere(path string) bool {
 	return true
 }
 
-// writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to the disk.
+// writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to disk.
 func writeAside(path, kind string, contents func(*fileWriter) error) (temporary string, err error) {
 	f, err := atomicfile.CreateKind(path, kind)
 	if err != nil {
@@ -173,18 +172,18 @@ func writeAside(path, kind string, contents func(*fileWriter) error) (temporary 
 	return f.Name(), f.Close()
 }
 
-// fileWriter is a buffered file that can be copied to by the system.
+// fileWriter is a buffered file that the system can copy to directly.
 type fileWriter struct {
 	*bufio.Writer
 	file           *os.File
 	copied, shared int64 // bytes of copyFrom
 }
 
-// shareOver is the number of bytes from which on it is tried to share them.
+// shareOver is the minimum number of bytes to try to share.
 const shareOver = 1 << 16
 
-// copyFrom appends n bytes of src. Whole pages of both files are shared if the file system does that; the rest is
-// copied, which on Linux never passes through this process (copy_file_range).
+// copyFrom appends n bytes of src. It shares whole pages of both files if the file system supports that, and copies the
+// rest, on Linux without passing it through this process (copy_file_range).
 func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -195,7 +194,7 @@ func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	}
 	if n >= shareOver && offset%pageSize == 0 && at%pageSize == 0 {
 		pages := n / pageSize * pageSize
-		if shareRange(w.file, at, src, offset, pages) == nil { // else it is copied
+		if shareRange(w.file, at, src, offset, pages) == nil { // else they are copied
 			if _, err := w.file.Seek(at+pages, io.SeekStart); err != nil {
 				return err
 			}
@@ -213,7 +212,7 @@ func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	return nil
 }
 
-// syncFolder makes renames durable where the system knows how; others need nothing.
+// syncFolder makes renames durable if the system supports it; other systems need nothing.
 func syncFolder(dir string) {
 	if f, err := os.Open(dir); err == nil {
 		f.Sync()

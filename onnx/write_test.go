@@ -36,7 +36,7 @@ func weighty(t *testing.T) *Model {
 	return m
 }
 
-// TestMarshal gives the bytes of the file that Write writes beside the model, with its references.
+// TestMarshal compares with the file that Write writes beside the model, including references.
 func TestMarshal(t *testing.T) {
 	folder := t.TempDir()
 	in, out := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "out.onnx")
@@ -92,7 +92,7 @@ func TestExternalDataOver(t *testing.T) {
 	defer read.Close()
 	sameTensors(t, m, read)
 
-	// The model itself is as it was: written plainly it is whole again.
+	// The model itself is unchanged: it can be written whole again.
 	plain := filepath.Join(t.TempDir(), "plain.onnx")
 	must(t, Write(plain, m))
 	for _, tp := range message(t, plain).Graph.Initializer {
@@ -101,7 +101,7 @@ func TestExternalDataOver(t *testing.T) {
 		}
 	}
 
-	// Into another folder the external data are copied, tied ones once, and the bytes come out the same.
+	// In another folder the external data are copied, tied ones once, with the same bytes.
 	moved := filepath.Join(t.TempDir(), "out.onnx")
 	must(t, Write(moved, read))
 	sameFile(t, out+".data", moved+".data")
@@ -122,7 +122,7 @@ func sameFile(t *testing.T, a, b string) {
 	}
 }
 
-// TestTooLarge lowers the limit at which models over 2 GB are split.
+// TestTooLarge lowers the limit above which models are split.
 func TestTooLarge(t *testing.T) {
 	m := weighty(t)
 	attribute, err := NewTensor("", Uint8, []int64{3000}, make([]byte, 3000))
@@ -251,7 +251,7 @@ func TestWriteDeterministic(t *testing.T) {
 	}
 }
 
-// TestChangedModel writes a model that was changed after it was read.
+// TestChangedModel writes a model that was changed after reading.
 func TestChangedModel(t *testing.T) {
 	p := modelOf(&onnxpb.GraphProto{Name: ptr("g"), Input: valueInfos("x"), Output: valueInfos("z"),
 		ValueInfo: valueInfos("y", "dangling"),

@@ -15,19 +15,19 @@ import (
 
 // Builder adds nodes to a graph.
 type Builder struct {
-	// Model is nil where the graph is in none, as the body of a function that is not added yet.
+	// Model is nil if the graph belongs to no model, such as a function body that is not added yet.
 	Model *onnx.Model
-	// Graph takes the nodes: the main graph of the model, or the body of a node or function.
+	// Graph receives the nodes: the main graph of the model, or the body of a node or function.
 	Graph *onnx.Graph
 }
 
-// New returns a builder of the main graph of an empty model that imports this version of the standard's opset.
+// New returns a builder for the main graph of an empty model that imports this standard opset.
 func New(opset int64) *Builder {
 	m := onnx.New(10, opset)
 	return &Builder{Model: m, Graph: m.Graph}
 }
 
-// Type returns a tensor type. A dimension is an int, or the name of a symbolic one, "" for one without a name.
+// Type returns a tensor type. A dimension is an int, or the name of a symbolic dimension, "" for an unnamed one.
 func Type(t onnx.DataType, dims ...any) onnx.Type {
 	typ := onnx.Type{DataType: t, HasShape: true, Dims: []onnx.Dim{}}
 	for _, d := range dims {
@@ -51,9 +51,9 @@ func (b *Builder) Input(name string, t onnx.DataType, dims ...any) *onnx.Value {
 // Output makes v an output of the graph.
 func (b *Builder) Output(v *onnx.Value) { b.Graph.AddOutput(v) }
 
-// Op adds a node with one output and returns that. The op is one of the standard or "domain:Op". In the order of the
-// node's inputs, args hold values and lists of them, nil for an omitted input, and constants: a float64 is a float32
-// scalar, an int an int64 scalar, an []int64 a vector. Attributes may stand anywhere.
+// Op adds a node with one output and returns the output. The op is a standard op or "domain:Op". args are the node's
+// inputs in order: values and lists of them, nil for an omitted input, and constants: a float64 is a float32 scalar, an
+// int an int64 scalar, an []int64 a vector. Attributes may come anywhere.
 func (b *Builder) Op(op string, args ...any) *onnx.Value { return b.Ops(1, op, args...)[0] }
 
 // Ops is Op for a node with several outputs.
@@ -100,7 +100,7 @@ func (b *Builder) Ops(outputs int, op string, args ...any) []*onnx.Value {
 	return values
 }
 
-// Constant adds an initializer of the model's main graph; without a model, a Constant node.
+// Constant adds an initializer to the model's main graph, or a Constant node without a model.
 func (b *Builder) Constant(t *onnx.Tensor) *onnx.Value {
 	if b.Model == nil {
 		return b.Op("Constant", onnx.TensorAttr("value", t))

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestBuilder writes a graph with every kind of argument and reads its text.
+// TestBuilder builds a graph with every kind of argument and checks its text.
 func TestBuilder(t *testing.T) {
 	b := New(20)
 	x := b.Input("x", onnx.Float, "batch", "", 8)

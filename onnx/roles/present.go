@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Presents returns for each past the output that holds its successor: the one whose name is the same but for the words
-// that say past and present, or else the next one of its type and shape, in the model's order. It errs where there is
-// none, since then the input is no cache.
+// Presents returns the output that holds the successor of each past: the one with the same name except for the words
+// for past and present, or else the next one of its type and shape, in model order. It returns an error if a past has
+// no such output, because then it is not a cache.
 func Presents(pasts []*Input, outputs []*onnx.Value) ([]*onnx.Value, error) {
 	found := make([]*onnx.Value, len(pasts))
 	taken := make([]bool, len(outputs))
@@ -51,8 +51,8 @@ func Presents(pasts []*Input, outputs []*onnx.Value) ([]*onnx.Value, error) {
 	return found, nil
 }
 
-// follows reports whether an output can be the successor of a past: of its type and rank, with its numbers. One
-// without a declared shape can be that of any.
+// follows reports whether an output can be the successor of a past: same type and rank, and same fixed dimensions. An
+// output without a declared shape fits any past.
 func follows(present *onnx.Value, past *Input) bool {
 	t, ok := present.Type()
 	if !ok || t.DataType != past.DataType {
@@ -77,15 +77,14 @@ var (
 	words     = regexp.MustCompile(`[A-Za-z]+|[0-9]+`)
 )
 
-// passing are the words that tell nothing but past from present.
+// passing are the words that only distinguish past from present.
 var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true,
 	"outputs": true, "out": true, "new": true, "next": true, "updated": true, "prev": true, "previous": true,
 	"old": true, "cur": true, "current": true, "cache": true, "caches": true, "cached": true, "layer": true,
 	"layers": true, "state": true, "states": true}
 
-// remainder is what is left of the name of a past or present: its numbers and its kind. So
-// past_key_values.3.key, present.3.key, input.past_key_values.layers.3.keys and new_cache_k_3 have the same numbers and
-// kinds.
+// remainder returns the numbers and the kind in the name of a past or present. past_key_values.3.key, present.3.key,
+// input.past_key_values.layers.3.keys and new_cache_k_3 have the same remainder.
 func remainder(name string) string {
 	var left []string
 	for _, w := range words.FindAllString(keyValues.ReplaceAllString(strings.ToLower(name), " "), -1) {

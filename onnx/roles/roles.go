@@ -1,5 +1,5 @@
-// Package roles tells what the inputs of a language model are for, from the graph's own names and shapes: token ids,
-// masks, positions, the cache of past tokens, and the lengths that attention ops want. It looks at no model's name.
+// Package roles finds the roles of a language model's inputs, from the graph's own names and shapes: token ids, masks,
+// positions, the cache of past tokens, and the lengths that attention ops need. It does not look at model names.
 package roles
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Role is what an input of a language model is for.
+// Role is the role of an input of a language model.
 type Role int
 
 // The roles that Find knows.
@@ -17,21 +17,21 @@ const (
 	Other        Role = iota
 	Index             // rows of a table: token ids
 	Position          // positions of the new tokens
-	Mask              // which positions may be attended to
+	Mask              // the positions that may be attended to
 	Past              // keys, values or states of earlier tokens
 	Total             // number of positions, past and new
 	Last              // the last position
 	PastLength        // number of past positions
-	CacheFlag         // whether there is a past at all
-	LogitsToKeep      // of how many last positions logits are wanted, 0 for all
-	Buffer            // a past [batch, heads, tokens, width] that is written in place and has room for more
+	CacheFlag         // whether there is a past
+	LogitsToKeep      // the number of last positions to compute logits for, 0 for all
+	Buffer            // a past [batch, heads, tokens, width] that is written in place and has spare room
 )
 
 var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions",
 	"last position",
 	"number of past positions", "whether there is a past", "number of logits to keep", "past that is written in place"}
 
-// String says in a few words what the role is.
+// String describes the role in a few words.
 func (r Role) String() string {
 	if r < 0 || int(r) >= len(names) {
 		return "role(" + strconv.Itoa(int(r)) + ")"
@@ -39,19 +39,19 @@ func (r Role) String() string {
 	return names[r]
 }
 
-// Input is an input of the model with what is known of it.
+// Input is an input of the model with its properties.
 type Input struct {
 	Value    *onnx.Value
-	Typed    bool // whether the model declares a tensor type, which DataType and Dims are of
+	Typed    bool // whether the model declares a tensor type, in DataType and Dims
 	DataType onnx.DataType
 	Dims     []onnx.Dim
 	Role     Role
-	Tables   []onnx.Dim // sizes of the axes that the input indexes
+	Tables   []onnx.Dim // the sizes of the axes that the input indexes
 }
 
-// Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says
-// it (the index of a Gather, the lengths of a GroupQueryAttention, the cache of mojo.Attention), else by words of their
-// names that all exporters share.
+// Find returns the roles of the inputs that a caller must provide, in model order. The readers of an input decide if
+// possible (the index of a Gather, the lengths of a GroupQueryAttention, the cache of mojo.Attention), else words in
+// its name that all exporters share.
 func Find(m *onnx.Model) []*Input {
 	if m == nil {
 		return nil
@@ -76,8 +76,8 @@ func Find(m *onnx.Model) []*Input {
 	return list
 }
 
-// Vocabulary returns the number of tokens that a language model knows: the rows of the greatest table that its integer
-// inputs index. It is 0 when there is none with a known size.
+// Vocabulary returns the number of tokens of a language model: the rows of the largest table that its integer inputs
+// index, or 0 if no table has a known size.
 func Vocabulary(m *onnx.Model) int64 {
 	var greatest int64
 	for _, in := range Find(m) {
@@ -91,7 +91,7 @@ func Vocabulary(m *onnx.Model) int64 {
 	return greatest
 }
 
-// Number turns a symbol that is a number, as some exporters write fixed dimensions, into one.
+// Number converts a symbol that is a number, as some exporters write fixed dimensions, to a number.
 func Number(d onnx.Dim) onnx.Dim {
 	if n, err := strconv.ParseInt(d.Param, 10, 64); d.Value < 0 && err == nil && n >= 0 {
 		return onnx.Dim{Value: n}
@@ -99,7 +99,7 @@ func Number(d onnx.Dim) onnx.Dim {
 	return d
 }
 
-// Present returns the output of the model that a Buffer is written to, nil where it is none.
+// Present returns the output of the model that a Buffer is written to, nil for another input.
 func (in *Input) Present() *onnx.Value {
 	for _, u := range in.Value.Uses() {
 		past := firstPast(u.Node)
@@ -113,11 +113,11 @@ func (in *Input) Present() *onnx.Value {
 	return nil
 }
 
-// pastLengthInput is the input past_length of the fused ops that have caches, which stand before it.
+// pastLengthInput is the input past_length of the fused ops with caches; the cache inputs precede it.
 const pastLengthInput = 6
 
-// firstPast returns the first input of a node that is a cache: past_key of mojo.Attention, past of
-// mojo.LatentAttention; 0 for another node.
+// firstPast returns the first cache input of a node: past_key of mojo.Attention, past of mojo.LatentAttention; 0 for
+// another node.
 func firstPast(n *onnx.Node) int {
 	switch {
 	case n.Domain != "mojo":
@@ -169,7 +169,7 @@ func (in *Input) symbols(axis int) int {
 	return n
 }
 
-// NameHas reports whether a name holds one of the words, in any case, whatever the exporter put around them.
+// NameHas reports whether a name contains one of the words, in any case.
 func NameHas(name string, words ...string) bool {
 	name = strings.ToLower(name)
 	for _, w := range words {

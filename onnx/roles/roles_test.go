@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// TestFind tells roles by what reads the inputs, in a function's body too, and by their names.
+// TestFind finds roles by the inputs' readers, in a function's body too, and by their names.
 func TestFind(t *testing.T) {
 	m := onnx.New(10, 21)
 	m.Graph.Name = "model"

@@ -9,7 +9,7 @@ type scope struct {
 	depth     int
 }
 
-// walker follows an input to the nodes that say what it is for.
+// walker follows an input to the nodes that determine its role.
 type walker struct {
 	model *onnx.Model
 	in    *Input
@@ -17,7 +17,7 @@ type walker struct {
 	found Role
 }
 
-// passThrough are ops whose output has the elements of input 0, or some of them.
+// passThrough are ops whose output has elements of input 0.
 var passThrough = map[string]bool{"Cast": true, "Identity": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
 	"Flatten": true, "Expand": true, "Transpose": true, "Slice": true, "Tile": true}
 
@@ -73,7 +73,7 @@ func (w *walker) call(n *onnx.Node, i int, s *scope) {
 	w.follow(f.Body.Inputs[i], inner)
 }
 
-// table notes the size of the axis of data that the input indexes, if it can be told.
+// table records the size of the axis of data that the input indexes, if it is known.
 func (w *walker) table(data *onnx.Value, axis int64, s *scope) {
 	for data != nil {
 		if arg, ok := s.argument(data); ok {
