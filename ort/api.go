@@ -19,7 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// errCannotLoad says why this program can load no onnxruntime at all; here it can.
+// errCannotLoad is the reason if this program cannot load any onnxruntime; here it can.
 var errCannotLoad error
 
 // api is a loaded onnxruntime.
@@ -30,10 +30,10 @@ type api struct {
 	path    string // the file it was loaded from
 }
 
-// loadAPI opens the library at path. It errs when the file is no onnxruntime, or too old an onnxruntime; a refused
-// library is unloaded again.
+// loadAPI opens the library at path. It returns an error if the file is not onnxruntime, or is too old, and unloads it
+// again.
 func loadAPI(path string) (*api, error) {
-	if filepath.Base(path) != path { // a bare name is the linker's
+	if filepath.Base(path) != path { // the linker resolves a bare name
 		if err := regular.Check(path); err != nil {
 			return nil, fmt.Errorf("cannot load %s: %w", path, err)
 		}
@@ -64,7 +64,7 @@ func loadAPI(path string) (*api, error) {
 	return a, nil
 }
 
-// apiLevel is the newest C API level of an onnxruntime of this version: its minor version number.
+// apiLevel returns the newest C API level of an onnxruntime version: its minor version number.
 func apiLevel(version string) (int, error) {
 	_, minor, _ := strings.Cut(version, ".")
 	minor, _, _ = strings.Cut(minor, ".")
@@ -75,7 +75,7 @@ func apiLevel(version string) (int, error) {
 	return level, nil
 }
 
-// providers names the execution providers that the library was built with.
+// providers lists the execution providers that the library was built with.
 func (a *api) providers() ([]string, error) {
 	var names *C.char
 	if err := take(C.mojo_providers(a.c, &names)); err != nil {
@@ -85,7 +85,7 @@ func (a *api) providers() ([]string, error) {
 	return strings.Split(C.GoString(names), "\n"), nil
 }
 
-// take turns a message of the shim into an error and frees it.
+// take converts a message of the shim to an error and frees it.
 func take(message *C.char) error {
 	if message == nil {
 		return nil

@@ -8,13 +8,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// enableCUDAGraph is the option of the CUDA provider that has it record the work of a run and launch it as one.
+// enableCUDAGraph is the option that makes the CUDA provider record the work of a run and launch it as one.
 const enableCUDAGraph = "enable_cuda_graph"
 
-// RecordsGraphs reports whether the session's CUDA provider records what a run does as a CUDA graph, and replays that
-// in later runs: its option enable_cuda_graph is 1. A replay reads and writes the memory that was bound when it was
-// recorded. Runs of a binding that is configured with "gpu_graph_id" -1 are not recorded; those with another number are
-// recorded under it.
+// RecordsGraphs reports whether the session's CUDA provider records a run as a CUDA graph and replays it in later runs:
+// its option enable_cuda_graph is 1. A replay reads and writes the memory that was bound during recording. Runs of a
+// binding that is configured with "gpu_graph_id" -1 are not recorded; runs with another number are recorded under it.
 func (s *Session) RecordsGraphs() bool {
 	for _, p := range s.providers {
 		if FullProvider(p.name) == cudaProvider && p.options[enableCUDAGraph] == "1" {
@@ -24,8 +23,8 @@ func (s *Session) RecordsGraphs() bool {
 	return false
 }
 
-// Beside opens a small model on the device of the session, for work between its runs: values of the one can be bound to
-// the other. The model runs as it is written, and no CUDA graph is made of it. Closing the session does not close it.
+// Beside opens a small model on the session's device, for work between its runs; values can be bound in both. The model
+// runs unoptimized and without a CUDA graph. Closing the session does not close it.
 func (s *Session) Beside(m *onnx.Model) (*Session, error) {
 	model, err := onnx.Marshal(m)
 	if err != nil {

@@ -17,21 +17,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Binding holds the inputs and outputs of runs where the session's execution provider reads and writes them, so that a
-// run copies nothing between host and device. It is for one goroutine at a time.
+// Binding holds the inputs and outputs of runs in the memory of the session's execution provider, so that a run copies
+// nothing between host and device. Only one goroutine may use it at a time.
 //
-// Inputs and outputs stay bound from run to run, in the same memory, as a CUDA graph needs them.
+// Inputs and outputs stay bound to the same memory from run to run, as a CUDA graph requires.
 type Binding struct {
 	s       *Session
 	raw     *C.OrtIoBinding
 	options *C.OrtRunOptions
 	queued  *C.OrtRunOptions  // the same, without waiting for the device
-	inputs  map[string]*Value // those that Input made
+	inputs  map[string]*Value // those made by Input
 	outputs []string          // in the order of onnxruntime's list
 	ran     bool              // since the last output was bound
 }
 
-// Bind makes a binding without inputs and outputs. Closing the session closes it too.
+// Bind returns a binding without inputs and outputs. Closing the session also closes the binding.
 func (s *Session) Bind() (*Binding, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -53,7 +53,7 @@ func (s *Session) Bind() (*Binding, error) {
 	return b, nil
 }
 
-// disableSynchronize is the entry of a run's options that has onnxruntime not wait for the device.
+// disableSynchronize is the run option that makes onnxruntime not wait for the device.
 const disableSynchronize = "disable_synchronize_execution_providers"
 
 // Configure sets an entry of onnxruntime's run options for all runs, for example "gpu_graph_id" to "1".
@@ -74,8 +74,8 @@ func (b *Binding) set(options *C.OrtRunOptions, key, value string) error {
 	return nil
 }
 
-// Input copies a tensor to where the session reads the input of its name. An input that was bound so before, with the
-// same shape, is written over in its place.
+// Input copies a tensor to the memory from which the session reads the input of its name. An input that Input bound
+// before with the same type and shape is overwritten in place.
 func (b *Binding) Input(t *onnx.Tensor) error {
 	if b.raw == nil {
 		return ErrClosed
@@ -101,8 +101,8 @@ func (b *Binding) Input(t *onnx.Tensor) error {
 	return nil
 }
 
-// InputValue has runs read an input from a value: one of Allocate, or an output of a run. Where it lies elsewhere than
-// the session reads it, it is copied now.
+// InputValue makes runs read an input from a value: one of Allocate, or an output of a run. A value in other memory
+// than the session reads is copied now.
 func (b *Binding) InputValue(name string, v *Value) error {
 	if b.raw == nil || v.raw == nil {
 		return ErrClosed
@@ -126,14 +126,14 @@ func (b *Binding) InputValue(name string, v *Value) error {
 	return nil
 }
 
-// Output leaves an output where the session writes it, in memory that the next run allocates. Later runs write over it,
-// so an output whose shape changes is bound anew before each.
+// Output keeps an output in the session's memory, which the next run allocates. Later runs overwrite it, so an output
+// whose shape changes must be bound again before each run.
 func (b *Binding) Output(name string) error { return b.output(name, nil, false) }
 
-// HostOutput has the run copy an output to the host, where Value.Bytes reads it, in memory that the next run allocates.
+// HostOutput makes the run copy an output to the host, for Value.Bytes, in memory that the next run allocates.
 func (b *Binding) HostOutput(name string) error { return b.output(name, nil, true) }
 
-// OutputValue has runs write an output into a value, whose shape it must have.
+// OutputValue makes runs write an output into a value, which must have its shape.
 func (b *Binding) OutputValue(name string, v *Value) error {
 	if v.raw == nil {
 		return ErrClosed
@@ -163,13 +163,12 @@ func (b *Binding) output(name string, value *C.OrtValue, host bool) error {
 	return nil
 }
 
-// Run runs the model on what is bound, and waits until the outputs are there. It ends early, with the context's error,
-// when the context is done.
+// Run runs the model on the bound values and waits for the outputs. If the context ends it stops early with the
+// context's error.
 func (b *Binding) Run(ctx context.Context) error { return b.run(ctx, true) }
 
-// Queue is Run that does not wait, where the session replays CUDA graphs: the device does one run after the other, and
-// the next Run waits for all of them. Until then nothing that is bound may be read, written or bound anew. In other
-// sessions it is Run.
+// Queue is Run without waiting if the session replays CUDA graphs. The device does the runs in order, and the next Run
+// waits for all of them. Until then bound values must not be read, written or rebound. In other sessions Queue is Run.
 func (b *Binding) Queue(ctx context.Context) error { return b.run(ctx, !b.s.RecordsGraphs()) }
 
 func (b *Binding) run(ctx context.Context, wait bool) error {
@@ -210,8 +209,8 @@ func (b *Binding) run(ctx context.Context, wait bool) error {
 	return nil
 }
 
-// Outputs returns what the last run wrote, in the order in which the outputs were first bound, without copying. The
-// caller closes each.
+// Outputs returns the outputs of the last run in the order in which they were first bound, without copying. The caller
+// closes each.
 func (b *Binding) Outputs() ([]*Value, error) {
 	if b.raw == nil {
 		return nil, ErrClosed
@@ -242,7 +241,7 @@ func (b *Binding) Outputs() ([]*Value, error) {
 	return values, nil
 }
 
-// Close frees the binding. The values that Allocate and Outputs gave remain.
+// Close frees the binding, but not the values of Allocate and Outputs.
 func (b *Binding) Close() error {
 	if b.raw == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// bind opens a session on the provider to test, with a binding.
+// bind opens a session with a binding on the provider under test.
 func bind(t *testing.T, path string, options ...ort.Option) (*ort.Session, *ort.Binding) {
 	t.Helper()
 	s := open(t, path, append(options, orttest.Provider())...)
@@ -27,7 +27,7 @@ func bind(t *testing.T, path string, options ...ort.Option) (*ort.Session, *ort.
 	return s, b
 }
 
-// device is what onnxruntime calls the memory that sessions of the provider to test write to.
+// device returns onnxruntime's name of the memory that sessions of the provider under test write to.
 func device() string {
 	if os.Getenv(orttest.ProviderVariable) == "CUDA" {
 		return "Cuda"
@@ -44,7 +44,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// outputs returns what the last run wrote, on the host.
+// outputs returns the outputs of the last run, on the host.
 func outputs(t *testing.T, b *ort.Binding) []*onnx.Tensor {
 	t.Helper()
 	values, err := b.Outputs()
@@ -119,7 +119,7 @@ func TestOutputIsTheNextInput(t *testing.T) {
 	equal(t, outputs(t, b)[0], floats("y", 8, 9))
 }
 
-// TestBoundMemoryStays shows what a CUDA graph needs: inputs are written over in place, outputs too.
+// TestBoundMemoryStays checks the requirement of CUDA graphs: inputs and outputs are overwritten in place.
 func TestBoundMemoryStays(t *testing.T) {
 	s, b := bind(t, increment(t))
 	y, err := s.Allocate("y", []int64{2})
@@ -163,7 +163,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestBoundCache generates with a cache: what a run gives as present the next one reads as past, in place.
+// TestBoundCache generates with a cache: each run reads the present of the last one as past, in place.
 func TestBoundCache(t *testing.T) {
 	path := "../models/llama-kv-dynamo-fp32.onnx"
 	m, err := onnx.Read(path)
@@ -262,7 +262,7 @@ func TestBindingErrors(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSessionClosesBindings closes a session before what belongs to it.
+// TestSessionClosesBindings closes a session before its bindings and values.
 func TestSessionClosesBindings(t *testing.T) {
 	s, b := bind(t, increment(t))
 	must(t, b.Input(floats("x", 1, 2)), b.Output("y"), b.Run(t.Context()))
@@ -283,7 +283,7 @@ func TestSessionClosesBindings(t *testing.T) {
 	must(t, b.Close(), values[0].Close(), b.Close())
 }
 
-// TestHostOutput reads an output where the run put it on the host.
+// TestHostOutput reads an output that the run put on the host.
 func TestHostOutput(t *testing.T) {
 	_, b := bind(t, increment(t))
 	must(t, b.Input(floats("x", 1, 2)), b.HostOutput("y"), b.Run(t.Context()))

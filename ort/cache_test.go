@@ -17,10 +17,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// room is how many tokens the buffers of these tests have.
+// room is the number of tokens of the buffers in these tests.
 const room = 8
 
-// static opens a model whose caches are buffers of so many tokens.
+// static opens a model whose caches are buffers of this length.
 func static(t *testing.T, length int64, options ...ort.Option) *ort.Session {
 	t.Helper()
 	orttest.Library(t)
@@ -62,7 +62,7 @@ func newDecoder(t *testing.T, options ...ort.Option) *decoder {
 	return d
 }
 
-// inputs are those for tokens of two sequences behind past ones.
+// inputs returns the inputs for tokens of two sequences after past ones.
 func (d *decoder) inputs(past int, rows [2][]int64) []*onnx.Tensor {
 	n := len(rows[0])
 	ids := onnx.NewInt64s("input_ids", slices.Concat(rows[0], rows[1]))
@@ -71,7 +71,7 @@ func (d *decoder) inputs(past int, rows [2][]int64) []*onnx.Tensor {
 	return []*onnx.Tensor{ids, mask}
 }
 
-// step runs the tokens in place, and returns the logits.
+// step runs the tokens in place and returns the logits.
 func (d *decoder) step(past int, rows [2][]int64) (*onnx.Tensor, error) {
 	for _, x := range d.inputs(past, rows) {
 		must(d.t, d.binding.Input(x))
@@ -94,7 +94,7 @@ func (d *decoder) tensors() []*onnx.Tensor {
 	return list
 }
 
-// near compares tensors up to roundings.
+// near compares tensors up to rounding.
 func near(t *testing.T, got, want *onnx.Tensor) {
 	t.Helper()
 	stats, err := golden.Compare(got, want, golden.Tolerance{Abs: 1e-5, Rel: 1e-5})
@@ -103,9 +103,9 @@ func near(t *testing.T, got, want *onnx.Tensor) {
 	}
 }
 
-// TestCacheInPlace decodes with one value bound to past and present, goes back and decodes other tokens, exchanges the
-// sequences as a search with beams does, and runs the same with values that are not bound, and with caches that grow. A
-// cache that is full is an error, and nothing is written.
+// TestCacheInPlace decodes with one value bound to past and present, goes back and decodes other tokens, and exchanges
+// the sequences as in beam search. It compares with unbound values and with growing caches. A full cache must be an
+// error, and nothing may be written.
 func TestCacheInPlace(t *testing.T) {
 	kernels := orttest.Kernels(t)
 	for name, options := range map[string][]ort.Option{"kernels": {ort.WithKernelLibrary(kernels)},
@@ -162,7 +162,7 @@ func TestCacheInPlace(t *testing.T) {
 	}
 }
 
-// appended returns the logits behind the last tokens of a model whose caches grow.
+// appended returns the logits after the last tokens of a model with growing caches.
 func appended(t *testing.T, steps ...[2][]int64) *onnx.Tensor {
 	t.Helper()
 	s := open(t, "../models/llama-kv-dynamo-fp32.onnx", orttest.Provider())
@@ -187,7 +187,7 @@ func appended(t *testing.T, steps ...[2][]int64) *onnx.Tensor {
 	return out[0]
 }
 
-// TestNoRoom gives buffers without a row, as callers begin with whose caches grow.
+// TestNoRoom passes buffers without a row, as callers with growing caches start with.
 func TestNoRoom(t *testing.T) {
 	s := static(t, 0, ort.WithKernelLibrary(orttest.Kernels(t)))
 	inputs := (&decoder{t: t}).inputs(0, [2][]int64{{1, 2}, {3, 4}})
@@ -203,7 +203,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestEmptyPastOfANode has a node make the past, which has no memory where it has no tokens.
+// TestEmptyPastOfANode has a node compute the past, which has no memory if it has no tokens.
 func TestEmptyPastOfANode(t *testing.T) {
 	kernels := orttest.Kernels(t)
 	orttest.Library(t)
@@ -231,7 +231,8 @@ func TestEmptyPastOfANode(t *testing.T) {
 	near(t, out[0], appended(t, rows))
 }
 
-// TestWrongCaches gives buffers and masks that do not fit: the errors name the input, in a run and with bound values.
+// TestWrongCaches passes buffers and masks that do not fit. The errors must name the input, in a run and with bound
+// values.
 func TestWrongCaches(t *testing.T) {
 	kernels := orttest.Kernels(t)
 	inputs := (&decoder{t: t}).inputs(2, [2][]int64{{1, 2}, {3, 4}})

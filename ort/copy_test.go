@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestCopier has the session that copies for devices copy on the host, which needs no device.
+// TestCopier uses the session that copies for devices on the host, which needs no device.
 func TestCopier(t *testing.T) {
 	for _, dt := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64, onnx.Bool} {
 		m := onnx.New(10, 21)

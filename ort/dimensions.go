@@ -16,7 +16,7 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// setDimensions returns the named dimensions their sizes, which onnxruntime_go has no call for.
+// setDimensions sets the sizes of the named dimensions, for which onnxruntime_go has no call.
 func (c *config) setDimensions(o *onnxruntime_go.SessionOptions) error {
 	if len(c.dimensions) == 0 {
 		return nil
@@ -40,13 +40,13 @@ func (c *config) setDimensions(o *onnxruntime_go.SessionOptions) error {
 	return nil
 }
 
-// rawOptions digs the C options out of onnxruntime_go's, which does not export them.
+// rawOptions gets the C options from onnxruntime_go's, which does not export them.
 func rawOptions(o *onnxruntime_go.SessionOptions) (*C.OrtSessionOptions, error) {
 	p, err := dig(o, "session options", "o")
 	return (*C.OrtSessionOptions)(p), err
 }
 
-// dig follows fields that onnxruntime_go does not export to a pointer of onnxruntime's.
+// dig follows unexported fields of onnxruntime_go to a pointer of onnxruntime.
 func dig(from any, what string, fields ...string) (unsafe.Pointer, error) {
 	v := reflect.ValueOf(from)
 	for _, name := range fields {

@@ -2,18 +2,18 @@ package ort
 
 import "github.com/mojo-patch/mojo-patch/fused"
 
-// Facts are what a person needs to know when a session cannot be opened.
+// Facts are the facts that explain why a session cannot be opened.
 type Facts struct {
 	Library      Library
-	LibraryError error    // why there is no usable onnxruntime; nil if there is one
-	Providers    []string // execution providers onnxruntime was built with
+	LibraryError error    // why there is no usable onnxruntime, or nil
+	Providers    []string // the execution providers that onnxruntime was built with
 
-	Kernels      string // path of the kernel library, empty when none was found
-	KernelsError error  // why it was not found or cannot be registered; nil when it registers
+	Kernels      string // path of the kernel library, empty if it was not found
+	KernelsError error  // why it was not found or cannot be registered, or nil
 }
 
-// Doctor looks for onnxruntime and the kernel library and tries to register the kernels. It never errs: what fails
-// is one of the facts. Empty paths mean that they are looked for; see Find and fused.FindLibrary.
+// Doctor looks for onnxruntime and the kernel library and tries to register the kernels. Failures become facts, not
+// errors. For empty paths it searches; see Find and fused.FindLibrary.
 func Doctor(library, kernels string) Facts {
 	var f Facts
 	a, err := load(library)

@@ -10,14 +10,14 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// environment is the one onnxruntime of the process.
+// environment is the only onnxruntime of the process.
 var environment struct {
 	sync.Mutex
 	api *api
 }
 
-// load initialises onnxruntime from the library at path, or from where Find finds it when path is empty. The first
-// call decides; a later one that names another file is an error, since a process can hold one onnxruntime only.
+// load initializes onnxruntime from the library at path, or from the one that Find finds if path is empty. The first
+// call decides. A later call with another file is an error, because a process can have only one onnxruntime.
 func load(path string) (*api, error) {
 	environment.Lock()
 	defer environment.Unlock()
@@ -44,7 +44,7 @@ func load(path string) (*api, error) {
 	return a, nil
 }
 
-// holds reports whether path is a folder that Find takes the library from.
+// holds reports whether path is a folder in which Find finds the library.
 func holds(path, library string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {

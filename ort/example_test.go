@@ -14,13 +14,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(findNothing) != "" { // looks for itself
+	if os.Getenv(findNothing) != "" { // it searches itself
 		os.Exit(m.Run())
 	}
 	orttest.Main(m)
 }
 
-// A session runs a model in onnxruntime; ort.WithKernels() has it run the fused ops of a patched one.
+// A session runs a model in onnxruntime. ort.WithKernels() lets it run the fused ops of a patched model.
 func ExampleOpen() {
 	session, err := ort.Open("../models/qwen3-dynamo-fp32.onnx", ort.WithThreads(1))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// TestFields demands the unexported fields of onnxruntime_go that this package reads, where and of the kind that it
-// reads them: whoever updates that module learns here that they have moved.
+// TestFields checks the unexported fields of onnxruntime_go that this package reads, so that an update of that module
+// that moves them fails here.
 func TestFields(t *testing.T) {
 	session := reflect.TypeFor[onnxruntime_go.DynamicAdvancedSession]()
 	inner, ok := session.FieldByName("s")

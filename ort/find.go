@@ -15,21 +15,21 @@ import (
 // LibraryVariable is the environment variable that names the onnxruntime library to use.
 const LibraryVariable = "ONNXRUNTIME_LIB"
 
-// BundledVersion is the onnxruntime that tools/fetch-onnxruntime.sh fetches into the cache folder if it can; it has
-// an older one as its second source.
+// BundledVersion is the onnxruntime that tools/fetch-onnxruntime.sh fetches into the cache folder if it can. Its second
+// source has an older one.
 const BundledVersion = "1.32.0"
 
-// APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest onnxruntime
-// it runs with (1.29). It is the level onnxruntime_go v1.36.0 asks for.
+// APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest supported
+// onnxruntime (1.29). It is the level that onnxruntime_go v1.36.0 requests.
 const APILevel = 29
 
-// ErrNoLibrary says that no usable onnxruntime was found.
+// ErrNoLibrary reports that no usable onnxruntime was found.
 var ErrNoLibrary = errors.New("no onnxruntime library found")
 
 // ErrClosed is returned by the methods of a session, a binding or a value after Close.
 var ErrClosed = errors.New("it is closed")
 
-// tooOldError says that a library does not offer the C API that this package needs.
+// tooOldError reports that a library does not offer the C API that this package needs.
 type tooOldError struct{ version string }
 
 func (e *tooOldError) Error() string {
@@ -39,12 +39,12 @@ func (e *tooOldError) Error() string {
 // Library is an onnxruntime on this machine.
 type Library struct {
 	Path    string // the shared library
-	Version string // as the library says, for example "1.32.0"
+	Version string // the library's own version, for example "1.32.0"
 	API     int    // newest level of the C API it offers
 	Source  string // where it was found, for example "cache folder"
 }
 
-// Find looks for the onnxruntime shared library and loads it to learn its version. It looks at these places, in this
+// Find looks for the onnxruntime shared library and loads it to learn its version. It searches these places in this
 // order:
 //
 //  1. explicit, a file or its folder
@@ -54,10 +54,10 @@ type Library struct {
 //  5. the environments of the Pythons on PATH, and the user's packages
 //  6. the system's linker path
 //
-// A place that is named, by argument or variable, is the only place looked at. Otherwise the first library that is new
-// enough counts. Relative paths in environment variables are errors in those of this program, and passed over in those
-// of others, the linker's among them: the working directory never decides which library is loaded. The error wraps
-// ErrNoLibrary, says first which library is too old, and lists every place looked at.
+// A place named by argument or variable is the only place searched. Otherwise the first library that is new enough
+// wins. Relative paths in this program's environment variables are errors, and in those of other programs, including
+// the linker, they are skipped: the working directory never decides which library is loaded. The error wraps
+// ErrNoLibrary, names a library that is too old first, and lists every place searched.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
 		return Library{}, errCannotLoad
@@ -128,8 +128,8 @@ func (a *api) library(source string) Library {
 	return Library{Path: a.path, Version: a.version, API: a.level, Source: source}
 }
 
-// place is a file pattern to look at. A pattern without a folder is left to the dynamic linker. Without a pattern,
-// source says what is not looked at.
+// place is a file pattern to search. The dynamic linker resolves a pattern without a folder. Without a pattern, source
+// describes a place that is skipped.
 type place struct{ source, pattern string }
 
 var libraryPattern = func() string {
@@ -154,7 +154,7 @@ func places() []place {
 	return append(append(list, packaged(pythons)...), linkerPlaces(runtime.GOOS)...)
 }
 
-// packaged are the places of the package onnxruntime among others.
+// packaged returns the places of the package onnxruntime in package folders.
 func packaged(packages []place) (list []place) {
 	for _, p := range packages {
 		list = append(list, place{p.source, filepath.Join(p.pattern, "onnxruntime", "capi", libraryPattern)})
@@ -162,8 +162,8 @@ func packaged(packages []place) (list []place) {
 	return list
 }
 
-// linkerPlaces are the places of the system's dynamic linker, except those relative to the working directory. If the
-// linker would search these as well, it is not asked: its folders are listed instead.
+// linkerPlaces returns the places of the system's dynamic linker, except those relative to the working directory. If
+// the linker would search those too, it is not used: its folders are listed instead.
 func linkerPlaces(system string) []place {
 	const source = "system linker path"
 	var list []place
@@ -176,7 +176,7 @@ func linkerPlaces(system string) []place {
 	case "windows":
 		folders, _ := libpath.Folders("PATH")
 		in("PATH", "onnxruntime.dll", folders)
-		return append(list, place{source, "onnxruntime.dll"}) // shim: of the system's own folders only
+		return append(list, place{source, "onnxruntime.dll"}) // shim: only of the system's own folders
 	case "darwin": // dlopen looks for a bare name in the working directory, too
 		for _, variable := range []string{"DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"} {
 			folders, _ := libpath.Folders(variable)
@@ -202,7 +202,7 @@ func linkerPlaces(system string) []place {
 	return list
 }
 
-// sitePackages are the folders of a Python's packages, seen from its prefix.
+// sitePackages are the folders of a Python's packages, relative to its prefix.
 var sitePackages = func() []string {
 	if runtime.GOOS == "windows" {
 		return []string{filepath.Join("Lib", "site-packages")}
@@ -211,8 +211,8 @@ var sitePackages = func() []string {
 	return []string{filepath.Join(lib, "site-packages"), filepath.Join(lib, "dist-packages")}
 }()
 
-// pythonPackages are the folders where Python packages lie: in the environment that pip put this program into and in
-// the active one, and those of the Pythons on PATH.
+// pythonPackages returns the folders of Python packages: in the environment that pip put this program into and the
+// active one, and those of the Pythons on PATH.
 func pythonPackages() (environments, pythons []place) {
 	var list []place
 	seen := map[string]bool{}
@@ -239,7 +239,7 @@ func pythonPackages() (environments, pythons []place) {
 			}
 			python("python on PATH", libpath.Prefix(dir))
 			if runtime.GOOS == "windows" {
-				python("python on PATH", dir) // python.exe lies in the prefix itself, except in environments
+				python("python on PATH", dir) // python.exe is in the prefix itself, except in environments
 			}
 			if real, err := filepath.EvalSymlinks(p); err == nil {
 				python("python on PATH", libpath.Prefix(filepath.Dir(real)))
@@ -252,8 +252,8 @@ func pythonPackages() (environments, pythons []place) {
 	return environments, list
 }
 
-// matches lists the files of a pattern, last in lexical order first, so that a newer version stands before an older,
-// and a full one before a bare link.
+// matches lists the files of a pattern in reverse lexical order, so that a newer version precedes an older one, and a
+// full version a bare link.
 func matches(pattern string) []string {
 	if !strings.ContainsRune(pattern, filepath.Separator) {
 		return []string{pattern}

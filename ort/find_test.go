@@ -15,7 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// nowhere makes every place that Find looks at empty, except the linker's.
+// nowhere empties every place that Find searches, except the linker's.
 func nowhere(t *testing.T) (cache string) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -85,10 +85,10 @@ func TestFindPlaces(t *testing.T) {
 	}
 }
 
-// findNothing is the environment variable that tells the process that TestFindNothing starts.
+// findNothing is the environment variable that marks the process that TestFindNothing starts.
 const findNothing = "MOJO_TEST_FIND_NOTHING"
 
-// TestFindNothing runs itself in another process, since the linker finds by its name a library that is loaded already.
+// TestFindNothing runs itself in another process, because the linker finds a loaded library by its name.
 func TestFindNothing(t *testing.T) {
 	if os.Getenv(findNothing) != "" {
 		lib, err := ort.Find("")
@@ -123,7 +123,7 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-// oldLibrary compiles a library that calls itself onnxruntime 1.20.0.
+// oldLibrary compiles a library that reports version 1.20.0.
 func oldLibrary(t *testing.T, path string) {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -140,7 +140,7 @@ const void *OrtGetApiBase(void) { return &base; }`)
 	}
 }
 
-// TestFindNotHere has every variable lead to the working directory, where a library of each name lies.
+// TestFindNotHere makes every variable point to the working directory, which has a library of each name.
 func TestFindNotHere(t *testing.T) {
 	library := orttest.Library(t)
 	nowhere(t)
@@ -209,7 +209,7 @@ func TestOneLibraryPerProcess(t *testing.T) {
 	}
 }
 
-// TestPins holds the places that name the onnxruntime that is tested against BundledVersion.
+// TestPins compares the other places that pin the tested onnxruntime with BundledVersion.
 func TestPins(t *testing.T) {
 	for file, line := range map[string]string{
 		"tools/fetch-onnxruntime.sh":       "pip_version=",

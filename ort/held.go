@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// held is what hangs on a session beside its runs, and is freed with it: bindings, values, and what makes and copies
-// these.
+// held owns the bindings and values of a session, and the allocators and copying sessions for them. It is freed with
+// the session.
 type held struct {
 	sync.Mutex
 	open       map[io.Closer]struct{} // bindings and values
@@ -40,11 +40,11 @@ func (h *held) remove(c io.Closer) {
 	delete(h.open, c)
 }
 
-// allocator returns the allocator for a place of the session. It lives as long as the session: a tensor that it made
-// does not keep it, and bindings keep tensors.
+// allocator returns the allocator for a place of the session. It lives as long as the session: a tensor does not keep
+// its allocator, and bindings keep tensors.
 //
-// Where the session records graphs it is that of another session on the device. A graph that is replayed writes into
-// what it had for intermediate results when it was recorded, which the session's own allocator takes for free.
+// If the session records graphs, the allocator belongs to another session on the device. A replayed graph writes to the
+// memory of its intermediate results at recording time, which the session's own allocator considers free.
 func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, error) {
 	from := s
 	if s.RecordsGraphs() {
@@ -94,7 +94,7 @@ func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	return c, nil
 }
 
-// close frees everything, bindings first, since they hold values.
+// close frees everything, bindings first, because they hold values.
 func (h *held) close(a *api) error {
 	h.Lock()
 	open, allocators, copiers := slices.Collect(maps.Keys(h.open)), h.allocators, h.copiers

@@ -10,7 +10,7 @@ import (
 // Info describes an input or output of a session, as onnxruntime sees it.
 type Info struct {
 	Name     string
-	DataType onnx.DataType // Undefined for what is no dense tensor
+	DataType onnx.DataType // Undefined for anything except dense tensors
 	Dims     []onnx.Dim
 }
 
@@ -23,10 +23,10 @@ func (i Info) String() string {
 	return fmt.Sprintf("%q: %s[%s]", i.Name, i.DataType, strings.Join(dims, ","))
 }
 
-// PlacedNode is a node as onnxruntime gave it to an execution provider: a node of the model under its name, or what
-// onnxruntime made of functions and of nodes that it joined.
+// PlacedNode is a node that onnxruntime assigned to an execution provider: a node of the model under its name, or one
+// that onnxruntime made from functions or by fusing nodes.
 type PlacedNode struct {
-	Provider string // onnxruntime's name of it
+	Provider string // onnxruntime's name of the provider
 	Domain   string
 	Op       string
 	Name     string

@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// fused is a model with one RMSNorm of the domain mojo and no body for it, so that only a kernel can run it.
+// fused is a model with one RMSNorm of the domain mojo without a body, so that only a kernel can run it.
 func fused(t *testing.T) string {
 	m := onnx.New(10, 21)
 	m.Graph.Name = "fused"

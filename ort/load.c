@@ -1,6 +1,6 @@
 //go:build !windows
 
-// dladdr is no part of POSIX; glibc declares it only for those who ask.
+// dladdr is not part of POSIX; glibc declares it only on request.
 #define _GNU_SOURCE
 
 #include "shim.h"

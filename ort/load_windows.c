@@ -6,7 +6,7 @@
 
 enum { LONGEST = 32768 };  // of a path, in characters
 
-// to_wide and to_utf8 give copies that the caller frees, or NULL.
+// to_wide and to_utf8 return copies that the caller frees, or NULL.
 static wchar_t *to_wide(const char *text) {
   int n = MultiByteToWideChar(CP_UTF8, 0, text, -1, NULL, 0);
   wchar_t *wide = n > 0 ? malloc((size_t)n * sizeof *wide) : NULL;
@@ -34,9 +34,9 @@ static char *last_error(void) {
 char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char **file) {
   wchar_t *wide = to_wide(path);
   if (!wide) return strdup("its path is not valid UTF-8");
-  // The working directory is searched for nothing, neither the library nor what it depends on.
+  // The working directory is not searched, neither for the library nor for its dependencies.
   SetDllDirectoryW(L"");
-  // The library's own dependencies lie beside it. A bare name is looked up in the system's own folders.
+  // The library's own dependencies are beside it. A bare name is looked up in the system's own folders.
   DWORD flags = strpbrk(path, "/\\") ? LOAD_WITH_ALTERED_SEARCH_PATH : LOAD_LIBRARY_SEARCH_SYSTEM32;
   wchar_t *full = calloc(LONGEST, sizeof *full);
   if (full && flags == LOAD_WITH_ALTERED_SEARCH_PATH) GetFullPathNameW(wide, LONGEST, full, NULL);

@@ -14,14 +14,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// onnxruntime's own limits: what it says about models that it cannot open or run on the CPU.
+// onnxruntime's own limits: its errors for models that it cannot open or run on the CPU.
 var limits = []string{
 	"Could not find an implementation",                                   // an op without a kernel for bfloat16
-	"of operator (TopK) in node",                                         // its types are bfloat16 from opset 24 on
-	"'cos_cache' and 'sin_cache' are expected to have the same shape as", // RotaryEmbedding wants the batch dimension
+	"of operator (TopK) in node",                                         // its types include bfloat16 from opset 24 on
+	"'cos_cache' and 'sin_cache' are expected to have the same shape as", // RotaryEmbedding needs the batch dimension
 }
 
-// TestModels runs the repository's models, and those of the folder $MOJO_ZOO, against what PyTorch gave.
+// TestModels compares the repository's models, and those of the folder $MOJO_ZOO, with PyTorch's results.
 func TestModels(t *testing.T) {
 	library := orttest.Library(t)
 	files, err := filepath.Glob("../models/*.onnx")

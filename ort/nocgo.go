@@ -9,11 +9,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Built without cgo, this package finds no onnxruntime and opens no session: whoever falls back on package reference
-// where ErrNoLibrary is returned works as ever.
+// Built without cgo, this package finds no onnxruntime and opens no session. Callers that fall back to package
+// reference on ErrNoLibrary work as usual.
 var errCannotLoad = fmt.Errorf("%w: this program was built without cgo and cannot load one", ErrNoLibrary)
 
-// api stands for a loaded onnxruntime, of which there is none.
+// api represents a loaded onnxruntime. It is never created here.
 type api struct {
 	version string
 	level   int
@@ -31,7 +31,7 @@ func Providers(string, ...string) ([]ProviderFacts, error) { return nil, errCann
 
 func tryKernels(string) error { return errCannotLoad }
 
-// Session is a model opened by onnxruntime. Without cgo there is none.
+// Session is a model opened by onnxruntime. Without cgo no session exists.
 type Session struct{}
 
 // Open returns an error that wraps ErrNoLibrary.
@@ -50,7 +50,7 @@ func (s *Session) Inputs() []Info { return nil }
 // Outputs describes the outputs that Run returns.
 func (s *Session) Outputs() []Info { return nil }
 
-// Path is the model's path.
+// Path returns the model's path.
 func (s *Session) Path() string { return "" }
 
 // Runtime describes the onnxruntime that the session runs in.
@@ -85,7 +85,7 @@ func (s *Session) Bind() (*Binding, error) { return nil, ErrClosed }
 // Allocate returns ErrClosed.
 func (s *Session) Allocate(string, []int64) (*Value, error) { return nil, ErrClosed }
 
-// Binding holds the inputs and outputs of runs. Without cgo there is none.
+// Binding holds the inputs and outputs of runs. Without cgo no binding exists.
 type Binding struct{}
 
 // Configure returns ErrClosed.
@@ -118,7 +118,7 @@ func (b *Binding) Outputs() ([]*Value, error) { return nil, ErrClosed }
 // Close does nothing.
 func (b *Binding) Close() error { return nil }
 
-// Value is a tensor in the memory that a session reads or writes. Without cgo there is none.
+// Value is a tensor in the memory that a session reads or writes. Without cgo no value exists.
 type Value struct {
 	Name     string
 	DataType onnx.DataType

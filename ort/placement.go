@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// Placement lists the nodes that onnxruntime gave away when it opened the model. It errs without WithPlacement.
+// Placement lists the assignments of nodes to providers at open time. It returns an error without WithPlacement.
 func (s *Session) Placement() ([]PlacedNode, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// plugins are the libraries that were registered with the onnxruntime of the process. They stay registered: their
-// devices are used by sessions.
+// plugins are the libraries registered with the process's onnxruntime. They stay registered, because sessions use their
+// devices.
 var plugins struct {
 	sync.Mutex
 	registered []registeredPlugin
@@ -26,7 +26,7 @@ var plugins struct {
 
 type registeredPlugin struct {
 	path string
-	err  error // that onnxruntime gave
+	err  error // from onnxruntime
 }
 
 // pluginDevice is a device of a plugin's provider.
@@ -35,7 +35,7 @@ type pluginDevice struct {
 	raw onnxruntime_go.EpDevice
 }
 
-// library is the path of the plugin, "" for a provider that onnxruntime was built with.
+// library returns the path of the plugin, "" for a built-in provider.
 func (d pluginDevice) library() string { return d.ProviderMetadata[libraryMetadata] }
 
 func describe(devices []pluginDevice) []Device {
@@ -46,8 +46,8 @@ func describe(devices []pluginDevice) []Device {
 	return list
 }
 
-// register registers a plugin library once. Some plugins call their provider what they are registered as: that is the
-// name which the file speaks of, or else the provider that is asked for.
+// register registers a plugin library once. Some plugins name their provider by the registration name, so that is the
+// provider in the file name, or else the requested one.
 func (l ProviderLibrary) register(asked string) error {
 	name := l.Provider
 	if name == "" {
@@ -68,9 +68,9 @@ func (l ProviderLibrary) register(asked string) error {
 	return err
 }
 
-// pluginDevices returns the devices that a plugin library offers for a provider, and all that plugins offer. It
-// registers libraries until one does: those of the given paths, or where there are none those that are named in the
-// environment, and those found whose file names speak of the provider.
+// pluginDevices returns the devices that a plugin library offers for a provider, and the devices of all plugins. It
+// registers libraries until one offers the provider: those of the given paths, or else those named in the environment,
+// and those found whose file names contain the provider.
 func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice, err error) {
 	libraries, err := FindProviderLibraries(a.path, given...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 	libraries = slices.DeleteFunc(libraries, func(l ProviderLibrary) bool {
 		return len(given) > 0 && l.Source != givenLibrary || !l.named() && !l.brings(full)
 	})
-	// a named one may bring what its name does not say
+	// a named library may provide more than its name says
 	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int {
 		switch brings := x.brings(full); {
 		case brings == y.brings(full):
@@ -111,7 +111,7 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 	return nil, all, errors.Join(failures...)
 }
 
-// devices lists the devices of every provider that onnxruntime has, plugins and its own.
+// devices lists the devices of all of onnxruntime's providers, plugins and built-in ones.
 func (a *api) devices() ([]pluginDevice, error) {
 	list, err := onnxruntime_go.GetEpDevices()
 	if err != nil {
@@ -150,7 +150,7 @@ func pairs(a *api, kv *C.OrtKeyValuePairs) map[string]string {
 	return m
 }
 
-// rawDevice digs the C device out of onnxruntime_go's, which does not export it.
+// rawDevice gets the C device from onnxruntime_go's, which does not export it.
 func rawDevice(d *onnxruntime_go.EpDevice) (*C.OrtEpDevice, error) {
 	p, err := dig(d, "devices", "p")
 	return (*C.OrtEpDevice)(p), err

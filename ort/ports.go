@@ -19,7 +19,7 @@ func (s *Session) Inputs() []Info { return slices.Clone(s.inputs) }
 // Outputs describes the outputs that Run returns, in the model's order.
 func (s *Session) Outputs() []Info { return slices.Clone(s.outputs) }
 
-// Path is the model's path, as given to Open.
+// Path returns the model's path as given to Open.
 func (s *Session) Path() string { return s.path }
 
 // Runtime describes the onnxruntime that the session runs in.
@@ -60,7 +60,7 @@ func info(port *C.mojo_port) Info {
 	return i
 }
 
-// elementTypes holds the element types whose numbers differ between onnxruntime and ONNX.
+// elementTypes contains the element types whose numbers differ between onnxruntime and ONNX.
 var elementTypes = map[onnx.DataType]C.int{
 	onnx.Uint2:      C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT2,
 	onnx.Int2:       C.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2,

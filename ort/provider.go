@@ -10,7 +10,7 @@ import (
 // providerSuffix ends onnxruntime's names of execution providers.
 const providerSuffix = "ExecutionProvider"
 
-// The providers that onnxruntime opens in ways of their own.
+// The providers with special handling.
 const (
 	cpuProvider      = "CPU" + providerSuffix
 	cudaProvider     = "CUDA" + providerSuffix
@@ -18,18 +18,18 @@ const (
 	cannProvider     = "CANN" + providerSuffix
 )
 
-// cannGraph is the option by which the CANN provider compiles whole graphs.
+// cannGraph is the option that makes the CANN provider compile whole graphs.
 const cannGraph = "enable_cann_graph"
 
-// knownProviders are the short names of onnxruntime's providers, as onnxruntime spells them.
+// knownProviders are the short names of onnxruntime's providers, in onnxruntime's spelling.
 var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi",
 	"NvTensorRTRTX", "OpenVINO", "QNN", "SNPE", "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"}
 
-// KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider returns.
+// KnownProviders lists the execution providers that exist for onnxruntime, by the names of ShortProvider.
 func KnownProviders() []string { return slices.Clone(knownProviders) }
 
 // FullProvider returns onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or
-// itself. The name of one that is not known is kept as it is spelled.
+// itself. An unknown name keeps its spelling.
 func FullProvider(name string) string {
 	short := name
 	if n := len(name) - len(providerSuffix); n >= 0 && strings.EqualFold(name[n:], providerSuffix) {
@@ -48,10 +48,10 @@ func FullProvider(name string) string {
 // ShortProvider returns the name of an execution provider without its suffix: "QNN".
 func ShortProvider(name string) string { return strings.TrimSuffix(FullProvider(name), providerSuffix) }
 
-// SameProvider reports whether two names stand for one execution provider, however they are spelled.
+// SameProvider reports whether two names mean the same execution provider, in any spelling.
 func SameProvider(a, b string) bool { return strings.EqualFold(FullProvider(a), FullProvider(b)) }
 
-// findProvider returns the name in the list that stands for the provider, "" where there is none.
+// findProvider returns the name of the provider in the list, or "".
 func findProvider(list []string, name string) string {
 	if i := slices.IndexFunc(list, func(n string) bool { return SameProvider(n, name) }); i >= 0 {
 		return list[i]
@@ -59,8 +59,8 @@ func findProvider(list []string, name string) string {
 	return ""
 }
 
-// cannOptions completes the options of the CANN provider. By its own default it hands the whole graph to CANN's
-// compiler, which never calls a registered kernel.
+// cannOptions completes the options of the CANN provider. By default CANN's compiler gets the whole graph and never
+// calls a registered kernel.
 func cannOptions(given map[string]string, kernels bool) (map[string]string, error) {
 	if value, ok := given[cannGraph]; ok && value != "0" && kernels {
 		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels "+
@@ -71,7 +71,7 @@ func cannOptions(given map[string]string, kernels bool) (map[string]string, erro
 	return options, nil
 }
 
-// howToGet says where an execution provider comes from, for an error about one that is not there.
+// howToGet describes how to get an execution provider, for an error about a missing one.
 func howToGet(full string) string {
 	switch full {
 	case "QNN" + providerSuffix:
@@ -100,13 +100,13 @@ type Device struct {
 	Metadata         map[string]string `json:"metadata,omitempty"` // of the hardware
 }
 
-// libraryMetadata is the key under which onnxruntime tells the library of a device's provider.
+// libraryMetadata is the key of the library path in a device's provider metadata.
 const libraryMetadata = "library_path"
 
 // String names the provider and its device: "QNNExecutionProvider on a CPU of Intel".
 func (d Device) String() string { return fmt.Sprintf("%s on a %s of %s", d.Provider, d.Type, d.Vendor) }
 
-// listDevices puts devices into a message.
+// listDevices formats devices for a message.
 func listDevices(devices []Device) string {
 	if len(devices) == 0 {
 		return "no device"

@@ -20,8 +20,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// appendProvider adds a provider to a session's options: that of a plugin library that was named, or one that
-// onnxruntime was built with, or that of a plugin library that is found.
+// appendProvider adds a provider to a session's options: from a named plugin library, else a built-in one, else from a
+// plugin library that is found.
 func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
 	full := FullProvider(p.name)
 	if full == cannProvider {
@@ -66,7 +66,7 @@ func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) er
 	return nil
 }
 
-// appendBuiltIn adds a provider that onnxruntime was built with, by the call that onnxruntime has for it.
+// appendBuiltIn adds a built-in provider by its call in onnxruntime.
 func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full string, options map[string]string) error {
 	if full == cpuProvider { // every session has it
 		if len(options) > 0 {
@@ -96,7 +96,7 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 	return o.AppendExecutionProvider(full, options)
 }
 
-// appendUpdated adds a provider that has a kind of options of its own.
+// appendUpdated adds a provider with its own type of options.
 func appendUpdated[T interface {
 	Update(options map[string]string) error
 	Destroy() error
@@ -131,7 +131,7 @@ func (a *api) appendCANN(o *onnxruntime_go.SessionOptions, options map[string]st
 	return take(C.mojo_append_cann(a.c, raw, unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys))))
 }
 
-// absent is the error about a provider that neither onnxruntime nor a plugin has. known are the devices that there are.
+// absent is the error for a provider that neither onnxruntime nor a plugin has. known are the available devices.
 func absent(a *api, full string, built []string, known []pluginDevice) error {
 	text := fmt.Sprintf("onnxruntime %s of %s was built with %s", a.version, a.path, strings.Join(built, ", "))
 	if len(known) == 0 {
@@ -144,7 +144,7 @@ func absent(a *api, full string, built []string, known []pluginDevice) error {
 		ProviderLibraryVariable)
 }
 
-// ofType keeps the devices of a type of hardware; "" keeps all.
+// ofType keeps the devices of a hardware type; "" keeps all.
 func ofType(devices []pluginDevice, hardware string) ([]pluginDevice, error) {
 	if hardware == "" {
 		return devices, nil

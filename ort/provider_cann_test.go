@@ -30,7 +30,7 @@ func TestCANNOptions(t *testing.T) {
 	}
 }
 
-// TestAppendCANN makes the calls for CANN, to which an onnxruntime without it answers with an error.
+// TestAppendCANN makes the calls for CANN, which fail in an onnxruntime without CANN.
 func TestAppendCANN(t *testing.T) {
 	a, err := load("")
 	if err != nil {

@@ -4,9 +4,9 @@ package ort
 
 import "path/filepath"
 
-// Providers lists the execution providers that are here: those that the onnxruntime library was built with, then those
-// of plugin libraries (see FindProviderLibraries), which it registers for that. A plugin that cannot be registered is a
-// provider with an error. An empty library is looked for; see Find.
+// Providers lists the available execution providers: those built into the onnxruntime library, then those of plugin
+// libraries (see FindProviderLibraries), which it registers for that. A plugin that cannot be registered is listed with
+// its error. For an empty library it searches; see Find.
 func Providers(library string, given ...string) ([]ProviderFacts, error) {
 	a, err := load(library)
 	if err != nil {
@@ -24,7 +24,7 @@ func Providers(library string, given ...string) ([]ProviderFacts, error) {
 	registered := map[string]bool{}
 	for _, l := range libraries {
 		if !l.named() && (registered[l.Provider] || findProvider(built, l.Provider) != "") {
-			continue // the same again, or what a provider that onnxruntime was built with loads itself
+			continue // a duplicate, or a library that a built-in provider loads itself
 		}
 		if err := l.register(filepath.Base(l.Path)); err != nil {
 			failed = append(failed, ProviderFacts{Name: l.Provider, Library: l.Path, Error: err})

@@ -13,32 +13,32 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their
-// folders, absolute paths that are separated as in PATH.
+// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers or their
+// folders: absolute paths, separated as in PATH.
 const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
 
-// ErrNoProvider says that an execution provider, or a device for it, is not to be had here.
+// ErrNoProvider reports that an execution provider, or a device for it, is not available.
 var ErrNoProvider = errors.New("not available")
 
-// ProviderLibrary is a plugin: a shared library that brings an execution provider to any onnxruntime.
+// ProviderLibrary is a plugin: a shared library that adds an execution provider to any onnxruntime.
 type ProviderLibrary struct {
 	Path     string `json:"path"`
-	Provider string `json:"provider"` // that its file name speaks of: "QNNExecutionProvider"
+	Provider string `json:"provider"` // from its file name: "QNNExecutionProvider"
 	Source   string `json:"source"`   // where it was found
 }
 
-// The sources of libraries that somebody named.
+// The sources of explicitly named libraries.
 const (
 	givenLibrary       = "given path"
 	environmentLibrary = "$" + ProviderLibraryVariable
 )
 
-// named reports whether somebody named the library.
+// named reports whether the library was named explicitly.
 func (l ProviderLibrary) named() bool {
 	return l.Source == givenLibrary || l.Source == environmentLibrary
 }
 
-// brings reports whether the library's file name speaks of the provider.
+// brings reports whether the library's file name contains the provider.
 func (l ProviderLibrary) brings(full string) bool {
 	base, _, _ := strings.Cut(full, ".") // a plugin may have several: "OpenVINOExecutionProvider.AUTO"
 	return l.Provider != "" && SameProvider(l.Provider, base)
@@ -46,9 +46,9 @@ func (l ProviderLibrary) brings(full string) bool {
 
 // FindProviderLibraries lists the plugin libraries of execution providers: those of the given paths and of
 // $MOJO_PROVIDER_LIBRARY, each a file or a folder, then those beside the onnxruntime library, in the Python packages
-// beside it, and in those of the Pythons that Find looks at. They are known by their file names
-// (libonnxruntime_providers_NAME.so, libonnxruntime_ep_NAME.so); none is loaded. A given path that holds none is an
-// error.
+// beside it, and in those of the Pythons that Find searches. It recognizes file names
+// (libonnxruntime_providers_NAME.so, libonnxruntime_ep_NAME.so) and loads no library. A given path without a plugin is
+// an error.
 func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibrary, error) {
 	var list []ProviderLibrary
 	add := func(path, source string) {
@@ -90,7 +90,7 @@ func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibra
 	return list, nil
 }
 
-// pluginPatterns are the file names of plugins, pluginExtension their ending.
+// pluginPatterns are the file names of plugins, pluginExtension their extension.
 var pluginPatterns, pluginExtension = func() ([]string, string) {
 	prefix, extension := "lib", ".so"
 	switch runtime.GOOS {
@@ -102,7 +102,7 @@ var pluginPatterns, pluginExtension = func() ([]string, string) {
 	return []string{prefix + "onnxruntime_providers_*" + extension, prefix + "onnxruntime_ep_*" + extension}, extension
 }()
 
-// pluginsAt returns the plugin that path is, or those of the folder.
+// pluginsAt returns the plugin at path, or the plugins in the folder.
 func pluginsAt(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -133,7 +133,7 @@ func pluginsAt(path string) ([]string, error) {
 	return found, nil
 }
 
-// pluginPlaces are the folders with plugins: that of onnxruntime, and those of Python packages.
+// pluginPlaces returns the folders with plugins: onnxruntime's own, and those of Python packages.
 func pluginPlaces(onnxruntime string) []place {
 	var list []place
 	packages := func(source, folder string) {
@@ -155,13 +155,13 @@ func pluginPlaces(onnxruntime string) []place {
 	return list
 }
 
-// providerOfFile reads the provider from the file name of a plugin; "" where it names none.
+// providerOfFile returns the provider in the file name of a plugin, or "".
 func providerOfFile(path string) string {
 	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), pluginExtension), "lib")
 	for _, prefix := range []string{"onnxruntime_providers_", "onnxruntime_ep_"} {
 		if short, ok := strings.CutPrefix(name, prefix); ok {
 			short = strings.TrimSuffix(short, "_plugin")
-			if short == "shared" || short == "" { // what providers share is none itself
+			if short == "shared" || short == "" { // the library that providers share is not a provider
 				return ""
 			}
 			return FullProvider(short)

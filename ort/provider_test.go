@@ -35,7 +35,7 @@ func TestProviderNames(t *testing.T) {
 	}
 }
 
-// openWith opens a model with options that must be refused, and returns the error.
+// openWith opens a model with options that must be rejected, and returns the error.
 func openWith(t *testing.T, options ...ort.Option) error {
 	t.Helper()
 	s, err := ort.Open(identity(t, onnx.Float, 1),
@@ -47,7 +47,7 @@ func openWith(t *testing.T, options ...ort.Option) error {
 	return err
 }
 
-// says demands parts of an error's text.
+// says requires parts in an error's text.
 func says(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -124,7 +124,7 @@ func TestProviderLibraryThatIsNone(t *testing.T) {
 	}
 	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(text)),
 		`execution provider "QNN"`, "cannot register the plugin library", text)
-	// An onnxruntime is a library, and no plugin.
+	// An onnxruntime library is not a plugin.
 	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(orttest.Library(t))),
 		"cannot register the plugin library")
 }
@@ -170,7 +170,7 @@ func TestFindProviderLibraries(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
-	// What is named comes first, and once.
+	// Named libraries come first, and once.
 	folder := filepath.Join(packages, "onnxruntime_qnn")
 	if got := list(folder); len(got) != len(want) || !strings.HasPrefix(got[0], "QNN") {
 		t.Errorf("with the folder of QNN: %q", got)
@@ -191,7 +191,7 @@ func TestCANNWithKernels(t *testing.T) {
 	err := openWith(t, ort.WithProvider("cann", map[string]string{"enable_cann_graph": "1"}),
 		ort.WithKernelLibrary(kernels))
 	says(t, err, `execution provider "CANN"`, "enable_cann_graph", "whole graph", "registered")
-	// Without kernels, or with the provider's graphs off, it is this onnxruntime that lacks CANN.
+	// Without kernels, or without the provider's graphs, the error is that this onnxruntime lacks CANN.
 	for _, options := range [][]ort.Option{
 		{ort.WithProvider("cann", map[string]string{"enable_cann_graph": "1"})},
 		{ort.WithProvider("cann", nil), ort.WithKernelLibrary(kernels)},
@@ -203,8 +203,8 @@ func TestCANNWithKernels(t *testing.T) {
 	}
 }
 
-// TestPlugin runs with the plugin libraries that MOJO_PROVIDER_LIBRARY names. What a provider needs to open may be
-// given by MOJO_PROVIDER_OPTIONS, such as "backend_path=/path/libQnnHtp.so soc_model=60".
+// TestPlugin runs with the plugin libraries in MOJO_PROVIDER_LIBRARY. MOJO_PROVIDER_OPTIONS may set provider options,
+// such as "backend_path=/path/libQnnHtp.so soc_model=60".
 func TestPlugin(t *testing.T) {
 	if os.Getenv(ort.ProviderLibraryVariable) == "" {
 		t.Skipf("$%s names no plugin library", ort.ProviderLibraryVariable)

@@ -9,22 +9,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ProviderFacts are what there is to know of an execution provider before a session is opened with it.
+// ProviderFacts are the facts about an execution provider that are known before a session is opened with it.
 type ProviderFacts struct {
 	Name    string   // "QNNExecutionProvider"
-	Library string   // of the plugin that brings it; empty for one that onnxruntime was built with
-	Devices []Device // that it offers; providers that are no plugins seldom tell
+	Library string   // of its plugin; empty for a built-in provider
+	Devices []Device // that it offers; built-in providers seldom list them
 	Error   error    // why the plugin cannot be registered
 }
 
-// ErrOnCPU says that a provider leaves a model to onnxruntime's CPU provider.
+// ErrOnCPU reports that a provider leaves a model to onnxruntime's CPU provider.
 var ErrOnCPU = errors.New("it opens, and leaves a product of two matrices to the CPU provider")
 
 // noFallback is the session config entry that forbids nodes on the CPU provider.
 const noFallback = "session.disable_cpu_ep_fallback"
 
-// TryProvider opens a model of one node, a product of two small matrices, with the provider, runs it and looks at the
-// result. Many providers learn only there whether they have a device.
+// TryProvider opens a model of one node, a product of two small matrices, with the provider, runs it and checks the
+// result. Many providers find out only then whether they have a device.
 func TryProvider(name string, options map[string]string, more ...Option) error {
 	model, err := product()
 	if err != nil {
@@ -53,7 +53,7 @@ var (
 
 var errWrongProduct = errors.New("it gives a wrong product of two matrices")
 
-// product returns the model as a file has it.
+// product returns the encoded model.
 func product() ([]byte, error) {
 	m := onnx.New(8, 17)
 	m.Graph.Name = "product"

@@ -15,8 +15,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestRouterSigmoid compares the scores of the router's kernel with onnxruntime's Sigmoid, bit by bit: where they round
-// to other numbers, ties of large scores go to other experts.
+// TestRouterSigmoid compares the scores of the router's kernel with onnxruntime's Sigmoid, bit by bit: if they round
+// differently, ties of large scores choose other experts.
 func TestRouterSigmoid(t *testing.T) {
 	if runtime.GOARCH != "amd64" || orttest.CUDA() || os.Getenv("MOJO_CPU_ISA") == "portable" {
 		t.Skip("the kernel computes what onnxruntime does on x86 processors with FMA")

@@ -17,15 +17,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Run runs the model. Inputs are found by their names; one without a name counts by its position. A value of the model
-// that has a default (an initializer that is an input too) may be given or not. The outputs have their names and the
-// model's order; their elements are copies. It errs when an input is missing, unknown, given twice, or of another type
-// than the model's.
+// Run runs the model. Inputs are matched by name; an input without a name is matched by position. Inputs with a default
+// (an initializer that is also an input) are optional. The outputs have their names and the model's order; their
+// elements are copies. Run returns an error if an input is missing, unknown, given twice, or of the wrong type.
 func (s *Session) Run(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return s.RunContext(context.Background(), inputs)
 }
 
-// RunContext is Run that ends early, with the context's error, when the context is done.
+// RunContext is Run that stops early, with the context's error, when the context is done.
 func (s *Session) RunContext(ctx context.Context, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -46,7 +45,7 @@ func (s *Session) RunContext(ctx context.Context, inputs []*onnx.Tensor) ([]*onn
 	return outputs, nil
 }
 
-// arrange checks the inputs against what the model wants and returns them with their names.
+// arrange checks the inputs against the model's and returns them with their names.
 func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error) {
 	wanted := map[string]Info{}
 	for _, i := range s.overridable {
@@ -94,7 +93,7 @@ func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error
 	return tensors, names, nil
 }
 
-// fits reports whether the tensor has the type and shape that the model wants.
+// fits returns an error unless the tensor has the type and shape that the model requires.
 func fits(t *onnx.Tensor, want Info) error {
 	if want.DataType == onnx.Undefined {
 		return fmt.Errorf("input %q is no dense tensor in the model: sequences, maps and optional values are not "+
@@ -107,7 +106,7 @@ func fits(t *onnx.Tensor, want Info) error {
 	for k := 0; ok && k < len(t.Dims); k++ {
 		ok = want.Dims[k].Value < 0 || want.Dims[k].Value == t.Dims[k]
 	}
-	// onnxruntime reports an unknown rank as rank 0, so a declared scalar says nothing about the shape.
+	// onnxruntime reports an unknown rank as rank 0, so a declared scalar does not restrict the shape.
 	if !ok && !(t.DataType == want.DataType && len(want.Dims) == 0) {
 		return fmt.Errorf("input %q is %s%v, the model wants %s", want.Name, t.DataType, t.Dims, want)
 	}
@@ -125,7 +124,7 @@ func list(infos []Info) string {
 func (s *Session) run(ctx context.Context, inputs []*onnx.Tensor, names []string) ([]*onnx.Tensor, error) {
 	var pinner runtime.Pinner // onnxruntime keeps the addresses of the inputs until their values are released
 	defer pinner.Unpin()
-	// One more than needed, so that a model without inputs has an address to give.
+	// One more than needed, so that there is an address even without inputs.
 	values := make([]*C.OrtValue, len(inputs)+1)
 	cnames := make([]*C.char, len(inputs)+1)
 	results := make([]*C.OrtValue, len(s.outputs)+1)
@@ -154,7 +153,7 @@ func (s *Session) run(ctx context.Context, inputs []*onnx.Tensor, names []string
 		stop := context.AfterFunc(ctx, func() { C.mojo_terminate(s.api.c, options); close(ended) })
 		defer func() {
 			if !stop() {
-				<-ended // the options must not be freed under it
+				<-ended // the options must not be freed while it uses them
 			}
 			C.mojo_run_options_release(s.api.c, options)
 		}()
@@ -173,7 +172,7 @@ func (s *Session) run(ctx context.Context, inputs []*onnx.Tensor, names []string
 	return outputs, nil
 }
 
-// alignment of the inputs' elements; vectorised kernels of onnxruntime may count on what an allocator gives.
+// alignment of the inputs' elements. Vectorized kernels of onnxruntime may rely on allocator alignment.
 const alignment = 16
 
 // value makes an onnxruntime value over the tensor's elements, which the pinner keeps in place.
@@ -188,7 +187,7 @@ func (s *Session) value(t *onnx.Tensor, pinner *runtime.Pinner) (*C.OrtValue, er
 	return s.api.wrap(t.DataType, t.Dims, b, pinner)
 }
 
-// wrap makes an onnxruntime value of elements, which the pinner keeps in place.
+// wrap makes an onnxruntime value over elements, which the pinner keeps in place.
 func (a *api) wrap(dt onnx.DataType, shape []int64, b []byte, pinner *runtime.Pinner) (*C.OrtValue, error) {
 	var data unsafe.Pointer
 	if len(b) > 0 {
@@ -210,7 +209,7 @@ func aligned(b []byte) []byte {
 	return c[:copy(c, b)]
 }
 
-// tensor copies a value of onnxruntime that lies on the host.
+// tensor copies an onnxruntime value on the host.
 func (s *Session) tensor(name string, v *C.OrtValue) (*onnx.Tensor, error) {
 	dt, dims, data, err := s.api.view(v)
 	if err != nil {
@@ -227,7 +226,7 @@ func (s *Session) tensor(name string, v *C.OrtValue) (*onnx.Tensor, error) {
 	return onnx.NewTensor(name, dt, dims, b)
 }
 
-// view returns the type, shape and elements of a value of onnxruntime.
+// view returns the type, shape and elements of an onnxruntime value.
 func (a *api) view(v *C.OrtValue) (onnx.DataType, []int64, unsafe.Pointer, error) {
 	var elementType C.int
 	var rank C.size_t

@@ -18,18 +18,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// Session is a model opened by onnxruntime. Its methods may be called from several goroutines at once.
+// Session is a model opened by onnxruntime. Its methods are safe for concurrent use.
 type Session struct {
 	path string // of the model, for messages
 	api  *api
 
-	mu      sync.RWMutex // held for reading while a run is on, so that Close waits for it
+	mu      sync.RWMutex // read-locked during a run, so that Close waits for it
 	session *onnxruntime_go.DynamicAdvancedSession
 	raw     *C.OrtSession
 
 	inputs, outputs, overridable []Info
 	names                        map[string]*C.char // of all three
-	// where inputs and outputs lie, once asked for; held.Mutex guards it
+	// the places of inputs and outputs, once requested; guarded by held.Mutex
 	places map[C.int][]C.mojo_place
 
 	providers  []provider
@@ -38,7 +38,7 @@ type Session struct {
 	held       held
 }
 
-// Open opens the model at path. Errors of onnxruntime come with the path of the model.
+// Open opens the model at path. Errors of onnxruntime include the path of the model.
 func Open(path string, options ...Option) (*Session, error) {
 	if err := regular.Check(path); err != nil {
 		return nil, fmt.Errorf("cannot open model: %w", err)
@@ -48,8 +48,8 @@ func Open(path string, options ...Option) (*Session, error) {
 	})
 }
 
-// OpenBytes opens a model held in memory. External data is looked for beside path, which is also the model's name in
-// messages; path may be empty where the model has no external data.
+// OpenBytes opens a model in memory. It looks for external data beside path, which also names the model in messages.
+// path may be empty for a model without external data.
 func OpenBytes(model []byte, path string, options ...Option) (*Session, error) {
 	name := path
 	if name == "" {
@@ -66,8 +66,8 @@ func OpenBytes(model []byte, path string, options ...Option) (*Session, error) {
 	})
 }
 
-// opening is held while a session is made: onnxruntime looks up and adds the domains of custom ops in two steps, and
-// two sessions that do so at once fail.
+// opening is held while a session is created: onnxruntime looks up and adds the domains of custom ops in two steps, and
+// fails if two sessions do so at once.
 var opening sync.Mutex
 
 func open(name string, options []Option,
@@ -114,13 +114,13 @@ func (s *Session) describe() (err error) {
 	return nil
 }
 
-// rawSession digs the C session out of onnxruntime_go's, which does not export it.
+// rawSession gets the C session from onnxruntime_go's, which does not export it.
 func rawSession(session *onnxruntime_go.DynamicAdvancedSession) (*C.OrtSession, error) {
 	p, err := dig(session, "session", "s", "ortSession")
 	return (*C.OrtSession)(p), err
 }
 
-// EndProfiling stops profiling and returns the name of the file with the profile. It errs without WithProfiling.
+// EndProfiling stops profiling and returns the name of the profile. It returns an error without WithProfiling.
 func (s *Session) EndProfiling() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +138,7 @@ func (s *Session) EndProfiling() (string, error) {
 	return "", fmt.Errorf("%s: the session was opened without profiling", s.path)
 }
 
-// Close waits for runs that are on and frees the session, with its bindings and their values. Closing twice is no
-// error.
+// Close waits for active runs and frees the session, with its bindings and their values. It may be called twice.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

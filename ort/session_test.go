@@ -18,7 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// identity is a model y = x of a type, whose dimensions are free.
+// identity is a model y = x of a type, with open dimensions.
 func identity(t *testing.T, dt onnx.DataType, rank int) string {
 	t.Helper()
 	m := onnx.New(10, 21)
@@ -105,7 +105,7 @@ func TestEveryTypeComesBack(t *testing.T) {
 	}
 }
 
-// TestPackedInput casts 4-bit integers, two to a byte, since Identity has no kernel for them.
+// TestPackedInput casts 4-bit integers, two per byte, because Identity has no kernel for them.
 func TestPackedInput(t *testing.T) {
 	m := onnx.New(10, 21)
 	m.Graph.Name = "cast"

@@ -95,7 +95,7 @@ char *mojo_dimension(const OrtApi *api, OrtSessionOptions *options, const char *
 
 char *mojo_tensor(const OrtApi *api, void *data, size_t size, const int64_t *dims, size_t rank, int type,
                   OrtValue **value) {
-  static char nothing[16];  // a tensor without elements still wants a pointer
+  static char nothing[16];  // a tensor without elements still needs a pointer
   OrtMemoryInfo *memory;
   TRY(api->CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &memory));
   OrtStatus *status = api->CreateTensorWithDataAsOrtValue(memory, data ? data : nothing, size, dims, rank, type, value);

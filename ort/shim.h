@@ -1,5 +1,5 @@
-// The few calls of onnxruntime's C API that this package makes itself; see doc.go for why.
-// Every function that can fail returns NULL, or a message that the caller frees.
+// The few calls of onnxruntime's C API that this package makes itself; see doc.go for the reason.
+// Every function that can fail returns NULL on success, or a message that the caller frees.
 #ifndef MOJO_ORT_SHIM_H
 #define MOJO_ORT_SHIM_H
 
@@ -8,8 +8,8 @@
 
 #include "onnxruntime_c_api.h"
 
-// mojo_load opens the library at path (or by the linker's rules where path has no slash) and finds its entry point.
-// *file is the file that was loaded; the caller frees it. *handle closes it again, with mojo_unload.
+// mojo_load opens the library at path (by the linker's rules if path has no slash) and finds its entry point.
+// *file is the loaded file; the caller frees it. mojo_unload closes *handle.
 char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char **file);
 void mojo_unload(void *handle);
 const char *mojo_version(const OrtApiBase *base);
@@ -24,8 +24,8 @@ typedef struct {
   int is_tensor;
   int type;  // ONNXTensorElementDataType
   size_t rank;
-  int64_t *dims;   // -1 where symbolic
-  char **symbols;  // empty where the dimension has no name
+  int64_t *dims;   // -1 if symbolic
+  char **symbols;  // empty if the dimension has no name
 } mojo_port;
 
 enum { MOJO_INPUTS, MOJO_OUTPUTS, MOJO_OVERRIDABLE };  // the last are the initializers a caller may replace
@@ -37,12 +37,12 @@ void mojo_port_free(mojo_port *port);
 // mojo_dimension fixes the dimension of that name.
 char *mojo_dimension(const OrtApi *api, OrtSessionOptions *options, const char *name, int64_t size);
 
-// mojo_tensor wraps memory of the caller, which must live as long as the value.
+// mojo_tensor wraps the caller's memory, which must live as long as the value.
 char *mojo_tensor(const OrtApi *api, void *data, size_t size, const int64_t *dims, size_t rank, int type,
                   OrtValue **value);
 char *mojo_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, const char **input_names,
                OrtValue **inputs, size_t n_inputs, const char **output_names, size_t n_outputs, OrtValue **outputs);
-// mojo_tensor_get gives the element type, the shape (freed by the caller) and the elements of a value.
+// mojo_tensor_get returns the element type, the shape (freed by the caller) and the elements of a value.
 char *mojo_tensor_get(const OrtApi *api, OrtValue *value, int *type, size_t *rank, int64_t **dims, void **data);
 void mojo_value_release(const OrtApi *api, OrtValue *value);
 
@@ -64,7 +64,7 @@ typedef struct {
 char *mojo_places(const OrtApi *api, const OrtSession *s, int kind, size_t n, mojo_place *places);
 char *mojo_value_place(const OrtApi *api, const OrtValue *value, mojo_place *place);
 
-// mojo_allocator gives an allocator for memory of the session.
+// mojo_allocator returns an allocator for memory of the session.
 char *mojo_allocator(const OrtApi *api, const OrtSession *s, const OrtMemoryInfo *memory, OrtAllocator **allocator);
 void mojo_allocator_release(const OrtApi *api, OrtAllocator *allocator);
 char *mojo_allocate(const OrtApi *api, OrtAllocator *allocator, const int64_t *dims, size_t rank, int type,
@@ -72,24 +72,24 @@ char *mojo_allocate(const OrtApi *api, OrtAllocator *allocator, const int64_t *d
 
 char *mojo_bind(const OrtApi *api, OrtSession *s, OrtIoBinding **binding);
 void mojo_bind_release(const OrtApi *api, OrtIoBinding *binding);
-// mojo_bind_input waits, with wait, for the copy of a value that lies elsewhere than the session reads it.
+// mojo_bind_input with wait waits for the copy of a value in other memory than the session reads.
 char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value, int wait);
-// mojo_bind_output binds to the value. Where that is NULL the run allocates: on the host where memory is NULL too.
+// mojo_bind_output binds to the value. If it is NULL the run allocates, on the host if memory is NULL too.
 char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory);
-// mojo_bind_run waits, with wait, until the outputs are there.
+// mojo_bind_run with wait waits for the outputs.
 char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding, int wait);
-// mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
+// mojo_bind_outputs returns n values, in the order in which the outputs were first bound; the caller releases each.
 char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 
-// mojo_placement gives a record for each node, which ends with \x1e: provider, domain, op and name, with \x1f between
-// them. The caller frees them.
+// mojo_placement returns a record for each node, ended by \x1e: provider, domain, op and name, separated by \x1f. The
+// caller frees them.
 char *mojo_placement(const OrtApi *api, const OrtSession *s, char **records);
 
 // mojo_append_cann adds the CANN provider with n options.
 char *mojo_append_cann(const OrtApi *api, OrtSessionOptions *options, char **keys, char **values, size_t n);
 
-// mojo_device is a device of an execution provider. What it points to is onnxruntime's.
+// mojo_device is a device of an execution provider. onnxruntime owns the memory it points to.
 typedef struct {
   int type;  // OrtHardwareDeviceType
   const char *vendor;
@@ -100,7 +100,7 @@ typedef struct {
 void mojo_device_get(const OrtApi *api, const OrtEpDevice *device, mojo_device *out);
 void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, char ***values, size_t *n);
 
-// mojo_end_profiling stops profiling and returns the name of the file it was written to; the caller frees it.
+// mojo_end_profiling stops profiling and returns the name of the profile; the caller frees it.
 char *mojo_end_profiling(const OrtApi *api, OrtSession *s, char **path);
 
 #endif

@@ -34,7 +34,7 @@ void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, 
   api->GetKeyValuePairs(pairs, (const char *const **)keys, (const char *const **)values, n);
 }
 
-// add_part adds the records of one part of the graph to those that end at *used.
+// add_part appends the records of one part of the graph at *used.
 static char *add_part(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **records, size_t *used) {
   const char *provider, *domain, *op, *name;
   const OrtEpAssignedNode *const *nodes;

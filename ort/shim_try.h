@@ -1,4 +1,4 @@
-// What the C files of this package report errors with.
+// Error reporting for the C files of this package.
 #ifndef MOJO_ORT_SHIM_TRY_H
 #define MOJO_ORT_SHIM_TRY_H
 
@@ -6,7 +6,7 @@
 
 #include "onnxruntime_c_api.h"
 
-// TRY returns the status's message from the calling function when a call of the C API failed.
+// TRY makes the calling function return the status's message if a call of the C API fails.
 #define TRY(call)                           \
   do {                                      \
     OrtStatus *status_ = (call);            \

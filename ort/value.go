@@ -16,13 +16,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Value is a tensor in the memory that a session reads or writes, of the host or of a device. Closing the session
-// closes it too.
+// Value is a tensor in the memory that a session reads or writes, on the host or a device. Closing the session also
+// closes the value.
 type Value struct {
 	Name     string
 	DataType onnx.DataType
 	Dims     []int64
-	Device   string // as onnxruntime calls it: "Cpu", "Cuda"
+	Device   string // onnxruntime's name: "Cpu", "Cuda"
 
 	s      *Session
 	raw    *C.OrtValue
@@ -30,8 +30,8 @@ type Value struct {
 	onHost bool
 }
 
-// Allocate makes a value for the input or output of that name, with the elements that the memory happens to hold. It is
-// for inputs that are written before each run (Value.Write) and for outputs that become inputs.
+// Allocate makes an uninitialized value for the input or output of that name. Use it for inputs that are written before
+// each run (Value.Write) and for outputs that become inputs.
 func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -67,7 +67,7 @@ func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	return v, nil
 }
 
-// place returns where the session reads the input, or writes the output, of that name.
+// place returns the memory of the input or output of that name.
 func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	ports, what := s.inputs, "input"
 	if kind == C.MOJO_OUTPUTS {
@@ -104,7 +104,7 @@ func (v *Value) describe() error {
 	return err
 }
 
-// OnHost reports whether the value lies where the host can read it, with Bytes.
+// OnHost reports whether the host can read the value, with Bytes.
 func (v *Value) OnHost() bool { return v.onHost }
 
 // Tensor copies the value to the host.
@@ -124,8 +124,8 @@ func (v *Value) Tensor() (*onnx.Tensor, error) {
 	return t, v.copy(b, false)
 }
 
-// Bytes returns the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid
-// until the value is closed, and must not be written to. It errs for a value on a device; see Tensor.
+// Bytes returns the elements of a value on the host without copying: little-endian, packed. They are valid until the
+// value is closed, and must not be changed. It returns an error for a value on a device; see Tensor.
 func (v *Value) Bytes() ([]byte, error) {
 	if v.raw == nil {
 		return nil, ErrClosed
@@ -167,8 +167,8 @@ func (v *Value) Write(t *onnx.Tensor) error {
 	return err
 }
 
-// copy moves bytes of the host to the device, or from it. onnxruntime's C API copies between devices where a plugin
-// library was registered for them; for its own providers a session with one Identity does it.
+// copy copies bytes from the host to the device or back. onnxruntime's C API copies between devices only for registered
+// plugin libraries; for its own providers a session with one Identity does it.
 func (v *Value) copy(b []byte, toDevice bool) error {
 	c, err := v.s.held.copier(v.s, v.DataType)
 	if err != nil {

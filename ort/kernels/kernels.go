@@ -1,5 +1,5 @@
-// Package kernels knows which kernels onnxruntime's providers for the CPU and CUDA have, in several versions, for
-// machines without them. Its table is made of the kernels that onnxruntime has registered (see generate.py).
+// Package kernels lists the kernels of onnxruntime's CPU and CUDA providers in several versions, for use without
+// onnxruntime. Its table comes from the kernels that onnxruntime registers (see generate.py).
 package kernels
 
 import (
@@ -19,19 +19,19 @@ import (
 //go:embed table.txt.gz
 var packed []byte
 
-// The devices that the table is about.
+// The devices of the table.
 const (
 	CPU  = "CPU"
 	CUDA = "CUDA"
 )
 
-// body is the device of ops that run on their definition, in models of some opsets.
+// body is the device of ops that run on their definition, for some opsets.
 const body = "body"
 
 // Version is a version of onnxruntime.
 type Version struct {
 	Name string
-	// Opset is the newest of the standard that it opens models of.
+	// Opset is the newest standard opset whose models it opens.
 	Opset int64
 
 	bit uint64
@@ -39,19 +39,19 @@ type Version struct {
 
 // schema is the versions of an op's schema, in ascending order.
 type schema struct {
-	of       uint64 // the versions of onnxruntime that have it, as bits
+	of       uint64 // the onnxruntime versions that have it, as bits
 	versions []int64
 }
 
-// op is what the table says of one.
+// op is the table's entry for an op.
 type op struct {
 	schemas []schema
 	kernels []kernel
 }
 
-// kernel is one for some versions of an op. That of a body is for some opsets.
+// kernel is a kernel for some versions of an op, or a body for some opsets.
 type kernel struct {
-	of       uint64 // as of schema
+	of       uint64 // as in schema
 	device   string
 	from, to int64
 	forms    [][]string          // of inputs: types, or names of types
@@ -159,7 +159,7 @@ func key(domain, name string) string {
 	return domain + "." + name
 }
 
-// Versions lists the versions of onnxruntime whose kernels for a device are known, oldest first.
+// Versions lists the onnxruntime versions whose kernels for a device are known, oldest first.
 func Versions(device string) []Version {
 	t := read()
 	return slices.DeleteFunc(slices.Clone(t.versions), func(v Version) bool { return t.devices[device]&v.bit == 0 })
@@ -171,7 +171,7 @@ func Newest(device string) Version {
 	return list[len(list)-1]
 }
 
-// Since returns the version of an op in a model that imports this version of its domain; 0 where there is none.
+// Since returns the version of an op in a model that imports this version of its domain, or 0.
 func (v Version) Since(domain, name string, opset int64) (since int64) {
 	o := read().ops[key(domain, name)]
 	if o == nil {
@@ -187,11 +187,11 @@ func (v Version) Since(domain, name string, opset int64) (since int64) {
 	return since
 }
 
-// moving are the ops with bodies that compute nothing: they run in types that nothing is computed in.
+// moving are the ops with bodies that compute nothing, so they run even in types without arithmetic.
 var moving = []string{"CastLike", "CenterCropPad"}
 
 // Refused returns why a device has no kernel for an op of a model that imports this version of its domain, with inputs
-// of these types, of which Undefined ones are not known or left out; nil where it has one, or where the op runs on its
+// of these types (Undefined if unknown or omitted). It returns nil if the device has a kernel, or if the op runs on its
 // definition.
 func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx.DataType) error {
 	o := read().ops[key(domain, name)]
@@ -202,7 +202,7 @@ func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx
 		return fmt.Errorf("%s has no kernel for %s", device, name)
 	}
 	since := v.Since(domain, name, opset)
-	// A body in bfloat16 is made of ops that the CPU does not have in it.
+	// A bfloat16 body uses ops that the CPU does not have in bfloat16.
 	noBody := device == CPU && slices.Contains(inputs, onnx.BFloat16) && !slices.Contains(moving, name)
 	refused := fmt.Errorf("%s has no kernel for %s(%d)", device, name, since)
 	for _, k := range o.kernels {
@@ -212,7 +212,7 @@ func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx
 		if k.device == body && k.from <= opset && opset <= k.to && !noBody {
 			return nil
 		}
-		// A kernel without an end is for its first version alone: the next one may mean something else.
+		// A kernel without an end supports only its first version: the next one may have another meaning.
 		if k.device != device || k.from != since && (since < k.from || since > k.to) {
 			continue
 		}
@@ -223,7 +223,7 @@ func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx
 	return refused
 }
 
-// refuses returns which of the inputs the kernel does not take.
+// refuses returns an error that names an input the kernel does not accept, or nil.
 func (k *kernel) refuses(inputs []onnx.DataType) (refused error) {
 	for _, form := range k.forms {
 		if refused = k.fits(form, inputs); refused == nil {
@@ -233,7 +233,7 @@ func (k *kernel) refuses(inputs []onnx.DataType) (refused error) {
 	return refused
 }
 
-// fits checks inputs against one form of an op's inputs. The last one may stand for any number.
+// fits checks inputs against one form of an op's inputs. The last input may repeat.
 func (k *kernel) fits(form []string, inputs []onnx.DataType) error {
 	bound := map[string]onnx.DataType{}
 	for i, t := range inputs {
@@ -243,7 +243,7 @@ func (k *kernel) fits(form []string, inputs []onnx.DataType) error {
 		name := form[min(i, len(form)-1)]
 		types, named := k.types[name]
 		if !named {
-			if _, err := onnx.ParseDataType(name); err != nil { // a name of another version's types
+			if _, err := onnx.ParseDataType(name); err != nil { // a type name of another version
 				continue
 			}
 			types = []string{name}

@@ -14,7 +14,7 @@ func TestRefused(t *testing.T) {
 		domain, op string
 		opset      int64
 		inputs     []onnx.DataType
-		refused    string // "" where there is a kernel
+		refused    string // "" if there is a kernel
 	}{
 		{"", "MatMul", 20, []onnx.DataType{half, half}, ""},
 		{"ai.onnx", "MatMul", 13, []onnx.DataType{brain, brain}, ""},
@@ -42,7 +42,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestBodies knows which ops run on their definitions, and in which types.
+// TestBodies checks which ops run on their definitions, and in which types.
 func TestBodies(t *testing.T) {
 	for _, c := range []struct {
 		version, op string
@@ -67,7 +67,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestVersions is what onnxruntime answered when it was asked to open such models: see generate.py.
+// TestVersions compares with onnxruntime's answers when it opened such models: see generate.py.
 func TestVersions(t *testing.T) {
 	names := func(list []Version) string {
 		text := ""
@@ -98,7 +98,7 @@ func TestVersions(t *testing.T) {
 		{"Swish", 24, nil, ""}, // on its definition
 		{"Swish", 25, nil, "29 30 31 32"},
 		{"GroupNormalization", 26, nil, ""},
-		{"DequantizeLinear", 28, nil, "32"}, // 1.29 to 1.31 know of no such version, and open no such model
+		{"DequantizeLinear", 28, nil, "32"}, // 1.29 to 1.31 do not know this version, and open no such model
 		{"SimplifiedLayerNormalization", 20, []onnx.DataType{onnx.Float, onnx.Float}, ""},
 		{"SimplifiedLayerNormalization", 20, []onnx.DataType{onnx.BFloat16, onnx.BFloat16}, "29"},
 	} {

@@ -1,5 +1,5 @@
-// Package orttest finds onnxruntime and the kernel library for tests. A test that needs one that is not there is
-// skipped, unless the environment variable MOJO_REQUIRE_ORT is set: then it fails.
+// Package orttest finds onnxruntime and the kernel library for tests. A test that needs a missing one is skipped, or
+// fails if the environment variable MOJO_REQUIRE_ORT is set.
 package orttest
 
 import (
@@ -16,14 +16,14 @@ import (
 // RequireVariable is the environment variable that turns skipping into failing.
 const RequireVariable = "MOJO_REQUIRE_ORT"
 
-// ProviderVariable is the environment variable that names the execution provider to test with, such as CUDA; without
-// it, or with CPU, it is the CPU's.
+// ProviderVariable is the environment variable that names the execution provider under test, such as CUDA. Without it,
+// or with CPU, it is the CPU's.
 const ProviderVariable = "MOJO_TEST_PROVIDER"
 
-// Provider returns the option of the execution provider to test with.
+// Provider returns the option for the execution provider under test.
 func Provider() ort.Option {
 	if CUDA() {
-		return ort.WithProvider("CUDA", map[string]string{"use_tf32": "0"}) // products of float32 as the CPU's are
+		return ort.WithProvider("CUDA", map[string]string{"use_tf32": "0"}) // products of float32 as on the CPU
 	}
 	if name := os.Getenv(ProviderVariable); name != "" && name != "CPU" {
 		return ort.WithProvider(name, nil)
@@ -31,7 +31,7 @@ func Provider() ort.Option {
 	return ort.WithThreads(1)
 }
 
-// CUDA reports whether the execution provider to test with is CUDA's.
+// CUDA reports whether the execution provider under test is CUDA's.
 func CUDA() bool { return ort.SameProvider(os.Getenv(ProviderVariable), "CUDA") }
 
 // CUDAGraphs is Provider with CUDA graphs recorded.
@@ -39,8 +39,8 @@ func CUDAGraphs() ort.Option {
 	return ort.WithProvider("CUDA", map[string]string{"use_tf32": "0", "enable_cuda_graph": "1"})
 }
 
-// Library returns the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
-// the repository.
+// Library returns the path of onnxruntime: the one that ort.Find finds, else the one in the repository's virtual
+// environment build/venv.
 func Library(t testing.TB) string {
 	t.Helper()
 	path, err := library()
@@ -65,9 +65,8 @@ func library() (string, error) {
 	return "", err
 }
 
-// Main is what TestMain of a package calls whose examples open models. They find the onnxruntime that Library finds,
-// and the kernels that Kernels finds; where there is no onnxruntime, they are skipped as tests are, which an example
-// cannot do itself.
+// Main is for TestMain of packages whose examples open models. The examples use the onnxruntime of Library and the
+// kernels of Kernels. Without onnxruntime they are skipped like tests, which an example cannot do itself.
 func Main(m *testing.M) {
 	if path, err := kernels(); err == nil {
 		os.Setenv(fused.LibraryVariable, path)
@@ -90,8 +89,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Kernels returns the path of the library with the fused kernels: the one that fused.FindLibrary finds, else that of
-// build/ of the repository.
+// Kernels returns the path of the library with the fused kernels: the one that fused.FindLibrary finds, else the one in
+// the repository's build/.
 func Kernels(t testing.TB) string {
 	t.Helper()
 	path, err := kernels()
@@ -117,7 +116,7 @@ func missing(t testing.TB, err error) {
 	t.Skip(err)
 }
 
-// root is the folder of the module that the test runs in, or the working directory.
+// root returns the folder of the module that the test runs in, or the working directory.
 func root() string {
 	dir, err := os.Getwd()
 	for err == nil {
