@@ -333,8 +333,8 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	return failure
 }
 
-// put puts what the run writes in its places: what was learnt and the page, and then the model, which is nil if failure
-// is why it is not written.
+// put moves the run's outputs to their places: the learned patterns and the page first, then the model. If the model is
+// not written, staged is nil and failure is the reason.
 func (f *applyFlags) put(p *plan, m *onnx.Model, r *rewrite.Report, staged *onnx.Staged, failure error) error {
 	var others outputs
 	defer others.close()
@@ -378,7 +378,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 		}
 		a.say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 		f.sayData(a)
-		// bench gives all models the inputs of the first, which a new cache does not fit.
+		// bench runs all models on the inputs of the first one, which do not fit a model with a new cache.
 		if !a.json && r.Target == "" && r.Cache == nil && r.Latent == nil && r.Blocks() > 0 {
 			a.say("compare their times with: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
 		}

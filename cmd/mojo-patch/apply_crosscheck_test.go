@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/crosscheck"
 )
 
-// The tests, the scripts among them, have the second reader in every build: nobody is given a test binary.
+// Test builds always contain the second reader, for the scripts too. They are never shipped.
 func init() {
 	secondReader = func(path string, m *onnx.Model) (string, error) {
 		r, err := crosscheck.File(path, m)
@@ -23,7 +23,8 @@ func init() {
 	}
 }
 
-// A wrong edge in what was written fails the command and leaves neither the output nor anything else behind.
+// TestCrosscheckFindsWrongEdge demands that a wrong edge in the written file fails the command and leaves no files
+// behind.
 func TestCrosscheckFindsWrongEdge(t *testing.T) {
 	honest := secondReader
 	defer func() { secondReader = honest }()
@@ -50,7 +51,7 @@ func TestCrosscheckFindsWrongEdge(t *testing.T) {
 	}
 }
 
-// A build without the second reader says so before it does anything, and what to do.
+// TestCrosscheckNotBuiltIn demands that a build without the second reader reports this, with advice, before any work.
 func TestCrosscheckNotBuiltIn(t *testing.T) {
 	honest := secondReader
 	defer func() { secondReader = honest }()
@@ -63,7 +64,7 @@ func TestCrosscheckNotBuiltIn(t *testing.T) {
 	}
 }
 
-// What goes wrong in the second reader itself is an error of the command, too.
+// TestCrosscheckError demands that an error of the second reader itself fails the command, too.
 func TestCrosscheckError(t *testing.T) {
 	honest := secondReader
 	defer func() { secondReader = honest }()

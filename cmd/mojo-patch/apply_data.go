@@ -5,10 +5,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// worthSaying is the number of bytes from which on a copy is mentioned.
+// worthSaying is the size in bytes from which a copy is mentioned.
 const worthSaying = 1 << 20
 
-// sayData says how the output got its data file: weights of gigabytes are not copied without a word.
+// sayData says how the output got its data file, since copying gigabytes takes time and space.
 func (f *applyFlags) sayData(a *app) {
 	d := f.dataWritten
 	if f.linkWeights && d.Linked == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// cases returns the recorded cases that the patched model has to reproduce, none without --golden.
+// cases returns the recorded cases that the patched model must reproduce, or nil without --golden.
 func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
 	if f.golden == "" {
 		return nil, nil
@@ -24,8 +24,9 @@ func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
 	return recordedOf(f.golden, m, list)
 }
 
-// stage writes the model under another name, and checks it there, so that a failure leaves an older output alone. The
-// failure has an exit code; any other error comes without a model.
+// stage writes the model under another name and checks it there, so that a failed check leaves an older output
+// untouched. If a check fails, stage returns the staged model and an error with an exit code. After any other error the
+// model is nil.
 func (f *applyFlags) stage(a *app, m *onnx.Model, out string, cases []golden.Case) (_ *onnx.Staged, failure error) {
 	var options []onnx.WriteOption
 	if f.externalOver > 0 {
@@ -117,7 +118,7 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 	return nil
 }
 
-// asHalf compares an output that stays in float32 in a model of float16 as far as float16 goes.
+// asHalf compares an output that stays float32 in a float16 model with the tolerance of float16.
 func asHalf(got []*onnx.Tensor, want *onnx.Tensor) (golden.Stats, error) {
 	at := slices.IndexFunc(got, func(g *onnx.Tensor) bool { return g.Name == want.Name })
 	return golden.Compare(got[at], want, golden.Tolerances{}.Inner(want.Name, got[at].DataType, onnx.Float16))
@@ -140,8 +141,8 @@ func asDeclared(inputs []*onnx.Value, given []*onnx.Tensor) ([]*onnx.Tensor, err
 	return given, nil
 }
 
-// lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the
-// outputs that have one where the case has several.
+// lastPositions keeps only the last position of expected outputs for which the model returned a single position, as it
+// does when it computes logits for the last position only.
 func lastPositions(got, want []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	want = slices.Clone(want)
 	for i, w := range want {
@@ -166,14 +167,14 @@ func lastPositions(got, want []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return want, nil
 }
 
-// secondReader decodes the model file at path with a decoder of others, compares it with m and says what is equal. It
-// is nil in a program built without -tags crosscheck: see second_reader.go.
+// secondReader decodes the model file at path with an independent decoder, compares it with m and says what is equal.
+// It is nil in a program built without -tags crosscheck: see second_reader.go.
 var secondReader func(path string, m *onnx.Model) (result string, err error)
 
 // crosscheckFlags are the flags of apply for the second reader.
 type crosscheckFlags struct {
 	crosscheck bool
-	agreed     string // what was equal, once that is known
+	agreed     string // the result of the comparison, once it is known
 }
 
 func (f *crosscheckFlags) flags(c *cobra.Command) {
@@ -182,7 +183,7 @@ func (f *crosscheckFlags) flags(c *cobra.Command) {
 			"they differ")
 }
 
-// possible errs when the second reader is asked for and is not built in, or will get nothing to read.
+// possible returns an error if --crosscheck is given and the second reader is not built in, or has no file to read.
 func (f *crosscheckFlags) possible(dryRun bool) error {
 	if f.crosscheck && dryRun {
 		return errors.New("--crosscheck is about what was written, and --dry-run writes nothing")
@@ -195,7 +196,7 @@ func (f *crosscheckFlags) possible(dryRun bool) error {
 	return nil
 }
 
-// readAgain compares what was written to path with m; its error has an exit code.
+// readAgain compares the file written to path with m. Its error has an exit code.
 func (f *crosscheckFlags) readAgain(a *app, path string, m *onnx.Model) error {
 	if !f.crosscheck {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// modelArgs demands between least and most models as arguments.
+// modelArgs requires between least and most models as arguments.
 func modelArgs(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		for i, path := range args {
@@ -42,7 +42,7 @@ func modelArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// keyed are the flags that take NAME=VALUE or NAME:VALUE and are repeated for more.
+// keyed lists the repeatable flags that take NAME=VALUE or NAME:VALUE.
 var keyed = []string{"dim", "shape", "provider-option"}
 
 // strayOption returns an error if an argument is not a file but reads like one more NAME=VALUE of a flag.
@@ -61,7 +61,7 @@ func strayOption(c *cobra.Command, arg string) error {
 	return fmt.Errorf("%s is not a model: options of a provider need --provider, and not that of the CPU", arg)
 }
 
-// group is the action of a command that only has commands below it.
+// group is the action of a command that only contains other commands.
 func group(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())
@@ -69,7 +69,7 @@ func group(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// writable errs when no file can be made at path, before long work is done in vain.
+// writable returns an error if no file can be created at path, before a long run would fail at its end.
 func writable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("cannot write %s: it exists and is no regular file", path)

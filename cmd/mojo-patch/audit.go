@@ -18,24 +18,24 @@ type auditFlags struct {
 	ranges  rangesFlags
 }
 
-// auditReport is what audit finds, and its JSON form.
+// auditReport is the result of audit, and its JSON form.
 type auditReport struct {
 	Schema   int    `json:"schema"`
 	Model    string `json:"model"`
 	Provider string `json:"provider"`
-	// Source is where the placement comes from: "session", as onnxruntime gave the nodes away when it opened the model;
-	// "registry", as it gave each kind of node away in a model of that node alone, where it does not open the whole;
-	// "table", from a list of the kernels that the provider has, where it is not here; or "fused", from the catalogue
-	// of fused kernels, where there is no list either: of other nodes nothing is known then.
+	// Source is where the placement comes from. "session": onnxruntime opened the model and placed its nodes.
+	// "registry": it could not open the whole model and placed each kind of node in a model of that node. "table": the
+	// provider is not installed, and a list of its kernels is used. "fused": there is no list either, and only fused
+	// ops are placed, by the catalog of fused kernels.
 	Source  string         `json:"source"`
 	Runtime string         `json:"runtime,omitempty"`
 	Refused string         `json:"refused,omitempty"` // why onnxruntime does not open the model
 	Nodes   int            `json:"nodes"`             // of the model, in subgraphs too
 	Domains map[string]int `json:"domains"`
 	Ops     []auditedOp    `json:"ops"`
-	// Placed counts nodes by provider as onnxruntime runs them: it folds some away and makes several of a function.
+	// Placed counts nodes by provider as onnxruntime runs them, after folding nodes and inlining functions.
 	Placed map[string]int `json:"placed"`
-	// Elsewhere are the nodes that the provider does not get.
+	// Elsewhere lists the nodes that do not run on the provider.
 	Elsewhere []placedOp       `json:"elsewhere"`
 	Copies    copies           `json:"copies"`
 	Dims      map[string]int64 `json:"dims"` // that the copies are counted with
@@ -48,16 +48,16 @@ type auditedOp struct {
 	Op     string   `json:"op"`
 	Types  []string `json:"types"`
 	Nodes  int      `json:"nodes"`
-	// On counts them by provider; those that onnxruntime folded or wrote as other nodes are on none.
+	// On counts the nodes by provider. Nodes that onnxruntime folded or replaced are not counted.
 	On map[string]int `json:"on"`
 }
 
-// placedOp is an op that runs on another provider, or on none.
+// placedOp is an op that runs on another provider, or that no provider runs.
 type placedOp struct {
 	Domain string   `json:"domain"`
 	Op     string   `json:"op"`
 	Types  []string `json:"types"`    // empty for nodes that onnxruntime made
-	On     string   `json:"provider"` // "" where no provider has a kernel
+	On     string   `json:"provider"` // "" if no provider has a kernel
 	Nodes  int      `json:"nodes"`
 	Reason string   `json:"reason"`
 }
@@ -203,7 +203,7 @@ func inputTypes(n *onnx.Node, facts *infer.Facts) []string {
 	return types
 }
 
-// left counts the nodes that are not on the provider.
+// left counts the nodes that do not run on the provider.
 func (r *auditReport) left() int {
 	n := 0
 	for _, e := range r.Elsewhere {

@@ -10,12 +10,12 @@ import (
 type copies struct {
 	Tensors int   `json:"tensors"`
 	Bytes   int64 `json:"bytes"`
-	// Unknown counts those of the tensors whose size does not follow from the inputs' shapes.
+	// Unknown counts the tensors whose size does not follow from the inputs' shapes.
 	Unknown int `json:"unknown"`
 }
 
-// countCopies counts each tensor once for each provider that reads it beside the one that made it. Weights are copied
-// when the model is opened, and inputs of the model where the program puts them.
+// countCopies counts each tensor once for each provider that reads it and did not compute it. Weights are copied when
+// the model is opened, and the program decides where the model's inputs are, so neither is counted.
 func countCopies(m *onnx.Model, facts *infer.Facts, p *placement) copies {
 	var c copies
 	type crossing struct {
@@ -44,8 +44,8 @@ func countCopies(m *onnx.Model, facts *infer.Facts, p *placement) copies {
 	return c
 }
 
-// origin is the provider that makes a value. Of a node that onnxruntime took out, such as a cast of two in a row, it is
-// the one of what it reads.
+// origin returns the provider that computes a value. If onnxruntime removed the producer, such as the second of two
+// casts, it looks at the producer's first input.
 func (p *placement) origin(v *onnx.Value) string {
 	for v != nil && v.Producer != nil {
 		if on := p.of(v.Producer); on != "" {
@@ -56,7 +56,7 @@ func (p *placement) origin(v *onnx.Value) string {
 	return ""
 }
 
-// tensorBytes is the size of a tensor; ok is false where it is not known.
+// tensorBytes returns the size of a tensor; ok is false if the size is unknown.
 func tensorBytes(v *onnx.Value, facts *infer.Facts) (n int64, ok bool) {
 	shape, ok := facts.Shape(v, 0)
 	n = int64(facts.DataType(v).Bits())

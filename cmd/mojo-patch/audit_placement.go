@@ -22,15 +22,15 @@ const (
 	sourceTable    = "table"
 )
 
-// placement says which provider nodes are on, by the short names of providers.
+// placement maps nodes to the short names of the providers that run them.
 type placement struct {
 	nodes map[*onnx.Node]string
 }
 
 func (p *placement) of(n *onnx.Node) string { return p.nodes[n] }
 
-// place asks onnxruntime where the nodes go. missing says why it cannot: then the fused ops alone are placed, by the
-// kernels that there are.
+// place asks onnxruntime where the nodes run. If that is impossible, missing is the reason, and place uses the table of
+// kernels or places only the fused ops.
 func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement, missing, err error) {
 	facts := infer.Analyze(m)
 	lib, err := ort.Find(f.backend.onnxruntime)
@@ -57,8 +57,8 @@ func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement,
 	return f.placeSession(r, alone, placed), nil, nil
 }
 
-// placeHere places nodes without onnxruntime's provider, which is not there for the reason that is given: fused ops by
-// their catalogue, others by the table of kernels where it has the provider.
+// placeHere places nodes without onnxruntime's provider; missing is why the provider is not available. It places fused
+// ops by their catalog, and other nodes by the table of kernels if the table has the provider.
 func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts, missing error) (*placement, error,
 	error) {
 	device := map[string]string{providerCPU: kernels.CPU, providerCUDA: kernels.CUDA}[f.backend.provider]
@@ -93,8 +93,8 @@ func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts
 	return p, missing, nil
 }
 
-// listed returns why a device has no kernel for a node, by the list of kernels, and which provider has one, "" if none
-// has.
+// listed looks a node up in the table of kernels. It returns why the device has no kernel for it, and the short name of
+// a provider that has one, or "".
 func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on string, refused error) {
 	var types []onnx.DataType
 	for _, v := range n.Inputs {
@@ -113,7 +113,7 @@ func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on 
 	return ort.ShortProvider(providerCPU), refused
 }
 
-// hasFused returns why the provider has no kernel for a fused op; nil where it has one.
+// hasFused returns why the provider has no kernel for a fused op, or nil if it has one.
 func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *infer.Facts) error {
 	device, ours := kernelDevices[f.backend.provider]
 	if !ours || !slices.Contains(op.Devices, device) {
@@ -122,7 +122,7 @@ func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *
 	return op.Supports(pass.FusedSite(m, facts, n))
 }
 
-// placeSession takes the placement of a session.
+// placeSession returns the placement of a session.
 func (f *auditFlags) placeSession(r *auditReport, alone *loneNodes, placed []ort.PlacedNode) *placement {
 	p := &placement{nodes: map[*onnx.Node]string{}}
 	named := map[string]*onnx.Node{}
@@ -153,7 +153,7 @@ func (f *auditFlags) placeSession(r *auditReport, alone *loneNodes, placed []ort
 	return p
 }
 
-// placeAlone asks for each kind of node by itself.
+// placeAlone asks onnxruntime for each kind of node separately.
 func (f *auditFlags) placeAlone(r *auditReport, alone *loneNodes) (*placement, error) {
 	p := &placement{nodes: map[*onnx.Node]string{}}
 	var failure error
@@ -166,7 +166,7 @@ func (f *auditFlags) placeAlone(r *auditReport, alone *loneNodes) (*placement, e
 				failure = x.err
 			case x.err != nil:
 				r.elsewhere(placedOp{domainName(n.Domain), n.OpType, inputTypes(n, alone.facts), "", 0, x.err.Error()})
-			case x.on == "": // its parts are asked for
+			case x.on == "": // its parts are placed instead
 			default:
 				r.Placed[x.on]++
 				if !ort.SameProvider(x.on, f.backend.provider) {
@@ -179,7 +179,7 @@ func (f *auditFlags) placeAlone(r *auditReport, alone *loneNodes) (*placement, e
 	return p, failure
 }
 
-// reason says why a node is left to another provider.
+// reason returns why a node runs on another provider.
 func (f *auditFlags) reason(alone *loneNodes, n *onnx.Node) string {
 	switch x := alone.place(n); {
 	case x.err != nil || x.on == "":
@@ -190,7 +190,7 @@ func (f *auditFlags) reason(alone *loneNodes, n *onnx.Node) string {
 	return "the provider has no kernel for these types and attributes"
 }
 
-// elsewhere counts a node that the provider does not get.
+// elsewhere counts a node that does not run on the provider.
 func (r *auditReport) elsewhere(e placedOp) {
 	i := slices.IndexFunc(r.Elsewhere, func(x placedOp) bool {
 		return x.Domain == e.Domain && x.Op == e.Op && x.On == e.On && x.Reason == e.Reason &&
@@ -203,7 +203,7 @@ func (r *auditReport) elsewhere(e placedOp) {
 	r.Elsewhere[i].Nodes++
 }
 
-// loneNodes opens nodes alone, each kind once.
+// loneNodes opens models of a single node, one for each kind of node.
 type loneNodes struct {
 	flags *auditFlags
 	app   *app
@@ -213,7 +213,7 @@ type loneNodes struct {
 	known map[string]lonePlace
 }
 
-// lonePlace is where a node alone is placed: nowhere, without an error, where it cannot be tried alone.
+// lonePlace is the placement of a node in a separate model. Both fields are empty if the node cannot be tried alone.
 type lonePlace struct {
 	on  string
 	err error
@@ -239,7 +239,7 @@ func (l *loneNodes) place(n *onnx.Node) lonePlace {
 	return x
 }
 
-// alone is a model of the node, whose inputs are the model's. It is nil where not all of their types are known.
+// alone returns a model of the node whose inputs are the node's. It is nil if not all of their types are known.
 func (l *loneNodes) alone(n *onnx.Node) (*onnx.Model, error) {
 	m := onnx.New(l.model.IRVersion, l.model.Opset(""))
 	for _, o := range l.model.Opsets {
@@ -299,7 +299,7 @@ func (l *loneNodes) alone(n *onnx.Node) (*onnx.Model, error) {
 	return m, nil
 }
 
-// open opens the model of one node. Nothing is rewritten there: a node that is folded would be on no provider.
+// open opens the model of one node. Constants must not be folded: a folded node has no provider.
 func (l *loneNodes) open(m *onnx.Model, encoded []byte) lonePlace {
 	b := l.flags.backend
 	b.openModel = func(_ *onnx.Model, options ...ort.Option) (*ort.Session, error) {
@@ -317,7 +317,7 @@ func (l *loneNodes) open(m *onnx.Model, encoded []byte) lonePlace {
 		return lonePlace{err: err}
 	}
 	on := l.flags.backend.provider
-	for _, x := range placed { // a function is where its last node on another provider is
+	for _, x := range placed { // one node elsewhere places the whole function there
 		if !ort.SameProvider(x.Provider, on) {
 			on = ort.ShortProvider(x.Provider)
 			break
@@ -326,7 +326,7 @@ func (l *loneNodes) open(m *onnx.Model, encoded []byte) lonePlace {
 	return lonePlace{on: on}
 }
 
-// noKernel keeps what matters of onnxruntime's words about a kind of node that it has no kernel for.
+// noKernel shortens onnxruntime's message about a kind of node that it has no kernel for.
 func noKernel(err error) error {
 	if _, what, ok := strings.Cut(err.Error(), "Could not find an implementation for "); ok {
 		what, _, _ = strings.Cut(what, " node with name")

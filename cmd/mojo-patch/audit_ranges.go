@@ -26,7 +26,7 @@ masks scores, far below zero and read by a Softmax alone, is counted apart and i
 model runs piece by piece, branches and loops included, and no more than --max-memory of values are
 held. --strict exits with 1 if a value overflows.`
 
-// rangesFlags are those of audit --ranges.
+// rangesFlags are the flags of audit --ranges.
 type rangesFlags struct {
 	ranges bool
 	text   generateFlags // prompts and their tokenizer
@@ -80,18 +80,18 @@ func (f *rangesFlags) check(c *cobra.Command, model string) (err error) {
 	return (&pageFlag{html: f.html}).check([]string{model}, false)
 }
 
-// rangesReport is what audit --ranges finds, and its JSON form.
+// rangesReport is the result of audit --ranges, and its JSON form.
 type rangesReport struct {
 	Schema  int    `json:"schema"`
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
-	// Widened is the half type of a model that ran in float32 with its weights as they are; absent for others.
+	// Widened is the half type of a model that ran in float32 with its weights unchanged; absent for other models.
 	Widened string `json:"widened_from,omitempty"`
-	Inputs  string `json:"inputs"` // what the model ran on: a file, "prompts" or "random"
+	Inputs  string `json:"inputs"` // the inputs that the model ran on: a file, "prompts" or "random"
 	Cases   int    `json:"cases"`
-	// First is the first value in the order of execution with an element beyond 65504; absent where there is none.
+	// First is the first value in execution order with an element beyond 65504; absent if no value has one.
 	First *ranges.Row `json:"first_overflow,omitempty"`
-	// FirstIn16 is the first such value that apply --dtype float16 does not compute in float32.
+	// FirstIn16 is the first such value that apply --dtype float16 does not keep in float32.
 	FirstIn16 *ranges.Row        `json:"first_in_float16,omitempty"`
 	Overflow  int                `json:"overflow"` // how many values have such elements
 	Blocks    []*ranges.BlockRow `json:"blocks"`
@@ -101,7 +101,7 @@ type rangesReport struct {
 	ranges    *ranges.Ranges
 }
 
-// auditRanges is audit --ranges.
+// auditRanges runs audit --ranges.
 func (f *auditFlags) auditRanges(a *app, path string) error {
 	m, err := a.read(path)
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *auditFlags) auditRanges(a *app, path string) error {
 	return nil
 }
 
-// rangesCases are the inputs that the flags name.
+// rangesCases returns the inputs that the flags name.
 func (f *auditFlags) rangesCases(m *onnx.Model, r *rangesReport) ([]golden.Case, error) {
 	switch g := &f.ranges; {
 	case len(g.text.prompts) > 0 || g.file != "":
@@ -168,7 +168,7 @@ func (f *auditFlags) rangesCases(m *onnx.Model, r *rangesReport) ([]golden.Case,
 	return f.inputs.cases(m, 1)
 }
 
-// promptCases makes inputs of the prompts, and of the pieces of the text.
+// promptCases makes inputs from the prompts and from the pieces of the text.
 func (f *rangesFlags) promptCases(m *onnx.Model) ([]golden.Case, error) {
 	t := &texts{}
 	var list []generate.Recorded
@@ -195,7 +195,7 @@ func (f *rangesFlags) promptCases(m *onnx.Model) ([]golden.Case, error) {
 	return promptCases(m, list)
 }
 
-// widen has a model in half precision compute in float32, on inputs in float32.
+// widen makes a model in half precision compute in float32, on float32 inputs.
 func (r *rangesReport) widen(m *onnx.Model, cases []golden.Case) error {
 	half := convert.HalfType(m)
 	if half == onnx.Undefined {
@@ -235,8 +235,8 @@ func narrows(u onnx.Use) bool {
 	return u.Node.Is("Cast") && u.Node.AttrInt("to", 0) == int64(onnx.Float16)
 }
 
-// staysFloat32 names the values that apply --dtype float16 computes in float32, and that nothing reads in float16; none
-// for a model that it does not convert.
+// staysFloat32 returns the names of the values that apply --dtype float16 computes in float32 and that nothing reads in
+// float16. It is empty for a model that cannot be converted.
 func staysFloat32(m *onnx.Model) map[string]bool {
 	names := map[string]bool{}
 	half, err := m.Clone()

@@ -49,13 +49,13 @@ func (r *rangesReport) write(a *app) {
 	a.say("%s", page.RangesVerdict(r.ranges))
 }
 
-// number is a magnitude in a table.
+// number formats a magnitude for a table.
 func number(x float64) string { return fmt.Sprintf("%.6g", x) }
 
-// lossText is an error in a table.
+// lossText formats an error for a table.
 func lossText(x float64) string { return fmt.Sprintf("%.2g", x) }
 
-// percent is a share in a table.
+// percent formats a share for a table.
 func percent(x float64) string {
 	if x == 0 {
 		return "0"
@@ -63,7 +63,7 @@ func percent(x float64) string {
 	return fmt.Sprintf("%.3g %%", 100*x)
 }
 
-// rangeBlock is where a value stands.
+// rangeBlock returns the block of a value and its place in the block.
 func rangeBlock(r *ranges.Row) string {
 	if where := r.Where(); where != "" {
 		return r.Block + ", " + where
@@ -71,7 +71,7 @@ func rangeBlock(r *ranges.Row) string {
 	return r.Block
 }
 
-// page writes the page, if one is asked for.
+// page writes the page if one is requested.
 func (r *rangesReport) page(a *app, file string) error {
 	if file == "" {
 		return nil

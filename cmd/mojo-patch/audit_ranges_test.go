@@ -12,7 +12,7 @@ import (
 )
 
 // TestRangesOverflow audits a LayerNorm whose variance overflows, which apply --dtype float16 computes in float32, and
-// a product behind it that overflows as well where scale says so.
+// a product after it that overflows at the larger scale.
 func TestRangesOverflow(t *testing.T) {
 	for _, scale := range []float64{1, 1e5} {
 		b := onnxtest.New(18)

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
-// movers are the ops that change types, layouts and shapes, and compute nothing.
+// movers are the ops that only change types, layouts and shapes.
 var movers = []string{"Cast", "CastLike", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Expand", "Concat", "Slice",
 	"Split"}
 
@@ -17,7 +17,7 @@ type savedOp struct {
 	After  int    `json:"after"`
 }
 
-// patchingSaves patches the model in memory and counts its nodes: those that move data, and all.
+// patchingSaves patches the model in memory and counts the nodes that move data, and all nodes, before and after.
 func patchingSaves(a *app, path, provider string) ([]savedOp, error) {
 	m, err := a.read(path)
 	if err != nil {

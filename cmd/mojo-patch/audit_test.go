@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestCopies counts what crosses between two providers: x -> A on NPU -> b -> B taken out -> c -> C on the CPU -> d,
-// which D and E on the NPU read, as C reads what A made.
+// TestCopies counts the tensors that cross between two providers: x -> A on the NPU -> b -> B, which was removed -> c
+// -> C on the CPU -> d. D and E on the NPU read d, and C also reads A's output.
 func TestCopies(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float16, HasShape: true,

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// backend holds the flags that say what runs a model.
+// backend holds the flags that select the runtime, the provider and the kernels that run a model.
 type backend struct {
 	evaluator   bool
 	kernels     string
@@ -25,10 +25,10 @@ type backend struct {
 	threads     int
 	providerFlags
 	devices deviceFlag
-	cuda    map[string]string // more options of CUDA's provider
+	cuda    map[string]string // more options of the CUDA provider
 	// openModel opens a model at its path; nil for ort.Open.
 	openModel func(*onnx.Model, ...ort.Option) (*ort.Session, error)
-	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an
+	// fallback runs a model in the evaluator if onnxruntime is not found. demand makes a missing kernel library an
 	// error.
 	fallback, demand bool
 }
@@ -102,7 +102,7 @@ func (b *backend) check(c *cobra.Command) error {
 	return nil
 }
 
-// place chooses what runs a model: --provider, or else the first device of the backend that can.
+// place selects the provider: the one of --provider, or else that for the first usable device of the backend.
 func (b *backend) place() error {
 	if b.evaluator {
 		return nil
@@ -135,7 +135,7 @@ type runner interface {
 	Close() error
 }
 
-// open opens the model at m.Path, and says in a few words what runs it.
+// open opens the model at m.Path. It also returns a short description of the runtime.
 func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	if b.evaluator {
 		e, err := reference.New(m, reference.Options{})
@@ -156,8 +156,8 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	return b.session(a, m, lib)
 }
 
-// session opens the model in an onnxruntime, and says in a few words what runs it. More options come after those of the
-// flags.
+// session opens the model in onnxruntime, and returns a short description of the runtime. The options in more follow
+// those of the flags.
 func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Option) (*ort.Session, string, error) {
 	level, err := ort.ParseOptimization(b.optimize)
 	if err != nil {
@@ -193,7 +193,8 @@ func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Op
 	return session, what, nil
 }
 
-// refusal tells apart why onnxruntime did not open a model, by its text, since its error codes do not.
+// refusal classifies why onnxruntime did not open a model. It looks at the message because error codes do not tell
+// these cases apart.
 func refusal(err error) error {
 	switch text := err.Error(); {
 	case errors.Is(err, ort.ErrNoLibrary):

@@ -109,7 +109,7 @@ func (f *benchFlags) check(c *cobra.Command) error {
 	return nil
 }
 
-// bench is the command: it opens the models, runs them, and reports.
+// bench opens the models, times them and reports the times.
 func (f *benchFlags) bench(a *app, paths []string) error {
 	lib, err := ort.Find(f.backend.onnxruntime)
 	if err != nil {
@@ -140,7 +140,7 @@ func (f *benchFlags) bench(a *app, paths []string) error {
 	return f.report(a, all, cases[0].Inputs)
 }
 
-// timedModel is a model that is timed with others.
+// timedModel is a model that is timed beside others.
 type timedModel struct {
 	Model   string         `json:"model"`
 	Backend string         `json:"backend,omitempty"`
@@ -149,24 +149,24 @@ type timedModel struct {
 	Median  float64        `json:"median_ms,omitempty"`
 	Least   float64        `json:"least_ms,omitempty"`
 	Spread  float64        `json:"spread,omitempty"`
-	Ratio   float64        `json:"ratio,omitempty"`      // to the first that runs
-	Differs *golden.Number `json:"difference,omitempty"` // from it, in parts of the greatest magnitude
+	Ratio   float64        `json:"ratio,omitempty"`      // to the first model that runs
+	Differs *golden.Number `json:"difference,omitempty"` // from its outputs, relative to the greatest magnitude
 	Error   string         `json:"error,omitempty"`
 	Ops     []opTime       `json:"ops,omitempty"`
 	session *ort.Session
-	binding *ort.Binding // nil where runs go through the host
+	binding *ort.Binding // nil if inputs and outputs go through the host
 	inputs  []*onnx.Tensor
 	outputs []*onnx.Tensor
 	err     error
 }
 
-// drop takes the model out, for a reason, and frees what it holds.
+// drop excludes the model because of an error, and frees its resources.
 func (t *timedModel) drop(err error) {
 	t.err, t.Error = err, err.Error()
 	t.close()
 }
 
-// open opens a model for its runs. One that does not open has an error.
+// open opens a model for timing. If it fails, the returned model has the error.
 func (f *benchFlags) open(a *app, lib ort.Library, path string, inputs []*onnx.Tensor, more ...ort.Option) *timedModel {
 	t := &timedModel{Model: path}
 	if err := t.open(f, a, lib, inputs, more); err != nil {
@@ -213,7 +213,7 @@ func (t *timedModel) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx
 	return t.bindBuffers(m, inputs)
 }
 
-// bindBuffers binds one value to each cache that is written in place and to what becomes of it.
+// bindBuffers binds one value to both the input and the output of each cache that is written in place.
 func (t *timedModel) bindBuffers(m *onnx.Model, inputs []*onnx.Tensor) error {
 	for _, in := range roles.Find(m) {
 		x := golden.Case{Inputs: inputs}.Input(in.Value.Name)
@@ -232,7 +232,7 @@ func (t *timedModel) bindBuffers(m *onnx.Model, inputs []*onnx.Tensor) error {
 	return nil
 }
 
-// dimensions returns the named dimensions of the model's inputs the sizes that the inputs have.
+// dimensions returns options that set the named dimensions of the model's inputs to the sizes of the given tensors.
 func dimensions(m *onnx.Model, inputs []*onnx.Tensor) []ort.Option {
 	var options []ort.Option
 	for _, v := range m.Graph.Inputs {
@@ -257,7 +257,7 @@ func (t *timedModel) close() {
 	}
 }
 
-// compare gives each model its distance from the first that ran.
+// compare sets each model's ratio to, and difference from, the first model that ran.
 func compare(all []*timedModel) {
 	var first *timedModel
 	for _, t := range all {
@@ -278,7 +278,7 @@ func compare(all []*timedModel) {
 	}
 }
 
-// apart is the greatest difference of outputs, in parts of the greatest magnitude of each.
+// apart returns the greatest difference of the outputs, each relative to its output's greatest magnitude.
 func apart(got, want []*onnx.Tensor) (golden.Number, error) {
 	stats, err := golden.CompareAll(got, want, golden.Tolerances{})
 	worst := golden.Number(0)

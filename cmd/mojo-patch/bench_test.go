@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// profile is one of three runs of a node each, and another node in the last two, as onnxruntime writes it.
+// profile is what onnxruntime writes for three runs of one node, the last two of which also run a second node.
 const profile = `[
 {"cat":"Session","name":"model_loading_uri","ts":1,"dur":5,"args":{}},
 {"cat":"Session","name":"model_run","ts":100,"dur":50,"args":{}},

@@ -18,7 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// timeRuns runs the models in turn and keeps their times.
+// timeRuns runs the models in turn and records their times.
 func (f *benchFlags) timeRuns(a *app, all []*timedModel) {
 	step, end := a.progress("round")
 	defer end()
@@ -57,7 +57,7 @@ func (t *timedModel) run() (err error) {
 	return err
 }
 
-// finish reads the outputs of the last run and sums the times up.
+// finish reads the outputs of the last run and computes the statistics of the times.
 func (t *timedModel) finish() error {
 	if t.binding != nil {
 		values, err := t.binding.Outputs()
@@ -78,7 +78,7 @@ func (t *timedModel) finish() error {
 	return nil
 }
 
-// quantile of sorted numbers, between two of them in proportion.
+// quantile returns a quantile of sorted numbers by linear interpolation.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(at)
@@ -88,7 +88,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// report prints the times, and errs when a model was not timed.
+// report prints the times, and returns an error if a model was not timed.
 func (f *benchFlags) report(a *app, all []*timedModel, inputs []*onnx.Tensor) error {
 	how := "through the host"
 	if f.bind {
@@ -121,7 +121,7 @@ func (f *benchFlags) report(a *app, all []*timedModel, inputs []*onnx.Tensor) er
 	return f.conclude(a, all, inputs)
 }
 
-// conclude says what was not timed and prints JSON.
+// conclude reports the models that were not timed, and prints JSON.
 func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) error {
 	var missing []error
 	for _, c := range all {
@@ -174,7 +174,7 @@ type opTime struct {
 // profileAll times the nodes of each model.
 func (f *benchFlags) profileAll(a *app, lib ort.Library, paths []string, inputs []*onnx.Tensor) error {
 	if f.backend.provider == providerCUDA {
-		// before the driver is loaded; else a node's time is that of its launches
+		// The driver reads it when it is loaded. Without it, a node's time would cover only its launches.
 		os.Setenv("CUDA_LAUNCH_BLOCKING", "1")
 	}
 	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
@@ -230,7 +230,7 @@ type profileEvent struct {
 	} `json:"args"`
 }
 
-// nodeTimes sums the times of nodes in a profile by op and provider, for a run: all runs count but the first ones.
+// nodeTimes sums the node times of a profile by op and provider, for one run. Warmup runs do not count.
 func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 	var events []profileEvent
 	if err := json.Unmarshal(profile, &events); err != nil {

@@ -33,7 +33,7 @@ type bisectFlags struct {
 	repeat    int
 	timeout   time.Duration
 
-	// flags of other commands, which run in children; these two run the model before it is patched
+	// flags of other commands, for child processes; the last two also run the original model
 	match, run, inputs, criteria *pflag.FlagSet
 	backend                      backend
 	drawn                        inputFlags
@@ -97,7 +97,8 @@ It exits with 3 when all sites together pass.`,
 	return c
 }
 
-// others takes the flags of match, run and diff that children get. Flags that they share are one.
+// others adds the flags of match, run and diff that child processes get. A flag that several of them have is added
+// once.
 func (f *bisectFlags) others(c *cobra.Command) {
 	of := func(add func(*cobra.Command), without ...string) *pflag.FlagSet {
 		scratch := &cobra.Command{}
@@ -119,7 +120,7 @@ func (f *bisectFlags) others(c *cobra.Command) {
 	}
 }
 
-// arguments writes those flags of a set that were given as a child takes them.
+// arguments returns those flags of a set that were given, in the form of command-line arguments.
 func arguments(c *cobra.Command, set *pflag.FlagSet) []string {
 	var names, args []string
 	set.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -192,7 +193,7 @@ func (f *bisectFlags) bisect(a *app, c *cobra.Command, path string) (err error) 
 	return err
 }
 
-// newFolder errs unless a folder can be made at path.
+// newFolder returns an error unless a folder can be created at path.
 func newFolder(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s is there already: name a new folder", path)

@@ -10,16 +10,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/delta"
 )
 
-// cannotTell is the exit code of a command that cannot tell, as git bisect takes it; those of a shell that finds no
-// command to run stand behind it.
+// cannotTell is the exit code of a command that cannot judge a model, as for git bisect. The other codes are those of a
+// shell that cannot run the command.
 const (
 	cannotTell     = 125
 	cannotBeRun    = 126
 	cannotBeFound  = 127
-	shellOfASignal = 128 // and its number: what a shell returns for a command that a signal ended
+	shellOfASignal = 128 // plus the signal's number, if a signal ended the command
 )
 
-// checkModel reports whether a patched model is good, and why not. An error ends the search.
+// checkModel reports whether a patched model is good, and if not, why. An error ends the search.
 func (b *bisection) checkModel(path string) (delta.Outcome, string, error) {
 	if b.check != "" {
 		return b.userCheck(path)
@@ -27,7 +27,7 @@ func (b *bisection) checkModel(path string) (delta.Outcome, string, error) {
 	return b.compare(path, b.want, arguments(b.command, b.criteria))
 }
 
-// compare has diff compare a model with recorded outputs.
+// compare runs diff on a model and recorded outputs.
 func (b *bisection) compare(path, want string, criteria []string) (delta.Outcome, string, error) {
 	args := slices.Concat([]string{"diff", path, "--golden", want, "--json", "-q"}, arguments(b.command, b.run),
 		criteria)
@@ -86,7 +86,7 @@ func (b *bisection) crashed() delta.Outcome {
 	return delta.Fails
 }
 
-// compared says in a few words what diff found wrong, or why it could not run the model.
+// compared summarizes the difference that diff found, or why diff could not run the model.
 func (r *child) compared() string {
 	var result struct{ Comparisons []comparison }
 	if json.Unmarshal([]byte(r.stdout), &result) != nil || len(result.Comparisons) == 0 {

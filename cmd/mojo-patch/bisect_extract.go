@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// extractedPlan is the file of the plan in a folder that bisect --extract writes.
+// extractedPlan is the plan's file in a folder that bisect --extract writes.
 const extractedPlan = "plan.json"
 
-// extractSites writes the nodes of some sites as a model, with recorded cases and the plan that patches it, and tries
-// whether the comparison fails there. The plans appear together with the folder.
+// extractSites writes the nodes of some sites as a model, with recorded cases and the plan that patches it, and runs
+// the comparison on that model. The plans and the folder appear together.
 func (b *bisection) extractSites(r *bisectReport, set []int, plans outputs) error {
 	m, err := b.app.read(b.path)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *bisection) extractSites(r *bisectReport, set []int, plans outputs) erro
 	return nil
 }
 
-// cut finds the sites again, as the plan's flags say, and cuts them out.
+// cut finds the sites again with the plan's flags, and cuts them out.
 func (b *bisection) cut(m *onnx.Model, ids []string) (*cut.Part, error) {
 	f, c := &planFlags{}, &cobra.Command{}
 	f.flags(c)
@@ -85,7 +85,7 @@ func (b *bisection) cut(m *onnx.Model, ids []string) (*cut.Part, error) {
 	return cutSites(cut.New(m), plan.Report.Sites, ids)
 }
 
-// alone makes the plan that of the model in the folder, and tries it.
+// alone adapts the plan to the model in the folder, patches that model and compares it.
 func (b *bisection) alone(folder string, plan *rewrite.PlanFile) (delta.Outcome, error) {
 	model := filepath.Join(folder, extractedModel)
 	part, err := b.app.read(model)
@@ -106,7 +106,7 @@ func (b *bisection) alone(folder string, plan *rewrite.PlanFile) (delta.Outcome,
 		b.app.say("the part cannot be patched alone: %s", why)
 		return delta.Unknown, nil
 	}
-	// Those of single outputs, or of logits, are about the whole model.
+	// Criteria for single outputs and for logits apply only to the whole model.
 	criteria := slices.DeleteFunc(arguments(b.command, b.criteria), func(s string) bool {
 		return strings.Contains(s, ":") || !strings.HasPrefix(s, "--atol=") && !strings.HasPrefix(s, "--rtol=")
 	})

@@ -13,16 +13,16 @@ import (
 type bisectReport struct {
 	Schema int    `json:"schema"`
 	Model  string `json:"model"`
-	Sites  int    `json:"sites"`  // that were searched
-	Checks int    `json:"checks"` // that were run; outcomes that were known already are not counted
-	// Culprits are sets of sites that fail, each without the others, the smallest first. None of them fails without one
-	// of its sites.
+	Sites  int    `json:"sites"`  // the number of sites searched
+	Checks int    `json:"checks"` // the number of checks run, without outcomes that were already known
+	// Culprits are sets of sites that fail without the other sites, the smallest set first. No set fails without one of
+	// its sites.
 	Culprits [][]rewrite.PlannedSite `json:"culprits"`
-	// Left is the outcome of all other sites together: passes or, where a crash tells nothing, unknown.
+	// Left is the outcome of all other sites together: passes, or unknown if a crash is inconclusive.
 	Left    delta.Outcome `json:"left"`
 	Failing string        `json:"failing,omitempty"` // the plan of the first culprits
 	Passing string        `json:"passing,omitempty"` // the plan of the other sites
-	// Extracted are the first culprits as a model, and Alone is the outcome of the comparison there.
+	// Extracted describes the first culprits as a model. Alone is the outcome of the comparison on that model.
 	Extracted *extracted    `json:"extracted,omitempty"`
 	Alone     delta.Outcome `json:"alone,omitempty"`
 }
@@ -89,7 +89,7 @@ func (b *bisection) writeCulprit(r *bisectReport, failing, rest []int, left delt
 	return nil
 }
 
-// planned returns the sites of a set, as the plan has them.
+// planned returns the plan's entries for a set of sites.
 func (b *bisection) planned(set []int) []rewrite.PlannedSite {
 	var list []rewrite.PlannedSite
 	for _, s := range b.state.Plan.With(b.ids(set)...).Sites {
@@ -108,7 +108,7 @@ func (b *bisection) ids(set []int) []string {
 	return ids
 }
 
-// preparePlans writes the plans that were asked for beside their places.
+// preparePlans writes the requested plans to temporary files.
 func (b *bisection) preparePlans(r *bisectReport, failing, passing []int) (files outputs, err error) {
 	for _, w := range []struct {
 		path string

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// bisection is one search in the sites of one model.
+// bisection is a search among the sites of one model.
 type bisection struct {
 	*bisectFlags
 	app     *app
@@ -51,7 +51,7 @@ func (b *bisection) search() error {
 	return b.report(culprits, rest, left)
 }
 
-// begin finds the sites, and what to compare with.
+// begin finds the sites, and the outputs to compare with.
 func (b *bisection) begin() error {
 	if err := b.loadState(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (b *bisection) begin() error {
 		return err
 	}
 	defer m.Close()
-	// Patched models in the same folder then need its data file and little more.
+	// Patched models in the same folder then share its data file and take little space.
 	b.base = filepath.Join(b.folder, "model.onnx")
 	if err := onnx.Write(b.base, m, onnx.ExternalDataOver(1<<10)); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (b *bisection) begin() error {
 	return nil
 }
 
-// record runs the model as it was on the inputs.
+// record runs the original model on the inputs.
 func (b *bisection) record(m *onnx.Model) error {
 	b.want = filepath.Join(b.folder, "want.npz")
 	args := slices.Concat([]string{"golden", "record", b.path, "-o", b.want, "-q", fmt.Sprint("--cases=", b.cases)},
@@ -94,13 +94,13 @@ func (b *bisection) record(m *onnx.Model) error {
 	if err != nil {
 		return err
 	}
-	if err := inHalf(m, cases); err != nil { // as diff compares
+	if err := inHalf(m, cases); err != nil { // as diff does
 		return err
 	}
 	return golden.SaveNPZ(b.want, cases)
 }
 
-// findPlan has match find the sites, in a child: a kernel that is tried may crash.
+// findPlan runs match in a child process, since a kernel that is tried may crash.
 func (b *bisection) findPlan() (*rewrite.PlanFile, error) {
 	path := filepath.Join(b.folder, "found.json")
 	args := slices.Concat([]string{"match", b.path, "-o", path, "-q"}, arguments(b.command, b.match))
@@ -155,15 +155,15 @@ func (b *bisection) tryPlan(p *rewrite.PlanFile) (delta.Outcome, string, error) 
 	return outcome, why, nil
 }
 
-// libraries are the flags that say where libraries lie.
+// libraries returns the flags that name library paths.
 func (b *bisection) libraries() []string {
 	return slices.DeleteFunc(arguments(b.command, b.match), func(s string) bool {
 		return !strings.HasPrefix(s, "--kernels-lib=") && !strings.HasPrefix(s, "--onnxruntime=")
 	})
 }
 
-// patchPlanned applies a plan, which it writes to a file, to a model that it was not made for, without checks: those
-// were when it was made. why says what is wrong with it; an error is one of the system.
+// patchPlanned writes a plan to a file and applies it to a model that it was not made for. It skips the checks, which
+// ran when the plan was made. why is the reason if patching fails; err is an error of the system.
 func (a *app) patchPlanned(ctx context.Context, model string, p *rewrite.PlanFile, plan, out string,
 	libraries []string) (why string, err error) {
 	if err := rewrite.WritePlan(plan, p); err != nil {
@@ -171,7 +171,7 @@ func (a *app) patchPlanned(ctx context.Context, model string, p *rewrite.PlanFil
 	}
 	args := slices.Concat([]string{"apply", model, "-o", out, "-q", "--plan", plan, "--force", "--verify=off",
 		"--check-kernels=off"}, libraries)
-	if p.Flags["target"] != nil { // which has no kernels
+	if p.Flags["target"] != nil { // targets have no kernels
 		args = slices.DeleteFunc(args, func(s string) bool { return s == "--check-kernels=off" })
 	}
 	r, err := a.itself(ctx, 0, args...)

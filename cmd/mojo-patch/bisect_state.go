@@ -15,18 +15,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// bisectState is what a search has found so far, as --state keeps it.
+// bisectState is the progress of a search, which --state keeps.
 type bisectState struct {
 	Schema int    `json:"schema"`
 	Model  string `json:"model_sha256"`
-	// Check is what decides an outcome: the flags of the comparison, or the command.
+	// Check holds the settings that decide an outcome: the flags of the comparison, or the command.
 	Check string            `json:"check"`
 	Plan  *rewrite.PlanFile `json:"plan"`
-	// Outcomes are those of sets of sites, which are counted from 0 among those of the plan to be applied.
+	// Outcomes maps sets of sites to their outcomes. Sites are numbered from 0 among the plan's applied sites.
 	Outcomes map[string]delta.Outcome `json:"outcomes"`
 }
 
-// loadState takes the plan and the outcomes of the state's file, or begins anew.
+// loadState reads the plan and the outcomes from the state file, or starts from scratch.
 func (b *bisection) loadState() error {
 	sum, err := onnx.SHA256(b.path)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bisection) loadState() error {
 	return nil
 }
 
-// planFits errs where --plan was made for something else.
+// planFits returns an error if --plan was made for another model or other patterns.
 func (b *bisection) planFits() error {
 	paths := patternFlag{b.plan.file.Flags["patterns"]}
 	set, err := paths.set()
@@ -68,7 +68,7 @@ func (b *bisection) planFits() error {
 	return b.plan.fits(b.path, set.Digest())
 }
 
-// deciding writes what an outcome depends on, besides model and plan.
+// deciding returns all settings that an outcome depends on, besides the model and the plan.
 func (b *bisection) deciding() string {
 	var parts []string
 	if b.check != "" {
@@ -102,7 +102,7 @@ func readState(path string) (*bisectState, error) {
 	return s, nil
 }
 
-// goesOn errs where a kept state is of another search.
+// goesOn returns an error if a saved state belongs to another search.
 func (s *bisectState) goesOn(kept *bisectState) error {
 	switch {
 	case kept.Model != s.Model:
@@ -113,7 +113,7 @@ func (s *bisectState) goesOn(kept *bisectState) error {
 	return nil
 }
 
-// save keeps the state; its file appears whole.
+// save writes the state atomically.
 func (b *bisection) save() error {
 	if b.stateFile == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
-// census is what inspect finds, and its JSON form.
+// census is the result of inspect, and its JSON form.
 type census struct {
 	Schema     int              `json:"schema"`
 	Path       string           `json:"path"`
@@ -23,7 +23,7 @@ type census struct {
 	Bytes      int64            `json:"parameter_bytes"`
 	Inputs     []port           `json:"inputs"`
 	Outputs    []port           `json:"outputs"`
-	// Ops counts the nodes by op, with the domain before it unless it is the standard's; Domains counts them by domain.
+	// Ops counts nodes by op; an op outside the standard has its domain as a prefix. Domains counts nodes by domain.
 	Ops            map[string]int          `json:"ops"`
 	Domains        map[string]int          `json:"domains"`
 	Initializers   []typeTotal             `json:"initializers"`
@@ -36,7 +36,7 @@ type census struct {
 	Warnings       []warning               `json:"warnings,omitempty"`
 
 	counts     map[opName]int
-	unverified int // sites whose check needs weights that are not there
+	unverified int // sites whose check needs missing weights
 }
 
 // port is an input or an output.
@@ -52,7 +52,7 @@ type typeTotal struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// localFunction is a function that the model carries. Calls counts the nodes that call it, in bodies of functions too.
+// localFunction is a function in the model. Calls counts the nodes that call it, including those in functions.
 type localFunction struct {
 	Domain   string `json:"domain"`
 	Name     string `json:"name"`
@@ -63,7 +63,7 @@ type localFunction struct {
 
 type opName struct{ domain, op string }
 
-// takeCensus counts what a model holds.
+// takeCensus counts the contents of a model.
 func takeCensus(m *onnx.Model) *census {
 	file := rewrite.DescribeModel(m, m.Path)
 	r := &census{Schema: jsonSchema, Path: m.Path, IRVersion: m.IRVersion, Exporter: file.Exporter,

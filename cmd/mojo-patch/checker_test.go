@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// checker runs onnx's own checker, with full shape inference, over the files that it is given.
+// checker runs onnx's checker, with full shape inference, on the files in its arguments.
 const checker = `
 import sys, onnx
 bad = 0
@@ -21,7 +21,7 @@ print(len(sys.argv) - 1, "models checked")
 sys.exit(bad > 0)
 `
 
-// TestCheckerAcceptsPatchedModels has every bundled model, patched, read by the checker of Python's onnx.
+// TestCheckerAcceptsPatchedModels patches every bundled model and runs the checker of Python's onnx on it.
 func TestCheckerAcceptsPatchedModels(t *testing.T) {
 	python := pythonWithONNX(t)
 	dir := t.TempDir()

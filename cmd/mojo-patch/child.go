@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// child is a program that was run and ended: this one, so that a crash of onnxruntime or of a kernel ends no more than
-// the child, or one of the user's.
+// child is a finished child process: this program, so that a crash of onnxruntime or of a kernel ends only the child,
+// or a program of the user's.
 type child struct {
 	code           int
-	ended          string // by what, where the program did not end by itself; empty otherwise
+	ended          string // the signal or limit that ended the program; empty if it ended by itself
 	stdout, stderr string
 	took           time.Duration
 }
 
-// killDelay is how long the output of a killed program is waited for.
+// killDelay limits the wait for the output of a killed program.
 const killDelay = 2 * time.Second
 
-// startChild runs a program until it ends, or for as long as limit at most (0: no limit). Its error is one of the
-// start, or the cause of ctx's end.
+// startChild runs a program until it ends or the limit passes (0: no limit). It returns an error if the program does
+// not start, or the cause if ctx ends.
 func startChild(ctx context.Context, limit time.Duration, c *exec.Cmd) (*child, error) {
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -60,8 +60,8 @@ func startChild(ctx context.Context, limit time.Duration, c *exec.Cmd) (*child, 
 	return r, nil
 }
 
-// itself runs a command of this program in a child. A crash shows in that the child says nothing with our name: Go's
-// runtime ends a program that a library crashed with the exit code of wrong arguments.
+// itself runs a command of this program in a child process. If the child's output lacks our name, the child crashed:
+// Go's runtime exits with the code of wrong arguments when a library crashes.
 func (a *app) itself(ctx context.Context, limit time.Duration, args ...string) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *app) itself(ctx context.Context, limit time.Duration, args ...string) (
 	return r, nil
 }
 
-// crash finds what a crashed program says of it, in what Go's runtime writes, or else in its last line.
+// crash returns the line in which Go's runtime names the crash, or else the last line.
 func crash(stderr string) string {
 	last := "it said nothing"
 	for line := range strings.Lines(stderr) {
@@ -101,7 +101,7 @@ func crash(stderr string) string {
 	return last
 }
 
-// failure is what a child that did not do its work said last, as an error with the child's exit code.
+// failure returns the last message of a failed child as an error with the child's exit code.
 func (r *child) failure() error {
 	if r.ended != "" {
 		return failed(errors.New(r.ended))

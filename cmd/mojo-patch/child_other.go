@@ -13,8 +13,8 @@ func kill(c *exec.Cmd) { c.Process.Kill() }
 
 func endedBy(*os.ProcessState) string { return "" }
 
-// quote writes a path for a command line.
+// quote quotes a path for a command line.
 func quote(path string) string { return `"` + path + `"` }
 
-// shell runs a command line.
+// shell returns the command that runs a command line.
 func shell(line string) *exec.Cmd { return exec.Command("cmd", "/C", line) }

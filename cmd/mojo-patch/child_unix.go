@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// isolate gives the program a group of its own, so that kill ends those that it started as well.
+// isolate puts the program into a new process group, so that kill also ends the programs that it started.
 func isolate(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func kill(c *exec.Cmd) { syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 
-// endedBy names the signal that ended a program, if one did.
+// endedBy names the signal that ended a program, or returns "".
 func endedBy(p *os.ProcessState) string {
 	if s, ok := p.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return "ended by a signal: " + s.Signal().String()
@@ -22,8 +22,8 @@ func endedBy(p *os.ProcessState) string {
 	return ""
 }
 
-// quote writes a path for a command line.
+// quote quotes a path for a command line.
 func quote(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
 
-// shell runs a command line.
+// shell returns the command that runs a command line.
 func shell(line string) *exec.Cmd { return exec.Command("/bin/sh", "-c", line) }

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// logitsHelp is what the commands that compare say about logits.
+// logitsHelp is the help about logits in the commands that compare outputs.
 const logitsHelp = `Outputs that hold logits (floats whose last axis is the vocabulary, or that are named logits) are
 also compared as distributions: the divergence KL(expected || got) in nats, its mean and maximum
 over the positions, and the share of positions whose most probable class is the same (a tie counts
 as the chance that a random choice among the tied classes agrees).`
 
-// criteria are the flags that say what a comparison lets pass.
+// criteria are the flags that set the tolerances of a comparison.
 type criteria struct {
 	limitFlags
 	atol, rtol []string
@@ -27,7 +27,7 @@ type criteria struct {
 	vocabulary int64 // 0 when it is not known
 }
 
-// limitFlags say how far logits may be from those of another model.
+// limitFlags limit how far logits may be from another model's.
 type limitFlags struct {
 	maxKL, minTop1 float64
 	limits         golden.LogitLimits
@@ -71,7 +71,7 @@ func (k *criteria) parse(c *cobra.Command) error {
 	return err
 }
 
-// fit errs when a flag names an output that is not among names.
+// fit returns an error if a flag names an output that is not in names.
 func (k *criteria) fit(names []string, vocabulary int64) error {
 	k.vocabulary = vocabulary
 	for _, name := range k.logits {
@@ -88,16 +88,16 @@ type comparison struct {
 	Backend string     `json:"backend,omitempty"`
 	Passed  bool       `json:"passed"`
 	Cases   []caseDiff `json:"cases"`
-	// Ties counts the tokens that other experts were chosen for in a tie, where the models agree but for these.
+	// Ties counts the tokens that other experts were chosen for in a tie, if the models agree except for these.
 	Ties   int           `json:"router_ties,omitempty"`
 	Layers *layersReport `json:"layers,omitempty"`
-	// WithinOwn says that the outputs which are out of tolerance are within the first model's own sensitivity.
+	// WithinOwn reports that all outputs out of tolerance are within the first model's own sensitivity.
 	WithinOwn   bool          `json:"within_own_sensitivity,omitempty"`
 	Sensitivity []sensitivity `json:"sensitivity,omitempty"`
 }
 
 // caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which
-// limit of logits was passed.
+// limits of the logits were exceeded.
 type caseDiff struct {
 	Case    int            `json:"case"`
 	TimeMS  float64        `json:"time_ms,omitempty"`
@@ -105,7 +105,7 @@ type caseDiff struct {
 	Error   string         `json:"error,omitempty"`
 }
 
-// compare fills the cases of a comparison, and its verdict. times may be nil.
+// compare fills in the cases of a comparison and its verdict. times may be nil.
 func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float64) error {
 	r.Passed = true
 	measured := false
@@ -194,7 +194,7 @@ func (r *comparison) write(a *app) {
 	a.say("%s", a.verdict(r.Passed, r.verdict()))
 }
 
-// verdict says that a comparison passed, and in what way.
+// verdict returns the text for a comparison that passed.
 func (r *comparison) verdict() string {
 	text := "PASSED"
 	if r.WithinOwn {
@@ -206,7 +206,7 @@ func (r *comparison) verdict() string {
 	return text
 }
 
-// writeLogits writes how far the logits of cases are from the expected ones, if any were compared.
+// writeLogits prints how far logits are from the expected ones, if any were compared.
 func writeLogits(a *app, cases []caseDiff) {
 	t := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined", "")
 	measured := false
@@ -225,7 +225,7 @@ func writeLogits(a *app, cases []caseDiff) {
 	}
 }
 
-// verdict is text, or FAILED.
+// verdict returns text, or FAILED, in color.
 func (a *app) verdict(passed bool, text string) string {
 	if passed {
 		return a.paint(a.err, green, text)

@@ -36,7 +36,7 @@ func TestLimitsNeedLogits(t *testing.T) {
 	}
 }
 
-// TestBrokenLimit has a NaN that the tolerances catch as well, and a row that they let pass.
+// TestBrokenLimit compares logits with a NaN that the tolerances catch, and with a row that they accept.
 func TestBrokenLimit(t *testing.T) {
 	limit := 0.01
 	k := &criteria{atol: []string{"10"}, limitFlags: limitFlags{limits: golden.LogitLimits{MaxKL: &limit}}}

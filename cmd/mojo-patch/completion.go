@@ -47,7 +47,7 @@ values: kernels, patterns, modes, devices, models and recorded cases.`,
 	}
 }
 
-// completeValues completes the value of a flag: one of those that values gives, or under list several, separated by
+// completeValues completes the value of a flag with one of the values or, if list is set, with several separated by
 // commas.
 func completeValues(c *cobra.Command, flag string, values func() []string, list bool) {
 	register(c, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -66,8 +66,8 @@ func completeBackend(_ *cobra.Command, _ []string, typed string) ([]string, cobr
 		cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// next completes the last element of a list, whose elements begin behind one of the separators, with those values that
-// the list lacks. A value may have a description behind a tab.
+// next completes the last element of a list with the values that are not in the list yet. Elements start after any of
+// the separators. A value may have a description after a tab.
 func next(typed, separators string, values []string) []string {
 	i := strings.LastIndexAny(typed, separators) + 1
 	taken := strings.FieldsFunc(typed[:i], func(r rune) bool { return strings.ContainsRune(separators, r) })
@@ -81,21 +81,21 @@ func next(typed, separators string, values []string) []string {
 	return fitting
 }
 
-// completeFile completes the value of a flag that names a file with one of the extensions, or a folder.
+// completeFile completes a flag that names a folder or a file with one of the extensions.
 func completeFile(c *cobra.Command, flag string, extensions ...string) {
 	register(c, flag, cobra.FixedCompletions(extensions, cobra.ShellCompDirectiveFilterFileExt))
 }
 
 func register(c *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, f); err != nil {
-		panic(err) // a flag that the command lacks: a mistake that any run shows
+		panic(err) // the command lacks the flag: a bug that shows in every run
 	}
 }
 
 // completeModels completes up to most models.
 func completeModels(most int) cobra.CompletionFunc { return completeFiles(most, "onnx") }
 
-// completeFiles completes up to most files with an extension, and folders on the way to them.
+// completeFiles completes up to most files with an extension, and the folders on the way to them.
 func completeFiles(most int, extension string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= most {
@@ -105,7 +105,7 @@ func completeFiles(most int, extension string) cobra.CompletionFunc {
 	}
 }
 
-// kernelIDs lists what --include takes, each with a description behind a tab.
+// kernelIDs lists the values of --include, each with a description after a tab.
 func kernelIDs() []string {
 	ids := []string{rewrite.Auto + "\tevery kernel that is available", rewrite.None + "\tno kernel"}
 	for _, k := range registry.ScanAllKernels() {

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// blocks builds small models with one block each that is almost one of the patterns; the names say what is different.
+// blocks builds small models of one block that differs from a pattern in one detail. The name says which.
 type blocks struct{ *onnxtest.Builder }
 
 func newBlocks() *blocks {
@@ -57,7 +57,7 @@ func (b *blocks) half(x *onnx.Value, from, to int64) *onnx.Value {
 	return b.Op("Slice", x, []int64{from}, []int64{to}, []int64{-1}, []int64{1})
 }
 
-// rotary rotates q by whatever is in the place of rotate_half(q).
+// rotary rotates q with a replacement for rotate_half(q).
 func (b *blocks) rotary(tables int, rotated func(q *onnx.Value) *onnx.Value) *onnx.Value {
 	q := b.Input("q", onnx.Float, "batch", 2, "sequence", 8)
 	cos, sin := b.Input("cos", onnx.Float, 1, 1, "sequence", tables),
@@ -69,7 +69,7 @@ func (b *blocks) join(x, y *onnx.Value) *onnx.Value {
 	return b.Op("Concat", x, y, onnx.IntAttr("axis", -1))
 }
 
-// damagedBlocks makes the output of each block.
+// damagedBlocks builds the output of each block.
 var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	"norm-as-it-should-be": func(b *blocks) *onnx.Value {
 		x := b.x()
@@ -271,7 +271,7 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	},
 }
 
-// damagedBlock makes the model of one block.
+// damagedBlock returns the model of one block.
 func damagedBlock(name string) (*onnx.Model, error) {
 	build := damagedBlocks[name]
 	if build == nil {

@@ -14,8 +14,7 @@ import (
 var damages = flag.Int("damages", 20,
 	"truncations, and twice as many flipped bytes, that TestDamagedModels tries on each model")
 
-// TestDamagedModels cuts models off and flips bytes: every command ends soon, with a result or an error that says
-// something.
+// TestDamagedModels truncates models and flips bytes: every command must end soon, with a result or a useful error.
 func TestDamagedModels(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, name := range []string{"llama-dynamo-fp32", "llama-ts-fp32"} {
@@ -29,7 +28,7 @@ func TestDamagedModels(t *testing.T) {
 		}
 		for range 2 * *damages {
 			b := bytes.Clone(whole)
-			// Most of a file is weights, where a flipped byte is a valid model: prefer its ends, where the graph is.
+			// Most of a file is weights, which are valid with any flipped byte. Prefer the start, where the graph is.
 			at := r.IntN(len(b))
 			if r.IntN(4) > 0 {
 				at = r.IntN(min(len(b), 60_000))

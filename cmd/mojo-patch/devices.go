@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// backendVariable is the environment variable that stands in for --backend.
+// backendVariable is the environment variable that replaces a missing --backend.
 const backendVariable = "MOJO_BACKEND"
 
 const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists devices by priority: apply takes their kernels, and
@@ -24,15 +24,15 @@ run and diff run on them. Write "+" and names separated by commas, such as "+CUD
   ALL   is the default: every device that has kernels. A device without kernels here is passed over,
         and the report says so; if it is named, that is an error.`
 
-// The devices that onnxruntime runs models on here, and one that has kernels for an onnxruntime elsewhere.
+// Devices: onnxruntime runs models on the first two here; NPU kernels are for an onnxruntime elsewhere.
 const (
 	deviceCPU  = "CPU"
 	deviceCUDA = "CUDA"
 	deviceNPU  = "NPU"
 )
 
-// providerOf returns the provider of the backend's first device that onnxruntime has one for, "" where it has none.
-// CUDA is one that must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
+// providerOf returns the provider for the first device of the backend that onnxruntime supports, or "". CUDA must be
+// named: onnxruntime does not tell in advance whether its provider finds a GPU.
 func providerOf(b registry.Backend) string {
 	for _, d := range b.Devices() {
 		switch {
@@ -45,7 +45,7 @@ func providerOf(b registry.Backend) string {
 	return ""
 }
 
-// deviceFlag is --backend, a pflag.Value: a wrong one is refused before anything else is done.
+// deviceFlag is --backend as a pflag.Value, so that a wrong value fails before any work.
 type deviceFlag struct {
 	given *registry.Backend
 }
@@ -63,7 +63,7 @@ func (f *deviceFlag) Set(s string) error {
 	return err
 }
 
-// String returns the value of the flag, "" without one.
+// String returns the value of the flag, or "" if it is not set.
 func (f *deviceFlag) String() string {
 	if f.given == nil {
 		return ""
@@ -71,11 +71,11 @@ func (f *deviceFlag) String() string {
 	return f.given.String()
 }
 
-// Type names the kind of value in the help.
+// Type returns the kind of value that the help shows.
 func (f *deviceFlag) Type() string { return "string" }
 
-// backend returns the devices that were asked for: by the flag, or else by the environment. A named device without any
-// kernel is an error.
+// backend returns the requested devices: those of the flag, or else of the environment. It returns an error for a named
+// device without kernels.
 func (f *deviceFlag) backend() (registry.Backend, error) {
 	var b registry.Backend
 	if f.given != nil {

@@ -21,7 +21,7 @@ type diffFlags struct {
 	cases    int
 	hard     bool
 	nudge    bool                // --sensitivity
-	existing bool                // tokens alone are compared, not padding
+	existing bool                // compare only tokens, not padding
 	padded   map[int]golden.Hard // cases whose padding is not compared
 }
 
@@ -203,7 +203,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	return err
 }
 
-// wanted returns the cases to compare with, their origin, and the models to compare.
+// wanted returns the cases to compare with, their origin, and the paths of the models to compare.
 func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.Case, string, []string, error) {
 	if f.golden != "" {
 		cases, err := recorded(f.golden, first)
@@ -243,7 +243,7 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	return cases, args[0], args[1:], nil
 }
 
-// keepsOther reports whether the model of a file keeps another form of the past than a case has.
+// keepsOther reports whether the model in a file keeps the past in another form than a case.
 func keepsOther(a *app, path string, c golden.Case) (bool, error) {
 	m, err := a.read(path)
 	if err != nil {
@@ -253,7 +253,7 @@ func keepsOther(a *app, path string, c golden.Case) (bool, error) {
 	return golden.KeepsOther(m, c), nil
 }
 
-// begun runs the first model on random inputs whose pasts it gives itself.
+// begun runs the first model on random inputs, with pasts that the model computes itself.
 func (f *diffFlags) begun(a *app, m *onnx.Model, r runner) ([]golden.Case, error) {
 	dims, err := f.inputs.sizes()
 	if err != nil {
@@ -274,7 +274,7 @@ func (f *diffFlags) begun(a *app, m *onnx.Model, r runner) ([]golden.Case, error
 	return cases, nil
 }
 
-// runBegun runs a model on the tokens of a past, where there is one, and behind what it gives for them.
+// runBegun runs a model on the tokens of the past, if any, and then on the inputs after that past.
 func runBegun(a *app, m *onnx.Model, r runner, h golden.Hard) ([]golden.Hard, []golden.Case, error) {
 	before, behind, err := h.Begun(m)
 	if err != nil {
@@ -288,8 +288,8 @@ func runBegun(a *app, m *onnx.Model, r runner, h golden.Hard) ([]golden.Hard, []
 	return list, cases, err
 }
 
-// hardCases returns those hard inputs that the first model runs on, with what it gives, and says which they are.
-// Behind them stand count other cases. With begun the first model gives the pasts itself.
+// hardCases runs the first model on its hard inputs. It returns those that run, with the outputs, and prints their
+// names. Their case numbers start at count. If begun is set, the model computes the pasts itself.
 func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int, begun bool) ([]golden.Case, error) {
 	dims, err := f.inputs.sizes()
 	if err != nil {
@@ -323,7 +323,7 @@ func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int, begun 
 	return cases, nil
 }
 
-// inHalf converts outputs in float32 of a model in half precision to that, which is how precise they are.
+// inHalf converts float32 outputs of a model in half precision to that type, which is their real precision.
 func inHalf(m *onnx.Model, cases []golden.Case) error {
 	half := golden.Half(m)
 	for _, c := range cases {
@@ -377,7 +377,7 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 	return result, f.criteria.compare(result, got, want, times)
 }
 
-// uncompared says which outputs of the model there is nothing to compare with.
+// uncompared reports the outputs of the model that have no expected values.
 func uncompared(a *app, m *onnx.Model, want []*onnx.Tensor) {
 	for _, v := range m.Graph.Outputs {
 		if !slices.ContainsFunc(want, func(t *onnx.Tensor) bool { return t.Name == v.Name }) {

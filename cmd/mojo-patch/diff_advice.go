@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 )
 
-// advise says after a failure what to try next, as far as the first model and a second run of it tell. The model is
-// alone if it is compared with recorded outputs only.
+// advise says after a failure what to try next, judging by the first model and a second run of it. alone means that the
+// model was compared only with recorded outputs.
 func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone bool) {
 	if n := quantized.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
 		a.say("%s has %s that round activations to 8 bits, so that a last digit may move a whole step: try "+
@@ -37,8 +37,8 @@ func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone 
 	}
 }
 
-// sayWhy says what makes models differ whatever was patched: onnxruntime rounds more than their nodes say, or nodes are
-// random.
+// sayWhy reports causes of differences that patching does not introduce: onnxruntime rounds more than the model's nodes
+// say, or nodes are random.
 func (f *diffFlags) sayWhy(a *app, paths []string) {
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		m, err := a.read(path)
@@ -56,7 +56,7 @@ func (f *diffFlags) sayWhy(a *app, paths []string) {
 	}
 }
 
-// firstNode returns the first node of a model that is returns true for, nil if there is none.
+// firstNode returns the first node of a model for which is returns true, or nil.
 func firstNode(m *onnx.Model, is func(*onnx.Node) bool) *onnx.Node {
 	for _, g := range m.Graphs() {
 		if i := slices.IndexFunc(g.Nodes, is); i >= 0 {
@@ -83,7 +83,7 @@ func routes(n *onnx.Node) bool {
 	return n.Is("TopK") || n.Domain == fused.Domain && n.OpType == fused.TopKRouterName
 }
 
-// movedByOptimizer reports whether the first model's outputs are out of tolerance when onnxruntime runs it as it is.
+// movedByOptimizer reports whether the first model's outputs are out of tolerance without onnxruntime's optimizations.
 func (f *diffFlags) movedByOptimizer(a *app, first *onnx.Model, want []golden.Case) (bool, error) {
 	plain := f.sides.sides[0]
 	plain.optimize = "none"

@@ -19,7 +19,7 @@ const (
 	adviseAccuracy    = "configuration has session.qdq_matmulnbits_accuracy_level=0"
 )
 
-// TestDiffAdvice compares models that differ. Each kind of model must get the advice for its nodes, and no other.
+// TestDiffAdvice compares models that differ. Each kind of model must get the advice for its nodes and no other advice.
 func TestDiffAdvice(t *testing.T) {
 	if onnxruntime, _ := testEnvironment(t); onnxruntime == "" {
 		t.Skip("needs onnxruntime: make fetch")
@@ -39,13 +39,13 @@ func TestDiffAdvice(t *testing.T) {
 			return b.Op("DequantizeLinear", q[0], q[1], q[2])
 		},
 		"router": func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value { return b.Ops(2, "TopK", x, []int64{2})[0] },
-		// onnxruntime adds the two constants first, which leaves x. Its nodes lose the digits of x.
+		// onnxruntime adds the two constants first, and x remains. The model's own order loses digits of x.
 		"optimized": func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 			x = b.Op("Reshape", x, []int64{-1, 1, 4, 4})
 			x = b.Op("Conv", x, b.Floats([]int64{1, 1, 1, 1}, 1), b.Floats([]int64{1}, 1e8))
 			return b.Op("Add", x, b.Floats([]int64{1, 1, 1}, -1e8))
 		},
-		// onnxruntime makes MatMulNBits of the two, which rounds x.
+		// onnxruntime turns the two nodes into MatMulNBits, which rounds x.
 		"rounded by onnxruntime": func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
 			w, err := onnx.NewTensor("w", onnx.Int4, []int64{16, 4}, bytes.Repeat([]byte{0x12}, 32))
 			if err != nil {

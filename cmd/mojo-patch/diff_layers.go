@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// layersFlags are those of diff --layers.
+// layersFlags are the flags of diff --layers.
 type layersFlags struct {
 	layers bool
 	memory string
@@ -48,7 +48,7 @@ func (f *layersFlags) check(c *cobra.Command) (err error) {
 
 var bytesPattern = regexp.MustCompile(`^([0-9]+)([kKMGT]?)(i?B)?$`)
 
-// parseBytes reads a number of bytes such as 512M; k, M, G and T count by 1024.
+// parseBytes parses a number of bytes such as 512M; the factors k, M, G and T are powers of 1024.
 func parseBytes(text string) (int64, error) {
 	parts := bytesPattern.FindStringSubmatch(text)
 	if parts == nil {
@@ -65,7 +65,7 @@ func parseBytes(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// layersReport is what diff --layers adds to a comparison.
+// layersReport holds the results that diff --layers adds to a comparison.
 type layersReport struct {
 	Backends [2]string         `json:"backends"`
 	First    *trace.Row        `json:"first,omitempty"` // out of tolerance
@@ -73,13 +73,13 @@ type layersReport struct {
 	Blocks   []trace.BlockRow  `json:"blocks"`
 	Limit    int64             `json:"max_memory"`
 	Passed   bool              `json:"outputs_passed"`
-	Found    map[string]int    `json:"aligned"` // how many values were aligned by what
+	Found    map[string]int    `json:"aligned"` // the number of values aligned by each method
 	Values   *trace.Comparison `json:"comparison"`
 	ties     int
 	flips    int
 }
 
-// compareLayers runs both models side by side and compares what they compute on the way.
+// compareLayers runs both models side by side and compares their intermediate values.
 func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.Case) (*layersReport, error) {
 	var models [2]*onnx.Model
 	var open [2]trace.Open
@@ -130,7 +130,7 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 	return r, nil
 }
 
-// inlineOthers replaces calls of functions that are no fused ops, so that the values inside can be looked at.
+// inlineOthers inlines the functions that are not fused ops, so that their inner values can be compared.
 func inlineOthers(m *onnx.Model) error {
 	_, err := new(edit.Change).InlineFunctions(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain })
 	if err != nil {
@@ -139,7 +139,7 @@ func inlineOthers(m *onnx.Model) error {
 	return nil
 }
 
-// pieces opens pieces of a model as the flags say, and tells once what runs them.
+// pieces returns a function that opens pieces of a model as the flags say, and reports the runtime once.
 func (b *backend) pieces(a *app, what *string) trace.Open {
 	said := a
 	inMemory := *b
@@ -222,8 +222,8 @@ func describeRow(r *trace.Row) string {
 	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, at, made, r.Error)
 }
 
-// settle sets the verdict of the comparison that the report belongs to: with --router-ties that of the run in which
-// ties were followed, on the outputs that are out of tolerance without that.
+// settle sets the verdict of the comparison that the report belongs to. With --router-ties, the comparison passes if
+// the outputs that were out of tolerance agree in the run that followed the ties.
 func (r *layersReport) settle(a *app, c *comparison, ties bool) {
 	c.Layers = r
 	again := true

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pageFlag is the page that diff writes; "" for none.
+// pageFlag is --html of diff, or "".
 type pageFlag struct{ html string }
 
 func (f *pageFlag) flags(c *cobra.Command) {
@@ -18,7 +18,7 @@ func (f *pageFlag) flags(c *cobra.Command) {
 	completeFile(c, "html", "html")
 }
 
-// check errs where no page can be written, or where it would be written over a model. It is about one comparison.
+// check returns an error if the page cannot be written or would overwrite a model. The page covers one comparison.
 func (f *pageFlag) check(models []string, recorded bool) error {
 	if f.html == "" {
 		return nil

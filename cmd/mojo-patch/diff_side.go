@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sideKeys are what --left and --right take.
+// sideKeys are the keys that --left and --right accept.
 const sideKeys = "provider, kernels, kernels-lib, optimize, threads, evaluator"
 
-// with returns the backend with what a text such as "provider=cuda,kernels=off" says of it. It goes before check.
+// with returns the backend with the settings of a text such as "provider=cuda,kernels=off". Call it before check.
 func (b backend) with(flag, text string) (backend, error) {
 	for _, entry := range strings.Split(text, ",") {
 		key, value, _ := strings.Cut(entry, "=")
@@ -58,7 +58,7 @@ func (f *sideFlags) flags(c *cobra.Command) {
 
 func (f *sideFlags) given() bool { return f.texts != [2]string{} }
 
-// check takes what both sides have in common from b, and errs where one of them cannot be.
+// check builds both sides from b, and returns an error if a side is invalid.
 func (f *sideFlags) check(c *cobra.Command, b backend) error {
 	for i, flag := range []string{"left", "right"} {
 		side, err := b, error(nil)

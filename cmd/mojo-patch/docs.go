@@ -23,7 +23,7 @@ func newDocs(a *app) *cobra.Command {
 	}
 }
 
-// document writes the sections of a command and of those below it.
+// document writes the sections of a command and its subcommands.
 func document(w io.Writer, c *cobra.Command) {
 	if c.Hidden || c.Name() == "help" {
 		return

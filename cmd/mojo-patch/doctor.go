@@ -20,12 +20,12 @@ type finding struct {
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
 
-	provider bool // a line about a provider, which in JSON has a list of its own
-	unusable bool // found, and does not work here, which nobody asked for
-	open     bool // a model whose fused ops a target does not take, all of them
+	provider bool // in JSON, providers have a separate list
+	unusable bool // found but not working here, and not requested
+	open     bool // the target does not take all of the model's fused ops
 }
 
-// label says in one word how it stands: kernels that were tried and differ are not missing.
+// label returns the state in one word. Kernels that were tried and differ are wrong, not missing.
 func (f finding) label() string {
 	switch {
 	case f.open:
@@ -50,7 +50,7 @@ func (f finding) colour() string {
 	return red
 }
 
-// triedKernels is the finding about what the kernels compute.
+// triedKernels names the finding about the results of the kernels.
 const triedKernels = "kernels"
 
 type doctorFlags struct {
@@ -124,7 +124,7 @@ in an NPU's documentation.`,
 	return c
 }
 
-// examine gathers the findings; verdict is an error with an exit code and no message, nil when all is well.
+// examine collects the findings. verdict is an error with an exit code and no message, or nil if all is well.
 func (f *doctorFlags) examine(a *app) (list []finding, providers []providerReport, verdict error) {
 	facts := ort.Doctor(f.onnxruntime, f.kernelsLib)
 	list = append(list, finding{What: "mojo-patch",
@@ -186,7 +186,7 @@ func (f *doctorFlags) examine(a *app) (list []finding, providers []providerRepor
 	err := errors.Join(append(wrong, missing)...)
 	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", tried-len(wrong),
 		tried)}, err)
-	for _, device := range slices.Sorted(maps.Keys(elsewhere)) { // nothing is wrong with a machine without a GPU
+	for _, device := range slices.Sorted(maps.Keys(elsewhere)) { // a machine without a GPU is fine
 		if reason := elsewhere[device]; reason != "" {
 			add(finding{What: device + " kernels", Found: "not tried: " + reason}, nil)
 		}

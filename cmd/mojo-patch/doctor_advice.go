@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// systemPackages are Debian's packages with the libraries that onnxruntime and the kernels are linked against.
+// systemPackages are the Debian packages of the libraries that onnxruntime and the kernels are linked against.
 var systemPackages = map[string]string{
 	"libstdc++.so.6": "libstdc++6",
 	"libgcc_s.so.1":  "libgcc-s1",
@@ -17,8 +17,8 @@ var systemPackages = map[string]string{
 	"libOpenCL.so.1": "ocl-icd-libopencl1",
 }
 
-// providerPackages are Python packages that bring an execution provider, by the names that ort.ShortProvider returns,
-// in lower case.
+// providerPackages are the Python packages of execution providers, by the lower-case names that ort.ShortProvider
+// returns.
 var providerPackages = map[string]string{
 	"cuda":     "onnxruntime-gpu[cuda,cudnn]",
 	"tensorrt": "onnxruntime-gpu[cuda,cudnn]",
@@ -27,10 +27,10 @@ var providerPackages = map[string]string{
 	"dml":      "onnxruntime-directml",
 }
 
-// pip is the command that installs a Python package, with what it needs where that is missing too.
+// pip returns the command that installs a Python package, with the installation of pip if pip is missing.
 func pip(name string) string {
 	if strings.ContainsAny(name, "[<>=") && runtime.GOOS != "windows" {
-		name = "'" + name + "'" // a shell would read it otherwise
+		name = "'" + name + "'" // quoted for the shell
 	}
 	command := "python3 -m pip install " + name
 	if runtime.GOOS == "linux" {
@@ -41,9 +41,9 @@ func pip(name string) string {
 	return command
 }
 
-// adviceFor says what brings a library that is missing or does not load: the system's package where the linker lacks
-// one that it needs, and otherwise what pip installs. variable is the one of the environment that can name it: while it
-// names the wrong file, none is looked for.
+// adviceFor says how to get a library that is missing or does not load: from a Debian package if the linker lacks a
+// dependency, otherwise with pip. variable is the environment variable that can name the library. While it names a
+// wrong file, no other file is searched.
 func adviceFor(err error, variable, pipName, otherwise string) string {
 	if err == nil {
 		return ""
@@ -64,19 +64,19 @@ func adviceFor(err error, variable, pipName, otherwise string) string {
 	return advice + pip(pipName) + otherwise
 }
 
-// adviceOnnxruntime says what brings an onnxruntime that this program can use.
+// adviceOnnxruntime says how to get an onnxruntime that this program can use.
 func adviceOnnxruntime(err error) string {
 	return adviceFor(err, ort.LibraryVariable, "onnxruntime=="+ort.BundledVersion,
 		", or in a clone tools/fetch-onnxruntime.sh")
 }
 
-// adviceKernels says what brings the kernel library.
+// adviceKernels says how to get the kernel library.
 func adviceKernels(err error) string {
 	return adviceFor(err, fused.LibraryVariable, "--force-reinstall mojo-patch",
 		", or in a clone make (apt-get install g++ cmake)")
 }
 
-// adviceProvider says what brings an execution provider of onnxruntime.
+// adviceProvider says how to get an execution provider of onnxruntime.
 func adviceProvider(name string, err error) string {
 	const help = "mojo-patch run --help says how providers are named and found"
 	if p := providerPackages[strings.ToLower(ort.ShortProvider(name))]; p != "" {

@@ -37,7 +37,7 @@ func fusedTargetNames() []string {
 	return names
 }
 
-// findings has a line for each target; wrong says that the one that was named leaves a fused op out.
+// findings returns a line for each target; wrong is true if the named target leaves out a fused op.
 func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 	if f.model == "" {
 		if f.target != "" {
@@ -74,7 +74,7 @@ func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 	return list, wrong, nil
 }
 
-// finding counts what a target takes, and lists what it does not, by reason.
+// finding counts the sites that a target takes, and lists the others by reason.
 func (f *modelFlags) finding(t *target.Target, sites []rewrite.SiteReport) finding {
 	open := map[string][]string{}
 	var reasons []string
@@ -105,18 +105,18 @@ func (f *modelFlags) finding(t *target.Target, sites []rewrite.SiteReport) findi
 		open: true, unusable: f.target == ""}
 }
 
-// providerReport is what doctor says of one execution provider.
+// providerReport is doctor's result for one execution provider.
 type providerReport struct {
 	Name    string       `json:"name"`
 	Library string       `json:"library,omitempty"` // of the plugin; without one onnxruntime was built with it
-	Opens   bool         `json:"opens"`             // a model of one node
-	OnCPU   bool         `json:"on_cpu,omitempty"`  // that node is left to the CPU's provider
+	Opens   bool         `json:"opens"`             // it opens a model of one node
+	OnCPU   bool         `json:"on_cpu,omitempty"`  // that node runs on the CPU provider
 	Error   string       `json:"error,omitempty"`
 	Devices []ort.Device `json:"devices"`
 }
 
-// providers tries every execution provider that is here. Those that were not asked for may fail: an onnxruntime with
-// CUDA is no mistake on a machine without a GPU. The error is about the one that --provider names.
+// providers tries every available execution provider. A provider that was not requested may fail: an onnxruntime with
+// CUDA is fine on a machine without a GPU. The error is about the provider that --provider names.
 func (f *doctorFlags) providers() ([]providerReport, error) {
 	facts, err := ort.Providers(f.onnxruntime, f.provider.libraries...)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 	}
 	i := slices.IndexFunc(list, func(r providerReport) bool { return ort.SameProvider(r.Name, asked) })
 	if i < 0 {
-		// which says where it was looked for
+		// the error names the searched places
 		return list, ort.TryProvider(asked, options, ort.WithLibrary(f.onnxruntime))
 	}
 	if list[i].OnCPU {
@@ -169,7 +169,7 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 	return list, nil
 }
 
-// finding puts the report into a line, with one more for the plugin and for each device.
+// finding puts the report into a line, with one line more for the plugin and for each device.
 func (r providerReport) finding() finding {
 	f := finding{What: ort.ShortProvider(r.Name), Found: "runs a product of two matrices"}
 	if r.Name == "" {
@@ -199,7 +199,7 @@ func (r providerReport) finding() finding {
 	return f
 }
 
-// oneLine keeps the first line, which says enough where nobody asked for more.
+// oneLine keeps only the first line, for output that is not verbose.
 func (f finding) oneLine() finding {
 	f.Found, _, _ = strings.Cut(f.Found, "\n")
 	return f

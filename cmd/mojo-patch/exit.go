@@ -45,7 +45,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func failed(err error) error      { return &exitError{exitFailed, err} }
 func environment(err error) error { return &exitError{exitEnvironment, err} }
 
-// exitCode returns the code for an error: what it says itself, or else by its kind.
+// exitCode returns the code of an error: the error's own code, or else the one of its kind.
 func exitCode(err error) int {
 	if err == nil {
 		return exitDone
@@ -67,9 +67,9 @@ func exitCode(err error) int {
 	return exitUsage
 }
 
-// cleanInterrupts makes Ctrl-C and SIGTERM remove what is written but not whole, then exit as a program that was ended
-// by the signal. A second signal does not cut that short: a terminal and the program that started this one may both
-// send one. Where a command ends by itself on the first, the second does all this.
+// cleanInterrupts makes Ctrl-C and SIGTERM remove incomplete files and exit with the signal's code. A second signal
+// does not cut that short: a terminal and a parent process may both send one. If a command ends gracefully on the first
+// signal, the second one does all this.
 func cleanInterrupts(exit func(code int)) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -91,7 +91,7 @@ func signalCode(s os.Signal) int {
 	return 130
 }
 
-// graceful is what the first signal calls in place of ending the program, where a command ends by itself.
+// graceful replaces the exit on the first signal while a command can end gracefully.
 var graceful atomic.Pointer[func(os.Signal)]
 
 // interrupt is the cause of a context that a signal ended.
@@ -107,8 +107,8 @@ func interruptible() (ctx context.Context, stop func()) {
 	return ctx, func() { graceful.Store(nil); cancel(nil) }
 }
 
-// guarded runs f and turns a fault in mapped memory into an error: the system raises one (SIGBUS) when another program
-// cuts off a model or data file that is mapped here. Other panics go on.
+// guarded runs f and turns a fault in mapped memory into an error: the system raises SIGBUS when another program
+// truncates a mapped model or data file. Other panics continue.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -118,7 +118,7 @@ func guarded(f func() error) (err error) {
 			Addr() uintptr
 		})
 		switch {
-		case ok && fault.Addr() >= 1<<16: // below that it is a nil pointer, a mistake of ours
+		case ok && fault.Addr() >= 1<<16: // below that it is a nil pointer, our bug
 			err = fmt.Errorf("a file was cut off while it was read (%w): run the command again when nothing writes it",
 				fault)
 		case p != nil:

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs: the patched files give
-// PyTorch's outputs on each, the report names the repairs, and inspect warns of them beforehand.
+// TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs. The patched files must
+// return PyTorch's outputs, the report must name the repairs, and inspect must warn of them beforehand.
 func TestBrokenModels(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
@@ -39,7 +39,7 @@ func TestBrokenModels(t *testing.T) {
 	}
 }
 
-// applyGolden patches a model of a folder of models/, and compares it with its outputs.
+// applyGolden patches a model of a folder of models/, and compares it with its recorded outputs.
 func applyGolden(t *testing.T, folder, name string, flags ...string) *rewrite.Report {
 	t.Helper()
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
@@ -51,8 +51,8 @@ func applyGolden(t *testing.T, folder, name string, flags ...string) *rewrite.Re
 	return report(t, append(args, flags...)...)
 }
 
-// TestNearMisses patches layers that look like routed experts: what they are not is left, and the rest still gives
-// PyTorch's outputs.
+// TestNearMisses patches layers that resemble routed experts. Only real experts may be fused, and the outputs must stay
+// those of PyTorch.
 func TestNearMisses(t *testing.T) {
 	for name, want := range bundledIn(t, "near", 4) {
 		t.Run(name, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// TestToolchains patches models of JAX, TensorFlow, spox and onnxscript: every block is found, without a flag, and they
-// give their framework's outputs.
+// TestToolchains patches models of JAX, TensorFlow, spox and onnxscript. Without a flag, every block must be fused, and
+// the outputs must stay the framework's.
 func TestToolchains(t *testing.T) {
 	for name, want := range bundledIn(t, "toolchains", 6) {
 		t.Run(name, func(t *testing.T) {

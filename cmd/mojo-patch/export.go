@@ -25,7 +25,7 @@ which engine to choose.`,
 	return c
 }
 
-// libraryFor finds the library of the kernels that a model needs, none for a model without fused ops.
+// libraryFor finds the library of the kernels that a model needs, or "" for a model without fused ops.
 func libraryFor(m *onnx.Model, device fused.Device, given string) (string, error) {
 	if !serving.HasFusedOps(m) {
 		return "", nil
@@ -37,10 +37,10 @@ func libraryFor(m *onnx.Model, device fused.Device, given string) (string, error
 	return library, nil
 }
 
-// exportProviders are what a serving engine may run a model on.
+// exportProviders lists the providers that a serving engine may use.
 func exportProviders() []string { return []string{"cpu", "cuda"} }
 
-// exportDevice is the device of such a provider.
+// exportDevice returns the device of such a provider.
 func exportDevice(provider string) (fused.Device, error) {
 	switch strings.ToLower(provider) {
 	case "cpu":

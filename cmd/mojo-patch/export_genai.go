@@ -17,7 +17,7 @@ type exportGenAIFlags struct {
 	options    serving.GenAIOptions
 }
 
-// exportedGenAI says what a folder for onnxruntime-genai holds.
+// exportedGenAI describes a folder for onnxruntime-genai.
 type exportedGenAI struct {
 	Schema int    `json:"schema"`
 	Folder string `json:"folder"`

@@ -11,13 +11,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// What is generated from, and how much.
+// The prompts, and the number of generated tokens.
 var exportPrompts = []string{"11,5,7", "31,8,9,10,44,3,77", "6"}
 
 const exportTokens = 12
 
-// TestGenAIGeneratesTheSame runs folders of export genai in onnxruntime-genai: decoders as exported, with caches in
-// place, and of two branches. Their tokens must be those of generate, of a batch with padding too.
+// TestGenAIGeneratesTheSame runs folders of export genai in onnxruntime-genai: decoders as exported, with in-place
+// caches, and with two branches. Their tokens must be those of generate, in a padded batch too.
 func TestGenAIGeneratesTheSame(t *testing.T) {
 	onnxruntime, kernels := testEnvironment(t)
 	python := pythonWithONNX(t)
@@ -63,9 +63,9 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 	}
 }
 
-// TestTritonServesTheSame has the repository of export triton read by Triton's schema, and served as Triton's back end
-// for onnxruntime does it, by testdata/export/triton.c: sequences with their states, several in a batch. Their tokens
-// must be those of generate. The server itself is not run.
+// TestTritonServesTheSame checks the repository of export triton against Triton's schema, and serves it with
+// testdata/export/triton.c as Triton's onnxruntime backend does: sequences with states, several in a batch. The tokens
+// must be those of generate. The server itself does not run.
 func TestTritonServesTheSame(t *testing.T) {
 	onnxruntime, kernels := testEnvironment(t)
 	python := pythonWithONNX(t)
@@ -97,7 +97,7 @@ func TestTritonServesTheSame(t *testing.T) {
 	args := []string{filepath.Join(repository, "decoder", "1", "model.onnx"), fmt.Sprint(exportTokens)}
 	sameTokens(t, model, strings.Fields(output(t, []byte(config), program, append(args, exportPrompts...)...)))
 
-	// A model without states: past and present are of the request.
+	// A model without states: past and present belong to the request.
 	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-ts-fp32"} {
 		printed(t, &exportedTriton{}, "export", "triton", filepath.Join(models, name+".onnx"), "-o", repository,
 			"--json")
@@ -108,7 +108,7 @@ func TestTritonServesTheSame(t *testing.T) {
 	}
 }
 
-// output runs a program that must succeed, and returns what it prints.
+// output runs a program that must succeed, and returns its output.
 func output(t *testing.T, stdin []byte, program string, args ...string) string {
 	t.Helper()
 	c := exec.Command(program, args...)
@@ -121,7 +121,7 @@ func output(t *testing.T, stdin []byte, program string, args ...string) string {
 	return string(out)
 }
 
-// sameTokens holds the tokens of each of exportPrompts against those that generate makes with a model.
+// sameTokens compares the tokens of each of exportPrompts with those that generate makes.
 func sameTokens(t *testing.T, model string, got []string) {
 	t.Helper()
 	for i, p := range exportPrompts {

@@ -20,7 +20,7 @@ type exportTritonFlags struct {
 	options    serving.TritonOptions
 }
 
-// exportedTriton says what a model repository holds of a model.
+// exportedTriton describes a model in a model repository.
 type exportedTriton struct {
 	Schema     int    `json:"schema"`
 	Repository string `json:"repository"`

@@ -123,7 +123,7 @@ func (f *extractFlags) extract(a *app, c *cobra.Command, path string) error {
 	return a.result(e)
 }
 
-// cut finds the part that is asked for. Blocks and sites are looked for as apply does.
+// cut finds the requested part. It searches for blocks and sites as apply does.
 func (f *extractFlags) cut(m *onnx.Model) (*cut.Part, error) {
 	if f.block == "" && len(f.sites) == 0 {
 		cutter := cut.New(m)
@@ -179,7 +179,7 @@ func (f *extractFlags) cut(m *onnx.Model) (*cut.Part, error) {
 	return nil, fmt.Errorf("there is no block %q; there are %s", f.block, strings.Join(names, ", "))
 }
 
-// cutSites cuts out the sites of these ids.
+// cutSites cuts out the sites with these ids.
 func cutSites(c *cut.Cutter, sites []rewrite.SiteReport, ids []string) (*cut.Part, error) {
 	var matches []*patterns.Match
 	for _, id := range ids {
@@ -225,7 +225,7 @@ func valuesNamed(m *onnx.Model, names []string) ([]*onnx.Value, error) {
 	return values, nil
 }
 
-// extracted says what a folder holds.
+// extracted describes the folder that extract writes.
 type extracted struct {
 	Schema  int      `json:"schema"`
 	Folder  string   `json:"folder"`
@@ -235,8 +235,8 @@ type extracted struct {
 	Cases   int      `json:"cases"`
 }
 
-// writeCut runs the whole model of a part on cases, and writes the part and what goes in and comes out to a new folder,
-// which appears whole. more writes other files to it.
+// writeCut runs the whole model on cases, and writes the part with its inputs and outputs to a new folder, which
+// appears whole. more writes other files to it.
 func (a *app) writeCut(b *backend, cut *cut.Part, cases []golden.Case, out string, more func(folder string) error,
 	beside ...*atomicfile.Prepared) (*extracted, error) {
 	part, err := cut.Model()
@@ -273,7 +273,7 @@ func (a *app) writeCut(b *backend, cut *cut.Part, cases []golden.Case, out strin
 	return e, nil
 }
 
-// atCut runs what of the whole model leads to the cut, and returns what goes into the part and comes out of it.
+// atCut runs the nodes before the end of the cut, and returns the inputs and outputs of the part.
 func (a *app) atCut(b *backend, cut *cut.Part, cases []golden.Case) (_ []golden.Case, err error) {
 	whole, err := cut.Whole()
 	if err != nil {

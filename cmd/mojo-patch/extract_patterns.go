@@ -13,8 +13,8 @@ import (
 // extractedPatterns is the folder of the user's pattern files in a folder that extract writes.
 const extractedPatterns = "patterns"
 
-// copyPatterns copies the pattern files that paths name to a folder, so that it needs no other files, and returns their
-// paths in there, in their order.
+// copyPatterns copies the pattern files of paths to a folder, so that it is self-contained, and returns the paths of
+// the copies in the same order.
 func copyPatterns(paths []string, folder string) (copied []string, err error) {
 	if len(paths) == 0 {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestFileIsCutOff truncates a mapped model: reading the weights that are gone is an error, and no crash.
+// TestFileIsCutOff truncates a mapped model: reading the missing weights must return an error, not crash.
 func TestFileIsCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.onnx")
 	m := onnx.New(10, 20)

@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// inFunctions makes a model whose norm, gated activation and softcap stand in a function that a second function calls.
+// inFunctions returns a model with a norm, a gated activation and a softcap in a function that another function calls.
 func inFunctions() *onnx.Model {
 	b := onnxtest.New(20)
 	b.Model.ImportOpset("local", 1)
@@ -60,8 +60,8 @@ func writeFunctions(ts *testscript.TestScript, neg bool, args []string) {
 const softcap = "function my.Softcap(x) -> y <cap> {\n y = Mul(cap, Tanh(Div(x, cap)))\n}\n" +
 	"pattern Softcap(x) -> y {\n y = Mul($cap, Tanh(Div(x, $cap)))\n} => my.Softcap(x; cap=cap)\n"
 
-// TestSitesInFunctions: what is fused in the body of a function runs in onnxruntime, with kernels and without, and the
-// checker takes it. onnxruntime does not look at overloads there.
+// TestSitesInFunctions demands that ops fused in a function body run in onnxruntime, with and without kernels, and pass
+// the checker. onnxruntime ignores overloads there.
 func TestSitesInFunctions(t *testing.T) {
 	library, kernels := orttest.Library(t), orttest.Kernels(t)
 	dir := t.TempDir()

@@ -67,13 +67,13 @@ type opened struct {
 	*generate.Generator
 	session *ort.Session
 	path    string
-	what    string // what runs it
+	what    string // the runtime
 	took    time.Duration
 }
 
 func (o *opened) Close() error { return o.session.Close() }
 
-// open opens a model on what the flags say.
+// open opens a model with the runtime that the flags select.
 func (f *generateFlags) open(a *app, path string) (*opened, error) {
 	lib, err := ort.Find(f.backend.onnxruntime)
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *generateFlags) open(a *app, path string) (*opened, error) {
 	return &opened{g, session, path, what, time.Since(start)}, nil
 }
 
-// session opens a session that makes a CUDA graph of a decoding step, where the flags and the model allow it.
+// session opens a session that records a decode step as a CUDA graph, if the flags and the model allow it.
 func (f *generateFlags) session(a *app, m *onnx.Model, lib ort.Library) (*ort.Session, string, error) {
 	b := f.backend
 	b.openModel = generate.OpenSession
@@ -146,7 +146,7 @@ func (f *generateFlags) run(a *app, path string) error {
 	return f.generate(ctx, a, g, texts)
 }
 
-// generate is the command without a comparison.
+// generate generates without a comparison.
 func (f *generateFlags) generate(ctx context.Context, a *app, g *opened, texts *texts) error {
 	run, err := g.Start(f.options(texts), texts.ids...)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *generateFlags) generate(ctx context.Context, a *app, g *opened, texts *
 	return ended(ctx, err)
 }
 
-// ended wraps the error of a generation with its exit code: that of the signal where one ended it.
+// ended wraps the error of a generation with its exit code, which is the signal's if a signal ended the generation.
 func ended(ctx context.Context, err error) error {
 	var by interrupt
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
-// limit returns the margin up to which rounding may decide.
+// limit returns the largest margin at which rounding may decide between two tokens.
 func (f *generateFlags) limit(a, b *generate.Generator) float64 {
 	if f.tieGiven {
 		return f.nearTie
@@ -18,7 +18,7 @@ func (f *generateFlags) limit(a, b *generate.Generator) float64 {
 	return generate.TieLimit(a, b)
 }
 
-// compareModels has another model compute what the first one generates.
+// compareModels runs another model on the tokens that the first one generates.
 func (f *generateFlags) compareModels(ctx context.Context, a *app, g *opened, texts *texts) error {
 	other, err := f.open(a, f.compare)
 	if err != nil {
@@ -135,7 +135,7 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 	return nil
 }
 
-// step says in one line how a step went.
+// step describes a step in one line.
 func (t *texts) step(s *generate.Step, limit float64) string {
 	line := fmt.Sprintf("token %d is %s", s.Position, t.name(s.Want))
 	if s.WantMargin != nil {

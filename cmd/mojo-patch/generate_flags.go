@@ -31,7 +31,7 @@ type generateFlags struct {
 	ignoreEOS  bool
 	prefill    int
 	margins    bool
-	graph      bool // a decoding step is to be a CUDA graph
+	graph      bool // record a decode step as a CUDA graph
 	graphGiven bool
 
 	compare, golden string

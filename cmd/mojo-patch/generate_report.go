@@ -10,20 +10,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
-// printer writes texts to stdout as they come: of several the first that is not at its end, the others when it is their
-// turn.
+// printer writes texts to stdout as they come: the first unfinished text at once, the others in turn after it.
 type printer struct {
 	a       *app
 	texts   *texts
 	run     *generate.Run
 	now     int      // the prompt whose text is written
-	waiting []string // what came of the others
+	waiting []string // text of the other prompts so far
 	begun   []bool
 	ended   []bool
 	open    bool // a line was begun on stdout
 }
 
-// token takes a token.
+// token prints a token, or keeps it until its text's turn.
 func (p *printer) token(t generate.Token) error {
 	if p.a.json {
 		return nil
@@ -64,7 +63,7 @@ func (p *printer) write() error {
 	return nil
 }
 
-// end writes what is left, where the generation was ended.
+// end prints the remaining text of an interrupted generation.
 func (p *printer) end() {
 	for i := range p.ended {
 		if !p.ended[i] && (p.waiting[i] != "" || i == p.now && p.open) {
@@ -73,7 +72,7 @@ func (p *printer) end() {
 	}
 }
 
-// interrupted is said of a sequence that did not come to its end.
+// interrupted marks a sequence that did not reach its end.
 const interrupted = "interrupted"
 
 type generated struct {
@@ -85,7 +84,7 @@ type generated struct {
 	Margins   []float32 `json:"margins,omitempty"`
 }
 
-// report says at the end how it went.
+// report prints the results of a generation.
 func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Run) error {
 	var list []generated
 	for i, s := range run.Sequences() {
@@ -147,7 +146,7 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 
 func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// rate returns tokens in a second, 0 where there were none.
+// rate returns tokens per second, or 0 if there are none.
 func rate(tokens int, d time.Duration) float64 {
 	if tokens == 0 || d <= 0 {
 		return 0

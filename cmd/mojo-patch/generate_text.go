@@ -17,12 +17,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
 )
 
-// texts are the prompts, and what the files beside the model say about texts.
+// texts are the prompts, with the tokenizer and the configuration beside the model.
 type texts struct {
-	prompts   []string // nil where ids are given
+	prompts   []string // nil if ids are given
 	ids       [][]int64
 	tokenizer *tokenizer.Tokenizer // nil without one
-	template  *chat.Template       // of chats, once it was read
+	template  *chat.Template       // of chats, once it is read
 	path      string               // of the tokenizer
 	stop      []int64
 	positions int
@@ -31,7 +31,7 @@ type texts struct {
 // texts reads the tokenizer, the configuration and the prompts.
 func (f *generateFlags) texts(model string) (*texts, error) {
 	t := &texts{}
-	if len(f.ids) == 0 || f.tokenizer != "" { // ids are answered by ids
+	if len(f.ids) == 0 || f.tokenizer != "" { // ids are answered with ids
 		if err := t.read(f.tokenizer, filepath.Dir(model), f.golden != ""); err != nil {
 			return nil, err
 		}
@@ -55,8 +55,7 @@ func (f *generateFlags) texts(model string) (*texts, error) {
 	return t, t.encode(f)
 }
 
-// read reads the tokenizer: the one that is named, or that of the model's folder, which may be missing where it is not
-// needed.
+// read reads the named tokenizer, or the one in the model's folder, which may be missing if optional is set.
 func (t *texts) read(path, folder string, optional bool) (err error) {
 	t.path = tokenizer.Find(cmp.Or(path, folder))
 	if _, missing := os.Stat(t.path); missing != nil && path == "" {
@@ -68,13 +67,13 @@ func (t *texts) read(path, folder string, optional bool) (err error) {
 			tokenizer.File)
 	}
 	t.tokenizer, err = tokenizer.Read(t.path)
-	if err != nil && path == "" && optional { // recorded ids need none
+	if err != nil && path == "" && optional { // recorded ids need no tokenizer
 		t.path, t.tokenizer, err = "", nil, nil
 	}
 	return err
 }
 
-// configure takes the end tokens and the number of positions from the configuration beside the model, or else beside
+// configure reads the end tokens and the number of positions from the configuration beside the model, or else beside
 // the tokenizer.
 func (t *texts) configure(f *generateFlags, model string) error {
 	folders := []string{filepath.Dir(model)}
@@ -118,7 +117,7 @@ func (t *texts) configure(f *generateFlags, model string) error {
 	if len(f.stops) > 0 && t.tokenizer == nil {
 		return errors.New("--stop is text, and wants a tokenizer")
 	}
-	for _, s := range f.stops { // a special token is no part of the text
+	for _, s := range f.stops { // a special token is not text
 		if id, ok := t.tokenizer.ID(s); ok && t.tokenizer.Decode([]int64{id}, true) == "" {
 			t.stop = append(slices.Clip(t.stop), id)
 		}
@@ -129,7 +128,7 @@ func (t *texts) configure(f *generateFlags, model string) error {
 // maxPrompt is the size of a file with a prompt, in bytes.
 const maxPrompt = 64 << 20
 
-// encode reads the prompts and makes ids of them.
+// encode reads the prompts and converts them to ids.
 func (t *texts) encode(f *generateFlags) error {
 	for _, p := range f.prompts {
 		if p == "-" {
@@ -166,21 +165,21 @@ func (t *texts) encode(f *generateFlags) error {
 	return nil
 }
 
-// fits says where the tokenizer seems to be another model's.
+// fits warns if the tokenizer seems to belong to another model.
 func (t *texts) fits(a *app, g *opened) {
 	size, vocabulary := int64(0), g.Vocabulary()
 	if t.tokenizer != nil {
 		size = int64(t.tokenizer.Size())
 	}
-	// Models have their vocabulary padded to round numbers.
+	// Models pad their vocabulary to round numbers.
 	if size > 0 && vocabulary > 0 && (size > vocabulary+vocabulary/100 || size < vocabulary*9/10) {
 		a.say("%s has %d tokens and %s %d: it seems to be the tokenizer of another model", t.path, size, g.path,
 			vocabulary)
 	}
 }
 
-// render puts a prompt into the chat template: that of --template, or of the tokenizer's folder, whose tokens it may
-// name.
+// render puts a prompt into the chat template: the one of --template, or the one of the tokenizer's folder. Either may
+// use the folder's special tokens.
 func (f *generateFlags) render(t *texts, prompt string) (string, error) {
 	if t.template == nil {
 		own, err := chat.Read(filepath.Dir(t.path))

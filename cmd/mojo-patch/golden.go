@@ -114,7 +114,7 @@ exits with 1 if an output is out of tolerance.
 	return c
 }
 
-// comparable errs when the recordings are not of the same cases.
+// comparable returns an error if the recordings hold different cases.
 func comparable(paths []string, got, want []golden.Case) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("%s holds %s, %s holds %s", paths[0], counted(len(got), "case"), paths[1],

@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// sameOnHardInputs compares a patched model with the one it was made of, on padding, behind a past and in a long
-// context. Where the CPU provider lacks kernels both are evaluated, without roundings: these alone may have a router
-// choose another expert.
+// sameOnHardInputs compares a patched model with its original on padding, with a past and in a long context. If the CPU
+// provider lacks kernels, both are evaluated without rounding, because rounding alone may make a router choose another
+// expert.
 func sameOnHardInputs(t *testing.T, name, model, patched string) {
 	t.Helper()
 	if withoutCPUKernels(name) {
@@ -22,10 +22,10 @@ func sameOnHardInputs(t *testing.T, name, model, patched string) {
 		return
 	}
 	args := []string{"diff", model, patched, "--hard"}
-	if strings.HasSuffix(name, "-fp16") { // one rounding more or less moves such a model as far as the tolerance
+	if strings.HasSuffix(name, "-fp16") { // one rounding moves such a model by about the tolerance
 		args = append(args, "--sensitivity")
 	}
-	if name == "llama-dynamo23-fp32" { // onnxruntime's RotaryEmbedding wants tables for each row
+	if name == "llama-dynamo23-fp32" { // onnxruntime's RotaryEmbedding needs tables for each row
 		args = append(args, "--dim", "batch=1")
 	}
 	var out, err bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestHelp demands a description and an example of every command, and that docs/cli.md is what the commands say.
+// TestHelp demands a description and an example for every command, and that docs/cli.md matches the commands.
 func TestHelp(t *testing.T) {
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {

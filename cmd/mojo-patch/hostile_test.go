@@ -38,7 +38,7 @@ func nodeOf(text string, attributes ...message) message {
 	op, inputs, _ := strings.Cut(strings.TrimSuffix(right, ")"), "(")
 	var m message
 	for _, name := range strings.Fields(inputs) {
-		m = m.text(1, strings.TrimPrefix(name, "_")) // "_" is an input that is left out
+		m = m.text(1, strings.TrimPrefix(name, "_")) // "_" is an omitted input
 	}
 	for _, name := range strings.Fields(left) {
 		m = m.text(2, name)
@@ -70,7 +70,7 @@ func intsOf(name string, v ...int64) message {
 	return message{}.number(1, int64(len(v))).number(2, 7).text(8, name).text(9, string(raw))
 }
 
-// bodyOf encodes a graph of nodes that gives the named outputs.
+// bodyOf encodes a graph with the named outputs.
 func bodyOf(outputs string, nodes ...message) message {
 	m := message{}.add(1, nodes...).text(2, "g")
 	for _, name := range strings.Fields(outputs) {
@@ -79,8 +79,8 @@ func bodyOf(outputs string, nodes ...message) message {
 	return m
 }
 
-// ifs encodes a graph of If, whose branch is a graph of If, and so on, around the innermost one. As every length is
-// known beforehand, nothing is copied again at each level.
+// ifs encodes a graph of If, whose branch is a graph of If, and so on, around the innermost one. Lengths are known in
+// advance, so no level copies the others.
 func ifs(depth int, innermost message) message {
 	open := func(m message, field protowire.Number, size int) message {
 		return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(size))
@@ -115,12 +115,12 @@ func functionOf(name string, nodes ...message) message {
 	return m.add(9, message{}.number(2, 20), message{}.text(1, "f").number(2, 1)).text(10, "f")
 }
 
-// hostile is a model that is wrong, or huge in disguise.
+// hostile is an invalid model, or one that needs huge results.
 type hostile struct {
 	model   message
-	refused string // what every command says, all with exit code 2
-	running string // or what run and diff say alone, with exit code 1
-	inlined string // what the others may say then, with exit code 2
+	refused string // the error of every command, with exit code 2
+	running string // the error of run and diff only, with exit code 1
+	inlined string // an error that the others may then return, with exit code 2
 }
 
 func hostileModels() map[string]hostile {
@@ -194,7 +194,7 @@ func hostileModels() map[string]hostile {
 		model: huge("OneHot(i n i)", intsOf("i", 0, 1), scalar("n", 1<<60)).model}
 	chainOf := []message{}
 	last := "x"
-	grow := func(to, from string) message { // by so much that what is made before the limit stays small
+	grow := func(to, from string) message { // enough that the tensors before the limit stay small
 		return nodeOf(fmt.Sprintf("%s = Concat(%s)", to, strings.Repeat(from+" ", 64)),
 			message{}.text(1, "axis").number(3, 0).number(20, 2))
 	}
@@ -224,8 +224,8 @@ func hostileModels() map[string]hostile {
 	return list
 }
 
-// TestHostileModels gives every command models that are wrong, or that claim to be huge or endless: each ends soon,
-// says why, and writes nothing when it is refused.
+// TestHostileModels runs every command on models that are invalid, or that claim to be huge or endless. Each must end
+// soon and say why, and write nothing if it refuses the model.
 func TestHostileModels(t *testing.T) {
 	for name, h := range hostileModels() {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestHostileModels(t *testing.T) {
 					want, say = exitFailed, h.running
 				}
 				if args[0] == "diff" && h.running == "hardly end" {
-					continue // as long as run, which is long enough
+					continue // takes as long as run
 				}
 				start := time.Now()
 				var stdout, stderr bytes.Buffer

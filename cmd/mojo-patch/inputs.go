@@ -48,8 +48,7 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 	return dims, nil
 }
 
-// cases returns what to run the model on: the cases of the file, or count random ones with seeds that follow each
-// other.
+// cases returns the inputs to run the model on: the cases of the file, or count random ones with consecutive seeds.
 func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 	if f.file != "" {
 		return loadCases(f.file, m)
@@ -67,7 +66,7 @@ func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 	return list, nil
 }
 
-// loadCases reads the cases of a file and errs when the model cannot be run on one of them.
+// loadCases reads the cases of a file. It returns an error if the model cannot run on one of them.
 func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 	cases, err := golden.Load(path, m)
 	if err != nil {
@@ -87,7 +86,7 @@ func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 	return cases, nil
 }
 
-// fitted returns a case as the model takes it: with its caches in buffers, where the model has such.
+// fitted returns a case in the form that the model takes, with caches in buffers if the model has such.
 func fitted(m *onnx.Model, c golden.Case) (golden.Case, error) {
 	c, err := golden.InBuffers(m, c)
 	if err == nil {
@@ -96,7 +95,7 @@ func fitted(m *onnx.Model, c golden.Case) (golden.Case, error) {
 	return c, err
 }
 
-// recorded reads cases to compare with: each has outputs.
+// recorded reads cases to compare with. Each must have outputs.
 func recorded(path string, m *onnx.Model) ([]golden.Case, error) {
 	cases, err := loadCases(path, m)
 	if err != nil {
@@ -110,7 +109,7 @@ func recorded(path string, m *onnx.Model) ([]golden.Case, error) {
 	return cases, nil
 }
 
-// fixInputDims gives the inputs of a model the sizes of a run, and returns those of its symbolic dimensions.
+// fixInputDims sets the sizes of a model's inputs to a run's, and returns the sizes of its symbolic dimensions.
 func fixInputDims(m *onnx.Model, f *inputFlags) (map[string]int64, error) {
 	cases, err := f.cases(m, 1)
 	if err != nil {

@@ -97,8 +97,8 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	return nil
 }
 
-// search looks for blocks: for those that apply would fuse if every kernel were here, and if checks passed that need
-// missing weights.
+// search finds the blocks that apply would fuse if every kernel were available and all checks that need missing weights
+// passed.
 func (r *census) search(m *onnx.Model, q rewrite.Request) (*rewrite.Plan, error) {
 	q.AssumeAvailable, q.AllowUnverified, q.Version = true, true, toolVersion()
 	p, err := rewrite.New(q)
@@ -115,7 +115,7 @@ func (r *census) search(m *onnx.Model, q rewrite.Request) (*rewrite.Plan, error)
 	return plan, nil
 }
 
-// commonOps is how many of the ops are listed without --verbose.
+// commonOps is the number of ops that are listed without --verbose.
 const commonOps = 12
 
 func (r *census) write(w io.Writer, verbose bool) {
@@ -158,7 +158,7 @@ func (r *census) write(w io.Writer, verbose bool) {
 	r.writeWarnings(w)
 }
 
-// writeOps writes the ops by how often they stand in the model, and the sum of each domain.
+// writeOps lists the ops by frequency, and the total of each domain.
 func (r *census) writeOps(w io.Writer, verbose bool) {
 	ops := slices.SortedFunc(maps.Keys(r.counts), func(x, y opName) int {
 		return cmp.Or(cmp.Compare(r.counts[y], r.counts[x]), cmp.Compare(x.op, y.op), cmp.Compare(x.domain, y.domain))
@@ -183,7 +183,7 @@ func (r *census) writeOps(w io.Writer, verbose bool) {
 	t.section(w, "ops", len(ops))
 }
 
-// types lists the types of the inputs of a pattern's sites, each once.
+// types lists the distinct input types of a pattern's sites.
 func (r *census) types(pattern string) []string {
 	var list []string
 	for _, s := range r.Sites {
@@ -197,7 +197,7 @@ func (r *census) types(pattern string) []string {
 	return list
 }
 
-// commonPorts is how many inputs and outputs are listed without --verbose: a cache has two for every layer.
+// commonPorts is the number of inputs and outputs listed without --verbose: a cache has two for every layer.
 const commonPorts = 8
 
 func writePorts(w io.Writer, what string, ports []port, verbose bool) {
@@ -210,7 +210,7 @@ func writePorts(w io.Writer, what string, ports []port, verbose bool) {
 	}
 }
 
-// writeMisses lists the recognised blocks that cannot be fused, and under --verbose the near misses.
+// writeMisses lists recognized blocks that cannot be fused and, under --verbose, near misses.
 func (r *census) writeMisses(w io.Writer, verbose bool) {
 	misses := 0
 	for _, s := range r.Sites {
@@ -226,7 +226,7 @@ func (r *census) writeMisses(w io.Writer, verbose bool) {
 	}
 }
 
-// warning says what is wrong with a model as it was exported.
+// warning is a fault of an exported model.
 type warning struct {
 	Pattern string `json:"pattern"`
 	Node    string `json:"node"`

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// allDims is what --dims without a list of dimensions is.
+// allDims is the value of --dims without a list of dimensions.
 const allDims = "all"
 
 type dimsFlags struct {
@@ -47,7 +47,7 @@ func (f *dimsFlags) check(why bool) error {
 	return nil
 }
 
-// inspectedDims is what --dims prints, and its JSON form.
+// inspectedDims is the result of --dims, and its JSON form.
 type inspectedDims struct {
 	Schema int    `json:"schema"`
 	Path   string `json:"path"`
@@ -92,7 +92,7 @@ func (f *dimsFlags) list(m *onnx.Model) ([]*dims.Dim, error) {
 	return list, nil
 }
 
-// recordedOf loads recorded cases in which these dimensions may have other sizes than the model declares.
+// recordedOf loads recorded cases whose sizes in these dimensions may differ from the model's.
 func recordedOf(path string, m *onnx.Model, list []*dims.Dim) ([]golden.Case, error) {
 	open, err := dims.Open(m, list)
 	if err != nil {

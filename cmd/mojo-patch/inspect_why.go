@@ -28,7 +28,7 @@ func (f *whyFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes with a name that this regular expression fits")
 }
 
-// why is what --why prints, and its JSON form.
+// why is the result of --why, and its JSON form.
 type why struct {
 	Schema  int           `json:"schema"`
 	Path    string        `json:"path"`
@@ -43,35 +43,35 @@ const (
 	whyUnlike  = "unlike"  // no pattern comes near
 )
 
-// explanation says why a node is no part of a fused op.
+// explanation says why a node is not part of a fused op.
 type explanation struct {
 	Status      string       `json:"status"`
 	Node        spot         `json:"node"`
 	Graph       string       `json:"graph,omitempty"`   // empty for the main graph
-	Pattern     string       `json:"pattern,omitempty"` // that matched, or came nearest
-	Matched     int          `json:"matched,omitempty"` // nodes that are as the pattern wants them
-	Size        int          `json:"size,omitempty"`    // nodes that it has
+	Pattern     string       `json:"pattern,omitempty"` // the pattern that matched or came nearest
+	Matched     int          `json:"matched,omitempty"` // nodes that fit the pattern
+	Size        int          `json:"size,omitempty"`    // nodes of the pattern
 	Differences []difference `json:"differences,omitempty"`
 	Refusal     string       `json:"refusal,omitempty"`
-	Around      string       `json:"around,omitempty"`   // of a node that nothing comes near to
-	Patterns    []string     `json:"patterns,omitempty"` // that have such a node
+	Around      string       `json:"around,omitempty"`   // the surroundings of a node that no pattern is near
+	Patterns    []string     `json:"patterns,omitempty"` // patterns with such a node
 	Code        reason.Code  `json:"code,omitempty"`     // of the refusal, or of the first difference
 	Hint        string       `json:"hint,omitempty"`
 }
 
-// difference is one thing that is not as the pattern wants it.
+// difference is one mismatch between a pattern and the model.
 type difference struct {
 	At        spot   `json:"at"`
 	Expected  string `json:"expected"`
 	Found     string `json:"found"`
-	Condition bool   `json:"condition,omitempty"` // on nodes that are all there
-	Why       string `json:"why,omitempty"`       // in place of expected and found, where no certain node is expected
+	Condition bool   `json:"condition,omitempty"` // all nodes are there, a condition fails
+	Why       string `json:"why,omitempty"`       // replaces expected and found if no certain node is expected
 }
 
 // spot is a node.
 type spot struct {
 	Op   string `json:"op"`
-	Name string `json:"name"` // of the node, or of its first output where it has none
+	Name string `json:"name"` // of the node, or of its first output if it has no name
 }
 
 func spotOf(n *onnx.Node) spot {
@@ -99,8 +99,7 @@ func (f *whyFlags) check() error {
 	return nil
 }
 
-// inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are
-// among them.
+// inspect prints the reasons instead of the census. It verifies the sites, so that refused sites are included.
 func (f *whyFlags) inspect(a *app, m *onnx.Model, r *census, q rewrite.Request) error {
 	q.Verify = rewrite.VerifyDistinct
 	plan, err := r.search(m, q)
@@ -118,7 +117,7 @@ func (f *whyFlags) inspect(a *app, m *onnx.Model, r *census, q rewrite.Request) 
 	return nil
 }
 
-// explain finds the reasons in a plan whose sites were verified.
+// explain collects the reasons from a plan whose sites were verified.
 func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan) *why {
 	re := regexp.MustCompile(f.node) // check compiled it
 	keep := func(names ...string) bool { return slices.ContainsFunc(names, re.MatchString) }
@@ -134,7 +133,7 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 					Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Code: s.Code, Hint: s.Code.Hint()})
 		}
 	}
-	anchors := map[string][]string{} // patterns by the ops they are recognised by
+	anchors := map[string][]string{} // patterns by their anchor ops
 	for _, p := range set.Patterns {
 		for _, op := range p.Anchors {
 			if !slices.Contains(anchors[op], p.Name) {
@@ -153,8 +152,8 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 	return w
 }
 
-// unfused explains the anchor nodes of one graph that no match took. A node that computes integers, such as a
-// difference of positions, is in no block that a pattern describes.
+// unfused explains the anchor nodes of one graph that no match contains. It skips nodes that compute integers, such as
+// a difference of positions: no pattern describes them.
 func unfused(f *rewrite.Found, anchors map[string][]string, facts *infer.Facts) []explanation {
 	taken := map[*onnx.Node]bool{}
 	for _, m := range f.Matches {
@@ -163,7 +162,7 @@ func unfused(f *rewrite.Found, anchors map[string][]string, facts *infer.Facts) 
 		}
 	}
 	missed := map[*onnx.Node]*patterns.Miss{}
-	found := map[*onnx.Node][]explanation{} // of patterns that are no text: what they want is said in words
+	found := map[*onnx.Node][]explanation{} // patterns written in Go explain misses in words
 	for _, m := range f.Misses {
 		if m.Expected != "" {
 			missed[m.Anchor] = m
@@ -202,7 +201,7 @@ func unfused(f *rewrite.Found, anchors map[string][]string, facts *infer.Facts) 
 	return list
 }
 
-// places says where graphs stand that are not the main one.
+// places returns the locations of graphs, "" for the main graph.
 func places(m *onnx.Model) map[*onnx.Graph]string {
 	at := map[*onnx.Graph]string{}
 	m.Graph.Walk(func(g *onnx.Graph) { at[g] = fmt.Sprintf("graph %q", g.Name) })
@@ -213,13 +212,13 @@ func places(m *onnx.Model) map[*onnx.Graph]string {
 	return at
 }
 
-// inQuotes are the names in a text: what is otherwise equal is one reason.
+// inQuotes matches the names in a text. Reasons that differ only in names are shown as one.
 var inQuotes = regexp.MustCompile(`"[^"]*"`)
 
-// alikeShown bounds how many nodes are named for one reason.
+// alikeShown limits how many nodes are named for one reason.
 const alikeShown = 4
 
-// write prints the reasons, those that differ by names alone together unless all is set.
+// write prints the reasons. Unless all is set, it merges reasons that differ only in names.
 func (w *why) write(out io.Writer, all bool) {
 	groups := map[string][]spot{}
 	key := func(x explanation) string {
@@ -253,7 +252,7 @@ func (w *why) write(out io.Writer, all bool) {
 	}
 }
 
-// String says where and what.
+// String returns the node and the mismatch.
 func (d difference) String() string {
 	if d.Why != "" {
 		return fmt.Sprintf("at %s: %s", d.At, d.Why)

@@ -50,7 +50,7 @@ func explained(t *testing.T, name string, more ...string) why {
 	return w
 }
 
-// Every damaged block is explained by what was damaged.
+// TestWhy demands that the explanation of each damaged block names the damage.
 func TestWhy(t *testing.T) {
 	tests := map[string]struct{ pattern, at, difference, hint string }{
 		"norm-epsilon-outside":          {"RMSNorm 5/7", "Add", "expected Sqrt or Pow, found Add", "outside the root"},
@@ -121,8 +121,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// sound are the blocks that there is nothing to say about: they are fused, or hold no node that a pattern is recognised
-// by.
+// sound lists blocks without explanations: they are fused, or contain no anchor of a pattern.
 var sound = map[string]bool{"norm-as-it-should-be": true, "norm-centered": true, "norm-no-cast-back": true,
 	"norm-missing-cast":   true,
 	"norm-read-elsewhere": true, "positions-subtracted": true, "norm-sum": true, "norm-no-scale": true, "reglu": true,
@@ -138,7 +137,7 @@ func TestNothingToExplain(t *testing.T) {
 	}
 }
 
-// --node chooses by name, anywhere in it.
+// TestWhyNode demands that --node matches any part of a name.
 func TestWhyNode(t *testing.T) {
 	if w := explained(t, "norm-cube", "--node", "ReduceM"); len(w.Reasons) != 1 {
 		t.Errorf("%+v", w.Reasons)
@@ -148,7 +147,7 @@ func TestWhyNode(t *testing.T) {
 	}
 }
 
-// A pattern that is no text says in words what is wrong, and several may do so at one node, even one that a match took.
+// TestWhyInWords demands that several patterns written in Go can explain a miss at one node, even in a match.
 func TestWhyInWords(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})

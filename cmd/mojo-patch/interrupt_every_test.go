@@ -19,10 +19,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestInterruptEveryCommand ends each command that writes, at moments spread over its run, by signals that it may clean
-// up after and by one that it cannot. After the former there are all of its files or none, and nothing beside them.
-// After the latter no model is in its place without the files that come before it. MOJO_INTERRUPTS is the number of
-// moments, 2 unless it is set.
+// TestInterruptEveryCommand ends each command that writes, at moments spread over its run, with signals that allow a
+// cleanup and with one that does not. After the former, either all files of the command exist or no file. After the
+// latter, a model exists only with the files that precede it. MOJO_INTERRUPTS is the number of moments, 2 by default.
 func TestInterruptEveryCommand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs every command several times")
@@ -124,7 +123,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 	}
 }
 
-// checkKilled errs where what a killed command left has a file in its place without all that come before the model.
+// checkKilled reports an error if a killed command left a file without all files that precede it.
 func checkKilled(t *testing.T, line string, want, got []string) {
 	t.Helper()
 	const model = "m.onnx"

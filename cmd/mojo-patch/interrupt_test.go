@@ -26,7 +26,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 		model := modelWithWeights(t, 3<<30)
 		out := t.TempDir()
 		c := exec.Command(program)
-		// TestMain goes by the name
+		// TestMain looks at the name
 		c.Args = []string{"mojo-patch", "apply", model, "-o", filepath.Join(out, "patched.onnx"), "--assume-available",
 			"--check-kernels", "off"}
 		var stderr strings.Builder
@@ -54,7 +54,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestInterruptGenerate ends a generation that has no end of its own: what came until then is there.
+// TestInterruptGenerate interrupts an endless generation and demands the text generated so far.
 func TestInterruptGenerate(t *testing.T) {
 	onnxruntime, _ := testEnvironment(t)
 	if onnxruntime == "" {

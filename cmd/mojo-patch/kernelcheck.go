@@ -11,29 +11,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// The IR version and opset of the one-node models that kernels are run in; every onnxruntime that loads here reads
-// them.
+// The IR version and opset of the one-node models that kernels run in; every supported onnxruntime reads them.
 const (
 	probeIR    = 10
 	probeOpset = 20
 )
 
 // prober runs the kernels of fused ops in onnxruntime, each in a model of one node without a function body, so that
-// nothing but the kernel can answer. Sessions are kept: many sites differ in their shapes alone.
+// only the kernel can compute the result. Sessions are kept, since many sites differ only in shapes.
 type prober struct {
 	library  string       // the file of the kernel library
 	options  []ort.Option // of every session
 	sessions map[string]*ort.Session
 }
 
-// mostSessions bounds the sessions that are kept: one on CUDA holds tens of megabytes of the device.
+// mostSessions limits the kept sessions: one on CUDA takes tens of megabytes of device memory.
 const mostSessions = 64
 
-// errBrokenKernels is the cause of an error about a kernel library that is there and that onnxruntime does not load.
+// errBrokenKernels is the error for a kernel library that exists but does not load in onnxruntime.
 var errBrokenKernels = errors.New("onnxruntime does not load the kernel library")
 
-// newProber finds onnxruntime and the kernel library, and registers the one with the other; empty paths mean that they
-// are looked for. The kernels are those for the provider.
+// newProber finds onnxruntime and the provider's kernel library, and registers the library. Empty paths are searched
+// for.
 func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	lib, err := ort.Find(onnxruntime)
 	if err != nil {
@@ -41,7 +40,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	}
 	options := []ort.Option{ort.WithThreads(1)}
 	if provider == providerCUDA {
-		// Nothing may run on the CPU in place of a CUDA kernel.
+		// No node may run on the CPU instead of a CUDA kernel.
 		options = []ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
 	}
 	path, err := kernelDevices[provider].FindLibrary(kernels)
@@ -55,7 +54,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	if provider == providerCUDA && !slices.Contains(facts.Providers, ort.FullProvider(providerCUDA)) {
 		return nil, environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
-	if provider == providerCUDA { // a provider finds out with a model whether it has a device
+	if provider == providerCUDA { // a provider detects its device only with a model
 		if err := ort.TryProvider(provider, nil, ort.WithLibrary(lib.Path)); err != nil {
 			return nil, environment(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err))
 		}
@@ -64,7 +63,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	return &prober{library: path, options: options, sessions: map[string]*ort.Session{}}, nil
 }
 
-// lacks returns why the library has no kernel of an op for any device, "" if it has one.
+// lacks returns why the library has no kernel of an op for any device, or "" if it has one.
 func (p *prober) lacks(o *fused.Op) string {
 	if fused.Holds(p.library, o) {
 		return ""
@@ -83,7 +82,7 @@ func (p *prober) close() error {
 	return errors.Join(errs...)
 }
 
-// run is a rewrite.KernelCheck. An input that is nil is left out.
+// run is a rewrite.KernelCheck. An omitted input is nil.
 func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	o := fused.Lookup(op)
 	if o == nil {
@@ -127,7 +126,7 @@ func (p *prober) runSite(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, 
 	return p.runModel(string(encoded), encoded, inputs)
 }
 
-// runModel runs a model, whose session is kept under a key.
+// runModel runs a model. Its session is kept under key.
 func (p *prober) runModel(key string, model []byte, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	s := p.sessions[key]
 	if s == nil {
@@ -145,7 +144,7 @@ func (p *prober) runModel(key string, model []byte, inputs []*onnx.Tensor) ([]*o
 	return s.Run(inputs)
 }
 
-// probe makes a model of a node for each site. The values of the first have the op's own names.
+// probe makes a model of one node for each site. The values of the first node have the op's own names.
 func probe(o *fused.Op, sites ...fused.Site) *onnx.Model {
 	m := onnx.New(probeIR, probeOpset)
 	m.ImportOpset(fused.Domain, fused.Version)
@@ -156,7 +155,7 @@ func probe(o *fused.Op, sites ...fused.Site) *onnx.Model {
 	return m
 }
 
-// probeName is what a value of the op is called at the i-th site.
+// probeName returns the name of an op's value at the i-th site.
 func probeName(value string, i int) string {
 	if i == 0 {
 		return value

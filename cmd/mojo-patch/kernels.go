@@ -16,24 +16,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// kernelRow is one op, combination of types and device, and its JSON form.
+// kernelRow is an op with a combination of types on a device, and its JSON form.
 type kernelRow struct {
 	Kernel string   `json:"kernel"`
 	Op     string   `json:"op"`
 	Types  []string `json:"types"`
 	Device string   `json:"device"`
-	// Forms is how many combinations of attributes and optional inputs are tried.
+	// Forms is the number of combinations of attributes and optional inputs that were tried.
 	Forms int `json:"forms"`
-	// Status is "runs", "fails", "unknown" where it cannot be tried here, or "standard" where it is onnxruntime's own.
+	// Status is "runs", "fails", "unknown" if it cannot be tried here, or "standard" for onnxruntime's own kernel.
 	Status string `json:"status"`
-	// MaxRel is the difference from the op's definition, as a part of the greatest magnitude.
+	// MaxRel is the difference from the op's definition, relative to the greatest magnitude.
 	MaxRel *float64 `json:"max_rel,omitempty"`
 	Reason string   `json:"reason,omitempty"`
 	// Shapes of the inputs, and how many nodes of the model have them, with --model.
 	Shapes [][]int64 `json:"shapes,omitempty"`
 	Nodes  int       `json:"nodes,omitempty"`
 
-	away bool // what lacks, lacks for every kernel of the device
+	away bool // the reason holds for every kernel of the device
 }
 
 // The states of a kernel.
@@ -111,18 +111,18 @@ it has, where it was patched, or else of those that apply would make. --dim size
 	return c
 }
 
-// npuNotTried is why the kernels for CANN are not run here.
+// npuNotTried is the reason that kernels for CANN do not run here.
 const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they " +
 	"are tested)"
 
-// probers run the kernels of each device that is here.
+// probers run the kernels of each available device.
 type probers struct {
 	cpu, cuda *prober
 	noCUDA    error
 }
 
-// newProbers opens what there is. missing says what lacks for kernels on the CPU. What CUDA's kernels lack is the
-// reason of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
+// newProbers opens the available devices. missing is the reason if kernels cannot run on the CPU. If kernels for CUDA
+// or an NPU cannot run, only their rows say why: most machines lack these devices.
 func newProbers(onnxruntime, lib string) (p *probers, missing error) {
 	p = &probers{}
 	p.cpu, missing = newProber(onnxruntime, lib, providerCPU)
@@ -138,7 +138,7 @@ func (p *probers) close() {
 	}
 }
 
-// of returns what runs the kernels of a device, and why nothing does.
+// of returns the prober for the kernels of a device, or the reason that they cannot run.
 func (p *probers) of(device string) (*prober, string) {
 	switch {
 	case strings.EqualFold(device, deviceCUDA) && p.noCUDA != nil:
@@ -151,7 +151,7 @@ func (p *probers) of(device string) (*prober, string) {
 	return p.cpu, ""
 }
 
-// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so.
+// tryKernels runs every kernel. If kernels cannot run, missing is the reason.
 func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	probers, missing := newProbers(onnxruntime, lib)
 	defer probers.close()
@@ -165,7 +165,7 @@ func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing err
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)
-			if name == "QMoE" { // what it rounds between its products is open where it is next to a half
+			if name == "QMoE" { // its definition leaves the rounding between its products open
 				continue
 			}
 			for _, types := range op.Types {
@@ -177,14 +177,14 @@ func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing err
 	}
 	a.together("trying kernel", tries)
 	for _, r := range list {
-		if r.Forms > 0 || r.Status == kernelStandard { // else types that go with no form of weights
+		if r.Forms > 0 || r.Status == kernelStandard { // otherwise no form of weights has these types
 			rows = append(rows, *r)
 		}
 	}
 	return rows, missing
 }
 
-// together makes as many calls at a time as there are processors, and shows how far they are.
+// together makes the calls on all processors, and shows the progress.
 func (a *app) together(what string, calls []func()) {
 	step, end := a.progress(what)
 	defer end()
@@ -206,14 +206,14 @@ func (a *app) together(what string, calls []func()) {
 	all.Wait()
 }
 
-// try fills the row. Its reason is why the kernel cannot be tried, if it cannot.
+// try fills in the row. Its reason is set if the kernel cannot be tried.
 func (r *kernelRow) try(p *prober, k *registry.Kernel, op *fused.Op, types fused.Combination) {
 	r.Kernel, r.Op, r.Device, r.Status = k.ID, op.Name, k.Device, kernelUnknown
 	for _, input := range op.Inputs {
 		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
 	forms, wide := op.Examples(types, probeOpset), op.WideExamples(types, probeOpset)
-	// What some devices of a kind alone run is not looked for, nor is what they give as exact as this command wants it.
+	// Skip sites that only some devices of a kind run, or run with the precision wanted here.
 	device := fused.Device(strings.ToLower(k.Device))
 	rare := func(s fused.Site) bool { return !op.OnEvery(device, s) }
 	forms, wide = slices.DeleteFunc(forms, rare), slices.DeleteFunc(wide, rare)
@@ -238,7 +238,7 @@ func (r *kernelRow) try(p *prober, k *registry.Kernel, op *fused.Op, types fused
 	r.Status, r.Reason, r.MaxRel = kernelRuns, "", &worst
 }
 
-// firstLine shortens an error that lists where was looked.
+// firstLine shortens an error that lists the searched places.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return strings.TrimSuffix(line, ". Looked at:")
@@ -262,7 +262,7 @@ func writeKernels(w io.Writer, rows []kernelRow) {
 		if r.MaxRel != nil {
 			rel = fmt.Sprintf("%.2g", *r.MaxRel)
 		}
-		if r.away { // said once for all
+		if r.away { // reported once for the device
 			away[r.Device] = r.Reason
 			r.Reason = ""
 		}

@@ -12,18 +12,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
-// mostElements is how many elements the inputs of a node may have that is tried: the definition is evaluated on them.
+// mostElements limits the input elements of a node that is tried, since its definition is evaluated on them.
 const mostElements = 1 << 24
 
-// neededKernel is a fused op with the attributes, types and shapes that nodes of a model have.
+// neededKernel is a fused op with the attributes, types and shapes of nodes in a model.
 type neededKernel struct {
 	op    *fused.Op
 	site  fused.Site
 	nodes int
 }
 
-// neededKernels lists the fused ops of a model, each kind once: of the model itself where it was patched, or else of
-// what apply would make of it.
+// neededKernels lists the distinct fused ops of a model or, if it was not patched yet, those that apply would make.
 func (a *app) neededKernels(path string, inputs *inputFlags) ([]*neededKernel, error) {
 	m, err := a.read(path)
 	if err != nil {
@@ -53,7 +52,7 @@ func (a *app) neededKernels(path string, inputs *inputFlags) ([]*neededKernel, e
 				shape, _ := facts.Shape(v, 0)
 				k.site.Types, k.site.Dims = append(k.site.Types, facts.DataType(v)), append(k.site.Dims, shape)
 			}
-			for len(k.site.Types) < len(op.Inputs) { // left out
+			for len(k.site.Types) < len(op.Inputs) { // omitted inputs
 				k.site.Types, k.site.Dims = append(k.site.Types, onnx.Undefined), append(k.site.Dims, nil)
 			}
 			key := fmt.Sprint(op.Name, onnx.AttributesKey(n.Attributes), k.site.Types, k.site.Dims)
@@ -74,7 +73,7 @@ func hasFused(m *onnx.Model) (found bool) {
 	return found
 }
 
-// tryNeeded runs the kernels that a model needs, on every device that has such kernels.
+// tryNeeded runs the kernels that a model needs on every device that has them.
 func tryNeeded(needed []*neededKernel, onnxruntime, lib string) (rows []kernelRow, missing error) {
 	probers, missing := newProbers(onnxruntime, lib)
 	defer probers.close()
@@ -101,7 +100,7 @@ func tryNeeded(needed []*neededKernel, onnxruntime, lib string) (rows []kernelRo
 	return rows, missing
 }
 
-// tryNeeded fills the row's status, as far as the kernel can be tried.
+// tryNeeded fills in the row's status, as far as the kernel can be tried.
 func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	elements := int64(0)
 	for i, t := range n.site.Types {
@@ -121,7 +120,7 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	case p == nil:
 	case p.lacks(n.op) != "":
 		r.Reason = p.lacks(n.op)
-	case n.op.Name == fused.QMoEName: // what it rounds between its products is open where it is next to a half
+	case n.op.Name == fused.QMoEName: // its definition leaves the rounding between its products open
 		r.Reason = "its definition leaves open how it rounds: it is not tried"
 	case elements > mostElements:
 		r.Reason = fmt.Sprintf("its inputs have %d elements, and at most %d are tried", elements, mostElements)
@@ -135,8 +134,8 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	}
 }
 
-// inputsText writes types with their shapes, as "float32[2 6 64], none, float32[64]", without those at the end that are
-// left out.
+// inputsText formats types with shapes, such as "float32[2 6 64], none, float32[64]", without omitted inputs at the
+// end.
 func inputsText(types []string, shapes [][]int64) string {
 	var list []string
 	last := 0

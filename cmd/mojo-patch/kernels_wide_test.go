@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestKernelsAtRealWidths runs the CPU kernel of every op at the widths of real models, those of QMoE too, which the
-// command kernels does not try.
+// TestKernelsAtRealWidths runs the CPU kernel of every op at the widths of real models, including QMoE, which the
+// command kernels skips.
 func TestKernelsAtRealWidths(t *testing.T) {
 	onnxruntime, kernels := testEnvironment(t)
 	if onnxruntime == "" || kernels == "" {

@@ -14,9 +14,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// tryForms runs the kernel at all sites on hard inputs, of the wide ones on few kinds, and compares it with the op's
-// definition. The sites share one session: to open one takes long. Only where they do not run together is each tried
-// alone, to find the one at fault.
+// tryForms runs the kernel at all sites on hard inputs (few kinds for wide sites) and compares it with the op's
+// definition. The sites share a session, since opening one takes long. If they do not run together, each is tried
+// separately to find the failing one.
 func (p *prober) tryForms(op *fused.Op, sites []fused.Site, wide bool) (maxRel float64, err error) {
 	encoded, err := onnx.Marshal(probe(op, sites...))
 	if err != nil {
@@ -39,15 +39,16 @@ func (p *prober) tryForms(op *fused.Op, sites []fused.Site, wide bool) (maxRel f
 	return maxRel, fmt.Errorf("each form runs alone, but not beside the others: %w", err)
 }
 
-// inputKind is one kind of inputs for the kernel of an op.
+// inputKind is one kind of inputs for an op's kernel.
 type inputKind struct {
 	name string
 	of   func(s fused.Site, input int) (*reference.Tensor, error)
-	// numbers names the numbers of an input: kinds in which they have one name have the same ones.
+	// numbers returns an id of an input's numbers. Kinds that return the same id share the numbers.
 	numbers func(s fused.Site, input int) string
 }
 
-// inputKinds are those that apply checks sites with. Ops with stored weights, which no pattern finds, have their own.
+// inputKinds returns the kinds that apply checks sites with. Ops with stored weights, which no pattern finds, have
+// other kinds.
 func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 	var list []inputKind
 	if !op.Family.Stored {
@@ -59,7 +60,7 @@ func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 		return list
 	}
 	tried := activationsTried
-	if s.Types[0].IsInteger() { // ids of rows, which are the same in all kinds
+	if s.Types[0].IsInteger() { // ids of rows, which are equal in all kinds
 		tried = tried[:1]
 	}
 	for _, a := range tried {
@@ -75,10 +76,10 @@ func inputKinds(op *fused.Op, s fused.Site) []inputKind {
 	return list
 }
 
-// fewKinds are those that wide sites are tried on, where the op has them, and its first.
+// fewKinds are the kinds for wide sites, besides an op's first kind.
 var fewKinds = []string{"one-hot", "one outlier in a block of"}
 
-// tryKinds runs all sites, whose inputs have the same types, on every kind of inputs or on few.
+// tryKinds runs all sites, whose inputs have the same types, on all kinds of inputs, or on few.
 func tryKinds(session *ort.Session, op *fused.Op, sites []fused.Site, few bool) (maxRel float64, err error) {
 	definitions := make([]*definition, len(sites))
 	for i, s := range sites {
@@ -139,13 +140,13 @@ func tryKind(session *ort.Session, sites []fused.Site, definitions []*definition
 	return maxRel, nil
 }
 
-// inputs returns the inputs of the i-th site for the definition and, without those left out, for the kernel. Those of
-// one kind are kept for the next: most of the time that kernels of wide weights take would go into making them.
+// inputs returns the inputs of the i-th site for the definition and, without omitted ones, for the kernel. It keeps
+// inputs for the next kind: making them would dominate the time of kernels with wide weights.
 func (d *definition) inputs(s fused.Site, i int, kind inputKind) ([]*reference.Tensor, []*onnx.Tensor, error) {
 	inputs := make([]*reference.Tensor, len(d.op.Inputs))
 	var tensors []*onnx.Tensor
 	for k := range inputs {
-		if s.Types[k] == onnx.Undefined { // left out
+		if s.Types[k] == onnx.Undefined { // omitted
 			continue
 		}
 		if numbers := kind.numbers(s, k); d.made[k].onnx == nil || d.made[k].numbers != numbers {
@@ -168,7 +169,7 @@ func (d *definition) inputs(s fused.Site, i int, kind inputKind) ([]*reference.T
 	return inputs, tensors, nil
 }
 
-// randomTensor returns normally distributed numbers; integers are the first three.
+// randomTensor returns normally distributed numbers. Integers are 0, 1 or 2.
 func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tensor {
 	t := &reference.Tensor{DataType: typ}
 	n := 1
@@ -186,8 +187,8 @@ func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tens
 	return t
 }
 
-// activationsTried are the kinds of numbers that the first input of an op with stored weights has, which may be rounded
-// by blocks: functions of normal ones.
+// activationsTried are functions of normal numbers, for the first input of an op with stored weights, which may be
+// rounded by blocks.
 var activationsTried = []struct {
 	name   string
 	change func(i int, x float64) float64
@@ -218,8 +219,8 @@ func storedInput(op *fused.Op, s fused.Site, input int, change func(i int, x flo
 	return made
 }
 
-// storedTensor returns what holds quantised weights: any codes, with scales of ordinary sizes, of either sign. It is
-// nil for other inputs.
+// storedTensor returns codes or scales of quantized weights: any codes, with scales of ordinary sizes and either sign.
+// It returns nil for other inputs.
 func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *reference.Tensor {
 	name := op.Inputs[input].Name
 	if !strings.Contains(name, "codes") && !strings.Contains(name, "scale") && !strings.Contains(name, "minus") {
@@ -235,13 +236,13 @@ func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *referenc
 	t.F, t.I = nil, make([]int64, max(len(t.F), len(t.I)))
 	for i := range t.I {
 		switch {
-		case t.DataType == onnx.Int8: // times a factor of a larger block
+		case t.DataType == onnx.Int8: // multiplies a larger block's factor
 			t.I[i] = r.Int64N(127) - 63
 		case strings.Contains(name, "scale"): // exponents
 			t.I[i] = 118 + r.Int64N(8)
 		default:
 			if t.I[i] = r.Int64N(256); s.Attr("code").String == "e4m3" && t.I[i]&127 == 127 {
-				t.I[i]-- // which would be no number
+				t.I[i]-- // avoids NaN
 			}
 		}
 	}
@@ -256,7 +257,7 @@ type definition struct {
 	made      []madeInput
 }
 
-// madeInput is an input of the kind that was tried last.
+// madeInput is an input made for the previous kind.
 type madeInput struct {
 	numbers   string
 	reference *reference.Tensor
@@ -274,8 +275,8 @@ func define(op *fused.Op, s fused.Site) (*definition, error) {
 	return d, nil
 }
 
-// outputs are what the definition gives. There are none where numbers overflow on the way: what comes out then means
-// nothing.
+// outputs returns the definition's outputs, or nil if intermediate values overflow, which makes the outputs
+// meaningless.
 func (d *definition) outputs(inputs []*reference.Tensor) ([]*reference.Tensor, error) {
 	env := map[*onnx.Value]*reference.Tensor{}
 	for k, v := range d.graph.Nodes[0].Inputs {

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestKeptInputs compares the inputs that a kernel is tried with, which are kept from one kind to the next where both
-// name the same numbers, with inputs made for each kind.
+// TestKeptInputs compares the inputs that a kernel is tried with, which kinds with the same numbers share, with inputs
+// made for each kind.
 func TestKeptInputs(t *testing.T) {
 	kept := 0
 	for _, op := range fused.Ops() {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// learnFlag is --learn: the file for the patterns of blocks that none matched.
+// learnFlag is --learn: the file for patterns of blocks that no pattern matched.
 type learnFlag struct{ path string }
 
 func (f *learnFlag) flags(c *cobra.Command) {
@@ -21,7 +21,7 @@ func (f *learnFlag) flags(c *cobra.Command) {
 	completeFile(c, "learn", "pat")
 }
 
-// check errs where the file cannot be written, or is one of those that the command reads or writes otherwise.
+// check returns an error if the file cannot be written or is another file of the command.
 func (f *learnFlag) check(c *cobra.Command, model, out, html string, loaded []string) error {
 	if f.path == "" {
 		if c.Flags().Changed("learn") {
@@ -50,7 +50,7 @@ func (f *learnFlag) check(c *cobra.Command, model, out, html string, loaded []st
 	return nil
 }
 
-// prepare writes what was learnt aside.
+// prepare writes the learned patterns to a temporary file.
 func (f *learnFlag) prepare(r *rewrite.LearnReport) (*atomicfile.Prepared, error) {
 	if f.path == "" || r == nil {
 		return nil, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// writeUnlisted writes two layers of norms and gated units that no pattern lists: unlisted FILE SIZE EPSILON.
+// writeUnlisted writes two layers of norms and gated units that match no pattern: unlisted FILE SIZE EPSILON.
 func writeUnlisted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: unlisted FILE SIZE EPSILON")

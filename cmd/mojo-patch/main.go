@@ -1,4 +1,4 @@
-// Command mojo-patch finds normalisations, gated activations and rotary embeddings in ONNX language models and rewrites
+// Command mojo-patch finds normalizations, gated activations and rotary embeddings in ONNX language models and rewrites
 // them into fused ops. See docs/cli.md, or mojo-patch --help.
 package main
 
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// gcPercent bounds the garbage, as a part of what is in use: a graph of a hundred thousand nodes takes hundreds of
-// megabytes without its weights, and half the garbage would cost a tenth of the time.
+// gcPercent limits garbage relative to live memory. A graph of a hundred thousand nodes takes hundreds of megabytes
+// without its weights; half the garbage would cost a tenth of the time.
 const gcPercent = 150
 
 func main() {

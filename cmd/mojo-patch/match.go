@@ -57,7 +57,8 @@ stays as it is. The plan holds the SHA-256 of the model file, and the versions o
 	return c
 }
 
-// match plans and reports: the whole of match, and of apply --dry-run. keep, if there is one, writes the plan aside.
+// match plans and reports, for match and for apply --dry-run. If keep is not nil, it writes the plan to a temporary
+// file.
 func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*atomicfile.Prepared, error)) error {
 	p, err := f.plan(a)
 	if err != nil {
@@ -119,7 +120,7 @@ func near(n int) string {
 	return fmt.Sprintf("%d near misses", n)
 }
 
-// writeSites lists what became of each site, the near misses among them on demand.
+// writeSites lists the sites with their status, and near misses if requested.
 func writeSites(w io.Writer, r *rewrite.Report, misses bool) {
 	t := newTable("pattern", "op", "node", "kernel", "device", "status", "reason")
 	n := 0

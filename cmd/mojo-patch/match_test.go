@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// TestMatchIsDryRun demands one report of match and of apply --dry-run, but for the times.
+// TestMatchIsDryRun demands the same report from match and from apply --dry-run, except for times.
 func TestMatchIsDryRun(t *testing.T) {
 	model := filepath.Join("..", "..", "models", "gemma3-ts-fp16.onnx")
 	for _, flags := range [][]string{

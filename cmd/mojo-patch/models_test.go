@@ -12,14 +12,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// withoutCPUKernels says that onnxruntime's CPU provider lacks kernels for the type of a bundled model: most of
-// bfloat16.
+// withoutCPUKernels reports whether onnxruntime's CPU provider lacks kernels for a bundled model's type: most bfloat16
+// kernels.
 func withoutCPUKernels(model string) bool { return strings.HasSuffix(model, "-bf16") }
 
 // bundled returns the blocks of the bundled models by name.
 func bundled(t *testing.T) map[string]models.Blocks { return bundledIn(t, ".", 10) }
 
-// bundledIn is bundled for a folder of models, which has to hold at least so many.
+// bundledIn is bundled for a folder of models, which must contain at least so many.
 func bundledIn(t *testing.T, folder string, atLeast int) map[string]models.Blocks {
 	t.Helper()
 	truth, err := models.ReadTruth(filepath.Join("..", "..", "models", folder))
@@ -32,8 +32,8 @@ func bundledIn(t *testing.T, folder string, atLeast int) map[string]models.Block
 	return truth
 }
 
-// TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and gives what it
-// did on inputs that attention is got wrong on, and counts: each block that PyTorch executes is fused.
+// TestBundledModels patches every bundled model. The outputs must stay those of PyTorch, also on inputs that commonly
+// expose attention bugs, and each block that PyTorch executes must be fused.
 func TestBundledModels(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
@@ -73,7 +73,7 @@ func report(t *testing.T, args ...string) *rewrite.Report {
 	return r
 }
 
-// printed runs a command that must succeed, and reads the JSON that it prints.
+// printed runs a command that must succeed, and parses its JSON.
 func printed(t *testing.T, v any, args ...string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -95,7 +95,7 @@ func fusedBlocks(r *rewrite.Report) (got models.Blocks) {
 	return got
 }
 
-// fusedBy counts the sites of patterns that were fused.
+// fusedBy counts the fused sites of patterns.
 func fusedBy(r *rewrite.Report, names ...string) int {
 	n := 0
 	for _, p := range r.Patterns {

@@ -21,9 +21,9 @@ type opener struct {
 	options []ort.Option
 }
 
-// newOpener registers the kernel library if there is one: without it the model runs on the definitions of its ops.
+// newOpener registers the kernel library if there is one. Without it, the model runs on the definitions of its ops.
 func newOpener(lib ort.Library, kernels string, fusedOps bool) *opener {
-	// Nothing is run, so weights need not be packed for it.
+	// The model does not run, so its weights need no packing.
 	o := &opener{lib, []ort.Option{ort.WithLibrary(lib.Path), ort.WithThreads(1),
 		ort.WithConfig("session.disable_prepacking", "1")}}
 	if path, err := fused.CPU.FindLibrary(kernels); fusedOps && err == nil {
@@ -32,12 +32,12 @@ func newOpener(lib ort.Library, kernels string, fusedOps bool) *opener {
 	return o
 }
 
-// mostOpened is the number of nodes up to which a patched model is opened. The time that onnxruntime needs grows faster
-// than the model, to half a minute for 100,000 nodes.
+// mostOpened is the node count up to which a patched model is opened. onnxruntime's time grows faster than the model,
+// to half a minute for 100,000 nodes.
 const mostOpened = 30000
 
-// check opens a model that was made of the one at path. Where neither opens, or the model has too many nodes, that is
-// said in the report and no error: the model is for another runtime, or for one with more ops.
+// check opens a model made from the one at path. If neither opens, or the model has too many nodes, the report says so
+// and check returns no error: the model may be for another runtime, or for one with more ops.
 func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadOption) (*rewrite.RuntimeReport, error) {
 	r := &rewrite.RuntimeReport{Name: "onnxruntime", Version: o.lib.Version}
 	nodes := 0
@@ -68,16 +68,16 @@ func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadO
 	return r, nil
 }
 
-// largeWeight is the number of bytes from which weights are not read to open a model.
+// largeWeight is the size in bytes from which weights are not read to open a model.
 const largeWeight = 1 << 16
 
-// open opens a copy of the model whose large weights are zeros, all in one file that takes no room.
+// open opens a copy of the model whose large weights are zeros in one sparse file.
 func (o *opener) open(m *onnx.Model) error {
 	c, err := m.Clone()
 	if err != nil {
 		return err
 	}
-	c.Path = "" // its references are to no file beside it
+	c.Path = "" // its references are not relative to a file
 	dir, err := os.MkdirTemp("", "mojo-patch")
 	if err != nil {
 		return err
@@ -120,12 +120,11 @@ func (o *opener) open(m *onnx.Model) error {
 	return s.Close()
 }
 
-// largeFolded is the number of bytes from which a weight is not handed to a node that onnxruntime would fold into
-// another weight.
+// largeFolded is the size in bytes from which onnxruntime may not fold a weight into another one.
 const largeFolded = 1 << 20
 
-// keepUnfolded makes inputs of the large weights that nodes with constant inputs only read: their results would be
-// computed, and held, when the model is opened. DequantizeLinear is not folded, but looked for.
+// keepUnfolded turns the large weights of nodes that only read constants into inputs. Otherwise onnxruntime would
+// compute and keep the nodes' results when it opens the model. DequantizeLinear is not folded, but fusions look for it.
 func keepUnfolded(c *edit.Change, g *onnx.Graph) error {
 	for _, n := range g.Nodes {
 		if n.Is("DequantizeLinear") || slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
@@ -148,7 +147,7 @@ func keepUnfolded(c *edit.Change, g *onnx.Graph) error {
 	return c.Finish()
 }
 
-// withoutWeight is a tensor whose elements, if they are many or missing, lie in a file of zeros.
+// withoutWeight returns a tensor whose elements, if large or missing, are in a file of zeros.
 func withoutWeight(t *onnx.Tensor, zeros string) (*onnx.Tensor, error) {
 	size := t.Size()
 	if size <= largeWeight && t.External == nil || t.DataType == onnx.String {

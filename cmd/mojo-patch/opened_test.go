@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// gated is a model whose activation is Swish. onnxruntime runs that of opset 24 on its definition, and no other.
+// gated is a model with a Swish, which onnxruntime runs by its definition in opset 24 only.
 func gated(opset int64) *onnx.Model {
 	b := onnxtest.New(opset)
 	x := b.Input("x", onnx.Float, "n", 4)
@@ -41,7 +41,7 @@ func fusedGates(t *testing.T) (before, patched *onnx.Model) {
 	return b.Model, patched
 }
 
-// weighted is a model with a large weight, which is turned, and is not there.
+// weighted is a model with a large transposed weight whose data is missing.
 func weighted(t *testing.T) *onnx.Model {
 	b := onnxtest.New(20)
 	w, err := onnx.NewReference("w", onnx.Float, []int64{1024, 512},
@@ -80,8 +80,8 @@ func TestLargeModelsAreNotOpened(t *testing.T) {
 	}
 }
 
-// TestOpened: a patched model that onnxruntime does not open is an error with an exit code, unless it does not open the
-// model that was given either.
+// TestOpened demands an error with an exit code if onnxruntime does not open a patched model, unless it does not open
+// the original model either.
 func TestOpened(t *testing.T) {
 	library, _ := testEnvironment(t)
 	if library == "" {

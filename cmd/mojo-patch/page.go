@@ -6,18 +6,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// digests reports whether a result shows the digests of files.
+// digests reports whether the output includes digests of files.
 func (p *plan) digests() bool { return p.app.json || p.html != "" }
 
-// draw draws the sites of a plan for the page, before they are replaced.
+// draw draws a plan's sites for the page before they are replaced.
 func (p *plan) draw(found *rewrite.Plan) {
 	if p.page != nil {
 		p.page.AddSites(found.Report)
 	}
 }
 
-// previewPage writes the page aside about a model that is not to be written: its sites are replaced in memory, so that
-// the page can say what would be left.
+// previewPage writes the page of a dry run to a temporary file. It replaces the sites in memory, so that the page can
+// show the remaining nodes.
 func (p *plan) previewPage(m *onnx.Model, found *rewrite.Plan) (*atomicfile.Prepared, error) {
 	if p.page == nil {
 		return nil, nil
@@ -29,8 +29,8 @@ func (p *plan) previewPage(m *onnx.Model, found *rewrite.Plan) (*atomicfile.Prep
 	return p.preparePage(m, "", nil)
 }
 
-// preparePage writes the page aside, if one is asked for, about a model whose sites were replaced. file is what was
-// written of it, "" if failure is why it was not.
+// preparePage writes the page about a patched model to a temporary file if requested. file is the written model, or ""
+// if failure prevented it.
 func (p *plan) preparePage(m *onnx.Model, file string, failure error) (*atomicfile.Prepared, error) {
 	if p.page == nil {
 		return nil, nil
@@ -48,10 +48,10 @@ func (p *plan) sayPage() {
 	}
 }
 
-// outputs are the files that one run writes, each beside its place. They are put there together, and before a model.
+// outputs are the temporary files of one run. They are renamed together, before a model.
 type outputs []*atomicfile.Prepared
 
-// add takes a file that was written aside, or none.
+// add takes a temporary file, or nil.
 func (o *outputs) add(file *atomicfile.Prepared, err error) error {
 	if file != nil {
 		*o = append(*o, file)
@@ -59,7 +59,7 @@ func (o *outputs) add(file *atomicfile.Prepared, err error) error {
 	return err
 }
 
-// rename puts the files in their places, within atomicfile.Commit.
+// rename renames the files, within atomicfile.Commit.
 func (o *outputs) rename() error {
 	for _, file := range *o {
 		if err := file.Rename(); err != nil {

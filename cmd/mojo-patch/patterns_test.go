@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestPatternsDocument writes the files of docs/patterns.md, runs its commands, and compares what they print. A line …
-// there stands for any lines.
+// TestPatternsDocument writes the files of docs/patterns.md, runs its commands, and compares their output. A line … in
+// the document matches any lines.
 func TestPatternsDocument(t *testing.T) {
 	if commands, files := runDocument(t, "../../docs/patterns.md"); commands < 4 || files < 6 {
 		t.Fatalf("%d commands and %d files in the document", commands, files)
@@ -72,8 +72,7 @@ func TestPatternsDocumentExamples(t *testing.T) {
 	}
 }
 
-// scriptOf turns the fenced blocks of a document into a script: a block of a .pat file is copied to its name, a console
-// block is run.
+// scriptOf turns the fenced blocks of a document into a script: .pat blocks are copied to files, console blocks run.
 func scriptOf(text string) (script string, files map[string]string, commands int) {
 	files = map[string]string{}
 	add := func(lines []string) string {
@@ -111,7 +110,7 @@ func scriptOf(text string) (script string, files map[string]string, commands int
 	return script, files, commands
 }
 
-// prints compares what the last program wrote with a file: prints FILE.
+// prints compares the last program's output with a file: prints FILE.
 func prints(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: prints FILE")
@@ -138,7 +137,7 @@ func fitsLines(got, want []string) bool {
 	return false
 }
 
-// TestPatternFiles: what is wrong with a file, or between files, is said with its place.
+// TestPatternFiles demands that errors in a file, or between files, have a position.
 func TestPatternFiles(t *testing.T) {
 	const good = "pattern Mine(x) -> y {\n  y = Neg(Square(x))\n} => Relu(x)\n"
 	tests := []struct {

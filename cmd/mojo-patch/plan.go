@@ -25,7 +25,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// planFlags say which sites are looked for and how they are checked; match and apply share them.
+// planFlags select the sites and how they are checked; match and apply share them.
 type planFlags struct {
 	include      string
 	only, skip   []string
@@ -43,20 +43,20 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
-	free         []string // dimensions; apply's alone
+	free         []string // dimensions; only for apply
 	extendMasks  bool     // with free
 	recorded     func(*onnx.Model) ([]golden.Case, error)
 	dtype        string
 	safe         safeFlags
-	golden       string // recorded cases; apply's alone
+	golden       string // recorded cases; only for apply
 	runsOn       string
-	merge        bool          // products; apply's alone
-	quantised    string        // what becomes of products that others quantised; apply's alone
-	activations  string        // of these; apply's alone
-	cache        string        // how caches are kept; apply's alone
-	pastLength   string        // with cache; "" for none
-	mlaCache     bool          // apply's alone
-	learn        learnFlag     // apply's alone
+	merge        bool          // merge products; only for apply
+	quantised    string        // how to treat products that are quantized already; only for apply
+	activations  string        // of these; only for apply
+	cache        string        // how caches are kept; only for apply
+	pastLength   string        // with cache; "" if not given
+	mlaCache     bool          // only for apply
+	learn        learnFlag     // only for apply
 	planned      planFileFlags // of commands that apply a plan
 	html         string        // the page to write
 }
@@ -103,15 +103,15 @@ func (f *planFlags) flags(c *cobra.Command) {
 	completeValues(c, "check-kernels", kernelModes, false)
 }
 
-// plan is a patcher, and what it needs at hand: every flag was understood.
+// plan is a patcher with its resources, after all flags were parsed.
 type plan struct {
 	*planFlags
 	*rewrite.Patcher
 	app  *app
 	set  *patterns.Set
-	end  func()      // releases what the patcher holds
-	open *opener     // of patched models; nil where they are not opened
-	page *page.Apply // nil where none is asked for
+	end  func()      // releases the patcher's resources
+	open *opener     // for patched models; nil if they are not opened
+	page *page.Apply // nil if no page is requested
 }
 
 // plan translates the flags.
@@ -169,7 +169,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		if t != nil {
 			return nil, errors.New("--runs-on is about fused ops and the standard's, and --target is given")
 		}
-		lib, _ := ort.Find(f.onnxruntime) // any version will do where none is at hand
+		lib, _ := ort.Find(f.onnxruntime) // any version will do if onnxruntime is missing
 		if request.RunsOn, err = runson.ParsePlace(f.runsOn, lib.Version); err != nil {
 			return nil, fmt.Errorf("--runs-on: %w", err)
 		}
@@ -243,7 +243,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	return &plan{f, patcher, a, set, end, opens, nil}, nil
 }
 
-// opener returns what opens the patched model, nil when it is not to be opened, or not by onnxruntime's CPU provider.
+// opener returns the opener for the patched model, or nil if onnxruntime's CPU provider will not open it.
 func (f *planFlags) opener(a *app, t *target.Target) (*opener, error) {
 	if f.checkKernels == kernelsOff || t != nil && !t.OnCPU {
 		return nil, nil
@@ -259,7 +259,7 @@ func (f *planFlags) opener(a *app, t *target.Target) (*opener, error) {
 	return nil, nil
 }
 
-// prober returns what runs the kernels during the check, nil when they are not to be run.
+// prober returns the prober for kernels in the check, or nil if kernels do not run.
 func (f *planFlags) prober(a *app, verify rewrite.Verify, b registry.Backend) (*prober, error) {
 	switch f.checkKernels {
 	case kernelsOff:
@@ -285,7 +285,7 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b registry.Backend) (*
 	return p, nil
 }
 
-// opens has the patched model opened where it will run. An error that it is not opened there has an exit code.
+// opens opens the patched model where it will run. The error has an exit code.
 func (p *plan) opens(m *onnx.Model, path string, r *rewrite.Report) (err error) {
 	if p.open != nil && r.Changed {
 		r.Runtime, err = p.open.check(p.app, m, path, p.reading()...)
@@ -301,7 +301,7 @@ func (p *plan) reading() []onnx.ReadOption {
 	return nil
 }
 
-// search reads a model, and has do find and perhaps replace its sites. Close the model after use.
+// search reads a model and calls do, which finds and perhaps replaces its sites. Close the model after use.
 func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)) (m *onnx.Model, r *rewrite.Report,
 	err error) {
 	start := time.Now()
@@ -330,7 +330,7 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 	return m, r, nil
 }
 
-// enough errs under --require when nothing is fused.
+// enough returns an error under --require if no block is fused.
 func (p *plan) enough(r *rewrite.Report) error {
 	if p.require && r.Blocks() == 0 {
 		return &exitError{exitNothing,
@@ -339,7 +339,7 @@ func (p *plan) enough(r *rewrite.Report) error {
 	return nil
 }
 
-// available errs unless a kernel of a library can be used.
+// available returns an error unless a kernel of a library can be used.
 func available(kernels []registry.KernelReport) error {
 	reason := "none is registered"
 	for i, k := range kernels {
@@ -387,7 +387,7 @@ func (f *inlineFlag) value() (inline.Mode, error) {
 	return mode, nil
 }
 
-// patternFlag is --patterns: pattern files of the user's, for every command that looks for patterns.
+// patternFlag is --patterns, the user's pattern files, for every command that looks for patterns.
 type patternFlag struct{ paths []string }
 
 func (f *patternFlag) flags(c *cobra.Command) {
@@ -397,7 +397,7 @@ func (f *patternFlag) flags(c *cobra.Command) {
 	completeFile(c, "patterns", "pat")
 }
 
-// set returns the patterns to look for: those of the files, then the built-in ones.
+// set returns the patterns of the files, followed by the built-in ones.
 func (f *patternFlag) set() (*patterns.Set, error) {
 	if len(f.paths) == 0 {
 		return patterns.Builtin(), nil
@@ -405,7 +405,7 @@ func (f *patternFlag) set() (*patterns.Set, error) {
 	return patterns.Load(f.paths...)
 }
 
-// namesOf lists the patterns of a set, each name once: one pattern may be written in several ways.
+// namesOf lists the distinct names in a set: a pattern may be written in several ways.
 func namesOf(s *patterns.Set) []string {
 	var names []string
 	for _, p := range s.Patterns {
@@ -416,7 +416,7 @@ func namesOf(s *patterns.Set) []string {
 	return names
 }
 
-// targetFlags say what a model is patched for.
+// targetFlags name the target that a model is patched for.
 type targetFlags struct {
 	name     string
 	shapes   []string
@@ -433,13 +433,13 @@ func (f *targetFlags) flags(c *cobra.Command) {
 		"with --target ort: what products with quantised weights round activations to: 0 (nothing) or 4 (8 bits, "+
 			"faster, other tokens)")
 	completeValues(c, "target", targetNames, false)
-	// about kernels of fused ops
+	// these are about kernels of fused ops
 	for _, other := range []string{"include", "backend", "kernels-lib", "assume-available"} {
 		c.MarkFlagsMutuallyExclusive("target", other)
 	}
 }
 
-// of returns the target, nil for fused ops, and the shapes that inputs are fixed to for it.
+// of returns the target, or nil for fused ops, and the fixed shapes of its inputs.
 func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
 	t, err := target.Lookup(f.name)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// plannedFlags are the flags that decide which sites there are and how they are checked. A plan file keeps those that
-// were given, and apply --plan takes them from there. The others say where things lie on this machine.
+// plannedFlags are the flags that decide which sites exist and how they are checked. A plan file keeps those that were
+// given, and apply --plan reads them from there. The other flags are paths on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
 	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
 	"runs-on"}
@@ -28,7 +28,7 @@ var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "i
 // siteFlags choose sites, as a plan does.
 var siteFlags = []string{"only", "skip", "node", "site"}
 
-// given returns the flags of these names that were given, with their values.
+// given returns the named flags that were given, with their values.
 func given(c *cobra.Command, names []string) map[string][]string {
 	flags := map[string][]string{}
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -44,7 +44,7 @@ func given(c *cobra.Command, names []string) map[string][]string {
 	return flags
 }
 
-// planFileFlags are those of a command that applies a plan.
+// planFileFlags are the flags of a command that applies a plan.
 type planFileFlags struct {
 	path  string
 	force bool
@@ -63,7 +63,7 @@ func (f *planFileFlags) flags(c *cobra.Command) {
 	}
 }
 
-// read reads the plan, if there is one, and sets the flags that it has and that were not given.
+// read reads the plan, if any, and sets its flags that were not given on the command line.
 func (f *planFileFlags) read(c *cobra.Command) error {
 	if f.path == "" {
 		if f.force {
@@ -95,7 +95,7 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 	return nil
 }
 
-// readPlan reads a plan, and says where it is not as the schema of plans has it.
+// readPlan reads a plan. If it violates the schema of plans, the error says where.
 func readPlan(path string) (*rewrite.PlanFile, error) {
 	b, err := rewrite.PlanText(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func readPlan(path string) (*rewrite.PlanFile, error) {
 		return nil, fmt.Errorf("%s is no plan: it is no JSON: %w", path, err)
 	}
 	if o, ok := value.(map[string]any); !ok || fmt.Sprint(o["schema"]) != fmt.Sprint(rewrite.PlanSchema) {
-		return rewrite.ReadPlan(path) // which says what versions there are
+		return rewrite.ReadPlan(path) // its error names the known versions
 	}
 	if err := planSchema().Validate(value); err != nil {
 		_, where, _ := strings.Cut(err.Error(), "\n")
@@ -128,8 +128,8 @@ var planSchema = sync.OnceValue(func() *jsonschema.Schema {
 	return c.MustCompile(name)
 })
 
-// besidePlan is the path of a file that a plan names: beside the plan where it is there, so that a folder with both can
-// be moved, or else as it stands.
+// besidePlan returns the path of a file that a plan names: relative to the plan if the file exists there, so that a
+// folder with both can be moved, or else unchanged.
 func besidePlan(plan, path string) string {
 	beside := filepath.Join(filepath.Dir(plan), path)
 	if _, err := os.Stat(beside); err != nil || filepath.IsAbs(path) {
@@ -138,8 +138,7 @@ func besidePlan(plan, path string) string {
 	return beside
 }
 
-// fits errs where the plan was made for something else than the model at path and these patterns, unless --force says
-// that it does not matter.
+// fits returns an error if the plan was made for another model or other patterns, unless --force is set.
 func (f *planFileFlags) fits(path, patterns string) error {
 	if f.file == nil || f.force {
 		return nil
@@ -154,7 +153,7 @@ func (f *planFileFlags) fits(path, patterns string) error {
 	return nil
 }
 
-// savePlan writes what match found.
+// savePlan writes the plan that match found.
 func savePlan(c *cobra.Command, out, model string, p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
 	sum, err := onnx.SHA256(model)
 	if err != nil {

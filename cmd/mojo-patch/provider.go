@@ -22,20 +22,20 @@ Plugin libraries are found beside onnxruntime, in Python packages and by --provi
 kernels are for cpu, cuda and cann: elsewhere fused ops run as their function bodies, unless
 --kernels on or --kernels-lib says otherwise. mojo-patch doctor lists the providers.`
 
-// The providers that there are kernels for, by the names that ort.ShortProvider returns.
+// The providers with kernels, by the names that ort.ShortProvider returns.
 const (
 	providerCPU  = deviceCPU
 	providerCUDA = deviceCUDA
 	providerCANN = "CANN"
 )
 
-// kernelDevices are the devices whose kernels are for a provider.
+// kernelDevices maps providers to the devices of their kernels.
 var kernelDevices = map[string]fused.Device{
 	providerCPU: fused.CPU, providerCUDA: fused.CUDA, providerCANN: fused.NPU,
 }
 
-// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of
-// numbers with 10 bits after the point. It adds more options of the provider.
+// cudaOption makes a session run on CUDA, with more options of the provider. Products of float32 are computed in
+// float32: by default onnxruntime uses TF32, with 10 bits of mantissa.
 func cudaOption(more map[string]string) ort.Option {
 	options := map[string]string{"use_tf32": "0"}
 	maps.Copy(options, more)
@@ -76,10 +76,10 @@ func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
 	completeFile(c, "provider-library", libraryExtensions...)
 }
 
-// optionArgument is an option among the arguments. A path with "=" in it has the name of a file.
+// optionArgument matches an option among the arguments. An existing file is never an option.
 var optionArgument = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*=`)
 
-// split parts the options behind the first arguments from what stands among them; there are none without --provider.
+// split separates the provider's options after the first arguments from the rest. Without --provider there are none.
 func (f *providerFlags) split(args []string, first int) (rest, options []string) {
 	for i, arg := range args {
 		if i >= first && f.provider != "" && (first == 0 || !ort.SameProvider(f.provider, providerCPU)) &&
@@ -94,7 +94,7 @@ func (f *providerFlags) split(args []string, first int) (rest, options []string)
 	return rest, options
 }
 
-// modelArgs demands between least and most models, and takes options of the provider behind the first.
+// modelArgs requires between least and most models, and takes options of the provider after the first one.
 func (f *providerFlags) modelArgs(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		models, _ := f.split(args, 1)
@@ -102,7 +102,7 @@ func (f *providerFlags) modelArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// take takes the options out of the arguments and returns the others.
+// take removes the options from the arguments and returns the rest.
 func (f *providerFlags) take(args []string, first int) []string {
 	rest, options := f.split(args, first)
 	f.given = append(f.given, options...)
@@ -124,8 +124,8 @@ func (f *providerFlags) options() (map[string]string, error) {
 	return options, nil
 }
 
-// checkProvider errs on flags that contradict each other, or that want --provider, which a command that lists providers
-// does not. It makes the provider's name the short one.
+// checkProvider returns an error if flags contradict each other or lack --provider, which a command that lists
+// providers does not need. It shortens the provider's name.
 func (f *providerFlags) checkProvider(lists bool) error {
 	if f.provider != "" {
 		f.provider = ort.ShortProvider(f.provider)
@@ -155,7 +155,7 @@ func (f *providerFlags) checkProvider(lists bool) error {
 	return nil
 }
 
-// sessionOptions returns the options that open a session on the provider, with more options of CUDA's.
+// sessionOptions returns the options that open a session on the provider, with more options for CUDA.
 func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, error) {
 	options, err := f.options()
 	if err != nil {
@@ -183,8 +183,8 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	return append(list, cudaOption(options)), nil
 }
 
-// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence. Under --verbose it
-// lists these.
+// placed reports how many nodes the provider runs, since onnxruntime silently runs the others on the CPU. Under
+// --verbose it lists those.
 func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	if f.provider == providerCPU {
 		return
@@ -213,7 +213,7 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	}
 }
 
-// errProvider reports whether an error is about a provider that is not here or does not take what it was given.
+// errProvider reports whether an error is about a missing provider or a wrong option of it.
 func errProvider(err error) bool {
 	text := err.Error()
 	return errors.Is(err, ort.ErrNoProvider) || strings.Contains(text, "execution provider ") ||

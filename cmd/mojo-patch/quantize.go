@@ -196,7 +196,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 	return a.through(m, f.out, func(m *onnx.Model) error { return f.round(a, m, r) })
 }
 
-// round rounds the weights of a model, writes it and reports.
+// round quantizes the weights of a model, writes the model and reports.
 func (f *quantizeFlags) round(a *app, m *onnx.Model, r *quantizeReport) error {
 	p, err := quantize.Find(m, f.options)
 	if err != nil {
@@ -240,7 +240,7 @@ func (f *quantizeFlags) round(a *app, m *onnx.Model, r *quantizeReport) error {
 	return failure
 }
 
-// write writes the model, unless what it computes is too far from what the model before it did: that is the failure.
+// write writes the model. failure is set if its results are too far from those before quantization.
 func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *recordedRun) (failure, err error) {
 	if f.merge {
 		merged, err := mergeProducts(m)
@@ -265,7 +265,7 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 	return nil, staged.Commit()
 }
 
-// mergeProducts makes one product of quantised ones of one value. What is put together is read as the model is written.
+// mergeProducts merges quantized products of one value. The merged weights are read while the model is written.
 func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
 	r, err := onlyChanged(m, rewrite.Request{Merge: rewrite.MergeQuantized})
 	if err != nil {
@@ -274,7 +274,7 @@ func mergeProducts(m *onnx.Model) (*products.MergeReport, error) {
 	return r.Merged, nil
 }
 
-// kernelChecks says how sites are checked: with the kernels if they and onnxruntime are found.
+// kernelChecks sets up the checks of sites: with kernels if they and onnxruntime are found.
 func kernelChecks(a *app, onnxruntime, library string) (r rewrite.Request, done func(), err error) {
 	r = rewrite.Request{Version: toolVersion(), Library: library}
 	kernels, err := newProber(onnxruntime, library, providerCPU)
@@ -289,7 +289,7 @@ func kernelChecks(a *app, onnxruntime, library string) (r rewrite.Request, done 
 	return r, func() { kernels.close() }, nil
 }
 
-// recordedCases are the inputs of a file: cases of the model, or what was generated behind prompts.
+// recordedCases returns the inputs of a file: cases of the model, or recorded generations.
 func recordedCases(path string, m *onnx.Model) ([]golden.Case, error) {
 	if list, err := readRecorded(path); err == nil {
 		return promptCases(m, list)

@@ -14,10 +14,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 )
 
-// sampleRows is the number of rows of recorded activations that a weight is tried with.
+// sampleRows is the number of recorded activation rows that a weight is tried with.
 const sampleRows = 16
 
-// recordedRun is what a model gave for recorded inputs before its weights were rounded.
+// recordedRun holds a model's results on recorded inputs before quantization.
 type recordedRun struct {
 	cases       []golden.Case // with the outputs of the model
 	activations map[string][][]float32
@@ -25,7 +25,7 @@ type recordedRun struct {
 	backend     string
 }
 
-// samples are rows of the values that products multiply, by name.
+// samples returns rows of the values that products multiply, by name.
 func (r *recordedRun) samples() map[string][][]float32 {
 	if r == nil {
 		return nil
@@ -33,13 +33,13 @@ func (r *recordedRun) samples() map[string][][]float32 {
 	return r.activations
 }
 
-// record runs the model on the recorded inputs, and takes rows of what the plan's products multiply.
+// record runs the model on the recorded inputs, and keeps rows of the inputs of the plan's products.
 func (f *quantizeFlags) record(a *app, m *onnx.Model, p *quantize.Plan) (*recordedRun, error) {
 	cases, err := recordedCases(f.golden, m)
 	if err != nil {
 		return nil, err
 	}
-	again, err := a.read(m.Path) // with more outputs than the model has
+	again, err := a.read(m.Path) // gets more outputs than the model has
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (f *quantizeFlags) record(a *app, m *onnx.Model, p *quantize.Plan) (*record
 	return r, nil
 }
 
-// open opens a model in onnxruntime, or in the evaluator where that is asked for or all there is.
+// open opens a model in onnxruntime, or in the evaluator if requested or if onnxruntime is missing.
 func (f *quantizeFlags) open(a *app, m *onnx.Model) (runner, string, error) {
 	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.library, onnxruntime: f.onnxruntime,
 		optimize: "all"}
@@ -105,7 +105,7 @@ func (f *quantizeFlags) open(a *app, m *onnx.Model) (runner, string, error) {
 	return b.open(a, m)
 }
 
-// rowsOf takes so many rows of the last axis, in even steps.
+// rowsOf returns at most most rows of the last axis, evenly spaced.
 func rowsOf(t *onnx.Tensor, most int) ([][]float32, error) {
 	if len(t.Dims) == 0 || t.Len() == 0 {
 		return nil, nil
@@ -127,7 +127,7 @@ func rowsOf(t *onnx.Tensor, most int) ([][]float32, error) {
 	return list, nil
 }
 
-// compare runs the rounded model on the same inputs; the failure is a limit that its logits break.
+// compare runs the quantized model on the same inputs. failure is set if its logits exceed a limit.
 func (f *quantizeFlags) compare(a *app, path string, r *quantizeReport, before *recordedRun) (failure, err error) {
 	m, err := a.read(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func (f *quantizeFlags) compare(a *app, path string, r *quantizeReport, before *
 		}
 	}
 	k := &criteria{limitFlags: f.limitFlags, vocabulary: before.vocabulary}
-	k.tolerances = golden.Tolerances{} // what other outputs differ by is reported, and breaks no limit
+	k.tolerances = golden.Tolerances{} // differences of other outputs are reported, without a limit
 	all := &comparison{Model: f.out, Against: r.Model, Backend: what}
 	if err := k.compare(all, got, before.cases, nil); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (f *quantizeFlags) compare(a *app, path string, r *quantizeReport, before *
 	return failure, nil
 }
 
-// promptCases are prompts with what was generated behind them, as inputs of the model: one sequence, nothing before it.
+// promptCases turns prompts with their generated tokens into inputs of the model: one sequence without a past.
 func promptCases(m *onnx.Model, list []generate.Recorded) ([]golden.Case, error) {
 	dims, ids := map[string]int64{}, (*roles.Input)(nil)
 	inputs := roles.Find(m)

@@ -15,17 +15,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
-// quantizeReport is what quantize prints as JSON.
+// quantizeReport is the JSON of quantize.
 type quantizeReport struct {
 	Schema      int    `json:"schema"`
 	Model       string `json:"model"`
 	Output      string `json:"output,omitempty"`
 	Written     bool   `json:"written"`
 	Activations string `json:"activations"`
-	// DType and Safe say what the model was converted to before; absent without --dtype and --safe.
+	// DType and Safe describe the conversions before quantization; absent without --dtype and --safe.
 	DType *precision.DTypeReport `json:"dtype,omitempty"`
 	Safe  *streams.SafeReport    `json:"safe,omitempty"`
-	// Before and After are the bytes of all of the model's initializers.
+	// Before and After are the total bytes of the model's initializers.
 	Before  int64                 `json:"bytes_before"`
 	After   int64                 `json:"bytes_after"`
 	Formats []quantizedFormat     `json:"formats"`
@@ -33,12 +33,12 @@ type quantizeReport struct {
 	Skipped []quantize.Skipped    `json:"skipped"`
 	Check   *quantizeCheck        `json:"check"`
 	Merged  *products.MergeReport `json:"merged,omitempty"`
-	// Cases are the logits on recorded inputs against those of the model as it was.
+	// Cases compare the logits on recorded inputs with the original model's.
 	Backend string     `json:"backend,omitempty"`
 	Cases   []caseDiff `json:"cases,omitempty"`
 }
 
-// quantizedFormat counts the weights of a format.
+// quantizedFormat counts the weights of one format.
 type quantizedFormat struct {
 	Format  string  `json:"format"`
 	Weights int     `json:"weights"`
@@ -47,7 +47,7 @@ type quantizedFormat struct {
 	After   int64   `json:"bytes_after"`
 }
 
-// quantizeCheck is the worst that the checks of the kinds of sites saw, as parts of the greatest magnitude.
+// quantizeCheck holds the worst results of the checks, relative to the greatest magnitude.
 type quantizeCheck struct {
 	Kinds      int     `json:"kinds"`
 	Structural float64 `json:"structural"`
@@ -56,7 +56,7 @@ type quantizeCheck struct {
 	Kernel     float64 `json:"kernel"`
 }
 
-// fill says what became of the weights.
+// fill summarizes the weights.
 func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *quantized.Report) {
 	r.Schema = jsonSchema
 	r.Weights, r.Skipped = append([]*quantize.Weight{}, p.Weights...), append([]quantize.Skipped{}, p.Skipped...)
@@ -71,7 +71,7 @@ func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *quantized.Repo
 		f.Weights, f.Before, f.After = f.Weights+1, f.Before+w.Before, f.After+w.After
 		r.Before += w.Before
 	}
-	for _, g := range m.Graphs() { // as it is now
+	for _, g := range m.Graphs() { // in their present form
 		for _, v := range g.Initializers() {
 			r.After += max(v.Const.Size(), 0)
 		}
@@ -143,7 +143,7 @@ func (r *quantizeReport) write(a *app) {
 	}
 }
 
-// worst writes the weights with the greatest errors: of what their products give, where that is known.
+// worst lists the weights with the greatest errors, of their products if known.
 func (r *quantizeReport) worst(a *app) {
 	list := slices.Clone(r.Weights)
 	known := slices.ContainsFunc(list, func(w *quantize.Weight) bool { return w.Product != nil })

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestRandomNode tells models that return other numbers in each run from others.
+// TestRandomNode distinguishes models whose results change from run to run from others.
 func TestRandomNode(t *testing.T) {
 	constant := func(b *onnxtest.Builder, training byte) *onnx.Value {
 		mode, err := onnx.NewTensor("mode", onnx.Bool, nil, []byte{training})

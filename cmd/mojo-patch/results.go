@@ -6,12 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/tune"
 )
 
-// What commands print under --json, where it is not the report of a package.
+// Results that commands print under --json, except for reports of packages.
 
 // reportResult is the result of apply and match.
 type reportResult struct {
 	*rewrite.Report
-	// sites that became one op, or would; a transposition that was moved (KeyTranspose) is not one of them
+	// sites that became one op, or would; a moved transposition (KeyTranspose) does not count
 	Fused   int `json:"fused"`
 	Refused int `json:"refused"` // sites that failed a check and stay as they are
 }
@@ -54,7 +54,7 @@ type runCase struct {
 type benchResult struct {
 	Schema int  `json:"schema"`
 	Bound  bool `json:"bound"`      // inputs and outputs stayed on the device
-	Fixed  bool `json:"fixed"`      // in outputs of sizes that were known
+	Fixed  bool `json:"fixed"`      // outputs had known sizes
 	Graph  bool `json:"cuda_graph"` // runs were replayed as a CUDA graph
 	// Inputs are the shapes of the inputs, by name.
 	Inputs map[string][]int64 `json:"inputs"`
@@ -119,10 +119,10 @@ type generateResult struct {
 	Model     string      `json:"model"`
 	Backend   string      `json:"backend"`
 	Sequences []generated `json:"sequences"`
-	// Groups are the prompts that were computed together, by their numbers.
+	// Groups are the prompts that were computed together, by index.
 	Groups  [][]int           `json:"groups"`
 	Times   generateTimes     `json:"times"`
-	Buffers *generate.Buffers `json:"buffers,omitempty"` // absent where the model has none
+	Buffers *generate.Buffers `json:"buffers,omitempty"` // absent if the model has none
 }
 
 // generateTimes are the times of a generation.
@@ -132,7 +132,7 @@ type generateTimes struct {
 	Prefill         float64 `json:"prefill_ms"`
 	PrefillRate     float64 `json:"prefill_tokens_per_second"`
 	GeneratedTokens int     `json:"generated_tokens"`
-	DecodedTokens   int     `json:"decoded_tokens"` // by steps behind the prompt
+	DecodedTokens   int     `json:"decoded_tokens"` // by decode steps
 	Decode          float64 `json:"decode_ms"`
 	DecodeRate      float64 `json:"decode_tokens_per_second"`
 }

@@ -16,19 +16,19 @@ import (
 	"golang.org/x/term"
 )
 
-// jsonSchema is the version of the JSON that the commands print, which docs/schemas describes; reports of packages have
-// their own. What is added keeps the version; what changes its meaning or goes raises it.
+// jsonSchema is the version of the commands' JSON, which docs/schemas describes; reports of packages have other
+// versions. Added fields keep the version; a removed field or a changed meaning raises it.
 const jsonSchema = 1
 
-// app is what every command shares: where it prints, and how much.
+// app holds the state that all commands share: the outputs and their verbosity.
 type app struct {
-	out, err io.Writer // results, and everything said to a person
+	out, err io.Writer // results, and messages for people
 	verbose  bool
 	quiet    bool
 	json     bool
-	// lines makes progress a line of its own for each step, for the program that started this one.
+	// lines prints each progress step on a new line, for a parent program.
 	lines bool
-	// allowLinks lets external data lie behind symbolic links.
+	// allowLinks permits external data behind symbolic links.
 	allowLinks bool
 }
 
@@ -57,7 +57,7 @@ func run(args []string, out, err io.Writer) int {
 	return exitCode(e)
 }
 
-// results is stdout, which remembers what went wrong: a list cut off by a full disk must not look like success.
+// results is stdout. It remembers write errors: a list that a full disk cut off must not look like success.
 type results struct {
 	io.Writer
 	err error
@@ -110,7 +110,7 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 	return root
 }
 
-// schemasOf is the annotation of a command with what its JSON is: names of files in docs/schemas.
+// schemasOf is the annotation of a command with the schemas of its JSON: names of files in docs/schemas.
 const schemasOf = "schemas"
 
 func (a *app) jsonFlag(c *cobra.Command, schemas ...string) {
@@ -121,14 +121,14 @@ func (a *app) jsonFlag(c *cobra.Command, schemas ...string) {
 	c.Annotations[schemasOf] = strings.Join(schemas, " ")
 }
 
-// say prints a line for a person to stderr, unless --quiet.
+// say prints a message to stderr, unless --quiet.
 func (a *app) say(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.err, format+"\n", args...)
 	}
 }
 
-// detail prints a line under --verbose.
+// detail prints a message under --verbose.
 func (a *app) detail(format string, args ...any) {
 	if a.verbose {
 		a.say(format, args...)
@@ -158,14 +158,14 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// The colours in use, as ANSI codes.
+// The colors in use, as ANSI codes.
 const (
 	red   = "31"
 	green = "32"
 	plain = "0"
 )
 
-// paint colours text for a terminal, unless NO_COLOR is set.
+// paint colors text for a terminal, unless NO_COLOR is set.
 func (a *app) paint(w io.Writer, colour, text string) string {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(w) {
 		return text
@@ -184,7 +184,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// raw is a writer that takes control characters.
+// raw returns the writer that does not escape control characters.
 func raw(w io.Writer) io.Writer {
 	if s, ok := w.(shown); ok {
 		return s.Writer
@@ -192,7 +192,7 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// progress returns a function that shows on the terminal how far a long job is, and one that clears that again.
+// progress returns a function that shows the progress of a long job, and one that clears it.
 func (a *app) progress(what string) (step func(done, total int), end func()) {
 	if a.lines {
 		return func(done, total int) { fmt.Fprintf(a.err, "progress %d %d %s\n", done, total, what) }, func() {}
@@ -217,7 +217,7 @@ func (a *app) progress(what string) (step func(done, total int), end func()) {
 	return step, end
 }
 
-// read reads a model as the flags say.
+// read reads a model with the options of the flags.
 func (a *app) read(path string, options ...onnx.ReadOption) (*onnx.Model, error) {
 	if a.allowLinks {
 		options = append(options, onnx.AllowLinks())

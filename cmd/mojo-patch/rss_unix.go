@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// peakRSS returns the most memory this process held so far, in bytes; 0 when it is not known. Linux counts in getrusage
-// what the process that started this one held at that moment, Python with a model say; its status file does not.
+// peakRSS returns this process's peak memory in bytes, or 0 if it is unknown. It prefers the status file: on Linux,
+// getrusage includes the memory that the parent process held at the start, such as Python with a model.
 func peakRSS() int64 {
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		_, line, _ := strings.Cut(string(status), "VmHWM:")

@@ -74,7 +74,7 @@ the bytes that each reads and writes and the floating-point operations of its de
 	return c
 }
 
-// run runs the model on each case, keeps inputs and outputs where that is asked for, and reports.
+// run runs the model on each case, keeps inputs and outputs if requested, and reports.
 func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	args = f.backend.take(args, 1)
 	if err := f.backend.check(c); err != nil {
@@ -130,8 +130,8 @@ func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	return reportRun(a, args[0], what, cases, times)
 }
 
-// runCases fills the outputs of the cases and returns the time each took, in milliseconds: the median of the
-// repetitions (without the first, which warms up, when there are more).
+// runCases fills in the outputs of the cases and returns each one's time in milliseconds: the median of the
+// repetitions, without the first, which warms up, if there are several.
 func runCases(a *app, r runner, cases []golden.Case, repeat int) ([]float64, error) {
 	step, end := a.progress("case")
 	defer end()
@@ -161,7 +161,7 @@ func runCases(a *app, r runner, cases []golden.Case, repeat int) ([]float64, err
 	return times, nil
 }
 
-// save writes cases to .npz, or to a folder.
+// save writes cases to a .npz file or a folder.
 func save(path string, cases []golden.Case) error {
 	if strings.HasSuffix(path, ".npz") {
 		return golden.SaveNPZ(path, cases)
@@ -169,7 +169,7 @@ func save(path string, cases []golden.Case) error {
 	return golden.SaveDir(path, cases)
 }
 
-// savable errs when save cannot write to path, before anything is run.
+// savable returns an error if save cannot write to path, before any run.
 func savable(path string) error {
 	path = filepath.Clean(path)
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && !strings.HasSuffix(path, ".npz") {

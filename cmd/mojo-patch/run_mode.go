@@ -30,7 +30,7 @@ const (
 	feedReplace = "replace"
 )
 
-// modeFlags have run look at the fused ops of a model one by one.
+// modeFlags make run examine the fused ops of a model one by one.
 type modeFlags struct {
 	mode, at, feed string
 	filter         trace.Filter
@@ -45,7 +45,7 @@ func (f *modeFlags) flags(c *cobra.Command) {
 	completeValues(c, "feed", func() []string { return []string{feedObserve, feedReplace} }, false)
 }
 
-// check errs on flags that do not go together; out is where outputs are written.
+// check returns an error if flags conflict; out is where outputs are written.
 func (f *modeFlags) check(c *cobra.Command, out string) (err error) {
 	set := c.Flags().Changed
 	switch {
@@ -72,18 +72,18 @@ func (f *modeFlags) check(c *cobra.Command, out string) (err error) {
 	return nil
 }
 
-// opResult is what a mode finds of one fused op.
+// opResult is the result of a mode for one fused op.
 type opResult struct {
 	Case    int            `json:"case"`
 	Node    string         `json:"node"`
 	Op      string         `json:"op"`
 	Block   string         `json:"block"`
-	Outputs []golden.Stats `json:"outputs,omitempty"` // of --mode diff: beside the op's definition
+	Outputs []golden.Stats `json:"outputs,omitempty"` // of --mode diff: compared with the op's definition
 	File    string         `json:"file,omitempty"`    // of --mode dump
 	Cost    *trace.Cost    `json:"cost,omitempty"`    // of --mode analyze
 }
 
-// look runs the model on the cases and looks at its fused ops on the way.
+// look runs the model on the cases and examines its fused ops.
 func (f *runFlags) look(a *app, m *onnx.Model, cases []golden.Case) error {
 	if err := inlineOthers(m); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (f *runFlags) look(a *app, m *onnx.Model, cases []golden.Case) error {
 	return f.reportOps(a, m.Path, what, list)
 }
 
-// diffOp compares what a fused op gave with what its definition gives on the same inputs.
+// diffOp compares the outputs of a fused op with its definition's on the same inputs.
 func (f *runFlags) diffOp(r *opResult, v *trace.Visited) error {
 	want, err := v.Reference()
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *runFlags) diffOp(r *opResult, v *trace.Visited) error {
 
 var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// dumpOp writes what a fused op read, but for weights, and what it gave.
+// dumpOp writes the inputs of a fused op, except weights, and its outputs.
 func (f *runFlags) dumpOp(r *opResult, v *trace.Visited) error {
 	var c golden.Case
 	for i, t := range v.Inputs {

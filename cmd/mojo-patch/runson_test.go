@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestRunsOnRefuses writes nothing where a node cannot be lowered, and says which and why.
+// TestRunsOnRefuses demands that no file is written if a node cannot be lowered, and that the error names the node.
 func TestRunsOnRefuses(t *testing.T) {
 	b := onnxtest.New(27)
 	x := b.Input("x", onnx.Float, 1, 4, 8)

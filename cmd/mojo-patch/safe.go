@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// safeFlags say how a model is kept from overflowing in float16.
+// safeFlags configure how overflow in float16 is prevented.
 type safeFlags struct {
 	safe     bool
 	inputs   string
@@ -20,8 +20,8 @@ type safeFlags struct {
 	strict   bool
 }
 
-// flags adds the flags to a command. The default source names the inputs that are measured without --safe-inputs. A
-// command that has a --strict for something else sets strict itself.
+// flags adds the flags to a command. source names the default inputs for measurements. A command whose --strict has
+// another meaning sets strict itself.
 func (f *safeFlags) flags(c *cobra.Command, source string) {
 	fl := c.Flags()
 	fl.BoolVar(&f.safe, "safe", false,
@@ -36,7 +36,7 @@ func (f *safeFlags) flags(c *cobra.Command, source string) {
 	completeFile(c, "safe-inputs", "npz")
 }
 
-// options returns nil without --safe. Cases are read from the golden file if no other is named; it may be "".
+// options returns nil without --safe. Cases come from the golden file if no other file is named; golden may be "".
 func (f *safeFlags) options(dtype onnx.DataType, golden string) (*streams.Options, error) {
 	switch {
 	case !f.safe && (f.inputs != "" || f.strict || f.headroom != streams.Headroom):
@@ -59,13 +59,13 @@ func (f *safeFlags) options(dtype onnx.DataType, golden string) (*streams.Option
 	return o, nil
 }
 
-// convert converts a model that has its weights, and returns what was done.
+// convert converts a model that has its weights, and reports the changes.
 func (f *safeFlags) convert(m *onnx.Model, dtype onnx.DataType, o *streams.Options) (*rewrite.Report, error) {
 	r, err := onlyChanged(m, rewrite.Request{DType: dtype, Safe: o})
 	return r, strictly(err)
 }
 
-// strictly makes what --safe --strict refuses a failure of the model, not of the command line.
+// strictly marks an error of --safe --strict as a failure of the model, not of the command line.
 func strictly(err error) error {
 	var stays *streams.StaysError
 	if errors.As(err, &stays) {
@@ -74,7 +74,7 @@ func strictly(err error) error {
 	return err
 }
 
-// onlyChanged does what a request asks for besides fusing blocks.
+// onlyChanged makes the changes of a request without fusing blocks.
 func onlyChanged(m *onnx.Model, request rewrite.Request) (*rewrite.Report, error) {
 	request.Kernels, request.Version = rewrite.None, toolVersion()
 	p, err := rewrite.New(request)
@@ -84,8 +84,8 @@ func onlyChanged(m *onnx.Model, request rewrite.Request) (*rewrite.Report, error
 	return p.Run(m)
 }
 
-// through writes a model to a temporary folder beside output, reads it again and hands it over: so weights that are
-// computed as they are read are computed once, and are mapped from then on.
+// through writes a model to a temporary folder beside output and passes a copy read from there to use. So weights that
+// are computed when read are computed once and then mapped.
 func (a *app) through(m *onnx.Model, output string, use func(*onnx.Model) error) (err error) {
 	folder, err := atomicfile.MkdirTemp(filepath.Dir(filepath.Clean(output)), ".mojo-patch-folder-*")
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *app) through(m *onnx.Model, output string, use func(*onnx.Model) error)
 	return use(again)
 }
 
-// recordedInputs reads the inputs of recorded cases. Caches that an earlier case made are taken from its outputs.
+// recordedInputs reads the inputs of recorded cases. Caches that an earlier case computed come from its outputs.
 func recordedInputs(path string, m *onnx.Model) ([][]*onnx.Tensor, error) {
 	cases, err := recordedCases(path, m)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// schemaTypes is what the JSON of each schema is made of.
+// schemaTypes maps each schema to the type that its JSON is made from.
 var schemaTypes = map[string]any{
 	"audit":            auditReport{},
 	"audit-ranges":     rangesReport{},
@@ -65,7 +65,7 @@ const (
 	schemaFolder = repository + "/docs/schemas"
 )
 
-// schemaName tells types of one name apart; those without a name have none in a schema.
+// schemaName distinguishes types of one name by their package.
 func schemaName(t reflect.Type) string {
 	if t.Name() == "" {
 		return ""
@@ -73,7 +73,7 @@ func schemaName(t reflect.Type) string {
 	return path.Base(t.PkgPath()) + "." + t.Name()
 }
 
-// schemaOfNumber is for numbers that write NaN and infinities as texts.
+// schemaOfNumber handles numbers that write NaN and infinities as strings.
 func schemaOfNumber(t reflect.Type) *jsonschema.Schema {
 	if t != reflect.TypeFor[golden.Number]() {
 		return nil
@@ -82,7 +82,7 @@ func schemaOfNumber(t reflect.Type) *jsonschema.Schema {
 		{Type: "string", Enum: []any{"NaN", "+Inf", "-Inf"}}}}
 }
 
-// schemaOf makes the schema of a result of its Go type and the comments there.
+// schemaOf makes the schema of a result from its Go type and the comments there.
 func schemaOf(name string, result any, comments map[string]string) ([]byte, error) {
 	r := &jsonschema.Reflector{CommentMap: comments, ExpandedStruct: true, Namer: schemaName, Mapper: schemaOfNumber}
 	s := r.Reflect(result)
@@ -95,14 +95,13 @@ func schemaOf(name string, result any, comments map[string]string) ([]byte, erro
 	version.Const = jsonSchema
 	if _, plan := result.(rewrite.PlanFile); plan {
 		version.Const = rewrite.PlanSchema
-		s.Definitions["rewrite.PlannedSite"].Required = []string{"apply", "id"} // people write plans, too
+		s.Definitions["rewrite.PlannedSite"].Required = []string{"apply", "id"} // people may write plans with less
 	}
-	b, err := json.MarshalIndent(s, "", "") // lines, so that changes can be seen; a fifth of the bytes would be tabs
+	b, err := json.MarshalIndent(s, "", "") // one line a value keeps diffs readable; tabs would be a fifth of the bytes
 	return append(b, '\n'), err
 }
 
-// addComments finds what the sources of a package say of its types and their fields. The library's own search leaves
-// out types that are not exported.
+// addComments collects the comments of a package's types and fields. The library's own search skips unexported types.
 func addComments(comments map[string]string, folder string) error {
 	files, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
 	if err != nil || len(files) == 0 {
@@ -147,7 +146,7 @@ func oneLine(groups ...*ast.CommentGroup) string {
 	return ""
 }
 
-// TestSchemas holds docs/schemas against the types that commands print, and every --json against docs/schemas.
+// TestSchemas compares docs/schemas with the types that commands print, and every --json with docs/schemas.
 func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
@@ -197,13 +196,14 @@ func TestSchemas(t *testing.T) {
 	walk(newRoot(&app{}))
 }
 
-// The environment of the scripts: where the schemas are, and where those are noted that a result was held against.
+// Environment variables of the scripts: the folder of the schemas, and the folder that records which schemas were
+// checked.
 const (
 	schemasVariable = "TEST_SCHEMAS"
 	metVariable     = "TEST_SCHEMAS_MET"
 )
 
-// checked is the program as scripts run it: what it prints as JSON has to be as a schema of its command says.
+// checked runs the program for scripts, and validates its JSON against a schema of the command.
 func checked() {
 	args := os.Args[1:]
 	folder := os.Getenv(schemasVariable)

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"mojo-patch": checked})
 }
 
-// testEnvironment finds what the scripts run with. Without it they skip, unless MOJO_REQUIRE_ORT=1 says that it must be
-// there.
+// testEnvironment finds onnxruntime and the kernels for the scripts. If they are missing, scripts skip, unless
+// MOJO_REQUIRE_ORT=1 demands them.
 func testEnvironment(t *testing.T) (onnxruntime, kernels string) {
 	t.Helper()
 	lib, err := ort.Find("")
@@ -36,7 +36,7 @@ func testEnvironment(t *testing.T) (onnxruntime, kernels string) {
 	return lib.Path, kernels
 }
 
-// TestScripts runs testdata/script/*.txt: command lines with what they print, write and exit with.
+// TestScripts runs testdata/script/*.txt: command lines with their output, files and exit codes.
 func TestScripts(t *testing.T) {
 	models, err := filepath.Abs("../../models")
 	if err != nil {
@@ -52,14 +52,14 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	met := t.TempDir()
-	t.Cleanup(func() { // of a run of all scripts, with all they need
+	t.Cleanup(func() { // after a complete run of all scripts
 		some := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
 		if onnxruntime == "" || kernels == "" || some || t.Failed() {
 			return
 		}
 		for name := range schemaTypes {
 			if name == "plan" || name == "tune" {
-				continue // apply --plan holds plans against theirs, and tune prints on a GPU alone
+				continue // apply --plan validates plans; tune prints only on a GPU
 			}
 			if _, err := os.Stat(filepath.Join(met, name)); err != nil {
 				t.Errorf("no script prints what docs/schemas/%s.json describes", name)
@@ -96,7 +96,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// status runs a program and demands its exit code: status CODE PROGRAM [ARGUMENT …].
+// status runs a program and requires its exit code: status CODE PROGRAM [ARGUMENT …].
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: status CODE PROGRAM [ARGUMENT ...]")
@@ -116,7 +116,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// buildFaulty builds a kernel library with a fault, testdata/faulty: faulty FILE.
+// buildFaulty builds a kernel library with a fault from testdata/faulty: faulty FILE.
 func buildFaulty(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: faulty FILE")

@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// nudgedRuns is how often a model is nudged.
+	// nudgedRuns is the number of runs of a nudged model.
 	nudgedRuns = 3
 	// nudgedFactor is how much further off than the furthest nudged run another model may be: a few runs do not show
-	// how far a model moves at most.
+	// the maximum.
 	nudgedFactor = 2
 )
 
-// sensitivity is how far an output moves when the weights and the inputs of its model move by one unit in the last
-// place, beside how far the other model's is off.
+// sensitivity compares how far an output moves when the weights and inputs of its model move by one unit in the last
+// place with how far the other model's output is off.
 type sensitivity struct {
 	Case   int    `json:"case"`
 	Output string `json:"output"`
 	Other  spread `json:"other"`
 	Nudged spread `json:"nudged"` // the furthest of the runs
 	Within bool   `json:"within"`
-	Passed bool   `json:"passed"` // by the tolerance alone
+	Passed bool   `json:"passed"` // by the tolerance
 }
 
-// spread is how far an output is from the first model's.
+// spread is the distance of an output from the first model's.
 type spread struct {
 	MaxAbs     golden.Number `json:"max_abs"`
 	RelativeL2 golden.Number `json:"relative_l2"`
-	// Top1 is of logits: the part of the positions with the same most probable class.
+	// Top1 is only for logits: the share of positions with the same most probable class.
 	Top1 *float64 `json:"top1,omitempty"`
 }
 
@@ -51,8 +51,8 @@ func (s spread) String() string {
 	return text
 }
 
-// nudged runs the first model with weights and inputs that are one unit in the last place off, and returns for each
-// case and output how far the outputs move.
+// nudged runs the first model with weights and inputs that are one unit in the last place off. It returns how far the
+// outputs of each case move.
 func (f *diffFlags) nudged(a *app, path string, want []golden.Case) (moved []map[string]spread, err error) {
 	moved = make([]map[string]spread, len(want))
 	for i := range moved {
@@ -115,7 +115,7 @@ func (f *diffFlags) nudgedRun(a *app, from, to string, seed uint64, want []golde
 	return cases, inHalf(m, cases)
 }
 
-// writeNudged writes a model with its weights moved by one unit in the last place.
+// writeNudged writes a model whose weights are moved by one unit in the last place.
 func writeNudged(a *app, from, to string, seed uint64) error {
 	m, err := a.read(from)
 	if err != nil {
@@ -128,7 +128,7 @@ func writeNudged(a *app, from, to string, seed uint64) error {
 	return onnx.Write(to, m, onnx.ExternalDataOver(1<<20))
 }
 
-// top1 is the part of the positions at which logits have the same most probable class; nil for other outputs.
+// top1 returns the share of positions with the same most probable class, or nil if an output does not hold logits.
 func (k *criteria) top1(got, want *onnx.Tensor) *float64 {
 	if !k.areLogits(want) {
 		return nil
@@ -140,8 +140,8 @@ func (k *criteria) top1(got, want *onnx.Tensor) *float64 {
 	return &l.Top1
 }
 
-// weigh puts how far a comparison's outputs are off beside how far the first model's move by themselves. Where all that
-// are out of tolerance are within that, it passes.
+// weigh compares how far outputs are off with how far the first model's outputs move when nudged. The comparison passes
+// if all outputs out of tolerance are within that distance.
 func (r *comparison) weigh(moved []map[string]spread) {
 	passed := true
 	for i, c := range r.Cases {
@@ -172,7 +172,7 @@ func (r *comparison) writeSensitivity(a *app) {
 		"max abs (relative L2)", r.Against, nudgedRuns)
 	t := newTable(">case", "output", ">"+r.Model, ">moved by itself", "")
 	for _, s := range r.Sensitivity {
-		if s.Passed && r.WithinOwn && !a.verbose { // what passes needs no excuse
+		if s.Passed && r.WithinOwn && !a.verbose { // no need to explain
 			continue
 		}
 		verdict := "within"

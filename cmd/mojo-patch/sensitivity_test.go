@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// rounding is a model that rounds its products as dynamic quantisation does: by a scale that it takes from them. Many
-// of them lie half way between two steps. offset is what is added in the end.
+// rounding is a model that rounds products as dynamic quantization does, with a scale computed from them. Many are half
+// way between two steps. It adds offset to the result.
 func rounding(t *testing.T, factor, offset float32) string {
 	t.Helper()
 	const width = 64
@@ -33,8 +33,8 @@ func rounding(t *testing.T, factor, offset float32) string {
 	return path
 }
 
-// TestSensitivity passes a model that is as far off as the first one moves by itself, under --sensitivity alone, and no
-// other.
+// TestSensitivity demands that a model that is as far off as the first one moves when nudged passes, but only with
+// --sensitivity.
 func TestSensitivity(t *testing.T) {
 	model, near, far := rounding(t, 1, 0), rounding(t, 1-1.0/(1<<23), 0), rounding(t, 1, 0.1)
 	for _, test := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestOwnFunctionIsNotShadowed runs a model whose function mojo.RMSNorm negates: kernels would normalize instead.
+// TestOwnFunctionIsNotShadowed runs a model whose function mojo.RMSNorm negates; the kernel would normalize instead.
 func TestOwnFunctionIsNotShadowed(t *testing.T) {
 	b := onnxtest.New(20)
 	x, scale := b.Input("x", onnx.Float, "n", 4), b.Floats([]int64{4}, 1, 1, 1, 1)

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// shown writes text for a person. Names in a file may have control characters, which a terminal obeys: they could hide
-// a line, or pretend to be another. They are written as in a Go string, and so are the marks that turn the direction of
-// text. Line breaks and tabs are left, and the colours of this program.
+// shown writes text for people. It writes control characters and marks of text direction as in Go strings: in names
+// from a file, a terminal would obey them and could hide or fake lines. It keeps line breaks, tabs and this program's
+// colors.
 type shown struct{ io.Writer }
 
 func (s shown) Write(b []byte) (int, error) {
@@ -22,7 +22,7 @@ func (s shown) Write(b []byte) (int, error) {
 
 var colours = [][]byte{[]byte("\x1b[" + red + "m"), []byte("\x1b[" + green + "m"), []byte("\x1b[" + plain + "m")}
 
-// visible returns b with its control characters written out; b itself where it has none.
+// visible returns b with its control characters escaped, or b itself if it has no control characters.
 func visible(b []byte) []byte {
 	var clean []byte
 	from := 0

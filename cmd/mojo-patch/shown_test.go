@@ -28,8 +28,8 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// TestNamesOfOthers patches a model whose names have markup and control characters: the page must not take them for its
-// own, nor the terminal.
+// TestNamesOfOthers patches a model whose names contain markup and control characters. Neither the page nor the
+// terminal may interpret them.
 func TestNamesOfOthers(t *testing.T) {
 	const markup = "<img src=x onerror=alert(1)>'\"</script><script>alert(2)</script>{{.}}"
 	const control = "\x1b]0;x\x07\r\u202e"

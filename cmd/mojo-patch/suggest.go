@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unknownFlag adds to the error about an unknown flag the flag that was probably meant, or else which commands have it.
+// unknownFlag adds to an unknown-flag error the flag that was probably meant, or else the commands that have it.
 func unknownFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -44,7 +44,7 @@ func shortPath(c *cobra.Command) string {
 	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
 }
 
-// leaves returns the commands that do something, at any depth.
+// leaves returns the commands without subcommands, at any depth.
 func leaves(c *cobra.Command) (list []*cobra.Command) {
 	if !c.HasSubCommands() {
 		return []*cobra.Command{c}
@@ -57,8 +57,8 @@ func leaves(c *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// noStdout errs where an output is "-", which elsewhere means stdout: a model may need a second file for its weights,
-// and is renamed to its place when it is whole.
+// noStdout returns an error if an output is "-". A model may need a second file for its weights, and is renamed when
+// complete, so it cannot go to stdout.
 func noStdout(c *cobra.Command, _ []string) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {

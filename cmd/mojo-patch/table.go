@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// table prints rows in columns without lines between them. Columns whose header begins with ">" are set flush right.
+// table prints rows in columns without lines between them. Columns whose header begins with ">" are right-aligned.
 type table struct{ pretty.Writer }
 
 func newTable(header ...string) *table {
@@ -39,14 +39,14 @@ func newTable(header ...string) *table {
 
 func (t *table) add(cells ...any) { t.AppendRow(cells) }
 
-// write prints the table, each line indented by two blanks.
+// write prints the table, indented by two blanks.
 func (t *table) write(w io.Writer) {
 	for line := range strings.Lines(t.Render() + "\n") {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
 }
 
-// section prints a table of some rows under a title, and nothing when there are none.
+// section prints a title and the table, or nothing if rows is 0.
 func (t *table) section(w io.Writer, title string, rows int) {
 	if rows > 0 {
 		fmt.Fprintln(w, title)

@@ -10,13 +10,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// otherEvaluation are models that onnx's reference evaluator gives other results for, patched or not.
+// otherEvaluation lists models whose results in onnx's reference evaluator differ, patched or not.
 var otherEvaluation = map[string]string{
 	"gemma3-ts-fp16": "float32 in the place of float16",
 }
 
-// takenBlocks says how many of a model's blocks a target takes, or has as they are. Where it takes no mixture, its
-// experts are blocks of their own.
+// takenBlocks returns the blocks of a model that a target takes or keeps. If it takes no mixture, its experts are
+// separate blocks.
 func takenBlocks(to, model string, all models.Blocks) models.Blocks {
 	if to == "ort" && withoutCPUKernels(model) {
 		return models.Blocks{LayerNorm: all.LayerNorm}
@@ -27,16 +27,15 @@ func takenBlocks(to, model string, all models.Blocks) models.Blocks {
 	return all
 }
 
-// otherMixture are models whose experts onnxruntime's MoE does not compute: routers by sigmoid, gates of gelu, gelu by
-// erf.
+// otherMixture lists models whose experts onnxruntime's MoE cannot compute: sigmoid routers, GELU gates, erf GELU.
 var otherMixture = map[string]bool{"deepseek3-batched_mm-ts-fp32": true,
 	"moe-gates-ts-fp16":      true,
 	"moe-einsum-dynamo-fp16": true, // 12 wide
 	"moe-gelu-ts-fp32":       true, "moe-where-ts-fp32": true}
 
-// TestBundledModelsForTargets patches every bundled model for the targets that onnxruntime's CPU provider runs. Each
-// must reproduce PyTorch's outputs without the kernels, and onnx's checker and reference evaluator agree with what is
-// of the standard alone.
+// TestBundledModelsForTargets patches every bundled model for the targets that onnxruntime's CPU provider runs. The
+// results must be PyTorch's without the kernels, and onnx's checker and reference evaluator must accept models that use
+// only standard ops.
 func TestBundledModelsForTargets(t *testing.T) {
 	if onnxruntime, _ := testEnvironment(t); onnxruntime == "" {
 		t.Skip("needs onnxruntime: make fetch")

@@ -17,7 +17,7 @@ type tokenizeFlags struct {
 	noSpecial, skipSpecial bool
 }
 
-// tokenRow is one token of a text, as the file writes it, and its JSON form.
+// tokenRow is one token of a text, as in the tokenizer's file, and its JSON form.
 type tokenRow struct {
 	ID    int64  `json:"id"`
 	Token string `json:"token"`
@@ -65,7 +65,7 @@ It supports byte-level BPE and BPE with byte fallback, and names any other kind 
 	return c
 }
 
-// argumentOrInput returns the one argument, or else all of in.
+// argumentOrInput returns the only argument, or else all of in.
 func argumentOrInput(in io.Reader, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// trapSource is a library that leaves a mark when it is loaded, whatever it is loaded for.
+// trapSource is a library that leaves a mark when any program loads it.
 const trapSource = `#include <stdio.h>
 __attribute__((constructor)) static void loaded(void) { FILE *f = fopen(MARK, "w"); if (f) fclose(f); }
 const void *OrtGetApiBase(void) { return 0; }
 `
 
-// TestNoLibraryOfTheWorkingDirectory runs commands in a folder that somebody else filled with libraries, under every
-// name and in every place that a search may think of, with variables that lead there by relative paths.
+// TestNoLibraryOfTheWorkingDirectory runs commands in a folder that another user filled with libraries, under every
+// name and place that a search may try, with variables that point there by relative paths.
 func TestNoLibraryOfTheWorkingDirectory(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {

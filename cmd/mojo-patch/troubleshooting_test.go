@@ -10,7 +10,7 @@ import (
 )
 
 // TestTroubleshootingDocument runs the commands of docs/troubleshooting.md, and finds the messages that it explains in
-// the code: a message that is reworded must be reworded there as well.
+// the code: whoever rewords a message must update the document.
 func TestTroubleshootingDocument(t *testing.T) {
 	const path = "../../docs/troubleshooting.md"
 	if commands, _ := runDocument(t, path); commands == 0 {
@@ -43,7 +43,7 @@ func TestTroubleshootingDocument(t *testing.T) {
 	}
 }
 
-// goCode returns the program's Go files, with string literals that are put together written as one.
+// goCode returns the program's Go files, with concatenated string literals joined.
 func goCode(t *testing.T) string {
 	var b strings.Builder
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
@@ -66,7 +66,7 @@ func goCode(t *testing.T) string {
 	return regexp.MustCompile(`"\s*\+\s*"`).ReplaceAllString(b.String(), "")
 }
 
-// isPrinted reports whether one format of the code has all parts of a message between its ellipses, in their order.
+// isPrinted reports whether one format in the code has all parts of a message between its ellipses, in order.
 func isPrinted(code, message string) bool {
 	parts := strings.Split(message, "…")
 	for i, part := range parts {

@@ -72,7 +72,7 @@ kernels choose by themselves and have no tables. Without CUDA the exit code is 4
 	return c
 }
 
-// experts returns what is to be measured.
+// experts returns the experts to measure.
 func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Experts, error) {
 	if f.out == "" {
 		return nil, errors.New("-o TABLE is missing")
@@ -132,7 +132,7 @@ func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Expe
 	return nil, fmt.Errorf("%s has no node mojo.MoE or mojo.QMoE%s: apply makes them", args[0], named(f.node))
 }
 
-// named completes a message about a node.
+// named adds a node's name to a message.
 func named(node string) string {
 	if node == "" {
 		return ""
@@ -140,7 +140,7 @@ func named(node string) string {
 	return fmt.Sprintf(" of the name %q", node)
 }
 
-// tune measures, and writes the table.
+// tune measures the experts and writes the table.
 func (f *tuneFlags) tune(a *app, e *tune.Experts) (err error) {
 	options, err := f.options()
 	if err != nil {
@@ -177,7 +177,7 @@ func (f *tuneFlags) tune(a *app, e *tune.Experts) (err error) {
 	return a.result(tuneResult{jsonSchema, e.Shape, f.out, all})
 }
 
-// options are those of a session that records CUDA graphs. It errs where there is no GPU, or what it needs is missing.
+// options returns the options of a session that records CUDA graphs, or an error if a GPU or a library is missing.
 func (f *tuneFlags) options() ([]ort.Option, error) {
 	p, err := newProber(f.onnxruntime, f.library, providerCUDA)
 	if err != nil {
@@ -199,8 +199,8 @@ func (f *tuneFlags) options() ([]ort.Option, error) {
 		ort.WithKernelLibrary(kernels)}, nil
 }
 
-// cudaDevice is the name and the compute capability of the first GPU as the driver's own program says them; without it
-// the table is for any device.
+// cudaDevice returns the name and compute capability of the first GPU, from nvidia-smi. Without it, the table is for
+// any device.
 func cudaDevice() (name string, capability int) {
 	out, err := exec.Command("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader", "-i", "0").Output()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keepFlags say which weights stay as the checkpoint has them.
+// keepFlags select the weights that stay in the checkpoint's format.
 type keepFlags struct {
 	pattern     string // of --keep-quantized, or --keep
 	all         string
@@ -72,8 +72,8 @@ func (f *keepFlags) check() error {
 	return nil
 }
 
-// keep has the model read weights as they are quantised, if the flags say so. The kernels are run in the check where
-// onnxruntime and they are found.
+// keep makes the model read quantized weights as stored, if the flags say so. The check runs the kernels if they and
+// onnxruntime are found.
 func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 	if f.pattern == "" {
 		return nil
@@ -94,7 +94,7 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
 }
 
-// writeQuantised says what stayed quantised, and what did not.
+// writeQuantised reports which weights stayed quantized, and which did not.
 func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
 	if r.Check == nil {
 		return

@@ -111,7 +111,7 @@ for a model of more than 2^26 weights.`,
 	return c
 }
 
-// defaultExternalOver is the size from which weights lie beside the model: what is not smaller may be mapped.
+// defaultExternalOver is the size above which weights go to a file beside the model, which can be mapped.
 const defaultExternalOver = 1023
 
 func (f *weightsLoadFlags) check(graph string) error {
@@ -184,7 +184,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		if f.dtype != "" {
 			to := dtypes[f.dtype]
 			if f.options != nil {
-				to = onnx.Float // until it has its weights
+				to = onnx.Float // until the weights are loaded
 			}
 			if converted, err = convert.Precision(m, to, f.providers...); err != nil {
 				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
@@ -238,7 +238,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	return failure
 }
 
-// write writes the model with its weights. Without --safe, the report about it is nil.
+// write writes the model with its weights. Without --safe, safe is nil.
 func (f *weightsLoadFlags) write(a *app, m *onnx.Model, p *weights.Plan) (merged *products.MergeReport,
 	safe *rewrite.Report, err error) {
 	step, end := a.progress("writing tensor")
@@ -277,7 +277,7 @@ func dtypeFlag(c *cobra.Command, value *string, usage string) {
 	completeValues(c, "dtype", func() []string { return []string{"float32", "float16", "bfloat16"} }, false)
 }
 
-// dtypeOf returns the type that --dtype names, Undefined if it is not given.
+// dtypeOf returns the type of --dtype, or Undefined if it is not given.
 func dtypeOf(name string) (onnx.DataType, error) {
 	if name == "" {
 		return onnx.Undefined, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// writeLoadReport prints what came of loading weights, in the form of Mojo Opset's report; -v lists every key.
+// writeLoadReport prints the result of loading weights, in the form of Mojo Opset's report; -v lists every key.
 func writeLoadReport(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
 	w := a.human()
 	fmt.Fprintln(w, "Weight Loading Report")
@@ -35,7 +35,7 @@ func writeLoadReport(a *app, m *onnx.Model, r *weights.Report, kernelsLib string
 	writeLoadWarnings(w, r)
 }
 
-// writeTurned says what was done to tensors: one line for each kind, and under -v one for each key.
+// writeTurned reports the changes to tensors: one line for each kind, and under -v one for each key.
 func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
 	if verbose {
 		for _, k := range r.Keys {

@@ -22,18 +22,18 @@ type shownTensor struct {
 	Shape []int64          `json:"shape"`
 	Bytes int64            `json:"bytes"`
 	File  string           `json:"file"`
-	Bits  float64          `json:"bits,omitempty"`       // that an element takes
-	Lacks string           `json:"missing_in,omitempty"` // the file of external data that is missing
+	Bits  float64          `json:"bits,omitempty"`       // per element
+	Lacks string           `json:"missing_in,omitempty"` // the missing file of external data
 	Stats *shownStatistics `json:"statistics,omitempty"`
 	Error *shownError      `json:"error,omitempty"` // against another model
 
 	elements   int64
 	statistics func() (*weights.Statistics, error)
-	// dims and read are the shape and the elements as products have them.
+	// dims and read are the shape and elements in the layout of products.
 	rows func() (dims []int64, read func(dst []float32, first int64) error, err error)
 }
 
-// shownError is how far a tensor is from the one of the same name in another model.
+// shownError is the distance of a tensor from the tensor of the same name in another model.
 type shownError struct {
 	RMS    float64 `json:"relative_rms"`
 	Cosine float64 `json:"cosine"`
@@ -219,7 +219,7 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 	return list, m.Close, nil
 }
 
-// shownMatrix is a quantised matrix, whose arrays stand in one line.
+// shownMatrix returns one line for the arrays of a quantized matrix.
 func shownMatrix(x *weights.Matrix, path string) *shownTensor {
 	s := &shownTensor{Name: x.Name, Type: x.Format, Shape: []int64{x.N, x.K}, Bytes: x.Size(), File: path,
 		elements: x.Len(), statistics: x.Statistics}
@@ -257,8 +257,8 @@ func takeStatistics(a *app, list []*shownTensor) error {
 	return nil
 }
 
-// compareWeights says how far tensors are from those of the same names in another model: of both as products read
-// them, so that one may be transposed. What the other model lacks, or has in another shape, is left out.
+// compareWeights computes how far tensors are from those of the same names in another model, both in the layout of
+// products, so that one may be transposed. It skips tensors that are missing there or have another shape.
 func compareWeights(a *app, list []*shownTensor, path string) error {
 	others, closeFile, err := tensorsOf(a, path)
 	if err != nil {
@@ -292,7 +292,7 @@ func compareWeights(a *app, list []*shownTensor, path string) error {
 	return nil
 }
 
-// bitsText writes bits an element, without a fraction where there is none.
+// bitsText formats bits per element, without a zero fraction.
 func bitsText(bits float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.2f", bits), ".00")
 }

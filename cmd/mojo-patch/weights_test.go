@@ -14,8 +14,8 @@ import (
 )
 
 // writeCheckpoint writes the weights of an exported Llama of 4 heads as a checkpoint: checkpoint MODEL FILE [CHANGE
-// NAME …], where a change is drop, add, halve (half of the rows), large (an element of 1e6), or q8_0 (a GGUF file has
-// matrices of such a name in that type).
+// NAME …]. CHANGE is drop, add, halve (half of the rows), large (an element of 1e6), or q8_0 (a GGUF file has matrices
+// of that name in this type).
 func writeCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args)%2 != 0 {
 		ts.Fatalf("usage: checkpoint MODEL FILE [CHANGE NAME ...]")

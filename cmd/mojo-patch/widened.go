@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// widenedBytes is what weights that stay quantised take as float32, which onnxruntime makes of them as a model loads
-// where no kernel is registered: what a definition computes of constants alone. That of mojo.QMoE widens the experts of
-// a token as it runs.
+// widenedBytes returns the bytes of quantized weights as float32. If no kernel is registered, onnxruntime folds the
+// definition's dequantization into float32 as it loads a model. QMoE is excluded: its definition dequantizes a token's
+// experts as it runs.
 func widenedBytes(m *onnx.Model) (bytes int64) {
 	type reader struct {
 		codes *onnx.Value
@@ -31,7 +31,7 @@ func widenedBytes(m *onnx.Model) (bytes int64) {
 	return bytes
 }
 
-// widening says in a message that definitions run, and what that takes.
+// widening returns the part of a message that reports this size, or "".
 func widening(m *onnx.Model) string {
 	if bytes := widenedBytes(m); bytes > 0 {
 		return fmt.Sprintf(", and onnxruntime makes %s of float32 of quantised weights as it loads",
@@ -40,7 +40,7 @@ func widening(m *onnx.Model) string {
 	return ""
 }
 
-// sayWidened says so of a model that is written, as a warning where the kernels are not found here.
+// sayWidened reports this size for a written model, as a warning if the kernels are not found here.
 func sayWidened(a *app, m *onnx.Model, kernelsLib string) {
 	bytes := widenedBytes(m)
 	if bytes == 0 {
