@@ -27,7 +27,7 @@ func apply(t *testing.T, m *onnx.Model, request ...Request) *Report {
 	return plan.Report
 }
 
-// planned is apply without the replacement.
+// planned returns the plan for a model without replacing sites.
 func planned(t *testing.T, m *onnx.Model, request ...Request) *Plan {
 	t.Helper()
 	q := Request{}

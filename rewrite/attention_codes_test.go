@@ -14,8 +14,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// sizedInputs are random inputs of a model for sizes by their names; "past + queries" is the sum of two. Floats are as
-// great as a number, and masks hold 0 and 1, all of the last key.
+// sizedInputs returns random inputs for named sizes; "past + queries" is the sum of two. great is the magnitude of
+// floats. Masks hold 0 and 1, and 1 for the last key.
 func sizedInputs(t *testing.T, m *onnx.Model, sizes map[string]int, great func(name string) float64,
 ) map[string]*reference.Tensor {
 	t.Helper()
@@ -56,8 +56,7 @@ func sizedInputs(t *testing.T, m *onnx.Model, sizes map[string]int, great func(n
 	return in
 }
 
-// sameResults compares the outputs of a model with those of another one. Where the first has no number, the other may
-// have one if numbers says so.
+// sameResults compares the outputs of two models. If numbers is set, b may return a number for a's NaN.
 func sameResults(t *testing.T, a, b *onnx.Model, in map[string]*reference.Tensor, numbers bool) bool {
 	t.Helper()
 	want, got := rewritetest.Run(t, a, in), rewritetest.Run(t, b, in)
@@ -85,7 +84,7 @@ func sameResults(t *testing.T, a, b *onnx.Model, in map[string]*reference.Tensor
 	return true
 }
 
-// TestPublishedAttention patches the codes of published models, and compares them with themselves.
+// TestPublishedAttention patches the attention code of published models, and compares it with the original.
 func TestPublishedAttention(t *testing.T) {
 	for _, c := range attentions.Published() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -111,8 +110,8 @@ func TestPublishedAttention(t *testing.T) {
 	}
 }
 
-// TestLookalikes patches blocks that look like attention and are something else at some sizes or for some scores: what
-// is fused must be the same there. Each is the usual attention elsewhere.
+// TestLookalikes patches blocks that look like attention but differ from it at some sizes or for some scores. Fused
+// blocks must return the same results there.
 func TestLookalikes(t *testing.T) {
 	inputs := func(t *testing.T, m *onnx.Model, s attentions.Sizes) map[string]*reference.Tensor {
 		in := sizedInputs(t, m, map[string]int{"batch": s.Batch, "queries": s.Queries, "past": s.Past},
@@ -157,7 +156,7 @@ func TestLookalikes(t *testing.T) {
 	t.Logf("%d of %d are left", left, len(attentions.Lookalikes()))
 }
 
-// TestRandomMasks patches attention whose masks are drawn, and compares it where their numbers begin to matter.
+// TestRandomMasks patches attention with random masks, and compares it at sizes where the masks' numbers matter.
 func TestRandomMasks(t *testing.T) {
 	for seed := range uint64(24) {
 		original, mask := attentions.Random(seed)

@@ -13,14 +13,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 behind
-// float16, and the standard's op; each has two blocks.
+// attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 inside
+// float16, and the standard's op. Each has two blocks.
 var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-hf-fp32", "gemma2-ts-fp32",
 	"gptoss-batched_mm-dynamo-fp32", "deepseek3-batched_mm-ts-fp32", "gemma3-ts-fp16", "llama-dynamo-bf16",
 	"llama-dynamo23-fp32"}
 
-// TestAttentionOfExports patches exports and compares them with themselves on padding on the left, which goldens do not
-// have: what a query gets that sees no key depends on the exporter.
+// TestAttentionOfExports patches exports and compares them with the originals on left padding, which goldens lack: the
+// result for a query that can attend to no key depends on the exporter.
 func TestAttentionOfExports(t *testing.T) {
 	for _, name := range attentionModels {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAttentionOfExports(t *testing.T) {
 	}
 }
 
-// TestAttentionIsChecked hands in ops that are not quite what the nodes compute: each is refused.
+// TestAttentionIsChecked replaces nodes with slightly different ops: each must be refused.
 func TestAttentionIsChecked(t *testing.T) {
 	set := func(name string, change func(a *onnx.Attribute)) func(n *onnx.Node) {
 		return func(n *onnx.Node) {

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// ontoBase is a model whose experts are added, one after the other, to the tokens or to what a shared expert gives. The
-// factors are spoiled for the tokens of which the base is greater than most in some channel.
+// ontoBase is a model that adds experts one by one to the tokens or to the result of a shared expert. The factors are
+// wrong for tokens whose base exceeds most in some channel.
 func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.Model {
 	const experts, hidden, inner = 5, 16, 6
 	b := rewritetest.New(t, 18, typ)
@@ -34,7 +34,7 @@ func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.
 	}
 	for e := range experts {
 		hit := b.Op("Equal", ids, b.Tensor(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
-		at := b.Op("Transpose", b.Op("NonZero", hit)) // of the token, and its place there
+		at := b.Op("Transpose", b.Op("NonZero", hit)) // the token, and its place
 		token := b.Op("Slice", at, b.Ints(0), b.Ints(1), b.Ints(1))
 		out := b.Op("Mul", expert(b.Op("GatherND", x, token)),
 			b.Op("Unsqueeze", b.Op("GatherND", factors, at), b.Ints(1)))

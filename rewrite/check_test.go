@@ -18,7 +18,7 @@ func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
 		onnx.IntAttr("scale_after_cast", after)}
 }
 
-// oneNode gives a match whose inputs are those of its op, in order, the replacement of that one node.
+// oneNode gives a match a replacement of one node whose inputs are the match's, in order.
 func oneNode(match *patterns.Match, opset int64) {
 	g := onnx.NewFunction("", "", "", opset).Body
 	var reads, in, out []*onnx.Value
@@ -39,7 +39,7 @@ func oneNode(match *patterns.Match, opset int64) {
 	match.Inputs, match.Replacement = reads, g
 }
 
-// judgeOne applies one hand-made match and returns the site.
+// judgeOne judges one handmade match and returns its site.
 func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, request ...Request) SiteReport {
 	t.Helper()
 	if match.Domain == "" {
@@ -75,7 +75,7 @@ func TestNormSites(t *testing.T) {
 		name   string
 		typ    onnx.DataType
 		attrs  []*onnx.Attribute
-		spoil  func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value // the graph in place of a norm
+		spoil  func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value // the graph instead of a norm
 		reason string                                                         // empty: fused
 	}{
 		{"right", onnx.Float, normAttributes(1e-6, 0), nil, ""},
@@ -119,7 +119,7 @@ func TestNormSites(t *testing.T) {
 			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 				narrow := b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
 				return b.Norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
-			}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
+			}, "differs from the matched nodes on normal inputs: "}, // the same without rounding
 		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.Norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 		}, "random"},

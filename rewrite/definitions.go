@@ -37,9 +37,9 @@ func (d *definitions) of(f *onnx.Function) (*onnx.Function, error) {
 	return f, nil
 }
 
-// inBody returns the definition as the body of a function can call it. onnxruntime does not look at overloads there
-// ("mojo:GLU(-1) is not a registered function/op", 1.31): the one of the overload "" is taken, so that there can be one
-// variant of an op for all bodies.
+// inBody returns the definition that a function body can call. onnxruntime ignores overloads there ("mojo:GLU(-1) is
+// not a registered function/op", 1.31), so inBody uses the overload "": function bodies can call only one variant of an
+// op.
 func (d *definitions) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error) {
 	if f.Overload == "" {
 		return f, nil

@@ -1,9 +1,9 @@
-// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops. A Patcher does
-// that in one order: prepare the model, find matches, check each, replace, report.
+// Package rewrite replaces the sites of a model, the subgraphs that match a pattern, by fused ops. A Patcher prepares
+// the model, finds matches, checks each, replaces them and reports, in this order.
 //
-// A match is only a suspicion. It is rewritten when the nodes it would replace depend on the op's inputs alone, when
-// the kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard
-// inputs. Every other match is left as it was, with the reason in the Report.
+// A match is only a candidate. It is replaced if its nodes depend on no values except the op's inputs, if the kernels
+// support its types and shapes, and if the nodes and the op's definition return the same results on hard inputs. All
+// other matches stay, with the reason in the Report.
 //
 //	patcher, err := rewrite.New(rewrite.Request{Inline: inline.Auto})
 //	report, err := patcher.Run(model)
@@ -18,5 +18,5 @@
 //
 // Apply does it all in one call.
 //
-// Applying twice changes nothing, and the same model gives the same result.
+// Applying twice changes nothing, and equal models have equal results.
 package rewrite

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestOwnFunctions refuses models whose functions would be shadowed by kernels, and takes those that it patched itself,
-// with the metadata and without.
+// TestOwnFunctions refuses models whose functions kernels would shadow, and accepts models that it patched, with and
+// without metadata.
 func TestOwnFunctions(t *testing.T) {
 	model := func() (*onnxtest.Builder, *onnx.Value) {
 		b := onnxtest.New(20)

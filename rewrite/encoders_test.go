@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestEncoders finds every block of attention of the bundled encoders of images and sounds.
+// TestEncoders finds every attention block of the bundled image and audio encoders.
 func TestEncoders(t *testing.T) {
 	b, err := os.ReadFile("../models/truth.json")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// A model is read, patched for another machine, whose kernels are not looked for here, and written.
+// Read a model, patch it for another machine without looking for kernels here, and write it.
 func ExampleApply() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {
@@ -45,7 +45,7 @@ func ExampleApply() {
 	// 51 nodes, before 215
 }
 
-// One kernel is chosen by its id. It may serve several patterns; the report has a line for each site.
+// Choose one kernel by its id. It may serve several patterns; the report has a line for each site.
 func ExampleRequest() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestFalseShapes demands that declared shapes of inner values that nodes contradict are dropped, such as the sizes of
-// an exporter's example, and that others stay.
+// TestFalseShapes demands that inner values lose declared shapes that contradict the nodes, such as the sizes of an
+// exporter's example, and keep all others.
 func TestFalseShapes(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// unitOf spells a unit of the halves of x.
+// unitOf spells a gated unit of the halves of x.
 func unitOf(spell func(b *onnxtest.Builder, gate, up *onnx.Value) *onnx.Value) func(*onnxtest.Builder,
 	*onnx.Value) *onnx.Value {
 	return func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
@@ -70,7 +70,7 @@ func TestFittedGates(t *testing.T) {
 	}
 }
 
-// silu is a gate's SiLU, times up.
+// silu returns SiLU(gate) * up.
 func silu(b *onnxtest.Builder, gate, up *onnx.Value) *onnx.Value {
 	return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestFittedHalf fits blocks of half types, computed in float32 as PyTorch and JAX write them or in the half type
-// throughout.
+// TestFittedHalf fits blocks of half types, computed in float32 as PyTorch and JAX write them, or entirely in the half
+// type.
 func TestFittedHalf(t *testing.T) {
 	cast := func(b *onnxtest.Builder, v *onnx.Value, to onnx.DataType) *onnx.Value {
 		return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
 	}
-	rows := func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value { // normalised
+	rows := func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value { // normalized
 		number := func(x float32) *onnx.Value { return cast(b, b.Floats([]int64{}, x), t) }
 		mean := b.Op("Div", b.Op("Einsum", x, x, equation("bsc,bsc->bs")), number(channels))
 		root := b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", mean, number(1e-5))))

@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// fitted is a spelling that no pattern lists, of a tensor x, and the op that it is fitted with: "" for what looks like
-// the op but is another function.
+// fitted is a spelling, applied to a tensor x, that no pattern lists, and the op that it is fitted to: "" for a
+// lookalike that is another function.
 type fitted struct {
 	name string
 	op   string
@@ -31,7 +31,7 @@ func vectorOf(b *onnxtest.Builder, n int) *onnx.Value {
 
 func equation(text string) *onnx.Attribute { return onnx.StringAttr("equation", text) }
 
-// rootOf is 1 / sqrt(mean + epsilon).
+// rootOf returns 1 / sqrt(mean + epsilon).
 func rootOf(b *onnxtest.Builder, mean *onnx.Value) *onnx.Value {
 	return b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", mean, 1e-5)))
 }
@@ -201,7 +201,7 @@ func TestFittedNorms(t *testing.T) {
 	}
 }
 
-// run applies the patterns to the spelling, and compares what is computed before and after.
+// run applies the patterns to the spelling, and compares the results before and after.
 func (test fitted) run(t *testing.T) {
 	for _, dims := range [][]any{{"batch", "sequence", channels}, {1, 5, channels}} {
 		b := onnxtest.New(20)

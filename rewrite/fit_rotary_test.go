@@ -18,7 +18,7 @@ func rotated(spell func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Valu
 	}
 }
 
-// signs is a matrix that takes each channel to another one, perhaps negated.
+// signs returns a matrix that moves each channel to another one, perhaps negated.
 func signs(b *onnxtest.Builder, of func(i int) (j int, sign float32)) *onnx.Value {
 	m := make([]float32, channels*channels)
 	for i := range channels {
@@ -28,7 +28,7 @@ func signs(b *onnxtest.Builder, of func(i int) (j int, sign float32)) *onnx.Valu
 	return b.Floats([]int64{channels, channels}, m...)
 }
 
-// half is what rotate_half takes a channel to.
+// half returns where rotate_half moves a channel, and the sign.
 func half(i int) (j int, sign float32) {
 	if i < channels/2 {
 		return i + channels/2, 1
@@ -40,7 +40,7 @@ func twice(b *onnxtest.Builder, v *onnx.Value) *onnx.Value {
 	return b.Op("Concat", v, v, onnx.IntAttr("axis", -1))
 }
 
-// lastOf cuts the last axis.
+// lastOf slices the last axis.
 func lastOf(b *onnxtest.Builder, x *onnx.Value, from, to int64) *onnx.Value {
 	return b.Op("Slice", x, []int64{from}, []int64{to}, []int64{-1})
 }
@@ -75,7 +75,7 @@ func conjugate(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 	return b.Op("Reshape", y, []int64{0, 0, channels})
 }
 
-// packedHeads is the same for three heads, whose channels no tensor has as its last axis before they are rotated.
+// packedHeads does the same for three heads, whose channels are not the last axis of any tensor before the rotation.
 func packedHeads(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
 	const heads = 3
 	table := func(v *onnx.Value) *onnx.Value {

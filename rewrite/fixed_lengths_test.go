@@ -13,14 +13,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// encoder is a block of attention over a fixed number of tokens, as vision and audio models have, with 2 heads of 4
+// encoder is an attention block over a fixed number of tokens, as in vision and audio models, with 2 heads of 4
 // channels.
 type encoder struct {
 	*rewritetest.Builder
 	tokens int
 	batch  any
 	scores func(e *encoder, s *onnx.Value) *onnx.Value // before the softmax
-	probs  func(e *encoder, p *onnx.Value) *onnx.Value // behind it
+	probs  func(e *encoder, p *onnx.Value) *onnx.Value // after it
 }
 
 func (e *encoder) heads(x *onnx.Value, name string, perm ...int64) *onnx.Value {
@@ -44,7 +44,7 @@ func (e *encoder) build() *onnx.Model {
 	return e.Model
 }
 
-// each is a constant with one number for each of the tokens, all 1 but a few.
+// each returns a constant with a number for each token; others overrides a few of them.
 func (e *encoder) each(shape []int, others map[int]float64, usual float64) *onnx.Value {
 	n := 1
 	for _, d := range shape {
@@ -57,8 +57,8 @@ func (e *encoder) each(shape []int, others map[int]float64, usual float64) *onnx
 	return e.Tensor(reference.NewFloats(e.Type, shape, list), "each")
 }
 
-// TestFixedLengths finds and checks attention over so many tokens that the whole of it would take long, and none that
-// treats one of the tokens in another way.
+// TestFixedLengths fuses attention over more tokens than a full check can afford, but refuses blocks that treat one
+// token differently.
 func TestFixedLengths(t *testing.T) {
 	const tokens = 200
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestFixedLengths(t *testing.T) {
 			if p := r.pattern(fused.AttentionName); p.Fused != c.fused {
 				t.Errorf("%d fused instead of %d: %+v", p.Fused, c.fused, r.Sites)
 			}
-			if c.fused > 0 && took > 20*time.Second { // of one on a machine that does nothing else
+			if c.fused > 0 && took > 20*time.Second { // of a machine without other load
 				t.Errorf("it took %v", took)
 			}
 			if c.tokens > tokens {

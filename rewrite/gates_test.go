@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// throughAll is a model whose tokens go through every expert, times gates that are zero for those that were not chosen:
-// chosen logits, put among numbers fill, and their sigmoids. The gates multiply the tokens before the experts, or,
-// times 1 + spoil, what comes out.
+// throughAll is a model that sends tokens through every expert, with gates that are zero for experts that were not
+// chosen: the sigmoids of the chosen logits scattered over fill. The gates multiply the tokens before the experts, or,
+// times 1 + spoil, their results.
 func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	const experts, hidden, inner = 5, 8, 6
 	b := rewritetest.New(t, 18, onnx.Float)
@@ -45,7 +45,7 @@ func TestGates(t *testing.T) {
 		name        string
 		fill, spoil float64
 		before      bool
-		want        string // why the experts stay; nothing where they are fused
+		want        string // why the experts are not fused, or ""
 	}{
 		{"after the experts", none, 0, false, ""},
 		{"before the experts", none, 0, true, ""},
@@ -81,7 +81,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestCopiedWeights has each of two choices go through copies of the same weights.
+// TestCopiedWeights sends each of two choices through copies of the same weights.
 func TestCopiedWeights(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		const experts, hidden, inner = 4, 8, 6

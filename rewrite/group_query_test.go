@@ -13,7 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// groupQueryModel is one node as onnxruntime-genai's builder writes it: packed, rotated inside, lengths from the mask.
+// groupQueryModel is one node as onnxruntime-genai's builder writes it: packed, with a rotation inside, and lengths
+// from the mask.
 func groupQueryModel() *onnx.Model {
 	b := onnxtest.New(21)
 	typed := func(v *onnx.Value, dims ...any) *onnx.Value { v.SetType(onnxtest.Type(onnx.Float, dims...)); return v }
@@ -39,8 +40,8 @@ func groupQueryModel() *onnx.Model {
 	return b.Model
 }
 
-// TestGroupQueryAttention compares the op with what takes its place: on prompts with padding behind them, and on tokens
-// behind a past, in caches that grow and in buffers.
+// TestGroupQueryAttention compares the op with its replacement on prompts with right padding and on tokens after a
+// past, in growing caches and in buffers.
 func TestGroupQueryAttention(t *testing.T) {
 	original := groupQueryModel()
 	for _, cache := range []*staticcache.Options{nil, {}} {

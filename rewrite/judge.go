@@ -19,21 +19,21 @@ import (
 // candidate is a match that may be replaced.
 type candidate struct {
 	*sites.Site
-	// emits are the ops of a target that stand in place of the calls.
+	// emits lists the target's ops that replace the calls.
 	emits     []string
 	constants map[*onnx.Value]*constant // of the replacement
-	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
+	// variants maps ops to the overloads that a site in a function's body calls as the overload "".
 	variants map[string]string
 }
 
-// kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not
-// asked for.
+// kernelOf returns the kernel for a match, or the entry that the report names instead; ok is false if it was not
+// requested.
 func (p *Plan) kernelOf(m *patterns.Match) (k *registry.Kernel, ok bool) {
 	if m.Domain == fused.Domain {
 		if k := p.kernels.ForOp(m.Op); k != nil {
 			return k, true
 		}
-		return &registry.Kernel{}, fused.Lookup(m.Op) == nil // an op that is not there is a reason to refuse
+		return &registry.Kernel{}, fused.Lookup(m.Op) == nil // an unknown op is refused with a reason
 	}
 	if k, selected := p.kernels.ForPattern(m.Pattern); k != nil {
 		return k, selected
@@ -47,7 +47,7 @@ func (p *Plan) kernelOf(m *patterns.Match) (k *registry.Kernel, ok bool) {
 	return &registry.Kernel{ID: byFunction}, true
 }
 
-// judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
+// judgeWhole judges a match, or its parts if it has some and cannot be replaced as a whole.
 func (p *Plan) judgeWhole(s *pass.Scope, m *patterns.Match, check *sites.Checker) []*candidate {
 	whole := len(m.Parts) == 0 || p.takesWhole(s, m)
 	if whole {
@@ -58,15 +58,15 @@ func (p *Plan) judgeWhole(s *pass.Scope, m *patterns.Match, check *sites.Checker
 	var list []*candidate
 	for _, part := range m.Parts {
 		if whole && part.Pattern == m.Pattern {
-			continue // what was said of both holds for it
+			continue // it was judged with the whole
 		}
 		list = append(list, p.judgeWhole(s, part, check)...)
 	}
 	return list
 }
 
-// takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the
-// parts, and no part would run on another device. Parts that become ops of the standard do not matter.
+// takesWhole reports whether a match may replace its parts: it and the kernels of its parts were requested, and all
+// parts would run on the same device. Parts that become standard ops do not matter.
 func (p *Plan) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 	whole, asked := p.kernelOf(m)
 	if t := p.request.Target; t != nil && !t.Takes(m.Op) {
@@ -78,14 +78,14 @@ func (p *Plan) takesWhole(s *pass.Scope, m *patterns.Match) bool {
 	})
 }
 
-// keeps reports whether the filters leave a match in.
+// keeps reports whether the filters keep a match.
 func (p *Plan) keeps(s *pass.Scope, m *patterns.Match) bool {
 	c := p.request
 	return c.KeepPattern(m.Pattern) && c.KeepNode(m.Root) && (c.ids == nil || c.ids[s.ID(m)])
 }
 
-// judge examines one match and, where it is refused, its smaller readings in turn. It writes one line of the report,
-// and returns the candidate to replace, nil when there is none.
+// judge examines a match and, if it is refused, its smaller readings in turn. It adds a line to the report, and returns
+// the candidate to replace, or nil.
 func (p *Plan) judge(s *pass.Scope, m *patterns.Match, check *sites.Checker) *candidate {
 	count := p.Report.pattern(m.Pattern)
 	count.Found++
@@ -104,7 +104,7 @@ func (p *Plan) judge(s *pass.Scope, m *patterns.Match, check *sites.Checker) *ca
 			break
 		}
 		smaller, line, why := p.attempt(s, m, check)
-		if why == nil || codeOf(why) != codeOf(err) { // else the line of the larger one says it of both
+		if why == nil || codeOf(why) != codeOf(err) { // otherwise the larger one's line covers both
 			site, err = line, why
 		}
 		c = smaller
@@ -119,7 +119,7 @@ func (p *Plan) judge(s *pass.Scope, m *patterns.Match, check *sites.Checker) *ca
 	} else {
 		site.Emits = c.emits
 		site.Kernel, site.Device = kernel.ID, kernel.Device
-		if c.constants == nil { // for want of weights nothing was checked
+		if c.constants == nil { // missing weights prevented the check
 			c.constants = c.fold(p.run.Model.Opset(""))
 		}
 		site.Weights = c.weights()
@@ -136,7 +136,7 @@ func (p *Plan) judge(s *pass.Scope, m *patterns.Match, check *sites.Checker) *ca
 	return c
 }
 
-// codeOf is the code of the reason that an error holds, "" for none.
+// codeOf returns the code of the reason in an error, or "".
 func codeOf(err error) reason.Code {
 	if r := reason.As(err); r != nil {
 		return r.Code
@@ -177,8 +177,8 @@ func (p *Plan) attempt(s *pass.Scope, m *patterns.Match, check *sites.Checker) (
 	return c, site, err
 }
 
-// examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are
-// reasons to refuse.
+// examine collects the facts about a match without evaluating it, and lowers its ops to the target. Its errors are
+// reasons to refuse the match.
 func (p *Plan) examine(s *pass.Scope, m *patterns.Match) (*candidate, error) {
 	c, err := p.candidate(s, m)
 	if err == nil {
@@ -230,7 +230,7 @@ func (p *Plan) candidate(s *pass.Scope, m *patterns.Match) (*candidate, error) {
 	return c, c.Cut(p.run.Facts)
 }
 
-// fused looks at one fused op of a replacement and returns its definition.
+// fused examines one fused op of a replacement and returns its definition.
 func (p *Plan) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 	op := fused.Lookup(n.OpType)
 	if op == nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// fittedSite is a block that was fitted, or one of the two that a fused one is made of.
+// fittedSite is a fitted block, or one of the two blocks of a joined match.
 type fittedSite struct {
 	scope   *pass.Scope
 	match   *patterns.Match
-	pattern *learntPattern // that it was written as
+	pattern *learntPattern // the pattern written for it
 }
 
-// learntPattern is a pattern that sites were written as.
+// learntPattern is a pattern with the sites that it was written for.
 type learntPattern struct {
 	*learn.Pattern
 	sites []*fittedSite
@@ -35,14 +35,14 @@ type learner struct {
 	report   *LearnReport
 }
 
-// learn writes the patterns, and leaves out those that do not hold.
+// learn writes the patterns, and drops those that fail.
 func (p *Plan) learn() error {
 	l := &learner{plan: p, views: map[*onnx.Graph]*match.View{}, report: &LearnReport{Patterns: []LearntPattern{}}}
 	p.Report.Learnt = l.report
 	for _, c := range p.accepted {
 		l.collect(c.Scope, c.Match)
 	}
-	if p.request.Target != nil { // which has put other ops into the replacements
+	if p.request.Target != nil { // the target changed the replacements
 		l.asFound()
 	}
 	l.report.Fitted = len(l.sites)
@@ -65,7 +65,7 @@ func (p *Plan) learn() error {
 	return nil
 }
 
-// collect notes a fitted block, and those that a joined one is made of.
+// collect notes a fitted block, or the fitted parts of a joined one.
 func (l *learner) collect(s *pass.Scope, m *patterns.Match) {
 	if m.Op == "NormRotary" {
 		for _, part := range m.Parts {
@@ -76,7 +76,7 @@ func (l *learner) collect(s *pass.Scope, m *patterns.Match) {
 	}
 }
 
-// asFound gives the sites their matches as they are found.
+// asFound resets the sites' matches to those that were found.
 func (l *learner) asFound() {
 	byID := map[string]*patterns.Match{}
 	var note func(s *pass.Scope, m *patterns.Match)
@@ -106,7 +106,7 @@ func (l *learner) view(g *onnx.Graph) *match.View {
 	return l.views[g]
 }
 
-// write writes the pattern of a site, one for all sites that are written alike.
+// write writes the pattern of a site. Sites with equal text share a pattern.
 func (l *learner) write(s *fittedSite) {
 	p, err := learn.Write(l.plan.request.Patterns, l.view(s.scope.Graph), s.match)
 	if err != nil {
@@ -122,13 +122,13 @@ func (l *learner) write(s *fittedSite) {
 	s.pattern.sites = append(s.pattern.sites, s)
 }
 
-// leave notes that a site is not learnt.
+// leave notes that no pattern is learned from a site.
 func (l *learner) leave(s *fittedSite, why string) {
 	l.report.Left = append(l.report.Left,
 		UnlearntSite{ID: s.scope.ID(s.match), Node: s.match.Root.Label(), Reason: why})
 }
 
-// name gives the patterns names that no other pattern has.
+// name gives the patterns unique names.
 func (l *learner) name() {
 	taken := map[string]bool{}
 	for _, p := range l.plan.request.Patterns.Patterns {
@@ -144,12 +144,12 @@ func (l *learner) name() {
 	}
 }
 
-// again plans the same model, as it was prepared, with other patterns.
+// again plans the same prepared model with other patterns.
 func (p *Plan) again(set *patterns.Set) *Plan {
 	other, c, r := *p, *p.request, Report{Kernels: slices.Clone(p.Report.Kernels)}
 	c.Patterns, c.find, c.ids, c.Plan = set, set.Find, nil, nil
 	c.KeepPattern, c.Progress = func(string) bool { return true }, func(int, int) {}
-	floats := *p.floats // which lists the experts that are taken
+	floats := *p.floats // it lists the accepted experts
 	other.request, other.Report, other.accepted, other.asked, other.floats = &c, &r, nil, nil, &floats
 	other.definitions = p.definitions.clone()
 	other.find()
@@ -157,10 +157,10 @@ func (p *Plan) again(set *patterns.Set) *Plan {
 	return &other
 }
 
-// dropFailing leaves out the patterns that do not find what they were learnt from, with an equal op, or that are in the
-// way of other blocks, and reports whether there were any.
+// dropFailing drops patterns that do not find their own sites with an equal op, or that take nodes of other blocks. It
+// reports whether it dropped any.
 func (l *learner) dropFailing(other *Plan) bool {
-	found := map[*onnx.Value]*patterns.Match{} // by what they write
+	found := map[*onnx.Value]*patterns.Match{} // by their outputs
 	var note func(s *pass.Scope, m *patterns.Match)
 	note = func(s *pass.Scope, m *patterns.Match) {
 		for _, v := range m.Outputs {
@@ -207,10 +207,10 @@ func (l *learner) dropFailing(other *Plan) bool {
 	return len(l.patterns) < before
 }
 
-// withSum is the op that does what a norm does, and the addition before it.
+// withSum returns the op that combines a norm with the addition before it.
 func withSum(op string) string { return "Add" + op }
 
-// move gives a site to the learnt pattern of this name, which finds it together with what stands before it.
+// move assigns a site to the learned pattern of this name, which matches the site together with the nodes before it.
 func (l *learner) move(s *fittedSite, name string) {
 	i := slices.IndexFunc(l.patterns, func(p *learntPattern) bool { return p.Name == name })
 	if i < 0 {
@@ -221,7 +221,7 @@ func (l *learner) move(s *fittedSite, name string) {
 	s.pattern.sites = append(s.pattern.sites, s)
 }
 
-// differs says how what was found in the place of a site is not what was fitted there, "" where it is.
+// differs returns how the match found at a site differs from the fitted one, or "".
 func (s *fittedSite) differs(m *patterns.Match, other *Plan) string {
 	if m == nil || m.Pattern != s.pattern.Name {
 		for _, site := range other.Report.Sites {
@@ -244,13 +244,13 @@ func (s *fittedSite) differs(m *patterns.Match, other *Plan) string {
 	return ""
 }
 
-// sameNumber reports whether two attributes are equal, whose numbers may still be floats as patterns capture them.
+// sameNumber reports whether two attributes are equal. Captured numbers may still be floats.
 func sameNumber(a, b *onnx.Attribute) bool {
 	x, y := float64(a.Float)+float64(a.Int), float64(b.Float)+float64(b.Int)
 	return math.Abs(x-y) <= 1e-6*math.Abs(y) && a.String == b.String && slices.Equal(a.Ints, b.Ints)
 }
 
-// inTheWay returns the learnt pattern that matches nodes of a block, nil for none.
+// inTheWay returns the learned pattern that matches nodes of a block, or nil.
 func (l *learner) inTheWay(other *Plan, m *patterns.Match) *learntPattern {
 	for _, f := range other.Found {
 		for _, n := range f.Matches {
@@ -267,10 +267,10 @@ func (l *learner) inTheWay(other *Plan, m *patterns.Match) *learntPattern {
 	return nil
 }
 
-// measureFor bounds how long the two searches are compared.
+// measureFor limits the time for comparing the two searches.
 const measureFor = 2 * time.Second
 
-// measure times the search for blocks with the patterns that the plan has and with those learnt, one after the other.
+// measure times the search for blocks with the plan's patterns and with the learned ones.
 func (l *learner) measure(learnt *patterns.Set) {
 	p := l.plan
 	search := func(set *patterns.Set) float64 {
@@ -301,7 +301,7 @@ func (l *learner) finish() {
 	l.report.Text = l.text()
 }
 
-// text is the file of the patterns.
+// text returns the pattern file.
 func (l *learner) text() string {
 	f := learn.File{Model: l.plan.run.Model.Path}
 	for _, p := range l.patterns {

@@ -7,27 +7,27 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 )
 
-// LearnReport says what was learnt from a model (WithLearning).
+// LearnReport lists the patterns that were learned from a model (Request.Learn).
 type LearnReport struct {
 	Fitted int `json:"fitted"` // blocks that were fitted and are fused
-	Learnt int `json:"learnt"` // of these, the ones that a pattern was written for
-	// of the file, in its order
+	Learnt int `json:"learnt"` // those with a pattern
+	// in the order of the file
 	Patterns []LearntPattern `json:"patterns"`
 	Left     []UnlearntSite  `json:"left,omitempty"` // blocks that no pattern was written for
-	// the time that finding all blocks of the model takes, and takes with the patterns; 0 where there are none
+	// the time to find all blocks of the model without and with the patterns; 0 if there are no patterns
 	FindMS       float64 `json:"find_ms"`
 	FindLearntMS float64 `json:"find_learnt_ms"`
 	// Text is the pattern file.
 	Text string `json:"-"`
 }
 
-// LearntPattern is a pattern that was learnt.
+// LearntPattern is a pattern that was learned.
 type LearntPattern struct {
 	Name    string   `json:"name"`
 	Op      string   `json:"op"`
-	Sites   []string `json:"sites"`             // ids of those that it was learnt from
-	Numbers []string `json:"numbers,omitempty"` // that may be others elsewhere
-	Text    string   `json:"-"`                 // of the pattern alone
+	Sites   []string `json:"sites"`             // ids of the sites that it was learned from
+	Numbers []string `json:"numbers,omitempty"` // that may differ elsewhere
+	Text    string   `json:"-"`                 // of this pattern
 }
 
 // UnlearntSite is a block that no pattern was written for.
@@ -37,7 +37,7 @@ type UnlearntSite struct {
 	Reason string `json:"reason"`
 }
 
-// writeText writes what was learnt, for people.
+// writeText writes the report for people.
 func (r *LearnReport) writeText(b *strings.Builder) {
 	if r == nil {
 		return

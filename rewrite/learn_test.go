@@ -11,12 +11,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// isMatched reports whether built-in patterns match a spelling, so that no fit is needed.
+// isMatched reports whether built-in patterns match a spelling without a fit.
 func isMatched(name string) bool {
 	return name == "sigmoid by an exponential" || name == "roll" || strings.HasPrefix(name, "opposite angle")
 }
 
-// learnFrom returns what is learnt from a model, and the set of that and the built-in patterns without fits.
+// learnFrom returns the patterns learned from a model, and a set of these and the built-in patterns without fits.
 func learnFrom(t *testing.T, m *onnx.Model) (*LearnReport, *patterns.Set) {
 	t.Helper()
 	r := planned(t, m, Request{Learn: true}).Report
@@ -27,7 +27,7 @@ func learnFrom(t *testing.T, m *onnx.Model) (*LearnReport, *patterns.Set) {
 	return r.Learnt, set.Select(func(p *patterns.Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") })
 }
 
-// Each spelling that is fitted is learnt, and found without a fit by what was.
+// Each fitted spelling is learned, and the learned pattern finds it without a fit.
 func TestLearnt(t *testing.T) {
 	for _, test := range slices.Concat(fittedNorms, fittedGates, fittedRotations) {
 		if test.op == "" || isMatched(test.name) {
@@ -54,8 +54,7 @@ func TestLearnt(t *testing.T) {
 	}
 }
 
-// spelledNorm is a norm of rows of n channels whose mean an Einsum takes; outside puts its epsilon where the op has
-// none.
+// spelledNorm is a norm of rows of n channels with an Einsum for the mean; outside adds epsilon in a wrong place.
 func spelledNorm(n int, epsilon float64, turned, outside bool) *onnx.Model {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "batch", "sequence", n)
@@ -69,7 +68,7 @@ func spelledNorm(n int, epsilon float64, turned, outside bool) *onnx.Model {
 		root = b.Op("Add", b.Op("Sqrt", mean), epsilon)
 	}
 	inverse := b.Op("Unsqueeze", b.Op("Reciprocal", root), []int64{-1})
-	if turned { // operands the other way round, a root and its inverse in other ops, another axis for the same
+	if turned { // swapped operands, a root and its inverse by other ops, another number of the same axis
 		inverse = b.Op("Unsqueeze", b.Op("Div", 1.0, b.Op("Pow", b.Op("Add", epsilon, mean), 0.5)), []int64{2})
 		b.Output(b.Op("Mul", vectorOf(b, n), b.Op("Mul", inverse, x)))
 		return b.Model
@@ -78,8 +77,8 @@ func spelledNorm(n int, epsilon float64, turned, outside bool) *onnx.Model {
 	return b.Model
 }
 
-// What was learnt finds the spelling with another size and another epsilon, its operands commuted and its root written
-// otherwise, and nothing that means something else.
+// Learned patterns find the spelling with another size and epsilon, swapped operands and another root, but no other
+// function.
 func TestLearntOthers(t *testing.T) {
 	learnt, set := learnFrom(t, spelledNorm(channels, 1e-5, false, false))
 	if want := []string{"size (12)", "epsilon (1e-05)"}; len(learnt.Patterns) != 1 ||
@@ -107,7 +106,7 @@ func TestLearntOthers(t *testing.T) {
 	}
 }
 
-// A clamped unit has four numbers of its own, and keeps the relation between its limits.
+// A clamped unit has four numbers, and a learned pattern keeps the relation between its limits.
 func TestLearntLimits(t *testing.T) {
 	unit := func(limit, least, alpha float64) *onnx.Model {
 		b := onnxtest.New(20)
@@ -138,7 +137,7 @@ func TestLearntLimits(t *testing.T) {
 	}
 }
 
-// What the notation has no words for is named, and is fused all the same.
+// A block that the notation cannot express is named, and still fused.
 func TestUnlearnt(t *testing.T) {
 	b := onnxtest.New(20)
 	turn := rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
@@ -154,7 +153,7 @@ func TestUnlearnt(t *testing.T) {
 	}
 }
 
-// Where patterns match all blocks, there is nothing to learn, and the file is one without patterns.
+// If patterns match all blocks, nothing is learned, and the file has no patterns.
 func TestLearntNothing(t *testing.T) {
 	r := planned(t, rewritetest.Block(t, 20, onnx.Float), Request{Learn: true}).Report
 	if l := r.Learnt; l.Fitted != 0 || len(l.Patterns) != 0 || len(l.Left) != 0 {
@@ -166,7 +165,7 @@ func TestLearntNothing(t *testing.T) {
 	}
 }
 
-// An attribute that says nothing to the node gets no further than its name.
+// An attribute that the node does not know can only be a name.
 func TestLearntAttributes(t *testing.T) {
 	for name, text := range map[string]string{"a=1>(x)\n} => Abs(x) #": "", "a": "b\">(x)\n} => Abs(x) #"} {
 		m := spelledNorm(channels, 1e-5, false, false)
@@ -179,7 +178,7 @@ func TestLearntAttributes(t *testing.T) {
 	}
 }
 
-// Names of nodes and files cannot get out of their comments, and names of patterns that are there are not taken.
+// Names of nodes and files cannot escape from their comments, and learned patterns get unused names.
 func TestLearntNames(t *testing.T) {
 	m := spelledNorm(channels, 1e-5, false, false)
 	nodes := m.Graph.Nodes

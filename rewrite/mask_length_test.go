@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// masked is attention over a cache, whose padding mask has a length of a name of its own. Positions are counted by the
-// keys, or by the mask, as exporters do that make the causal mask of the padding mask's shape.
+// masked is attention over a cache with a padding mask whose length has a separate name. Positions are counted from the
+// keys or, as by exporters that build the causal mask from the padding mask's shape, from the mask.
 func masked(byMask, padded bool, window int) *onnx.Model {
 	b := onnxtest.New(18)
 	q := b.Input("q", onnx.Float, "b", 2, "s", 8)
@@ -42,7 +42,7 @@ func masked(byMask, padded bool, window int) *onnx.Model {
 	return b.Model
 }
 
-// sized gives all inputs sizes, and masks of ones with a zero in front where there are several.
+// sized makes inputs with the given sizes. Masks hold ones after a leading zero, if they have several elements.
 func sized(m *onnx.Model, sizes map[string]int) map[string]*reference.Tensor {
 	in := map[string]*reference.Tensor{}
 	for i, v := range m.Graph.Inputs {
@@ -71,8 +71,8 @@ func sized(m *onnx.Model, sizes map[string]int) map[string]*reference.Tensor {
 	return in
 }
 
-// TestMaskLengths runs attention whose padding mask is not as long as the keys, as the names of its dimensions allow:
-// what is patched computes what the graph does, or fails.
+// TestMaskLengths runs attention whose padding mask and keys differ in length, as the dimensions' names allow: the
+// patched model must compute the same as the graph, or fail.
 func TestMaskLengths(t *testing.T) {
 	for _, c := range []struct {
 		byMask, padded bool
@@ -108,11 +108,11 @@ func TestMaskLengths(t *testing.T) {
 							if total == s+past {
 								t.Errorf("%v: %v", sizes, err)
 							}
-							continue // it says so, and nothing is wrong
+							continue // the error is correct
 						}
 						want, err := run(plain, sizes)
 						if err != nil {
-							continue // a graph that does not run has no right numbers
+							continue // the original fails, too
 						}
 						right++
 						for i, x := range is {

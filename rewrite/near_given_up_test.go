@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/hostile"
 )
 
-// TestNearMissesGivenUp: the report says that not everything that comes near to a block was looked at.
+// TestNearMissesGivenUp demands that the report tells if the search for near misses was cut short.
 func TestNearMissesGivenUp(t *testing.T) {
 	shape, ok := hostile.Find("misses-norm-axis")
 	if !ok {

@@ -11,8 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestSitesWithinReplacedGraphs: what stands in the body of a Loop that is replaced as a whole is no site of its own;
-// where the whole is refused, it is.
+// TestSitesWithinReplacedGraphs: a block in the body of a Loop is a site only if the Loop is not replaced as a whole.
 func TestSitesWithinReplacedGraphs(t *testing.T) {
 	for _, right := range []bool{true, false} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
@@ -49,7 +48,7 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 	}
 }
 
-// TestSecondLook: the gated units inside experts that are refused are fused one by one.
+// TestSecondLook: gated units inside refused experts are fused one by one.
 func TestSecondLook(t *testing.T) {
 	for _, c := range []struct {
 		request        Request
@@ -68,7 +67,7 @@ func TestSecondLook(t *testing.T) {
 	}
 }
 
-// TestReplacedLoopsThatOthersRead: a Loop stays where something else reads it, and what it captures with it.
+// TestReplacedLoopsThatOthersRead: a Loop with other readers stays, with the values that it captures.
 func TestReplacedLoopsThatOthersRead(t *testing.T) {
 	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 	y := m.looped()
@@ -84,7 +83,7 @@ func TestReplacedLoopsThatOthersRead(t *testing.T) {
 	checkRuns(t, m.Model)
 }
 
-// TestUncheckedDependency: a subgraph that reads what is no input of the op makes the match depend on it.
+// TestUncheckedDependency: a match depends on the values that its subgraphs read besides the op's inputs.
 func TestUncheckedDependency(t *testing.T) {
 	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 	other := m.In("other", "tokens", m.chosen)

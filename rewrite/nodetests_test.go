@@ -12,13 +12,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 )
 
-// blocksInNodeTests are the standard's node tests that have a block of ours: its ops for them, or what these are as
-// functions.
+// blocksInNodeTests are the standard's node tests that contain one of our blocks, as an op or as its function body.
 var blocksInNodeTests = regexp.MustCompile(
 	`^test_((rms_normalization|rotary_embedding|attention|swiglu)|(layer_norm|group_norm|flexattention).*_expanded)`)
 
-// TestNodeTests patches the models of the standard's node tests: nothing is fused in those of other ops, and what is
-// gives the outputs that are recorded.
+// TestNodeTests patches the standard's node tests. It must fuse nothing in tests of other ops, and reproduce the
+// recorded outputs after fusing.
 func TestNodeTests(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("MOJO_ONNX_NODE_TESTS"), "*", "model.onnx"))
 	if len(files) == 0 {
@@ -29,7 +28,7 @@ func TestNodeTests(t *testing.T) {
 		name := filepath.Base(filepath.Dir(file))
 		m, err := onnx.Read(file)
 		if err != nil {
-			continue // reliability tries these
+			continue // reliability covers these
 		}
 		r, err := Apply(m, Request{AssumeAvailable: true, Inline: inline.Auto})
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// normedHeads is a model of queries and keys: each head is normalised, moved before the positions and rotated.
+// normedHeads is a model of queries and keys. Each head is normalized, moved before the positions and rotated.
 func normedHeads(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := rewritetest.New(t, opset, typ)
 	cos, sin := b.In("cos", "batch", 1, "seq", 8), b.In("sin", "batch", 1, "seq", 8)
@@ -62,8 +62,8 @@ func TestNormRotary(t *testing.T) {
 	}
 }
 
-// The norm and the rotation stay two ops where one of them was not asked for, or runs elsewhere, and where the op that
-// is both is refused.
+// The norm and the rotation stay two ops if one of them was not requested or runs elsewhere, or if the combined op is
+// refused.
 func TestNormRotaryApart(t *testing.T) {
 	broken := errors.New("it does not work")
 	only := func(names ...string) Request {

@@ -10,14 +10,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// OpCount is the number of nodes of one op before and after a patch, those in branches and loops included.
+// OpCount is the number of nodes of one op before and after a patch, including those in branches and loops.
 type OpCount struct {
-	Op     string `json:"op"` // with its domain unless that is the standard's
+	Op     string `json:"op"` // with its domain unless it is a standard op
 	Before int    `json:"before"`
 	After  int    `json:"after"`
 }
 
-// opsShown is the number of ops that the short text lists.
+// opsShown is the number of ops in the short text.
 const opsShown = 12
 
 // countOps returns the number of nodes of each op of a model.
@@ -31,8 +31,8 @@ func countOps(m *onnx.Model) map[string]int {
 	return counts
 }
 
-// CountOps fills in the ops of the model before the patch and of m, the model after it: new ops first, and then by how
-// much their number changed.
+// CountOps fills in the ops of the model before the patch and of m, the model after it: new ops first, then by the
+// change of their count.
 func (r *Report) CountOps(m *onnx.Model) {
 	after := countOps(m)
 	r.Ops = []OpCount{}
@@ -51,7 +51,7 @@ func (r *Report) CountOps(m *onnx.Model) {
 	})
 }
 
-// opsText returns a table of the ops whose number changed, several in a line, and of the sizes; empty where none did.
+// opsText returns a table of the ops whose number changed and of the sizes, or "" if no number changed.
 func (r *Report) opsText(all bool) string {
 	changed := slices.DeleteFunc(slices.Clone(r.Ops), func(c OpCount) bool { return c.Before == c.After })
 	if len(changed) == 0 || r.Output == nil {

@@ -41,7 +41,7 @@ func TestRaiseOpset(t *testing.T) {
 	}
 }
 
-// TestRaiseOpsetForNothing: what is not patched stays of its opset, to the byte.
+// TestRaiseOpsetForNothing demands that an unpatched model keeps its opset and every byte.
 func TestRaiseOpsetForNothing(t *testing.T) {
 	build := func() *onnx.Model {
 		b := rewritetest.New(t, 12, onnx.Float)
@@ -55,7 +55,7 @@ func TestRaiseOpsetForNothing(t *testing.T) {
 	}
 }
 
-// TestRaiseOpsetErrs: a model that cannot be raised, or is too old, stays, and the report says why.
+// TestRaiseOpsetErrs demands that a model that cannot be raised, or is too old, stays, and that the report says why.
 func TestRaiseOpsetErrs(t *testing.T) {
 	b := olderBlock(t, 12)
 	x := b.In("image", 1, 1, 4, 4)

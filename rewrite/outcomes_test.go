@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// TestDistinctSitesAreBounded patches a graph of norms that each have an epsilon of their own.
+// TestDistinctSitesAreBounded patches a graph of norms with distinct epsilons.
 func TestDistinctSitesAreBounded(t *testing.T) {
 	shape, ok := hostile.Find("blocks-RMSNorm-epsilons")
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// TestOverflow demands that reports name inputs on which fused nodes overflow or return NaN, and no others.
+// TestOverflow demands that reports name exactly the inputs on which fused nodes overflow or return NaN.
 func TestOverflow(t *testing.T) {
 	cast := func(b *onnxtest.Builder, v *onnx.Value, to onnx.DataType) *onnx.Value {
 		return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
@@ -40,7 +40,7 @@ func TestOverflow(t *testing.T) {
 	for _, c := range []struct {
 		name, op string
 		build    func(b *onnxtest.Builder) *onnx.Value
-		want     string // inputs that are named, "" if none are
+		want     string // the named inputs, or ""
 	}{
 		{"squares in float16", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
 			x := b.Input("x", onnx.Float16, "batch", "seq", channels)
@@ -94,7 +94,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestTies demands that reports name inputs on which roundings make scores equal, and the op chooses another expert.
+// TestTies demands that reports name inputs on which rounding makes scores equal and the op chooses another expert.
 func TestTies(t *testing.T) {
 	for name, want := range map[string]bool{"moe-einsum-dynamo-fp16": true, "moe-onehot-ts-fp32": false} {
 		m, err := onnx.Read("../models/" + name + ".onnx")

@@ -10,8 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// Older runtimes mix up the definitions of an op that a model needs in two variants: the report says so, and of no
-// other model.
+// Older runtimes mix up two definitions of one op in a model. The report must say so of such models only.
 func TestVariants(t *testing.T) {
 	for _, activations := range [][]string{{"Sigmoid"}, {"Sigmoid", "Gelu"}} {
 		b := rewritetest.New(t, 20, onnx.Float)

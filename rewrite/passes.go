@@ -22,13 +22,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// A step of a run is one pass over the whole model. It does nothing unless it was asked for.
+// A step of a run is one pass over the whole model. It does nothing unless it was requested.
 type step struct {
 	name string
 	run  func(*Plan) error
 }
 
-// preparing are the passes that bring a model to the form that was asked for. Then functions are inlined, and sites are
+// preparing are the passes that bring a model to the requested form. After them, functions are inlined, and sites are
 // found and checked.
 var preparing = []step{
 	{"freed dimensions", (*Plan).freeDims},
@@ -41,7 +41,7 @@ var preparing = []step{
 	{"merged decoder", (*Plan).takeMerged},
 }
 
-// rewriting are the passes that change a model after that.
+// rewriting are the passes after the search and the checks.
 var rewriting = []step{
 	{"sites", (*Plan).replaceSites},
 	{"heads in place", (*Plan).leaveHeads},
@@ -57,8 +57,7 @@ var rewriting = []step{
 	{"nodes without kernels", (*Plan).lowerNodes},
 }
 
-// PassReport reports one pass: how long it took, and how many nodes the model had before and after, those of functions
-// left out.
+// PassReport reports one pass: its time, and the number of nodes before and after, except nodes of functions.
 type PassReport struct {
 	Name          string
 	Took          time.Duration
@@ -84,7 +83,7 @@ func countNodes(m *onnx.Model) (n int) {
 	return n
 }
 
-// WritePasses writes the passes in the order in which they ran, how long each took, and what became of the nodes.
+// WritePasses writes the passes in order, with their times and the changes in the number of nodes.
 func (r *Report) WritePasses(w io.Writer) error {
 	for _, x := range r.Passes {
 		change := ""
@@ -140,7 +139,7 @@ func (p *Plan) convertType() (err error) {
 	return nil
 }
 
-// convertSafely converts the model to float16 so that nothing overflows.
+// convertSafely converts the model to float16 without overflow.
 func (p *Plan) convertSafely(providers []string) error {
 	options := *p.request.Safe
 	options.Providers = providers
@@ -165,7 +164,7 @@ func (p *Plan) prepareProvider() (err error) {
 		return fmt.Errorf("runs-on: %w", err)
 	}
 	if p.Report.RunsOn = r; r.Changed() {
-		p.Report.Changed, p.restore = true, nil // which would take this back, too
+		p.Report.Changed, p.restore = true, nil // restore would undo this, too
 	}
 	return nil
 }
@@ -246,8 +245,8 @@ func (p *Plan) ownProducts() error {
 	return err
 }
 
-// halfProducts has products read weights of 16 bits as they are stored, if the CPU alone runs the model: a GPU
-// multiplies such weights by itself.
+// halfProducts makes products read 16-bit weights as stored if the model runs only on the CPU: a GPU multiplies such
+// weights natively.
 func (p *Plan) halfProducts() error {
 	c := p.request
 	if d := c.Backend.Devices(); len(d) != 1 || d[0] != "CPU" || c.Target != nil || p.kernels.IsEmpty() {

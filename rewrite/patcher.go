@@ -8,19 +8,18 @@ import (
 )
 
 // Patcher patches models, always in this order: prepare the model (logits of the last position, shapes and opset for a
-// target, inlining), find matches, check each, replace those that hold, report. It is made once and serves any number
-// of models, one at a time.
+// target, inlining), find matches, check each, replace the ones that pass, report. It serves any number of models, one
+// at a time.
 //
-// Run does all of it. Plan stops before anything is replaced, for those who look at the sites first.
+// Run does all of it. Plan stops before the replacement, so that callers can examine the sites.
 type Patcher struct {
 	request *Request
 	kernels *registry.Selection
-	begin   Report // what every report begins with
+	begin   Report // the beginning of every report
 }
 
-// New returns a Patcher for a request. Kernels that are asked for by id must be available; with Auto, the report names
-// those that are not. The error is a *registry.UnknownKernelError, a *registry.UnavailableError or a
-// *registry.DeviceError.
+// New returns a Patcher for a request. Kernels requested by id must be available; with Auto, the report names those
+// that are not. The error is a *registry.UnknownKernelError, a *registry.UnavailableError or a *registry.DeviceError.
 func New(request Request) (*Patcher, error) {
 	p := &Patcher{request: request.filled(), begin: Report{Schema: Schema}}
 	q, r := p.request, &p.begin
@@ -38,10 +37,10 @@ func New(request Request) (*Patcher, error) {
 	return p, nil
 }
 
-// Kernels reports on the registered kernels: which can be used here, and which take sites.
+// Kernels lists the registered kernels: whether they can be used here, and whether they take sites.
 func (p *Patcher) Kernels() []registry.KernelReport { return slices.Clone(p.begin.Kernels) }
 
-// Run patches the model. After an error it is of no use.
+// Run patches the model. If it returns an error, the model must not be used.
 func (p *Patcher) Run(m *onnx.Model) (*Report, error) {
 	plan, err := p.Plan(m)
 	if err != nil {
@@ -50,7 +49,7 @@ func (p *Patcher) Run(m *onnx.Model) (*Report, error) {
 	return plan.Report, plan.Replace()
 }
 
-// Apply patches the model, as New and Run do.
+// Apply patches the model with New and Run.
 func Apply(m *onnx.Model, r Request) (*Report, error) {
 	p, err := New(r)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was
-// prepared for the search, and must not be changed before Replace.
+// Plan holds the changes that a Patcher would make to a model. Its sites are found and checked, but not replaced. The
+// model was prepared for the search, and must not be changed before Replace.
 type Plan struct {
-	// Report says what becomes of each site. Until Replace it is one of a dry run.
+	// Report has the status of each site. Until Replace it is the report of a dry run.
 	Report *Report
-	// Found is what the patterns found, graph by graph.
+	// Found holds the matches and near misses of each graph.
 	Found []*Found
 
 	request     *Request
@@ -31,15 +31,14 @@ type Plan struct {
 	kernels     *registry.Selection
 	definitions *definitions
 	floats      *quantized.View // of the weights that other tools quantized
-	asked       map[string]bool // the sites asked for by id that were not met yet
-	merged      string          // the If of a merged decoder that the branch with a past took the place of
+	asked       map[string]bool // the requested site ids that no site had yet
+	merged      string          // the If of a merged decoder that was replaced by its branch with a past
 	accepted    []*candidate
-	// restore puts functions back in the place of their calls' bodies, and the opset to what it was; nil where they
-	// need not go back.
+	// restore undoes inlining and the raised opset; nil if there is nothing to undo.
 	restore func() error
 }
 
-// Found is what the patterns found in one graph, before anything was judged.
+// Found holds the matches and near misses of one graph, before they are judged.
 type Found struct {
 	Graph   *onnx.Graph
 	Matches []*patterns.Match
@@ -48,7 +47,7 @@ type Found struct {
 	scope *pass.Scope
 }
 
-// Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
+// Plan prepares the model, and finds and checks its sites. If it returns an error, the model must not be used.
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	if err := pass.CheckDomain(m); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	return plan, nil
 }
 
-// find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
+// find looks for matches in all graphs except the bodies of the ops that patterns rewrite to.
 func (p *Plan) find() {
 	start := time.Now()
 	p.Found = nil
@@ -119,7 +118,7 @@ func (p *Plan) check() {
 	check := sites.NewChecker(p.run)
 	check.Target, check.Runtime, check.Drawn = p.request.Target, p.request.Runtime, p.request.DrawMissing
 	check.RoutedOnly = p.request.Verify == VerifyRouted
-	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
+	within := map[*onnx.Graph]bool{} // in nodes that are replaced as a whole
 	done, total := 0, 0
 	for _, f := range p.Found {
 		total += len(f.Matches)
@@ -154,9 +153,9 @@ func (p *Plan) check() {
 	p.Report.TimeMS.Check = lap(&start)
 }
 
-// Replace puts the replacement at every site that the report calls fused, and changes the caches where that was asked
-// for. If there is no site, functions that were inlined for the search alone (inline.Auto) are put back. After an error
-// the model is of no use.
+// Replace replaces every site that the report calls fused, and changes the caches if requested. If there is no site, it
+// restores functions that were inlined only for the search (inline.Auto). If it returns an error, the model must not be
+// used.
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
@@ -195,15 +194,15 @@ func (p *Plan) replaceSites() error {
 	return nil
 }
 
-// holdsOthers reports whether patterns of other ops may match inside m, and m does not hold those matches already.
+// holdsOthers reports whether patterns of other ops may match inside m, and those matches are not already parts of m.
 func holdsOthers(m *patterns.Match) bool {
 	op := fused.Lookup(m.Op)
 	return m.Op == fused.MoEName || m.Op == fused.AddLayerNormName ||
 		op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
 }
 
-// secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the
-// experts of a mixture: their parts are not looked for while the whole may be replaced.
+// secondLook finds the blocks inside refused matches of the graph that span several blocks, such as the experts of a
+// mixture: their parts are not searched while the whole may be replaced.
 func (p *Plan) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
 	wholes := slices.DeleteFunc(slices.Clone(f.Matches), func(m *patterns.Match) bool {
 		return m.Domain != fused.Domain || !holdsOthers(m)

@@ -22,7 +22,7 @@ func ids(sites []SiteReport, status string) (list []string) {
 	return list
 }
 
-// Ids name sites whatever becomes of the others: when they are filtered, checked in another way, or replaced already.
+// A site keeps its id when other sites are filtered, checked in another way, or replaced already.
 func TestSiteIDs(t *testing.T) {
 	m := rewritetest.Block(t, 20, onnx.Float)
 	all := ids(planned(t, m).Report.Sites, Fused)
@@ -101,7 +101,7 @@ func TestSiteIDsOfNestedGraphs(t *testing.T) {
 	}
 }
 
-// A Patcher serves several models, and what it says of one has nothing of another.
+// A Patcher serves several models, and its reports are independent.
 func TestPatcherTwice(t *testing.T) {
 	p, err := New(Request{AssumeAvailable: true})
 	if err != nil {
@@ -130,7 +130,7 @@ func TestPatcherTwice(t *testing.T) {
 	}
 }
 
-// TestPlanOfManyValues refuses a plan before a decoder takes a hundred times the memory of its text.
+// TestPlanOfManyValues refuses a plan before decoding it takes a hundred times the memory of its text.
 func TestPlanOfManyValues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	text := `{"schema": 1, "sites": [{}` + strings.Repeat(",{}", MaxPlanValues) + "]}"

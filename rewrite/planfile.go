@@ -12,28 +12,28 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 )
 
-// PlanSchema is the version of the form of plan files.
+// PlanSchema is the version of the format of plan files.
 const PlanSchema = 1
 
-// PlanFile is a plan for one model as a file: which sites are to be replaced. People edit it between Plan and Run.
+// PlanFile is a plan for one model as a file: the sites to replace. Users may edit it between Plan and Run.
 type PlanFile struct {
 	Schema   int         `json:"schema"`
 	Tool     string      `json:"tool"`     // the version that made the plan
-	Patterns string      `json:"patterns"` // what tells the patterns from others (patterns.Set.Digest)
+	Patterns string      `json:"patterns"` // digest of the patterns (patterns.Set.Digest)
 	Model    *FileReport `json:"model"`
-	// Flags are those of the command that made the plan and that decide which sites there are, with their values.
+	// Flags are the flags, with values, that decide which sites exist, from the command that made the plan.
 	Flags map[string][]string `json:"flags,omitempty"`
 	Sites []PlannedSite       `json:"sites"`
 }
 
-// PlannedSite is a site of a plan. ID alone says where it is; the rest is what was found there.
+// PlannedSite is a site of a plan. ID locates it; the other fields describe it.
 type PlannedSite struct {
-	Apply bool `json:"apply"` // whether it is to be replaced
+	Apply bool `json:"apply"` // whether to replace it
 	SiteReport
 }
 
-// PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The
-// caller fills Flags, and the digest of the model.
+// PlanFile returns the plan in its file form. It lists all judged sites, and marks those that passed for replacement.
+// The caller fills Flags, and the digest of the model.
 func (p *Plan) PlanFile() *PlanFile {
 	c := p.request
 	f := &PlanFile{Schema: PlanSchema, Tool: c.Version, Model: p.Report.Input, Sites: []PlannedSite{}}
@@ -59,7 +59,7 @@ func (f *PlanFile) Applied() []string {
 	return ids
 }
 
-// With returns the plan with the sites of these ids to be replaced, and no others.
+// With returns a copy of the plan in which only the sites of these ids are to be replaced.
 func (f *PlanFile) With(ids ...string) *PlanFile {
 	p := *f
 	p.Sites = slices.Clone(f.Sites)
@@ -69,7 +69,7 @@ func (f *PlanFile) With(ids ...string) *PlanFile {
 	return &p
 }
 
-// Fits errs where the plan was made for another file, whose SHA-256 is given, with other patterns or by another version
+// Fits returns an error if the plan was made for a file with another SHA-256, with other patterns or by another version
 // of the tool.
 func (f *PlanFile) Fits(sha256, patterns, tool string) error {
 	switch {
@@ -84,7 +84,7 @@ func (f *PlanFile) Fits(sha256, patterns, tool string) error {
 	return nil
 }
 
-// WritePlan writes a plan; the file appears whole.
+// WritePlan writes a plan atomically.
 func WritePlan(path string, f *PlanFile) error {
 	if err := atomicfile.WriteFile(path, f.Write); err != nil {
 		return fmt.Errorf("cannot write the plan: %w", err)
@@ -100,15 +100,15 @@ func (f *PlanFile) Write(w io.Writer) error {
 	return e.Encode(f)
 }
 
-// MaxPlan and MaxPlanValues bound the bytes of a plan and the values in it. A plan for a graph of 100,000 nodes takes
-// 13 MB and 430,000 values. A decoder needs a hundred times the memory for 60 MB of empty objects.
+// MaxPlan and MaxPlanValues limit the bytes and the values of a plan. A plan for a graph of 100,000 nodes takes 13 MB
+// and 430,000 values. A decoder needs a hundred times the memory for 60 MB of empty objects.
 const (
 	MaxPlan       = 32 << 20
 	MaxPlanValues = 2_000_000
 )
 
-// PlanText reads the text of a plan, or of another JSON file that holds as much. It returns an error if the file is
-// larger than any plan for a real model.
+// PlanText reads the text of a plan, or of a JSON file of similar size. It returns an error if the file is larger than
+// any plan for a real model.
 func PlanText(path string) ([]byte, error) {
 	b, err := regular.ReadFile(path, MaxPlan)
 	if err != nil {
@@ -125,7 +125,7 @@ func PlanText(path string) ([]byte, error) {
 	return b, nil
 }
 
-// ReadPlan reads a plan. A field that it does not know is an error: a mistyped one would be of no effect.
+// ReadPlan reads a plan. It returns an error for an unknown field, since a mistyped one would have no effect.
 func ReadPlan(path string) (*PlanFile, error) {
 	b, err := PlanText(path)
 	if err != nil {
@@ -168,7 +168,7 @@ func parsePlan(b []byte) (*PlanFile, error) {
 	return f, nil
 }
 
-// asPlanned errs unless the report's sites are those that the plan file asks for.
+// asPlanned returns an error unless the report's sites are those that the plan file requests.
 func (p *Plan) asPlanned() error {
 	var failures []error
 	found := map[string]SiteReport{}

@@ -14,16 +14,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// OpsetReport says that a model was raised to another opset, or why it was not: one that is older than fused ops need,
-// or functions that import another opset than the model and could not be inlined otherwise.
+// OpsetReport says that a model was raised to another opset, or why not: its opset is older than fused ops need, or its
+// functions import another opset and could not be inlined otherwise.
 type OpsetReport struct {
 	Before int64  `json:"before"` // of the model
 	After  int64  `json:"after"`
-	Reason string `json:"reason,omitempty"` // why the model stays as it is; absent where it was raised
+	Reason string `json:"reason,omitempty"` // why the model stays unchanged; absent if it was raised
 	Limit  string `json:"limit,omitempty"`  // why it was not raised to the target's opset
 }
 
-// Text is the report in words.
+// Text returns the report in words.
 func (r *OpsetReport) Text() string {
 	switch {
 	case r.Reason != "":
@@ -38,12 +38,12 @@ func (r *OpsetReport) Text() string {
 	return fmt.Sprintf("raised opset %d to %d", r.Before, r.After)
 }
 
-// raise brings a model of an older opset to the oldest that fused ops are written for, and where its functions import
-// another opset than it does, both to the newest of them. Where nothing is fused then, the model is put back as it was.
+// raise converts a model of an older opset to the oldest that fused ops support, and if functions import another opset,
+// the model and its functions to the newest of them. If nothing is fused then, the model is restored.
 func (p *Plan) raise() error {
 	c, m := p.request, p.run.Model
 	from := m.Opset("")
-	if from < convert.Oldest || c.Target != nil { // which has an opset of its own
+	if from < convert.Oldest || c.Target != nil { // a target has another opset
 		return nil
 	}
 	to, needed := max(from, fused.MinOpset), from < fused.MinOpset
@@ -63,12 +63,12 @@ func (p *Plan) raise() error {
 	return nil
 }
 
-// newestRaised is the newest opset that a model is raised to unasked: that of onnxruntime 1.15, the oldest one which
-// the kernels run in.
+// newestRaised is the newest opset that a model is raised to without a request: that of onnxruntime 1.15, the oldest
+// version that runs the kernels.
 const newestRaised = 19
 
-// raiseForSites brings the model to the opset of the newest op of the standard that a match wants in its place, such as
-// LayerNormalization. It reports whether it did: the model is to be searched again then.
+// raiseForSites raises the model to the opset of the newest standard op that a match emits, such as LayerNormalization.
+// If it reports true, the model must be searched again.
 func (p *Plan) raiseForSites() bool {
 	var to int64
 	for _, f := range p.Found {
@@ -81,7 +81,7 @@ func (p *Plan) raiseForSites() bool {
 	return to > 0 && p.request.Target == nil && p.raiseTo(to) == nil
 }
 
-// raiseTo converts the model to a newer opset, at which onnxruntime runs what it ran.
+// raiseTo converts the model to a newer opset in which onnxruntime still runs all its nodes.
 func (p *Plan) raiseTo(to int64) error {
 	m := p.run.Model
 	if at, limit := target.Raisable(m, infer.Analyze(m), to); at < to {
@@ -101,7 +101,7 @@ func (p *Plan) raiseTo(to int64) error {
 	return nil
 }
 
-// inline brings the blocks of functions together, and infers the shapes of the model that is searched.
+// inline inlines functions with blocks, and infers the shapes of the model that is searched.
 func (p *Plan) inline() error {
 	start := time.Now()
 	in := &inline.Inliner{Model: p.run.Model, Mode: p.request.Inline, Find: p.request.find, Skips: p.run.Skips}

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// A refusal has a code, which a hint hangs on, and the figures of its text.
+// A refusal has a code, which selects a hint, and the figures of its text.
 func TestReasonsOfRefusals(t *testing.T) {
 	right := func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value { return b.Norm(x, scale, 1e-6) }
 	for _, c := range []struct {
@@ -63,7 +63,7 @@ type reasonText string
 
 func (r reasonText) Error() string { return string(r) }
 
-// Weights that are not there are a reason of their own, whatever needed them.
+// Missing weights have a separate code, whatever needed them.
 func TestMissingWeightsAreAReason(t *testing.T) {
 	for _, err := range []error{&prove.EvalError{Err: onnx.ErrMissingData},
 		reason.New(reason.NodesFail, nil, "the nodes fail: %w", onnx.ErrMissingData)} {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// replace puts the replacement of every candidate at its site.
+// replace replaces the sites of all candidates.
 func (p *Plan) replace(list []*candidate) error {
 	names, packed := p.nodeNames(), map[string]*onnx.Value{}
 	byScope := map[*pass.Scope][]*candidate{}
@@ -34,7 +34,7 @@ func (p *Plan) replace(list []*candidate) error {
 			change.AddFunction(p.run.Model, f)
 		}
 		for _, n := range c.Match.Replacement.Nodes {
-			if !onnx.IsStandardDomain(n.Domain) { // version 1, as other domains' are
+			if !onnx.IsStandardDomain(n.Domain) { // version 1, as for other domains
 				change.ImportOpset(p.run.Model, c.Scope.Function, n.Domain, fused.Version)
 			}
 		}
@@ -43,8 +43,8 @@ func (p *Plan) replace(list []*candidate) error {
 	return nil
 }
 
-// dropFalseShapes drops declared shapes of inner values that nodes contradict. onnxruntime reuses buffers by declared
-// shapes: it runs a model in which no buffer is reused so, and may not run the patched one.
+// dropFalseShapes drops declared shapes of inner values that contradict their nodes. onnxruntime reuses buffers by
+// declared shapes: it may run the original, which reuses no such buffer, but not the patched model.
 func (p *Plan) dropFalseShapes() {
 	names := map[string]bool{}
 	for _, v := range p.run.Model.Graph.Inputs {
@@ -65,7 +65,7 @@ func (p *Plan) dropFalseShapes() {
 	})
 }
 
-// readInitializers returns the initializers that something reads, by their graphs. onnxruntime warns of others.
+// readInitializers returns the initializers with readers, by graph. onnxruntime warns of unread ones.
 func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
 	read := map[*onnx.Graph]map[*onnx.Value]bool{}
 	for _, g := range m.Graphs() {
@@ -79,7 +79,7 @@ func readInitializers(m *onnx.Model) map[*onnx.Graph]map[*onnx.Value]bool {
 	return read
 }
 
-// replaceIn puts the replacement of candidates of one graph at their sites.
+// replaceIn replaces the sites of the candidates in one graph.
 func (p *Plan) replaceIn(list []*candidate, w *writer) error {
 	order := w.scope.Positions()
 	for _, c := range list {
@@ -89,7 +89,7 @@ func (p *Plan) replaceIn(list []*candidate, w *writer) error {
 				at = v.Producer
 			}
 		}
-		// an input may be made later, such as a cast scale of a sum: Finish moves what depends on it
+		// an input may be computed later, such as a cast scale of a sum: Finish moves the nodes that depend on it
 		w.edit.Insert(at, w.write(c)...)
 		w.edit.Drop(c.Nodes()...)
 	}
@@ -100,7 +100,7 @@ func (p *Plan) replaceIn(list []*candidate, w *writer) error {
 	return nil
 }
 
-// provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.
+// provenance merges the metadata of the replaced nodes, the last node's first, and adds the node's origin.
 func (w *writer) provenance(c *candidate) []onnx.Entry {
 	var entries []onnx.Entry
 	have := map[string]bool{edit.MetaRule: true, edit.MetaSourceNodes: true, edit.MetaVersion: true}
@@ -135,24 +135,24 @@ type writer struct {
 	run   *pass.Run
 	scope *pass.Scope
 	names map[string]bool // of nodes, in use
-	// packed holds the initializers of the main graph that are made of others, by what they are made of.
+	// packed holds the main graph's initializers that are computed from others, by key.
 	packed map[string]*onnx.Value
-	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they
-	// compute: sites that need the same have them once.
+	// shared holds standard nodes before fused ops, and constants the initializers of the graph, by what they compute:
+	// sites share equal ones.
 	shared    map[string][]*onnx.Value
 	constants map[string]*onnx.Value
 	taken     []taken
 }
 
-// taken is an output of a node that a fused one makes in its place.
+// taken is an output that a fused node computes instead of its original node.
 type taken struct {
 	from  *onnx.Node
 	index int
 	value *onnx.Value
 }
 
-// fill gives the nodes that stay, since others read another output of theirs, a value that nothing reads for each
-// output that was taken: it may be one that the op must have.
+// fill replaces each output that was taken from a node that stays, because another of its outputs is read, with an
+// unread value: the op may require the output.
 func (w *writer) fill() {
 	for _, t := range w.taken {
 		if t.from.Graph != nil && t.from.OutputValue(t.index) == nil {
@@ -161,8 +161,8 @@ func (w *writer) fill() {
 	}
 }
 
-// write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
-// list of nodes yet.
+// write makes the nodes of a candidate's replacement, which take over the match's outputs. It does not add them to the
+// graph's list of nodes.
 func (w *writer) write(c *candidate) []*onnx.Node {
 	replacement := c.Match.Replacement
 	stands := map[*onnx.Value]*onnx.Value{}
@@ -225,7 +225,7 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 	return nodes
 }
 
-// isShared reports whether one node can serve several sites: nodes of the standard that make no result of the match.
+// isShared reports whether one node can serve several sites: standard nodes that compute no result of the match.
 func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 	return onnx.IsStandardDomain(n.Domain) && !n.IsRandom() &&
 		!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return results[v] != nil })
@@ -235,9 +235,9 @@ func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
 	return fmt.Sprintf("%s %q %d %s", n.OpType, onnx.Names(inputs), len(n.Outputs), onnx.AttributesKey(n.Attributes))
 }
 
-// declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes
-// that stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's
-// body has the types of each call.)
+// declare sets the known type on a value without a declared type. Runtimes inferred the types of the replaced nodes,
+// but cannot infer those of a custom op, and plan memory worse without types. (A function's body takes the types of
+// each call.)
 func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
 	if _, declared := v.Type(); declared || w.scope.Function != nil {
 		return
@@ -247,7 +247,7 @@ func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
 	}
 }
 
-// nodeName names a new node after the last node that it replaces, so that it stays findable.
+// nodeName names a new node after the last node that it replaces, so that users find it.
 func (w *writer) nodeName(c *candidate, n *onnx.Node) string {
 	base := c.Match.Root.Label() + "_" + n.OpType
 	name := base

@@ -31,76 +31,76 @@ const Schema = 1
 // The states of a site.
 const (
 	Fused   = "fused"   // replaced (or would be, in a dry run)
-	Refused = "refused" // matched, and left as it was
-	Open    = "open"    // matched, and left as it was because the target has nothing for it
-	Missed  = "missed"  // looked like a part of a pattern, and did not match
+	Refused = "refused" // matched, but not replaced
+	Open    = "open"    // matched, but not supported by the target
+	Missed  = "missed"  // similar to a part of a pattern, but not matched
 )
 
-// What a model computes logits of, where that was asked about (Report.Logits).
+// The positions that a model computes logits for, if this was requested (Report.Logits).
 const (
 	LogitsLast     = "last position only"                         // of every position before
-	LogitsWereLast = "last position only, as the model was given" // nothing was changed for that
+	LogitsWereLast = "last position only, as the model was given" // the model was not changed
 )
 
-// Report says what was found in a model and what became of it. Its JSON form is schema 1.
+// Report lists the sites of a model and their outcomes. Its JSON form is schema 1.
 type Report struct {
 	Schema int         `json:"schema"`
-	Input  *FileReport `json:"input,omitempty"`  // its digest is filled by the caller
+	Input  *FileReport `json:"input,omitempty"`  // the caller fills the digest
 	Output *FileReport `json:"output,omitempty"` // filled by the caller
 	// every op of the model before or after the patch; absent if nothing was written (CountOps)
 	Ops []OpCount `json:"ops,omitempty"`
-	// what the model was patched for, where that is not fused ops
+	// the target if the model was not patched for fused ops
 	Target string `json:"target,omitempty"`
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
 	Backend    string                    `json:"backend,omitempty"`
 	PassedOver []string                  `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
-	Free       *dims.Report              `json:"free,omitempty"`        // absent where no dimension was to be freed
+	Free       *dims.Report              `json:"free,omitempty"`        // absent if no dimension was to be freed
 	DType      *precision.DTypeReport    `json:"dtype,omitempty"`       // absent if the model keeps its type
 	Safe       *streams.SafeReport       `json:"safe,omitempty"`        // absent if overflow was not to be avoided
-	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent where the model's was new enough
+	Opset      *OpsetReport              `json:"opset,omitempty"`       // absent if the model's was new enough
 	RunsOn     *runson.Report            `json:"runs_on,omitempty"`     // absent if no provider was named
-	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent when no function was
+	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent if no function was inlined
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
-	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents
-	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were
-	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent where products were not to be merged
-	// absent where a target was given no products with quantised weights
+	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent if caches hold no latents
+	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent if caches are unchanged
+	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent if no merge was requested
+	// absent unless a target received products with quantized weights
 	Products *quantized.ProductsReport `json:"products,omitempty"`
-	// nodes that are no ops of the standard, by their op, in a model for runtimes of the standard
+	// nodes outside the standard, by op, in a model for runtimes of the standard
 	Foreign map[string]int `json:"foreign,omitempty"`
-	// Passes are the steps of the run but the search for sites and their checks, in order.
+	// Passes are the steps of the run, in order, except the search for sites and their checks.
 	Passes   []PassReport    `json:"-"`
 	Patterns []PatternReport `json:"patterns"`
 	Sites    []SiteReport    `json:"sites"`
 	Repairs  []RepairReport  `json:"repairs,omitempty"`
-	// searches that were not brought to an end everywhere
+	// searches that were cut short in some places
 	GivenUp []GivenUpReport `json:"given_up,omitempty"`
-	// fused sites whose check would need weights that are not there
+	// fused sites whose check would need missing weights
 	Unverified int `json:"unverified,omitempty"`
-	// fused sites that were checked with random numbers in the place of weights that are not there
+	// fused sites that were checked with random numbers instead of missing weights
 	Drawn   int                     `json:"drawn,omitempty"`
 	Kernels []registry.KernelReport `json:"kernels"`
-	// of the experts of all fused sites; absent when there are none
+	// of the experts of all fused sites; absent if there are no experts
 	Weights *WeightsReport     `json:"weights,omitempty"`
-	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be
-	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
+	CANN    *target.CANNReport `json:"cann,omitempty"` // absent if CANN needed no changes
+	// ops with several definitions, which onnxruntime before 1.27 mixes up if it runs definitions
 	Variants []string `json:"variants,omitempty"`
-	// nodes that round activations to 8 bits as they run: outputs then move when a last digit does
+	// nodes that round activations to 8 bits at run time: outputs then amplify changes of a last digit
 	Rounded int `json:"rounded_activations,omitempty"`
-	// products of the model before for which onnxruntime rounds activations to 8 bits, though no node says so
+	// products of the original model for which onnxruntime rounds activations to 8 bits, though no node says so
 	RoundedByRuntime int  `json:"rounded_by_onnxruntime,omitempty"`
 	Changed          bool `json:"changed"`
-	// what was changed besides the sites without a proof, because none was asked for (VerifyOff) or weights are missing
+	// changes besides the sites that were not proven, because of VerifyOff or missing weights
 	Assumed []string `json:"assumed,omitempty"`
-	// what was not changed besides the sites, because it was not proven to keep the numbers
+	// changes besides the sites that were not made, because they were not proven to keep the results
 	Unproven []string `json:"unproven,omitempty"`
-	// absent where nothing was to be
+	// absent if no learning was requested
 	Learnt       *LearnReport `json:"learnt,omitempty"`
 	DryRun       bool         `json:"dry_run,omitempty"`
 	TimeMS       Times        `json:"time_ms"`
 	PeakRSSBytes int64        `json:"peak_rss_bytes,omitempty"` // filled by the caller
 	Crosscheck   string       `json:"crosscheck,omitempty"`     // filled by the caller
-	// whether the runtime opens what was written; absent where it was not asked, filled by the caller
+	// whether the runtime opens the written model; absent if not tried, filled by the caller
 	Runtime *RuntimeReport `json:"runtime,omitempty"`
 
 	opsBefore map[string]int
@@ -111,7 +111,7 @@ type RuntimeReport struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Opened  bool   `json:"opened"`
-	// Reason says why it did not, where it does not open the model that was given either.
+	// Reason says why not, if the runtime does not open the original model either.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -122,13 +122,13 @@ type FileReport struct {
 	Nodes    int    `json:"nodes"`
 	Opset    int64  `json:"opset"`
 	Exporter string `json:"exporter,omitempty"`
-	// nodes that are fused ops: a file that has some was patched before
+	// fused ops: a file that contains some was patched before
 	Fused int `json:"fused_ops,omitempty"`
-	// bytes of the file and of the files of its external data; filled by the caller
+	// bytes of the file and its external data; filled by the caller
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
-// DescribeModel fills a FileReport, but for the digest, from a model in memory.
+// DescribeModel returns a FileReport of a model in memory, without the digest.
 func DescribeModel(m *onnx.Model, path string) *FileReport {
 	f := &FileReport{Path: path, Opset: m.Opset(""), Exporter: m.ProducerName}
 	if m.ProducerVersion != "" {
@@ -145,8 +145,8 @@ func DescribeModel(m *onnx.Model, path string) *FileReport {
 	return f
 }
 
-// PatternReport counts the matches of a pattern. Matches that no selected kernel takes, or that a filter leaves out,
-// are found and neither fused nor refused.
+// PatternReport counts the matches of a pattern. Found includes matches that no selected kernel takes or that a filter
+// excludes; they are neither fused nor refused.
 type PatternReport struct {
 	Name    string `json:"name"`
 	Found   int    `json:"found"`
@@ -157,42 +157,42 @@ type PatternReport struct {
 
 // SiteReport is one match, or one near miss.
 type SiteReport struct {
-	// ID names the site in its model, the same for as long as what it stands in stays: a pattern, the place of its
-	// graph unless that is the main one, and the value that its last node makes. A near miss has none.
+	// ID names the site in its model and stays the same as long as its surroundings do. It consists of the pattern, the
+	// place of the graph unless it is the main graph, and the output of the last node. A near miss has no ID.
 	ID      string   `json:"id,omitempty"`
 	Pattern string   `json:"pattern"`
 	Op      string   `json:"op,omitempty"`
-	Nodes   []string `json:"nodes"` // names, or names of outputs where nodes have none
+	Nodes   []string `json:"nodes"` // names, or output names of nodes without a name
 	Node    string   `json:"node,omitempty"`
 	Types   []string `json:"types,omitempty"` // of the match's inputs
 	Status  string   `json:"status"`
-	// Reason says in one line why the site was left as it was, Code what kind of reason that is, At the node that it is
-	// about (of the site or before it), and Figures the numbers and names in it.
+	// Reason says in one line why the site was not replaced. Code is its kind, At the node that it is about (in the
+	// site or before it), and Figures are its numbers and names.
 	Reason  string             `json:"reason,omitempty"`
 	Code    reason.Code        `json:"code,omitempty"`
 	At      string             `json:"at,omitempty"`
 	Figures map[string]any     `json:"figures,omitempty"`
 	Check   *prove.CheckReport `json:"check,omitempty"`
 	Weights *WeightsReport     `json:"weights,omitempty"` // of the experts of a mixture
-	Emits   []string           `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
+	Emits   []string           `json:"emits,omitempty"`   // the target's ops that replace the site's fused ops
 	Kernel  string             `json:"kernel,omitempty"`
-	Device  string             `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
-	// Match is the match itself, nil for a near miss.
+	Device  string             `json:"device,omitempty"` // of the kernel; "ref" if the op runs as its definition
+	// Match is the match itself, or nil for a near miss.
 	Match *patterns.Match `json:"-"`
 }
 
 // CheckReport holds the figures of a site's worst comparison.
 type CheckReport = prove.CheckReport
 
-// GivenUpReport reports the places where the search for a pattern's blocks was given up, so that its time stays within
-// what the size of the model warrants.
+// GivenUpReport counts the places where the search for a pattern was cut short, so that its time stays in proportion to
+// the model.
 type GivenUpReport struct {
 	Pattern string `json:"pattern"`
 	Node    string `json:"node"`   // the first of the places
-	Places  int    `json:"places"` // how many there are
+	Places  int    `json:"places"` // their number
 }
 
-// Text is the report in words.
+// Text returns the report in words.
 func (r *GivenUpReport) Text() string {
 	more := ""
 	if r.Places > 1 {
@@ -206,7 +206,7 @@ func (r *GivenUpReport) Text() string {
 		r.Pattern, r.Node, more)
 }
 
-// giveUp adds the places where a search was given up in one graph.
+// giveUp adds one graph's places at which a search was cut short.
 func (r *Report) giveUp(m *patterns.Miss) {
 	places, _ := m.Reason.Figures["places"].(int)
 	i := slices.IndexFunc(r.GivenUp, func(g GivenUpReport) bool { return g.Pattern == m.Pattern })
@@ -217,7 +217,7 @@ func (r *Report) giveUp(m *patterns.Miss) {
 	r.GivenUp[i].Places += places
 }
 
-// Times are milliseconds per phase; Read and Write are filled by the caller.
+// Times are milliseconds per phase; the caller fills Read and Write.
 type Times struct {
 	Read    float64 `json:"read"`
 	Prepare float64 `json:"prepare,omitempty"`
@@ -238,10 +238,10 @@ func (r *Report) Blocks() int { return r.Count(SiteReport.Becomes) }
 // Becomes reports whether the site became one op. A transposition that was moved (KeyTranspose) did not.
 func (s SiteReport) Becomes() bool { return s.Status == Fused && s.Op != "Transpose" }
 
-// Refused counts the matches that were left as they were.
+// Refused counts the matches that were not replaced.
 func (r *Report) Refused() int { return r.count(Refused) }
 
-// Open counts the matches that the target has nothing for.
+// Open counts the matches that the target does not support.
 func (r *Report) Open() int { return r.count(Open) }
 
 // Missed counts the near misses.
@@ -251,7 +251,7 @@ func (r *Report) count(status string) int {
 	return r.Count(func(s SiteReport) bool { return s.Status == status })
 }
 
-// Count counts the sites that is returns true for.
+// Count counts the sites for which is returns true.
 func (r *Report) Count(is func(SiteReport) bool) int {
 	n := 0
 	for _, s := range r.Sites {
@@ -262,7 +262,7 @@ func (r *Report) Count(is func(SiteReport) bool) int {
 	return n
 }
 
-// pattern finds the counters of a pattern, adding them if there are none.
+// pattern returns the counters of a pattern, and adds them if necessary.
 func (r *Report) pattern(name string) *PatternReport {
 	for i := range r.Patterns {
 		if r.Patterns[i].Name == name {
@@ -290,7 +290,7 @@ func nodeNames(nodes []*onnx.Node) []string {
 	return names
 }
 
-// explain writes down why a site was left as it was.
+// explain records why a site was not replaced.
 func (s *SiteReport) explain(err error) {
 	s.Reason, s.Code = err.Error(), reason.Unchecked
 	if r := reason.As(err); r != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Auto asks for every kernel that is available, None for none.
+// Auto requests every available kernel, None no kernel.
 const (
 	Auto = registry.Auto
 	None = registry.None
 )
 
-// Verify says which matches are checked by evaluation.
+// Verify selects the matches that are checked by evaluation.
 type Verify string
 
-// VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the
-// dependencies, types and shapes of a match are looked at. VerifyRouted is VerifyOff except for the experts of
-// mixtures, whose nodes may fail for most inputs: only evaluation tells.
+// VerifyDistinct checks one of each kind of equal sites, and VerifyAll every site. VerifyOff evaluates no site and
+// checks only the dependencies, types and shapes of a match. VerifyRouted is VerifyOff except for the experts of
+// mixtures, whose nodes may fail for most inputs: only evaluation detects that.
 const (
 	VerifyDistinct Verify = "distinct"
 	VerifyAll      Verify = "all"
@@ -52,112 +52,109 @@ func ParseVerify(s string) (Verify, error) {
 // function body.
 type KernelCheck = pass.Kernel
 
-// Merge says which products that read one value become one product.
+// Merge selects the products of one value that become one product.
 type Merge int
 
-// NoMerge leaves products as they are, MergeQuantized merges those of mojo.Linear, MergeAll all.
+// NoMerge keeps products as they are, MergeQuantized merges mojo.Linear products, and MergeAll merges all.
 const (
 	NoMerge Merge = iota
 	MergeQuantized
 	MergeAll
 )
 
-// Request says what is to become of models. The zero value puts the available kernels at the sites that the built-in
+// Request describes the changes to models. The zero value puts the available kernels at the sites that the built-in
 // patterns find, and changes nothing else.
 type Request struct {
-	// Kernels are Auto for all that are available, None for none, or ids separated by commas; "" is Auto.
+	// Kernels is Auto, None, or a list of ids separated by commas; "" is Auto.
 	Kernels string
-	// Library is the file or folder of the kernels' library; "" searches the places of fused.FindLibrary.
+	// Library is the kernel library's file or folder; "" searches the places of fused.FindLibrary.
 	Library string
-	// AssumeAvailable takes the CPU's kernels for available, and those of every device that Backend names: the model
-	// will run elsewhere.
+	// AssumeAvailable treats the kernels of the CPU and of every device in Backend as available. Use it to patch a
+	// model for another machine.
 	AssumeAvailable bool
-	// Backend limits kernels to those of its devices, for each op the one of the first device that has one; the zero
-	// value is "+ALL".
+	// Backend limits kernels to those of its devices; each op uses the first device that has a kernel. The zero value
+	// is "+ALL".
 	Backend registry.Backend
 
-	// Target is what to write in place of fused ops, nil for the fused ops themselves. The model is brought to the
-	// target's opset before. Kernels and backends play no part then.
+	// Target selects what replaces sites instead of fused ops; nil keeps fused ops. The model is first raised to the
+	// target's opset. Kernels and backends then have no effect.
 	Target *target.Target
 	// Shapes fixes shapes of the model's inputs for the target.
 	Shapes *target.Shapes
-	// AccuracyLevel is what a target's products with quantized weights say of their activations: 0 that they are not
-	// rounded, 4 that they may be rounded to 8 bits.
+	// AccuracyLevel applies to the activations of a target's products with quantized weights: 0 does not round them, 4
+	// allows rounding to 8 bits.
 	AccuracyLevel int64
-	// Runtime opens and runs the target's nodes at each distinct site. A site whose nodes do not run, or return
-	// something else, stays open, unless the nodes that they replace do not run there either: then the model is for
-	// another runtime.
+	// Runtime opens and runs the target's nodes at each distinct site. A site whose nodes fail or return other results
+	// stays open, unless the original nodes fail there, too: then the model is for another runtime.
 	Runtime sites.Runtime
 
-	// Patterns are looked for; nil stands for the built-in ones.
+	// Patterns are the patterns to search for; nil selects the built-in ones.
 	Patterns *patterns.Set
-	// KeepPattern and KeepNode leave out the matches of patterns, and those whose last node, they return false for; nil
-	// keeps all.
+	// KeepPattern and KeepNode exclude the matches whose pattern or last node they return false for; nil keeps all.
 	KeepPattern func(name string) bool
 	KeepNode    func(*onnx.Node) bool
-	// Sites are the ids (SiteReport.ID) of the sites to replace; none stands for all. One that is not there is an
+	// Sites are the ids (SiteReport.ID) of the sites to replace; an empty list selects all. An id without a site is an
 	// error.
 	Sites []string
-	// Plan, unless it is nil, says which sites to replace. If one of them is not a site, is refused, or has other nodes
-	// than the plan says, Patcher.Plan returns an error that names it.
+	// Plan, unless it is nil, selects the sites to replace. If one of them does not exist, is refused, or has other
+	// nodes than in the plan, Patcher.Plan returns an error that names it.
 	Plan *PlanFile
-	// Learn writes patterns for the blocks that were fitted to an op, where no pattern matched, and are fused. They are
-	// in Report.Learnt.
+	// Learn writes patterns for fused blocks that no pattern matched and that were fitted to an op. They are in
+	// Report.Learnt.
 	Learn bool
 
-	// Verify says which matches are checked by evaluation; "" is VerifyDistinct.
+	// Verify selects the matches that are checked by evaluation; "" is VerifyDistinct.
 	Verify Verify
-	// KernelCheck, unless it is nil, runs kernels: they are compared with the op's definition on each distinct site. A
+	// KernelCheck, unless it is nil, runs kernels and compares them with the op's definition on each distinct site. A
 	// site whose kernel differs is refused.
 	KernelCheck KernelCheck
-	// AllowUnverified takes a site whose check needs weights that are not there for one that holds, and
-	// Report.Unverified counts it. Without it such a site is refused.
+	// AllowUnverified accepts sites whose check needs missing weights, and Report.Unverified counts them. Without it
+	// they are refused.
 	AllowUnverified bool
-	// DrawMissing has sites whose weights are not there checked with random numbers in their place, and Report.Drawn
-	// counts them. A rewrite has to hold for any weights, so this is a check; constants that patterns read, such as an
-	// epsilon, must be there. Without it such a site is refused.
+	// DrawMissing checks sites with random numbers instead of missing weights, and Report.Drawn counts them. A rewrite
+	// must hold for any weights, so this is a check; constants that patterns read, such as an epsilon, must exist.
+	// Without DrawMissing such sites are refused.
 	DrawMissing bool
 
-	// Free are dimensions of the inputs that the exporter baked, as dims.Find reads them: constants that come from them
+	// Free lists input dimensions that the exporter fixed, as dims.Find reads them. Constants that depend on them
 	// follow the inputs, or the model is an error (dims.Apply).
 	Free []string
-	// Recorded, unless it is nil, returns recorded cases of a model, which decide what it leaves open about Free.
+	// Recorded, unless it is nil, returns recorded cases of a model, which resolve ambiguities about Free.
 	Recorded func(*onnx.Model) ([]golden.Case, error)
-	// ExtendMasks has masks that were folded into tables go on as they begin, where neither the model nor recorded
-	// cases tell (dims.Options).
+	// ExtendMasks continues masks that were folded into tables as they begin, if neither the model nor recorded cases
+	// tell how (dims.Options).
 	ExtendMasks bool
-	// DType converts the model to float32, float16 or bfloat16 before anything else (precision.Apply), for the CUDA
-	// provider alone if that is the only device of the backend, else for the CPU's too; onnx.Undefined keeps its type.
+	// DType first converts the model to float32, float16 or bfloat16 (precision.Apply): for the CUDA provider if it is
+	// the backend's only device, else also for the CPU; onnx.Undefined keeps the type.
 	DType onnx.DataType
-	// Safe keeps a model that is converted to float16 from overflowing (streams.Prepare); nil converts it as it is.
+	// Safe keeps a model that is converted to float16 from overflowing (streams.Prepare); nil does not.
 	Safe *streams.Options
-	// RunsOn has nodes that a provider of onnxruntime has no kernel for become what it has (runson.Apply); nil leaves
-	// them.
+	// RunsOn replaces nodes that a provider of onnxruntime has no kernel for (runson.Apply); nil keeps them.
 	RunsOn *runson.Place
-	// LastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
-	// already is taken as it is.
+	// LastLogits makes the model compute only the logits of the last position (convert.LastLogits). A model that
+	// already does so is accepted.
 	LastLogits bool
-	// Inline inlines functions before the search; "" is inline.None. If nothing is fused then, those that inline.Auto
-	// chose go back.
+	// Inline inlines functions before the search; "" is inline.None. If nothing is fused, the functions that
+	// inline.Auto chose are restored.
 	Inline inline.Mode
 
-	// StaticCache has attention write keys and values into buffers (staticcache.Apply); nil leaves caches as they are.
+	// StaticCache makes attention write keys and values into buffers (staticcache.Apply); nil keeps caches as they are.
 	StaticCache *staticcache.Options
-	// LatentCache has latent attention keep latents in its cache (latentcache.Apply).
+	// LatentCache makes latent attention keep latents in its cache (latentcache.Apply).
 	LatentCache bool
-	// Merge makes one product of those that read one value (products.Apply).
+	// Merge merges products that read one value (products.Apply).
 	Merge Merge
-	// OwnProducts makes mojo.Linear and mojo.Embedding of the products and tables that other tools quantized:
-	// MatMulNBits, GatherBlockQuantized, and DequantizeLinear before a product or a Gather. It is Linear's attribute
-	// activations; "" leaves them.
+	// OwnProducts is Linear's attribute activations. It converts products and tables that other tools quantized
+	// (MatMulNBits, GatherBlockQuantized, and DequantizeLinear before a product or a Gather) to mojo.Linear and
+	// mojo.Embedding; "" keeps them.
 	OwnProducts string
 
-	// Version is that of the tool in the metadata of fused nodes; "" is "dev".
+	// Version is the tool's version in the metadata of fused nodes; "" is "dev".
 	Version string
-	// Progress, unless it is nil, is called as the matches are checked, one after the other.
+	// Progress, unless it is nil, is called as matches are checked.
 	Progress func(done, total int)
 
-	// find stands in for Patterns; names are those of the patterns, ids the sites to replace, nil for all.
+	// find replaces Patterns; names are the patterns' names, ids the sites to replace, nil for all.
 	find  func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
 	names []string
 	ids   map[string]bool
@@ -212,26 +209,26 @@ func (r Request) filled() *Request {
 	return &r
 }
 
-// skips reports whether a function is what patterns rewrite to: a fused op, or one that a pattern file defines. No
-// blocks are looked for in its body.
+// skips reports whether patterns rewrite to a function: a fused op, or an op that a pattern file defines. Its body is
+// not searched for blocks.
 func (r *Request) skips(f *onnx.Function) bool {
 	return f.Domain == fused.Domain || r.Patterns != nil && r.Patterns.Defines(f.Domain, f.Name)
 }
 
-// run begins a run over a model, in which these ops have kernels.
+// run begins a run over a model; hasKernel reports whether an op has a kernel.
 func (r *Request) run(m *onnx.Model, hasKernel func(op string) bool) *pass.Run {
 	return &pass.Run{Editor: edit.Editor{Model: m, Version: r.Version}, Skips: r.skips, Off: r.Verify == VerifyOff,
 		Every: r.Verify == VerifyAll, Unverified: r.AllowUnverified, Kernel: r.KernelCheck, HasKernel: hasKernel}
 }
 
-// Quantize has nodes read weights in their quantized forms (quantized.Apply), with the checks of the request.
-// activations are what Linear and QMoE round activations to.
+// Quantize makes nodes read quantized weights (quantized.Apply), with the checks of the request. activations is the
+// type that Linear and QMoE round activations to.
 func Quantize(m *onnx.Model, weights []*quantized.Weight, activations string, r Request) (*quantized.Report, error) {
 	run := r.filled().run(m, func(string) bool { return true })
 	return quantized.Apply(run, weights, activations)
 }
 
-// Narrow has a model store weights in 16 bits (quantized.StoreNarrow), and has products read them as they are stored
+// Narrow makes a model store weights in 16 bits (quantized.StoreNarrow) and makes products read them as stored
 // (quantized.Half), with the checks of the request.
 func Narrow(m *onnx.Model, weights []*quantized.Narrow, r Request) (*quantized.Report, error) {
 	run := r.filled().run(m, func(string) bool { return true })

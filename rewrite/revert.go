@@ -11,32 +11,31 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// RevertReport says which sites of a patched model became ops of the standard again. Its JSON form is schema 1.
+// RevertReport lists the sites of a patched model that became standard ops again. Its JSON form is schema 1.
 type RevertReport struct {
 	Schema   int           `json:"schema"`
 	Input    *FileReport   `json:"input,omitempty"`  // filled by the caller
 	Output   *FileReport   `json:"output,omitempty"` // filled by the caller
 	Reverted []PatchedNode `json:"reverted"`
-	// Left are fused ops that were not asked for.
+	// Left are fused ops that were not selected.
 	Left []PatchedNode `json:"left,omitempty"`
-	// Standard are the nodes that stand for a site, or were added beside one, and are no fused ops: they stay.
+	// Standard are standard nodes that replaced a site or were added beside one: they stay.
 	Standard []PatchedNode `json:"standard,omitempty"`
 }
 
 // PatchedNode is a node that patching made.
 type PatchedNode struct {
-	Node    string   `json:"node"` // its name, or what it makes where it has none
+	Node    string   `json:"node"` // its name, or its output if it has no name
 	Op      string   `json:"op"`
-	Pattern string   `json:"pattern,omitempty"` // absent where the metadata were taken out
-	Sources []string `json:"sources,omitempty"` // the nodes of the model before that it stands for
+	Pattern string   `json:"pattern,omitempty"` // absent if the metadata were removed
+	Sources []string `json:"sources,omitempty"` // the original nodes that it replaces
 }
 
-// Revert replaces the fused ops that take says yes to (nil: all) by their definitions, which the model carries. Then
-// those need no kernel, and a model without fused ops has no trace of their domain. What else patching changed stays:
-// weights that were stacked, raised opsets, caches in another form. The new nodes keep the names of the nodes that the
-// site was made of (MetaSourceNodes).
+// Revert replaces the fused ops that take selects (nil: all) by the definitions in the model. They then need no kernel,
+// and a model without fused ops has no trace of their domain. Other changes of patching stay: stacked weights, raised
+// opsets, caches in another form. The new nodes keep the names of the site's original nodes (MetaSourceNodes).
 //
-// It errs where the model has no definition of an op; then it is as it was.
+// It returns an error if the model lacks the definition of an op; then the model is unchanged.
 func Revert(m *onnx.Model, take func(PatchedNode) bool) (*RevertReport, error) {
 	r := &RevertReport{Schema: Schema, Reverted: []PatchedNode{}}
 	reverted := map[*onnx.Node]bool{}

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// fusedOps counts the sites of a report by the op that they became.
+// fusedOps counts the sites of a report by their fused op.
 func fusedOps(r *Report) map[string]int {
 	n := map[string]int{}
 	for _, s := range r.Sites {
@@ -23,8 +23,8 @@ func fusedOps(r *Report) map[string]int {
 	return n
 }
 
-// TestRevert patches models, reverts them and patches them again: outputs are equal to the bit, nothing of the fused
-// ops' domain is left, and the sites are found again.
+// TestRevert patches models, reverts them and patches them again: outputs must be equal to the bit, no trace of the
+// fused ops' domain may remain, and the sites must be found again.
 func TestRevert(t *testing.T) {
 	models := map[string]func() *onnx.Model{
 		"float32":  func() *onnx.Model { return rewritetest.Block(t, 17, onnx.Float) },

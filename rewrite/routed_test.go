@@ -17,7 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// moeBuilder holds the values of a mixture of experts of E experts, k of which each token goes to.
+// moeBuilder holds the values of a mixture of E experts, k of which each token uses.
 type moeBuilder struct {
 	*rewritetest.Builder
 	experts, chosen, hidden, inner int
@@ -37,7 +37,7 @@ func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int)
 	return m
 }
 
-// unit writes silu(gate)*up, or the clamped one of gpt-oss.
+// unit writes silu(gate)*up, or the clamped form of gpt-oss.
 func (m *moeBuilder) unit(b *rewritetest.Builder, gate, up *onnx.Value) *onnx.Value {
 	if !m.clamped {
 		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
@@ -58,7 +58,7 @@ func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
 		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
 }
 
-// gathered writes the experts as they are exported with the weights gathered for each token.
+// gathered writes the experts in the exported form that gathers weights for each token.
 func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	k, h := int64(m.chosen), int64(m.hidden)
 	flat := m.Op("Reshape", m.ids, m.Ints(-1))
@@ -80,7 +80,7 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	if spoil == "squared weights" {
 		w = m.Op("Mul", w, w)
 	}
-	if spoil == "times the tokens" { // which a run on tokens of ones does not show
+	if spoil == "times the tokens" { // a run on tokens of ones does not show it
 		out = m.Op("Mul", out, m.Op("Squeeze", rows, m.Ints(-1)))
 	}
 	return m.Op("ReduceSum", m.Op("Reshape", m.Op("Mul", out, w), m.Ints(-1, k, h)), m.Ints(1),
@@ -136,7 +136,7 @@ func TestGatheredExperts(t *testing.T) {
 	}
 }
 
-// expert writes what one expert makes of rows of tokens, in the graph of b.
+// expert writes one expert applied to rows of tokens, in the graph of b.
 func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e *onnx.Value) *onnx.Value {
 	pick := func(w *onnx.Value) *onnx.Value {
 		return b.Op("Transpose", b.Op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
@@ -147,8 +147,8 @@ func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e *onnx.Value) *onnx.V
 	return b.Op("MatMul", m.unit(b, gate, up), pick(m.down))
 }
 
-// looped writes the experts as a Loop over all of them: each adds what it makes of all tokens, by the weights they have
-// for it.
+// looped writes the experts as a Loop over all of them: each adds its result for all tokens, times their weights for
+// it.
 func (m *moeBuilder) looped() *onnx.Value {
 	body := m.Graph.NewSubgraph("body")
 	b := &rewritetest.Builder{T: m.T, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, Type: m.Type}
@@ -167,7 +167,7 @@ func (m *moeBuilder) looped() *onnx.Value {
 	return m.Op("Identity", y)
 }
 
-// unrolled writes the experts as a traced loop over those that tokens went to, of which there were hit.
+// unrolled writes the experts as a traced loop over the experts that tokens use; hit is their number.
 func (m *moeBuilder) unrolled(hit int) *onnx.Value {
 	depth := m.Ints(int64(m.experts))
 	values := m.Ints(0, 1)
@@ -215,7 +215,7 @@ func TestLoopedExperts(t *testing.T) {
 	}
 }
 
-// checkRuns has the patched model evaluated.
+// checkRuns demands that the patched model can be evaluated.
 func checkRuns(t *testing.T, m *onnx.Model) {
 	t.Helper()
 	e, err := reference.New(m, reference.Options{})
@@ -238,7 +238,7 @@ func checkRuns(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// TestTracedExperts: a number of hit experts that was traced makes most routings fail; the op serves all of them.
+// TestTracedExperts: a traced number of used experts makes most routings fail; the op serves all of them.
 func TestTracedExperts(t *testing.T) {
 	for _, hit := range []int{2, 4, 5} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
@@ -264,8 +264,8 @@ func TestTracedExperts(t *testing.T) {
 	}
 }
 
-// TestGreatExperts: a site of great matrices is tried on few tokens, all its experts are reached none the less, and its
-// kernel is run on small matrices, and on those that are wide in one direction.
+// TestGreatExperts: a site of great matrices is checked on few tokens that still reach all its experts, and its kernel
+// runs on small matrices, and on matrices that are wide in one direction.
 func TestGreatExperts(t *testing.T) {
 	before := sites.BigMatrices
 	t.Cleanup(func() { sites.BigMatrices = before })
@@ -304,7 +304,7 @@ func TestGreatExperts(t *testing.T) {
 			y, err := out[0].ToONNX("Y")
 			return []*onnx.Tensor{y}, err
 		}
-		if spoil == "last expert" { // stands for the one before it
+		if spoil == "last expert" { // the one before replaces it
 			m.ids = m.Op("Min", m.ids, m.Ints(int64(m.experts-2)))
 		}
 		y := m.gathered("")
@@ -322,7 +322,7 @@ func TestGreatExperts(t *testing.T) {
 	}
 }
 
-// TestCapacity: tokens over the capacity of an expert are dropped, which shows with so many tokens alone.
+// TestCapacity: tokens over an expert's capacity are dropped, which only shows with so many tokens.
 func TestCapacity(t *testing.T) {
 	for _, c := range []struct {
 		capacity int64
@@ -345,8 +345,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestExpertsForSeveralTokens: an expert that gives nothing for less than three tokens, where the number of tokens is
-// fixed and enough for all.
+// TestExpertsForSeveralTokens: an expert returns zero for fewer than three tokens, while the number of tokens is fixed
+// and enough for all.
 func TestExpertsForSeveralTokens(t *testing.T) {
 	for _, least := range []int64{1, 2, 3} {
 		m := newMoE(t, onnx.Float, 4, 2, 8, 6)
@@ -367,7 +367,7 @@ func TestExpertsForSeveralTokens(t *testing.T) {
 	}
 }
 
-// TestTokensBeforeAnAxis: tokens [n, 1, hidden] are tried with the tokens on their own axis.
+// TestTokensBeforeAnAxis: tokens [n, 1, hidden] are checked with the tokens on their own axis.
 func TestTokensBeforeAnAxis(t *testing.T) {
 	m := newMoE(t, onnx.Float, 4, 2, 8, 6)
 	m.x = m.In("column", "tokens", 1, m.hidden)

@@ -43,7 +43,7 @@ func TestRouterSites(t *testing.T) {
 		reason string
 	}{
 		{"mixtral", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
-		// but for ties
+		// except for ties
 		{"the same in another order", mixtral, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss", after, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss as mixtral", after, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
@@ -93,8 +93,8 @@ func TestRouterSites(t *testing.T) {
 	}
 }
 
-// TestGroupsByOtherScores: groups of experts that are put in order by something else than their best or their two best
-// experts, which random scores seldom show.
+// TestGroupsByOtherScores: groups of experts are ordered by other scores than their best or two best experts, which
+// random scores seldom show.
 func TestGroupsByOtherScores(t *testing.T) {
 	for _, c := range []struct{ by, claimed, reason string }{
 		{"ReduceMax", "max", ""}, {"ReduceMean", "max", "differs"}, {"ReduceMin", "max", "differs"},
@@ -136,8 +136,8 @@ func TestGroupsByOtherScores(t *testing.T) {
 	}
 }
 
-// TestFillTakenOutputs: a TopK of which others still read the values keeps two outputs, for it must have both, when a
-// router takes its indices over.
+// TestFillTakenOutputs: a TopK whose values still have readers keeps both outputs, which it must have, when a router
+// takes over its indices.
 func TestFillTakenOutputs(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		b := rewritetest.New(t, 20, onnx.Float)

@@ -20,7 +20,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// inONNXRuntime is a Runtime: onnxruntime as it is by default.
+// inONNXRuntime is a Runtime: onnxruntime with default options.
 func inONNXRuntime(t *testing.T) sites.Runtime {
 	lib := orttest.Library(t)
 	return func(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
@@ -37,7 +37,7 @@ func inONNXRuntime(t *testing.T) sites.Runtime {
 	}
 }
 
-// evaluated is a Runtime that has everything.
+// evaluated is a Runtime that supports all ops.
 func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	e, err := reference.New(m, reference.Options{})
 	if err != nil {
@@ -46,8 +46,8 @@ func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return e.RunTensors(inputs)
 }
 
-// TestRuntimeRefuses: what a target's runtime does not run, or computes otherwise, stays as it is, unless the runtime
-// does no better with the nodes that are there.
+// TestRuntimeRefuses: nodes that a target's runtime cannot run, or computes differently, are not used, unless the
+// runtime fails on the original nodes, too.
 func TestRuntimeRefuses(t *testing.T) {
 	has := func(m *onnx.Model, op string) bool { return slices.Contains(sites.OpNames(m.Graph.Nodes), op) }
 	const gate = "com.microsoft.QuickGelu"
@@ -103,8 +103,8 @@ func TestRuntimeRefuses(t *testing.T) {
 	}
 }
 
-// TestMasksForTargets: onnxruntime runs what is written for masks that are broadcast, whatever sees no key, and for a
-// cache that is outside of the op.
+// TestMasksForTargets: onnxruntime runs the nodes written for broadcast masks, with queries that can attend to no key,
+// and for a cache outside of the op.
 func TestMasksForTargets(t *testing.T) {
 	const heads, width = 2, 4
 	inf := math.Inf(-1)
@@ -219,7 +219,7 @@ func TestRaisedForTargets(t *testing.T) {
 				b := rewritetest.New(t, c.opset, onnx.Float)
 				x := b.In("x", 1, 2, "rows", 8)
 				b.Output(c.op(b, x))
-				if c.opset < 18 { // whose mean has its axes as an attribute
+				if c.opset < 18 { // axes are an attribute there
 					mean := b.Op("ReduceMean", b.Op("Mul", x, x), onnx.IntsAttr("axes", []int64{-1}))
 					root := b.Op("Sqrt", b.Op("Add", mean, b.Scalar(onnx.Float, 1e-5)))
 					b.Output(b.Op("Mul", b.Op("Div", x, root), b.Weight("scale", 8)))
@@ -249,8 +249,7 @@ func TestRaisedForTargets(t *testing.T) {
 	}
 }
 
-// TestListedConstants: a model of IR 3 lists its constants among its inputs, and they are constants whatever it is
-// patched for.
+// TestListedConstants: a model of IR 3 lists its constants among its inputs; they are constants for every target.
 func TestListedConstants(t *testing.T) {
 	for _, name := range []string{"mojo", "ort", "onnx"} {
 		for _, opset := range []int64{11, 17} {

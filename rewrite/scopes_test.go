@@ -22,7 +22,7 @@ func swiglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 	return op("Mul", op("Mul", gate, op("Sigmoid", gate)), up)
 }
 
-// branches is a model with an If whose branches hold a SwiGLU of outer values each.
+// branches is a model with an If, each branch of which contains a SwiGLU of outer values.
 func branches(t *testing.T) *onnx.Model {
 	b := rewritetest.New(t, 20, onnx.Float)
 	gate, up := b.In("gate", 2, 16), b.In("up", 2, 16)
@@ -50,8 +50,8 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 	}
 }
 
-// inFunctions is a model whose main graph calls local.Outer<i> for each activation, that calls local.Gated<i>, whose
-// body is that gated activation of its inputs.
+// inFunctions is a model whose main graph calls local.Outer<i> for each activation, which calls local.Gated<i>, whose
+// body is that gated activation.
 func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
 	b := rewritetest.New(t, 20, onnx.Float)
 	b.Model.ImportOpset("local", 1)
@@ -85,8 +85,8 @@ func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 	return y
 }
 
-// onnxruntime finds no overload from inside a function's body, so what stands there is called as the overload "", of
-// which there can be one.
+// onnxruntime finds no overload from inside a function's body. Ops there are called as the overload "", which can have
+// one definition.
 func TestFunctionBodiesCallOneVariant(t *testing.T) {
 	m := inFunctions(t, swiglu, geglu, swiglu)
 	want := rewritetest.Evaluate(t, m)
@@ -116,7 +116,7 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 	}
 }
 
-// An attribute of the function is not known where its body is checked.
+// An attribute of the function is unknown when its body is checked.
 func TestFunctionAttributesAreRefused(t *testing.T) {
 	m := inFunctions(t, func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 		scaled := g.NewValue("scaled")

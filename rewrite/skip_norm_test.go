@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// skipModel is a block as onnxruntime writes it: a sum with its norm, the sum read again, and a second norm.
+// skipModel is a block as onnxruntime writes it: a sum with its norm, another reader of the sum, and a second norm.
 func skipModel(t *testing.T, op string, bias bool, spoil func(b *rewritetest.Builder, n *onnx.Node)) *onnx.Model {
 	b := rewritetest.New(t, 17, onnx.Float)
 	b.Model.ImportOpset(onnx.Microsoft, 1)
@@ -40,14 +40,14 @@ func skipModel(t *testing.T, op string, bias bool, spoil func(b *rewritetest.Bui
 	return b.Model
 }
 
-// TestSkipNorms: onnxruntime's own norms become fused ops, or ops of the standard, or stay with a reason.
+// TestSkipNorms: onnxruntime's own norms become fused ops or standard ops, or stay with a reason.
 func TestSkipNorms(t *testing.T) {
 	const rms, layer = "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"
 	for _, c := range []struct {
 		name, op string
 		bias     bool
 		spoil    func(b *rewritetest.Builder, n *onnx.Node)
-		left     string // why the sum's norm is left; "" where it is fused
+		left     string // why the sum's norm stays, or "" if it is fused
 	}{
 		{"with its sum", rms, false, nil, ""},
 		{"with a bias", rms, true, nil, ""},
@@ -80,7 +80,7 @@ func TestSkipNorms(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if c.left == "the mean or the deviation" { // onnxruntime's CPU provider does not write it
+				if c.left == "the mean or the deviation" { // onnxruntime's CPU provider does not return it
 					inputs = nil
 				}
 				var want map[string]*reference.Tensor

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTablesOfOtherRows refuses a rotation whose tables may have more rows than the rotated tensor: the nodes then
-// return more rows than the op does.
+// return more rows than the op.
 func TestTablesOfOtherRows(t *testing.T) {
 	for rows, fused := range map[any]bool{"sequence": true, 1: true, "places": false} {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {

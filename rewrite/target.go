@@ -21,11 +21,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it
-// has as others do.
+// chooseTarget returns the kernels of a target: those of its device, or else the target itself, and standard ops.
 func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport) {
 	var chosen []*registry.Kernel
-	if t.Device == "" { // every fused op is asked for, so that one that the target has nothing for is reported
+	if t.Device == "" { // all fused ops, so that unsupported ones are reported
 		chosen = append(chosen, &registry.Kernel{ID: t.Name, Device: registry.DeviceAny, Summary: t.Summary,
 			Ops: registry.EveryOp()})
 	}
@@ -41,7 +40,7 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 	return chosen, reports
 }
 
-// lower puts what the target takes in place of the fused ops of a candidate.
+// lower replaces the fused ops of a candidate by the target's ops.
 func (p *Plan) lower(c *candidate) (err error) {
 	if t := p.request.Target; t != nil {
 		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: p.request.AccuracyLevel}, p.run.Facts)
@@ -49,8 +48,8 @@ func (p *Plan) lower(c *candidate) (err error) {
 	return err
 }
 
-// CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others
-// become Open. Targets are those that have kernels of fused ops; another one is an error.
+// CheckFused reports for each target which fused ops of a patched model it takes; the others are Open. It returns an
+// error for a target without kernels for fused ops.
 func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error) {
 	for _, t := range targets {
 		if t == nil || t.Device == "" {
@@ -84,8 +83,8 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 	return sites, nil
 }
 
-// checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the
-// check of both knows the experts that are to be chosen.
+// checkRouter checks the router separately, on all kinds of logits, if a target combines it with its experts: the check
+// of both only uses routings with known experts.
 func (p *Plan) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checker) error {
 	for _, part := range m.Parts {
 		if p.request.Target == nil || part.Op != fused.TopKRouterName {
@@ -102,8 +101,8 @@ func (p *Plan) checkRouter(s *pass.Scope, m *patterns.Match, check *sites.Checke
 	return nil
 }
 
-// findForeign counts the nodes that are no ops of the standard and have no definition in the model, for a target that
-// is for runtimes of the standard, and drops the import of onnxruntime's domain where no node is of it any more.
+// findForeign counts the nodes that are neither standard ops nor defined in the model, for a target of standard
+// runtimes. It drops the import of onnxruntime's domain if no node uses it.
 func (p *Plan) findForeign() error {
 	if t := p.request.Target; t == nil || !t.Standard {
 		return nil
@@ -125,7 +124,7 @@ func (p *Plan) findForeign() error {
 	return nil
 }
 
-// foreignText says which ops only some runtimes have.
+// foreignText lists the ops that only some runtimes have.
 func (r *Report) foreignText() string {
 	if len(r.Foreign) == 0 {
 		return ""

@@ -26,11 +26,11 @@ func sitesOf(r *Report, pattern string) []SiteReport {
 	return slices.DeleteFunc(slices.Clone(r.Sites), func(s SiteReport) bool { return s.Pattern != pattern })
 }
 
-// opsOf lists the ops of a graph but for constants, sorted, each once.
+// opsOf lists the distinct ops of a graph except constants, sorted.
 func opsOf(g *onnx.Graph) []string { return slices.Compact(sites.OpNames(g.Nodes)) }
 
-// TestMixturesForTargets: onnxruntime's MoE takes experts together with their router, where the router is one by
-// softmax and nothing lies between them.
+// TestMixturesForTargets: onnxruntime's MoE takes experts together with their router if it is a softmax router and
+// nothing is between them.
 func TestMixturesForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name, spoil string
@@ -101,7 +101,8 @@ func TestMixturesForTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsOfWideTables: a target that takes half of each table does so where the graph makes them of two halves.
+// TestTargetsOfWideTables: a target that takes half of each table does so if the graph makes the table of two equal
+// halves.
 func TestTargetsOfWideTables(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -141,7 +142,7 @@ func TestTargetsOfWideTables(t *testing.T) {
 	}
 }
 
-// TestOldOpsetForTarget: a model of an older opset is brought to the target's before anything is looked for.
+// TestOldOpsetForTarget: a model of an older opset is raised to the target's before the search.
 func TestOldOpsetForTarget(t *testing.T) {
 	b := rewritetest.New(t, 17, onnx.Float)
 	x := b.In("x", "tokens", 8)

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
+// WriteText writes the report for people: counts without zeros, then refused and missed sites with reasons.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	r.writeRepairs(&b, true)
@@ -27,9 +27,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteCounts writes how many sites each pattern has, how many nodes of each op there were before and are after the
-// patch (see CountOps), or else how many sites each kernel has, and the worst figures of the checks. With zeros it
-// lists patterns without sites, all ops that changed, all kernels, and devices without kernels as well.
+// WriteCounts writes the sites of each pattern, the nodes of each op before and after the patch (see CountOps) or else
+// the sites of each kernel, and the worst figures of the checks. With zeros it also lists patterns without sites, all
+// ops that changed, all kernels, and devices without kernels.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
 	if r.Free != nil {
@@ -92,7 +92,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	b.WriteString(ops)
 	for _, k := range r.Kernels {
 		usual := k.Available && k.Selected && (k.Sites == 0 || ops != "" && r.Target == "" &&
-			(k.Device == "cpu" || k.Device == registry.DeviceAny)) // the patterns and ops say the same
+			(k.Device == "cpu" || k.Device == registry.DeviceAny)) // the patterns and ops show this already
 		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) || !zeros && (usual || k.Sites == 0 && !k.Met) {
 			continue
 		}
@@ -166,7 +166,7 @@ func (r *Report) worst() *CheckReport {
 	return worst
 }
 
-// writeSites writes the sites of one status, those of one pattern and reason together.
+// writeSites writes the sites of one status, grouped by pattern and reason.
 func (r *Report) writeSites(b *strings.Builder, status string) {
 	var p places
 	for _, s := range r.Sites {
@@ -177,7 +177,7 @@ func (r *Report) writeSites(b *strings.Builder, status string) {
 	p.write(b)
 }
 
-// places are texts, and the nodes that each of them is about.
+// places groups nodes by text.
 type places struct {
 	texts []string // in the order of their first nodes
 	nodes map[string][]string
@@ -199,8 +199,8 @@ func (p *places) write(b *strings.Builder) {
 	}
 }
 
-// RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
-// went to makes such nodes: how many there were is written into the file.
+// RepairReport is one site whose nodes fail for inputs that the op supports. A traced loop over the experts that tokens
+// use produces such nodes: it fixes the number of experts in the file.
 type RepairReport struct {
 	Pattern string `json:"pattern"`
 	Node    string `json:"node"`
@@ -218,7 +218,7 @@ func repaired(sites []SiteReport) []RepairReport {
 	return list
 }
 
-// writeRepairs writes how many sites were repaired, or with details what was wrong, those of one text together.
+// writeRepairs writes how many sites were repaired or, with details, the faults, grouped by text.
 func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 	if len(r.Repairs) == 0 {
 		return
@@ -235,21 +235,21 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 	p.write(b)
 }
 
-// What the report names as the kernel of a site whose replacement has no kernel of this toolkit.
+// The names in reports for sites whose replacement has no kernel of this toolkit.
 const (
 	byFunction    = "function"
 	byStandard    = "standard"
 	byOnnxruntime = "onnxruntime"
 )
 
-// withoutKernel says what each of them is.
+// withoutKernel describes these names.
 var withoutKernel = []struct{ id, what string }{
 	{byFunction, "a function of the pattern file, which the model carries"},
 	{byStandard, "ops of the standard"},
 	{byOnnxruntime, "ops that onnxruntime alone has (com.microsoft)"},
 }
 
-// writeTargets writes how many sites became something that is no kernel of this toolkit.
+// writeTargets counts the sites that became ops without a kernel of this toolkit.
 func (r *Report) writeTargets(b *strings.Builder) {
 	for _, k := range withoutKernel {
 		n := 0
@@ -264,11 +264,11 @@ func (r *Report) writeTargets(b *strings.Builder) {
 	}
 }
 
-// overloadsSince is the oldest onnxruntime that keeps the overloads of a function apart (1.26.0 and older run one for
-// all of its calls, without an error; 1.27.0 and newer run the right ones). Kernels are not concerned.
+// overloadsSince is the oldest onnxruntime that distinguishes the overloads of a function (1.26.0 and older silently
+// run one for all calls; 1.27.0 and newer run the right ones). Kernels are not affected.
 const overloadsSince = "1.27"
 
-// variants lists the fused ops that the model holds several definitions of, as overloads of one function.
+// variants lists the fused ops with several definitions in the model, as overloads of one function.
 func variants(m *onnx.Model) []string {
 	count := map[string]int{}
 	for _, f := range m.Functions {
@@ -286,7 +286,7 @@ func variants(m *onnx.Model) []string {
 	return names
 }
 
-// variantsText says what the variants mean for older runtimes; empty when there are none.
+// variantsText says what the variants mean for older runtimes, or returns "".
 func (r *Report) variantsText() string {
 	if len(r.Variants) == 0 {
 		return ""
@@ -295,8 +295,8 @@ func (r *Report) variantsText() string {
 		"or newer: older ones mix the definitions up\n", r.Variants, overloadsSince)
 }
 
-// writeOverflow says at how many fused sites results differ where the nodes overflow, and at how many because the model
-// has a guard against NaN. torch.onnx writes such a guard after every softmax, so it gets a line of its own: it would
+// writeOverflow writes at how many fused sites results differ because the nodes overflow, and at how many because the
+// model guards against NaN. torch.onnx writes such a guard after every softmax, so it has a separate line: it would
 // hide the other inputs.
 func (r *Report) writeOverflow(b *strings.Builder) {
 	isGuard := func(name string) bool { return name == sites.NaNQueries }
@@ -319,7 +319,7 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 	}
 }
 
-// inputsOf counts the fused sites whose check names inputs, and lists these inputs, each once.
+// inputsOf counts the fused sites whose check names inputs, and lists the distinct inputs.
 func (r *Report) inputsOf(named func(*CheckReport) []string) (count int, inputs []string) {
 	for _, s := range r.Sites {
 		if s.Status != Fused || s.Check == nil {
@@ -338,7 +338,7 @@ func (r *Report) inputsOf(named func(*CheckReport) []string) (count int, inputs 
 	return count, inputs
 }
 
-// writeTies writes at how many routers the op chooses another one of experts with equal scores.
+// writeTies writes at how many routers the op breaks ties in scores differently.
 func (r *Report) writeTies(b *strings.Builder) {
 	count, inputs := r.inputsOf(func(c *CheckReport) []string { return c.Ties })
 	if count > 0 {
@@ -348,7 +348,7 @@ func (r *Report) writeTies(b *strings.Builder) {
 	}
 }
 
-// roundedText says what it means for comparisons that activations are rounded; empty where none are.
+// roundedText says what rounded activations mean for comparisons, or returns "".
 func (r *Report) roundedText() string {
 	text := ""
 	if r.RoundedByRuntime > 0 {

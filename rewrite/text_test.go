@@ -29,7 +29,7 @@ func TestWeightsText(t *testing.T) {
 	}
 }
 
-// TestParsePlan refuses files that are no plans of this version.
+// TestParsePlan refuses files that are not plans of this version.
 func TestParsePlan(t *testing.T) {
 	const head = `{"schema": 1, "model": {}, "sites": [`
 	for text, want := range map[string]string{
@@ -49,7 +49,7 @@ func TestParsePlan(t *testing.T) {
 	}
 }
 
-// TestTargetsText counts the fused sites of each kind that is no kernel of ours.
+// TestTargetsText counts the fused sites of each kind without a kernel of ours.
 func TestTargetsText(t *testing.T) {
 	r := &Report{Sites: []SiteReport{{Status: Fused, Kernel: byStandard}, {Status: Fused, Kernel: byFunction},
 		{Status: Fused, Kernel: byStandard}, {Status: Refused, Kernel: byOnnxruntime}, {Status: Fused, Kernel: "cpu"}}}
@@ -62,7 +62,7 @@ func TestTargetsText(t *testing.T) {
 	}
 }
 
-// TestNothingFound says so of a model without blocks, and of one that has fused ops already that it was patched.
+// TestNothingFound distinguishes models without blocks from models that are already patched.
 func TestNothingFound(t *testing.T) {
 	for want, input := range map[string]*FileReport{
 		"nothing found: no block of the model reads like one of 2 patterns\n":   {Nodes: 9},
@@ -76,7 +76,7 @@ func TestNothingFound(t *testing.T) {
 	}
 }
 
-// TestOpsText lists new ops first, then those that changed most, and no more than the short text has room for.
+// TestOpsText demands new ops first, then those that changed most, up to the limit of the short text.
 func TestOpsText(t *testing.T) {
 	b := onnxtest.New(21)
 	x := b.Input("x", onnx.Float, 4)
@@ -111,7 +111,7 @@ func TestOpsText(t *testing.T) {
 	}
 }
 
-// TestNothingFusedText names a patch that only moves transpositions for what it is.
+// TestNothingFusedText demands that the text names a patch that only moves transpositions.
 func TestNothingFusedText(t *testing.T) {
 	moved := SiteReport{Pattern: "KeyTranspose", Op: "Transpose", Status: Fused}
 	for want, sites := range map[string][]SiteReport{

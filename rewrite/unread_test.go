@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// TestUnread demands that no initializer is left unread, of which onnxruntime warns, and that one that nothing read
-// before stays.
+// TestUnread demands that patching leaves no unread initializer, of which onnxruntime warns, and keeps one that was
+// unread before.
 func TestUnread(t *testing.T) {
 	for _, name := range []string{"qwen3-dynamo-fp32", "llama-kv-dynamo-fp32"} {
 		m := rewritetest.ReadModel(t, name)

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// applyNorm patches a norm whose x and scale are taken another way, and compares what it computes.
+// applyNorm patches a norm with x and scale computed differently, and compares the results.
 func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value,
 	scale func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value) *Report {
 	t.Helper()
@@ -32,7 +32,7 @@ func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x *onnx.Value) *onnx
 
 func plain(_ *rewritetest.Builder, v *onnx.Value) *onnx.Value { return v }
 
-// A weight so small that its elements are known is an input of the op all the same, also behind nodes that hand it on.
+// A weight so small that its elements are known is still an input of the op, even after nodes that pass it on.
 func TestKnownWeightBehindNodes(t *testing.T) {
 	for name, scale := range map[string]func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value{
 		"identity": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value { return b.Op("Identity", w) },
@@ -55,8 +55,8 @@ func TestKnownWeightBehindNodes(t *testing.T) {
 	}
 }
 
-// The exporter repeats what x comes from, with nodes between that change nothing: the check sees through it as the
-// matcher does.
+// The exporter repeats the computation of x, with nodes that change nothing: the check ignores them as the matcher
+// does.
 func TestRepeatedWithDetours(t *testing.T) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	x := b.In("x", "batch", 8)
@@ -83,7 +83,7 @@ func TestRepeatedWithDetours(t *testing.T) {
 	}
 }
 
-// Before IR version 4 every initializer is listed as an input, and is a constant nevertheless.
+// Before IR version 4 every initializer is listed as an input, but is still a constant.
 func TestInitializersListedAsInputs(t *testing.T) {
 	listed := func(ir int64) *onnx.Model {
 		m := rewritetest.Block(t, 18, onnx.Float)
@@ -106,12 +106,12 @@ func TestInitializersListedAsInputs(t *testing.T) {
 	if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return v.Const != nil }) {
 		t.Error("constants are inputs of the patched model, where callers may override them")
 	}
-	if r := apply(t, listed(8)); r.pattern("RMSNorm").Fused != 0 { // an epsilon that callers may override is none
+	if r := apply(t, listed(8)); r.pattern("RMSNorm").Fused != 0 { // epsilon is not constant if callers may override it
 		t.Errorf("%+v", r.Sites)
 	}
 }
 
-// Nothing can be compared on tensors without elements.
+// Tensors without elements allow no comparison.
 func TestNoElements(t *testing.T) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	b.Out(b.Norm(b.In("x", 0, "seq", 16), b.Weight("w", 16), 1e-6), 0, "seq", 16)

@@ -9,29 +9,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// constant is a value of a replacement that is the same at every run: an initializer, or what nodes of the replacement
-// make of constants alone. Weights are stacked that way: the pattern writes Unsqueeze and Concat, the model gets one
-// initializer whose elements are put together when it is written.
+// constant is a value of a replacement that does not change between runs: an initializer, or the result of the
+// replacement's nodes on constants. This stacks weights: the pattern writes Unsqueeze and Concat, and the model gets
+// one initializer whose elements are joined when it is written.
 type constant struct {
 	tensor *onnx.Tensor
-	// elements are the tensor as the evaluator has it; nil until they are asked for.
+	// elements is the tensor for the evaluator; nil until requested.
 	elements *reference.Tensor
-	// value is the initializer that holds it, nil as long as there is none.
+	// value is the initializer that holds it, or nil.
 	value *onnx.Value
-	key   string // what it is made of: equal ones are one initializer
+	key   string // how it is computed: equal keys share an initializer
 	// sources are the tensors whose elements it holds.
 	sources []*onnx.Tensor
-	folded  bool // made of others
+	folded  bool // computed from others
 }
 
-// Tensor is the constant itself.
+// Tensor returns the constant's tensor.
 func (k *constant) Tensor() *onnx.Tensor { return k.tensor }
 
-// Initializer is the initializer that holds it, nil as long as there is none.
+// Initializer returns the initializer that holds the constant, or nil if it has not been made.
 func (k *constant) Initializer() *onnx.Value { return k.value }
 
-// fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
-// is folded.
+// fold finds the constants of a candidate's replacement. It folds nothing in a function body, which cannot hold
+// initializers.
 func (c *candidate) fold(opset int64) map[*onnx.Value]*constant {
 	if c.Scope.Function != nil {
 		return nil
@@ -72,7 +72,7 @@ func (c *candidate) fold(opset int64) map[*onnx.Value]*constant {
 	return constants
 }
 
-// read gathers the inputs; false when one of them is no constant.
+// read collects the inputs, and returns false if one of them is not constant.
 func (f *folder) read(constants map[*onnx.Value]*constant) bool {
 	if !onnx.IsStandardDomain(f.n.Domain) || len(f.n.Inputs) == 0 || f.n.Inputs[0] == nil {
 		return false
@@ -87,7 +87,7 @@ func (f *folder) read(constants map[*onnx.Value]*constant) bool {
 	return true
 }
 
-// key writes how output i is made.
+// key encodes how output i is computed.
 func (f *folder) key(i int) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s %d/%d", f.n.OpType, onnx.AttributesKey(f.n.Attributes), i, len(f.n.Outputs))
@@ -101,7 +101,7 @@ func (f *folder) key(i int) string {
 	return fmt.Sprintf("%s %x", f.n.OpType, h.Sum(nil)[:16])
 }
 
-// sources are the tensors of the inputs' elements: all but the shapes, axes and bounds.
+// sources returns the tensors of the inputs' elements, without shapes, axes and bounds.
 func (f *folder) sources() []*onnx.Tensor {
 	var list []*onnx.Tensor
 	for i, k := range f.inputs {
@@ -112,8 +112,8 @@ func (f *folder) sources() []*onnx.Tensor {
 	return list
 }
 
-// initializerOf returns the initializer that holds a constant, made when the first node reads it. Folded ones stand in
-// the main graph, where all sites can share them, others beside the site.
+// initializerOf returns the initializer of a constant, and makes it for the first reader. Folded ones are in the main
+// graph, where all sites can share them, others in the site's graph.
 func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.Value {
 	if k.value != nil {
 		return k.value

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// withoutWeights takes the weights that are not small out of a bundled model, to a file that is not there.
+// withoutWeights moves the large weights of a bundled model to a missing file.
 func withoutWeights(t *testing.T, name string) *onnx.Model {
 	t.Helper()
 	m, err := onnx.Read("../models/" + name + ".onnx")
@@ -32,9 +32,8 @@ func withoutWeights(t *testing.T, name string) *onnx.Model {
 	return m
 }
 
-// TestDrawnWeights finds in graphs without weights what it finds with them: every site was checked, with random
-// weights. Without the option such sites are refused, and blocks of experts that mean something else are with it as
-// well.
+// TestDrawnWeights demands the same sites in graphs without weights as with them, all checked with random weights.
+// Without the option they are refused; experts with another meaning are always refused.
 func TestDrawnWeights(t *testing.T) {
 	for name, drawn := range map[string]int{"gptoss-batched_mm-dynamo-fp32": 7, "deepseek3-batched_mm-ts-fp32": 6,
 		"near/moe-different-ts-fp32": 0, "near/moe-scales-ts-fp32": 0} {
@@ -98,7 +97,7 @@ func fusedSites(r *Report) (list []string) {
 	return list
 }
 
-// TestDrawnNumbers leaves a site alone whose epsilon is not there: no number is made up for what a pattern reads.
+// TestDrawnNumbers demands that a norm without its epsilon stays: numbers that patterns read are not drawn.
 func TestDrawnNumbers(t *testing.T) {
 	b := rewritetest.New(t, 20, onnx.Float)
 	x := b.In("x", "tokens", 64)

@@ -8,14 +8,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// maxFolded bounds, in bytes, constants that are computed, such as weights in another type, and moved ones that are no
-// floats. Floats that only move have no bound.
+// maxFolded limits the bytes of computed constants, such as weights in another type, and of moved constants except
+// floats, which have no limit.
 const maxFolded = 1 << 20
 
-// computed lists the ops that are folded besides those that move elements: exact, or rounded once.
+// computed lists the folded ops besides those that move elements: exact, or rounded once.
 var computed = []string{"Add", "Sub", "Mul", "Div", "Neg"}
 
-// folder makes what a node computes for constant inputs.
+// folder folds a node with constant inputs.
 type folder struct {
 	n      *onnx.Node
 	facts  *infer.Facts
@@ -23,8 +23,8 @@ type folder struct {
 	inputs []*constant // nil for omitted ones
 }
 
-// fold evaluates the node, and returns its outputs; nothing where it is none that is folded, or too much would be
-// computed. Floats that only move are not read: the evaluator tells where they lie.
+// fold evaluates the node and returns its outputs, or nil if the node is not folded or the outputs are too large.
+// Floats that are only moved are not read: the evaluator tracks their position.
 func (f *folder) fold() []*constant {
 	moves := f.n.MovesElements()
 	if !moves && !slices.Contains(computed, f.n.OpType) {
@@ -62,7 +62,7 @@ func (f *folder) fold() []*constant {
 	return list
 }
 
-// read returns the constant as the evaluator has it, nil where that is none that is folded.
+// read returns the constant for the evaluator, or nil if it is not folded.
 func (k *constant) read() *reference.Tensor {
 	if k.elements == nil {
 		if k.tensor.DataType.IsFloat() {

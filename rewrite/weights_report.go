@@ -9,23 +9,23 @@ import (
 )
 
 // WeightsReport counts the weights of experts, as matrices (and bias vectors) of one expert each: gate, up and down, or
-// two where there is no gate.
+// two without a gate.
 type WeightsReport struct {
-	// Expected is what the op needs for all experts, Packed what of it was found and is in its inputs now. Missing are
-	// the others: weights that are no constants, or stand in the place of another expert's as well.
+	// Expected is the number that the op needs for all experts, and Packed the number found and now in its inputs.
+	// Missing counts the others: weights that are not constant, or that repeat another expert's.
 	Expected int `json:"expected"`
 	Packed   int `json:"packed"`
 	Missing  int `json:"missing"`
-	// Unexpected counts tensors that the replaced nodes read besides: no op has them any more. Names lists them.
+	// Unexpected counts other tensors that the replaced nodes read: no op has them any more. Names lists them.
 	Unexpected int      `json:"unexpected"`
 	Names      []string `json:"unexpected_names,omitempty"`
-	// Stored counts those of Packed that are stored as the op wants them, which stay as they were; Bytes is the size of
+	// Stored counts those of Packed that are already stored in the op's layout and stay unchanged; Bytes is the size of
 	// the others.
 	Stored int   `json:"stored"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// add sums up; names are those of sites alone.
+// add sums the counts; names are kept only for sites.
 func (w *WeightsReport) add(o *WeightsReport) {
 	w.Expected += o.Expected
 	w.Packed += o.Packed
@@ -35,7 +35,7 @@ func (w *WeightsReport) add(o *WeightsReport) {
 	w.Bytes += o.Bytes
 }
 
-// Text is the report in words.
+// Text returns the report in words.
 func (w *WeightsReport) Text() string {
 	text := fmt.Sprintf("%d expected, %d packed, %d missing, %d unexpected", w.Expected, w.Packed, w.Missing,
 		w.Unexpected)
@@ -45,8 +45,8 @@ func (w *WeightsReport) Text() string {
 	return text
 }
 
-// The inputs of a mixture's op that hold weights of experts, the first axis being the experts, with the matrices that
-// one of them holds of each expert.
+// The inputs of a mixture's op that hold weights of experts, with experts on the first axis, and the number of matrices
+// per expert in each.
 var expertWeights = map[string]func(fused.Site) int{
 	"gate_up":      gateAndUp,
 	"gate_up_bias": gateAndUp,
@@ -61,21 +61,21 @@ func gateAndUp(s fused.Site) int {
 	return 2
 }
 
-// weights counts the experts' weights of a candidate, nil when it has none.
+// weights counts the experts' weights of a candidate, or returns nil if it has no experts.
 func (c *candidate) weights() *WeightsReport {
 	var r *WeightsReport
 	packed := map[*onnx.Tensor]bool{}
 	widths := map[int64]bool{1: false} // of rows and vectors of weights
 	for _, call := range c.Calls {
 		if call.Op.Name != fused.MoEName || call.Node.Graph == nil {
-			continue // a target's op has weights of its own
+			continue // a target's op has other weights
 		}
 		if r == nil {
 			r = &WeightsReport{}
 		}
 		for i, v := range call.Node.Inputs {
 			if each := expertWeights[call.Op.Inputs[i].Name]; each != nil && v != nil {
-				stored := slices.Contains(c.Match.Replacement.Inputs, v) && c.IsConstant(v) // though perhaps not there
+				stored := slices.Contains(c.Match.Replacement.Inputs, v) && c.IsConstant(v) // data may be missing
 				r.count(call.Site.Dims[i], each(call.Site), c.constants[v], stored, packed)
 				for _, d := range call.Site.Dims[i][min(1, len(call.Site.Dims[i])):] {
 					widths[d] = d > 1
@@ -114,7 +114,7 @@ func (r *WeightsReport) count(dims []int64, each int, k *constant, stored bool,
 		r.Packed += expected
 		r.Stored += expected
 	default:
-		elements := int64(0) // of all that the weights were taken from
+		elements := int64(0) // of all tensors that the weights come from
 		seen := map[*onnx.Tensor]bool{}
 		for _, t := range k.sources {
 			if !seen[t] {
@@ -132,7 +132,7 @@ func (r *WeightsReport) count(dims []int64, each int, k *constant, stored bool,
 	}
 }
 
-// sumWeights sums up the experts' weights of the fused sites, nil when there are none.
+// sumWeights sums the experts' weights of the fused sites, or returns nil without experts.
 func (r *Report) sumWeights() *WeightsReport {
 	var sum *WeightsReport
 	for _, s := range r.Sites {

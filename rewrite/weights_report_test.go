@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// mixture is a model of one mixture of 4 experts whose weights are initializers of their own: gate, up and down. All
-// experts see every token, and their results are added up with the routing's weights, 0 where an expert was not chosen.
+// mixture is a model of one mixture of 4 experts with separate initializers for gate, up and down. All experts see
+// every token, and their results are summed with the routing's weights, 0 for experts that were not chosen.
 type mixture struct {
 	m            *onnx.Model
 	x, w, ids    *onnx.Value
@@ -61,7 +61,7 @@ func newMixture(t *testing.T, outIn bool) *mixture {
 	return s
 }
 
-// match rewrites the mixture to mojo.MoE; expert says which expert's weights are put in the place of e's.
+// match rewrites the mixture to mojo.MoE; expert returns the expert whose weights replace those of e.
 func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patterns.Match {
 	h := newHand(t, s.y)
 	x, w, ids := h.in(s.x), h.in(s.w), h.in(s.ids)
@@ -142,7 +142,7 @@ func TestExpertsArePacked(t *testing.T) {
 	}
 }
 
-// TestMissingExperts packs one expert twice, unchecked: the report tells.
+// TestMissingExperts packs one expert twice, unchecked: the report must tell.
 func TestMissingExperts(t *testing.T) {
 	s := newMixture(t, true)
 	r, err := Apply(s.m, Request{Kernels: "cpu_fused_moe", AssumeAvailable: true, Verify: VerifyOff,

@@ -18,12 +18,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/sites"
 )
 
-// foundByHand has matches made by hand found in every graph.
+// foundByHand finds handmade matches in every graph.
 func foundByHand(make func(g *onnx.Graph) []*patterns.Match) finder {
 	return func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return make(g), nil }
 }
 
-// finder is what finds matches in place of patterns.
+// finder finds matches instead of patterns.
 type finder = func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
 
 // hand writes replacements by hand.
@@ -62,7 +62,7 @@ func (h *hand) done(nodes []*onnx.Node, w ...*onnx.Value) *patterns.Match {
 	return h.m
 }
 
-// TestFold folds random nodes over constants and compares what they give with what the evaluator says.
+// TestFold folds random nodes over constants and compares the results with the evaluator's.
 func TestFold(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	folded := map[string]int{}
@@ -120,7 +120,7 @@ func TestFold(t *testing.T) {
 		env[h.in(w)], _ = reference.FromONNX(w.Const)
 		for _, n := range h.Graph.Nodes[:len(h.Graph.Nodes)-1] {
 			if err := reference.NewForOpset(18, nil, reference.Options{}).Eval([]*onnx.Node{n}, env); err != nil {
-				break // the dimensions do not fit, or the type
+				break // the dimensions or the type do not fit
 			}
 			for _, v := range n.Outputs {
 				k := constants[v]
@@ -150,8 +150,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// productsOf is a model that multiplies x by three weights and concatenates the results, at two places; one weight is
-// read elsewhere, too. The matches multiply by the weights side by side.
+// productsOf is a model that multiplies x by three weights and concatenates the results, at two places; one weight has
+// another reader. The matches multiply by the concatenated weights.
 func productsOf(t *testing.T) (*onnx.Model, finder) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	x := b.In("x", "batch", 16)
@@ -200,7 +200,7 @@ func TestBranchesShareWeights(t *testing.T) {
 	for _, name := range []string{"then_branch", "else_branch"} {
 		b.Graph = outer.NewSubgraph(name)
 		y := b.Op("Concat", b.Op("MatMul", x, u), b.Op("MatMul", x, w), onnx.IntAttr("axis", -1))
-		// of the branch: the weights alone are shared
+		// in the branch: only the weights are shared
 		axis := b.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{-1}))
 		b.Output(b.Op("ReduceSum", y, axis, onnx.IntAttr("keepdims", 0)))
 		attrs = append(attrs, onnx.GraphAttr(name, b.Graph))
@@ -291,7 +291,7 @@ func TestWeightsArePacked(t *testing.T) {
 	}
 }
 
-// TestWeightsWithoutData leaves weights as they are whose files are absent.
+// TestWeightsWithoutData keeps weights whose files are missing.
 func TestWeightsWithoutData(t *testing.T) {
 	m, found := productsOf(t)
 	path := filepath.Join(t.TempDir(), "in.onnx")

@@ -17,7 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// onlyText is the patterns of a text alone.
+// onlyText returns a set of only the patterns in a text.
 func onlyText(t *testing.T, text string) *patterns.Set {
 	t.Helper()
 	s := patterns.NewSet()
@@ -27,7 +27,7 @@ func onlyText(t *testing.T, text string) *patterns.Set {
 	return s
 }
 
-// gates is a model of two gated activations over x and what is between them.
+// gates is a model of two gated activations of x with nodes between them.
 func gates(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := rewritetest.New(t, opset, typ)
 	x := b.In("x", "batch", "seq", 16)
@@ -38,7 +38,7 @@ func gates(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	return b.Model
 }
 
-// same demands that two runs of a model give the same, but for the last places.
+// same demands that change keeps a model's results, except for the last places.
 func same(t *testing.T, m *onnx.Model, change func()) {
 	t.Helper()
 	want := rewritetest.Evaluate(t, m)
@@ -54,7 +54,7 @@ func same(t *testing.T, m *onnx.Model, change func()) {
 
 const gated = "pattern Gate(x) -> y {\n y = Mul(x, Sigmoid(x), Relu(x))\n} => "
 
-// What stands before and after a fused op is made for the model's opset, typed, named and declared.
+// Nodes before and after a fused op are made for the model's opset, typed, named and declared.
 func TestNodesAroundAFusedOp(t *testing.T) {
 	const target = gated + `Squeeze(mojo.GLU(Unsqueeze(x; axes=[1]), Relu(Unsqueeze(x; axes=[1])); ` +
 		`activation="silu", alpha=1.0, limit=0.0, up_offset=0.0); axes=[1])`
@@ -166,7 +166,7 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 	}
 }
 
-// A pattern of one's own needs no kernel, and is left out with all the others.
+// A user's pattern needs no kernel, and is excluded like the others.
 func TestOwnPatternsAndInclude(t *testing.T) {
 	own := onlyText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+
 		"my.Gate(x)")
@@ -222,7 +222,7 @@ func TestLayerNorm(t *testing.T) {
 	}
 }
 
-// The standard's own RMSNormalization is taken over by the kernel.
+// The kernel takes over the standard's RMSNormalization.
 func TestStandardRMSNormalization(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
 		b := rewritetest.New(t, 23, typ)
