@@ -8,15 +8,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// KeepsOther reports whether m keeps another form of the past than the case has, so that it can go on from one of its
-// own alone: see WithOwnPasts.
+// KeepsOther reports whether m keeps another form of the past than the case, so that it can only continue from a past
+// of its own computation: see WithOwnPasts.
 func KeepsOther(m *onnx.Model, c Case) bool {
 	return slices.ContainsFunc(roles.Find(m), func(in *roles.Input) bool { return otherPast(in, c) })
 }
 
-// Begun returns inputs of the tokens that h has for its past, and h as a case that goes on from what m gives for these
-// (Case.Follows, case 0), in the place of a past of random numbers. Then a model that keeps another form of the past
-// can be run on both. before is nil where h has no past.
+// Begun replaces the random past of h by one that m computes. It returns inputs for the tokens of the past, and h as a
+// case that follows them (Case.Follows, case 0), so that a model that keeps another form of the past can run both.
+// before is nil if h has no past.
 func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 	behind = Case{Inputs: h.Inputs}
 	inputs := findInputs(m)
@@ -47,7 +47,7 @@ func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 		total := h.sizes.past + h.sizes.sequence
 		exists = func(row, token, _ int64) bool { return h.sizes.exists(row, token, total) }
 	}
-	// Other tokens than those of h, which have the seed too.
+	// Use other tokens than those of h, which come from the same seed.
 	tensors, s, err := inputsOf(m, ^h.seed, given, exists)
 	if err != nil {
 		return nil, Case{}, err

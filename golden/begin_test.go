@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestBegun looks at the two cases that inputs with a past become.
+// TestBegun checks the two cases that inputs with a past become.
 func TestBegun(t *testing.T) {
 	m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"attention_mask", onnx.Int64, "b t"},
 		spec{"past_k", onnx.Float, "b =4 p =2"})

@@ -8,14 +8,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// bufferAxis is the axis of a buffer that the tokens are along.
+// bufferAxis is the axis of a buffer along which the tokens are.
 const bufferAxis = 2
 
-// InBuffers returns a case whose caches are in buffers, for a model that keeps them so (roles.Buffer): rows of
-// zeros behind those of each past, and behind those of its present. Buffers of any length get room for the tokens of
-// the case. Where the model reads from an input how many tokens there are, it is added, and masks get zeros behind
-// their ends. Where a case says that there is no past, what stands in its place is left out. A case that has buffers,
-// and one of another model, is returned as it is.
+// InBuffers returns a case whose caches are in buffers, for a model that keeps them so (roles.Buffer): rows of zeros
+// follow each past and its present. Buffers of any length get room for the tokens of the case. If the model reads the
+// number of tokens from an input, InBuffers adds it, and extends masks with zeros. If a case says that there is no
+// past, the given one is ignored. A case that has buffers, or is of another model, is returned unchanged.
 func InBuffers(m *onnx.Model, c Case) (Case, error) {
 	inputs := roles.Find(m)
 	total, batch := int64(-1), int64(1)
@@ -45,11 +44,11 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 				in.Value.Name, fixed, total)
 		}
 		room, batch = max(fixed, total), c.Inputs[i].Dims[0]
-		if rows := c.Inputs[i].Dims[bufferAxis]; rows < total { // no buffer
+		if rows := c.Inputs[i].Dims[bufferAxis]; rows < total { // not a buffer
 			past = rows
 		}
 		given, err := c.Inputs[i], error(nil)
-		if c.withoutPast(inputs) { // whatever stands in its place
+		if c.withoutPast(inputs) { // ignore the given one
 			past = 0
 			if given, err = empty(given); err != nil {
 				return Case{}, err
@@ -89,7 +88,7 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 	return out, nil
 }
 
-// withoutPast reports whether a case says that its pasts are none.
+// withoutPast reports whether a case says that it has no past.
 func (c Case) withoutPast(inputs []*roles.Input) bool {
 	for _, in := range inputs {
 		if t := c.Input(in.Value.Name); in.Role == roles.CacheFlag && t != nil {

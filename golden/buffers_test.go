@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// buffered makes a model whose cache k is a buffer of so many tokens, a symbol or a number.
+// buffered makes a model whose cache k is a buffer; its length is a symbol or a number.
 func buffered(length string) *onnx.Model {
 	m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"attention_mask", onnx.Int64, "b t"},
 		spec{"k", onnx.Float, "b =2 " + length + " =1"})
@@ -24,7 +24,7 @@ func buffered(length string) *onnx.Model {
 	return m
 }
 
-// counted is a tensor of 1, 2, ….
+// counted returns a tensor of 1, 2, ….
 func counted(name string, dims ...int64) *onnx.Tensor {
 	var list []float32
 	for i := range (&onnx.Tensor{Dims: dims}).Len() {
@@ -46,7 +46,7 @@ func numbers(t *testing.T, x *onnx.Tensor) []float32 {
 	return list
 }
 
-// TestInBuffers puts the cache of a recorded case into buffers of any and of a certain length.
+// TestInBuffers puts the cache of a recorded case into buffers of any and of a fixed length.
 func TestInBuffers(t *testing.T) {
 	mask := onnx.NewInt64s("attention_mask", []int64{1, 1, 1})
 	mask.Dims = []int64{1, 3}
@@ -91,7 +91,7 @@ func TestInBuffers(t *testing.T) {
 	}
 }
 
-// TestWithoutPast has a case whose past is none, whatever stands in its place.
+// TestWithoutPast converts a case that says it has no past, whatever its past inputs hold.
 func TestWithoutPast(t *testing.T) {
 	mask := onnx.NewInt64s("attention_mask", []int64{1, 1})
 	mask.Dims = []int64{1, 2}

@@ -7,16 +7,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Case is one set of inputs of a model with the outputs that belong to them. The tensors are named as the model's
-// inputs and outputs are.
+// Case is one set of inputs of a model with their outputs. The tensors have the names of the model's inputs and
+// outputs.
 type Case struct {
 	Inputs, Outputs []*onnx.Tensor
 	Follows         []Follow // inputs that are not among Inputs: see WithOwnPasts
 }
 
 // Load reads the cases of path: an .npz file (see the package comment for its keys), a folder with ONNX test data
-// (test_data_set_0, test_data_set_1, …), or one of those test_data_set folders. The model m gives names by position
-// where the .pb files have none, and the types that .npz cannot express; it may be nil.
+// (test_data_set_0, test_data_set_1, …), or one such test_data_set folder. The model m provides names by position for
+// .pb files without names, and the types that .npz cannot express; it may be nil.
 func Load(path string, m *onnx.Model) ([]Case, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -33,10 +33,10 @@ func Load(path string, m *onnx.Model) ([]Case, error) {
 	return cases, nil
 }
 
-// Input finds an input of the case by name, nil if there is none.
+// Input returns the case's input of this name, or nil.
 func (c Case) Input(name string) *onnx.Tensor { return byName(c.Inputs, name) }
 
-// Output finds an output of the case by name, nil if there is none.
+// Output returns the case's output of this name, or nil.
 func (c Case) Output(name string) *onnx.Tensor { return byName(c.Outputs, name) }
 
 func byName(list []*onnx.Tensor, name string) *onnx.Tensor {
@@ -48,7 +48,7 @@ func byName(list []*onnx.Tensor, name string) *onnx.Tensor {
 	return nil
 }
 
-// inputValues lists the inputs of the model that a caller must give: those without a default.
+// inputValues lists the inputs of the model that a caller must supply: those without a default.
 func inputValues(m *onnx.Model) []*onnx.Value {
 	if m == nil {
 		return nil
@@ -69,7 +69,7 @@ func outputValues(m *onnx.Model) []*onnx.Value {
 	return m.Graph.Outputs
 }
 
-// declared returns the type the model declares for its input or output of this name, Undefined when it has none.
+// declared returns the type that the model declares for the input or output of this name, or Undefined.
 func declared(values []*onnx.Value, name string) onnx.DataType {
 	for _, v := range values {
 		if v.Name == name {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// MismatchError says that two tensors cannot be compared element by element.
+// MismatchError means that two tensors cannot be compared element by element.
 type MismatchError struct {
 	Name                string
 	GotType, WantType   onnx.DataType
@@ -21,12 +21,12 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("tensor %q is %s%v, expected %s%v", e.Name, e.GotType, e.GotShape, e.WantType, e.WantShape)
 }
 
-// Compare measures got against want. Both must have the same shape and the same type, or two float types, else the
-// error is a *MismatchError; a comparison that fails is no error, see Stats.Passed. Elements are converted one at a
-// time: nothing is allocated that grows with the tensors.
+// Compare measures got against want. Both must have the same shape and the same type, or two float types; otherwise the
+// error is a *MismatchError. A failed comparison is not an error: see Stats.Passed. Elements are converted one at a
+// time, so that memory does not grow with the tensors.
 //
-// Tensors of two float types (an export in float16 whose graph ends in float32) are compared by value, and ulp are
-// those of the less precise type.
+// Tensors of two float types (an export in float16 whose graph ends in float32) are compared by value, and an ulp is
+// the less precise type's.
 //
 // NaN equals NaN and an infinity equals the infinity of its sign, position by position; any other pair with such a
 // value is out of tolerance. Pairs with a NaN or an infinity do not count in the error statistics.
@@ -76,11 +76,11 @@ type comparison struct {
 	gotNonFinite           NonFinite
 	wantNonFinite          NonFinite
 	within                 int64
-	finite, relative       int64 // pairs that count in the mean absolute and relative error
+	finite, relative       int64 // pairs in the mean absolute and relative error
 	maxAbs, sumAbs         float64
 	maxRel, sumRel         float64
 	dot, gotSq, wantSq, sq float64
-	worst                  int64 // element with the largest error, -1 when there is none
+	worst                  int64 // element with the largest error, or -1
 	worstNonFinite         bool
 }
 
@@ -111,7 +111,7 @@ func (c *comparison) run() {
 func (c *comparison) add(i int64, g, w, base float64) {
 	diff := math.Abs(g - w)
 	equal := diff == 0
-	if equal && c.width == 8 && !c.dataType.IsFloat() { // float64 does not tell all 64-bit integers apart
+	if equal && c.width == 8 && !c.dataType.IsFloat() { // float64 cannot represent all 64-bit integers
 		equal = bytes.Equal(c.got[8*i:8*i+8], c.want[8*i:8*i+8])
 	}
 	if equal || diff <= base+c.tol.Rel*math.Abs(w) && base+c.tol.Rel > 0 {

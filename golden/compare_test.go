@@ -112,7 +112,7 @@ func TestIntegersAreExact(t *testing.T) {
 	if s := compare(t, b, b, golden.Tolerance{}); !s.Passed {
 		t.Error(s.Summary())
 	}
-	for i := range int64(2) { // the worst is the first of equals, which float64 does not tell apart
+	for i := range int64(2) { // the worst is the first of equal ones, which float64 cannot distinguish
 		a, b := onnx.NewInt64s("y", []int64{big, big, big}), onnx.NewInt64s("y", []int64{big - i + 1, big + 1, big + 1})
 		if s := compare(t, a, b, golden.DefaultTolerance(onnx.Int64)); s.Worst == nil || s.Worst.Index[0] != i {
 			t.Errorf("from %d on another: %s, worst %v", i, s.Summary(), s.Worst)

@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Convert returns the tensor with elements of another float type, rounded to nearest, ties to even (from float64 by way
-// of float32). Both types must be one of float16, bfloat16, float32 and float64. Compare takes tensors of different
-// float types as they are.
+// Convert returns the tensor with elements of another float type, rounded to nearest, ties to even (from float64
+// through float32). Both types must be float16, bfloat16, float32 or float64; otherwise it returns an error. Compare
+// accepts tensors of different float types directly.
 func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 	if t.DataType == to {
 		return t, nil

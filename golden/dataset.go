@@ -18,8 +18,8 @@ import (
 
 const dataSet = "test_data_set_"
 
-// loadDir reads ONNX test data: each folder test_data_set_N holds input_0.pb, input_1.pb, … and output_0.pb, …, each of
-// which is one TensorProto.
+// loadDir reads ONNX test data: each folder test_data_set_N holds input_0.pb, input_1.pb, … and output_0.pb, …, each
+// with one TensorProto.
 func loadDir(dir string, m *onnx.Model) ([]Case, error) {
 	sets, err := numbered(dir, dataSet, "")
 	if err != nil {
@@ -56,7 +56,7 @@ func loadTensors(dir, prefix string, values []*onnx.Value) ([]*onnx.Tensor, erro
 	}
 	list := make([]*onnx.Tensor, len(files))
 	for i, file := range files {
-		b, err := regular.ReadFile(file, math.MaxInt32) // what protobuf allows
+		b, err := regular.ReadFile(file, math.MaxInt32) // protobuf's limit
 		if err != nil {
 			return nil, err
 		}
@@ -72,8 +72,8 @@ func loadTensors(dir, prefix string, values []*onnx.Value) ([]*onnx.Tensor, erro
 	return list, nil
 }
 
-// numbered lists dir's entries prefixN+suffix in the order of their numbers. It errs when a number is missing, since
-// the number is a position.
+// numbered lists dir's entries prefixN+suffix in numeric order. It returns an error if a number is missing, since the
+// number is a position.
 func numbered(dir, prefix, suffix string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -100,8 +100,8 @@ func numbered(dir, prefix, suffix string) ([]string, error) {
 	return paths, nil
 }
 
-// SaveDir writes the cases as ONNX test data: dir/test_data_set_N/input_i.pb and output_i.pb. It makes dir if needed
-// and errs, writing nothing, when dir holds test data already. The folders appear when all are complete.
+// SaveDir writes the cases as ONNX test data: dir/test_data_set_N/input_i.pb and output_i.pb. It makes dir if needed,
+// and returns an error without writing if dir contains test data. The folders appear when all are complete.
 func SaveDir(dir string, cases []Case) error {
 	if err := saveDir(dir, cases); err != nil {
 		return fmt.Errorf("cannot write test data to %s: %w", dir, err)
@@ -147,7 +147,7 @@ func saveDir(dir string, cases []Case) (err error) {
 	return atomicfile.Commit(func() error { return renameSets(temp, dir, len(cases)) })
 }
 
-// renameSets moves the folders of n cases; when one cannot be moved, those that were are removed again.
+// renameSets moves the folders of n cases. If one cannot be moved, it removes those that were.
 func renameSets(from, to string, n int) error {
 	for i := range n {
 		name := dataSet + strconv.Itoa(i)

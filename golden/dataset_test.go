@@ -67,7 +67,7 @@ func TestDirErrors(t *testing.T) {
 	}
 }
 
-// TestNamesByPosition reads tensors without names, which ONNX's own tests have.
+// TestNamesByPosition reads tensors without names, as in ONNX's own tests.
 func TestNamesByPosition(t *testing.T) {
 	dir := t.TempDir()
 	unnamed := pattern(t, "", onnx.Float, 2)

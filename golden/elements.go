@@ -10,7 +10,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// reader returns element i of a tensor as float64. 64-bit integers beyond 2^53 are rounded: fit for errors, not for
+// reader returns element i of a tensor as float64. It rounds 64-bit integers beyond 2^53, so use it for errors, not for
 // equality.
 type reader func(i int64) float64
 
@@ -45,7 +45,7 @@ func newReader(t onnx.DataType, b []byte) (reader, error) {
 	return nil, fmt.Errorf("tensors of %s cannot be compared", t)
 }
 
-// ulp is the distance of the numbers of type t around x: one unit in the last place. It is 0 for integers.
+// ulp returns the spacing of numbers of type t around x: one unit in the last place. It is 0 for integers.
 func ulp(t onnx.DataType, x float64) float64 {
 	var digits, least int // bits after the binary point, exponent of the least subnormal
 	switch t {
@@ -67,7 +67,7 @@ func ulp(t onnx.DataType, x float64) float64 {
 	return math.Ldexp(1, max(exponent-1-digits, least))
 }
 
-// PutFloat writes f, rounded to the type, as element i of b, whose elements are of that type.
+// PutFloat writes f, rounded to the type, as element i of b, whose elements have that type.
 func PutFloat(t onnx.DataType, b []byte, i int, f float64) {
 	le := binary.LittleEndian
 	switch t {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// What a model gives, here in the built-in evaluator, is compared with what PyTorch gave.
+// Compare a model's outputs, here from the built-in evaluator, with PyTorch's.
 func ExampleCompareAll() {
 	m, err := onnx.Read("../models/qwen3-dynamo-fp32.onnx")
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleCompareAll() {
 	// logits float32 [2 7 160] passed: true
 }
 
-// An element out of tolerance fails the comparison, which is no error, and is named.
+// An element out of tolerance fails the comparison, which is not an error, and is reported.
 func ExampleCompare() {
 	want := onnx.NewFloat32s("y", []int64{3}, []float32{1, 2, 4})
 	got := onnx.NewFloat32s("y", []int64{3}, []float32{1, 2.5, 4})

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// FitInputs errs when the model m cannot be run on a case: an input is missing, is none of the model's, or has
-// another type, rank or fixed dimension than the model declares. The error names all of them.
+// FitInputs returns an error if the model m cannot run on a case: an input is missing, does not belong to the model, or
+// has another type, rank or fixed dimension than the model declares. The error names all of them.
 func FitInputs(m *onnx.Model, c Case) error {
 	var errs []error
 	for _, v := range inputValues(m) {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Half returns the type of half precision that a model has weights of, Undefined where it has none. The scales of
-// weights that stay quantised are of such a type in models of any.
+// Half returns the half-precision type of a model's weights, or Undefined. Scales of quantized weights do not count:
+// they are of a half type in models of any type.
 func Half(m *onnx.Model) onnx.DataType {
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
@@ -20,7 +20,7 @@ func Half(m *onnx.Model) onnx.DataType {
 	return onnx.Undefined
 }
 
-// isScale reports whether a node reads a value beside the codes of weights.
+// isScale reports whether a node reads a value besides the codes of weights.
 func isScale(u onnx.Use) bool {
 	op := fused.Lookup(u.Node.OpType)
 	return u.Node.Domain == fused.Domain && op != nil && op.Family.Stored && u.Index != 0 &&

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestHalf tells models of half precision from those whose quantised weights have scales of it.
+// TestHalf distinguishes models in half precision from those whose quantized weights have half scales.
 func TestHalf(t *testing.T) {
 	for at, want := range map[int]onnx.DataType{fused.LinearScale: onnx.Undefined, fused.LinearMinus: onnx.Undefined,
 		fused.LinearX: onnx.Float16, fused.LinearBias: onnx.Float16} {

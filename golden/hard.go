@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// Hard is one set of inputs that HardInputs makes, and what is hard about it, or one of Plain.
+// Hard is one set of inputs from HardInputs, named after its difficulty, or from Plain.
 type Hard struct {
 	Name   string
 	Inputs []*onnx.Tensor
@@ -18,9 +18,9 @@ type Hard struct {
 	dims   map[string]int64
 }
 
-// WithoutPadding returns outputs with zeros for tokens that do not exist, where they are [batch, tokens, …] or caches.
-// What a model computes for these is defined as far as its mask hides all keys from a query that should see none. In
-// half precision most masks do so only roughly.
+// WithoutPadding returns outputs with zeros for tokens that do not exist, if they are [batch, tokens, …] or caches. A
+// model's results for these tokens are only defined if its mask hides all keys from a query that can attend to no key.
+// In half precision, most masks do so only approximately.
 func (h Hard) WithoutPadding(outputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	s := h.sizes
 	list := slices.Clone(outputs)
@@ -59,17 +59,17 @@ func (h Hard) WithoutPadding(outputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	return list, nil
 }
 
-// padding says which of the tokens of a row, past and new ones, exist. The first row is of the padded ones, for models
-// that take no other.
+// padding says which tokens of a row, past and new ones, exist. The first row is a padded one, for models with a batch
+// of 1.
 type padding struct {
 	name   string
 	exists existence
 }
 
-// existence reports whether there is a token in a row of so many, or padding.
+// existence reports whether a token of a row exists or is padding; tokens is the row's length.
 type existence func(row, token, tokens int64) bool
 
-// paddings are what the masks of a batch may look like.
+// paddings are the masks of a batch.
 var paddings = []padding{
 	{"no padding", func(_, _, _ int64) bool { return true }},
 	{"padding on the left", func(row, token, _ int64) bool { return token >= (row+1)%3*2 }},
@@ -78,27 +78,27 @@ var paddings = []padding{
 	{"a row of padding alone", func(row, _, _ int64) bool { return row != 0 }},
 }
 
-// Plain is RandomInputs with what Begun needs.
+// Plain is RandomInputs with the data that Begun needs.
 func Plain(m *onnx.Model, seed uint64, dims map[string]int64) (Hard, error) {
 	tensors, sizes, err := inputsOf(m, seed, dims, nil)
 	return Hard{"random inputs", tensors, sizes, seed, dims}, err
 }
 
-// extent is a number of sequences with tokens behind a past.
+// extent is a number of sequences with tokens after a past.
 type extent struct{ batch, sequence, past int64 }
 
-// The longest context of HardInputs: of its tokens, and of the numbers that make up the logits.
+// The longest context of HardInputs, in tokens and in elements of the logits.
 const (
 	longestContext = 8192
 	longestLogits  = 1 << 26
 )
 
-// HardInputs makes inputs of the kinds that attention is got wrong on, the same for the same seed: padding on the left
-// and on the right, holes in it and a row of nothing else; several tokens and one behind a past, for a batch; and a
-// context longer than the numbers in the graph, of which one may be a window. Everything else is as RandomInputs has
-// it, except that a mask with an axis for the new tokens is causal and that positions count the tokens that exist.
-// What the model has no input for is left out. dims are those of RandomInputs. A model need not be able to run all of
-// it: one that has tables of positions has an end to its context.
+// HardInputs makes inputs that commonly expose attention bugs, the same for the same seed: padding on the left and on
+// the right, holes, and a row of only padding; several tokens and one token after a past, for a batch; and a context
+// longer than the numbers in the graph, one of which may be a window. Everything else is as in RandomInputs, except
+// that a mask with an axis for the new tokens is causal and that positions count the tokens that exist. Kinds that the
+// model has no input for are left out. dims are as in RandomInputs. A model may fail on some of the inputs: tables of
+// positions limit its context.
 func HardInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]Hard, error) {
 	inputs := findInputs(m)
 	a := axes(inputs)
@@ -156,8 +156,8 @@ func (s *sizes) text() string {
 	return fmt.Sprintf("%s behind %d", tokens, s.past)
 }
 
-// longContext is a number of tokens beyond every number in the graph that may be a window, as far as there are
-// positions for so many.
+// longContext returns a number of tokens beyond every number in the graph that may be a window, as far as the positions
+// reach.
 func longContext(m *onnx.Model, inputs []input) int64 {
 	most := int64(longestContext)
 	if v := roles.Vocabulary(m); v > 0 {
@@ -183,7 +183,7 @@ func longContext(m *onnx.Model, inputs []input) int64 {
 	return max(min(long+3, most), 4)
 }
 
-// number returns the integer that a value is, if it is one alone.
+// number returns the value of a constant that is a single integer.
 func number(v *onnx.Value) (int64, bool) {
 	if v == nil {
 		return 0, false

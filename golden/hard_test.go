@@ -75,7 +75,7 @@ func TestHardInputs(t *testing.T) {
 	}
 }
 
-// TestHardMasks are those with an axis for the new tokens.
+// TestHardMasks checks masks with an axis for the new tokens.
 func TestHardMasks(t *testing.T) {
 	for dt, excluded := range map[onnx.DataType]float64{onnx.Float: -1e9, onnx.Float16: -65504, onnx.Int64: 0} {
 		m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"mask", dt, "b =1 s t"},

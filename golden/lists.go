@@ -2,7 +2,7 @@ package golden
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Float64s returns the elements of a tensor of floats or integers, of whatever width.
+// Float64s returns the elements of a tensor of floats or integers of any width.
 func Float64s(t *onnx.Tensor) ([]float64, error) {
 	read, _, err := elementReader(t)
 	if err != nil {
@@ -15,7 +15,7 @@ func Float64s(t *onnx.Tensor) ([]float64, error) {
 	return list, nil
 }
 
-// Int64s returns the elements of a tensor of integers, of whatever width; those beyond 2^53 are rounded.
+// Int64s returns the elements of a tensor of integers of any width; those beyond 2^53 are rounded.
 func Int64s(t *onnx.Tensor) ([]int64, error) {
 	if !t.DataType.IsInteger() {
 		return nil, &MismatchError{t.Name, t.DataType, onnx.Int64, t.Dims, t.Dims}

@@ -9,32 +9,29 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// LogitStats says how far the distributions over a vocabulary are from the expected ones, position by position. A
+// LogitStats measures how far the distributions over a vocabulary are from the expected ones, position by position. A
 // position is one row of the last axis; its distribution is the softmax of the row, in float64.
 type LogitStats struct {
 	Classes   int64 `json:"classes"`
-	Positions int64 `json:"positions"` // those that were compared
-	// Undefined counts the positions left out: the expected row itself has no softmax (a NaN, +Inf, or nothing but
-	// -Inf).
+	Positions int64 `json:"positions"` // those compared
+	// Undefined counts the positions left out: the expected row has no softmax (a NaN, +Inf, or only -Inf).
 	Undefined int64 `json:"undefined"`
-	// MeanKL and MaxKL are the Kullback-Leibler divergence KL(expected || got) in nats. It is infinite where the
-	// expected distribution gives a class a part that the other one excludes, and where only the other row has no
-	// softmax.
+	// MeanKL and MaxKL are the Kullback-Leibler divergence KL(expected || got) in nats. It is infinite if the expected
+	// distribution gives a class a probability and the other one excludes it, or if only the other row has no softmax.
 	MeanKL Number `json:"mean_kl"`
 	MaxKL  Number `json:"max_kl"`
-	// WorstPosition is the index, without the last axis, of the position with MaxKL; nil when every divergence is 0.
+	// WorstPosition is the index, without the last axis, of the position with MaxKL; nil if every divergence is 0.
 	WorstPosition []int64 `json:"worst_position,omitempty"`
-	// Top1 is the part of the positions at which the most probable class is the same. Where classes tie for the first
-	// place it is the chance of agreement when both sides break ties by one random order of the classes: common winners
-	// by all winners.
+	// Top1 is the share of positions with the same most probable class. If classes tie for the first place, the
+	// position counts as the chance of agreement when both sides break ties by one random order of the classes: common
+	// winners by all winners.
 	Top1 float64 `json:"top1"`
-	// Passed says that no limit is broken; see LogitLimits.
+	// Passed means that no limit is exceeded; see LogitLimits.
 	Passed bool `json:"passed"`
 }
 
-// CompareLogits compares tensors that hold logits along their last axis. Both must be of float types and of one shape,
-// else the error is a *MismatchError. Nothing is allocated that grows with the tensors, but for the winners of a
-// position.
+// CompareLogits compares tensors that hold logits along their last axis. Both must be of float types and of one shape;
+// otherwise the error is a *MismatchError. Memory does not grow with the tensors, except for the winners of a position.
 func CompareLogits(got, want *onnx.Tensor) (LogitStats, error) {
 	s := LogitStats{Top1: 1, Passed: true}
 	name := want.Name
@@ -80,7 +77,7 @@ func CompareLogits(got, want *onnx.Tensor) (LogitStats, error) {
 	return s, nil
 }
 
-// elementReader returns what reads the elements of a tensor, and their bytes.
+// elementReader returns a reader for the elements of a tensor, and their bytes.
 func elementReader(t *onnx.Tensor) (reader, []byte, error) {
 	b, err := t.Bytes()
 	if err != nil {
@@ -128,7 +125,7 @@ func newSoftmax(row reader, classes int64) *softmax {
 	return s
 }
 
-// log returns the logarithm of the probability of a class.
+// log returns the log probability of a class.
 func (s *softmax) log(i int64) float64 { return s.row(i) - s.max - s.logSum }
 
 // divergence returns KL(p || q), never below 0.
@@ -140,17 +137,17 @@ func (p *softmax) divergence(q *softmax) float64 {
 	for i := range p.classes {
 		lp, lq := p.log(i), q.log(i)
 		switch {
-		case math.IsInf(lp, -1): // a class that cannot come adds nothing
+		case math.IsInf(lp, -1): // an impossible class adds nothing
 		case math.IsInf(lq, -1):
 			return math.Inf(1)
 		default:
 			sum += math.Exp(lp) * (lp - lq)
 		}
 	}
-	return max(0, sum) // rounding may leave it a little below
+	return max(0, sum) // rounding may make it slightly negative
 }
 
-// agreement returns the chance that both name one winner.
+// agreement returns the chance that both have the same winner.
 func (p *softmax) agreement(q *softmax) float64 {
 	if !q.defined {
 		return 0
@@ -171,17 +168,17 @@ func (p *softmax) agreement(q *softmax) float64 {
 	return float64(common) / float64(len(p.winners)+len(q.winners)-common)
 }
 
-// LogitLimits are what the distributions of every output of logits have to keep to. The zero value demands nothing.
+// LogitLimits are limits for every output of logits. The zero value sets no limit.
 type LogitLimits struct {
-	MaxKL   *float64 // the greatest divergence that a position may have
-	MinTop1 *float64 // the least part of the positions that must agree
+	MaxKL   *float64 // the greatest divergence of any position
+	MinTop1 *float64 // the least share of positions that agree
 }
 
 // Set reports whether there is a limit.
 func (l LogitLimits) Set() bool { return l.MaxKL != nil || l.MinTop1 != nil }
 
-// Check errs, and says so in the statistics, when they are beyond a limit, or when there is a limit and no position
-// could be compared.
+// Check returns an error, and marks the statistics as failed, if they exceed a limit, or if there is a limit and no
+// position could be compared.
 func (l LogitLimits) Check(s *LogitStats) error {
 	err := l.broken(s)
 	s.Passed = err == nil
@@ -201,11 +198,11 @@ func (l LogitLimits) broken(s *LogitStats) error {
 	return nil
 }
 
-// Vocabulary returns the number of tokens that a language model knows; see roles.Vocabulary.
+// Vocabulary returns the number of tokens in a language model's vocabulary; see roles.Vocabulary.
 func Vocabulary(m *onnx.Model) int64 { return roles.Vocabulary(m) }
 
-// IsLogits reports whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for
-// models that take embeddings in place of tokens. vocabulary may be 0, for one that is not known.
+// IsLogits reports whether an output holds logits: floats whose last axis is the vocabulary or, for models that take
+// embeddings instead of tokens, that are named so. vocabulary is 0 if unknown.
 func IsLogits(t *onnx.Tensor, vocabulary int64) bool {
 	if !t.DataType.IsFloat() || len(t.Dims) == 0 {
 		return false

@@ -19,7 +19,7 @@ func TestCompareLogits(t *testing.T) {
 	ln := func(p ...float64) []float32 {
 		row := make([]float32, len(p))
 		for i := range p {
-			row[i] = float32(math.Log(p[i]) + 3) // a constant makes no difference to a softmax
+			row[i] = float32(math.Log(p[i]) + 3) // a constant does not change a softmax
 		}
 		return row
 	}

@@ -16,7 +16,7 @@ import (
 
 const npyMagic = "\x93NUMPY"
 
-// npyTypes maps the descr of numpy (without byte order) to the data type. V2 and V1 are what ml_dtypes' types become.
+// npyTypes maps numpy's descr (without byte order) to the data type. V2 and V1 hold ml_dtypes' types.
 var npyTypes = map[string]onnx.DataType{
 	"f4": onnx.Float, "f8": onnx.Double, "f2": onnx.Float16, "V2": onnx.BFloat16,
 	"i1": onnx.Int8, "i2": onnx.Int16, "i4": onnx.Int32, "i8": onnx.Int64,
@@ -30,8 +30,8 @@ var npyHeader = struct{ descr, fortran, shape *regexp.Regexp }{
 	regexp.MustCompile(`'shape'\s*:\s*\(([\d,\s]*)\)`),
 }
 
-// readNPY reads one .npy array of size bytes in all. want is the type the model declares, or Undefined; it decides
-// where numpy's type does not.
+// readNPY reads one .npy array of size bytes in total. want is the type the model declares, or Undefined; it decides if
+// numpy's type is ambiguous.
 func readNPY(r io.Reader, size int64, name string, want onnx.DataType) (*onnx.Tensor, error) {
 	head := make([]byte, 10)
 	if _, err := io.ReadFull(r, head); err != nil || string(head[:6]) != npyMagic {
@@ -135,7 +135,7 @@ func (a npyArray) read(r io.Reader, size int64, want onnx.DataType) (*onnx.Tenso
 	return tensor, err
 }
 
-// fromFortran reorders elements whose first index runs fastest.
+// fromFortran reorders elements whose first index varies fastest.
 func fromFortran(raw []byte, dims []int64, width int) []byte {
 	out := make([]byte, len(raw))
 	index := make([]int64, len(dims))
@@ -156,7 +156,7 @@ func fromFortran(raw []byte, dims []int64, width int) []byte {
 	return out
 }
 
-// readStrings reads numpy's strings of fixed width: UTF-32 (U) or bytes (S), filled up with zeros.
+// readStrings reads numpy's strings of fixed width: UTF-32 (U) or bytes (S), padded with zeros.
 func (a npyArray) readStrings(r io.Reader, size int64) (*onnx.Tensor, error) {
 	width, err := strconv.ParseInt(a.descr[1:], 10, 32)
 	if err != nil || width <= 0 || a.fortran && len(a.dims) > 1 {
@@ -206,7 +206,7 @@ func writeNPY(w io.Writer, t *onnx.Tensor) error {
 		tuple = strings.TrimSuffix(tuple, ",")
 	}
 	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, tuple)
-	// Blanks and a newline fill the header up, so that the elements start at a multiple of 64.
+	// Blanks and a newline pad the header, so that the elements start at a multiple of 64.
 	header += strings.Repeat(" ", 63-(10+len(header))%64) + "\n"
 	if len(header) > math.MaxUint16 {
 		return fmt.Errorf("its shape of %d dimensions is too long for .npy", len(t.Dims))

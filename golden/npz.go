@@ -15,13 +15,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// npzKey is the key of an array of a case; names may hold anything, dots and slashes too.
+// npzKey is the key of an array of a case; names may contain any characters, such as dots and slashes.
 var npzKey = regexp.MustCompile(`(?s)^(\d+)\.(in|out)\.(.*)$`)
 
-// maxCases bounds what a damaged file can make us allocate.
+// maxCases limits the memory that a damaged file can make us allocate.
 const maxCases = 1 << 16
 
-// maxRatio is how much deflate can shrink at best (RFC 1951: 258 bytes in two bits); a larger claim is a damaged file.
+// maxRatio is deflate's best compression ratio (RFC 1951: 258 bytes in two bits); a file that claims more is damaged.
 const maxRatio = 1032
 
 func loadNPZ(path string, m *onnx.Model) ([]Case, error) {
@@ -80,8 +80,8 @@ func loadNPZ(path string, m *onnx.Model) ([]Case, error) {
 	return cases, nil
 }
 
-// loadBare reads a file whose arrays are named as the model's inputs and outputs are; what is neither is an input,
-// so that a wrong name is found when the model is run.
+// loadBare reads a file whose arrays have the names of the model's inputs and outputs. Other arrays are inputs, so that
+// a wrong name is found when the model runs.
 func loadBare(files []*zip.File, m *onnx.Model) ([]Case, error) {
 	var c Case
 	for _, f := range files {
@@ -114,7 +114,7 @@ func readMember(f *zip.File, name string, want onnx.DataType) (*onnx.Tensor, err
 	defer r.Close()
 	t, err := readNPY(r, int64(f.UncompressedSize64), name, want)
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // the checksum is looked at when the end is reached
+		_, err = io.Copy(io.Discard, r) // the checksum is verified at the end
 	}
 	if err != nil {
 		return nil, fmt.Errorf("array %q: %w", f.Name, err)
@@ -122,8 +122,8 @@ func readMember(f *zip.File, name string, want onnx.DataType) (*onnx.Tensor, err
 	return t, nil
 }
 
-// SaveNPZ writes the cases to one .npz file, under the keys of the package comment. Equal cases give equal bytes: the
-// arrays keep their order, are not compressed and have no time stamps. The file appears whole or not at all.
+// SaveNPZ writes the cases to one .npz file, under the keys of the package comment. Equal cases produce equal bytes:
+// arrays keep their order, are not compressed and have no time stamps. The file is written atomically.
 func SaveNPZ(path string, cases []Case) error {
 	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		z := zip.NewWriter(w)

@@ -25,7 +25,7 @@ func tensor(t testing.TB, name string, dt onnx.DataType, dims []int64, raw []byt
 	return x
 }
 
-// pattern fills a tensor with bytes that differ.
+// pattern fills a tensor with different bytes.
 func pattern(t testing.TB, name string, dt onnx.DataType, dims ...int64) *onnx.Tensor {
 	t.Helper()
 	raw := make([]byte, (&onnx.Tensor{DataType: dt, Dims: dims}).Size())
@@ -116,7 +116,7 @@ func TestNPYHeader(t *testing.T) {
 	}
 }
 
-// TestNPZOfEightBitFloats: an array of them does not say which they are, and the model does.
+// TestNPZOfEightBitFloats: the model tells which type an array of 8-bit floats has.
 func TestNPZOfEightBitFloats(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npz")
 	for _, dt := range []onnx.DataType{onnx.Float8E4M3FN, onnx.Float8E5M2} {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Nudged returns a tensor of floats with each element moved by one unit in its last place, up or down as the seed says.
-// Zeros, infinities and NaN stay, and so does a tensor of another type. The elements are computed as they are needed.
+// Nudged returns a tensor of floats with each element moved by one unit in its last place, up or down at random by
+// seed. Zeros, infinities, NaN and tensors of other types do not change. The elements are computed when read.
 func Nudged(t *onnx.Tensor, seed uint64) (*onnx.Tensor, error) {
 	if !t.DataType.IsFloat() {
 		return t, nil
@@ -27,7 +27,7 @@ func Nudged(t *onnx.Tensor, seed uint64) (*onnx.Tensor, error) {
 }
 
 // Nudge moves the weights of a model by one unit in the last place (Nudged): its initializers and Constant nodes of
-// more than one element. Single numbers are left alone: they are epsilons, exponents and bounds.
+// more than one element. Single numbers stay: they are epsilons, exponents and bounds.
 func Nudge(m *onnx.Model, seed uint64) error {
 	nudge := func(t *onnx.Tensor) (*onnx.Tensor, error) {
 		if seed++; t.Len() < 2 {
@@ -73,7 +73,7 @@ var nudges = map[onnx.DataType]func(b []byte, up bool){
 	},
 }
 
-// next is the neighbour, of greater magnitude or not, of a number given by its bits, in a format of so many bits and
+// next returns the bits of the neighbor of a number, of greater magnitude or not, in a format with this many bits and
 // digits after the point.
 func next(number uint64, bits, digits int, up bool) uint64 {
 	magnitude := number & (1<<(bits-1) - 1)
@@ -87,7 +87,7 @@ func next(number uint64, bits, digits int, up bool) uint64 {
 	return number - 1
 }
 
-// scramble makes a random number of a seed and a place (SplitMix64).
+// scramble returns a random number for a seed and a position (SplitMix64).
 func scramble(seed, i uint64) uint64 {
 	z := seed*0xd1342543de82ef95 + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestNudged moves numbers of every type by one unit in the last place, and others not at all.
+// TestNudged moves numbers of every type by one unit in the last place, except special ones.
 func TestNudged(t *testing.T) {
 	numbers := []float64{1, -1, 1.5, -300, 1e-3, 0, math.Inf(1), math.Inf(-1), math.NaN()}
 	for _, dt := range []onnx.DataType{onnx.Float16, onnx.BFloat16, onnx.Float, onnx.Double} {
@@ -57,7 +57,7 @@ func TestNudged(t *testing.T) {
 	}
 }
 
-// TestNudge moves the weights of a model, wherever they stand, and no single numbers.
+// TestNudge moves all weights of a model, but no single numbers.
 func TestNudge(t *testing.T) {
 	b := onnxtest.New(20)
 	pair, one := []float32{1, 2}, []float32{3}

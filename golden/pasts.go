@@ -9,19 +9,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// Follow says that an input of a case is an output that the same model gave for an earlier one.
+// Follow makes an input of a case an output that the same model computed for an earlier case.
 type Follow struct {
 	Input  string
 	Case   int
 	Output string
-	Tokens int64 // that the output holds
-	Room   int64 // that a buffer is to have for tokens; 0: it is no buffer (InBuffers)
+	Tokens int64 // in the output
+	Room   int64 // a buffer's length in tokens; 0: not a buffer (InBuffers)
 }
 
-// WithOwnPasts returns cases of a model as m takes them, another form of it that keeps something else of the past, such
-// as latents in the place of keys and values. A past of no tokens is one in any form. Any other one must be what an
-// earlier case gave: then m goes on from what it gave there itself (Case.Follows). Outputs that m has in another form
-// are left out. Cases that m takes as they are stay so.
+// WithOwnPasts returns cases of a model in the form that m takes, a variant that keeps another form of the past, such
+// as latents instead of keys and values. A past of no tokens fits any form. Any other past must be an output of an
+// earlier case: m then continues from its own output of that case (Case.Follows). Outputs that m has in another form
+// are dropped. Cases that m accepts stay unchanged.
 func WithOwnPasts(m *onnx.Model, cases []Case) ([]Case, error) {
 	inputs := roles.Find(m)
 	out := slices.Clone(cases)
@@ -38,14 +38,14 @@ func WithOwnPasts(m *onnx.Model, cases []Case) ([]Case, error) {
 	return out, nil
 }
 
-// otherPast reports whether a case has a past in another form than the input takes it.
+// otherPast reports whether a case has a past in another form than the input expects.
 func otherPast(in *roles.Input, c Case) bool {
 	t := c.Input(in.Value.Name)
 	want, ok := in.Value.Type()
 	if c.follows(in.Value.Name) {
 		return false
 	}
-	if in.Role == roles.Buffer && ok { // which has any room
+	if in.Role == roles.Buffer && ok { // of any length
 		want.Dims = slices.Clone(want.Dims)
 		want.Dims[bufferAxis] = onnx.Dim{Value: -1}
 	}
@@ -107,7 +107,7 @@ func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, 
 	return own, nil
 }
 
-// givenBefore finds the case that gave a tensor, the last one of several; from is -1 where none did.
+// givenBefore finds the last case that has a tensor as output; from is -1 if there is none.
 func givenBefore(cases []Case, t *onnx.Tensor) (from int, output string, err error) {
 	if t.Len() == 0 {
 		return -1, "", nil
@@ -133,7 +133,7 @@ func givenBefore(cases []Case, t *onnx.Tensor) (from int, output string, err err
 	return -1, "", nil
 }
 
-// noTokens is a past without tokens: symbols other than the batch are 0, as is the room of a buffer.
+// noTokens returns a past without tokens: symbols other than the batch are 0, as is the length of a buffer.
 func noTokens(in *roles.Input, batch int64) (*onnx.Tensor, error) {
 	dims := make([]int64, len(in.Dims))
 	for axis, d := range in.Dims {
@@ -152,7 +152,7 @@ func (c Case) follows(input string) bool {
 	return slices.ContainsFunc(c.Follows, func(f Follow) bool { return f.Input == input })
 }
 
-// Followed returns the case with the inputs that earlier cases gave, once these have their outputs.
+// Followed returns the case with its inputs from earlier cases, once these have outputs.
 func (c Case) Followed(earlier []Case) (Case, error) {
 	c.Inputs = slices.Clone(c.Inputs)
 	for _, f := range c.Follows {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestWithOwnPasts has cases of a model that keeps keys and values run on one that keeps something narrower.
+// TestWithOwnPasts runs cases of a model that keeps keys and values on one that keeps narrower values.
 func TestWithOwnPasts(t *testing.T) {
 	m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"past_k", onnx.Float, "b =1 p =3"})
 	present := m.Graph.NewValue("present_k")

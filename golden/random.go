@@ -16,16 +16,16 @@ import (
 //   - past key values and other floats are normal with deviation 0.5,
 //   - the lengths that GroupQueryAttention wants agree with the rest, and every other integer or bool is 1.
 //
-// dims gives values to the symbolic dimensions by name; "batch", "sequence" and "past" set the three sizes behind
-// them, whatever the exporter called the symbols (default 2, 6 and 4). A dimension that covers past and new positions
-// gets their sum, as does that of a buffer for both. It errs on names in dims that the model lacks, and on inputs of
-// strings or of less than 8 bits.
+// dims sets symbolic dimensions by name; "batch", "sequence" and "past" set the three underlying sizes, whatever the
+// exporter called the symbols (default 2, 6 and 4). A dimension for past and new positions, including a buffer's, gets
+// their sum. RandomInputs returns an error for names in dims that the model lacks, and for inputs of strings or of less
+// than 8 bits.
 func RandomInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]*onnx.Tensor, error) {
 	tensors, _, err := inputsOf(m, seed, dims, nil)
 	return tensors, err
 }
 
-// inputsOf makes inputs in which some tokens do not exist; all do where nothing says which.
+// inputsOf makes inputs in which only some tokens exist, or all if exists is nil.
 func inputsOf(m *onnx.Model, seed uint64, dims map[string]int64, exists existence) ([]*onnx.Tensor,
 	*sizes, error) {
 	inputs := findInputs(m)
@@ -44,7 +44,7 @@ func inputsOf(m *onnx.Model, seed uint64, dims map[string]int64, exists existenc
 	return tensors, sizes, nil
 }
 
-// input is an input of the model with what RandomInputs knows of it.
+// input is an input of the model with its role.
 type input struct{ *roles.Input }
 
 func findInputs(m *onnx.Model) []input {
@@ -106,7 +106,7 @@ func (in input) float(r *rand.Rand, s *sizes, shape []int64, i int) float64 {
 	return 0.5 * r.NormFloat64()
 }
 
-// integer returns element i of a tensor of a shape.
+// integer returns element i of an integer tensor.
 func (in input) integer(r *rand.Rand, s *sizes, shape []int64, i int) int64 {
 	rows := s.rows(in)
 	switch in.Role {
@@ -143,7 +143,7 @@ func (in input) integer(r *rand.Rand, s *sizes, shape []int64, i int) int64 {
 	return 1
 }
 
-// seen reports whether element i of a mask stands for a token that may be looked at.
+// seen reports whether element i of a mask is for a token that may be attended to.
 func (s *sizes) seen(shape []int64, i int) bool {
 	if s.exists == nil || len(shape) == 0 {
 		return true
@@ -163,7 +163,7 @@ func (s *sizes) seen(shape []int64, i int) bool {
 	return token <= last && s.exists(row, token, s.past+s.sequence)
 }
 
-// position is how many tokens of a row are before one.
+// position returns how many tokens of a row precede one.
 func (s *sizes) position(row, token int64) int64 {
 	if s.exists == nil {
 		return token

@@ -18,7 +18,7 @@ type spec struct {
 	dims string // blank-separated symbols or numbers; ? for neither
 }
 
-// decoder makes the inputs of a language model, whose first input indexes a table of 50 rows.
+// decoder makes the inputs of a language model, the first of which indexes a table of 50 rows.
 func decoder(inputs ...spec) *onnx.Model {
 	m := onnx.New(10, 21)
 	for _, s := range inputs {
@@ -174,7 +174,7 @@ func TestRandomOthers(t *testing.T) {
 	}
 }
 
-// TestRandomThroughFunction follows the ids into a function, where the table is the function's other input.
+// TestRandomThroughFunction follows the ids into a function whose other input is the table.
 func TestRandomThroughFunction(t *testing.T) {
 	f := onnx.NewFunction("local", "Embed", "", 21)
 	i, w := f.Body.AddInput("i", onnx.Type{}), f.Body.AddInput("w", onnx.Type{})

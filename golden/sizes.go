@@ -11,8 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// The sizes that RandomInputs takes where neither the model nor the caller says others: small, and all different, so
-// that dimensions that are mixed up do not fit.
+// The default sizes of RandomInputs: small and all different, so that swapped dimensions do not fit.
 const (
 	defaultBatch    = 2
 	defaultSequence = 6
@@ -20,14 +19,14 @@ const (
 	defaultOther    = 3
 )
 
-// sizes gives numbers to the dimensions of the inputs.
+// sizes holds the sizes of the inputs' dimensions.
 type sizes struct {
 	batch, sequence, past int64
 	symbols               map[string]int64
-	exists                existence // nil: every token does
+	exists                existence // nil: every token exists
 }
 
-// size returns the number behind a dimension whose symbol is known or not.
+// size returns the size of a dimension. Its symbol may be unknown.
 func (s *sizes) size(d onnx.Dim) int64 {
 	if d.Value >= 0 {
 		return d.Value
@@ -38,7 +37,7 @@ func (s *sizes) size(d onnx.Dim) int64 {
 	return defaultOther
 }
 
-// rows is the number of rows that the input may index: of the smallest table, -1 when no size is known.
+// rows returns the number of rows that the input may index: those of the smallest table, or -1 if no size is known.
 func (s *sizes) rows(in input) int64 {
 	rows := int64(-1)
 	for _, d := range in.Tables {
@@ -53,7 +52,7 @@ func (s *sizes) rows(in input) int64 {
 	return rows
 }
 
-// resolveSizes returns every symbol a number. Dimensions without a name get one of their own first.
+// resolveSizes assigns every symbol a size. Unnamed dimensions get unique names first.
 func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 	nameUnnamed(inputs)
 	s := &sizes{batch: defaultBatch, sequence: defaultSequence, symbols: map[string]int64{}}
@@ -81,8 +80,8 @@ func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 	return s, nil
 }
 
-// choose takes a size from the caller's dims: under its own name, else under that of the first symbol that stands for
-// it; else from the model, where the dimension is a number.
+// choose takes a size from the caller's dims by name, else by the first symbol for it, else from the model if the
+// dimension is a number.
 func (s *sizes) choose(size *int64, name string, dims []onnx.Dim, given map[string]int64) {
 	if v, ok := given[name]; ok {
 		*size = v
@@ -100,7 +99,7 @@ func (s *sizes) choose(size *int64, name string, dims []onnx.Dim, given map[stri
 	}
 }
 
-// pastOfTotal sets the past to what a known total leaves, where the past itself is not known.
+// pastOfTotal computes an unknown past from a known total.
 func (s *sizes) pastOfTotal(a axisRoles, given map[string]int64) {
 	known := func(d onnx.Dim) bool { _, ok := given[d.Param]; return ok || d.Value >= 0 }
 	if _, ok := given["past"]; ok || len(a.past) == 0 && !a.buffers || slices.ContainsFunc(a.past, known) {
@@ -126,7 +125,7 @@ func (s *sizes) set(dims []onnx.Dim, v int64) {
 	}
 }
 
-// nameUnnamed gives dimensions without a name a symbol that no exporter writes.
+// nameUnnamed names dimensions without a name by symbols that no exporter writes.
 func nameUnnamed(inputs []input) {
 	for _, in := range inputs {
 		for k, d := range in.Dims {
@@ -159,16 +158,15 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 	return nil
 }
 
-// axisRoles holds the dimensions of the inputs by what they count.
+// axisRoles groups the dimensions of the inputs by role.
 type axisRoles struct {
 	batch, sequence, past, total []onnx.Dim
 
-	buffers bool  // the past lies in buffers
-	room    int64 // of the buffers; 0: as much as there is need of
+	buffers bool  // the past is in buffers
+	room    int64 // of the buffers; 0: as much as needed
 }
 
-// axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence
-// is.
+// axes groups the dimensions by the roles of their inputs: ids and embeddings first, since they define the sequence.
 func axes(inputs []input) axisRoles {
 	var a axisRoles
 	take := func(list *[]onnx.Dim, in input, axis int) {
@@ -183,7 +181,7 @@ func axes(inputs []input) axisRoles {
 		case in.Role == roles.Index || in.Role == roles.Position:
 			take(&a.batch, in, last-1)
 			take(&a.sequence, in, last)
-		case in.Role == roles.Past && !hasIDs && last == 2: // embeddings in place of ids: [batch, sequence, width]
+		case in.Role == roles.Past && !hasIDs && last == 2: // embeddings instead of ids: [batch, sequence, width]
 			in.Role = roles.Other
 			take(&a.batch, in, 0)
 			take(&a.sequence, in, 1)
@@ -220,7 +218,7 @@ func axes(inputs []input) axisRoles {
 	return a
 }
 
-// takeBuffer takes the length of a buffer: any is long enough that has room for all tokens.
+// takeBuffer takes the length of a buffer. It must have room for all tokens.
 func (a *axisRoles) takeBuffer(length onnx.Dim) {
 	if a.buffers = true; length.Value >= 0 {
 		a.room = length.Value

@@ -11,11 +11,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Stats says how far a tensor is from the expected one. Errors are over the pairs of finite elements.
+// Stats measures how far a tensor is from the expected one. Errors are over the pairs of finite elements.
 type Stats struct {
 	Name     string `json:"name"`
 	DataType string `json:"dtype"`
-	// GotType is the other tensor's type where it is not the same, both being float types.
+	// GotType is the other tensor's type if it is another float type.
 	GotType  string  `json:"got_dtype,omitempty"`
 	Shape    []int64 `json:"shape"`
 	Elements int64   `json:"elements"`
@@ -25,38 +25,38 @@ type Stats struct {
 	// MaxRel and MeanRel are |got-want|/|want|, over the elements whose expected value is not zero.
 	MaxRel  Number `json:"max_rel"`
 	MeanRel Number `json:"mean_rel"`
-	// MaxULP is MaxAbs in units in the last place of the largest expected magnitude MaxWant; 0 for integers.
+	// MaxULP is MaxAbs in units in the last place of MaxWant, the largest expected magnitude; 0 for integers.
 	MaxULP  Number `json:"max_ulp"`
 	MaxWant Number `json:"max_want"`
-	// Cosine is the cosine similarity, 1 when both tensors are zero or empty; RelativeL2 is ||got-want|| / ||want||.
+	// Cosine is the cosine similarity, 1 if both tensors are zero or empty; RelativeL2 is ||got-want|| / ||want||.
 	Cosine     Number `json:"cosine"`
 	RelativeL2 Number `json:"relative_l2"`
 
-	// Worst is the element with the largest error, or the first whose NaN or infinity has no equal; nil if all are
+	// Worst is the element with the largest error, or the first with a NaN or infinity on one side only; nil if all are
 	// equal.
 	Worst *Element `json:"worst,omitempty"`
 	// Got and Want count NaNs and infinities on either side.
 	Got  NonFinite `json:"got"`
 	Want NonFinite `json:"want"`
 
-	// Logits compares the distributions over the vocabulary; nil for outputs that hold no logits.
+	// Logits compares the distributions over the vocabulary; nil for other outputs.
 	Logits *LogitStats `json:"logits,omitempty"`
 
-	// Within counts the elements within the tolerance, Share is their part of all.
+	// Within counts the elements within the tolerance, and Share is their share of all.
 	Within    int64     `json:"within"`
 	Share     float64   `json:"share"`
 	Tolerance Tolerance `json:"tolerance"`
 	Passed    bool      `json:"passed"`
 }
 
-// Element is a pair of elements and where they stand.
+// Element is a pair of elements and their index.
 type Element struct {
 	Index []int64 `json:"index"`
 	Got   Number  `json:"got"`
 	Want  Number  `json:"want"`
 }
 
-// NonFinite counts the values of a tensor that are no numbers one can subtract.
+// NonFinite counts the values of a tensor that are not finite.
 type NonFinite struct {
 	NaN int64 `json:"nan"`
 	Inf int64 `json:"inf"`
@@ -70,7 +70,7 @@ func (n *NonFinite) add(x float64) {
 	}
 }
 
-// Number is a float64 that has a JSON form even when it is NaN or infinite: a string.
+// Number is a float64 whose JSON form is a string for NaN and infinities.
 type Number float64
 
 // MarshalJSON writes a number, or "NaN", "+Inf", "-Inf".
@@ -81,14 +81,14 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (n *Number) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(strings.Trim(string(b), `"`), 64)
 	*n = Number(f)
 	return err
 }
 
-// Summary is the statistics in one line.
+// Summary returns the statistics in one line.
 func (s Stats) Summary() string {
 	var b strings.Builder
 	verdict := "passed"
@@ -110,7 +110,7 @@ func (s Stats) Summary() string {
 	return b.String()
 }
 
-// Allowed is the error that the tolerance lets pass in an element near zero, as a part of the greatest magnitude.
+// Allowed returns the tolerated error of an element near zero, relative to the greatest magnitude.
 func (s Stats) Allowed() float64 {
 	t, err := onnx.ParseDataType(s.DataType)
 	if err != nil || s.MaxWant == 0 {
@@ -119,9 +119,8 @@ func (s Stats) Allowed() float64 {
 	return (s.Tolerance.Abs + s.Tolerance.ULP*ulp(t, float64(s.MaxWant))) / float64(s.MaxWant)
 }
 
-// CompareAll compares the outputs of a run with the expected ones, which it finds by name, in the order of want. Every
-// pair that can be compared is; the error joins what could not: outputs that are missing and those of another type or
-// shape.
+// CompareAll compares the outputs of a run with the expected ones, matched by name, in the order of want. It compares
+// all pairs that it can; the error joins the others: missing outputs, and outputs of another type or shape.
 func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	var all []Stats
 	var errs []error

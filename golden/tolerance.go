@@ -12,23 +12,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Tolerance says which errors are let pass. An element is within it when
+// Tolerance is the permitted error. An element is within it if
 //
 //	|got - want| <= Abs + Rel*|want| + ULP*ulp(max|want|)
 //
-// where ulp(max|want|) is one unit in the last place, in the tensor's type, of the largest finite magnitude that the
-// expected tensor holds. That is the measure for float16 and bfloat16: results that differ in the order of a sum alone
-// are thousands of an element's own ulp apart where the element is near zero. The zero Tolerance demands equality.
+// where ulp(max|want|) is one unit in the last place, in the tensor's type, of the largest finite magnitude of the
+// expected tensor. That suits float16 and bfloat16: results of sums in another order are thousands of an element's own
+// ulp apart near zero. The zero Tolerance demands equality.
 type Tolerance struct {
 	Abs float64 `json:"abs"`
 	Rel float64 `json:"rel"`
 	ULP float64 `json:"ulp"`
-	// Share is the part of the elements that must be within tolerance; 0 stands for 1, all of them.
+	// Share is the share of elements that must be within tolerance; 0 means 1, all of them.
 	Share float64 `json:"share,omitempty"`
 }
 
 // DefaultTolerance returns the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9
-// likewise, float16 and bfloat16 4 ulp of the largest magnitude; everything else must be equal.
+// absolute and relative, float16 and bfloat16 4 ulp of the largest magnitude; other types must be equal.
 func DefaultTolerance(t onnx.DataType) Tolerance {
 	switch t {
 	case onnx.Float:
@@ -59,14 +59,14 @@ func (t Tolerance) String() string {
 	return text
 }
 
-// Tolerances gives each tensor its tolerance: the default of its type, with what the user changed for all tensors or
-// for those of a name. The zero value changes nothing.
+// Tolerances selects the tolerance of each tensor: its type's default, with the user's changes for all tensors or for a
+// name. The zero value changes nothing.
 type Tolerances struct {
-	abs, rel map[string]float64 // by tensor; "" is for all that have no entry
+	abs, rel map[string]float64 // by tensor; "" is for all without an entry
 }
 
-// ParseTolerances reads the values of repeated flags --atol and --rtol: each is "VALUE" for every tensor, or
-// "NAME:VALUE" for one. An absolute tolerance replaces the ulp of float16 and bfloat16 too. Names may hold colons.
+// ParseTolerances parses the values of repeated flags --atol and --rtol: each is "VALUE" for every tensor, or
+// "NAME:VALUE" for one. An absolute tolerance also replaces the ulp of float16 and bfloat16. Names may contain colons.
 func ParseTolerances(atol, rtol []string) (Tolerances, error) {
 	abs, err := parseTolerance("atol", atol)
 	if err != nil {
@@ -104,9 +104,9 @@ func (t Tolerances) For(name string, dt onnx.DataType) Tolerance {
 	return t.change(name, DefaultTolerance(dt))
 }
 
-// Inner is For for values inside of models, whose magnitudes are of every size: the absolute tolerance by default is a
-// part of the tensor's greatest magnitude. Values of a model in half precision (Half) have its tolerance, also where
-// their own type is a more precise one.
+// Inner is For for values inside of models, which have any magnitude: the default absolute tolerance is relative to the
+// tensor's greatest magnitude. Values of a model in half precision (Half) have its tolerance, even if their own type is
+// more precise.
 func (t Tolerances) Inner(name string, dt, half onnx.DataType) Tolerance {
 	tol := DefaultTolerance(dt)
 	switch {
@@ -136,7 +136,7 @@ func lookup(values map[string]float64, name string) (float64, bool) {
 	return v, ok
 }
 
-// Check errs when a tolerance was given for a tensor that is not among names, which is most likely a slip of the pen.
+// Check returns an error if a tolerance was given for a tensor that is not in names, which is probably a typo.
 func (t Tolerances) Check(names []string) error {
 	for _, values := range []map[string]float64{t.abs, t.rel} {
 		for _, name := range slices.Sorted(maps.Keys(values)) {

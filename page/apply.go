@@ -19,42 +19,42 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 )
 
-// Apply is the page about a model that is patched, or would be. It is filled in order: Begin when the model was read,
-// AddSites when a plan was made and nothing is replaced yet, End when it was. Write may follow AddSites as well.
+// Apply is the page about a model that is patched, or would be. Fill it in order: Begin when the model is read,
+// AddSites when a plan is made and before replacements, End after them. Write may follow AddSites directly.
 type Apply struct {
 	Tool   string // its version
 	Report *rewrite.Report
 	Before census
-	After  *census // nil where nothing was replaced
-	// Failure says why nothing was written, "" where that is not so.
+	After  *census // nil if nothing was replaced
+	// Failure says why nothing was written, or is "".
 	Failure string
 	Blocks  []*block
 	Misses  []*miss
 }
 
-// census counts what a model is made of.
+// census counts the contents of a model.
 type census struct {
 	Nodes   int
-	Tensors int   // that nodes give to each other
+	Tensors int   // that pass between nodes
 	Weights int64 // bytes
-	File    int64 // bytes without external data, 0 where there is no file
+	File    int64 // bytes without external data, 0 without a file
 	ops     map[string]int
 }
 
-// block is a kind of site: all that are the same but for the names of values.
+// block is a kind of site: sites that are equal except for the names of values.
 type block struct {
 	rewrite.SiteReport          // the first
 	Sites              []string // the last nodes of all
 	Old, New           *drawing
 }
 
-// miss is a reason why something that looks like a block is none, with the places where that is so.
+// miss is a reason why a lookalike is not a block, with its places.
 type miss struct {
 	Pattern, Reason, Hint string
 	Nodes                 []string
 }
 
-// Begin counts what a model holds before anything is done to it.
+// Begin counts the contents of a model before any change.
 func Begin(m *onnx.Model, tool string) *Apply {
 	return &Apply{Tool: tool, Before: countOps(m, m.Path)}
 }
@@ -84,7 +84,7 @@ func countOps(m *onnx.Model, path string) census {
 	return c
 }
 
-// AddSites draws the sites of a plan. It has to come before they are replaced.
+// AddSites draws the sites of a plan. Call it before they are replaced.
 func (p *Apply) AddSites(r *rewrite.Report) {
 	p.Report = r
 	known := map[string]*block{}
@@ -114,7 +114,7 @@ func (p *Apply) AddSites(r *rewrite.Report) {
 	slices.SortStableFunc(p.Blocks, func(x, y *block) int { return cmp.Compare(rank(x.Status), rank(y.Status)) })
 }
 
-// worse has the worst figures of two checks.
+// worse combines the worst figures of two checks.
 func worse(x, y *rewrite.CheckReport) *rewrite.CheckReport {
 	if x == nil || y == nil || x == y {
 		return cmp.Or(x, y)
@@ -138,7 +138,7 @@ func rank(status string) int {
 	return slices.Index([]string{rewrite.Fused, rewrite.Open, rewrite.Refused}, status)
 }
 
-// inQuotes are the names in a reason: what is otherwise equal is one reason.
+// inQuotes matches the names in a reason. Reasons that differ only in names are grouped.
 var inQuotes = regexp.MustCompile(`"[^"]*"`)
 
 func (p *Apply) addMiss(s rewrite.SiteReport) {
@@ -153,7 +153,7 @@ func (p *Apply) addMiss(s rewrite.SiteReport) {
 	p.Misses[i].Nodes = append(p.Misses[i].Nodes, s.Node)
 }
 
-// End counts what the model holds after its sites were replaced. file is what was written of it, "" for nothing.
+// End counts the contents of the model after its sites were replaced. file is the written model, or "".
 func (p *Apply) End(m *onnx.Model, file string) {
 	after := countOps(m, file)
 	p.After = &after
@@ -167,7 +167,7 @@ var applyPage = parsed(applyHTML)
 // Write writes the page.
 func (p *Apply) Write(w io.Writer) error { return applyPage.Execute(w, p) }
 
-// Title is what a browser calls the page.
+// Title returns the title of the page.
 func (p *Apply) Title() string {
 	if p.Report.DryRun {
 		return p.Model() + ": what mojo-patch would change"
@@ -175,10 +175,10 @@ func (p *Apply) Title() string {
 	return p.Model() + ": what mojo-patch changed"
 }
 
-// Model is the name of the file.
+// Model returns the name of the file.
 func (p *Apply) Model() string { return filepath.Base(p.Report.Input.Path) }
 
-// Into says what blocks become.
+// Into returns what blocks become.
 func (p *Apply) Into() string {
 	if t := p.Report.Target; t != "" {
 		return "ops of " + t
@@ -186,7 +186,7 @@ func (p *Apply) Into() string {
 	return "fused ops"
 }
 
-// Stayed counts by pattern the blocks that were found and stayed, as in "6 Attention, 1 GLU"; "" where none did.
+// Stayed counts the blocks by pattern that were found and stayed, as in "6 Attention, 1 GLU", or returns "".
 func (p *Apply) Stayed() string {
 	var list []string
 	for _, x := range p.Report.Patterns {
@@ -197,7 +197,7 @@ func (p *Apply) Stayed() string {
 	return strings.Join(list, ", ")
 }
 
-// Checked counts the blocks that were evaluated, each or an equal one.
+// Checked counts the blocks that were evaluated, or are equal to one that was.
 func (p *Apply) Checked() int {
 	return p.Report.Count(func(s rewrite.SiteReport) bool { return s.Becomes() && s.Check != nil })
 }
@@ -205,7 +205,7 @@ func (p *Apply) Checked() int {
 // Left counts the sites that were found and stayed.
 func (p *Apply) Left() int { return p.Report.Refused() + p.Report.Open() }
 
-// Kinds are the kinds of blocks of a status.
+// Kinds returns the kinds of blocks of a status.
 func (p *Apply) Kinds(status string) []*block {
 	return slices.DeleteFunc(slices.Clone(p.Blocks), func(b *block) bool { return b.Status != status })
 }
@@ -219,7 +219,7 @@ type opRow struct {
 	New                 bool
 }
 
-// Ops lists ops, those that patching wrote first, then by how many nodes went.
+// Ops lists the ops, with those that patching wrote first, then by the number of removed nodes.
 func (p *Apply) Ops() []opRow {
 	var rows []opRow
 	after := p.Before.ops
@@ -257,11 +257,11 @@ func abs(n int) int { return max(n, -n) }
 type patternRow struct {
 	rewrite.PatternReport
 	Summary   string
-	Near, Out int // near misses, and what was not asked for
+	Near, Out int // near misses, and sites that were not requested
 	All       int
 }
 
-// Patterns lists the patterns that something was found of; Absent names the others.
+// Patterns lists the patterns with sites or near misses; Absent names the others.
 func (p *Apply) Patterns() []patternRow {
 	var rows []patternRow
 	for _, x := range p.Report.Patterns {
@@ -284,7 +284,7 @@ func (p *Apply) Patterns() []patternRow {
 	return rows
 }
 
-// Absent names the patterns that nothing was found of.
+// Absent names the patterns without sites or near misses.
 func (p *Apply) Absent() []string {
 	var names []string
 	for _, x := range p.Report.Patterns {
@@ -318,5 +318,5 @@ func (p *Apply) Devices() []*deviceKernels {
 	return list
 }
 
-// Hint says what is generally known about a reason.
+// Hint returns the general advice for a reason.
 func (b *block) Hint() string { return reason.Code.Hint(b.Code) }

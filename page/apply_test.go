@@ -47,7 +47,7 @@ func pageOf(t *testing.T, m *onnx.Model) string {
 	return b.String()
 }
 
-// TestRepeatable demands the same page of the same model, but for the times, and nothing that a page has to fetch.
+// TestRepeatable demands equal pages for equal models, except for times, and pages that fetch nothing.
 func TestRepeatable(t *testing.T) {
 	times := regexp.MustCompile(`[0-9]+ ms`)
 	once, again := written(t, "llama-ts-fp32"), written(t, "llama-ts-fp32")
@@ -73,7 +73,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestShown opens pages in a browser, on a telephone and on a desk, light and dark.
+// TestShown opens pages in a browser, at the width of a telephone and of a desktop, light and dark.
 func TestShown(t *testing.T) {
 	for _, c := range []struct {
 		model         string

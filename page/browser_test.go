@@ -17,18 +17,18 @@ import (
 	"testing"
 )
 
-// shown is what a browser says of a page.
+// shown is a browser's view of a page.
 type shown struct {
-	Width    int      // of the page, which is the window's where nothing sticks out
-	Text     string   // that can be seen
+	Width    int      // of the page, equal to the window's unless content overflows
+	Text     string   // the visible text
 	Headings []string // tags in order, such as H2
 	Unnamed  int      // pictures without a text alternative
 	Marks    int      // in the picture of differences
-	Stuck    int      // parts with a scroll bar of their own that the keyboard does not reach
+	Stuck    int      // scrollable parts that the keyboard cannot reach
 	Boxes    int      // of drawings, with a size
 }
 
-// frame shows a page in a window of some width, which may be smaller than the browser's least, and describes it.
+// frame shows a page in a window of a given width, which may be below the browser's minimum, and describes it.
 const frame = `<!doctype html><body style="margin:0">
 <iframe src="/page" style="border:0;display:block;width:WIDTHpx;height:HEIGHTpx" onload="const d=this.contentDocument,all=s=>[...d.querySelectorAll(s)];
 document.querySelector('pre').textContent=JSON.stringify({
@@ -39,7 +39,7 @@ Marks:all('.errors .structure,.errors .definition,.parts .fine,.parts .off').len
 Stuck:all('.scroll:not([tabindex])').length,
 Boxes:all('svg.graph rect').filter(e=>e.getBoundingClientRect().width>20).length})"></iframe><pre hidden></pre>`
 
-// opened opens a page in headless Chromium, looks at what holds of every page, and at what it says.
+// opened opens a page in headless Chromium, and checks the rules for every page and the page's texts.
 func opened(t *testing.T, html string, width, height int, dark bool, texts []string) shown {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")
@@ -73,7 +73,7 @@ func opened(t *testing.T, html string, width, height int, dark bool, texts []str
 	return s
 }
 
-// open opens a page in headless Chromium, and returns what it shows and a screenshot.
+// open opens a page in headless Chromium, and returns its contents and a screenshot.
 func open(t *testing.T, chromium, html string, width, height int, dark bool) (shown, string) {
 	t.Helper()
 	var lock sync.Mutex
@@ -114,7 +114,7 @@ func open(t *testing.T, chromium, html string, width, height int, dark bool) (sh
 	lock.Lock()
 	defer lock.Unlock()
 	if other := slices.DeleteFunc(asked, func(p string) bool {
-		return p == "/frame" || p == "/page" || p == "/favicon.ico" // of the frame
+		return p == "/frame" || p == "/page" || p == "/favicon.ico" // the frame's own
 	}); len(other) > 0 {
 		t.Errorf("the page asks for %q", other)
 	}
@@ -128,7 +128,7 @@ func open(t *testing.T, chromium, html string, width, height int, dark bool) (sh
 	return s, picture
 }
 
-// photographed looks at a screenshot: the background of the scheme, and the accent colour of what is fused.
+// photographed checks a screenshot for the scheme's background and the accent color of fused ops.
 func photographed(t *testing.T, path string, dark bool) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -14,14 +14,14 @@ import (
 // Diff is the page about two models that were compared, or a model and recorded outputs.
 type Diff struct {
 	Tool           string // its version
-	Model, Against string // paths: what was compared with what
-	Backend        string // what ran the model
+	Model, Against string // paths of the models compared
+	Backend        string // runs the model
 	Passed         bool
 	Verdict        string // in words
 	Outputs        []Output
-	Problems       []string          // what could not be compared
-	Inside         *trace.Comparison // nil where only outputs were compared
-	Runners        [2]string         // what ran the pieces of the first model and of the second
+	Problems       []string          // failed comparisons
+	Inside         *trace.Comparison // nil if only outputs were compared
+	Runners        [2]string         // run the pieces of the two models
 	MaxMemory      int64             // bytes of values that could be held at once
 	Moved          []Moved
 }
@@ -32,12 +32,12 @@ type Output struct {
 	golden.Stats
 }
 
-// Moved says how far an output is off beside how far it moves by itself, when the first model's weights and inputs
-// move by one unit in the last place.
+// Moved compares how far an output is off with how far it moves when the first model's weights and inputs move by one
+// unit in the last place.
 type Moved struct {
 	Case                  int
 	Output, Other, Itself string
-	Within, Passed        bool // Passed by the tolerance alone
+	Within, Passed        bool // Passed: by the tolerance
 }
 
 //go:embed diff.html
@@ -48,12 +48,12 @@ var diffPage = parsed(diffHTML)
 // Write writes the page.
 func (p *Diff) Write(w io.Writer) error { return diffPage.Execute(w, p) }
 
-// Title is what a browser calls the page.
+// Title returns the title of the page.
 func (p *Diff) Title() string {
 	return fmt.Sprintf("%s against %s", filepath.Base(p.Model), filepath.Base(p.Against))
 }
 
-// Count is how many of all there are.
+// Count is a count out of a total.
 type Count struct{ Some, All int }
 
 // Within counts the outputs within tolerance.
@@ -76,7 +76,7 @@ func (p *Diff) Out() (c Count) {
 	return c
 }
 
-// Flips counts the tokens that went to other experts, and of these the ties.
+// Flips counts the tokens that went to other experts, and how many of them were ties.
 func (p *Diff) Flips() (c Count) {
 	for _, r := range p.Inside.Routers {
 		c.All += len(r.Flips)
@@ -85,7 +85,7 @@ func (p *Diff) Flips() (c Count) {
 	return c
 }
 
-// layerErrors are the greatest errors of a layer, or of what stands outside of layers.
+// layerErrors are the greatest errors of a layer, or outside of layers.
 type layerErrors struct {
 	Name  string
 	Marks []mark
@@ -99,7 +99,7 @@ type mark struct {
 	At   float64
 }
 
-// Layers sums up the errors layer by layer, in the order of the model.
+// Layers collects the errors layer by layer, in the order of the model.
 func (p *Diff) Layers() []*layerErrors {
 	var list []*layerErrors
 	at := map[string]*layerErrors{}
@@ -127,7 +127,7 @@ func (p *Diff) Layers() []*layerErrors {
 	return list
 }
 
-// layerName names the layer of a block, or what stands outside of layers.
+// layerName returns the name of a block's layer, or of a part outside of layers.
 func layerName(b trace.Block) string {
 	if b.Layer < 0 {
 		return b.Part
@@ -145,10 +145,10 @@ func kindOf(part string) string {
 	return "norm"
 }
 
-// mostWorst is how many of the worst values are listed.
+// mostWorst is the number of worst values listed.
 const mostWorst = 15
 
-// Worst lists the values with the greatest errors, none that is exact.
+// Worst lists the values with the greatest errors, without exact ones.
 func (p *Diff) Worst() []*trace.Row {
 	var rows []*trace.Row
 	for i := range p.Inside.Rows {

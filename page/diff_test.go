@@ -24,7 +24,7 @@ func evaluator(m *onnx.Model) (trace.Runner, error) {
 	return evaluated{e}, err
 }
 
-// compared makes the page about a bundled model and its patched form, in which change changed something.
+// compared makes the page about a bundled model and its patched form, modified by change.
 func compared(t *testing.T, model string, seed uint64, dims map[string]int64, change func(*onnx.Model)) string {
 	t.Helper()
 	var models [2]*onnx.Model

@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// drawing is a small graph: boxes for nodes and for the values that come in and go out, and who reads what.
+// drawing is a small graph: boxes for nodes, inputs and outputs, and edges from values to readers.
 type drawing struct {
 	Boxes         []*box
 	Edges         []*edge
@@ -23,7 +23,7 @@ type drawing struct {
 const (
 	kindInput    = "input"    // a value that is computed elsewhere
 	kindWeight   = "weight"   // a constant tensor
-	kindOutput   = "output"   // what the block gives
+	kindOutput   = "output"   // an output of the block
 	kindNode     = "node"     // a node of the model
 	kindFused    = "fused"    // a fused op
 	kindStandard = "standard" // another op that patching writes
@@ -35,14 +35,14 @@ type box struct {
 	X, Y, Width, Height float64 // of the middle
 
 	in, out      []*edge
-	above, below []*box // neighbours in the next rows
+	above, below []*box // neighbors in adjacent rows
 	row, at      int
 }
 
-// Left and Top are the corner of a box.
+// Left is the left side of a box.
 func (b *box) Left() float64 { return b.X - b.Width/2 }
 
-// Top is the other coordinate of the corner.
+// Top is the top of a box.
 func (b *box) Top() float64 { return b.Y - b.Height/2 }
 
 type edge struct {
@@ -50,7 +50,7 @@ type edge struct {
 	way      []*box
 }
 
-// Path is the line of an edge in SVG: vertical at both ends and where it bends.
+// Path returns the line of an edge in SVG: vertical at both ends and at its bends.
 func (e *edge) Path() string {
 	var b strings.Builder
 	y := e.from.Y + e.from.Height/2
@@ -73,7 +73,7 @@ const (
 	mostChars  = 20 // of a name
 )
 
-// drawMatch draws the nodes that a match is about. It has no places yet.
+// drawMatch draws the nodes of a match, without layout.
 func drawMatch(m *patterns.Match) *drawing {
 	d := &drawing{}
 	values := map[*onnx.Value]*box{}
@@ -82,7 +82,7 @@ func drawMatch(m *patterns.Match) *drawing {
 	return d
 }
 
-// between returns the nodes of a match with those that it passes over, such as casts.
+// between returns the nodes of a match and those that it skips, such as casts.
 func between(m *patterns.Match) []*onnx.Node {
 	taken := onnx.SetOf(slices.Values(m.Nodes))
 	nodes := slices.Clone(m.Nodes)
@@ -102,7 +102,7 @@ func between(m *patterns.Match) []*onnx.Node {
 	return nodes
 }
 
-// drawReplacement draws what stands in its place, nil where nothing can.
+// drawReplacement draws the match's replacement, or returns nil if it has none.
 func drawReplacement(m *patterns.Match) *drawing {
 	if m.Replacement == nil {
 		return nil
@@ -123,7 +123,7 @@ func drawReplacement(m *patterns.Match) *drawing {
 	return d
 }
 
-// addNodes adds nodes with what they read. named returns the value of the model that one of a replacement stands for.
+// addNodes adds nodes with their inputs. named maps a replacement's value to the model's.
 func (d *drawing) addNodes(nodes []*onnx.Node, named func(*onnx.Value) *onnx.Value, values map[*onnx.Value]*box,
 	patched bool) {
 	nodes = slices.DeleteFunc(sorted(nodes), func(n *onnx.Node) bool { return n.Is("Constant") })
@@ -201,7 +201,7 @@ func (d *drawing) addValue(v *onnx.Value) *box {
 	return b
 }
 
-// addOutputs adds what a block gives. A value that nothing in the drawing makes is one that only moves on.
+// addOutputs adds the outputs of a block, except values that no node in the drawing computes.
 func (d *drawing) addOutputs(made, named []*onnx.Value, values map[*onnx.Value]*box) {
 	for i, v := range made {
 		if values[v] == nil {
@@ -239,7 +239,7 @@ func (d *drawing) connect(from, to *box) {
 	d.Edges = append(d.Edges, e)
 }
 
-// key is the same for drawings of blocks that are the same but for names and the sizes of tensors.
+// key returns equal keys for drawings that differ only in names and tensor sizes.
 func (d *drawing) key() string {
 	var b strings.Builder
 	at := map[*box]int{}
@@ -270,7 +270,7 @@ func (d *drawing) Count() int {
 // Large reports whether a drawing has too many nodes to be drawn.
 func (d *drawing) Large() bool { return d.Count() > mostDrawn }
 
-// Lines say in words what a drawing shows: each node with what it reads.
+// Lines describes a drawing in words: each node with its inputs.
 func (d *drawing) Lines() []string {
 	var list []string
 	for _, b := range d.Boxes {
@@ -292,7 +292,7 @@ func (d *drawing) Lines() []string {
 	return list
 }
 
-// scalar returns the number that a value is, if it is a constant of one element.
+// scalar returns the number of a one-element constant.
 func scalar(v *onnx.Value) (string, bool) {
 	c := v.Constant()
 	if c == nil || c.Len() != 1 || c.External != nil && c.Size() > 8 {
@@ -304,7 +304,7 @@ func scalar(v *onnx.Value) (string, bool) {
 		return "", false
 	case len(t.F) == 1:
 		return fmt.Sprintf("%.6g", t.F[0]), true
-	case len(t.I) == 1 && t.I[0] >= math.MaxInt32: // of a Slice: as far as it goes
+	case len(t.I) == 1 && t.I[0] >= math.MaxInt32: // of a Slice: to the end
 		return "end", true
 	case len(t.I) == 1:
 		return fmt.Sprint(t.I[0]), true
@@ -312,7 +312,7 @@ func scalar(v *onnx.Value) (string, bool) {
 	return "", false
 }
 
-// shape is how many elements a tensor has along each axis.
+// shape formats the dimensions of a tensor.
 func shape[T any](dims []T) string {
 	text := make([]string, len(dims))
 	for i, d := range dims {
@@ -321,7 +321,7 @@ func shape[T any](dims []T) string {
 	return "[" + strings.Join(text, ", ") + "]"
 }
 
-// short keeps the end of a long name, which says more than its beginning.
+// short keeps the end of a long name, which is more specific than its beginning.
 func short(name string) string {
 	if r := []rune(name); len(r) > mostChars {
 		return "…" + string(r[len(r)-mostChars+1:])

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/text/message"
 )
 
-// functions are what the page's template calls.
+// functions are the functions of the page's template.
 var functions = template.FuncMap{
 	"number":  func(n any) string { return english.Sprintf("%v", n) },
 	"bytes":   bytesText,
@@ -31,14 +31,14 @@ var functions = template.FuncMap{
 }
 
 const (
-	mostOps   = 12  // ops of the census that are shown at once
+	mostOps   = 12  // ops shown at once
 	mostDrawn = 60  // nodes of a block that is drawn
-	shrink    = 0.7 // how small a drawing gets where there is little room, before it scrolls
+	shrink    = 0.7 // how far a drawing shrinks before it scrolls
 )
 
 var english = message.NewPrinter(language.English)
 
-// graphView is a drawing with what names it on the page.
+// graphView is a drawing with its id and title.
 type graphView struct {
 	*drawing
 	ID, Title string
@@ -62,7 +62,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g %s", x, unit)
 }
 
-// change says by how many percent a number fell or rose.
+// change formats the percent by which a number fell or rose.
 func change(before, after float64) string {
 	switch d := 100 * (after - before) / max(before, 1); {
 	case before == after:
@@ -74,7 +74,7 @@ func change(before, after float64) string {
 	}
 }
 
-// figureText is a difference in words: 0 is exact.
+// figureText formats a difference: 0 is exact.
 func figureText(x float64) string {
 	if x == 0 {
 		return "0 (exact)"
@@ -88,8 +88,8 @@ type tick struct {
 	Text string
 }
 
-// The axis of differences goes from one in 10^least, a little less than a float64 can tell, to 1; what is exactly 0
-// stands in a column of its own on the left.
+// The axis of differences goes from 10^least, slightly less than float64 can resolve, to 1. Exact zeros have a separate
+// column on the left.
 const (
 	least    = -17
 	exactAt  = 3.0
@@ -97,7 +97,7 @@ const (
 	axisTo   = 97.0
 )
 
-// position is the place of a difference on the axis, in percent. What is greater than 1, or no number, stands at 1.
+// position returns a difference's position on the axis, in percent. Differences above 1 and NaN are at 1.
 func position(x float64) float64 {
 	switch {
 	case x == 0:
@@ -125,7 +125,7 @@ func ticks() []tick {
 // errorRow is a kind of block in the picture of differences.
 type errorRow struct {
 	*block
-	// places on the axis, below 0 where there is none
+	// positions on the axis, or below 0
 	Structure, Definition, Kernel, Tolerance float64
 }
 
@@ -138,7 +138,7 @@ func (p *Apply) Errors() []errorRow {
 			continue
 		}
 		row := errorRow{b, position(c.Structural), -1, -1, -1}
-		if c.Tolerance > 0 || b.Status == rewrite.Fused { // a formula that differs is not tried with roundings
+		if c.Tolerance > 0 || b.Status == rewrite.Fused { // a wrong formula is not tried with rounding
 			row.Definition = position(c.MaxRel)
 		}
 		if c.Kernel != nil {

@@ -14,10 +14,10 @@ const (
 	sweeps    = 12 // of ordering, and of placing
 )
 
-// place gives every box of a drawing its row, its place in the row and its coordinates, and every edge its points, as
-// layered layouts do: rows by the longest way from a source, then the order of each row by the mean of its neighbours'
-// places, then coordinates near to the neighbours'. An edge over several rows bends at a point in each. A drawing that
-// is too large to be shown gets none.
+// place sets the row, order and coordinates of every box, and the points of every edge, as layered layouts do: rows by
+// the longest path from a source, then the order in each row by the mean position of neighbors, then coordinates close
+// to the neighbors'. An edge across several rows has a point in each. Drawings that are too large to show stay without
+// layout.
 func (d *drawing) place() {
 	if d == nil || d.Large() {
 		return
@@ -47,7 +47,7 @@ func (d *drawing) place() {
 	d.Height = y - rowGap + margin
 }
 
-// rows assigns boxes to rows, and puts points where edges cross rows. Boxes stand in the order of computation.
+// rows assigns boxes to rows, and adds points where edges cross rows. Boxes are in the order of computation.
 func (d *drawing) rows() [][]*box {
 	last := 0
 	for _, b := range d.Boxes {
@@ -56,7 +56,7 @@ func (d *drawing) rows() [][]*box {
 		}
 		last = max(last, b.row)
 	}
-	for _, b := range slices.Backward(d.Boxes) { // what is computed from nothing stands above its first reader
+	for _, b := range slices.Backward(d.Boxes) { // move sources to just above their first reader
 		if len(b.in) == 0 && len(b.out) > 0 {
 			b.row = slices.MinFunc(b.out, func(x, y *edge) int { return cmp.Compare(x.to.row, y.to.row) }).to.row - 1
 		}
@@ -80,7 +80,7 @@ func (d *drawing) rows() [][]*box {
 	return rows
 }
 
-// order sorts the rows such that few edges cross.
+// order sorts the rows so that few edges cross.
 func order(rows [][]*box) {
 	number := func(row []*box) {
 		for i, b := range row {
@@ -140,7 +140,7 @@ func crossings(rows [][]*box) int {
 	return n
 }
 
-// columns puts each box as near to the mean of its neighbours as the order and the widths of its row allow.
+// columns moves each box as close to the mean of its neighbors as the order and widths of its row allow.
 func columns(rows [][]*box) {
 	for _, row := range rows {
 		x := 0.0
@@ -170,8 +170,8 @@ func columns(rows [][]*box) {
 	}
 }
 
-// spread sets the coordinates of a row that are the nearest to the wanted ones, in the sum of squares, and leave every
-// box its room: neighbours that come too near are a block, which stands at the mean of what its boxes want.
+// spread sets the coordinates of a row closest to the wanted ones, in least squares, without overlaps. Boxes that touch
+// form a run, which is at the mean of the positions that its boxes want.
 func spread(row []*box, want []float64) {
 	offset := make([]float64, len(row)) // of each box behind the first of the row
 	var blocks []run
@@ -196,7 +196,7 @@ func spread(row []*box, want []float64) {
 // run is neighbours in a row that touch.
 type run struct {
 	first, n int
-	sum      float64 // of what the boxes want of the first one's coordinate
+	sum      float64 // of the first box's coordinates that the boxes want
 }
 
 func (r run) place() float64 { return r.sum / float64(r.n) }

@@ -1,5 +1,5 @@
-// Package page writes reports as pages of HTML that need nothing from a network: Apply is about a model that was
-// patched, Diff about two models that were compared, Ranges about the numbers that a model's values take.
+// Package page writes reports as HTML pages that need no network: Apply is about a patched model, Diff about a
+// comparison of two models, Ranges about the magnitudes of a model's values.
 package page
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/trace/ranges"
 )
 
-// Ranges is the page about the numbers that a model's values take.
+// Ranges is the page about the magnitudes of a model's values.
 type Ranges struct {
 	Tool           string // its version
 	Model, Backend string
@@ -31,19 +31,19 @@ var rangesPage = parsed(rangesHTML)
 // Write writes the page.
 func (p *Ranges) Write(w io.Writer) error { return rangesPage.Execute(w, p) }
 
-// Title is what a browser calls the page.
+// Title returns the title of the page.
 func (p *Ranges) Title() string { return "Ranges of " + filepath.Base(p.Model) }
 
-// Verdict says what overflows first.
+// Verdict names the first overflow.
 func (p *Ranges) Verdict() string { return RangesVerdict(p.Values) }
 
 // Limit is float16's greatest number on the axis.
 func (p *Ranges) Limit() float64 { return p.at(ranges.Greatest) }
 
-// Worst lists the values that float16 holds worst.
+// Worst lists the values that lose most in float16.
 func (p *Ranges) Worst() []*ranges.Row { return p.Values.Worst(mostWorst) }
 
-// RangesVerdict says which value overflows float16 first, and what to do.
+// RangesVerdict names the first value that overflows float16, and says what to do.
 func RangesVerdict(r *ranges.Ranges) string {
 	first, next := r.First(), r.FirstIn16()
 	if first == nil {
@@ -68,7 +68,7 @@ func describe(r *ranges.Row) string {
 	return fmt.Sprintf("%q in %s (%s), which reaches %.6g", r.Value, at, r.Op, r.Greatest)
 }
 
-// layerRange is a layer, or what stands outside of layers, in the picture.
+// layerRange is a layer, or a part outside of layers, in the picture.
 type layerRange struct {
 	Name  string
 	Marks []rangeMark
@@ -114,7 +114,7 @@ func (p *Ranges) decades() float64 {
 	return most
 }
 
-// at is the place of a magnitude on the axis, in percent. What is smaller than its beginning stands there.
+// at returns a magnitude's position on the axis, in percent, clamped at its start.
 func (p *Ranges) at(x float64) float64 {
 	along := max(math.Log10(max(x, math.Pow10(leastMagnitude)))-leastMagnitude, 0)
 	return axisFrom + (axisTo-axisFrom)*along/(p.decades()-leastMagnitude)

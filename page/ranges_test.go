@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/trace/ranges"
 )
 
-// TestRangesShown opens the page about a model whose residual grows to 100,000 behind a norm.
+// TestRangesShown opens the page about a model whose residual grows to 100,000 after a norm.
 func TestRangesShown(t *testing.T) {
 	b := onnxtest.New(18)
 	x := b.Input("x", onnx.Float, 1, 4)
