@@ -1,5 +1,4 @@
-// Package models tells what the exports in this folder, or in another like it, are made of; README.md says what they
-// are.
+// Package models lists the contents of the exports in this folder, or in a similar one; README.md describes them.
 package models
 
 import (
@@ -15,10 +14,10 @@ import (
 // Blocks counts the blocks of a model, known from its architecture and not from its graph.
 type Blocks struct {
 	RMSNorm   int `json:"rmsnorm"`
-	LayerNorm int `json:"layernorm"` // those that are spelled out: without bias, or of an old opset
+	LayerNorm int `json:"layernorm"` // without bias, or of an old opset
 	Rope      int `json:"rope"`      // applications of a rotary embedding
 	GLU       int `json:"glu"`       // gated MLPs outside experts
-	Router    int `json:"router"`    // of experts; as many as MoE where the file does not say
+	Router    int `json:"router"`    // of experts; as many as MoE if missing
 	MoE       int `json:"moe"`       // blocks of routed experts
 }
 
@@ -28,7 +27,7 @@ func (b Blocks) Plus(c Blocks) Blocks {
 		b.MoE + c.MoE}
 }
 
-// Of counts the blocks that one fused op, or op of the standard, stands for.
+// Of returns the blocks that one fused op, or standard op, replaces.
 func Of(op string) (blocks Blocks) {
 	switch op {
 	case "LayerNormalization":
@@ -50,8 +49,8 @@ func Of(op string) (blocks Blocks) {
 		"moe": {MoE: 1}}[o.Family.Name]
 }
 
-// Compare holds what was fused against what there is: how many blocks were left as they were, and whether none was
-// invented. Where a block of experts was left, gated MLPs beyond the count are those of its experts.
+// Compare compares the fused blocks with the existing ones. It returns how many are not fused; ok is false if more are
+// fused than exist. If a block of experts is not fused, extra gated MLPs count as its experts.
 func (b Blocks) Compare(got Blocks) (left int, ok bool) {
 	if got.MoE < b.MoE {
 		got.GLU = min(got.GLU, b.GLU)
@@ -65,9 +64,8 @@ func (b Blocks) Compare(got Blocks) (left int, ok bool) {
 	return left, ok
 }
 
-// ReadTruth reads the truth.json of a folder of models, which stands in it or beside it, by model name; nil if there is
-// none. The counts of a model stand in a "blocks" object of its own, or in the model's object itself; the models
-// stand in a "models" object or at the top.
+// ReadTruth reads the truth.json in or beside a folder of models, by model name, or returns nil without one. A
+// model's counts are in its object or in a "blocks" object inside; the models are in a "models" object or at the top.
 func ReadTruth(dir string) (map[string]Blocks, error) {
 	for _, p := range []string{filepath.Join(dir, "truth.json"), filepath.Join(dir, "..", "truth.json")} {
 		b, err := os.ReadFile(p)
@@ -119,7 +117,7 @@ func parseTruth(b []byte) (map[string]Blocks, error) {
 	return truth, nil
 }
 
-// counts are Blocks of which the routers may be missing.
+// counts are Blocks without the routers if these are missing.
 type counts struct {
 	Blocks
 	Routers *int `json:"router"`

@@ -11,10 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Experts are those of a node: what a table is measured with.
+// Experts are the experts of a node, which a table is measured with.
 type Experts struct {
 	Shape Shape
-	// Node is the name of the node, empty where the experts are of no model.
+	// Node is the name of the node, or empty for experts without a model.
 	Node string
 
 	op         *fused.Op
@@ -22,7 +22,7 @@ type Experts struct {
 	biased     bool
 }
 
-// Find returns the experts of a model's fused nodes that there are tables for, one of each shape, and what others are.
+// Find returns the distinct experts of a model's fused nodes that tables support, and describes the unsupported ones.
 func Find(m *onnx.Model) (list []*Experts, others []string) {
 	facts := infer.Analyze(m)
 	m.Graph.Walk(func(g *onnx.Graph) {
@@ -65,7 +65,7 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 		}
 		return ""
 	}
-	ids, matrix := dims(fused.MoEIDs), dims(fused.MoEGateUp) // of codes, too, the first dimension
+	ids, matrix := dims(fused.MoEIDs), dims(fused.MoEGateUp) // first dimension of codes, too
 	if len(ids) == 0 || ids[len(ids)-1] < 1 || len(matrix) < 3 || matrix[0] < 1 {
 		return nil, fmt.Errorf("its sizes are not known")
 	}
@@ -108,7 +108,8 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 	return e, nil
 }
 
-// New returns experts with SwiGLU, gates in front of ups and no biases.
+// New returns experts with SwiGLU, gates before ups and no biases. It returns an error for a shape that tables do not
+// support.
 func New(s Shape) (*Experts, error) {
 	quantised := s.Format == MXFP4 || s.Format == FP8
 	multiple := map[string]int64{MXFP4: 32, FP8: 128}[s.Format]
@@ -139,7 +140,7 @@ func New(s Shape) (*Experts, error) {
 		GateUpLayout: layout, DownLayout: layout}.Attributes()}, nil
 }
 
-// site is the node with so many tokens: types and shapes of all inputs.
+// site describes the node with this many tokens: types and shapes of all inputs.
 func (e *Experts) site(tokens int64) fused.Site {
 	s := fused.Site{Attributes: e.attributes, Types: make([]onnx.DataType, len(e.op.Inputs)),
 		Dims: make([][]int64, len(e.op.Inputs))}

@@ -14,13 +14,13 @@ import (
 
 const (
 	opset, irVersion = 21, 10
-	// A model has as many nodes as read this much, so that no node finds its weights in the device's cache.
+	// A model has enough nodes to read this much, so that no node finds its weights in the device's cache.
 	readBytes              = 400 << 20
 	leastNodes, most       = 4, 16
 	patternBytes     int64 = 1 << 24 // of weights, which repeat
 )
 
-// input is an input of a measuring model: number of the op's inputs.
+// input is an input of the measured model; number is the op's input.
 type input struct {
 	name   string
 	number int
@@ -28,7 +28,7 @@ type input struct {
 	dims   []int64
 }
 
-// model has so many nodes, with tokens and choices of their own, and weights in common.
+// model returns a model of several nodes with separate tokens and choices, and shared weights.
 func (e *Experts) model(tokens int64, nodes int) (*onnx.Model, []input) {
 	m := onnx.New(irVersion, opset)
 	m.ImportOpset(fused.Domain, fused.Version)
@@ -65,7 +65,7 @@ func (e *Experts) model(tokens int64, nodes int) (*onnx.Model, []input) {
 	return m, inputs
 }
 
-// weight makes an input that holds weights. Numbers repeat: each expert's are read from where they lie all the same.
+// weight makes an input of weights. The numbers repeat, but each expert's are at other addresses.
 func (e *Experts) weight(in input) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{DataType: in.typ, Dims: in.dims}
 	b := make([]byte, t.Size())
@@ -94,7 +94,7 @@ func (e *Experts) weight(in input) (*onnx.Tensor, error) {
 	return onnx.NewTensor(in.name, in.typ, in.dims, b)
 }
 
-// call makes an input that is not weights: tokens, and experts of each that differ, chosen at random.
+// call makes an input that is not weights: random tokens, or distinct random experts for each token.
 func (e *Experts) call(in input, r *rand.Rand) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{DataType: in.typ, Dims: in.dims}
 	b := make([]byte, t.Size())
@@ -118,7 +118,7 @@ func (e *Experts) call(in input, r *rand.Rand) (*onnx.Tensor, error) {
 	return onnx.NewTensor(in.name, in.typ, in.dims, b)
 }
 
-// nodes is how many nodes a model has.
+// nodes returns the number of nodes of a model.
 func (e *Experts) nodes(tokens int64) int {
 	hit := min(float64(e.Shape.Experts), float64(tokens*e.Shape.TopK))
 	bits := map[string]float64{MXFP4: 4.25, FP8: 8}[e.Shape.Format]

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// ErrRefused is the cause of a Time without a figure: the kernels do not have the Config for the experts, with so many
-// tokens.
+// ErrRefused is the error of a Time without a figure: the kernels lack the Config for these experts and tokens.
 var ErrRefused = errors.New("the kernels do not have it")
 
-// Time is what a call took.
+// Time is the time of a call.
 type Time struct {
 	Micros float64
 	Err    error
@@ -19,28 +18,28 @@ type Time struct {
 
 // Timer measures calls of the experts.
 type Timer interface {
-	// Time measures each of the configs with so many tokens, in turn.
+	// Time measures each of the configs with this many tokens, in turn.
 	Time(tokens int64, configs []Config) ([]Time, error)
 }
 
-// Measured is what was found for one number of tokens.
+// Measured is the result for one number of tokens.
 type Measured struct {
 	Tokens int64 `json:"tokens"`
-	// Tried is the number of configs that the kernels have.
+	// Tried is the number of supported configs.
 	Tried int `json:"tried"`
-	// Chosen is what a call takes as the library chooses by itself, in microseconds; Best is the fastest: that, unless
-	// another is faster by more than two measurements of the same differ.
+	// Chosen is the time of a call, in microseconds, with the library's own choice. Best is the fastest config: the
+	// library's choice, unless another is faster by more than twice the noise.
 	Chosen float64 `json:"library_us"`
 	Best   Entry   `json:"best"`
 }
 
-// noise is how far two measurements of the same may lie apart.
+// noise is the relative difference between two measurements of one config.
 const noise = 0.02
 
-// DefaultTokens are the numbers of tokens that tables have by default.
+// DefaultTokens returns the default numbers of tokens in tables.
 func DefaultTokens() []int64 { return []int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096} }
 
-// candidates lists all ways there may be; the library refuses those that it lacks.
+// candidates lists all possible ways; the library refuses those that it lacks.
 func candidates(format string) []Config {
 	list := []Config{{Kernel: "few"}}
 	splits := []int{0}
@@ -56,8 +55,8 @@ func candidates(format string) []Config {
 	return list
 }
 
-// Search measures every way through the experts with each number of tokens. What the kernels refuse is not tried again
-// with more tokens. done is called after each number.
+// Search measures every way through the experts with each number of tokens. It does not retry refused ways with more
+// tokens. It calls done after each number. It returns an error if timer does, or if the library's own choice fails.
 func Search(shape Shape, tokens []int64, timer Timer, done func(Measured)) (*Table, error) {
 	table := &Table{Shape: shape, Entries: map[int64]Entry{}}
 	left := candidates(shape.Format)

@@ -24,8 +24,8 @@ const (
 	rounds      = 7
 	roundMicros = 3000 // of runs in a row, about
 	mostRuns    = 50
-	refused     = "the kernels have no such way" // what the library says of an entry that it lacks
-	ulps        = 16                             // results may differ by: what docs/kernels.md allows QMoE
+	refused     = "the kernels have no such way" // the library's message for an entry that it lacks
+	ulps        = 16                             // allowed difference of results: as docs/kernels.md has it for QMoE
 	bfloat16ULP = 1.0 / 256
 )
 
@@ -33,12 +33,12 @@ const (
 type Sessions struct {
 	experts *Experts
 	options []ort.Option
-	holder  *ort.Session // of the weights
+	holder  *ort.Session // holds the weights
 	weights map[string]*ort.Value
 }
 
-// NewSessions puts random weights onto the device. The options of its sessions are those of a prober: the provider, the
-// kernels.
+// NewSessions puts random weights onto the device. The options of its sessions are those of a prober: the provider and
+// the kernels.
 func NewSessions(e *Experts, options ...ort.Option) (_ *Sessions, err error) {
 	s := &Sessions{experts: e, options: options, weights: map[string]*ort.Value{}}
 	restore, err := configured("none")
@@ -81,7 +81,7 @@ func (s *Sessions) Close() error {
 	return s.holder.Close()
 }
 
-// run is a session that is timed.
+// run is a timed session.
 type run struct {
 	session *ort.Session
 	binding *ort.Binding
@@ -152,7 +152,7 @@ func (s *Sessions) Time(tokens int64, configs []Config) (_ []Time, err error) {
 	return times, nil
 }
 
-// open opens a session that has a config, and binds what it reads.
+// open opens a session with a config, and binds its inputs and outputs.
 func (s *Sessions) open(model *onnx.Model, tokens int64, c Config, shared []*onnx.Tensor) (_ *run, err error) {
 	value := "none"
 	if c != Auto {
@@ -211,7 +211,7 @@ func open(m *onnx.Model, options []ort.Option) (*ort.Session, error) {
 	return ort.OpenBytes(encoded, "", options...)
 }
 
-// configured sets the variable for sessions that are opened, until restore is called.
+// configured sets the variable for new sessions, until restore is called.
 func configured(value string) (restore func(), err error) {
 	old, had := os.LookupEnv(Variable)
 	if err := os.Setenv(Variable, value); err != nil {
@@ -245,7 +245,7 @@ func (r *run) first() (_ *onnx.Tensor, err error) {
 	return values[0].Tensor()
 }
 
-// round times some runs in a row: the microseconds of a node.
+// round times some runs in a row, in microseconds per node.
 func (r *run) round(nodes int) error {
 	count := 5
 	if len(r.micros) > 0 {
@@ -264,7 +264,7 @@ func (r *run) round(nodes int) error {
 	return nil
 }
 
-// near errs where results are no numbers, or further from what the library gives by itself than the op allows.
+// near returns an error if results are NaN, or further from the library's own than the op allows.
 func (s *Sessions) near(got, want *onnx.Tensor, tokens int64) error {
 	d, err := golden.Compare(got, want, golden.Tolerance{})
 	if err != nil {

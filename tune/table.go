@@ -1,5 +1,5 @@
-// Package tune measures how the CUDA kernels of experts are fastest, by the number of tokens, and writes the tables
-// that the kernel library reads (fused/kernels/cuda/moe_tables.h).
+// Package tune measures the fastest configuration of the CUDA kernels of experts for each number of tokens, and writes
+// the tables that the kernel library reads (fused/kernels/cuda/moe_tables.h).
 package tune
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// The formats of experts that there are tables for. Those of MXFP4 go with activations in bfloat16 that are not
-// rounded, those of FP8 with activations rounded to the same.
+// The supported formats of experts. MXFP4 experts take bfloat16 activations without rounding, FP8 experts take
+// activations rounded to FP8.
 const (
 	BFloat16 = "bfloat16"
 	Float16  = "float16"
@@ -22,10 +22,10 @@ const (
 	FP8      = "fp8"
 )
 
-// Formats lists them.
+// Formats lists the formats.
 func Formats() []string { return []string{BFloat16, Float16, MXFP4, FP8} }
 
-// Shape is what a table is for.
+// Shape identifies the experts that a table is for.
 type Shape struct {
 	Format string `json:"format"`
 	// Layout is in_out, or empty for out_in.
@@ -34,13 +34,13 @@ type Shape struct {
 	TopK    int64  `json:"top_k"`
 	Hidden  int64  `json:"hidden"`
 	Inner   int64  `json:"inner"`
-	// Capability is that of the device it was measured on: 90 for 9.0; 0 stands for any.
+	// Capability is the measured device's compute capability: 90 for 9.0; 0 matches any.
 	Capability int `json:"capability,omitempty"`
-	// Device is its name, for people.
+	// Device is the device's name, for people.
 	Device string `json:"device,omitempty"`
 }
 
-// String names the experts: "128 experts, 8 chosen, 2048 x 768, mxfp4".
+// String describes the experts: "128 experts, 8 chosen, 2048 x 768, mxfp4".
 func (s Shape) String() string {
 	text := fmt.Sprintf("%d experts, %d chosen, %d x %d, %s", s.Experts, s.TopK, s.Hidden, s.Inner, s.Format)
 	if s.Layout != "" {
@@ -49,20 +49,20 @@ func (s Shape) String() string {
 	return text
 }
 
-// Config is how so many tokens go through the experts.
+// Config selects the kernel for a number of tokens.
 type Config struct {
-	// Kernel is few, mma or wgmma; auto, which has nothing else, leaves the choice to the library.
+	// Kernel is few, mma or wgmma; auto, without other fields, leaves the choice to the library.
 	Kernel string `json:"kernel"`
-	// BlockM is the number of choices in a tile, Split that of the blocks that share its columns; 0 where the kernel
-	// has no such thing, or is to choose.
+	// BlockM is the number of choices in a tile, and Split the number of blocks that share its columns; 0 if the kernel
+	// has no such parameter or chooses it.
 	BlockM int `json:"block_m,omitempty"`
 	Split  int `json:"split,omitempty"`
 }
 
-// Auto is for the library to choose.
+// Auto lets the library choose.
 var Auto = Config{Kernel: "auto"}
 
-// String is "wgmma, tiles of 64, split in 2".
+// String formats the config: "wgmma, tiles of 64, split in 2".
 func (c Config) String() string {
 	text := c.Kernel
 	if c.BlockM > 0 {
@@ -74,13 +74,13 @@ func (c Config) String() string {
 	return text
 }
 
-// Entry is a Config and the microseconds that a call took.
+// Entry is a Config and the time of a call in microseconds.
 type Entry struct {
 	Config
 	Micros float64 `json:"us"`
 }
 
-// Table is the fastest ways by the number of tokens.
+// Table holds the fastest config for each number of tokens.
 type Table struct {
 	Shape   Shape
 	Entries map[int64]Entry
@@ -107,5 +107,5 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// WriteFile writes the table to a file, whole or not at all.
+// WriteFile writes the table to a file atomically.
 func (t *Table) WriteFile(path string) error { return atomicfile.WriteFile(path, t.Write) }

@@ -1,5 +1,5 @@
 // Command apply measures the CPU time of `mojo-patch apply` on graphs of growing size, without and with checks, and of
-// the peers' tools on the same files where they are installed.
+// the peers' tools on the same files if they are installed.
 //
 //	go run ./bench/apply [-tool build/mojo-patch] [-python PYTHON] [-sizes 200,20000,100000] [MODEL.onnx …]
 //
@@ -73,8 +73,8 @@ func run(tool, python, sizes string, models []string) error {
 	return nil
 }
 
-// The peers' one-line use, as their documentation gives it. Each prints the CPU seconds of load, fuse and save, and
-// what it fused; the import of its packages, some seconds more, is not counted. (mojo-patch is timed as a whole
+// The peers' one-line use from their documentation. Each prints the CPU seconds of load, fuse and save, and the fused
+// ops. The import of its packages, which takes some seconds more, is not counted. (mojo-patch is timed as a whole
 // process.)
 const (
 	peerScript = `import sys, time, os, onnx_ir as ir
@@ -114,7 +114,7 @@ func peer(python string, nodes int, script, in, out string) string {
 	return lastLine(string(printed))
 }
 
-// fused returns what apply fused, from its JSON report.
+// fused returns the ops that apply fused, from its JSON report.
 func fused(apply []string) string {
 	printed, err := exec.Command(apply[0], append(apply[1:len(apply):len(apply)], "--json")...).Output()
 	var report struct {

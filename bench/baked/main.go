@@ -1,10 +1,10 @@
-// Command baked frees the dimensions of exports whose sizes are baked (models/export/baked.py), and holds the results
-// against PyTorch's outputs at other sizes.
+// Command baked frees the dimensions of exports whose sizes are baked (models/export/baked.py), and compares the
+// results with PyTorch's outputs at other sizes.
 //
 //	go run ./bench/baked DIR [-recorded] [NAME …]
 //
 // Each export is freed with the outputs at its own sizes, and with -recorded also with those at the greatest sizes. It
-// is right if it reproduces all other outputs, and wrong if it does not; wrong ones fail the run.
+// is right if it reproduces all other outputs; a wrong one fails the run.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// try frees one export. The results are right, wrong, refused, and kept for those that must be refused.
+// try frees one export. The result is right, wrong or refused, or kept for exports that must be refused.
 func try(dir string) (result, why string) {
 	var truth struct {
 		Free   string

@@ -1,11 +1,11 @@
-// Command freeze records what mojo-patch writes, so that a change of the code that should change no output can prove
-// it. It runs every mode of the command line on every model, and writes for each run the digests of the files and of
-// the JSON report.
+// Command freeze records the files that mojo-patch writes, to prove that a change of the code changes no output. It
+// runs every mode of the command line on every model, and records the digests of the files and of the JSON report for
+// each run.
 //
 //	go run ./bench/freeze [-write] [-table FILE] [-tool FILE] [-jobs N] [-only REGEXP] DIR…
 //
 // It prints the runs that differ from the table and exits with 1 if there are any. With -write it records them instead.
-// Models that the table lists and that are in none of the folders are left out, and their number is printed.
+// It skips models that the table lists and the folders lack, and prints their number.
 package main
 
 import (
@@ -78,7 +78,7 @@ func run(f *freezer, file, only string, write bool, dirs []string) (bool, error)
 	return found.compare(recorded), nil
 }
 
-// model is a file and the name that the table has for it, which does not depend on where the folder is.
+// model is a file and its name in the table, which does not depend on the folder's location.
 type model struct{ name, path string }
 
 // find lists the models below the folders. Their names begin with the name of the folder.
@@ -106,7 +106,7 @@ func find(dirs []string, pick *regexp.Regexp) ([]model, error) {
 	return found, nil
 }
 
-// build compiles the program with a version that stays the same, because patched models carry it.
+// build compiles the program with a fixed version, because patched models contain it.
 func build(dir string) (string, error) {
 	tool := filepath.Join(dir, "mojo-patch")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=freeze", "-o", tool,

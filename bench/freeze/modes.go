@@ -20,7 +20,7 @@ import (
 // mode is one way to run the program. Its output goes to a file named out.
 type mode struct {
 	name   string
-	args   []string // MODEL and OUT stand for the files, SHAPES for the flags that fix a model's shapes
+	args   []string // MODEL and OUT are replaced by the files, SHAPES by the flags that fix a model's shapes
 	static bool     // the model needs fixed shapes
 }
 
@@ -51,7 +51,7 @@ func apply(name string, flags ...string) mode {
 // freezer runs the program.
 type freezer struct {
 	tool string
-	dir  string // for what the program writes
+	dir  string // for the program's output
 	jobs int
 }
 
@@ -80,7 +80,7 @@ func (f *freezer) model(m model) (row, error) {
 	return r, nil
 }
 
-// digest runs one mode and returns its exit code, where it is not 0, and the digests of the files and of the report.
+// digest runs one mode. It returns the exit code unless it is 0, and the digests of the files and of the report.
 func (f *freezer) digest(m mode, path, dir, patched string, shapes []string) (string, error) {
 	replace := map[string]string{"MODEL": path, "OUT": filepath.Join(dir, "out.onnx"), "PATCHED": patched}
 	var args []string
@@ -130,13 +130,13 @@ func content(dir string) ([]byte, error) {
 	return all, err
 }
 
-// unstable are the keys of reports whose values differ from run to run or from one processor to another.
+// unstable lists the keys of reports whose values depend on the run or the processor.
 var unstable = map[string]bool{
 	"time_ms": true, "peak_rss_bytes": true, "kernel_max_rel": true, "path": true, "sha256": true, "created": true,
 	"runtime": true, // the version of onnxruntime
 }
 
-// report returns a JSON document without the values that are not stable. Text that is not JSON stays as it is.
+// report returns a JSON document without unstable values. Text that is not JSON stays unchanged.
 func report(data []byte) string {
 	var v any
 	if json.Unmarshal(data, &v) != nil {
@@ -172,7 +172,7 @@ func short(data []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// fixed returns the flags that give a model the shapes of its first recorded case, or none where nothing was recorded.
+// fixed returns the flags that set a model's shapes to those of its first recorded case, or nil without recordings.
 func fixed(path string) ([]string, error) {
 	recorded := strings.TrimSuffix(path, ".onnx") + ".npz"
 	if _, err := os.Stat(recorded); errors.Is(err, os.ErrNotExist) {

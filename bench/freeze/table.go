@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// row has what each mode gave for a model: [exit code:]files:report.
+// row maps each mode to its result for a model: [exit code:]files:report.
 type row map[string]string
 
-// table has the rows by the names of the models.
+// table maps the names of models to rows.
 type table map[string]row
 
-// readTable reads what write wrote: a line of the names of the modes, and a line for each model.
+// readTable reads the output of write: a line of the names of the modes, and a line for each model.
 func readTable(file string) (table, error) {
 	t := table{}
 	f, err := os.Open(file)
@@ -65,7 +65,7 @@ func (t table) write(file string) error {
 	return os.WriteFile(file, []byte(b.String()+"\n"), 0o644)
 }
 
-// compare prints where the runs differ from what was recorded, and reports whether none does.
+// compare prints the runs that differ from the recorded ones, and reports whether all are equal.
 func (t table) compare(recorded table) bool {
 	changed, runs := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(t)) {
@@ -94,7 +94,7 @@ func (t table) compare(recorded table) bool {
 	return changed == 0
 }
 
-// difference says what changed between two cells.
+// difference describes the change between two cells.
 func difference(was, is string) string {
 	split := func(cell string) (code, files, report string) {
 		parts := strings.Split(cell, ":")

@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// maxRSS is 0: the system does not tell.
+// maxRSS returns 0: the system does not report it.
 func maxRSS(*os.ProcessState) int64 { return 0 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// maxRSS is the most memory that the process had at a time, in bytes.
+// maxRSS returns the process's peak memory in bytes.
 func maxRSS(s *os.ProcessState) int64 {
 	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
 		return u.Maxrss << 10 // Linux counts kilobytes

@@ -1,6 +1,6 @@
-// Command learn counts what apply --learn is worth in the models of each folder: how many blocks are fitted, how many
-// are learnt, how many are found, without fits, by what was learnt from the other models of the folder, and how long
-// finding all blocks takes in the models that something was learnt from.
+// Command learn measures the benefit of apply --learn for the models of each folder: how many blocks are fitted, how
+// many are learned, how many the patterns learned from the folder's other models find without fits, and how long the
+// search for blocks takes in the models that patterns were learned from.
 //
 //	go run ./bench/learn FOLDER...
 //	go run ./bench/learn FOLDER_OF_FOLDERS
@@ -21,7 +21,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// group is models that may learn from each other.
+// group holds models that may learn from each other.
 type group struct {
 	name   string
 	models []*model
@@ -81,7 +81,7 @@ func ofKinds(n int) []*group {
 	return groups
 }
 
-// plan returns what would become of a model.
+// plan returns the report of a plan for a model.
 func (m *model) plan(r rewrite.Request) (*rewrite.Report, error) {
 	opened, err := m.open()
 	if err != nil {
@@ -159,15 +159,15 @@ func (g *group) measure(verbose bool) error {
 	return nil
 }
 
-// learntName begins the names of what other models are tried with.
+// learntName begins the names of patterns from other models.
 const learntName = "Learnt_"
 
-// unnamed is the text of a pattern without its name.
+// unnamed returns a pattern's text without its name.
 func unnamed(p rewrite.LearntPattern) string {
 	return strings.TrimPrefix(p.Text, "pattern "+p.Name)
 }
 
-// others is the set of the built-in patterns without fits and, before them, what was learnt from other models.
+// others returns a set of the patterns learned from other models, followed by the built-in patterns without fits.
 func (g *group) others(than *model) (*patterns.Set, error) {
 	var texts []string
 	for _, m := range g.models {
@@ -192,7 +192,7 @@ func (g *group) others(than *model) (*patterns.Set, error) {
 	return set.Select(func(p *patterns.Pattern) bool { return !strings.HasPrefix(p.Name, "fit:") }), nil
 }
 
-// count counts the matches of what was learnt, of which one may be made.
+// count counts the matches of learned patterns, including parts of a match.
 func count(m *patterns.Match) int {
 	if strings.HasPrefix(m.Pattern, learntName) {
 		return 1

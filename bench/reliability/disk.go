@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// fullDisk writes to a small file system of its own (a tmpfs in a mount namespace) that has less room than the output
-// needs, by nothing to all of it, and under limits of the file size.
+// fullDisk writes to a small file system (a tmpfs in a mount namespace) with less room than the output needs, from zero
+// to all of it, and under limits of the file size.
 func (b *bench) fullDisk() ([]*row, error) {
 	old, fresh := filepath.Join(b.dir, "old.onnx"), filepath.Join(b.dir, "new.onnx")
 	for i, path := range []string{old, fresh} {
@@ -98,7 +98,7 @@ exit $code`, room, strings.Join(fast, " "), strings.Join(plan.new, " "))
 	return r, nil
 }
 
-// before makes the folder with the files that a plan starts from.
+// before makes the folder with a plan's initial files.
 func (b *bench) before(plan killPart, input string) (dir string, err error) {
 	dir = filepath.Join(b.dir, "before")
 	if err = emptied(dir); err == nil && plan.old != nil {

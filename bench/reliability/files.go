@@ -18,13 +18,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The flags of an apply whose result is the same on any machine, and of one that spends its time on writing.
+// The flags of an apply whose result does not depend on the machine, and of one that spends its time on writing.
 var (
 	anywhere = slices.Clip([]string{"--check-kernels", "off", "--assume-available", "-q"})
 	fast     = append(anywhere, "--verify", "off")
 )
 
-// apply runs the program and returns its exit code and what it said.
+// apply runs the program and returns its exit code and output.
 func (b *bench) apply(dir string, environment []string, in, out string, flags ...string) (code int, said string) {
 	c := exec.Command(b.tool, append([]string{"apply", in, "-o", out}, flags...)...)
 	c.Dir, c.Env = dir, append(os.Environ(), environment...)
@@ -35,7 +35,7 @@ func (b *bench) apply(dir string, environment []string, in, out string, flags ..
 	return code, string(printed)
 }
 
-// applies errs unless apply ends with the exit code.
+// applies returns an error unless apply ends with the exit code.
 func (b *bench) applies(want int, in, out string, flags ...string) error {
 	if code, said := b.apply("", nil, in, out, flags...); code != want {
 		return fmt.Errorf("apply exits with %d: %s", code, said)
@@ -54,7 +54,7 @@ func exitCode(err error) int {
 	return -1
 }
 
-// contents is the digest of a model's graph and all its weights, wherever they lie; "none" when there is no such file.
+// contents returns the digest of a model's graph and all its weights, at any place, or "none" without such a file.
 func contents(path string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "none", nil
@@ -96,7 +96,7 @@ func snapshot(dir string) (map[string]string, error) {
 
 func names(files map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(files)), " ") }
 
-// emptied makes empty folders, in the place of what is there.
+// emptied replaces folders by empty ones.
 func emptied(dirs ...string) error {
 	for _, d := range dirs {
 		if err := errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o777)); err != nil {

@@ -21,8 +21,8 @@ import (
 // ballast is the size of the weights that make writing take a while.
 const ballast = 24 << 20
 
-// killPart is a way to write: flags of the run that made the old files, none for a new output, and of the run that is
-// killed.
+// killPart is a way to write: the flags of the run that made the old files, nil for a new output, and of the killed
+// run.
 type killPart struct {
 	what     string
 	old, new []string
@@ -39,7 +39,7 @@ var killPlans = []killPart{
 	{"killed, one file over pair", external, []string{}},
 }
 
-// killParts kills apply at random moments, as often in each way of writing.
+// killParts kills apply at random moments, equally often for each way to write.
 func (b *bench) killParts() ([]*row, error) {
 	r := rand.New(rand.NewPCG(b.seed, 1))
 	var inputs [2]string
@@ -61,7 +61,7 @@ func (b *bench) killParts() ([]*row, error) {
 	return rows, nil
 }
 
-// heavy writes a bundled model with more weights in it; which tells two versions apart.
+// heavy writes a bundled model with more weights; which selects one of two versions.
 func (b *bench) heavy(path string, which int) error {
 	m, err := onnx.Read(filepath.Join(b.models, "llama-ts-fp32.onnx"))
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 		if err := copyFolder(before, dir); err != nil {
 			return nil, err
 		}
-		// A third of the kills fall anywhere, a third between the first byte written and the end, a third among the
+		// A third of the kills are at any time, a third between the first byte written and the end, a third among the
 		// renames.
 		from, delay := r.IntN(3), time.Duration(0)
 		switch from {
@@ -171,16 +171,15 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 	return row, nil
 }
 
-// What a delay is counted from: the start, the moment that the first file appears in the folder, or that OUT or
-// OUT.data is another file than before.
+// A delay counts from the start of the run, from the first file in the folder, or from a new OUT or OUT.data.
 const (
 	sinceStart = iota
 	sinceWriting
 	sinceRename
 )
 
-// until runs apply and kills it after a delay; never when the delay is negative. It returns the time from the first
-// file to the end.
+// until runs apply and kills it after a delay, or never for a negative delay. It returns the time from the first file
+// to the end.
 func (b *bench) until(dir string, args []string, from int, delay time.Duration) (writing time.Duration, killed bool,
 	err error) {
 	first := names0(dir)
@@ -221,7 +220,7 @@ func (b *bench) until(dir string, args []string, from int, delay time.Duration) 
 	}
 }
 
-// identities tells whether OUT and OUT.data are other files than at another time.
+// identities identifies OUT and OUT.data, to detect that they are replaced.
 func identities(dir string) string {
 	id := ""
 	for _, name := range []string{"out.onnx", "out.onnx.data"} {

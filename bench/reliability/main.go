@@ -1,12 +1,12 @@
 //go:build unix
 
-// Command reliability shows what docs/reliability.md promises about the files that mojo-patch writes: it kills apply at
-// random moments, fills the disk, gives it outputs that cannot be written, applies twice, and applies to thousands of
+// Command reliability tests the promises of docs/reliability.md about the files that mojo-patch writes: it kills apply
+// at random moments, fills the disk, names outputs that cannot be written, applies twice, and applies to thousands of
 // small models that other tools wrote.
 //
 //	go run ./bench/reliability -tool build/mojo-patch [-kills 200] [-only REGEXP] [-node-tests DIR] models
 //
-// It prints a table in Markdown, and exits with 1 when something did not hold.
+// It prints a table in Markdown, and exits with 1 if a promise is broken.
 package main
 
 import (
@@ -47,7 +47,7 @@ type bench struct {
 	tool, models, nodeTests string
 	kills                   int
 	seed                    uint64
-	dir                     string // for everything that is written
+	dir                     string // for all written files
 }
 
 type row struct {
@@ -55,10 +55,10 @@ type row struct {
 	tried  int
 	held   int
 	note   string
-	failed []string // what went wrong, one each
+	failed []string // the failures
 }
 
-// check counts one trial, and notes what did not hold in it.
+// check counts one trial, and records its failure.
 func (r *row) check(name string, f func() error) {
 	r.tried++
 	if err := f(); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// nodeTestModels runs inspect and apply over the models of the ONNX node tests. Whatever is in them, both must end with
-// a result or an error, and where apply fuses something, the outputs must be those that the tests record.
+// nodeTestModels runs inspect and apply on the models of the ONNX node tests. Both must end with a result or an error,
+// and if apply fuses something, the outputs must be the recorded ones.
 func (b *bench) nodeTestModels() ([]*row, error) {
 	r := &row{what: "inspect and apply, models of the ONNX node tests"}
 	if b.nodeTests == "" {

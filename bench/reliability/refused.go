@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// place is one output that apply is given: how it is prepared in a folder, and what must come of it.
+// place is one output path for apply: its preparation in a folder, and the expected outcome.
 type place struct {
 	what    string
 	prepare string // shell, in the folder that holds model.onnx
 	args    string // after "apply"; OUT and the model are relative to the folder
 	code    int
-	say     string // what the message must hold
+	say     string // required in the message
 	check   string // shell that must succeed afterwards
 }
 
@@ -61,9 +61,9 @@ var places = []place{
 	{"another run is writing OUT", "", "model.onnx -o out.onnx", 2, "another run is writing", ""},
 }
 
-// refused returns apply outputs that it cannot write, and some that look so and can be written.
+// refused runs apply with outputs that cannot be written, and with some that only look so.
 func (b *bench) refused() ([]*row, error) {
-	// Root may write anywhere: then the program runs as nobody, in a folder that nobody can reach.
+	// Root may write anywhere: it runs the program as the user nobody, who must be able to enter base.
 	base, err := os.MkdirTemp("", "reliability-places")
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// same applies to every bundled model: again to its own output, and under other circumstances; and it looks for the
-// metadata in the output.
+// same applies to every bundled model: again to its own output, and under other conditions; and it checks the metadata
+// in the output.
 func (b *bench) same() ([]*row, error) {
 	list, err := b.bundled()
 	if err != nil {
@@ -80,7 +80,7 @@ func equalFiles(a, b string) error {
 	return nil
 }
 
-// metadata puts metadata at every place of a model, applies, and looks for them.
+// metadata adds metadata at every place of a model, applies, and looks for them.
 func (b *bench) metadata(path, dir string) error {
 	marked, out := filepath.Join(dir, "marked.onnx"), filepath.Join(dir, "out.onnx")
 	m, err := onnx.Read(path)
@@ -127,7 +127,7 @@ func (b *bench) metadata(path, dir string) error {
 	return fusedMetadata(p, sources)
 }
 
-// fusedMetadata looks at every node of a patched model: it is one of the sources with its mark, or was made by apply.
+// fusedMetadata checks that every node of a patched model is one of the sources with its mark, or was made by apply.
 func fusedMetadata(p *onnx.Model, sources map[string]bool) (err error) {
 	visit := func(g *onnx.Graph) {
 		for _, n := range g.Nodes {

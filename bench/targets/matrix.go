@@ -1,6 +1,6 @@
-// Command targets patches a folder of exports, DIR, for every target, and writes as Markdown what each of them took:
-// pattern by pattern and type by type, with the reasons for what stays open. For targets that take static shapes the
-// models have those of their first recorded case.
+// Command targets patches a folder of exports, DIR, for every target, and writes in Markdown which sites each target
+// took, by pattern and type, with the reasons for open sites. For targets that need static shapes, it uses the
+// shapes of the first recorded case.
 //
 //	go run ./bench/targets DIR
 package main

@@ -18,11 +18,11 @@ import (
 
 type applied struct {
 	report  rewrite.Report
-	private int64 // the most private memory it had at a time, in bytes
+	private int64 // peak private memory in bytes
 	seconds float64
 }
 
-// apply runs the tool in a process of its own.
+// apply runs the tool in a separate process.
 func apply(tool, in, out string) (*applied, error) {
 	var stdout strings.Builder
 	c := exec.Command(tool, "apply", in, "-o", out, "--json", "--require")
@@ -46,7 +46,7 @@ func load(path string) error {
 	return s.Close()
 }
 
-// loadTime says how long a new process needs to open a model: the least time of three, but for a model that takes long.
+// loadTime measures how long a new process takes to open a model: the least time of three, or a single long one.
 func loadTime(path string, patience time.Duration) (string, error) {
 	const long = 20 // seconds
 	self, err := os.Executable()

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// counts are the tensors that were compared byte for byte.
+// counts are the tensors compared byte for byte.
 type counts struct {
 	untouched      int
 	untouchedBytes int64
@@ -16,8 +16,8 @@ type counts struct {
 	packedBytes    int64
 }
 
-// compare holds the weights of a patched model against those of the one it was made from: those of the same name, and
-// those of experts that were put into one initializer.
+// compare compares the weights of a patched model with the original's: weights of the same name, and weights of
+// experts that were packed into one initializer.
 func compare(before, after string, s sizes) (counts, error) {
 	var c counts
 	a, err := onnx.Read(before)
@@ -80,7 +80,7 @@ func compare(before, after string, s sizes) (counts, error) {
 	return c, nil
 }
 
-// sideBySide compares the rows of a packed weight with those of its parts.
+// sideBySide compares the rows of a packed weight with its parts.
 func sideBySide(packed *onnx.Tensor, m *onnx.Model, layer, experts int, parts []string) error {
 	rest, err := packed.Bytes()
 	if err != nil {

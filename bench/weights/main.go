@@ -1,11 +1,10 @@
-// Command weights shows what becomes of the weights of experts: it generates models whose experts are unrolled, with
-// initializers of their own, runs apply on them in another process, and reports its private memory, whether every
-// weight is the same bytes as before, and how long onnxruntime takes to open the models.
+// Command weights checks how apply treats the weights of experts: it generates models whose experts are unrolled, with
+// separate initializers, runs apply on them in another process, and reports its private memory, whether every weight
+// keeps its bytes, and how long onnxruntime takes to open the models.
 //
 //	go run ./bench/weights [-tool build/mojo-patch] [-dir FOLDER] [-type float32]
 //
-// The first model has 6 GB of weights; FOLDER needs 13 GB. It prints Markdown, and exits with 1 when something does not
-// hold.
+// The first model has 6 GB of weights; FOLDER needs 13 GB. It prints Markdown, and exits with 1 if a check fails.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// memoryLimit is what apply may take besides the weights of one expert.
+// memoryLimit is the memory that apply may take besides the weights of one expert.
 const memoryLimit = 200 << 20
 
 func main() {
@@ -72,7 +71,7 @@ func run(tool, dir, dtype, only string, many sizes, keep bool, patience time.Dur
 	return nil
 }
 
-// write makes a model whose weights lie in a file of their own.
+// write makes a model with its weights in a separate file.
 func write(path string, s sizes) error {
 	m, err := build(s)
 	if err == nil {
@@ -81,7 +80,7 @@ func write(path string, s sizes) error {
 	return err
 }
 
-// memory packs weights that are larger than what apply may take by far, to the same folder and to another one.
+// memory packs weights far larger than apply's memory limit, into the same folder and into another one.
 func memory(tool, dir string, s sizes, keep bool) error {
 	in := filepath.Join(dir, "experts.onnx")
 	if err := write(in, s); err != nil {
@@ -135,7 +134,7 @@ func memory(tool, dir string, s sizes, keep bool) error {
 	return errors.Join(failure, os.Remove(in), os.Remove(in+".data"))
 }
 
-// sessions opens models of very many nodes before and after: one of an eighth of the layers, and the whole.
+// sessions opens models of very many nodes before and after apply: one with an eighth of the layers, and the whole.
 func sessions(tool, dir string, s sizes, patience time.Duration) error {
 	fmt.Printf("experts of hidden %d, inner %d, %s\n\n", s.hidden, s.inner, s.dtype)
 	fmt.Println("| layers of experts | nodes | after apply | apply: seconds | private memory | onnxruntime opens it " +

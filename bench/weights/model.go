@@ -23,8 +23,7 @@ func (s sizes) expertBytes() int64 { return 3 * s.hidden * s.inner * int64(s.dty
 
 type values = []*onnx.Value
 
-// unrolled builds mixtures of experts the way TorchScript unrolls a list of modules, each with three weights of its
-// own:
+// unrolled builds mixtures of experts the way TorchScript unrolls a list of modules, each with three weights:
 //
 //	for e, expert in enumerate(experts):
 //	    token, place = torch.where(ids == e)
@@ -39,7 +38,7 @@ type unrolled struct {
 	err   error
 }
 
-// build makes the model. The elements of its weights are made when it is written.
+// build makes the model. Its weights are computed when it is written.
 func build(s sizes) (*onnx.Model, error) {
 	m := onnx.New(8, 17)
 	m.ProducerName = "bench/weights"
@@ -80,7 +79,7 @@ func (b *unrolled) constant(t *onnx.Tensor) *onnx.Value {
 
 func (b *unrolled) ints(x ...int64) *onnx.Value { return b.constant(onnx.NewInt64s("", x)) }
 
-// weight is an initializer of random elements.
+// weight returns an initializer of random elements.
 func (b *unrolled) weight(name string, dims ...int64) *onnx.Value {
 	t, err := b.noise.tensor(name, dims)
 	if err != nil {
@@ -134,7 +133,7 @@ func (b *unrolled) mixture(layer int, h *onnx.Value) *onnx.Value {
 	return b.op("Reshape", values{y, b.op("Shape", values{h})})
 }
 
-// expert adds what one expert gives for its tokens.
+// expert adds the result of one expert for its tokens.
 func (b *unrolled) expert(layer, e int, x, weights, ids, y *onnx.Value) *onnx.Value {
 	at := b.op("NonZero", values{b.op("Equal", values{ids, b.constant(onnxScalar(int64(e)))})})
 	parts := b.ops("Split", 2, values{b.op("Transpose", values{at}, onnx.IntsAttr("perm", []int64{1, 0})),
@@ -167,7 +166,7 @@ func onnxScalar(x int64) *onnx.Tensor {
 	return t
 }
 
-// noise makes weights of random elements: views of one piece of memory, each from another place on.
+// noise makes weights of random elements: views of one block of memory with different offsets.
 type noise struct {
 	source *onnx.Tensor
 	count  int64
@@ -184,7 +183,7 @@ func newNoise(s sizes) *noise {
 	return &noise{source: t}
 }
 
-// noiseSpread is the number of places that weights begin at, a prime.
+// noiseSpread is the number of offsets, a prime.
 const noiseSpread = 999_983
 
 func (n *noise) tensor(name string, dims []int64) (*onnx.Tensor, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// decoded is how a model ran: the seconds that it took to open it, to read the prompt and, the median of some, to read
-// one token more; what it gave, and the logits behind the prompt.
+// decoded is the result of a run: the seconds to open the model, to read the prompt, and to decode one token (the
+// median of several), the generated tokens, and the logits after the prompt.
 type decoded struct {
 	Open, Prompt, Token float64
 	Tokens              []int64
@@ -26,7 +26,7 @@ type decoded struct {
 
 const promptTokens, moreTokens = 8, 4
 
-// decode opens a model and prints how it runs: a prompt, and a few tokens.
+// decode opens a model and prints the results for a prompt and a few tokens.
 func decode(path string) (err error) {
 	start := time.Now()
 	s, err := ort.Open(path, ort.WithKernels())
@@ -60,7 +60,7 @@ func decode(path string) (err error) {
 	return json.NewEncoder(os.Stdout).Encode(d)
 }
 
-// last returns the logits of the last position, which must be numbers and not all the same.
+// last returns the logits of the last position, which must be finite and not all equal.
 func last(t *onnx.Tensor) ([]float64, error) {
 	b, err := t.Bytes()
 	if err != nil {
@@ -88,7 +88,7 @@ func greatest(list []float64) int64 {
 	return int64(best)
 }
 
-// decode does so in another process.
+// decode does this in another process.
 func (b *bench) decode(model string) (*decoded, process.Usage, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *bench) decode(model string) (*decoded, process.Usage, error) {
 	return d, u, json.Unmarshal([]byte(stdout.String()), d)
 }
 
-// near errs unless the logits are those of another run, as near as activations of 16 bits are.
+// near returns an error unless the logits equal another run's up to the rounding of 16-bit activations.
 func (d *decoded) near(want *decoded) error {
 	worst, scale := 0.0, 0.0
 	for i, x := range want.Logits {

@@ -1,13 +1,13 @@
-// Command wide loads models at the widths of released ones whose weights stay quantised: gpt-oss-20b with experts in
-// MXFP4, DeepSeek-V3 in FP8. It writes a graph without weights and a checkpoint of random ones under their names at
-// Hugging Face, has mojo-patch patch the graph and fill it, and runs a few tokens in onnxruntime with the kernels, each
-// step in a process of its own. Two layers of Llama-3-8B and Qwen3-30B-A3B then go through weights load, apply,
+// Command wide loads models at the widths of released ones whose weights stay quantized: gpt-oss-20b with experts in
+// MXFP4, DeepSeek-V3 in FP8. It writes a graph without weights and a checkpoint of random weights under their names at
+// Hugging Face, makes mojo-patch patch the graph and fill it, and runs a few tokens in onnxruntime with the kernels,
+// each step in a separate process. Two layers of Llama-3-8B and Qwen3-30B-A3B then go through weights load, apply,
 // quantize, diff and generate: as exported, patched, and with weights of 4 bits, in turns.
 //
 //	go run ./bench/wide [-tool build/mojo-patch] [-dir FOLDER] [-model gpt-oss-20b] [-layers 8]
 //
-// It prints Markdown: sizes, seconds and the memory that each step took; of the stacks tokens a second and the
-// divergence from float32. FOLDER takes twice the size of the checkpoint, for the stacks 20 GB.
+// It prints Markdown: sizes, seconds and the memory of each step; for the stacks, tokens per second and the divergence
+// from float32. FOLDER takes twice the size of the checkpoint, for the stacks 20 GB.
 package main
 
 import (
@@ -23,11 +23,11 @@ import (
 // wide is a model to run.
 type wide struct {
 	name   string
-	layers int64 // of the released model, or as many as are asked for
+	layers int64 // of the released model, or as requested
 	build  func(layers int64) *checkpoints.Model
 }
 
-// models have as many layers by default as fit 12 GiB of memory when they run, with tables in float32.
+// models returns models that by default have as many layers as run in 12 GiB of memory, with tables in float32.
 func models() []wide {
 	return []wide{
 		{"gpt-oss-20b", 12, func(layers int64) *checkpoints.Model {

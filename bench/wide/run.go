@@ -18,7 +18,7 @@ import (
 
 type bench struct {
 	tool, dir string
-	// widened has the checkpoint be loaded in float32, too, and what both models give be compared.
+	// widened also loads the checkpoint in float32, and compares the results of both models.
 	widened bool
 }
 
@@ -80,7 +80,7 @@ func (b *bench) run(w wide) (err error) {
 	return b.compare(graph, checkpoint, filepath.Join(dir, "float.onnx"), got)
 }
 
-// step runs the tool, and reads what it reports.
+// step runs the tool, and parses its report.
 func (b *bench) step(report any, args ...string) (process.Usage, error) {
 	var stdout strings.Builder
 	c := exec.Command(b.tool, append(args, "--json")...)
@@ -92,7 +92,7 @@ func (b *bench) step(report any, args ...string) (process.Usage, error) {
 	return u, json.Unmarshal([]byte(stdout.String()), report)
 }
 
-// compare holds what the model gives against the same weights in float32, in the graph as it was.
+// compare compares the model's results with the same weights in float32, in the original graph.
 func (b *bench) compare(graph, checkpoint, model string, got *decoded) error {
 	var r weights.Report
 	if _, err := b.step(&r, "weights", "load", graph, "--from", checkpoint, "-o", model, "--strict"); err != nil {

@@ -31,23 +31,23 @@ func stacks(layers int64) []stack {
 }
 
 const (
-	// stackLayers is the number of layers of a stack, stackRounds how often each form of it generates, in turns.
+	// stackLayers is the number of layers of a stack, stackRounds how often each form generates, in turns.
 	stackLayers = 2
 	stackRounds = 3
-	// stackTokens are generated behind a prompt of stackPrompt.
+	// stackTokens are generated after a prompt of stackPrompt.
 	stackPrompt = 32
 	stackTokens = 32
 )
 
-// form is a form of a stack, and how it runs.
+// form is a form of a stack, and its results.
 type form struct {
 	name, path string
-	decode     []float64 // tokens a second, of each round
+	decode     []float64 // tokens per second, of each round
 	prefill    []float64
 	bytes      int64 // of its initializers
 	private    int64
-	kl, worst  float64 // divergence from the form that it is compared with: the mean, and of the worst position
-	same       float64 // part of the positions with the same likeliest token
+	kl, worst  float64 // divergence from the form compared with: the mean, and the worst position
+	same       float64 // share of positions with the same most probable token
 	against    string
 }
 
@@ -122,7 +122,7 @@ func removeData(path string) error {
 	return nil
 }
 
-// patch applies all kernels, and wants every block of the stack.
+// patch applies all kernels, and requires every block of the stack to be fused.
 func (b *bench) patch(s stack, model, out string, flags ...string) error {
 	var r rewrite.Report
 	if _, err := b.step(&r, append([]string{"apply", model, "-o", out, "--require"}, flags...)...); err != nil {
@@ -142,7 +142,7 @@ func (b *bench) patch(s stack, model, out string, flags ...string) error {
 	return nil
 }
 
-// round has every product, the table and all experts quantized.
+// round quantizes every product, the table and all experts.
 func (b *bench) round(s stack, model, out string) error {
 	var r struct {
 		Weights []struct{ Name string }
@@ -160,7 +160,7 @@ func (b *bench) round(s stack, model, out string) error {
 	return quantizedNodes(s, out)
 }
 
-// quantizedNodes wants every product of a file to be mojo.Linear or mojo.QMoE.
+// quantizedNodes requires every product of a file to be mojo.Linear or mojo.QMoE.
 func quantizedNodes(s stack, path string) error {
 	m, err := onnx.Read(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func quantizedNodes(s stack, path string) error {
 	return nil
 }
 
-// matrices is the number of products that a node was made of; 0 for one that was not merged.
+// matrices returns the number of products merged in a node, or 0.
 func matrices(n *onnx.Node) int64 {
 	for _, e := range n.Metadata {
 		if e.Key == edit.MetaMatrices {
@@ -209,7 +209,7 @@ func prompt() string {
 	return strings.Join(ids, ",")
 }
 
-// generate has a form generate once more.
+// generate makes a form generate once more.
 func (b *bench) generate(f *form) error {
 	var r struct {
 		Times struct {
@@ -250,7 +250,7 @@ func (b *bench) diverge(other, f *form) error {
 	return nil
 }
 
-// keep loads a checkpoint in Q4_0 as it is, and compares the model with the same weights in float32.
+// keep loads a checkpoint in Q4_0 unchanged, and compares the model with the same weights in float32.
 func (b *bench) keep(s stack, graph string, at func(string) string) error {
 	metadata, tensors := s.decoder.GGUF()
 	checkpoint := at("model.gguf")
@@ -296,7 +296,7 @@ func (b *bench) rounds() int {
 	return stackRounds
 }
 
-// row is a line of the table; decoding is divided by what another form did in the same round.
+// row returns a line of the table; decoding is relative to the other form in the same round.
 func (f *form) row(s stack, other *form) string {
 	var over []float64
 	for i, x := range f.decode {
@@ -310,7 +310,7 @@ func (f *form) row(s stack, other *form) string {
 		spread(f.prefill, "%.0f"), spread(f.decode, "%.1f"), spread(over, "%.2f"), kl, same)
 }
 
-// spread is the median of a list, with its least and greatest.
+// spread returns the median of a list, with its minimum and maximum.
 func spread(list []float64, format string) string {
 	l := slices.Sorted(slices.Values(list))
 	if l[0] == l[len(l)-1] {
@@ -319,7 +319,7 @@ func spread(list []float64, format string) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", l[len(l)/2], l[0], l[len(l)-1])
 }
 
-// initializers is the number of bytes of a model's weights.
+// initializers returns the size of a model's weights in bytes.
 func initializers(path string) (n int64, err error) {
 	m, err := onnx.Read(path)
 	if err != nil {

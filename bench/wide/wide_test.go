@@ -14,7 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// TestMain has this program be its own child, as the command is.
+// TestMain makes this program its own child, as the command is.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "-decode" {
 		if err := decode(os.Args[2]); err != nil {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNarrow takes both models through all steps at small widths, and compares them with what they are in float32.
+// TestNarrow takes both models through all steps at small widths, and compares them with float32.
 func TestNarrow(t *testing.T) {
 	t.Setenv(ort.LibraryVariable, orttest.Library(t))
 	t.Setenv(fused.LibraryVariable, orttest.Kernels(t))

@@ -1,11 +1,11 @@
-// Command zoo holds mojo-patch against a folder of real exports, DIR or DIR/models: every NAME.onnx has goldens,
-// NAME.npz or a folder NAME of ONNX test data (test_data_set_0, …). It patches the model, counts what was fused against
+// Command zoo tests mojo-patch on a folder of real exports, DIR or DIR/models: every NAME.onnx has goldens, NAME.npz or
+// a folder NAME of ONNX test data (test_data_set_0, …). It patches the model, compares the fused blocks with
 // truth.json, and runs the result in onnxruntime with the kernels, in onnxruntime without them, and in the built-in
 // evaluator, each against the goldens at every recorded shape.
 //
 //	go run ./bench/zoo [-only REGEXP] [-library libonnxruntime.so] [-kernels libmojo_ops.so] DIR
 //
-// It prints Markdown, and exits with 1 when a model differs from its goldens or has more blocks fused than there are.
+// It prints Markdown, and exits with 1 if a model differs from its goldens or has more fused blocks than exist.
 package main
 
 import (
@@ -77,7 +77,7 @@ func run(dir, only string, r *runner) (bool, error) {
 	return good && count > 0, nil
 }
 
-// exports lists the models of dir, or else those of dir/models.
+// exports lists the models in dir, or else in dir/models.
 func exports(dir string) ([]string, error) {
 	for _, d := range []string{dir, filepath.Join(dir, "models")} {
 		files, err := filepath.Glob(filepath.Join(d, "*.onnx"))

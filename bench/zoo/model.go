@@ -28,7 +28,7 @@ type runner struct{ library, kernels, dir string }
 type row struct {
 	cells      []string
 	ok         bool
-	fused, all models.Blocks // all is zero where no truth.json says
+	fused, all models.Blocks // all is zero without a truth.json
 }
 
 func (r row) String() string { return "| " + strings.Join(r.cells, " | ") + " |" }
@@ -110,8 +110,8 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	return w
 }
 
-// broken says why nothing reproduces the goldens with the model as it was exported, judged by onnxruntime and by what
-// the evaluator made of it; empty if one of them does.
+// broken says why neither onnxruntime nor the evaluator reproduces the goldens with the original model, or returns "".
+// evaluated is the evaluator's result.
 func (r *runner) broken(file string, cases []golden.Case, evaluated result) string {
 	if evaluated.ok {
 		return ""
@@ -155,8 +155,7 @@ type result struct {
 	ok          bool
 }
 
-// session runs the patched model in onnxruntime. Where that fails and the original fails as well, the runtime is to
-// blame.
+// session runs the patched model in onnxruntime. If both it and the original fail, the runtime is to blame.
 func (r *runner) session(patched, original string, cases []golden.Case, kernels bool, level ort.Optimization) result {
 	options := []ort.Option{ort.WithLibrary(r.library), ort.WithOptimization(level), ort.WithThreads(2)}
 	plain := options[:len(options):len(options)]
@@ -185,7 +184,7 @@ func runAll(path string, cases []golden.Case, options []ort.Option) (result, err
 	return compare(cases, s.Run)
 }
 
-// failed makes a cell of an error.
+// failed turns an error into a cell.
 func failed(err error) result {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return result{text: strings.ReplaceAll(line, "|", "/")}

@@ -1,4 +1,4 @@
-// Package process runs a command and looks at its memory.
+// Package process runs a command and measures its memory.
 package process
 
 import (
@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Usage is what a process took.
+// Usage is the time and memory that a process took.
 type Usage struct {
 	Seconds float64
-	// Private is the most memory in no file that it had at a time, and Resident the most memory of all kinds, in bytes.
+	// Private is the peak memory outside of files, and Resident the peak memory of all kinds, in bytes.
 	Private, Resident int64
 }
 
-// Run runs the command in a process of its own and looks at its memory every few milliseconds. The error has what the
-// process wrote to stderr, unless that goes elsewhere.
+// Run runs the command and samples its memory every few milliseconds. The error contains the process's stderr, unless
+// it is redirected.
 func Run(c *exec.Cmd) (Usage, error) {
 	var stderr strings.Builder
 	if c.Stderr == nil {
@@ -48,7 +48,7 @@ func Run(c *exec.Cmd) (Usage, error) {
 	}
 }
 
-// memory returns the private memory of a process, which is in no file, and the most that was resident, in bytes.
+// memory returns the private memory of a process, which is in no file, and its peak resident memory, in bytes.
 func memory(pid int) (private, resident int64) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(b)) {
