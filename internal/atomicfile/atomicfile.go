@@ -1,5 +1,5 @@
-// Package atomicfile keeps track of files that are written under temporary names, so that a program that is interrupted
-// can remove them before it exits, and so that those of a program that was killed are recognised later.
+// Package atomicfile tracks files that are written under temporary names, so that an interrupted program can remove
+// them before it exits, and a later run can recognize the files of a killed program.
 package atomicfile
 
 import (
@@ -16,11 +16,11 @@ var (
 	paths = map[string]bool{}
 )
 
-// Create makes a new file with a temporary name in the folder of path, and tracks it. os.CreateTemp would give it mode
-// 0600, which is for secrets; this one has the mode of any other output.
+// Create makes a new file with a temporary name in the folder of path, and tracks it. It has the mode of any output:
+// os.CreateTemp would set 0600, which is for secrets.
 func Create(path string) (*os.File, error) { return CreateKind(path, "") }
 
-// CreateKind is Create of one of several temporary files of path; kind, in small letters, is part of its name.
+// CreateKind is Create for one of several temporary files of path; kind, in small letters, is part of its name.
 func CreateKind(path, kind string) (*os.File, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -37,8 +37,7 @@ func CreateKind(path, kind string) (*os.File, error) {
 	}
 }
 
-// Link returns a file a second, temporary name, which is tracked, in the folder of path. It is for use within Commit
-// alone.
+// Link returns a second, temporary name of a file in the folder of path, and tracks it. Call it only within Commit.
 func Link(file, path, kind string) (string, error) {
 	for i := 0; ; i++ {
 		name := temporaryName(path, kind, i)
@@ -53,7 +52,7 @@ func Link(file, path, kind string) (string, error) {
 	}
 }
 
-// temporaryName is what Lock.Leftovers recognises.
+// temporaryName returns a name that Lock.Leftovers recognizes.
 func temporaryName(path, kind string, i int) string {
 	dir, base := filepath.Split(path)
 	if kind != "" {
@@ -62,7 +61,7 @@ func temporaryName(path, kind string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf(".%s.%d-%d%s.tmp", base, os.Getpid(), i, kind))
 }
 
-// Remove removes tracked files and folders, those that are there, and forgets them.
+// Remove removes and forgets those of the tracked files and folders that exist.
 func Remove(names ...string) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -75,18 +74,18 @@ func Remove(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// Commit runs what puts tracked files in their places. RemoveAll waits until it is done, so that of several files all
-// are renamed or none; rename may call Keep.
+// Commit runs rename, which moves tracked files to their places. RemoveAll waits for its end, so that several files are
+// renamed together or not at all; rename may call Keep.
 func Commit(rename func() error) error {
 	mu.Lock()
 	defer mu.Unlock()
 	return rename()
 }
 
-// Keep ends the tracking of a file that turned out to be needed. It is for use within Commit alone.
+// Keep stops the tracking of a file that is needed. Call it only within Commit.
 func Keep(name string) { delete(paths, name) }
 
-// RemoveAll removes everything that is tracked and lets nothing be made any more: the program has to exit after it.
+// RemoveAll removes all tracked files and blocks the creation of new ones: the program must exit after it.
 func RemoveAll() {
 	mu.Lock() // for good
 	removeAll()
@@ -94,8 +93,8 @@ func RemoveAll() {
 
 func removeAll() {
 	for name := range paths {
-		// What is still writing to a folder would put files into one that is being emptied. Under another name, which
-		// sweepFolders recognises too, it does not find it.
+		// A goroutine that still writes would add files to the folder while it is emptied. It cannot find the new name,
+		// which sweepFolders recognizes.
 		if folders[name] != nil && os.Rename(name, name+"0") == nil {
 			name += "0"
 		}

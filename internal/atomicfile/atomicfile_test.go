@@ -44,7 +44,7 @@ func TestEverythingUnderWayIsRemoved(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsWrittenIsRemoved has another goroutine write to a folder while everything is removed.
+// TestFolderThatIsWrittenIsRemoved lets another goroutine write to a folder during RemoveAll.
 func TestFolderThatIsWrittenIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {
@@ -95,7 +95,7 @@ func TestCreateInNoFolder(t *testing.T) {
 	}
 }
 
-// TestWriteOverNoFile must leave a device alone: who may write to /dev would lose it.
+// TestWriteOverNoFile demands that a device stays: a user who may write to /dev would lose it.
 func TestWriteOverNoFile(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "device")

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// folders holds the locks of the temporary folders of this process.
+// folders holds the locks of this process's temporary folders.
 var folders = map[string]*os.File{}
 
-// deadAfter is the age from which on a folder that nobody has locked is litter: one that is being made is younger.
+// deadAfter is the age from which an unlocked folder is litter: a younger one may not be locked yet.
 const deadAfter = time.Minute
 
-// MkdirTemp is os.MkdirTemp of a folder that is tracked. Folders of the same pattern that dead runs left are removed.
+// MkdirTemp is os.MkdirTemp for a tracked folder. It removes folders of the same pattern that dead runs left.
 func MkdirTemp(dir, pattern string) (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -26,7 +26,7 @@ func MkdirTemp(dir, pattern string) (string, error) {
 	}
 	paths[name] = true
 	if f, err := os.Open(name); err == nil {
-		lockFile(f) // where that does not work, nobody sweeps either
+		lockFile(f) // if locks do not work, no process sweeps either
 		folders[name] = f
 	}
 	return name, nil
@@ -45,7 +45,7 @@ func WriteFolder(path string, fill func(folder string) error, beside ...*Prepare
 	if err := fill(folder); err != nil {
 		return err
 	}
-	if err := os.Chmod(folder, 0o755); err != nil { // that of a temporary folder is for its owner
+	if err := os.Chmod(folder, 0o755); err != nil { // temporary folders are only for their owner
 		return err
 	}
 	err = Commit(func() error {
@@ -66,7 +66,7 @@ func WriteFolder(path string, fill func(folder string) error, beside ...*Prepare
 	return nil
 }
 
-// sweepFolders removes folders that MkdirTemp made in a process that is dead.
+// sweepFolders removes folders that MkdirTemp made in dead processes.
 func sweepFolders(dir, pattern string) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -76,7 +76,7 @@ func sweepFolders(dir, pattern string) {
 	for _, name := range list {
 		number := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), before), after)
 		if strings.Trim(number, "0123456789") != "" || number == "" || paths[name] {
-			continue // not of os.MkdirTemp
+			continue // not from os.MkdirTemp
 		}
 		info, err := os.Lstat(name)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < deadAfter {
@@ -91,7 +91,7 @@ func sweepFolders(dir, pattern string) {
 	}
 }
 
-// releaseFolder gives up the lock of a folder that was removed.
+// releaseFolder releases the lock of a removed folder.
 func releaseFolder(name string) {
 	if f := folders[name]; f != nil {
 		f.Close()

@@ -10,23 +10,23 @@ import (
 	"runtime"
 )
 
-// ErrBusy is the cause of the error of Acquire when another run is writing the same output.
+// ErrBusy is wrapped by the error of Acquire if another run writes the same output.
 var ErrBusy = errors.New("another run is writing it")
 
-// errLocked is what lockFile returns when another process holds the lock.
+// errLocked means that another process holds the lock.
 var errLocked = errors.New("locked")
 
-// Lock is held by the one run that writes an output. It is a file beside the output, ".NAME.lock", which the system
-// unlocks when its process ends, however that happens: a lock file that can be locked is what a dead run left behind,
-// and every temporary file of that output is litter while the lock is held.
+// Lock is held by the only run that writes an output. It is a file beside the output, ".NAME.lock", which the system
+// unlocks when its process ends for any reason: a lock file that can be locked belongs to a dead run, and while the
+// lock is held, every temporary file of that output is litter.
 type Lock struct {
 	output string
 	file   *os.File
 	note   string
-	alone  bool // false where files cannot be locked
+	alone  bool // false if files cannot be locked
 }
 
-// Acquire takes the lock of an output; the error wraps ErrBusy when another run has it.
+// Acquire takes the lock of an output. The error wraps ErrBusy if another run has it.
 func Acquire(output string) (*Lock, error) {
 	dir, base := filepath.Split(output)
 	name := filepath.Join(dir, "."+base+".lock")
@@ -49,7 +49,7 @@ func Acquire(output string) (*Lock, error) {
 	return nil, fmt.Errorf("cannot lock %s: it is no file of its own, or keeps changing", name)
 }
 
-// openLock opens a lock file, locks and tracks it; nil where its owner removed it meanwhile. RemoveAll waits until the
+// openLock opens, locks and tracks a lock file. f is nil if its owner removed it meanwhile. RemoveAll waits until the
 // file is tracked: a signal in between would leave it behind.
 func openLock(name string) (f *os.File, alone bool, err error) {
 	mu.Lock()
@@ -72,18 +72,18 @@ func openLock(name string) (f *os.File, alone bool, err error) {
 	return nil, false, err
 }
 
-// isFile reports whether name is the very file that is open, and no link to it. A named pipe is no file: it would be
-// read without end.
+// isFile reports whether name is the open file itself, not a link to it. A named pipe does not count: reading it would
+// never end.
 func isFile(f *os.File, name string) bool {
 	a, errA := f.Stat()
 	b, errB := os.Lstat(name)
 	return errA == nil && errB == nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
-// Note returns what a run that died with the lock in hand had noted down last; empty without such a run.
+// Note returns the last note of a run that died with the lock, or "".
 func (l *Lock) Note() string { return l.note }
 
-// SetNote notes down what the next run has to know if this one dies.
+// SetNote stores a note for the next run, in case this one dies.
 func (l *Lock) SetNote(note string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
@@ -94,16 +94,16 @@ func (l *Lock) SetNote(note string) error {
 	return l.file.Sync()
 }
 
-// Release removes the lock file and lets others write the output.
+// Release removes the lock file, so that others can write the output.
 func (l *Lock) Release() error {
-	if runtime.GOOS == "windows" { // where no open file can be removed, and where lockFile locks nothing
+	if runtime.GOOS == "windows" { // an open file cannot be removed there, and lockFile locks nothing
 		return errors.Join(l.file.Close(), Remove(l.file.Name()))
 	}
 	return errors.Join(Remove(l.file.Name()), l.file.Close()) // in this order: a released file must not stay
 }
 
-// Leftovers lists the temporary files of the output that dead runs left. It lists none where files cannot be locked,
-// for there they may be of a run that is alive.
+// Leftovers lists the temporary files of the output that dead runs left. It returns nil if files cannot be locked,
+// because they may belong to a live run.
 func (l *Lock) Leftovers() ([]string, error) {
 	if !l.alone {
 		return nil, nil

@@ -4,5 +4,5 @@ package atomicfile
 
 import "os"
 
-// lockFile locks nothing: there is no portable way.
+// lockFile locks nothing: locks are not portable.
 func lockFile(f *os.File) (locked bool, err error) { return false, nil }

@@ -63,7 +63,7 @@ func TestLock(t *testing.T) {
 	l.Release()
 }
 
-// TestLockOfNoFile has something else in the place of the lock: a named pipe would be read without end.
+// TestLockOfNoFile puts a named pipe in the lock's place, which a read would block on.
 func TestLockOfNoFile(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "model.onnx")
 	if err := syscall.Mkfifo(filepath.Join(filepath.Dir(out), ".model.onnx.lock"), 0o666); err != nil {
@@ -94,11 +94,11 @@ func TestFoldersOfTheDead(t *testing.T) {
 	for _, name := range []string{alive, filepath.Join(dir, "probe-123"), filepath.Join(dir, "probe-name"),
 		filepath.Join(dir, "probe-124")} {
 		os.Mkdir(name, 0o777)
-		if name != filepath.Join(dir, "probe-124") { // which is young
+		if name != filepath.Join(dir, "probe-124") { // it is young
 			os.Chtimes(name, past, past)
 		}
 	}
-	delete(paths, alive) // so that its lock alone speaks for it
+	delete(paths, alive) // so that only its lock protects it
 	second, err := MkdirTemp(dir, "probe-*")
 	if err != nil {
 		t.Fatal(err)

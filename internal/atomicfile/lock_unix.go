@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile locks the file, or folder, for this process. Where the file system knows no locks, it returns false.
+// lockFile locks the file or folder for this process. It returns false if the file system has no locks.
 func lockFile(f *os.File) (locked bool, err error) {
 	for {
 		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {

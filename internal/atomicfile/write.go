@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// WriteFile writes a file beside path and renames it to path once it is complete. An older file keeps its mode. What is
-// no file, such as a device, is not replaced.
+// WriteFile writes a file beside path and renames it to path when complete. An older file keeps its mode. Anything that
+// is not a regular file, such as a device, is an error.
 func WriteFile(path string, write func(io.Writer) error) error {
 	p, err := Prepare(path, write)
 	if err != nil {
@@ -18,8 +18,8 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return errors.Join(Commit(p.Rename), p.Close())
 }
 
-// Prepared is a file that lies whole beside its place. Rename puts it there; Close without Rename removes it. Several
-// that are renamed within one Commit appear together, whatever signal comes meanwhile.
+// Prepared is a complete file beside its place. Rename moves it there; Close without Rename removes it. Files that are
+// renamed within one Commit appear together, even if a signal arrives meanwhile.
 type Prepared struct{ aside, path string }
 
 // Prepare writes a file beside path; see WriteFile.
@@ -34,7 +34,7 @@ func Prepare(path string, write func(io.Writer) error) (_ *Prepared, err error) 
 	}
 	defer func() {
 		if err != nil {
-			f.Close() // does nothing when it was closed already
+			f.Close() // does nothing if it is closed already
 			err = errors.Join(err, Remove(f.Name()))
 		}
 	}()
@@ -53,10 +53,10 @@ func Prepare(path string, write func(io.Writer) error) (_ *Prepared, err error) 
 	return &Prepared{f.Name(), path}, f.Close()
 }
 
-// Rename puts the file in its place. It is for use within Commit alone.
+// Rename moves the file to its place. Call it only within Commit.
 func (p *Prepared) Rename() error {
 	if p.aside == "" {
-		return nil // it is there
+		return nil // it is there already
 	}
 	err := os.Rename(p.aside, p.path)
 	if err == nil {
@@ -66,7 +66,7 @@ func (p *Prepared) Rename() error {
 	return err
 }
 
-// Close removes the file unless it is in its place.
+// Close removes the file unless it was renamed.
 func (p *Prepared) Close() error {
 	if p.aside == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 type Code struct {
 	Name  string
 	write func(c *code)
-	// Want has what is found of it: parts of what the op's attributes are written as, or "missed:" with a part of the
-	// reason, or "nothing".
+	// Want is the expected result: parts of the op's attributes in text form, "missed:" with a part of the reason, or
+	// "nothing".
 	Want string
 }
 
@@ -23,7 +23,7 @@ func (c Code) Model() *onnx.Model {
 	return b.Model
 }
 
-// Published are codes of published models.
+// Published returns the code of published models.
 func Published() []Code { return published }
 
 var published = []Code{
@@ -196,7 +196,7 @@ var published = []Code{
 		s := c.Op("Mul", c.Op("Add", c.scores(q, k), c.Op("Mul", slopes, c.number(j))), 0.35355338)
 		c.out(c.Op("MatMul", c.softmax(c.Op("Add", s, c.Op("Where", c.Op("LessOrEqual", j, i), 0.0, lowestNumber))), v))
 	}, ""},
-	{"ChatGLM", func(c *code) { // of 6B, where a score may be as low as what is masked
+	{"ChatGLM", func(c *code) { // 6B, whose scores may be as low as masked ones
 		q, k, v := c.qkv()
 		i, j := c.positions(k)
 		s := c.scores(c.Op("Div", q, 8.485281), k)
@@ -336,7 +336,7 @@ var published = []Code{
 		s := c.Op("Add", c.Op("Mul", c.scores(q, k), 0.35355338), c.Op("Where", see, 0.0, lowestNumber))
 		c.out(c.Op("MatMul", c.softmax(s), v))
 	}, ""},
-	{"XLNet", func(c *code) { // products with relative positions are shifted: what is added is a bias
+	{"XLNet", func(c *code) { // products with relative positions are shifted: the sum is a bias
 		q, k, v := c.qkv()
 		r := c.Input("r", onnx.Float, 1, 4, "relative", 8)
 		bd := c.Op("MatMul", c.Op("Add", q, c.tensor(1, 4, 1, 8)), c.turn(r, 0, 1, 3, 2))

@@ -1,3 +1,3 @@
-// Package attentions writes blocks of attention for tests: the codes of published models, and blocks that look like
-// attention and are something else under rare conditions.
+// Package attentions writes attention blocks for tests: the code of published models, and lookalikes that differ from
+// attention under rare conditions.
 package attentions

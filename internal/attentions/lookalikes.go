@@ -7,23 +7,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// Sizes are those of a run: sequences, new queries, and keys before them. Scores are about as great as Scores, or 1
-// where that is 0.
+// Sizes are the sizes of a run: sequences, new queries, and keys before them. Scores is the magnitude of the scores; 0
+// means 1.
 type Sizes struct {
 	Batch, Queries, Past int
 	Scores               float64
 }
 
-// Lookalike is causal attention of two heads with a cache that is something else at some sizes, or for some scores.
+// Lookalike is causal attention of two heads with a cache that differs from attention at some sizes or scores.
 type Lookalike struct {
 	Name string
-	At   Sizes // where it differs
-	// Open says that no op is equal to it: it must be left.
+	At   Sizes // sizes at which it differs
+	// Open means that no op equals it: it must not be fused.
 	Open  bool
 	steps steps
 }
 
-// steps are what differs; nil for what is usual.
+// steps are the modified steps; nil for the usual ones.
 type steps struct {
 	keys    func(b *lookalike, v *onnx.Value) *onnx.Value
 	scores  func(b *lookalike, s *onnx.Value) *onnx.Value // before the mask
@@ -33,16 +33,16 @@ type steps struct {
 	result  func(b *lookalike, y *onnx.Value) *onnx.Value
 }
 
-// lookalike builds the model of one.
+// lookalike builds the model of a Lookalike.
 type lookalike struct {
 	*onnxtest.Builder
 	q, k, v *onnx.Value
 	length  *onnx.Value // of the keys
 	i, j    *onnx.Value // positions of queries, a column, and of keys, a row
-	d       *onnx.Value // how far a key is behind a query
+	d       *onnx.Value // distance from a key to a later query
 }
 
-// Usual is the attention that all Lookalikes are at other sizes.
+// Usual returns the attention that all Lookalikes equal at other sizes.
 func Usual() *onnx.Model { return Lookalike{}.Model() }
 
 // Model returns a new model.
@@ -111,28 +111,28 @@ var (
 	middle = Sizes{Batch: 1, Queries: 2, Past: 6100}
 	many   = Sizes{Batch: 10, Queries: 3, Past: 2}
 	great  = Sizes{Batch: 2, Queries: 3, Past: 4, Scores: 1e6}
-	// infinite has a score that is none.
+	// infinite has an infinite score.
 	infinite = Sizes{Batch: 2, Queries: 3, Past: 4, Scores: math.Inf(1)}
 )
 
-// within makes a window: causal, and what is true of near keys.
+// within makes a window: causal, and limited to keys for which is holds.
 func within(is func(b *lookalike) *onnx.Value) steps {
 	return steps{allowed: func(b *lookalike, _, _ *onnx.Value) *onnx.Value { return b.Op("And", b.causal(), is(b)) }}
 }
 
-// alike makes chunks: causal, and of one number.
+// alike makes chunks: causal, and limited to keys with the query's chunk number.
 func alike(of func(b *lookalike, at *onnx.Value) *onnx.Value) steps {
 	return steps{allowed: func(b *lookalike, i, j *onnx.Value) *onnx.Value {
 		return b.Op("And", b.causal(), b.Op("Equal", of(b, i), of(b, j)))
 	}}
 }
 
-// biased adds something to the scores.
+// biased adds a bias to the scores.
 func biased(of func(b *lookalike) *onnx.Value) steps {
 	return steps{scores: func(b *lookalike, s *onnx.Value) *onnx.Value { return b.Op("Add", b.scaled(s), of(b)) }}
 }
 
-// scaledBy has another scale.
+// scaledBy uses another scale.
 func scaledBy(of func(b *lookalike) *onnx.Value) steps {
 	return steps{scores: func(b *lookalike, s *onnx.Value) *onnx.Value { return b.Op("Mul", s, of(b)) }}
 }
@@ -142,15 +142,15 @@ func changed(of func(b *lookalike, s *onnx.Value) *onnx.Value) steps {
 	return steps{scores: func(b *lookalike, s *onnx.Value) *onnx.Value { return of(b, b.scaled(s)) }}
 }
 
-// hiding hides keys in its own way.
+// hiding masks keys in another way.
 func hiding(of func(b *lookalike, s, allowed *onnx.Value) *onnx.Value) steps {
 	return steps{masked: of}
 }
 
-// weighing makes weights in its own way.
+// weighing computes the weights in another way.
 func weighing(of func(b *lookalike, s *onnx.Value) *onnx.Value) steps { return steps{softmax: of} }
 
-// Lookalikes lists all.
+// Lookalikes returns all Lookalikes.
 func Lookalikes() []Lookalike { return lookalikes }
 
 var lookalikes = []Lookalike{
@@ -306,7 +306,7 @@ var lookalikes = []Lookalike{
 		return b.Op("Mul", late, b.float(b.j))
 	})},
 
-	// what depends on sizes
+	// dependent on sizes
 	{"not causal at one length", Sizes{Batch: 2, Queries: 23, Past: 0}, false,
 		steps{allowed: func(b *lookalike, _, _ *onnx.Value) *onnx.Value {
 			return b.Op("Or", b.causal(), b.Op("Equal", b.length, 23))

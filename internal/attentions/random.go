@@ -7,13 +7,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// drawn draws a mask of comparisons of numbers that are computed from positions and lengths.
+// drawn draws a mask of comparisons of numbers computed from positions and lengths.
 type drawn struct {
 	*rand.Rand
 	*lookalike
 }
 
-// formula is a value and how it is written.
+// formula is a value and its text.
 type formula struct {
 	v    *onnx.Value
 	text string
@@ -28,7 +28,7 @@ func (d drawn) whole(v *onnx.Value) *onnx.Value {
 	return d.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Int64)))
 }
 
-// integer draws a number computed in some steps.
+// integer draws a number computed in several steps.
 func (d drawn) integer(steps int) formula {
 	if steps == 0 || d.IntN(3) == 0 {
 		list := []formula{{d.i, "i"}, {d.j, "j"}, {d.d, "d"}, {d.length, "keys"},
@@ -63,7 +63,7 @@ func (d drawn) integer(steps int) formula {
 	return formula{d.whole(d.Op("Sqrt", d.float(d.Op("Abs", x.v)))), "root(" + x.text + ")"}
 }
 
-// truth draws a comparison, or several.
+// truth draws a comparison or a combination of several.
 func (d drawn) truth(steps int) formula {
 	if steps > 0 && d.IntN(3) == 0 {
 		op, x, y := []string{"And", "Or"}[d.IntN(2)], d.truth(steps-1), d.truth(steps-1)
@@ -77,8 +77,8 @@ func (d drawn) truth(steps int) formula {
 	return formula{d.Op(op, x.v, y.v), fmt.Sprintf("%s(%s, %s)", op, x.text, y.text)}
 }
 
-// Random is attention with a mask that is drawn, as the text says: a part of the causal one with each query's own key,
-// or more than that. Inputs are those of Lookalikes.
+// Random returns attention with a random mask and the mask's text: part of the causal mask including each query's own
+// key, or more than the causal mask. Inputs are as for Lookalikes.
 func Random(seed uint64) (m *onnx.Model, mask string) {
 	l := Lookalike{steps: steps{allowed: func(b *lookalike, _, _ *onnx.Value) *onnx.Value {
 		d := drawn{rand.New(rand.NewPCG(seed, 0)), b}

@@ -9,8 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// code writes attention as published models have it, with the names of their variables left out: four heads of eight
-// channels, of hidden states x [batch, sequence, 32].
+// code writes attention as in published models: four heads of eight channels, of hidden states x [batch, sequence, 32].
 type code struct {
 	*onnxtest.Builder
 	x, mask *onnx.Value // mask [batch, keys] holds 1 for tokens
@@ -23,13 +22,13 @@ func newCode() *code {
 	return c
 }
 
-// padding adds the mask of padding.
+// padding adds the padding mask.
 func (c *code) padding() *onnx.Value {
 	c.mask = c.Input("attention_mask", onnx.Int64, "batch", "sequence")
 	return c.mask
 }
 
-// tensor is a constant of numbers that differ.
+// tensor returns a constant of different numbers.
 func (c *code) tensor(dims ...int) *onnx.Value {
 	n := 1
 	for _, d := range dims {
@@ -53,7 +52,7 @@ func (c *code) bools(dims []int, list []int64) *onnx.Value {
 	return c.Constant(t)
 }
 
-// buffer is a triangle of truth values that is longer than any input.
+// buffer returns a triangle of booleans that is larger than any input.
 func (c *code) buffer(size int) *onnx.Value {
 	list := make([]int64, size*size)
 	for i := range size {
@@ -89,12 +88,12 @@ func (c *code) project(x *onnx.Value, wide int) *onnx.Value {
 	return c.Op("Add", c.Op("MatMul", x, c.tensor(32, wide)), c.tensor(wide))
 }
 
-// heads are [batch, heads, sequence, 8].
+// heads returns [batch, heads, sequence, 8].
 func (c *code) heads(v *onnx.Value, n int64) *onnx.Value {
 	return c.turn(c.Op("Reshape", v, []int64{0, 0, n, 8}), 0, 2, 1, 3)
 }
 
-// qkv are queries, keys and values by heads.
+// qkv returns queries, keys and values by heads.
 func (c *code) qkv() (q, k, v *onnx.Value) {
 	return c.heads(c.project(c.x, 32), 4), c.heads(c.project(c.x, 32), 4), c.heads(c.project(c.x, 32), 4)
 }
@@ -116,13 +115,13 @@ func (c *code) out(y *onnx.Value) {
 	c.Output(c.Op("MatMul", c.Op("Reshape", c.turn(y, 0, 2, 1, 3), []int64{0, 0, 32}), c.tensor(32, 32)))
 }
 
-// folded are heads that are rows of the batch, [batch * heads, sequence, 8].
+// folded moves heads to rows of the batch, [batch * heads, sequence, 8].
 func (c *code) folded(v *onnx.Value) *onnx.Value {
 	shape := c.join(0, []int64{-1}, c.vector(c.dim(v, 2)), []int64{8})
 	return c.Op("Reshape", v, shape)
 }
 
-// unfolded are scores [batch, heads, queries, keys] of folded ones, and refolded the other way round.
+// unfolded returns scores [batch, heads, queries, keys] of folded ones; refolded is its inverse.
 func (c *code) unfolded(s *onnx.Value) *onnx.Value {
 	return c.Op("Reshape", s, c.join(0, []int64{-1, 4}, c.vector(c.dim(s, 1)), c.vector(c.dim(s, 2))))
 }
@@ -142,7 +141,7 @@ var minusInfinity = math.Inf(-1)
 
 const lowestNumber = -math.MaxFloat32
 
-// t5Bias is a bias by distance, of all queries that there are keys of, from a table.
+// t5Bias returns a bias by distance from a table, with a query for each key.
 func (c *code) t5Bias(keys *onnx.Value, causal bool) *onnx.Value {
 	r := c.Op("Range", 0, c.dim(keys, 2), 1)
 	d := c.Op("Sub", c.at(r, 0), c.at(r, 1))
@@ -161,7 +160,7 @@ func (c *code) t5Bias(keys *onnx.Value, causal bool) *onnx.Value {
 	return c.at(c.turn(c.Op("Gather", c.tensor(16, 4), bucket), 2, 0, 1), 0)
 }
 
-// cut is a cache of the last rows alone: attention reads those that were there and the new ones.
+// cut keeps only the last rows in the cache: attention reads the cached rows and the new ones.
 func (c *code) cut(v *onnx.Value, window int64) *onnx.Value {
 	all := c.join(2, c.Input(fmt.Sprintf("past_%d", len(c.Graph.Inputs)), onnx.Float, "batch", 4, "past", 8), v)
 	c.Output(c.Op("Slice", all, []int64{1 - window}, []int64{math.MaxInt64}, []int64{2}))

@@ -1,21 +1,22 @@
-// Package blocks decodes the elements of weights as they are stored, in little-endian order, to float32: one by one as
-// a type of ONNX, or in ggml's blocks of quantised elements, which it rounds to as well.
+// Package blocks decodes stored weights in little-endian order to float32: elements of an ONNX type, or ggml's blocks
+// of quantized elements, which it can also encode.
 package blocks
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Format says how elements are stored: Elements of them, a block, take Size bytes.
+// Format is a storage format: a block of Elements elements takes Size bytes.
 type Format struct {
 	Elements, Size int
-	decode         Reader                                // of whole blocks; nil where elements cannot be decoded
-	encode         func(dst []byte, src []float32) error // of one block; nil where there is no rounding
-	// SharedRows is the number of rows whose blocks have one scale, which Share gives Encode; 0 where each has its own.
+	decode         Reader                                // of whole blocks; nil if elements cannot be decoded
+	encode         func(dst []byte, src []float32) error // of one block; nil if there is no encoder
+	// SharedRows is the number of rows whose blocks share a scale, which Share stores for Encode; 0 if each block has
+	// its own.
 	SharedRows int
 	share      func(dst []byte, most float32)
 	panels     *Panels
 }
 
-// The formats of ggml whose elements can be decoded. A Format of others has no more than the size of a block.
+// The ggml formats whose elements can be decoded. A Format for other types only has the size of a block.
 var (
 	Q4_0  = quantised(32, 18, decodeQ4_0, panelsQ4_0).rounding(encodeQ4_0)
 	Q4_1  = quantised(32, 20, decodeQ4_1, panelsQ4_1).rounding(encodeQ4_1)
@@ -28,7 +29,7 @@ var (
 	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4).rounding(encodeMXFP4)
 )
 
-// Formats of safetensors files, whose scales are tensors of their own: a block here is a scale and the codes behind it.
+// Formats of safetensors files, whose scales are separate tensors: a block here is a scale followed by its codes.
 var (
 	// FP8Block is DeepSeek-V3's: a float32 and 128 elements of float8e4m3fn. 128 rows share their scales.
 	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block).rounding(encodeFP8Block).sharing(128, shareFP8Block)
@@ -36,7 +37,7 @@ var (
 	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
 )
 
-// The formats of 16 bits, whose elements stand one by one.
+// The 16-bit formats, whose elements are stored one by one.
 var (
 	F16  = Of(onnx.Float16).rounding(encodeF16)
 	BF16 = Of(onnx.BFloat16).rounding(encodeBF16)
@@ -50,7 +51,7 @@ func Half(t onnx.DataType) *Format {
 	return F16
 }
 
-// quantised returns the format that decode decodes one block of, and that stands in panels as these say.
+// quantised returns the format whose blocks decode decodes one at a time, with its panel layout.
 func quantised(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
 	f := &Format{Elements: elements, Size: size, panels: &panels}
 	f.panels.format = f
@@ -62,8 +63,8 @@ func quantised(elements, size int, decode func(dst []float32, src []byte), panel
 	return f
 }
 
-// Of returns the format of elements that are stored one by one, or for types of less than 8 bits as many as fill bytes.
-// Those that have no Reader cannot be decoded.
+// Of returns the format of elements stored one by one or, for types of less than 8 bits, as many as fill bytes. Types
+// without a Reader cannot be decoded.
 func Of(t onnx.DataType) *Format {
 	f := &Format{Elements: 1, Size: t.Bits() / 8, decode: ReaderOf(t)}
 	for bits := t.Bits(); bits > 0 && bits*f.Elements%8 != 0; {
@@ -73,10 +74,10 @@ func Of(t onnx.DataType) *Format {
 	return f
 }
 
-// Readable reports whether elements can be decoded.
+// Readable reports whether Decode can be called.
 func (f *Format) Readable() bool { return f.decode != nil }
 
-// Decode sets dst to the elements of src from element first on. The format must be readable, and src hold them.
+// Decode sets dst to the elements of src from element first on. The format must be readable, and src must contain them.
 func (f *Format) Decode(dst []float32, src []byte, first int64) {
 	src = src[first/int64(f.Elements)*int64(f.Size):]
 	var block [256]float32

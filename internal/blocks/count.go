@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Count multiplies dimensions that are 0 or more; ok is false where the product has more than 64 bits.
+// Count multiplies dimensions that are 0 or more; ok is false if the product exceeds 64 bits.
 func Count(dims []int64) (n uint64, ok bool) {
 	if slices.Contains(dims, 0) {
 		return 0, true

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Values returns the values that bytes have as elements of a type, nil for types with elements of more bytes than one.
+// Values returns the values of all bytes as elements of a type, or nil for types with larger elements.
 func Values(t onnx.DataType) *[256]float32 {
 	if values := byteValues[t]; values != nil {
 		return values()
@@ -15,9 +15,9 @@ func Values(t onnx.DataType) *[256]float32 {
 	return nil
 }
 
-// The formats are those of the page "Float stored in 8 bits" of the ONNX documentation: E4M3FN and E5M2 of
-// "FP8 Formats for Deep Learning" (arXiv:2209.05433), the FNUZ types of "8-bit Numerical Formats for Deep Neural
-// Networks" (arXiv:2206.02915), and the scale E8M0 of the OCP Microscaling Formats 1.0.
+// The formats are defined on the page "Float stored in 8 bits" of the ONNX documentation: E4M3FN and E5M2 of "FP8
+// Formats for Deep Learning" (arXiv:2209.05433), the FNUZ types of "8-bit Numerical Formats for Deep Neural Networks"
+// (arXiv:2206.02915), and the scale E8M0 of the OCP Microscaling Formats 1.0.
 var byteValues = map[onnx.DataType]func() *[256]float32{
 	onnx.Uint8: table(func(b byte) float64 { return float64(b) }),
 	onnx.Int8:  table(func(b byte) float64 { return float64(int8(b)) }),
@@ -48,7 +48,7 @@ var byteValues = map[onnx.DataType]func() *[256]float32{
 	onnx.Float4E2M1: table(func(b byte) float64 { return minifloat(b<<4, 5, 1) }), // the low four bits
 }
 
-// unsignedZero is a format in which the code of -0 is the only NaN.
+// unsignedZero returns a format in which the code of -0 is the only NaN.
 func unsignedZero(mantissaBits, bias int) func(byte) float64 {
 	return func(b byte) float64 {
 		if b == 0x80 {
@@ -68,7 +68,7 @@ func table(value func(byte) float64) func() *[256]float32 {
 	})
 }
 
-// minifloat is the value of a finite float of 8 bits: a sign, an exponent with a bias, and the mantissa.
+// minifloat returns the value of a finite float of 8 bits: a sign, a biased exponent, and the mantissa.
 func minifloat(b byte, mantissaBits, bias int) float64 {
 	exponent, mantissa := int(b&0x7f)>>mantissaBits, float64(int(b)&(1<<mantissaBits-1))
 	v := math.Ldexp(mantissa, 1-bias-mantissaBits)

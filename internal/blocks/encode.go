@@ -7,25 +7,25 @@ import (
 	"github.com/x448/float16"
 )
 
-// Encoding rounds each block of elements to the nearest codes of its own scale, as ggml's quantize_row_*_ref and
-// gguf-py's quantize do, to the bit: every step is in float32, and a product that is added to is rounded first, which
-// the conversions below say to compilers that would fuse the two.
+// Encoding rounds each block of elements to the nearest codes of its own scale, bit by bit as ggml's quantize_row_*_ref
+// and gguf-py's quantize do: every step is in float32, and products are rounded before additions. The conversions below
+// prevent compilers from fusing the two.
 
-// rounding gives a format its encoder of one block. An encoder errs where a block's scale has no float16.
+// rounding sets the encoder of one block. An encoder returns an error if a block's scale does not fit into float16.
 func (f *Format) rounding(encode func(dst []byte, src []float32) error) *Format {
 	f.encode = encode
 	return f
 }
 
-// sharing gives a format whose blocks share their scales with those of other rows the number of these rows, and what
-// their scale is by the greatest magnitude among them.
+// sharing sets the number of rows whose blocks share a scale, and the function that stores this scale for their
+// greatest magnitude.
 func (f *Format) sharing(rows int, scale func(dst []byte, most float32)) *Format {
 	f.SharedRows, f.share = rows, scale
 	return f
 }
 
-// Share writes the scales that rows of cols elements share into dst, a row as the format stores it, for Encode: it is
-// to be called before that where SharedRows is not 0. It errs on elements that are no finite numbers.
+// Share writes the scales that rows of cols elements share into dst, a row as the format stores it. Call it before
+// Encode if SharedRows is not 0. It returns an error for elements that are not finite.
 func (f *Format) Share(dst []byte, rows []float32, cols int64) error {
 	for b := int64(0); b < cols; b += int64(f.Elements) {
 		most := float32(0)
@@ -45,8 +45,8 @@ func (f *Format) Share(dst []byte, rows []float32, cols int64) error {
 // Rounds reports whether Encode can be called.
 func (f *Format) Rounds() bool { return f.encode != nil }
 
-// Encode sets dst to the elements of src, which are whole blocks, rounded to the nearest. It errs on elements that are
-// no finite numbers, and on a block too large for the format.
+// Encode sets dst to the elements of src, which are whole blocks, rounded to the nearest. It returns an error for
+// elements that are not finite, and for a block too large for the format.
 func (f *Format) Encode(dst []byte, src []float32) error {
 	for i := 0; i < len(src); i += f.Elements {
 		block := src[i : i+f.Elements]
@@ -73,7 +73,7 @@ func putHalf(dst []byte, x float32) error {
 	return nil
 }
 
-// inverse is 1/d, 0 where there is none: such a d is 0 as a float16.
+// inverse returns 1/d, or 0 if that is not finite: such a d is 0 as a float16.
 func inverse(d float32) float32 {
 	if i := 1 / d; i-i == 0 {
 		return i
@@ -81,7 +81,7 @@ func inverse(d float32) float32 {
 	return 0
 }
 
-// greatest returns the element of the greatest magnitude, the first of several.
+// greatest returns the first element of the greatest magnitude.
 func greatest(src []float32) (x, magnitude float32) {
 	x = src[0]
 	for _, v := range src {
@@ -100,7 +100,7 @@ func putNibbles(dst []byte, code func(i int) float32) {
 	}
 }
 
-// encodeQ4_0 has the element of the greatest magnitude at code 0, whatever its sign.
+// encodeQ4_0 maps the element of the greatest magnitude to code 0, whatever its sign.
 func encodeQ4_0(dst []byte, src []float32) error {
 	x, _ := greatest(src)
 	d := x / -8
@@ -109,7 +109,7 @@ func encodeQ4_0(dst []byte, src []float32) error {
 	return putHalf(dst, d)
 }
 
-// encodeQ4_1 has the least element at code 0 and the greatest at 15.
+// encodeQ4_1 maps the least element to code 0 and the greatest to 15.
 func encodeQ4_1(dst []byte, src []float32) error {
 	least, most := src[0], src[0]
 	for _, x := range src {
@@ -135,11 +135,11 @@ func encodeQ8_0(dst []byte, src []float32) error {
 	return putHalf(dst, d)
 }
 
-// middlesE2M1 lie halfway between doubled elements of e2m1; what is on one goes to the lesser magnitude.
+// middlesE2M1 are halfway between doubled e2m1 elements; a tie goes to the lesser magnitude.
 var middlesE2M1 = [...]float32{0.5, 1.5, 2.5, 3.5, 5, 7, 10}
 
-// encodeMXFP4 has the exponent at which the greatest element has that of 4, as the OCP's specification says: what is
-// above 6 becomes 6.
+// encodeMXFP4 uses the exponent that gives the greatest element the exponent of 4, as in the OCP's specification:
+// elements above 6 become 6.
 func encodeMXFP4(dst []byte, src []float32) error {
 	_, most := greatest(src)
 	exponent := 0.0
@@ -166,13 +166,13 @@ func encodeMXFP4(dst []byte, src []float32) error {
 	return nil
 }
 
-// greatestE4M3 is the greatest number of float8e4m3fn.
+// greatestE4M3 is the greatest finite float8e4m3fn.
 const greatestE4M3 = 448
 
-// shareFP8Block has the greatest magnitude of 128 x 128 elements at the greatest number, as DeepSeek's checkpoints do.
+// shareFP8Block maps the greatest magnitude of 128 x 128 elements to the greatest number, as DeepSeek's checkpoints do.
 func shareFP8Block(dst []byte, most float32) { le.PutUint32(dst, math.Float32bits(most/greatestE4M3)) }
 
-// encodeFP8Block rounds quotients by the scale that is there to the nearest, halves to even.
+// encodeFP8Block divides by the stored scale and rounds to the nearest, ties to even.
 func encodeFP8Block(dst []byte, src []float32) error {
 	d := math.Float32frombits(le.Uint32(dst))
 	for i, x := range src {
@@ -184,7 +184,7 @@ func encodeFP8Block(dst []byte, src []float32) error {
 	return nil
 }
 
-// e4m3 is the nearest element of float8e4m3fn.
+// e4m3 returns the nearest float8e4m3fn.
 func e4m3(x float32) byte {
 	sign := byte(math.Float32bits(x) >> 24 & 0x80)
 	a := float32(math.Abs(float64(x)))

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestEncodeFP8 holds the codes of 150 rows, of which the last 22 are a group of their own, against the nearest of all
-// numbers of float8e4m3fn.
+// TestEncodeFP8 compares the codes of 150 rows, the last 22 of which are a separate group, with the nearest
+// float8e4m3fn.
 func TestEncodeFP8(t *testing.T) {
 	const rows, cols = 150, 256
 	f, values := FP8Block, Values(onnx.Float8E4M3FN)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// roundingBlocks are the blocks of testdata/rounding.py.
+// roundingBlocks returns the blocks of testdata/rounding.py.
 func roundingBlocks() []float32 {
 	const rows = 4096
 	x, state := make([]float32, rows*32), uint64(1)
@@ -53,7 +53,7 @@ func roundingBlocks() []float32 {
 	return x
 }
 
-// TestEncode holds what blocks are rounded to against the bytes that gguf-py makes of them.
+// TestEncode compares encoded blocks with the bytes that gguf-py writes.
 func TestEncode(t *testing.T) {
 	f, err := os.Open("testdata/rounding.txt")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestEncodeRefuses has blocks that no code stands for, and tiny ones, which are zeros.
+// TestEncodeRefuses encodes blocks that have no code, and tiny ones, which become zeros.
 func TestEncodeRefuses(t *testing.T) {
 	for name, f := range formats {
 		if !f.Rounds() || f.SharedRows > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// BFloat16 returns the bits of the nearest bfloat16, ties to even; a NaN stays one.
+// BFloat16 returns the bits of the nearest bfloat16, ties to even; NaN stays NaN.
 func BFloat16(x float32) uint16 {
 	bits := math.Float32bits(x)
 	if bits&0x7fffffff > 0x7f800000 {
@@ -16,7 +16,7 @@ func BFloat16(x float32) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// encodeBF16 rounds to the nearest bfloat16. It errs on what would become infinite.
+// encodeBF16 rounds to the nearest bfloat16. It returns an error if a finite number would become infinite.
 func encodeBF16(dst []byte, src []float32) error {
 	h := BFloat16(src[0])
 	if h&0x7fff == 0x7f80 && !math.IsInf(float64(src[0]), 0) {
@@ -26,7 +26,7 @@ func encodeBF16(dst []byte, src []float32) error {
 	return nil
 }
 
-// encodeF16 rounds to the nearest float16. It errs on what would become infinite.
+// encodeF16 rounds to the nearest float16. It returns an error if a finite number would become infinite.
 func encodeF16(dst []byte, src []float32) error {
 	h := float16.Fromfloat32(src[0])
 	if h.IsInf(0) && !math.IsInf(float64(src[0]), 0) {

@@ -10,23 +10,22 @@ import (
 // PanelRows is the number of rows of a panel.
 const PanelRows = 16
 
-// group is the number of a row's elements whose codes lie together in a panel.
+// group is the number of a row's elements whose codes are adjacent in a panel.
 const group = 32
 
-// Panels says how a format's blocks stand in panels: 16 rows of a matrix, in several arrays, whose elements are
-// scale * (code - Zero) + minus. It is the layout that the op mojo.Linear is defined for. Nothing is lost: what was
-// packed into panels unpacks to the same bytes.
+// Panels describes the panel layout of a format's blocks: 16 rows of a matrix, in several arrays, whose elements are
+// scale * (code - Zero) + minus. The op mojo.Linear is defined for this layout. Packing is lossless: unpacking restores
+// the bytes.
 type Panels struct {
 	Code string // int4, int8, e2m1 or e4m3
 	Zero int64
-	// Block is the number of a row's elements that share a scale; Scale is its type, and that of a minus.
+	// Block is the number of a row's elements that share a scale; Scale is the type of scales and minuses.
 	Block int
 	Scale onnx.DataType
 	Minus bool
-	// Shared says that the rows of a panel have one scale.
+	// Shared means that the rows of a panel have one scale.
 	Shared bool
-	// Super is the number of elements whose scale, and whose minus, are multiplied by one more factor, of float16; 0
-	// where there is none.
+	// Super is the number of elements whose scale and minus have another factor in float16, or 0.
 	Super int
 
 	format *Format
@@ -34,28 +33,27 @@ type Panels struct {
 	join   func(block []byte, p *parts)
 }
 
-// parts is one block of a row, its arrays apart. Codes of 4 bits stand two in a byte: of 32, code i and code i+16.
+// parts holds the arrays of one block of a row. A byte holds two 4-bit codes: of 32, code i and code i+16.
 type parts struct {
 	codes                  [256]byte
 	scale, minus           [32]byte
 	superScale, superMinus [2]byte
 }
 
-// Panel is a panel's arrays, nil those that the format lacks, or that are not asked for. With bytes of a group b of 32
-// elements in words of 4 bytes, word j of row r is word (b*words + j)*16 + r of Codes; scale b of row r is element
-// b*16 + r of Scale, and so for the others.
+// Panel holds a panel's arrays, nil for arrays that the format lacks or the caller does not need. With words words of 4
+// bytes for the codes of a group of 32 elements, word j of group b of row r is word (b*words + j)*16 + r of Codes;
+// scale b of row r is element b*16 + r of Scale, and likewise for the others.
 type Panel struct{ Codes, Scale, Minus, SuperScale, SuperMinus []byte }
 
-// Arrays lists the panel's arrays in the order of the ops' inputs: codes, scale, minus, super scale, super minus.
+// Arrays returns the panel's arrays in the order of the ops' inputs: codes, scale, minus, super scale, super minus.
 func (p *Panel) Arrays() [5]*[]byte {
 	return [5]*[]byte{&p.Codes, &p.Scale, &p.Minus, &p.SuperScale, &p.SuperMinus}
 }
 
-// Panels returns how blocks of the format stand in panels; nil where there is no such form.
+// Panels returns the panel layout of the format, or nil if it has none.
 func (f *Format) Panels() *Panels { return f.panels }
 
-// Sizes returns the bytes that a panel's arrays take for rows of so many elements, 0 for an array that the format
-// lacks.
+// Sizes returns the bytes of a panel's arrays for rows of cols elements, 0 for an array that the format lacks.
 func (p *Panels) Sizes(cols int64) (codes, scale, minus, superScale, superMinus int64) {
 	codes = cols * PanelRows
 	if !p.takesByte() {
@@ -71,7 +69,7 @@ func (p *Panels) Sizes(cols int64) (codes, scale, minus, superScale, superMinus 
 	return
 }
 
-// Dims are the shapes of those arrays for so many panels of rows of cols elements, nil for one that the format lacks.
+// Dims returns the shapes of these arrays for panels of rows of cols elements, nil for an array that the format lacks.
 func (p *Panels) Dims(panels, cols int64) [5][]int64 {
 	scales := []int64{panels, cols / int64(p.Block), p.ScaleRows()}
 	dims := [5][]int64{{panels, cols / group, int64(p.words()), 4 * PanelRows}, scales}
@@ -87,13 +85,13 @@ func (p *Panels) Dims(panels, cols int64) [5][]int64 {
 	return dims
 }
 
-// RowSize is the number of bytes that a row takes, of whole panels.
+// RowSize returns the bytes of a row in whole panels.
 func (p *Panels) RowSize(cols int64) float64 {
 	codes, scale, minus, superScale, superMinus := p.Sizes(cols)
 	return float64(codes+scale+minus+superScale+superMinus) / PanelRows
 }
 
-// ScaleRows is the number of scales that a panel has for a block of columns.
+// ScaleRows returns the number of a panel's scales for a block of columns.
 func (p *Panels) ScaleRows() int64 {
 	if p.Shared {
 		return 1
@@ -104,7 +102,7 @@ func (p *Panels) ScaleRows() int64 {
 // takesByte reports whether a code takes a byte.
 func (p *Panels) takesByte() bool { return p.Code == "int8" || p.Code == "e4m3" }
 
-// New makes a panel of zeros for rows of so many elements.
+// New returns a panel of zeros for rows of cols elements.
 func (p *Panels) New(cols int64) *Panel {
 	codes, scale, minus, superScale, superMinus := p.Sizes(cols)
 	array := func(n int64) []byte {
@@ -116,7 +114,7 @@ func (p *Panels) New(cols int64) *Panel {
 	return &Panel{array(codes), array(scale), array(minus), array(superScale), array(superMinus)}
 }
 
-// Pack puts a row, as the format stores it, into row r of a panel.
+// Pack copies a row from the format's layout to row r of a panel.
 func (p *Panels) Pack(panel *Panel, r int, row []byte) {
 	var x parts
 	for b := 0; len(row) > 0; b, row = b+1, row[p.format.Size:] {
@@ -125,7 +123,7 @@ func (p *Panels) Pack(panel *Panel, r int, row []byte) {
 	}
 }
 
-// Unpack is the opposite of Pack.
+// Unpack is the inverse of Pack.
 func (p *Panels) Unpack(row []byte, panel *Panel, r int) {
 	var x parts
 	for b := 0; len(row) > 0; b, row = b+1, row[p.format.Size:] {
@@ -134,7 +132,7 @@ func (p *Panels) Unpack(row []byte, panel *Panel, r int) {
 	}
 }
 
-// each calls move for what belongs together of block b of row r: in its parts, and in the panel's arrays.
+// each calls move for the pieces of block b of row r in the block's parts and in the panel's arrays.
 func (p *Panels) each(panel *Panel, r, b int, x *parts, move func(part, array []byte)) {
 	words := p.words()
 	for w := range p.format.Elements / group * words {
@@ -159,7 +157,7 @@ func (p *Panels) each(panel *Panel, r, b int, x *parts, move func(part, array []
 	numbers(x.superMinus[:], panel.SuperMinus, 1, 2)
 }
 
-// words is the number of words of 4 bytes that hold the codes of a group.
+// words returns the number of 4-byte words for the codes of a group.
 func (p *Panels) words() int {
 	if p.takesByte() {
 		return group / 4
@@ -167,7 +165,7 @@ func (p *Panels) words() int {
 	return group / 8
 }
 
-// place is the number of a row's scale of block number b.
+// place returns the index of a row's scale for block b.
 func (p *Panels) place(b, r int) int {
 	if p.Shared {
 		return b
@@ -175,8 +173,8 @@ func (p *Panels) place(b, r int) int {
 	return b*PanelRows + r
 }
 
-// Decode sets dst to the elements of row r: what mojo.Linear's definition makes of the arrays. Every product is exact
-// in float32, so that the one rounding is that of adding minus.
+// Decode sets dst to the elements of row r as mojo.Linear's definition computes them. Every product is exact in
+// float32, so only the addition of minus rounds.
 func (p *Panels) Decode(dst []float32, panel *Panel, r int) {
 	words, values := p.words(), p.values()
 	shift, mask := 0, byte(0xff)
@@ -220,7 +218,7 @@ func (p *Panels) factors(panel *Panel, i, r int) (factor, minus float32) {
 	return factor, minus
 }
 
-// values returns what codes stand for before they are scaled.
+// values returns the values of codes before scaling.
 func (p *Panels) values() *[256]float32 {
 	switch p.Code {
 	case "e2m1":
@@ -235,7 +233,7 @@ func (p *Panels) values() *[256]float32 {
 	return &values
 }
 
-// number is an element of scale or minus.
+// number returns an element of scale or minus.
 func (p *Panels) number(array []byte, at int) float32 {
 	switch p.Scale {
 	case onnx.Float:
@@ -248,5 +246,5 @@ func (p *Panels) number(array []byte, at int) float32 {
 	return Values(onnx.Float8E8M0)[array[at]]
 }
 
-// String names the layout for a person, such as "int4, blocks of 32".
+// String describes the layout for people, such as "int4, blocks of 32".
 func (p *Panels) String() string { return fmt.Sprintf("%s, blocks of %d", p.Code, p.Block) }

@@ -2,9 +2,9 @@ package blocks
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// The formats' blocks taken apart, and put together again. What a block has beside the codes is copied as it is, but
-// that a minus is what ggml subtracts, with the other sign, and scales of 6 bits get bytes of their own. Codes that
-// take a byte are shifted so that the middle of each format is 128.
+// The formats' blocks are split and joined here. Everything except codes is copied unchanged, but a minus has the
+// opposite sign of the number that ggml subtracts, and 6-bit scales become bytes. Codes of a byte are shifted so that
+// the middle of each format is 128.
 
 // shift5 and shift6 are added to codes of 5 and 6 bits.
 const (
@@ -22,7 +22,7 @@ var panelsQ4_1 = Panels{Code: "int4", Block: 32, Scale: onnx.Float16, Minus: tru
 	join:  func(b []byte, p *parts) { put(b, p.scale[:2], p.minus[:2], p.codes[:16]) },
 }
 
-// MXFP4 as ggml has it: doubled elements times half the scale.
+// ggml's MXFP4: doubled elements times half the scale.
 var panelsMXFP4 = Panels{Code: "e2m1", Block: 32, Scale: onnx.Uint8,
 	split: func(p *parts, b []byte) { take(b, p.scale[:1], p.codes[:16]) },
 	join:  func(b []byte, p *parts) { put(b, p.scale[:1], p.codes[:16]) },
@@ -39,7 +39,7 @@ var panelsQ8_0 = Panels{Code: "int8", Zero: 128, Block: 32, Scale: onnx.Float16,
 	},
 }
 
-// turnSigns makes bytes of int8 the same numbers plus 128, and back.
+// turnSigns adds 128 to int8 bytes modulo 256; it is its own inverse.
 func (p *parts) turnSigns() {
 	for i := range p.codes[:32] {
 		p.codes[i] ^= 0x80
@@ -68,7 +68,7 @@ var panelsQ5_1 = Panels{Code: "int8", Zero: shift5, Block: 32, Scale: onnx.Float
 	},
 }
 
-// splitQ5 reads 32 codes of 5 bits: a word with the fifth ones, then the halves of bytes.
+// splitQ5 reads 32 codes of 5 bits: a word with the fifth bits, then nibbles.
 func splitQ5(p *parts, b []byte) {
 	high := le.Uint32(b)
 	for i, q := range b[4:20] {
@@ -133,7 +133,7 @@ var panelsQ5_K = Panels{Code: "int8", Zero: shift5, Block: 32, Scale: onnx.Int8,
 	},
 }
 
-// splitScales reads what Q4_K and Q5_K begin with: d, dmin, and eight scales and minima of 6 bits.
+// splitScales reads the header of Q4_K and Q5_K: d, dmin, and eight scales and minima of 6 bits.
 func splitScales(p *parts, b []byte) {
 	take(b, p.superScale[:], p.superMinus[:])
 	p.superMinus[1] ^= 0x80 // the sign of a float16
@@ -181,14 +181,14 @@ var panelsQ6_K = Panels{Code: "int8", Zero: 128, Block: 16, Scale: onnx.Int8, Su
 	},
 }
 
-// take copies a block into its parts, which lie one after the other.
+// take copies a block into its consecutive parts.
 func take(block []byte, parts ...[]byte) {
 	for _, p := range parts {
 		block = block[copy(p, block):]
 	}
 }
 
-// put is the opposite of take.
+// put is the inverse of take.
 func put(block []byte, parts ...[]byte) {
 	for _, p := range parts {
 		block = block[copy(block, p):]

@@ -8,7 +8,7 @@ import (
 
 // The formats of safetensors files as blocks, and in panels.
 
-// decodeFP8Block is d * q.
+// decodeFP8Block computes d * q.
 func decodeFP8Block(dst []float32, src []byte) {
 	d, values := math.Float32frombits(le.Uint32(src)), Values(onnx.Float8E4M3FN)
 	for i, q := range src[4:132] {
@@ -16,13 +16,13 @@ func decodeFP8Block(dst []float32, src []byte) {
 	}
 }
 
-// panelsFP8Block has one scale for a panel: of the rows of a file's block, 8 panels have the same.
+// panelsFP8Block has one scale for a panel: the 8 panels of a file's block have the same scale.
 var panelsFP8Block = Panels{Code: "e4m3", Block: 128, Scale: onnx.Float, Shared: true,
 	split: func(p *parts, b []byte) { take(b, p.scale[:4], p.codes[:128]) },
 	join:  func(b []byte, p *parts) { put(b, p.scale[:4], p.codes[:128]) },
 }
 
-// decodeMXFP4Pairs is 2^(e-127) * q, and NaN for e = 255.
+// decodeMXFP4Pairs computes 2^(e-127) * q, and NaN for e = 255.
 func decodeMXFP4Pairs(dst []float32, src []byte) {
 	d, values := Values(onnx.Float8E8M0)[src[0]], Values(onnx.Float4E2M1)
 	for i, q := range src[1:17] {

@@ -11,8 +11,8 @@ import (
 var formats = map[string]*Format{"q4_0": Q4_0, "q4_1": Q4_1, "q5_0": Q5_0, "q5_1": Q5_1, "q8_0": Q8_0, "q4_k": Q4_K,
 	"q5_k": Q5_K, "q6_k": Q6_K, "mxfp4": MXFP4, "fp8-block": FP8Block, "mxfp4 pairs": MXFP4Pairs}
 
-// TestPanels packs blocks of all bits into panels: they unpack to the same bytes, and decode to the same floats, where
-// those are numbers.
+// TestPanels packs blocks of all bits into panels: they must unpack to the same bytes, and decode to the same floats
+// except for NaN.
 func TestPanels(t *testing.T) {
 	const cols = 512
 	for name, f := range formats {
@@ -56,7 +56,7 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// TestPanelLayout places codes and scales by hand where the op's definition reads them.
+// TestPanelLayout checks that codes and scales are where the op's definition reads them.
 func TestPanelLayout(t *testing.T) {
 	row := make([]byte, 2*Q4_1.Size) // block 1: scale, minus, and code i and code i+16 in byte i
 	for i := range row {

@@ -1,8 +1,8 @@
 package blocks
 
-// The types with blocks of 256 elements, eight groups of 32 ("K-quants"): their scales are quantised in turn.
+// The types with blocks of 256 elements, eight groups of 32 ("K-quants"): their scales are quantized, too.
 
-// decodeQ4_K is (d * scale) * q - (dmin * min), with a scale and a min for each group.
+// decodeQ4_K computes (d * scale) * q - (dmin * min), with a scale and a min for each group.
 func decodeQ4_K(dst []float32, src []byte) {
 	out, b := (*[256]float32)(dst), (*[144]byte)(src)
 	d, dmin := float16At(b[:]), float16At(b[2:])
@@ -16,7 +16,7 @@ func decodeQ4_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_K is that of Q4_K with a fifth bit: of group g, bit g of 32 bytes.
+// decodeQ5_K is decodeQ4_K with a fifth bit: for group g, bit g of 32 bytes.
 func decodeQ5_K(dst []float32, src []byte) {
 	out, b := (*[256]float32)(dst), (*[176]byte)(src)
 	d, dmin := float16At(b[:]), float16At(b[2:])
@@ -32,8 +32,8 @@ func decodeQ5_K(dst []float32, src []byte) {
 	}
 }
 
-// scaleAndMin unpacks two numbers of 6 bits. Those of the first four groups stand in the low bits of bytes 0 to 7,
-// those of the last four in the halves of bytes 8 to 11 and in the high bits of bytes 0 to 7.
+// scaleAndMin unpacks two numbers of 6 bits. The first four groups are in the low bits of bytes 0 to 7, the last four
+// in the nibbles of bytes 8 to 11 and in the high bits of bytes 0 to 7.
 func scaleAndMin(b *[12]byte, group int) (scale, least byte) {
 	if group < 4 {
 		return b[group] & 63, b[group+4] & 63
@@ -41,8 +41,8 @@ func scaleAndMin(b *[12]byte, group int) (scale, least byte) {
 	return b[group+4]&15 | b[group-4]>>2&48, b[group+4]>>4 | b[group]>>2&48
 }
 
-// decodeQ6_K is (d * scale) * (q - 32), with a scale of 8 bits for each 16 elements. Of a half of 128 elements, 64
-// bytes hold the low four bits and 32 bytes the high two.
+// decodeQ6_K computes (d * scale) * (q - 32), with an 8-bit scale for each 16 elements. For each half of 128 elements,
+// 64 bytes hold the low four bits and 32 bytes the high two.
 func decodeQ6_K(dst []float32, src []byte) {
 	out, b := (*[256]float32)(dst), (*[210]byte)(src)
 	d := float16At(b[208:])

@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The
-// first 16 are the low halves of the bytes, the last 16 the high ones; a fifth bit stands in a word of its own.
+// The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantized elements. The
+// first 16 are the low nibbles of the bytes, the last 16 the high ones; fifth bits are in a separate word.
 //
-// Every product is exact: of the 24 bits of a float32, a scale takes 11 and the integers at most 12. So the one
-// rounding is that of the sum, whether or not a compiler fuses the two.
+// Every product is exact: of the 24 bits of a float32, a scale takes 11 and the integers at most 12. So only the sum
+// rounds, whether or not a compiler fuses the two.
 
 func float16At(b []byte) float32 { return Float16(binary.LittleEndian.Uint16(b)) }
 
-// decodeQ4_0 is d * (q - 8).
+// decodeQ4_0 computes d * (q - 8).
 func decodeQ4_0(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[18]byte)(src)
 	d := float16At(b[:])
@@ -23,7 +23,7 @@ func decodeQ4_0(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ4_1 is d * q + m.
+// decodeQ4_1 computes d * q + m.
 func decodeQ4_1(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[20]byte)(src)
 	d, m := float16At(b[:]), float16At(b[2:])
@@ -33,7 +33,7 @@ func decodeQ4_1(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_0 is d * (q - 16).
+// decodeQ5_0 computes d * (q - 16).
 func decodeQ5_0(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[22]byte)(src)
 	d, high := float16At(b[:]), binary.LittleEndian.Uint32(b[2:])
@@ -43,7 +43,7 @@ func decodeQ5_0(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_1 is d * q + m.
+// decodeQ5_1 computes d * q + m.
 func decodeQ5_1(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[24]byte)(src)
 	d, m, high := float16At(b[:]), float16At(b[2:]), binary.LittleEndian.Uint32(b[4:])
@@ -53,7 +53,7 @@ func decodeQ5_1(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ8_0 is q * d.
+// decodeQ8_0 computes q * d.
 func decodeQ8_0(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[34]byte)(src)
 	d := float16At(b[:])
@@ -62,10 +62,10 @@ func decodeQ8_0(dst []float32, src []byte) {
 	}
 }
 
-// doubledE2M1 are twice the values of e2m1, with one zero alone.
+// doubledE2M1 are the values of e2m1 times two, without -0.
 var doubledE2M1 = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
-// decodeMXFP4 is 2^(e-128) * q, with q twice an element of e2m1; 255 is no NaN here.
+// decodeMXFP4 computes 2^(e-128) * q, with q twice an element of e2m1; e = 255 is not NaN here.
 func decodeMXFP4(dst []float32, src []byte) {
 	out, b := (*[32]float32)(dst), (*[17]byte)(src)
 	half := float32(math.Ldexp(1, int(b[0])-128))

@@ -7,14 +7,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Reader converts the elements of src, as many as dst holds, to float32. src must hold len(dst) elements.
+// Reader converts len(dst) elements of src to float32. src must contain that many.
 type Reader func(dst []float32, src []byte)
 
-// ReaderOf returns the reader of a type, nil where float32 has no room for it (complex numbers), elements share bytes
-// (types of less than 8 bits), or they are no numbers (strings).
+// ReaderOf returns the reader of a type, or nil if float32 cannot hold its elements (complex numbers), elements share
+// bytes (types of less than 8 bits), or they are not numbers (strings).
 //
-// Integers and float64 are rounded to the nearest float32, ties to even; what is too large becomes infinite. Narrower
-// floats are exact, infinities and the bits of NaN included. A boolean is 1 where its byte is not 0.
+// Integers and float64 are rounded to the nearest float32, ties to even; numbers that are too large become infinite.
+// Narrower floats are exact, including infinities and the bits of NaN. A boolean is 1 if its byte is not 0.
 func ReaderOf(t onnx.DataType) Reader {
 	if values := Values(t); values != nil && t.Bits() == 8 {
 		return func(dst []float32, src []byte) {
@@ -54,7 +54,7 @@ var readers = map[onnx.DataType]Reader{
 	onnx.Uint64: each(8, func(b []byte) float32 { return float32(le.Uint64(b)) }),
 }
 
-// each is the reader of a type that few weights have, which calls a function for every element.
+// each returns the reader of a rare type, which calls a function for every element.
 func each(width int, value func(b []byte) float32) Reader {
 	return func(dst []float32, src []byte) {
 		for i := range dst {
@@ -63,7 +63,7 @@ func each(width int, value func(b []byte) float32) Reader {
 	}
 }
 
-// Float16 is the value of an IEEE half. A NaN keeps its bits, a signalling one too.
+// Float16 returns the value of an IEEE half. A NaN keeps its bits, even if it is signaling.
 func Float16(h uint16) float32 {
 	sign, magnitude := uint32(h&0x8000)<<16, uint32(h&0x7fff)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestFloat16 converts all halves. The hash is that of numpy's bits:
+// TestFloat16 converts all halves. The hash is from numpy:
 //
 //	hashlib.sha256(np.arange(65536, dtype="<u2").view("<f2").astype("<f4").tobytes()).hexdigest()
 func TestFloat16(t *testing.T) {

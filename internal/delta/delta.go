@@ -1,5 +1,5 @@
-// Package delta finds the smallest parts of a whole that a test fails with: delta debugging (Zeller and Hildebrandt,
-// Simplifying and Isolating Failure-Inducing Input, 2002).
+// Package delta finds minimal subsets that make a test fail: delta debugging (Zeller and Hildebrandt, Simplifying and
+// Isolating Failure-Inducing Input, 2002).
 package delta
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Outcome is what a test says of a set.
+// Outcome is the result of a test of a set.
 type Outcome string
 
-// The outcomes. Unknown is that of a test which cannot tell, such as one whose program did not start.
+// The outcomes. Unknown means that the test is inconclusive, for example because a program did not start.
 const (
 	Passes  Outcome = "passes"
 	Fails   Outcome = "fails"
@@ -22,11 +22,11 @@ const (
 
 // The errors of Culprits.
 var (
-	// ErrEmpty says that the test fails without any element, so that none is to blame.
+	// ErrEmpty means that the test fails without any element, so no element is to blame.
 	ErrEmpty = errors.New("the test does not pass without any of them")
-	// ErrUnknown says that the test cannot tell of all elements together.
+	// ErrUnknown means that the test of all elements together is inconclusive.
 	ErrUnknown = errors.New("the test cannot tell of all of them together")
-	// ErrFlaky says that a set which failed passes when it is tried again.
+	// ErrFlaky means that a set that failed passes when tried again.
 	ErrFlaky = errors.New("the test is not the same twice")
 )
 
@@ -35,15 +35,15 @@ type Search struct {
 	N int
 	// Test tries a set, whose elements are in order. An error ends the search.
 	Test func(set []int) (Outcome, error)
-	// Known are the outcomes so far, by Key: what is in it is not tried again.
+	// Known holds the outcomes so far, by Key: its sets are not tried again.
 	Known map[string]Outcome
-	// Keep is called when Known has grown; nil for nothing.
+	// Keep is called when Known has grown, unless it is nil.
 	Keep func() error
 }
 
-// Culprits returns disjoint sets that the test fails with, none of which fails without one of its elements, so far as
-// the test can tell, and what is left: that passes, or left is Unknown. There are none where the test passes with all
-// elements.
+// Culprits returns disjoint sets that fail, none of which fails without one of its elements as far as the test can
+// tell, and the remaining elements. Their outcome, left, is Passes or Unknown. If all elements together pass, there are
+// no culprits.
 func (s *Search) Culprits() (culprits [][]int, rest []int, left Outcome, err error) {
 	empty, err := s.try(nil, "")
 	if err != nil {
@@ -78,8 +78,7 @@ func (s *Search) Culprits() (culprits [][]int, rest []int, left Outcome, err err
 	}
 }
 
-// minimal shrinks a set that fails: to one of its parts that fails, else to what is left without one of its parts, else
-// it makes the parts smaller.
+// minimal shrinks a failing set: to a failing part, else to a failing complement of a part, else it uses smaller parts.
 func (s *Search) minimal(set []int) ([]int, error) {
 	for parts := 2; len(set) > 1; {
 		smaller, whole, err := s.smaller(set, parts)
@@ -99,7 +98,7 @@ func (s *Search) minimal(set []int) ([]int, error) {
 	return set, nil
 }
 
-// smaller returns a part of a set that fails (then part is set), or what fails without one of its parts; nil for none.
+// smaller returns a failing part of a set (then part is true), a failing complement of a part, or nil.
 func (s *Search) smaller(set []int, parts int) (smaller []int, part bool, err error) {
 	chunk := func(i int) (from, to int) { return i * len(set) / parts, (i + 1) * len(set) / parts }
 	for _, part := range []bool{true, false} {
@@ -117,14 +116,14 @@ func (s *Search) smaller(set []int, parts int) (smaller []int, part bool, err er
 				return tried, part, nil
 			}
 		}
-		if parts == 2 { // what is left without a half is the other half
+		if parts == 2 { // the complement of a half is the other half
 			break
 		}
 	}
 	return nil, false, nil
 }
 
-// try tests a set, unless its outcome is known.
+// try tests a set unless its outcome is known.
 func (s *Search) try(set []int, note string) (Outcome, error) {
 	key := Key(set) + note
 	if known, ok := s.Known[key]; ok {
@@ -144,7 +143,7 @@ func (s *Search) try(set []int, note string) (Outcome, error) {
 	return outcome, err
 }
 
-// Key writes a set in order as ranges, such as "0-3,7"; "none" for the empty one.
+// Key formats a set in order as ranges, such as "0-3,7"; "none" is the empty set.
 func Key(set []int) string {
 	if len(set) == 0 {
 		return "none"

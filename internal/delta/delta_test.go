@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// fault fails with every set that holds one of the groups whole.
+// fault fails for every set that contains one of the groups.
 func fault(groups ...[]int) func([]int) (Outcome, error) {
 	return func(set []int) (Outcome, error) {
 		for _, g := range groups {
@@ -65,7 +65,7 @@ func TestCulprits(t *testing.T) {
 	}
 }
 
-// A set that a crash says nothing about is stepped over: the culprit is found by other sets.
+// TestUnknown skips sets with inconclusive crashes: other sets reveal the culprit.
 func TestUnknown(t *testing.T) {
 	inner := fault([]int{9})
 	s := &Search{N: 32, Test: func(set []int) (Outcome, error) {
@@ -99,7 +99,7 @@ func TestAlwaysFails(t *testing.T) {
 	}
 }
 
-// A test that fails once is found out when the culprit is tried again.
+// TestFlaky demands that a test that fails once is detected when the culprit is tried again.
 func TestFlaky(t *testing.T) {
 	tests := 0
 	s := &Search{N: 16, Test: func(set []int) (Outcome, error) {
@@ -113,7 +113,7 @@ func TestFlaky(t *testing.T) {
 	}
 }
 
-// A search that was broken off goes on where it was, wherever that is.
+// TestResume demands that an interrupted search continues at any point.
 func TestResume(t *testing.T) {
 	whole := &Search{N: 40, Test: fault([]int{7, 30}, []int{12})}
 	want, _, _, err := whole.Culprits()
@@ -149,7 +149,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Whatever fails, each culprit fails and does not without any one of its elements.
+// TestMinimal demands that each culprit fails, and passes without any one of its elements.
 func TestMinimal(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -1,4 +1,4 @@
-// Package english writes numbers of things.
+// Package english formats counts and lists for messages.
 package english
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Counted is, for example, "1 node" or "3 nodes".
+// Counted returns, for example, "1 node" or "3 nodes".
 func Counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -14,10 +14,10 @@ func Counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// listed bounds how many names are written out, such as those of sites that one reason refuses.
+// listed limits how many names are listed, such as the sites that one reason refuses.
 const listed = 3
 
-// Some lists the first names, and says how many more there are.
+// Some lists the first names, and the number of the others.
 func Some(names []string) string {
 	text := strings.Join(names[:min(listed, len(names))], ", ")
 	if more := len(names) - listed; more > 0 {
@@ -26,7 +26,7 @@ func Some(names []string) string {
 	return text
 }
 
-// Bytes returns a number of bytes in the unit that suits it, such as 151.6 MB.
+// Bytes formats a number of bytes in a suitable unit, such as 151.6 MB.
 func Bytes(n int64) string {
 	units := []string{"bytes", "KB", "MB", "GB", "TB"}
 	x, i := float64(n), 0

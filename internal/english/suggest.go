@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Suggestion asks whether the known word nearest to word was meant, as ` (did you mean "x"?)`. It is empty if no known
-// word is near: in other case, with a few letters wrong, missing or exchanged, or going on behind word.
+// Suggestion returns a question for the known word nearest to word: ` (did you mean "x"?)`. It returns "" if no known
+// word is near: in another case, with a few letters wrong, missing or swapped, or starting with word.
 func Suggestion(word string, known []string) string {
 	best, least := "", max(1, len(word)/4)+1
 	for _, k := range known {
@@ -24,7 +24,7 @@ func Suggestion(word string, known []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// distance is the least number of letters to insert, remove, replace, or exchange with the next one, to make b of a.
+// distance returns the least number of letters to insert, remove, replace, or swap with the next one, to turn a into b.
 func distance(a, b string) int {
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	before, last, row := rows[0], rows[1], rows[2]

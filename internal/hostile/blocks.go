@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// row is one of a few rows of numbers.
+// row returns one of a few rows of numbers.
 func (b *builder) row(i int) value {
 	key := -float64(i%5) - 1000
 	if b.constants[key] == nil {
@@ -15,13 +15,13 @@ func (b *builder) row(i int) value {
 	return b.constants[key]
 }
 
-// blocks are true ones, very many of them.
+// blocks are very many real blocks.
 var blocks = twice("blocks-", []step{
 	{"RMSNorm", 6, func(b *builder, x value, i int) value {
 		ms := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
 		return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", ms, b.number(1e-6)))), b.row(i))
 	}},
-	{"RMSNorm-epsilons", 6, func(b *builder, x value, i int) value { // each its own
+	{"RMSNorm-epsilons", 6, func(b *builder, x value, i int) value { // each with its own epsilon
 		ms := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
 		return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", ms, b.number(1e-6*float64(i+1))))), b.row(i))
 	}},

@@ -7,7 +7,7 @@ func (b *builder) topK(x value, k int64) (values, ids value) {
 	return t[0], t[1]
 }
 
-// choices are routers and experts, and graphs that look like them.
+// choices are routers, experts and lookalikes.
 var choices = []Shape{
 	chain("chain-TopK", 1, func(b *builder, x value, i int) value {
 		v, _ := b.topK(x, width)
@@ -45,7 +45,7 @@ var choices = []Shape{
 			b.Output(v)
 		}
 	}},
-	{"fan-experts", func(b *builder) { // one router, and as many experts as there is room for
+	{"fan-experts", func(b *builder) { // one router, and as many experts as fit
 		x := b.rows()
 		experts := int64(max(2, b.nodes/12))
 		v, ids := b.topK(b.Op("Softmax", b.product(x, width, experts), last), 2)
@@ -60,7 +60,7 @@ var choices = []Shape{
 		}
 		b.Output(sum)
 	}},
-	{"fan-experts-odd", func(b *builder) { // that compute what experts do not
+	{"fan-experts-odd", func(b *builder) { // of other functions than experts compute
 		x := b.rows()
 		v, ids := b.topK(b.Op("Softmax", b.product(x, width, width), last), 2)
 		sum := x
@@ -87,7 +87,7 @@ var choices = []Shape{
 		}
 		b.Output(x)
 	}},
-	{"router-long", func(b *builder) { // a long way from the logits to the choice
+	{"router-long", func(b *builder) { // a long path from the logits to the choice
 		x := b.rows()
 		s := b.product(x, width, width)
 		for i := 0; b.more(6); i++ {

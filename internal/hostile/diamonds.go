@@ -2,7 +2,7 @@ package hostile
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// diamonds split a value and join it again, so that the number of ways through them doubles with each.
+// diamonds split a value and join it again, so that each doubles the number of paths through them.
 var diamonds = []Shape{
 	chain("diamond-Mul", 1, func(b *builder, x value, _ int) value { return b.Op("Mul", x, x) }),
 	chain("diamond-Add", 1, func(b *builder, x value, _ int) value { return b.Op("Add", x, x) }),
@@ -54,7 +54,7 @@ var diamonds = []Shape{
 		}
 		b.Output(level[0])
 	}},
-	{"comb-Add", func(b *builder) { // each new term is added to the sum of those before
+	{"comb-Add", func(b *builder) { // each new term is added to the previous sum
 		x := b.rows()
 		sum := b.Op("Mul", x, b.number(0))
 		for i := 1; b.more(2); i++ {
@@ -79,12 +79,12 @@ var diamonds = []Shape{
 	}},
 }
 
-// joined joins a value with what an op makes of it.
+// joined joins a value with the result of an op on it.
 func joined(op, of string) Shape {
 	return chain("diamond-"+op+"-"+of, 2, func(b *builder, x value, _ int) value { return b.Op(op, b.Op(of, x), x) })
 }
 
-// few is one of a few matrices.
+// few returns one of a few matrices.
 func (b *builder) few(i, j int) value {
 	key := -float64(2*(i%5)+j) - 100
 	if b.constants[key] == nil {

@@ -1,5 +1,5 @@
-// Package hostile builds graphs that are hard to search: chains, ladders, diamonds and near misses of blocks, of any
-// number of nodes. No command may take longer for them than their size warrants.
+// Package hostile builds graphs that are hard to search: chains, ladders, diamonds and near misses of blocks, with any
+// number of nodes. The time of every command must stay in proportion to their size.
 package hostile
 
 import (
@@ -37,7 +37,7 @@ func Find(name string) (Shape, bool) {
 	return all[i], true
 }
 
-// Model returns a graph of this kind with about so many nodes.
+// Model returns a graph of this kind with about this many nodes.
 func (s Shape) Model(nodes int) *onnx.Model {
 	b := &builder{Builder: onnxtest.New(20), nodes: nodes, constants: map[float64]*onnx.Value{}}
 	s.build(b)
@@ -58,13 +58,13 @@ type builder struct {
 	weight    uint32
 }
 
-// more reports whether so many nodes have room.
+// more reports whether this many nodes still fit.
 func (b *builder) more(nodes int) bool { return len(b.Graph.Nodes)+nodes <= b.nodes }
 
-// rows is an input of rows.
+// rows adds an input of rows.
 func (b *builder) rows() value { return b.Input("x", onnx.Float, "batch", "seq", width) }
 
-// number is a constant that all nodes share.
+// number returns a constant that all nodes share.
 func (b *builder) number(x float64) value {
 	if b.constants[x] == nil {
 		b.constants[x] = b.Floats([]int64{}, float32(x))
@@ -72,7 +72,7 @@ func (b *builder) number(x float64) value {
 	return b.constants[x]
 }
 
-// matrix is a constant of numbers that no other one has.
+// matrix returns a new constant with unique numbers.
 func (b *builder) matrix(dims ...int64) value {
 	size := int64(1)
 	for _, d := range dims {
@@ -89,8 +89,8 @@ func (b *builder) matrix(dims ...int64) value {
 // product multiplies x with a matrix.
 func (b *builder) product(x value, in, out int64) value { return b.Op("MatMul", x, b.matrix(in, out)) }
 
-// chain has the result of step, which adds so many nodes, go into the next one, while there is room. It begins with a
-// product: what is computed from none is no data to some.
+// chain repeats step, which adds this many nodes to its input, while nodes fit. It begins with a product: some searches
+// ignore values that are not computed from one.
 func chain(name string, nodes int, step func(b *builder, x value, i int) value) Shape {
 	return Shape{name, func(b *builder) {
 		x := b.product(b.rows(), width, width)
@@ -101,7 +101,7 @@ func chain(name string, nodes int, step func(b *builder, x value, i int) value) 
 	}}
 }
 
-// parallel has step read one input again and again; the results are added up in the end.
+// parallel repeats step on one input; the results are summed at the end.
 func parallel(name string, nodes int, step func(b *builder, x value, i int) value) Shape {
 	return Shape{name, func(b *builder) {
 		x := b.product(b.rows(), width, width)
@@ -113,7 +113,7 @@ func parallel(name string, nodes int, step func(b *builder, x value, i int) valu
 	}}
 }
 
-// unary is a chain of an op of one input.
+// unary is a chain of a one-input op.
 func unary(op string, attrs ...*onnx.Attribute) Shape {
 	return chain("chain-"+op, 1, func(b *builder, x value, _ int) value { return b.Op(op, x, attrs) })
 }

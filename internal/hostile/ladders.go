@@ -12,7 +12,7 @@ func (b *builder) half(x value, from, to int64) value {
 	return b.Op("Slice", x, []int64{from}, []int64{to}, []int64{-1})
 }
 
-// ladders take values apart and put them together.
+// ladders split values and join them again.
 var ladders = []Shape{
 	chain("ladder-Concat-Slice", 3, func(b *builder, x value, _ int) value {
 		return b.Op("Concat", b.half(x, half, math.MaxInt64), b.half(x, 0, half), last)
@@ -82,14 +82,14 @@ var ladders = []Shape{
 		}
 		b.Output(b.Op("Mul", b.rows(), b.Op("ReduceSum", x, []int64{0, 1})))
 	}},
-	{"ladder-constants-doubling", func(b *builder) { // whose elements no memory holds
+	{"ladder-constants-doubling", func(b *builder) { // larger than any memory
 		x := b.matrix(width)
 		for b.more(2) {
 			x = b.Op("Add", b.Op("Concat", x, x, onnx.IntAttr("axis", 0)), b.number(1))
 		}
 		b.Output(b.Op("Mul", b.rows(), b.Op("Slice", x, []int64{0}, []int64{width})))
 	}},
-	{"ladder-constants-used", func(b *builder) { // each reader has a longer way to the constants
+	{"ladder-constants-used", func(b *builder) { // each reader has a longer path to the constants
 		x, c := b.rows(), b.matrix(width)
 		for i := 0; b.more(2); i++ {
 			c = b.Op("Add", c, b.number(float64(i%5)))

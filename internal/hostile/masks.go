@@ -2,7 +2,7 @@ package hostile
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// masked is one block of attention whose scores pass through mask, which may add so many nodes as are left.
+// masked is an attention block whose scores pass through mask, which may add the remaining nodes.
 func masked(name string, mask func(b *builder, scores, rows, columns value) value) Shape {
 	return Shape{"mask-" + name, func(b *builder) {
 		x := b.rows()
@@ -71,7 +71,7 @@ var masks = []Shape{
 		}
 		return scores
 	}),
-	{"mask-layers", func(b *builder) { // of attention that all read a mask with a long way
+	{"mask-layers", func(b *builder) { // attention layers that all read a mask with a long path
 		x := b.rows()
 		n := b.Op("Gather", b.Op("Shape", x), 1)
 		positions := b.Op("Range", 0, n, 1)

@@ -2,7 +2,7 @@ package hostile
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// misses are near blocks, in a chain and side by side.
+// misses are near misses, in a chain and side by side.
 var misses = twice("misses-", []step{
 	{"norm-axis", 5, func(b *builder, x value, _ int) value {
 		mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{1})

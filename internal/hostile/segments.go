@@ -2,8 +2,7 @@ package hostile
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// segments are as long as a search may look at, and stand between products of computed values, as the scores of
-// attention do.
+// segments are as long as a search may explore, between products of computed values, like the scores of attention.
 var segments = []Shape{
 	segment("Exp", func(b *builder, x value, i int) value { return b.Op("Exp", x) }),
 	segment("Tanh-Mul", func(b *builder, x value, i int) value { return b.Op("Mul", b.Op("Tanh", x), b.number(0.5)) }),
@@ -27,8 +26,8 @@ var segments = []Shape{
 	}),
 }
 
-// apart is a value between products that no product of two is behind of: to find that out, each of two operands of many
-// additions has to be looked at.
+// apart is a value between products that does not depend on a product of two values: a search finds out only after
+// looking at both operands of many additions.
 var apart = chain("segments-apart", segmentNodes+4, func(b *builder, x value, k int) value {
 	y := b.Op("Einsum", x, b.few(k, 0), b.few(k, 1), onnx.StringAttr("equation", "bsi,ij,jk->bsk"))
 	for end := len(b.Graph.Nodes) + segmentNodes; len(b.Graph.Nodes) < end; {

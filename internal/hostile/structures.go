@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// inside has add build a graph in an attribute, with b's Graph set to it meanwhile.
+// inside builds a graph in an attribute: add runs with b's Graph set to it.
 func (b *builder) inside(name string, add func(body *onnx.Graph)) *onnx.Attribute {
 	outer := b.Graph
 	b.Graph = outer.NewSubgraph(name)
@@ -159,7 +159,7 @@ var structures = []Shape{
 	}},
 }
 
-// branches adds so many If nodes, whose branches have b.nodes nodes together.
+// branches adds count If nodes, whose branches have b.nodes nodes together.
 func (b *builder) branches(g *onnx.Graph, count int) {
 	x := b.rows()
 	for range count {
@@ -178,7 +178,7 @@ func (b *builder) branches(g *onnx.Graph, count int) {
 	b.Output(x)
 }
 
-// functions makes a chain of functions, each of which calls the next one so often.
+// functions makes a chain of functions, each of which calls the next one calls times.
 func (b *builder) functions(count, calls int) {
 	for i := range count {
 		f := onnx.NewFunction("local", fmt.Sprintf("f%d", i), "", 20)

@@ -6,15 +6,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// wide shapes have many small parts, or few nodes that read very much.
+// wide shapes have many small parts, or few nodes with very many inputs.
 var wide = []Shape{
-	{"short-chains", func(b *builder) { // many, and each of an input of its own
+	{"short-chains", func(b *builder) { // many, each of a separate input
 		for i := 0; b.more(5); i++ {
 			x := b.Input(fmt.Sprintf("x%d", i), onnx.Float, "batch", "seq", width)
 			b.Output(b.Op("Mul", b.Op("Exp", b.Op("Neg", b.Op("Add", x, b.number(1)))), b.Op("Tanh", x)))
 		}
 	}},
-	parallel("short-chains-norms", 4, func(b *builder, x value, i int) value { // each with a number of its own
+	parallel("short-chains-norms", 4, func(b *builder, x value, i int) value { // each with its own number
 		root := b.Op("Sqrt", b.Op("ReduceMean", b.Op("Pow", x, b.number(2+float64(i)/1e6)), []int64{-1}))
 		return b.Op("Div", x, root)
 	}),
@@ -34,7 +34,7 @@ var wide = []Shape{
 		r := b.Op("Concat", b.Op("Neg", b.half(x, half, width)), b.half(x, 0, half), last)
 		return b.Op("Add", b.Op("Mul", x, b.number(float64(i%90)/90)), b.Op("Mul", r, b.number(float64(i%70)/70)))
 	}),
-	{"fan-out-kinds", func(b *builder) { // one value is read by nodes of many kinds, and each pair of them meets
+	{"fan-out-kinds", func(b *builder) { // nodes of many kinds read one value, and each pair of them meets
 		x := b.product(b.rows(), width, width)
 		var list values
 		for _, op := range []string{"Tanh", "Exp", "Sigmoid", "Cos", "Sin", "Relu", "Neg", "Abs", "Erf", "Sqrt"} {
@@ -47,7 +47,7 @@ var wide = []Shape{
 			b.Output(v)
 		}
 	}},
-	{"fan-out-sums", func(b *builder) { // every norm of one value is read by all gates of another
+	{"fan-out-sums", func(b *builder) { // all gates of one value read every norm of another
 		x := b.product(b.rows(), width, width)
 		sum := b.Op("ReduceSum", b.Op("Mul", x, x), []int64{-1})
 		for i := 0; b.more(3); i++ {

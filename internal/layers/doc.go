@@ -1,2 +1,2 @@
-// Package layers holds the test that imports between the packages of this module point one way.
+// Package layers contains the test that this module's packages import each other in one direction.
 package layers

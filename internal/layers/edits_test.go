@@ -14,8 +14,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// builders are the folders whose packages build graphs and never change one of the user's. All others change graphs
-// only through rewrite/edit.
+// builders are the folders whose packages build graphs and never change a user's graph. All others change graphs only
+// through rewrite/edit.
 var builders = map[string]string{
 	"onnx":                "reads graphs, and has the methods that change them",
 	"rewrite/edit":        "is the one that changes them",
@@ -30,7 +30,7 @@ var builders = map[string]string{
 	"bench":               "writes models to measure",
 }
 
-// tried are the files of other packages that build models beside the user's, to run parts of it.
+// tried are files of other packages that build models beside the user's, to run parts of it.
 var tried = map[string]string{
 	"cmd/mojo-patch/kernelcheck.go":   "a fused op, to run its kernel",
 	"cmd/mojo-patch/kerneltry.go":     "the same, for its definition",
@@ -43,8 +43,8 @@ var tried = map[string]string{
 	"rewrite/sites/runtime.go":        "a site, to run it in onnxruntime",
 }
 
-// changing lists the methods of package onnx that change a graph, adding those that add to it. Fields of the types
-// are changed by assignments.
+// changing lists the methods of package onnx that change a graph, adding those that only add. Fields are changed by
+// assignments.
 var (
 	changing = []string{"InlineBranches", "InlineCalls", "InlineFunctions", "InsertAt", "RemoveAttr", "RemoveNodes",
 		"RemovePort", "RemoveUnusedInitializers", "Rename", "Save", "SaveInput", "SetAttr", "SetInput", "Snapshot",
@@ -57,9 +57,9 @@ var (
 		"Node":     {"Attributes", "Domain", "Graph", "Inputs", "OpType", "Outputs", "Overload"},
 		"Value":    {"Const", "IsInput", "Output", "Producer"},
 	}
-	// written are the fields that are set on what was just built.
+	// written are the fields that may be set on a new object.
 	written = []string{"Domain", "Functions", "Overload"}
-	// makers return what a function may write to as it likes: it made it.
+	// makers return objects that the calling function may change freely.
 	makers = []string{"AddNode", "Clone", "New", "NewFunction", "NewNode", "NewSubgraph"}
 )
 
@@ -110,7 +110,7 @@ func TestOnlyEditChanges(t *testing.T) {
 	}
 }
 
-// builds reports whether a folder is one of builders or below one.
+// builds reports whether a folder is in builders or below one of them.
 func builds(folder string) bool {
 	for ; folder != "."; folder = path.Dir(folder) {
 		if builders[folder] != "" {
@@ -120,14 +120,14 @@ func builds(folder string) bool {
 	return false
 }
 
-// change is a statement that changes a graph; builds says that one that is being built may be changed so.
+// change is a statement that changes a graph; builds means that it is allowed on a graph under construction.
 type change struct {
 	at     ast.Node
 	what   string
 	builds bool
 }
 
-// changesIn finds the calls and assignments of a file that change graphs which it did not make in the same function.
+// changesIn finds the calls and assignments in a file that change graphs not made in the same function.
 func changesIn(f *ast.File, info *types.Info) (found []change) {
 	made := map[types.Object]bool{}
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -187,7 +187,7 @@ func makes(x ast.Expr) bool {
 	return ok && slices.Contains(makers, s.Sel.Name)
 }
 
-// isOwn reports whether an expression is part of what was made in the same function, or of a copy in a variable.
+// isOwn reports whether an expression is part of an object made in the same function, or of a copy in a variable.
 func isOwn(x ast.Expr, info *types.Info, made map[types.Object]bool) bool {
 	for {
 		switch e := x.(type) {

@@ -14,13 +14,13 @@ import (
 
 const module = "github.com/mojo-patch/mojo-patch/"
 
-// room is a folder with all packages below it that are in no room of their own.
+// room is a folder with all packages below it that are not in rooms below it.
 type room struct {
 	path string
-	uses []string // the other rooms that its packages may import; of a room on top nil, for all
+	uses []string // the other rooms that its packages may import; nil for all
 }
 
-// rooms lists the module from the bottom up: a room uses none that stands after it.
+// rooms lists the module from the bottom up: a room may only use rooms before it.
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
 	{"internal/delta", []string{}},
@@ -112,7 +112,7 @@ var rooms = []room{
 	{"cmd", nil},
 }
 
-// roomOf returns the place in rooms of a package, by the longest path that leads to it; -1 when it is in none.
+// roomOf returns the index in rooms of a package, by the longest matching path, or -1.
 func roomOf(path string) int {
 	best := -1
 	for i, r := range rooms {
@@ -124,7 +124,7 @@ func roomOf(path string) int {
 	return best
 }
 
-// TestRooms holds every import against the table. Tests may import what they like, but text generation.
+// TestRooms checks every import against the table. Tests may import anything except text generation.
 func TestRooms(t *testing.T) {
 	seen := make([]bool, len(rooms))
 	imports := 0
@@ -159,7 +159,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestOneWay holds the table against its order, so that it has no cycle.
+// TestOneWay checks that the table follows its order, so that it has no cycle.
 func TestOneWay(t *testing.T) {
 	for i, r := range rooms {
 		for _, used := range r.uses {
@@ -170,8 +170,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// importsBelow returns for each Go file of the module, whatever its build constraints, which of its packages it
-// imports.
+// importsBelow returns this module's packages that each Go file imports, whatever its build constraints.
 func importsBelow(t *testing.T, root string) map[string][]string {
 	imports := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

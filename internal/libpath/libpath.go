@@ -1,6 +1,6 @@
-// Package libpath holds the rules that the searches for shared libraries have in common. A library is code, so no place
-// that depends on the working directory is searched: a folder of models that somebody else filled must not decide what
-// runs. Only a path on the command line or in a call may be relative, since the caller names that file itself.
+// Package libpath holds the common rules of searches for shared libraries. A library is code, so no place that depends
+// on the working directory is searched: a folder of models that another user filled must not decide which code runs.
+// Only a path on the command line or in a call may be relative, since the caller names that file.
 package libpath
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Variable returns the path that an environment variable names; "" if it is not set. A relative path is an error: the
+// Variable returns the path in an environment variable, or "" if it is not set. A relative path is an error: the
 // variable outlives the folder that it was set in.
 func Variable(name string) (string, error) {
 	path := os.Getenv(name)
@@ -38,8 +38,8 @@ func absolute(name, path string) error {
 	return fmt.Errorf("$%s names %q, a path relative to the working directory: set it to an absolute path", name, path)
 }
 
-// Folder returns the folder that an environment variable names; "" if it is not set or not an absolute path. It is for
-// variables that other tools set, such as VIRTUAL_ENV, where a value without use is passed over.
+// Folder returns the folder in an environment variable, or "" if it is not set or not an absolute path. Use it for
+// variables that other tools set, such as VIRTUAL_ENV: useless values are ignored.
 func Folder(name string) string {
 	if path := os.Getenv(name); filepath.IsAbs(path) {
 		return path
@@ -47,7 +47,7 @@ func Folder(name string) string {
 	return ""
 }
 
-// Folders returns the absolute paths of an environment variable that lists folders, such as PATH. relative reports
+// Folders returns the absolute paths in an environment variable that lists folders, such as PATH. relative reports
 // whether others were left out. An empty entry is relative, since it means the working directory.
 func Folders(name string) (list []string, relative bool) {
 	value := os.Getenv(name)
@@ -73,9 +73,8 @@ func Folders(name string) (list []string, relative bool) {
 	return list, relative
 }
 
-// Program returns the folder of the running program, with links resolved, and the prefix that it is installed in: the
-// folder above bin (on Windows Scripts). A program in any other folder has no prefix, since the folder above may be
-// anybody's.
+// Program returns the folder of the running program, with links resolved, and its installation prefix: the folder above
+// bin (on Windows Scripts). A program in any other folder has no prefix, since anyone may own the folder above.
 func Program() (folder, prefix string) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -90,7 +89,7 @@ func Program() (folder, prefix string) {
 	return filepath.Dir(exe), Prefix(filepath.Dir(exe))
 }
 
-// Prefix returns the folder above a folder of programs, bin or on Windows Scripts; "" for a folder of another name.
+// Prefix returns the folder above bin (on Windows Scripts), or "" for a folder of another name.
 func Prefix(folder string) string {
 	name := filepath.Base(folder)
 	if name == "bin" || runtime.GOOS == "windows" && strings.EqualFold(name, "Scripts") {

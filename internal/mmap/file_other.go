@@ -4,7 +4,7 @@ package mmap
 
 import "os"
 
-// File reads the file: there is no portable way to map it.
+// File reads the file: mapping is not portable.
 func File(f *os.File, size int64) (b []byte, release func() error, err error) {
 	return readWhole(f)
 }

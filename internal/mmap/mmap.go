@@ -1,4 +1,4 @@
-// Package mmap maps files for reading, so that what is not looked at is not read.
+// Package mmap maps files for reading, so that only accessed parts are read.
 package mmap
 
 import (

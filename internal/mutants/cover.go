@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// profile is what one test runs of its group's files.
+// profile is a test's coverage of its group's files.
 type profile struct {
 	Hash    string // of the file that declares the test
 	Seconds float64
@@ -20,11 +20,11 @@ type profile struct {
 
 // covered is the part of a file that a test runs: blocks from one line and column to another.
 type covered struct {
-	Hash   string // of the file; when it was edited since, a test that ran any of it is taken to run all
+	Hash   string // of the file; if it changed since, a test that ran any of it counts as running all
 	Blocks [][4]int
 }
 
-// runs reports whether the test may run the place of the mutant.
+// runs reports whether the test may run the mutant's place.
 func (p profile) runs(m mutant, hash string) bool {
 	file, ok := p.Files[m.File]
 	if m.anywhere || !ok || file.Hash != hash {
@@ -46,7 +46,7 @@ type test struct {
 	profile   profile
 }
 
-// profiles returns the tests of a package with what each reaches of the group's files.
+// profiles returns the tests of a package with their coverage of the group's files.
 func (r *runner) profiles(g group, pkg string) ([]test, error) {
 	files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *runner) compileCover(g group, pkg string) error {
 	return err
 }
 
-// profile runs a test alone, under coverage.
+// profile runs a single test with coverage.
 func (r *runner) profile(pkg, name string) (profile, error) {
 	var p profile
 	raw := filepath.Join(r.out, "cover.out")

@@ -1,16 +1,15 @@
 package main
 
-// fault is a mistake to plant in the kernels: a text that a file has once, and what takes its place. FAULT in it is
-// true while the tests run against this fault: all are compiled at one time.
+// fault is a mistake to plant in the kernels: a text that occurs once in a file, and its replacement. FAULT is true in
+// it while the tests run against this fault: all faults are compiled together.
 type fault struct {
 	kind      string
 	file      string // below fused/kernels
 	old, with string
-	test      string // what must fail: "loops", "runtime", or classes of ort_test.py
+	test      string // the tests that must fail: "loops", "runtime", or classes of ort_test.py
 }
 
-// faults are mistakes as people make them. Those of "sync" take from a task the memory or the order that keep it from
-// others.
+// faults are typical mistakes. Faults of kind "sync" remove the memory or the order that separates a task from others.
 var faults = []fault{
 	{"epsilon", "cpu/simd/norm.h", "__builtin_sqrtf(mean + epsilon)", "__builtin_sqrtf(mean + (FAULT ? 0 : epsilon))",
 		"loops"},

@@ -22,8 +22,8 @@ const faultHeader = `#include <stdlib.h>
 inline const int mojo_fault = getenv("MOJO_FAULT") == nullptr ? 0 : atoi(getenv("MOJO_FAULT"));
 `
 
-// kernelTests compiles the CPU kernels with every fault in them and runs the tests, with one fault at a time, and first
-// with none. The kernels are compiled for one instruction set, so that it takes minutes; what was compiled stays.
+// kernelTests compiles the CPU kernels with every fault and runs the tests, first without a fault, then with one at a
+// time. It compiles the kernels for one instruction set, which takes minutes, and keeps compiled files.
 func kernelTests(out string) error {
 	folder := filepath.Join(out, "kernels")
 	source := filepath.Join(folder, "source")
@@ -36,7 +36,7 @@ func kernelTests(out string) error {
 	}
 	flags := "-O1 -w -include " + header
 	if runtime.GOARCH == "amd64" {
-		flags += " -mavx2 -mfma -mf16c" // of the one called portable
+		flags += " -mavx2 -mfma -mf16c" // of the code called portable
 	}
 	build, cmake := filepath.Join(folder, "build"), cmp.Or(os.Getenv("CMAKE"), "cmake")
 	if _, err := output(".", cmake, "-S", source, "-B", build, "-DMOJO_TESTS=ON", "-DCMAKE_BUILD_TYPE=None",
@@ -108,8 +108,7 @@ func runKernelTest(build, source, test string, fault int) (string, bool) {
 	return string(text), err == nil
 }
 
-// plant copies the kernels with all faults in them. Files that are there already and the same stay, so that they are
-// not compiled again.
+// plant copies the kernels with all faults in them. Unchanged files stay, so that they are not compiled again.
 func plant(from, to string) error {
 	planted := 0
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {

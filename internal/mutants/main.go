@@ -2,13 +2,14 @@
 //
 //	go run ./internal/mutants
 //
-// It draws mutants of the packages that decide what is fused (patterns, rewrite, fused, reference/infer, golden) and
-// runs the short tests of these folders that reach the changed place: the package's own and those of the packages
-// beside and above it. What a test reaches is found once, by its coverage. A mutant that no test notices is a survivor;
-// harmless.txt lists those that change nothing, with the reason. The exit status is 1 when there are others.
+// It draws mutants of the packages that decide which blocks are fused (patterns, rewrite, fused, reference/infer,
+// golden) and runs the short tests in these folders that reach the changed place: the package's own and those of the
+// packages beside and above it. Coverage, measured once, tells which places a test reaches. A mutant that no test
+// notices is a survivor; harmless.txt lists survivors that change nothing, with the reason. The exit status is 1 if
+// there are others.
 //
-// All that it writes stands in build/mutants: report.md has the survivors, results.jsonl lets an interrupted run go on.
-// A mutant is tried again when its file has changed, a survivor when a file of its folder has.
+// Its files are in build/mutants: report.md lists the survivors, and an interrupted run continues from results.jsonl. A
+// mutant is tried again if its file has changed, a survivor if a file in its folder has.
 package main
 
 import (
@@ -34,7 +35,7 @@ type group struct {
 	folders []string
 }
 
-// left has the packages of the groups that are not mutated: their tests take too long for `make quick`.
+// left lists packages of the groups that are not mutated: their tests take too long for `make quick`.
 var left = []string{"rewrite/convert"}
 
 //go:embed harmless.txt
@@ -97,7 +98,7 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 	return report(results, filepath.Join(out, "report.md"))
 }
 
-// everyMutant returns the mutants of all groups in the order in which they are drawn.
+// everyMutant returns the mutants of all groups in the order of drawing.
 func everyMutant(groups []group, seed int64) ([]mutant, error) {
 	var all []mutant
 	for _, g := range groups {
@@ -182,7 +183,7 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 	return results, nil
 }
 
-// reach returns the tests that may run a mutant, whose file has this hash: all of them where the file is new.
+// reach returns the tests that may run a mutant, whose file has this hash: all tests if the file is new.
 func (r *runner) reach(g group, m mutant, hash string) []test {
 	known := slices.ContainsFunc(r.tests[g.name], func(t test) bool { return t.profile.Files[m.File].Hash != "" })
 	return slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
@@ -194,7 +195,7 @@ func (m mutant) String() string {
 	return fmt.Sprintf("%s %s:%d: %s: %q for %q", m.ID, m.File, m.Line, m.Kind, m.New, m.Old)
 }
 
-// hash is of all Go files of the group.
+// hash returns the hash of all Go files of the group.
 func (g group) hash() (string, error) {
 	var paths []string
 	for _, folder := range g.folders {
@@ -218,14 +219,14 @@ func readResults(path string) (map[string]result, error) {
 	for line := range strings.Lines(string(data)) {
 		var r result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			break // the line that an interrupted run left
+			break // the partial line of an interrupted run
 		}
 		known[r.Mutant.ID] = r
 	}
 	return known, nil
 }
 
-// harmlessReasons returns the reason of each survivor that is known to change nothing.
+// harmlessReasons returns the reasons of the survivors that are known to change nothing.
 func harmlessReasons() map[string]string {
 	reasons := map[string]string{}
 	scanner := bufio.NewScanner(strings.NewReader(harmless))

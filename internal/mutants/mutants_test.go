@@ -25,7 +25,7 @@ func f(a []int, s string) bool {
 }
 `
 
-// TestMutants changes each place of a function in every way, and no string.
+// TestMutants changes each place of a function in every way, except strings.
 func TestMutants(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "p.go"), []byte(example), 0o666); err != nil {
@@ -63,7 +63,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestIdsStay changes another function: the mutants of this one are the same as before.
+// TestIdsStay changes another function: the mutants of this one keep their ids.
 func TestIdsStay(t *testing.T) {
 	folder := t.TempDir()
 	ids := func(source string) []string {
@@ -89,7 +89,7 @@ func TestIdsStay(t *testing.T) {
 	}
 }
 
-// TestBatches runs a package's own tests before those of others, and slow ones alone at the end.
+// TestBatches demands that a package's own tests run before others, and slow ones separately at the end.
 func TestBatches(t *testing.T) {
 	tests := []test{
 		{"a", "Slow", profile{Seconds: 9}}, {"a", "Other", profile{Seconds: 1}}, {"a/b", "Own", profile{Seconds: 2}},
@@ -108,7 +108,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestRuns asks a profile about places before, in and behind a block, and about files that it does not know.
+// TestRuns queries a profile about places before, in and after a block, and about unknown files.
 func TestRuns(t *testing.T) {
 	p := profile{Files: map[string]covered{"a.go": {"same", [][4]int{{3, 10, 5, 2}}}}}
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestFaultsArePlanted finds the text of each fault in the kernels, so that whoever changes it changes the fault.
+// TestFaultsArePlanted finds the text of each fault in the kernels, so that whoever changes the text updates the fault.
 func TestFaultsArePlanted(t *testing.T) {
 	if err := plant(filepath.Join("..", "..", "fused", "kernels"), t.TempDir()); err != nil {
 		t.Error(err)

@@ -50,7 +50,7 @@ func report(results []result, name string) error {
 	return nil
 }
 
-// table is counts as a table of Markdown.
+// table formats counts as a Markdown table.
 func table(parts ...map[string]*tally) string {
 	var text strings.Builder
 	text.WriteString("| | mutants | killed | harmless | % killed |\n| --- | ---: | ---: | ---: | ---: |\n")
@@ -82,7 +82,7 @@ func notice(r result, reasons map[string]string) string {
 	return text
 }
 
-// diff is the change, with two lines before and after it.
+// diff returns the change with two lines of context.
 func (m mutant) diff() (string, error) {
 	source, err := os.ReadFile(m.File)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// result is what became of a mutant.
+// result is the outcome of a mutant.
 type result struct {
 	Mutant mutant
-	By     string // the test that failed; "" when none did
-	Reason string // noMutant, or of a survivor that no test reaches notReached
+	By     string // the failed test, or ""
+	Reason string // noMutant, or notReached for a survivor that no test reaches
 	State  string // of the files that the result depends on
 }
 
@@ -33,11 +33,11 @@ func (r result) lives() bool { return r.By == "" && r.Reason != noMutant }
 
 type runner struct {
 	out   string
-	most  float64           // seconds that a test may take
+	most  float64           // limit for a test
 	tests map[string][]test // by group
 }
 
-// output runs a command in a folder and returns what it prints; the error of one that fails has that.
+// output runs a command in a folder and returns its output, which the error contains, too.
 func output(folder, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = folder
@@ -60,7 +60,7 @@ func hash(paths ...string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// try compiles the mutant and runs the tests that reach it, its own package's before the others, the quick ones first.
+// try compiles the mutant and runs the tests that reach it: those of its own package first, and quick tests first.
 func (r *runner) try(m mutant, tests []test) (result, error) {
 	source, err := os.ReadFile(m.File)
 	if err != nil {
@@ -107,10 +107,10 @@ func (r *runner) try(m mutant, tests []test) (result, error) {
 	return result{Mutant: m}, nil
 }
 
-// slow is how long a test takes, in seconds, that runs alone and after the others.
+// slow is the duration in seconds from which a test runs separately, after the others.
 const slow = 2.0
 
-// batches returns the tests in the order to run them: a batch is of one package.
+// batches returns the tests in the order to run them. A batch contains tests of one package.
 func batches(tests []test, own string) [][]test {
 	tests = slices.Clone(tests)
 	slices.SortStableFunc(tests, func(a, b test) int {
@@ -136,8 +136,8 @@ func batches(tests []test, own string) [][]test {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// failing returns the test of the batch that fails, "" when none does. A mutant may take any time and memory: both are
-// bounded.
+// failing returns the test of the batch that fails, or "". It limits time and memory, since a mutant may use any
+// amount.
 func failing(binary string, batch []test) string {
 	pkg, names, seconds := batch[0].pkg, []string{}, 0.0
 	for _, t := range batch {

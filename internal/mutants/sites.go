@@ -16,7 +16,7 @@ import (
 
 // mutant is one change of one file.
 type mutant struct {
-	ID   string // of the file, function, kind and text; an edit elsewhere does not change it
+	ID   string // of the file, function, kind and text; edits elsewhere do not change it
 	Kind string
 	File string // relative to the module
 	Func string
@@ -25,12 +25,12 @@ type mutant struct {
 	New  string
 
 	start, end int    // the bytes of the file that New replaces
-	anywhere   bool   // coverage does not tell which tests reach it: it is in no function
-	block      [2]int // the line and column that coverage knows it by
+	anywhere   bool   // outside functions, where coverage does not tell which tests reach it
+	block      [2]int // its line and column in coverage
 }
 
-// mutants returns every mutant of the Go files in folder, in an order that the seed alone decides: a change of the
-// code moves no other mutant to another place of it.
+// mutants returns every mutant of the Go files in folder, in an order that depends only on the seed: a change of the
+// code does not reorder other mutants.
 func mutants(folder string, seed int64) ([]mutant, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -95,7 +95,7 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 	return found
 }
 
-// caseExpression is what a case compares with: coverage counts it with the switch.
+// caseExpression is the expression of a case: coverage counts it with the switch.
 type caseExpression struct{ from, to, of token.Pos }
 
 func caseExpressions(decl ast.Decl) []caseExpression {
@@ -137,7 +137,7 @@ func (v *visitor) text(n ast.Node) string {
 	return string(v.source[v.offset(n.Pos()):v.offset(n.End())])
 }
 
-// swaps has for each operator what takes its place.
+// swaps maps operators to their replacements.
 var swaps = map[token.Token]struct {
 	kind string
 	with []string
@@ -166,11 +166,11 @@ func (v *visitor) swap(op token.Token, at token.Pos, about ast.Node) {
 	}
 }
 
-// visit adds the mutants of one node, and reports whether those below it are wanted.
+// visit adds the mutants of one node, and reports whether to descend.
 func (v *visitor) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		// The numbers of make are capacities more often than not; a panic says that the caller is wrong.
+		// Most arguments of make are capacities; a panic means that the caller is wrong.
 		if ident, ok := n.Fun.(*ast.Ident); ok && (ident.Name == "make" || ident.Name == "panic") {
 			return false
 		}
@@ -230,7 +230,7 @@ func isString(e ast.Expr) bool {
 	return false
 }
 
-// leaves reports whether a body ends by leaving what stands around it, other than by a panic.
+// leaves reports whether a body ends by leaving the surrounding code, except by a panic.
 func leaves(body *ast.BlockStmt) bool {
 	if len(body.List) == 0 {
 		return false

@@ -2,5 +2,5 @@
 
 package regular
 
-// nonBlocking is nothing: named pipes are no files here.
+// nonBlocking does nothing: named pipes are not files here.
 const nonBlocking = 0

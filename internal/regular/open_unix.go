@@ -4,5 +4,5 @@ package regular
 
 import "syscall"
 
-// nonBlocking has open return at once for a named pipe without a writer. It means nothing for regular files.
+// nonBlocking makes open return at once for a named pipe without a writer. It does not affect regular files.
 const nonBlocking = syscall.O_NONBLOCK

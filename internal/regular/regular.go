@@ -1,5 +1,5 @@
-// Package regular opens files that are files: not named pipes, which make a reader wait without end, nor devices,
-// sockets or folders. What is read whole is read up to a bound.
+// Package regular opens only regular files: not named pipes, which block readers forever, nor devices, sockets or
+// folders. Whole files are read up to a limit.
 package regular
 
 import (
@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// Open opens a regular file for reading, and returns its size. It does not wait for a writer of a named pipe. Links are
-// followed.
+// Open opens a regular file for reading, and returns its size. It does not wait for a writer of a named pipe. It
+// follows links. It returns an error for anything that is not a regular file.
 func Open(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
-		// A socket cannot be opened: say what it is.
+		// A socket cannot be opened: name the kind of file.
 		if info, statErr := os.Stat(path); statErr == nil && !info.Mode().IsRegular() {
 			return nil, 0, refuse(path, info.Mode())
 		}
@@ -31,7 +31,7 @@ func Open(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Check returns the error of Open for a path, without opening it. It is for files that something else opens.
+// Check returns Open's error for a path without opening it, for files that other code opens.
 func Check(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -40,7 +40,7 @@ func Check(path string) error {
 	return err
 }
 
-// ReadFile reads a regular file of most bytes at most.
+// ReadFile reads a regular file of at most most bytes, and returns an error if it is larger.
 func ReadFile(path string, most int64) ([]byte, error) {
 	f, size, err := Open(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 		return nil, TooLong(path, most)
 	}
 	b := make([]byte, 0, size+1)
-	// It may grow while it is read, and the files of some systems, such as /proc, have no size.
+	// It may grow while it is read, and system files, such as those in /proc, have no size.
 	for int64(len(b)) <= most {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
@@ -68,7 +68,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return nil, TooLong(path, most)
 }
 
-// TooLong is the error about a file of more than most bytes.
+// TooLong returns the error about a file of more than most bytes.
 func TooLong(path string, most int64) error {
 	text := fmt.Sprint(most, " bytes")
 	if most >= 1<<20 && most%(1<<20) == 0 {

@@ -67,8 +67,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestOthersOpenHere looks for reads of files that go around this package. What a program made itself may be opened by
-// its name.
+// TestOthersOpenHere finds code that reads files without this package. A program may open its own files by name.
 func TestOthersOpenHere(t *testing.T) {
 	own := map[string]bool{"internal/regular/regular.go": true, "internal/atomicfile/folder.go": true,
 		"cmd/mojo-patch/rss_unix.go": true, "cmd/mojo-patch/bench_times.go": true, "onnx/write.go": true}

@@ -1,9 +1,9 @@
-// Command vet is `go vet` for systems that nothing here runs on:
+// Command vet is `go vet` for systems that are not available here:
 //
 //	go run ./internal/vet darwin/arm64 windows/amd64
 //
-// It checks every package of the module and its tests, with cgo off. go vet itself compiles all that the packages
-// import, the standard library included, to learn their types; this reads the types from the sources.
+// It checks every package of the module and its tests, with cgo off. go vet itself compiles all imports, including the
+// standard library, to learn their types; this command reads the types from the sources.
 package main
 
 import (
@@ -51,7 +51,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// suite is what `go vet` of Go 1.26 runs.
+// suite lists the analyzers that `go vet` of Go 1.26 runs.
 var suite = []*analysis.Analyzer{
 	appends.Analyzer, asmdecl.Analyzer, assign.Analyzer, atomic.Analyzer, bools.Analyzer, buildtag.Analyzer,
 	cgocall.Analyzer, composite.Analyzer, copylock.Analyzer, defers.Analyzer, directive.Analyzer, errorsas.Analyzer,
@@ -85,7 +85,7 @@ func main() {
 	}
 }
 
-// vet returns what is wrong with the packages of the module in a folder and with their tests, in no particular order.
+// vet returns the findings about the packages of the module in a folder and their tests, in any order.
 func vet(folder string, environment ...string) (findings []string, err error) {
 	pkgs, err := packages.Load(&packages.Config{
 		Mode: packages.LoadAllSyntax | packages.NeedModule, Tests: true, Dir: folder,
