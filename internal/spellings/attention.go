@@ -7,23 +7,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attention is a block of attention as it is written.
+// attention is an attention block as written.
 type attention struct {
 	*writer
 	heads, keyHeads, width int
 	cap, sink              bool
-	bias                   *onnx.Value // nil for none
+	bias                   *onnx.Value // nil without a bias
 	window                 int
-	around                 bool // the window is to both sides
+	around                 bool // the window extends to both sides
 	scale                  float64
 	factors                bool   // of each head's scores
 	order                  string // of the dimensions of scores: b, h, i for queries, j for keys
 }
 
-// writeAttention writes attention of heads that may share keys, with a mask, and a cache or none.
+// writeAttention writes attention of heads that may share keys, with a mask, and with or without a cache.
 func writeAttention(w *writer) []*onnx.Value {
 	w.alone, w.square = true, false
-	if w.typ == onnx.Float16 { // its least number is no minimum without roundings
+	if w.typ == onnx.Float16 { // its least number is not a minimum without rounding
 		w.typ = onnx.Float
 	}
 	a := &attention{writer: w, heads: 4, keyHeads: choose(w, 1, 2, 2, 4), width: choose(w, 4, 8),
@@ -94,10 +94,10 @@ func writeAttention(w *writer) []*onnx.Value {
 	return []*onnx.Value{y}
 }
 
-// usualOrder is that of products by MatMul.
+// usualOrder is the order of products by MatMul.
 const usualOrder = "bhij"
 
-// ordered gives what is added to scores, or chooses among them, the order of their dimensions.
+// ordered transposes a bias or mask to the order of the scores.
 func (a *attention) ordered(v *onnx.Value) *onnx.Value {
 	if a.order == usualOrder {
 		return v
@@ -109,7 +109,7 @@ func (a *attention) ordered(v *onnx.Value) *onnx.Value {
 	return a.op("Transpose", v, onnx.IntsAttr("perm", perm))
 }
 
-// eachHead is repeated for products that do not broadcast.
+// eachHead repeats values for products that do not broadcast.
 func (a *attention) eachHead(v *onnx.Value) *onnx.Value {
 	var list []int64
 	for h := range a.heads {
@@ -118,7 +118,7 @@ func (a *attention) eachHead(v *onnx.Value) *onnx.Value {
 	return a.op("Gather", v, a.ints(list...), onnx.IntAttr("axis", 1))
 }
 
-// repeated gives each head of queries its head of keys or values.
+// repeated repeats heads of keys or values for the heads of queries.
 func (a *attention) repeated(v *onnx.Value) *onnx.Value {
 	n := a.heads / a.keyHeads
 	if n == 1 || a.keyHeads == 1 && a.chance(2) { // the product broadcasts
@@ -187,7 +187,7 @@ func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
 	return s
 }
 
-// allowed says which keys a query sees.
+// allowed returns which keys a query can attend to.
 func (a *attention) allowed(q, k, exists *onnx.Value) *onnx.Value {
 	number := func(v *onnx.Value) *onnx.Value {
 		return a.op("Squeeze", a.op("Slice", a.op("Shape", v), a.ints(2), a.ints(3)), a.ints(0))
@@ -223,7 +223,7 @@ func (a *attention) integer(x int64) *onnx.Value {
 	return a.constant(c)
 }
 
-// weights masks the scores and takes a softmax of them.
+// weights masks the scores and applies a softmax.
 func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 	least := -greatest[a.typ]
 	if a.chance(3) {
@@ -240,7 +240,7 @@ func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 	case a.wrong("mask before a cap"):
 		s = a.op("Where", allowed, s, a.scalar(a.typ, -1e9))
 		s = a.op("Mul", a.op("Tanh", s), a.scalar(a.typ, 2))
-	case !a.sink && !a.factors && a.scale*float64(a.width) <= 2 && a.chance(3): // else they underflow
+	case !a.sink && !a.factors && a.scale*float64(a.width) <= 2 && a.chance(3): // otherwise they underflow
 		return a.masked(s, allowed, axis)
 	case a.chance(2):
 		s = a.op("Where", allowed, s, a.scalar(a.typ, least))
@@ -267,7 +267,7 @@ func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 	return p
 }
 
-// masked has the mask as a factor of the exponentials.
+// masked multiplies the exponentials by the mask.
 func (a *attention) masked(s, allowed *onnx.Value, axis int64) *onnx.Value {
 	mask := a.cast(allowed, a.typ)
 	e := a.op("Exp", a.op("Sub", s, a.reduce("ReduceMax", s, []int64{axis}, true)))
@@ -290,7 +290,7 @@ func (a *attention) softmax(s *onnx.Value, axis int64) *onnx.Value {
 	return a.op("Softmax", s, onnx.IntAttr("axis", axis))
 }
 
-// withSink has a column beside the scores that takes a share and gives nothing.
+// withSink adds a column to the scores that takes a share of the weights and contributes nothing.
 func (a *attention) withSink(s *onnx.Value) *onnx.Value {
 	values := make([]float64, a.heads)
 	for h := range values {

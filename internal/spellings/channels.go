@@ -12,7 +12,7 @@ type channels struct {
 	rank, size int
 }
 
-// cut returns parts of the last axis, one after the other.
+// cut splits the last axis into parts.
 func (c channels) cut(x *onnx.Value, sizes ...int) []*onnx.Value {
 	equal := true
 	for _, s := range sizes {
@@ -112,7 +112,7 @@ func scalarInt(v int64) *onnx.Tensor {
 	return t
 }
 
-// every returns each step-th channel from start on.
+// every returns each step-th channel from start.
 func (c channels) every(x *onnx.Value, step, start int) *onnx.Value {
 	switch c.r.IntN(4) {
 	case 0:
@@ -156,7 +156,7 @@ func (c channels) reshaped(x *onnx.Value, last ...int64) *onnx.Value {
 	return c.op("Reshape", x, c.op("Concat", rows, c.ints(last...), onnx.IntAttr("axis", 0)))
 }
 
-// join puts parts one after the other.
+// join concatenates parts.
 func (c channels) join(parts ...*onnx.Value) *onnx.Value {
 	args := []any{onnx.IntAttr("axis", c.lastAxis(c.rank))}
 	if len(parts) > 2 && c.chance(2) {
@@ -169,10 +169,10 @@ func (c channels) join(parts ...*onnx.Value) *onnx.Value {
 	return c.op("Concat", args...)
 }
 
-// weave takes one channel of a and one of b in turns; c.size is the size of the result.
+// weave alternates the channels of a and b; c.size is the size of the result.
 func (c channels) weave(a, b *onnx.Value) *onnx.Value {
 	half := channels{c.writer, c.rank, c.size / 2}
-	if c.chance(4) { // an axis of two in front of the channels, exchanged with them
+	if c.chance(4) { // an axis of two before the channels, swapped with them
 		perm := make([]int64, c.rank+1)
 		for i := range perm {
 			perm[i] = int64(i)

@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Composed lists kinds whose spellings are not chosen from a list of forms: each step of a block's formula is written
-// by an identity of algebra, whose own steps are written by others in turn. What comes out need never have been written
-// by an exporter, so a pattern need not know it; Pattern is the op that it is to become.
+// Composed lists kinds whose spellings are not chosen from a list of forms: an identity of algebra writes each step of
+// a block's formula, and other identities write its steps in turn. Possibly no exporter ever wrote the result, so a
+// pattern need not know it; Pattern is the op that it should become.
 func Composed() []Kind {
 	return []Kind{
 		{composed + "RMSNorm", "RMSNorm", "", 13, writeComposedNorm},
@@ -20,13 +20,13 @@ func Composed() []Kind {
 
 const composed = "composed "
 
-// algebra writes functions by identities. They hold in float32, in which alone it writes.
+// algebra writes functions by identities. They hold in float32, so it only writes float32.
 type algebra struct {
 	*writer
-	rank, size int // of x; size is that of its last axis
+	rank, size int // of x; size is the size of its last axis
 	depth      int // identities within identities
-	// anySize says that the numbers may be of any size. Then no logarithm stands for a power: exp(log(x) / 2) of 1e18
-	// is off by 5e-6 of it in float32, which is more than the op's roundings, and the check of a site refuses it.
+	// anySize means that numbers may have any magnitude, so logarithms are not used for powers: in float32, exp(log(x)
+	// / 2) of 1e18 has a relative error of 5e-6, more than the op's rounding, and the check of a site refuses it.
 	anySize bool
 }
 
@@ -34,12 +34,12 @@ func newAlgebra(w *writer, dims []dim) *algebra {
 	return &algebra{writer: w, rank: len(dims), size: dims[len(dims)-1].size}
 }
 
-// simply sets the writer to what algebra needs: float32, and no other readers of inner values.
+// simply sets the writer as algebra needs it: float32, and no other readers of inner values.
 func (w *writer) simply() { w.typ, w.alone = onnx.Float, true }
 
 func (a *algebra) number(x float64) *onnx.Value { return a.floats(onnx.Float, []int{}, []float64{x}) }
 
-// deeper reports whether another identity is to be put in, the less often the deeper.
+// deeper reports whether to insert another identity, less often at greater depth.
 func (a *algebra) deeper() bool {
 	if a.depth > 3 || a.chance(a.depth+2) {
 		return false
@@ -48,7 +48,7 @@ func (a *algebra) deeper() bool {
 	return true
 }
 
-// times is x by a number.
+// times multiplies x by a number.
 func (a *algebra) times(x *onnx.Value, k float64) *onnx.Value {
 	switch a.r.IntN(5) {
 	case 0:
@@ -61,7 +61,7 @@ func (a *algebra) times(x *onnx.Value, k float64) *onnx.Value {
 	return a.op("Mul", x, a.number(k))
 }
 
-// negative is -x.
+// negative returns -x.
 func (a *algebra) negative(x *onnx.Value) *onnx.Value {
 	switch a.r.IntN(3) {
 	case 0:
@@ -72,7 +72,7 @@ func (a *algebra) negative(x *onnx.Value) *onnx.Value {
 	return a.times(x, -1)
 }
 
-// plus adds; one side may be subtracted with the other sign.
+// plus adds; it may subtract a negated side.
 func (a *algebra) plus(x, y *onnx.Value) *onnx.Value {
 	if a.deeper() {
 		return a.op("Sub", x, a.negative(y))
@@ -80,7 +80,7 @@ func (a *algebra) plus(x, y *onnx.Value) *onnx.Value {
 	return a.sum(x, y)
 }
 
-// square is x*x.
+// square returns x*x.
 func (a *algebra) square(x *onnx.Value) *onnx.Value {
 	switch a.r.IntN(5) {
 	case 0:
@@ -97,7 +97,7 @@ func (a *algebra) square(x *onnx.Value) *onnx.Value {
 	return a.op("Mul", x, x)
 }
 
-// over is the sum over the last axis, which is kept.
+// over returns the sum over the last axis, which is kept.
 func (a *algebra) over(x *onnx.Value) *onnx.Value {
 	last := []int64{a.lastAxis(a.rank)}
 	switch a.r.IntN(5) {
@@ -113,7 +113,7 @@ func (a *algebra) over(x *onnx.Value) *onnx.Value {
 	return a.reduce("ReduceSum", x, last, true)
 }
 
-// full is a constant of one number.
+// full returns a constant of one repeated number.
 func (a *algebra) full(x float64, dims ...int) *onnx.Value {
 	n := 1
 	for _, d := range dims {
@@ -126,7 +126,7 @@ func (a *algebra) full(x float64, dims ...int) *onnx.Value {
 	return a.floats(onnx.Float, dims, v)
 }
 
-// squares is the sum of the squares over the last axis.
+// squares returns the sum of squares over the last axis.
 func (a *algebra) squares(x *onnx.Value) *onnx.Value {
 	last := []int64{a.lastAxis(a.rank)}
 	switch a.r.IntN(6) {
@@ -143,7 +143,7 @@ func (a *algebra) squares(x *onnx.Value) *onnx.Value {
 	return a.over(a.square(x))
 }
 
-// inverseRoot is 1 / sqrt(v).
+// inverseRoot returns 1 / sqrt(v).
 func (a *algebra) inverseRoot(v *onnx.Value) *onnx.Value {
 	switch a.r.IntN(6) {
 	case 0:

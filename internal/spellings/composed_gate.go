@@ -6,12 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// logistic is 1 / (1 + exp(-x)).
+// logistic returns 1 / (1 + exp(-x)).
 func (a *algebra) logistic(x *onnx.Value) *onnx.Value {
 	switch a.r.IntN(7) {
 	case 0: // (1 + tanh(x/2)) / 2
 		return a.times(a.plus(a.op("Tanh", a.times(x, 0.5)), a.number(1)), 0.5)
-	case 1: // the first of a softmax of x and nothing
+	case 1: // the first of a softmax of x and 0
 		nothing := a.op("Mul", x, a.number(0))
 		pair := a.op("Concat", a.op("Unsqueeze", x, a.ints(-1)), a.op("Unsqueeze", nothing, a.ints(-1)),
 			onnx.IntAttr("axis", -1))
@@ -19,7 +19,7 @@ func (a *algebra) logistic(x *onnx.Value) *onnx.Value {
 			onnx.IntAttr("axis", -1))
 	case 2:
 		return a.op("Exp", a.negative(a.op("Softplus", a.negative(x))))
-	case 3: // one less that of -x
+	case 3: // 1 - logistic(-x)
 		if a.deeper() {
 			return a.op("Sub", a.number(1), a.logistic(a.negative(x)))
 		}
@@ -31,7 +31,7 @@ func (a *algebra) logistic(x *onnx.Value) *onnx.Value {
 	return a.op("Sigmoid", x)
 }
 
-// tangent is tanh(x).
+// tangent returns tanh(x).
 func (a *algebra) tangent(x *onnx.Value) *onnx.Value {
 	if a.chance(3) {
 		return a.op("Sub", a.times(a.logistic(a.times(x, 2)), 2), a.number(1))
@@ -39,7 +39,7 @@ func (a *algebra) tangent(x *onnx.Value) *onnx.Value {
 	return a.op("Tanh", x)
 }
 
-// normal is the distribution function of the normal distribution, or GELU's approximation of it.
+// normal returns the normal distribution function, or GELU's approximation of it.
 func (a *algebra) normal(x *onnx.Value, tanh bool) *onnx.Value {
 	outer, inner := math.Sqrt(2/math.Pi), 0.044715
 	if !tanh {

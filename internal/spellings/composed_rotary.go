@@ -2,11 +2,11 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// turned gives each channel the one that is its pair, with the sign that it has beside the sine: a product with a
-// matrix, a choice of channels, parts that change places.
+// turned moves each channel to its pair, with the sign for the sine: by a product with a matrix, a choice of channels,
+// or swapped parts.
 func (a *algebra) turned(x *onnx.Value, pairs bool) *onnx.Value {
 	n := a.size
-	to, sign := make([]int64, n), make([]float64, n) // of each channel: where it is read, and its sign
+	to, sign := make([]int64, n), make([]float64, n) // of each channel: its source, and its sign
 	for i := range n {
 		switch {
 		case pairs && i%2 == 0:
@@ -20,7 +20,7 @@ func (a *algebra) turned(x *onnx.Value, pairs bool) *onnx.Value {
 		}
 	}
 	switch {
-	case a.wrong("two channels exchanged"): // of two pairs
+	case a.wrong("two channels exchanged"): // from two pairs
 		i := 1
 		if pairs {
 			i = 2
@@ -35,7 +35,7 @@ func (a *algebra) turned(x *onnx.Value, pairs bool) *onnx.Value {
 		to[n-1] = to[1]
 	}
 	switch a.r.IntN(4) {
-	case 0: // a matrix with the signs, or one that permutes
+	case 0: // a matrix with the signs, or a permutation matrix
 		return a.matrix(x, to, sign)
 	case 1:
 		return a.op("Mul", a.matrix(x, to, ones(n)), a.floats(onnx.Float, []int{n}, sign))
@@ -43,7 +43,7 @@ func (a *algebra) turned(x *onnx.Value, pairs bool) *onnx.Value {
 		return a.op("Mul", a.op("Gather", x, a.ints(to...), onnx.IntAttr("axis", a.lastAxis(a.rank))),
 			a.floats(onnx.Float, []int{n}, sign))
 	}
-	before := make([]float64, n) // the signs where the channels are read
+	before := make([]float64, n) // the signs at the source channels
 	for i, j := range to {
 		before[j] = sign[i]
 	}
@@ -59,7 +59,7 @@ func ones(n int) []float64 {
 	return v
 }
 
-// matrix is the product of x and a matrix that reads channel to[i] for channel i, times sign[i].
+// matrix multiplies x by a matrix that reads channel to[i] for channel i, times sign[i].
 func (a *algebra) matrix(x *onnx.Value, to []int64, sign []float64) *onnx.Value {
 	n := len(to)
 	m, t := make([]float64, n*n), make([]float64, n*n)
@@ -94,7 +94,7 @@ func writeComposedRotary(w *writer) []*onnx.Value {
 		angles = c.join(in[1], in[1])
 	}
 	cos, sin := a.op("Cos", angles), a.op("Sin", angles)
-	switch { // not the tables: the op takes any
+	switch { // not the tables: the op accepts any
 	case a.wrong("x passed through tanh beside the sine"):
 		return []*onnx.Value{a.plus(a.product(x, cos), a.product(a.turned(a.op("Tanh", x), pairs), sin))}
 	case a.wrong("greater one in place of the sum"):
@@ -105,14 +105,14 @@ func writeComposedRotary(w *writer) []*onnx.Value {
 		return []*onnx.Value{a.plus(a.product(a.op("Abs", x), cos), a.product(a.turned(x, pairs), sin))}
 	}
 	switch a.r.IntN(5) {
-	case 0: // the sign stands in the table
+	case 0: // the sign is in the table
 		y := a.op("Mul", a.turned(x, pairs), a.negative(a.negative(sin)))
 		return []*onnx.Value{a.plus(a.product(x, cos), y)}
-	case 1: // less the opposite
+	case 1: // minus the opposite
 		return []*onnx.Value{a.op("Sub", a.product(x, cos), a.product(a.turned(x, pairs), a.negative(sin)))}
 	case 2: // the opposite turn of the opposite x
 		return []*onnx.Value{a.plus(a.product(x, cos), a.negative(a.product(a.turned(a.negative(x), pairs), sin)))}
-	case 3: // numbers before and behind
+	case 3: // numbers before and after
 		k := choose(w, 2.0, 0.5)
 		x = a.times(x, k)
 		return []*onnx.Value{a.times(a.plus(a.product(x, cos), a.product(a.turned(x, pairs), sin)), 1/k)}

@@ -2,7 +2,7 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// softened is the softmax over the last axis.
+// softened returns the softmax over the last axis.
 func (a *algebra) softened(x *onnx.Value) *onnx.Value {
 	last := []int64{a.lastAxis(2)}
 	switch a.r.IntN(5) {
@@ -16,13 +16,13 @@ func (a *algebra) softened(x *onnx.Value) *onnx.Value {
 		return a.op("Div", e, a.over(e))
 	case 2: // exp(x - log(sum(exp(x))))
 		return a.op("Exp", a.op("Sub", x, a.reduce("ReduceLogSumExp", x, last, true)))
-	case 3: // of x less any number
+	case 3: // of x minus any number
 		return a.op("Softmax", a.op("Sub", x, a.reduce("ReduceMean", x, last, true)), onnx.IntAttr("axis", -1))
 	}
 	return a.op("Softmax", x, onnx.IntAttr("axis", -1))
 }
 
-// writeComposedRouter writes a router by identities, and behind it experts of one product.
+// writeComposedRouter writes a router by identities, followed by experts of one product.
 func writeComposedRouter(w *writer) []*onnx.Value {
 	w.simply()
 	r := &routed{writer: w, hidden: choose(w, 4, 6), experts: choose(w, 4, 6, 8), k: choose(w, 2, 3)}
@@ -31,7 +31,7 @@ func writeComposedRouter(w *writer) []*onnx.Value {
 	r.x = w.enter(w.input("x", w.typ, dims))[0]
 	a := &algebra{writer: w, rank: 2, size: r.experts}
 	logits := a.logits(r)
-	ordered := logits // what has the order of the scores
+	ordered := logits // has the order of the scores
 	scores := a.softened
 	if a.chance(3) {
 		scores = a.logistic
@@ -77,7 +77,7 @@ func writeComposedRouter(w *writer) []*onnx.Value {
 	return []*onnx.Value{r.combine(rows, r.weights, r.typ)}
 }
 
-// logits is the product of the tokens and the router's matrix.
+// logits multiplies the tokens by the router's matrix.
 func (a *algebra) logits(r *routed) *onnx.Value {
 	m := func(dims ...int) *onnx.Value { return r.random(onnx.Float, 0.15, dims...) }
 	var y *onnx.Value

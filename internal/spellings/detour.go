@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// detours changes the spelling of a finished model and not its meaning: operands change places, nodes that together
-// change nothing come between, subgraphs are computed twice, inner values get other readers, which read reports.
+// detours changes the spelling of a finished model but not its meaning: it swaps operands, inserts nodes that together
+// change nothing, computes subgraphs twice, and adds readers of inner values, which read reports.
 func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 	p := []float64{0, 0, 0.08, 0.2}[r.IntN(4)]
 	d := &detourer{r: r, opset: m.Opset(""), empty: w.empty, routed: w.routed, facts: infer.Analyze(m),
@@ -47,14 +47,14 @@ type detourer struct {
 	empty    bool // tensors may have no elements
 	routed   bool // the block sends tokens to experts
 	facts    *infer.Facts
-	known    map[*onnx.Value]*onnx.Value // copies: to the value whose type and shape they have
+	known    map[*onnx.Value]*onnx.Value // copies: the value with the same type and shape
 	g        *onnx.Graph
 	function bool // g is the body of a function, which has no initializers
 	at       *onnx.Node
 	before   map[*onnx.Node][]*onnx.Node
 }
 
-// add puts a node before the one the detour leads to.
+// add puts a node before the detour's target.
 func (d *detourer) add(op string, in []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	n := d.g.NewNode(op, in, attrs...)
 	v := d.g.NewValue("detour_" + op)
@@ -104,7 +104,7 @@ func (d *detourer) commute(n *onnx.Node) {
 	}
 }
 
-// detour leads from v to a value equal to it.
+// detour adds nodes that compute a value equal to v.
 func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	o := d.original(v)
 	t := d.facts.DataType(o)
@@ -112,7 +112,7 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	if !t.IsFloat() {
 		return d.one("Identity", v)
 	}
-	if d.empty && d.opset < 14 { // it may have no elements, of which a 0 in a shape cannot be told
+	if d.empty && d.opset < 14 { // a 0 in a shape would be ambiguous for a tensor without elements
 		return d.one("Identity", v)
 	}
 	back := func(w *onnx.Value) *onnx.Value {
@@ -131,7 +131,7 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 			wide = onnx.Float
 		}
 		return d.one("Cast", d.one("Cast", v, onnx.IntAttr("to", int64(wide))), onnx.IntAttr("to", int64(t)))
-	case 3: // to the shape that it has
+	case 3: // to its own shape
 		if ranked && d.r.IntN(2) == 0 {
 			return d.add("Reshape", []*onnx.Value{v, d.ints(make([]int64, rank)...)})
 		}
@@ -160,7 +160,7 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	return d.one("Identity", v)
 }
 
-// transposed exchanges axes and puts them back.
+// transposed swaps axes and swaps them back.
 func (d *detourer) transposed(v *onnx.Value, rank int) *onnx.Value {
 	perm, back := make([]int64, rank), make([]int64, rank)
 	for i, p := range d.r.Perm(rank) {
@@ -169,7 +169,7 @@ func (d *detourer) transposed(v *onnx.Value, rank int) *onnx.Value {
 	return d.one("Transpose", d.one("Transpose", v, onnx.IntsAttr("perm", perm)), onnx.IntsAttr("perm", back))
 }
 
-// duplicate computes again what several nodes read, for some of its readers.
+// duplicate repeats the computation of shared values for some of their readers.
 func (d *detourer) duplicate(p float64) {
 	for _, n := range slices.Clone(d.g.Nodes) {
 		for i, v := range n.Inputs {
@@ -185,14 +185,14 @@ func (d *detourer) duplicate(p float64) {
 	d.insert()
 }
 
-// repeated lists what is computed again in blocks that send tokens to experts: what exporters write wherever it is
-// needed. (They make a choice of experts, and what an expert does, once.)
+// repeated lists the ops that are repeated in blocks that send tokens to experts: the ones that exporters write
+// wherever they need them. (They write a choice of experts, and an expert's computation, once.)
 var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "Reshape": true, "Unsqueeze": true,
 	"Squeeze": true, "Identity": true,
 	"Transpose": true, "Expand": true, "Tile": true, "Flatten": true, "Concat": true, "Slice": true, "Equal": true,
 	"ConstantOfShape": true, "Range": true}
 
-// repeats reports whether a node may stand in the graph a second time.
+// repeats reports whether a node may occur a second time.
 func (d *detourer) repeats(n *onnx.Node) bool {
 	if v := n.Attr("value"); n.Is("Constant") && v != nil && v.Tensor != nil && len(v.Tensor.Dims) > 1 {
 		return !d.routed // a weight
@@ -228,7 +228,7 @@ func (d *detourer) again(v *onnx.Value) *onnx.Value {
 	return copied
 }
 
-// read makes inner values outputs of the model, or has a node of no use to the block read them.
+// read makes inner values outputs of the model, or adds a node outside the block that reads them.
 func (d *detourer) read(times int) {
 	for range times {
 		n := d.g.Nodes[d.r.IntN(len(d.g.Nodes))]

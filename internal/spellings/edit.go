@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// other lists ops that may stand in an op's place.
+// other lists the ops that may replace an op.
 var other = map[string][]string{
 	"Add": {"Mul", "Sub", "Max", "Min"}, "Mul": {"Add", "Sub", "Div", "Min"}, "Sub": {"Add", "Mul", "Div"},
 	"Div": {"Mul", "Sub", "Add"}, "Max": {"Min", "Add"}, "Min": {"Max", "Mul"}, "Pow": {"Mul", "Add", "Div"},
@@ -20,7 +20,7 @@ var other = map[string][]string{
 	"Identity": {"Neg", "Abs"},
 }
 
-// edit makes one edit somewhere in the model, and says what it did; "" when the place did not allow for it.
+// edit makes one edit somewhere in the model and describes it, or returns "" if it cannot edit the place.
 func edit(m *onnx.Model, r *rand.Rand) string {
 	graphs := m.Graphs()
 	g := graphs[r.IntN(len(graphs))]
@@ -60,7 +60,7 @@ func edit(m *onnx.Model, r *rand.Rand) string {
 	return intrude(m, g, n, r, what)
 }
 
-// editConstant changes a constant that the node reads, or an attribute.
+// editConstant changes a constant input or an attribute of the node.
 func editConstant(n *onnx.Node, r *rand.Rand, what string) string {
 	if len(n.Attributes) > 0 && r.IntN(2) == 0 && !n.Is("Constant") {
 		a := *n.Attributes[r.IntN(len(n.Attributes))]
@@ -109,7 +109,7 @@ func editConstant(n *onnx.Node, r *rand.Rand, what string) string {
 	return fmt.Sprintf("%sconstant input %d changed", what, i)
 }
 
-// rewire has the node read another value that was made before.
+// rewire makes the node read another value computed before it.
 func rewire(m *onnx.Model, g *onnx.Graph, n *onnx.Node, r *rand.Rand, what string) string {
 	values := slices.Clone(g.Inputs)
 	for _, p := range g.Nodes {
@@ -131,7 +131,7 @@ func rewire(m *onnx.Model, g *onnx.Graph, n *onnx.Node, r *rand.Rand, what strin
 	return fmt.Sprintf("%sinput %d is now %q", what, i, v.Name)
 }
 
-// intrude puts a node on an edge that changes the value.
+// intrude inserts a node on an edge that changes the value.
 func intrude(m *onnx.Model, g *onnx.Graph, n *onnx.Node, r *rand.Rand, what string) string {
 	i := r.IntN(len(n.Inputs) + 1)
 	v := n.Input(i)

@@ -11,14 +11,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// magnitudes are those of the inputs that models are evaluated on: an epsilon decides at the small one, a limit at the
-// great one.
+// magnitudes are the magnitudes of the inputs: an epsilon matters at the small one, a limit at the great one.
 var magnitudes = []float64{1, 2e-3, 12}
 
-// manyRows names a dimension that is greater, so that tokens go to most of some experts.
+// manyRows names a larger dimension, so that tokens go to most of some experts.
 const manyRows = "tokens"
 
-// evaluate runs the model on seeded inputs of a magnitude, symbolic dimensions being 2, 3, ….
+// evaluate runs the model on seeded inputs of a magnitude, with symbolic dimensions 2, 3, ….
 func evaluate(m *onnx.Model, magnitude float64, exact bool) (map[string]*reference.Tensor, error) {
 	inputs, err := seeded(m, magnitude, map[string]int{}, nil)
 	if err != nil {
@@ -36,8 +35,8 @@ func run(m *onnx.Model, o reference.Options, inputs map[string]*reference.Tensor
 	return e.Run(inputs)
 }
 
-// measured evaluates the model as evaluate does. scales are the greatest magnitudes of the outputs, and of the terms of
-// those that are sums: what differs there by a rounding is not small beside a result in which they cancel.
+// measured is evaluate that also returns the greatest magnitudes of the outputs. For sums it includes their terms: a
+// rounding error of a term is not small relative to a result in which terms cancel.
 func measured(m *onnx.Model, magnitude float64, exact bool) (outputs map[string]*reference.Tensor,
 	scales map[string]float64, err error) {
 	inputs, err := seeded(m, magnitude, map[string]int{}, nil)
@@ -64,7 +63,7 @@ func measured(m *onnx.Model, magnitude float64, exact bool) (outputs map[string]
 	return outputs, scales, err
 }
 
-// magnitudeOf is the greatest finite magnitude.
+// magnitudeOf returns the greatest finite magnitude.
 func magnitudeOf(list []float64) float64 {
 	most := 0.0
 	for _, x := range list {
@@ -75,7 +74,7 @@ func magnitudeOf(list []float64) float64 {
 	return most
 }
 
-// seeded makes the inputs of the model, but for those that are given, as are the sizes of some dimensions.
+// seeded makes the inputs of the model, except given ones. sizes may set dimensions.
 func seeded(m *onnx.Model, magnitude float64, sizes map[string]int, given map[string]*reference.Tensor) (
 	inputs map[string]*reference.Tensor, err error) {
 	inputs = map[string]*reference.Tensor{}
@@ -119,7 +118,7 @@ func seeded(m *onnx.Model, magnitude float64, sizes map[string]int, given map[st
 	return inputs, nil
 }
 
-// signs are 1 for most numbers, and 0 for the least ones.
+// signs returns 1 for most numbers, and 0 for the least ones.
 func signs(values []float64) []int64 {
 	list := make([]int64, len(values))
 	if len(values) == 0 {
@@ -134,11 +133,11 @@ func signs(values []float64) []int64 {
 	return list
 }
 
-// leastChange is the part of the greatest magnitude by which a changed result differs.
+// leastChange is the least difference of a changed result, relative to the greatest magnitude.
 const leastChange = 1e-3
 
-// differ reports whether the changed model runs on all inputs and its block gives other results for some. (The outputs
-// behind the first are inner values.)
+// differ reports whether the changed model runs on all inputs and its block returns other results for some. (Outputs
+// after the first are inner values.)
 func differ(m, changed *onnx.Model) bool {
 	differs := false
 	for _, magnitude := range magnitudes {
@@ -157,8 +156,8 @@ func differ(m, changed *onnx.Model) bool {
 	return differs
 }
 
-// Same reports whether a rewritten model of a block of the kind gives the results of the original one within rounding;
-// the error says where not.
+// Same compares the results of a rewritten model of a block of the kind with the original's. It returns an error that
+// names the output if they differ by more than rounding.
 func Same(k Kind, m, rewritten *onnx.Model) error {
 	if k.Name == latents && len(m.Graph.Inputs) != len(rewritten.Graph.Inputs) {
 		return sameTalk(k, m, rewritten)
@@ -167,10 +166,10 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 	for _, exact := range []bool{true, false} {
 		for _, magnitude := range magnitudes {
 			if !exact && magnitude < 1 && k.routes() {
-				continue // scores so near each other are rounded to equal ones
+				continue // rounding makes such close scores equal
 			}
 			if !exact && magnitude > 1 && k.attends() {
-				continue // roundings of great scores are all that is seen
+				continue // rounding of great scores dominates
 			}
 			want, scales, err := measured(m, magnitude, exact)
 			if err != nil {
@@ -189,7 +188,7 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 					return fmt.Errorf("output %q is %s%v, it was %s%v", name, g.DataType, g.Shape, w.DataType, w.Shape)
 				}
 				d, scale, t := distance(w.F, g.F), scales[name], w.DataType
-				if k.Pattern == "MoE" { // what is read in float32 may lie behind products in a half type
+				if k.Pattern == "MoE" { // a float32 output may depend on products in a half type
 					t = typ.DataType
 				}
 				if allowed := tolerance(k, t, exact, scale); d > allowed {
@@ -203,8 +202,8 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 	return nil
 }
 
-// tolerance is what results of a greatest magnitude may differ by: some units in the last place, or, without roundings,
-// what the constants of gelu are off in a half type.
+// tolerance returns the allowed difference of results of a greatest magnitude: some units in the last place or, without
+// rounding, the error of gelu's constants in a half type.
 func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
 	if exact && (t == onnx.Float || k.Pattern != "GeGLU" && k.Pattern != "BiasGELU" &&
 		k.Pattern != "MoE") {
@@ -212,10 +211,10 @@ func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
 	}
 	bits := map[onnx.DataType]int{onnx.Float: 23, onnx.Float16: 11, onnx.BFloat16: 8}[t]
 	if t == onnx.Float16 {
-		magnitude = max(magnitude, 0x1p-14) // below, the units stay what they are
+		magnitude = max(magnitude, 0x1p-14) // below, units are constant
 	}
 	units := 16.0
-	if k.routes() || k.attends() { // sums of several products, one behind the other
+	if k.routes() || k.attends() { // sums of several consecutive products
 		units = 256
 	}
 	return math.Ldexp(units*magnitude, -bits)

@@ -6,12 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// expert is how the experts of a block are made.
+// expert is the form of a block's experts.
 type expert struct {
 	gated       bool
-	interleaved bool    // gate and up in turn
+	interleaved bool    // gate and up alternate
 	upFirst     bool    // the halves are up and gate
-	gate, up    *linear // gate holds both where up is nil
+	gate, up    *linear // gate holds both if up is nil
 	down        *linear
 	act         string // silu, quick, gelu, gelu_tanh, relu or clamped
 	clamping    clamping
@@ -23,18 +23,18 @@ type linear struct {
 	inOut   bool          // a matrix is [in, out], not [out, in]
 	gemm    bool          // product and bias are one node
 	w, b    *onnx.Value   // of all experts
-	own     []*onnx.Value // in place of w: of each expert by itself
+	own     []*onnx.Value // one for each expert, instead of w
 	ownBias []*onnx.Value
 	splits  map[split][]*onnx.Value
 }
 
-// split is a stack that is cut into its experts in a graph.
+// split is a stack that a graph splits into its experts.
 type split struct {
 	graph *onnx.Graph
 	stack *onnx.Value
 }
 
-// newExpert chooses a form, with weights in one constant for all experts or in one for each.
+// newExpert chooses a form, with one constant for the weights of all experts or one for each.
 func (r *routed) newExpert(stacked bool) *expert {
 	e := &expert{gated: !r.chance(3), interleaved: r.chance(3), upFirst: r.chance(5)}
 	e.act = choose(r.writer, "silu", "silu", "quick", "gelu", "gelu_tanh", "relu")
@@ -42,7 +42,7 @@ func (r *routed) newExpert(stacked bool) *expert {
 		e.act = "clamped"
 	}
 	if r.half() && (e.act == "gelu" || e.act == "gelu_tanh") {
-		e.act = "silu" // its constants are too coarse to tell which gelu it is
+		e.act = "silu" // its constants are too coarse to identify the gelu
 	}
 	e.clamping = newClamping(r.writer)
 	inOut, downInOut, bias := r.chance(2), r.chance(2), r.chance(2)
@@ -81,7 +81,7 @@ func (r *routed) newLinear(stacked, bias, inOut bool, in, out int) *linear {
 	return l
 }
 
-// alike has f make the same choices whenever the form is the same: an exporter writes one expert as the other.
+// alike makes f repeat its choices for the same form: an exporter writes all experts alike.
 func (r *routed) alike(form uint64, f func()) {
 	keep := r.r
 	r.r = rand.New(rand.NewPCG(form, 0))
@@ -89,7 +89,7 @@ func (r *routed) alike(form uint64, f func()) {
 	r.r = keep
 }
 
-// of returns what expert i has in a stack: i is a number, or a value without axes.
+// of returns expert i's part of a stack: i is a number, or a value without axes.
 func (r *routed) of(l *linear, stack *onnx.Value, i any) *onnx.Value {
 	at, ok := i.(int)
 	if !ok {
@@ -115,7 +115,7 @@ func (r *routed) of(l *linear, stack *onnx.Value, i any) *onnx.Value {
 	return r.op("Squeeze", l.splits[cut][at], r.ints(0))
 }
 
-// linear multiplies rows with the matrix of expert i, and adds its bias.
+// linear multiplies rows by the matrix of expert i, and adds its bias.
 func (r *routed) linear(l *linear, x *onnx.Value, i any) *onnx.Value {
 	var m, b *onnx.Value
 	if l.own != nil {
@@ -142,7 +142,7 @@ func (r *routed) linear(l *linear, x *onnx.Value, i any) *onnx.Value {
 	return y
 }
 
-// anyOf lists a value that is there.
+// anyOf returns a list of v, or nil if v is nil.
 func anyOf(v *onnx.Value) []any {
 	if v == nil {
 		return nil
@@ -155,7 +155,7 @@ func (r *routed) one(e *expert, act string, x *onnx.Value, i any) *onnx.Value {
 	return r.linear(e.down, r.hiddenOf(e, act, 2, func(l *linear) *onnx.Value { return r.linear(l, x, i) }), i)
 }
 
-// hiddenOf returns what goes into the last product, where times makes a product of the tokens, a value of a rank.
+// hiddenOf returns the input of the last product. times multiplies the tokens, a value of this rank.
 func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear) *onnx.Value) *onnx.Value {
 	h := times(e.gate)
 	switch {
@@ -177,9 +177,9 @@ func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear)
 	return r.activate(e, parts[0], parts[1], act)
 }
 
-// activate writes what an expert does between its products; up is nil where there is no gate.
+// activate writes an expert's computation between its products; up is nil without a gate.
 func (r *routed) activate(e *expert, gate, up *onnx.Value, act string) *onnx.Value {
-	// Experts without a gate, SiLU with a factor, and a magnitude of what is never negative.
+	// Experts without a gate, SiLU with a factor, and the magnitude of a nonnegative value.
 	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh in place of erf" ||
 		r.change == "magnitude of the activation" && act == "relu"
 	if act == "clamped" && up != nil {
@@ -213,7 +213,7 @@ func (r *routed) weightsOf() *onnx.Value {
 	return r.weights
 }
 
-// result returns the rows the shape of the tokens, and perhaps adds what was there before.
+// result reshapes the rows to the shape of the tokens, and perhaps adds the tokens.
 func (r *routed) result(y *onnx.Value) []*onnx.Value {
 	if r.tokens != r.x {
 		shape := r.op("Shape", r.tokens)

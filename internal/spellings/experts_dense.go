@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// each sends rows through expert i, of which edits are offered.
+// each sends rows through expert i, with edits.
 func (r *routed) each(e *expert, form uint64, x *onnx.Value, i int) *onnx.Value {
 	first, last := i == 0, i == r.experts-1
 	if last && r.wrong("another input for an expert") {
@@ -37,7 +37,7 @@ func (r *routed) each(e *expert, form uint64, x *onnx.Value, i int) *onnx.Value 
 	return y
 }
 
-// writeDense writes experts that all work on all tokens, each with weights of its own, and masks.
+// writeDense writes experts that all work on all tokens, with separate weights and masks.
 func writeDense(w *writer) []*onnx.Value {
 	r := newRouted(w, "")
 	e := r.newExpert(r.chance(2))
@@ -76,7 +76,7 @@ func writeDense(w *writer) []*onnx.Value {
 	return r.result(r.total(parts))
 }
 
-// total adds values one after the other, or at once.
+// total sums values one by one, or at once.
 func (r *routed) total(parts []*onnx.Value) *onnx.Value {
 	if r.wrong("the greatest of the experts' outputs") {
 		return r.op("Max", anyList(parts)...)
@@ -106,7 +106,7 @@ func anyList(values []*onnx.Value) []any {
 	return list
 }
 
-// is returns where the ids are those of expert i, a number or a value.
+// is compares the ids with expert i, a number or a value.
 func (r *routed) is(i any) *onnx.Value {
 	e, ok := i.(*onnx.Value)
 	if !ok {
@@ -115,14 +115,14 @@ func (r *routed) is(i any) *onnx.Value {
 	return r.op("Equal", r.ids, e)
 }
 
-// hit says which tokens go to expert i, [T, 1].
+// hit returns which tokens go to expert i, [T, 1].
 func (r *routed) hit(i any) *onnx.Value {
 	t := choose(r.writer, onnx.Float, onnx.Int32, onnx.Int64)
 	return r.cast(r.reduce("ReduceMax", r.cast(r.is(i), t), []int64{r.lastAxis(2)}, true), onnx.Bool)
 }
 
-// gates returns for each expert, a number or a value without axes, the column [T, 1] of weights, 0 for tokens that did
-// not choose it.
+// gates returns, for each expert i (a number or a value without axes), the column [T, 1] of weights, 0 for tokens that
+// did not choose it.
 func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	weights := r.weightsOf()
 	if all := r.allGates(weights, r.r.IntN(4)); all != nil {
@@ -153,7 +153,7 @@ func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	}
 }
 
-// allGates returns the weights of all experts [T, experts]; nil for other forms than 0 and 1.
+// allGates returns the weights of all experts [T, experts], or nil for other forms than 0 and 1.
 func (r *routed) allGates(weights *onnx.Value, form int) *onnx.Value {
 	switch form {
 	case 0: // one_hot

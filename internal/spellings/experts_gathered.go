@@ -2,7 +2,7 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// rowwise is experts whose weights are gathered for every choice: [T, k], or [T·k] where choices stand on one axis.
+// rowwise is experts whose weights are gathered for every choice: [T, k], or [T·k] if choices are on one axis.
 type rowwise struct {
 	*routed
 	ids  *onnx.Value
@@ -18,7 +18,7 @@ func writeGathered(w *writer) []*onnx.Value {
 	case r.chance(2): // one axis for tokens and choices
 		g.rank, g.ids = 2, r.op("Reshape", r.ids, r.ints(-1))
 		x = r.op("Reshape", r.repeated(x), r.ints(-1, int64(r.hidden)))
-	case r.chance(2): // MatMul and Einsum stretch it else
+	case r.chance(2): // otherwise MatMul and Einsum broadcast it
 		x = r.repeated(x)
 	}
 	e := r.newExpert(true)
@@ -48,7 +48,7 @@ func writeGathered(w *writer) []*onnx.Value {
 	return r.result(r.finish(g.times(e.down, a, ids)))
 }
 
-// repeated has the rows [T, 1, hidden] k times.
+// repeated repeats the rows [T, 1, hidden] k times.
 func (r *routed) repeated(x *onnx.Value) *onnx.Value {
 	if r.chance(2) {
 		return r.op("Tile", x, r.ints(1, int64(r.k), 1))
@@ -56,13 +56,13 @@ func (r *routed) repeated(x *onnx.Value) *onnx.Value {
 	return r.op("Expand", x, r.ints(1, int64(r.k), 1))
 }
 
-// nextRow returns each row what belongs to the next one.
+// nextRow moves each row to its predecessor.
 func (r *routed) nextRow(v *onnx.Value) *onnx.Value {
 	rest := r.op("Slice", v, r.ints(1), r.ints(1<<40), r.ints(0))
 	return r.op("Concat", rest, r.op("Slice", v, r.ints(0), r.ints(1), r.ints(0)), onnx.IntAttr("axis", 0))
 }
 
-// column returns numbers [T, k] an axis for the channels, and the axes of the choices.
+// column adds an axis for the channels to numbers [T, k], after the axes of the choices.
 func (g rowwise) column(v *onnx.Value) *onnx.Value {
 	if g.rank == 2 {
 		return g.op("Reshape", v, g.ints(-1, 1))
@@ -70,7 +70,7 @@ func (g rowwise) column(v *onnx.Value) *onnx.Value {
 	return g.op("Unsqueeze", v, g.ints(-1))
 }
 
-// gathered returns what the chosen experts have in a stack.
+// gathered returns the chosen experts' parts of a stack.
 func (g rowwise) gathered(stack, ids *onnx.Value) *onnx.Value {
 	if g.chance(3) {
 		return g.op("GatherND", stack, g.op("Unsqueeze", ids, g.ints(-1)))
@@ -78,7 +78,7 @@ func (g rowwise) gathered(stack, ids *onnx.Value) *onnx.Value {
 	return g.op("Gather", stack, ids)
 }
 
-// times multiplies each row of x with the matrix of its expert, and adds the bias.
+// times multiplies each row of x by the matrix of its expert, and adds the bias.
 func (g rowwise) times(l *linear, x, ids *onnx.Value) *onnx.Value {
 	y := g.multiplied(x, g.gathered(l.w, ids), l.inOut)
 	if l.b != nil {
@@ -93,7 +93,7 @@ func (g rowwise) multiplied(x, matrices *onnx.Value, inOut bool) *onnx.Value {
 		equation := rows + "n," + rows + map[bool]string{false: "mn", true: "nm"}[inOut] + "->" + rows + "m"
 		return g.op("Einsum", x, matrices, onnx.StringAttr("equation", equation))
 	}
-	if inOut == g.chance(4) { // turned around
+	if inOut == g.chance(4) { // transposed
 		perm := []int64{0, 1, 3, 2}
 		if g.rank == 2 {
 			perm = []int64{0, 2, 1}
@@ -109,7 +109,7 @@ func (g rowwise) multiplied(x, matrices *onnx.Value, inOut bool) *onnx.Value {
 	return g.op("Squeeze", g.op("MatMul", matrices, g.op("Unsqueeze", x, g.ints(at))), g.ints(at))
 }
 
-// sumOf adds the rows [T, k, hidden] or [T·k, hidden] of a token.
+// sumOf sums the rows [T, k, hidden] or [T·k, hidden] of each token.
 func (r *routed) sumOf(y *onnx.Value) *onnx.Value {
 	if r.chance(2) { // rows of one axis; more axes may be written down again
 		y = r.op("Reshape", y, r.ints(-1, int64(r.k), int64(r.hidden)))
@@ -119,7 +119,7 @@ func (r *routed) sumOf(y *onnx.Value) *onnx.Value {
 	return r.reduce("ReduceSum", y, []int64{1}, false)
 }
 
-// finish weights and adds the outputs of all choices, [T, k, hidden] or [T·k, hidden].
+// finish weights and sums the outputs of all choices, [T, k, hidden] or [T·k, hidden].
 func (r *routed) finish(y *onnx.Value) *onnx.Value {
 	weights := r.weights
 	switch {
@@ -143,7 +143,7 @@ func (r *routed) finish(y *onnx.Value) *onnx.Value {
 		y = r.op("Mul", y, r.op("Unsqueeze", r.cast(weights, r.typ), r.ints(-1)))
 		return r.reduce("ReduceMax", y, []int64{1}, false)
 	}
-	if r.half() && r.chance(2) { // added up in float32
+	if r.half() && r.chance(2) { // summed in float32
 		return r.cast(r.combine(r.cast(y, onnx.Float), weights, onnx.Float), r.typ)
 	}
 	return r.combine(y, weights, r.typ)

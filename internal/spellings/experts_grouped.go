@@ -2,22 +2,22 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// sorted is choices in the order of their experts.
+// sorted holds choices sorted by expert.
 type sorted struct {
 	*routed
-	flat   *onnx.Value // the experts of the choices as they come, [T·k]
+	flat   *onnx.Value // the experts of the choices in their order, [T·k]
 	order  *onnx.Value // the choices, sorted by expert
 	expert *onnx.Value // of each choice in this order
-	counts *onnx.Value // of the choices of each expert
-	cut    int         // how rows are cut into the experts' parts
-	listed bool        // the order is a list of lists, whose length no shape tells
+	counts *onnx.Value // of each expert's choices
+	cut    int         // how rows are split by expert
+	listed bool        // the order is joined from lists, so that no shape has its length
 }
 
 func newSorted(r *routed) sorted {
 	r.empty = true
 	s := sorted{routed: r, flat: r.op("Reshape", r.ids, r.ints(-1)), cut: r.r.IntN(3)}
 	number := r.op("Shape", s.flat)
-	if s.listed = r.opset >= 16 && r.chance(3); s.listed { // the choices of each expert, one after the other
+	if s.listed = r.opset >= 16 && r.chance(3); s.listed { // the choices of each expert, concatenated
 		parts := make([]any, r.experts)
 		for i := range parts {
 			e := r.constant(scalarInt(int64(i)))
@@ -43,7 +43,7 @@ func newSorted(r *routed) sorted {
 	return s
 }
 
-// parts cuts rows in the order of the experts.
+// parts splits rows by expert, in order.
 func (s sorted) parts(rows *onnx.Value) []*onnx.Value {
 	if s.cut == 0 {
 		return s.ops("Split", s.experts, rows, s.counts, onnx.IntAttr("axis", 0))
@@ -64,7 +64,7 @@ func (s sorted) parts(rows *onnx.Value) []*onnx.Value {
 	return parts
 }
 
-// times multiplies the rows of each expert with its matrix, and adds biases to all at once.
+// times multiplies the rows of each expert by its matrix, and adds all biases at once.
 func (s sorted) times(l *linear, rows *onnx.Value, next int) *onnx.Value {
 	products := make([]any, s.experts)
 	plain := *l // without biases
@@ -99,7 +99,7 @@ func writeGrouped(w *writer) []*onnx.Value {
 		rows = s.nextRow(rows)
 	}
 	var y *onnx.Value
-	if r.chance(3) { // each expert by itself
+	if r.chance(3) { // each expert separately
 		outs, form := make([]any, r.experts), r.r.Uint64()
 		for i, part := range s.parts(rows) {
 			outs[i] = r.each(e, form, part, i)
@@ -118,7 +118,7 @@ func writeGrouped(w *writer) []*onnx.Value {
 	return r.result(s.back(y))
 }
 
-// back weights the rows, and adds those of each token.
+// back weights the rows, and sums those of each token.
 func (s sorted) back(y *onnx.Value) *onnx.Value {
 	flat := s.op("Reshape", s.weightsOf(), s.ints(-1))
 	weights := s.op("Gather", flat, s.order)
@@ -156,7 +156,7 @@ func (s sorted) back(y *onnx.Value) *onnx.Value {
 	return s.sumOf(y)
 }
 
-// inverse returns where the choices are in the order of the experts.
+// inverse returns the positions of the choices in the sorted order.
 func (s sorted) inverse() *onnx.Value {
 	number := s.op("Shape", s.flat)
 	if s.chance(2) {

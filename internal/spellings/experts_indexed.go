@@ -2,12 +2,12 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// indexed writes experts that work on the rows of their own tokens.
+// indexed writes experts that work only on the rows of their tokens.
 type indexed struct {
 	*routed
 	weights *onnx.Value // of the choices, in the graph's type
-	mask    *onnx.Value // [experts, k, T], 1 where an expert was chosen; nil where it is not made
-	search  uint64      // the form of what each expert does
+	mask    *onnx.Value // [experts, k, T], 1 for chosen experts; nil if not made
+	search  uint64      // the form of each expert's part
 }
 
 func newIndexed(r *routed) indexed {
@@ -20,7 +20,7 @@ func newIndexed(r *routed) indexed {
 	return x
 }
 
-// found returns, for expert i, the places in the lists of the tokens that chose it, and these tokens.
+// found returns the tokens that chose expert i, and the places of i in their lists.
 func (x indexed) found(i any) (place, token *onnx.Value) {
 	var where *onnx.Value
 	places := 0
@@ -45,7 +45,7 @@ func (x indexed) found(i any) (place, token *onnx.Value) {
 	return place, token
 }
 
-// run sends the rows of its tokens through expert i, and weights what comes out.
+// run sends the rows of its tokens through expert i, and weights the results.
 func (x indexed) run(i any, expert func(rows *onnx.Value) *onnx.Value) (y, token *onnx.Value) {
 	first := i == any(0) || x.loops(i)
 	place, token := x.found(i)
@@ -77,10 +77,10 @@ func (x indexed) run(i any, expert func(rows *onnx.Value) *onnx.Value) (y, token
 	return x.product(y, x.op("Unsqueeze", w, x.ints(x.lastAxis(2)))), token
 }
 
-// loops reports whether i is the number of a round.
+// loops reports whether i is a loop variable.
 func (x indexed) loops(i any) bool { _, ok := i.(*onnx.Value); return ok }
 
-// zeros is what the experts are added to.
+// zeros returns the initial value of the experts' sum.
 func (x indexed) zeros() *onnx.Value {
 	if x.chance(3) {
 		return x.op("Expand", x.floats(x.typ, []int{}, []float64{0}), x.op("Shape", x.x))
@@ -109,7 +109,7 @@ func (x indexed) scatter(y, token, rows *onnx.Value) *onnx.Value {
 	return x.op("ScatterND", append([]any{y, index, rows}, add...)...)
 }
 
-// writeIndexed writes experts one after the other, each on the rows of its tokens.
+// writeIndexed writes experts one by one, each on the rows of its tokens.
 func writeIndexed(w *writer) []*onnx.Value {
 	r := newRouted(w, "")
 	e, form := r.newExpert(r.chance(2)), r.r.Uint64()
@@ -127,7 +127,7 @@ func writeIndexed(w *writer) []*onnx.Value {
 	return r.result(y)
 }
 
-// writeBranches writes experts each of which runs only where a token goes to it.
+// writeBranches writes experts that run only if a token goes to them.
 func writeBranches(w *writer) []*onnx.Value {
 	r := newRouted(w, "")
 	e, form := r.newExpert(r.chance(2)), r.r.Uint64()
@@ -160,7 +160,7 @@ func writeBranches(w *writer) []*onnx.Value {
 	return r.result(y)
 }
 
-// anyToken reports whether some token goes to expert i.
+// anyToken returns whether a token goes to expert i.
 func (r *routed) anyToken(i any) *onnx.Value {
 	hits := r.cast(r.is(i), choose(r.writer, onnx.Int64, onnx.Int32, onnx.Float))
 	if r.chance(2) {

@@ -63,7 +63,7 @@ func writeLoop(w *writer) []*onnx.Value {
 func writeTogether(w *writer) []*onnx.Value {
 	r := newRouted(w, "")
 	e := r.newExpert(true)
-	first := r.chance(2) // the experts' axis is the first
+	first := r.chance(2) // the experts' axis comes first
 	letters := map[bool]string{true: "et", false: "te"}[first]
 	times := func(l *linear, x *onnx.Value, rows string) *onnx.Value {
 		var y *onnx.Value

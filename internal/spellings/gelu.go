@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// writeGeGLU writes the gate's gelu times up; tanh says which gelu.
+// writeGeGLU writes the gate's gelu times up; tanh selects the approximation.
 func writeGeGLU(tanh bool) func(w *writer) []*onnx.Value {
 	return func(w *writer) []*onnx.Value {
 		gate, up, _ := w.gated(false)
@@ -23,7 +23,7 @@ func writeGeGLU(tanh bool) func(w *writer) []*onnx.Value {
 	}
 }
 
-// writeBiasGELU writes the gelu of a sum with a bias; form says which gelu.
+// writeBiasGELU writes the gelu of a sum with a bias; form selects the gelu.
 func writeBiasGELU(form string) func(w *writer) []*onnx.Value {
 	return func(w *writer) []*onnx.Value {
 		last := choose(w, 4, 6, 8)

@@ -30,7 +30,7 @@ func (w *writer) gated(interleaved bool) (gate, up *onnx.Value, rank int) {
 	return in[0], in[1], rank
 }
 
-// wider computes f in float32 where x is of a half type, or leaves it in x's own.
+// wider computes f in float32 if x has a half type, or keeps x's type.
 func (w *writer) wider(x *onnx.Value, f func(x *onnx.Value, t onnx.DataType) *onnx.Value) *onnx.Value {
 	if w.half() && w.chance(3) {
 		return w.cast(f(w.cast(x, onnx.Float), onnx.Float), w.typ)
@@ -80,7 +80,7 @@ func (w *writer) onePlusExp(x *onnx.Value, t onnx.DataType) *onnx.Value {
 	return w.sum(w.scalar(t, 1), w.op("Exp", w.negated(x, t)))
 }
 
-// gluEdits are the edits that every gated unit offers: another argument of the activation, another combination.
+// gluEdits offers the edits of every gated unit: another argument of the activation, another combination.
 func (w *writer) gluEdits(gate, up *onnx.Value, activated func(*onnx.Value) *onnx.Value) *onnx.Value {
 	switch {
 	case w.wrong("up missing"):
@@ -176,7 +176,7 @@ func writeSwish(w *writer) []*onnx.Value {
 	return []*onnx.Value{w.product(swish(gate), up)}
 }
 
-// clamp bounds x on both sides, by Clip or by Min and Max.
+// clamp limits x on both sides, by Clip or by Min and Max.
 func (w *writer) clamp(x *onnx.Value, low, high *onnx.Value) *onnx.Value {
 	switch w.r.IntN(4) {
 	case 0:
@@ -187,7 +187,7 @@ func (w *writer) clamp(x *onnx.Value, low, high *onnx.Value) *onnx.Value {
 	return w.op("Clip", x, low, high)
 }
 
-// clamping is what a clamped unit bounds and shifts by.
+// clamping holds the limit, the sigmoid's factor and the offset of a clamped unit.
 type clamping struct{ limit, alpha, offset float64 }
 
 func newClamping(w *writer) clamping {
@@ -199,7 +199,8 @@ func writeClampedSwiGLU(w *writer) []*onnx.Value {
 	return []*onnx.Value{w.clampedSwiGLU(gate, up, newClamping(w))}
 }
 
-// clampedSwiGLU bounds gate from above and up on both sides, shifts up, and has a factor inside the sigmoid.
+// clampedSwiGLU limits gate from above and up on both sides, adds the offset to up, and has a factor inside the
+// sigmoid.
 func (w *writer) clampedSwiGLU(gate, up *onnx.Value, by clamping) *onnx.Value {
 	limit, alpha, offset := by.limit, by.alpha, by.offset
 	bound := func(x float64) *onnx.Value { return w.floats(w.typ, []int{}, []float64{x}) }
@@ -214,7 +215,7 @@ func (w *writer) clampedSwiGLU(gate, up *onnx.Value, by clamping) *onnx.Value {
 	case w.wrong("gate not clamped"):
 	case w.chance(2):
 		g = w.op("Min", g, bound(limit))
-	case w.chance(3): // a bound that bounds nothing
+	case w.chance(3): // a bound without effect
 		g = w.op("Clip", g, bound(-greatest[w.typ]), bound(limit))
 	default:
 		g = w.op("Clip", g, omitted, bound(limit))

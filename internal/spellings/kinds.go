@@ -8,21 +8,21 @@ import (
 
 // Kind is a kind of block.
 type Kind struct {
-	// Name says what is spelled.
+	// Name describes the block.
 	Name string
-	// Pattern is the pattern that finds it.
+	// Pattern is the pattern that finds the block.
 	Pattern string
-	// Within is the pattern that takes its place where others read a value inside.
+	// Within is the pattern that finds it if an inner value has other readers.
 	Within string
-	// minOpset is the oldest opset that the block is written for.
+	// minOpset is the oldest opset for the block.
 	minOpset int64
 	write    func(w *writer) []*onnx.Value
 }
 
-// routes reports whether tokens are sent to experts.
+// routes reports whether the block sends tokens to experts.
 func (k Kind) routes() bool { return k.Pattern == "MoE" || k.Pattern == "TopKRouter" }
 
-// attends reports whether rows are weighed by a softmax of scores.
+// attends reports whether the block is attention.
 func (k Kind) attends() bool { return k.Pattern == "Attention" }
 
 // composed reports whether the kind is one of Composed.
@@ -113,7 +113,7 @@ func writeGatedRMSNorm(first bool) func(*writer) []*onnx.Value {
 		if grid {
 			scale = w.op("Reshape", scale, w.ints(int64(groups), int64(last/groups)))
 		}
-		inner := n.scaleType == w.typ && w.chance(2) // the scale comes after the cast back
+		inner := n.scaleType == w.typ && w.chance(2) // the scale follows the cast back
 		if inner {
 			y = w.cast(y, w.typ)
 		} else {
@@ -138,7 +138,7 @@ func writeGatedRMSNorm(first bool) func(*writer) []*onnx.Value {
 	}
 }
 
-// writeNormRotary normalises the heads and rotates them in any of the forms.
+// writeNormRotary normalizes the heads and rotates them in any form.
 func writeNormRotary(w *writer) []*onnx.Value {
 	f := choose(w, form{wide: true, whole: true}, form{}, form{in: true, out: true}, form{in: true},
 		form{in: true, out: true, wide: true, whole: true})
@@ -146,7 +146,7 @@ func writeNormRotary(w *writer) []*onnx.Value {
 	return writeRotary(f)(w)
 }
 
-// writePartialRotary rotates some of the channels in any of the forms.
+// writePartialRotary rotates some of the channels in any form.
 func writePartialRotary(w *writer) []*onnx.Value {
 	f := choose(w, form{wide: true, whole: true}, form{}, form{in: true, out: true}, form{in: true},
 		form{in: true, out: true, wide: true, whole: true})

@@ -11,17 +11,17 @@ import (
 )
 
 // latents names the kind of block whose keys and values are linear maps of a latent for each token (DeepSeek's MLA),
-// with a cache, which is to hold latents then.
+// with a cache that patching changes to latents.
 const latents = "attention to latents"
 
-// latentBlock is such a block as it is written.
+// latentBlock is such a block as written.
 type latentBlock struct {
 	attention
 	nope, rotated, values, latent int
 	batch, queries, past          dim
 }
 
-// writeLatent writes it with a cache of keys and values by heads, or of latents and of what all heads share.
+// writeLatent writes it with a cache of keys and values by heads, or of latents and the part that all heads share.
 func writeLatent(w *writer) []*onnx.Value {
 	w.alone, w.square, w.symbol, w.place = true, false, true, mainGraph
 	if w.typ == onnx.Float16 {
@@ -71,7 +71,7 @@ func (l *latentBlock) dims(heads int, tokens dim, width int) []dim {
 	return []dim{l.batch, {"", heads}, tokens, {"", width}}
 }
 
-// join puts what is new behind a past, an input of the model that is read as it is.
+// join appends new rows to a past, an input of the model without detours.
 func (l *latentBlock) join(name string, heads, width int, fresh *onnx.Value) *onnx.Value {
 	past := l.input(name, l.typ, l.dims(heads, l.past, width))
 	l.bare = append(l.bare, past)
@@ -82,7 +82,7 @@ func (l *latentBlock) join(name string, heads, width int, fresh *onnx.Value) *on
 	return l.op("Concat", list...)
 }
 
-// turned lists the heads, each in the place of another one.
+// turned lists the heads rotated by one.
 func (l *latentBlock) turned() []int64 {
 	list := make([]int64, l.heads)
 	for h := range list {
@@ -91,8 +91,8 @@ func (l *latentBlock) turned() []int64 {
 	return list
 }
 
-// heads4 makes keys and values [batch, heads, tokens, channels] of latents [batch, tokens, channels] and of what all
-// heads share.
+// heads4 computes keys and values [batch, heads, tokens, channels] from latents [batch, tokens, channels] and the part
+// that all heads share.
 func (l *latentBlock) heads4(c, pe *onnx.Value) (k, v *onnx.Value) {
 	outputs := l.heads * (l.nope + l.values)
 	rows := l.mapped(c, outputs)
@@ -100,7 +100,7 @@ func (l *latentBlock) heads4(c, pe *onnx.Value) (k, v *onnx.Value) {
 		rows = l.op("Tanh", rows)
 	}
 	rows = l.op("Reshape", rows, l.ints(0, 0, int64(l.heads), int64(l.nope+l.values)))
-	byRows := l.chance(2) // parted before heads come first
+	byRows := l.chance(2) // split before heads move to the front
 	turn := func(x *onnx.Value) *onnx.Value {
 		return l.op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	}
@@ -140,7 +140,7 @@ func (l *latentBlock) heads4(c, pe *onnx.Value) (k, v *onnx.Value) {
 	return l.op("Concat", nope, shared, onnx.IntAttr("axis", choose[int64](l.writer, 3, -1))), v
 }
 
-// mapped multiplies with the weights, which are stored in either order.
+// mapped multiplies by the weights, which are stored in either order.
 func (l *latentBlock) mapped(c *onnx.Value, outputs int) *onnx.Value {
 	list := make([]float64, l.latent*outputs)
 	for i := range list {
@@ -164,7 +164,7 @@ func (l *latentBlock) biased(rows *onnx.Value, outputs int) *onnx.Value {
 	return l.op("Add", rows, l.floats(l.typ, []int{outputs}, list))
 }
 
-// everyHead gives all heads what they share.
+// everyHead repeats the shared part for all heads.
 func (l *latentBlock) everyHead(pe *onnx.Value) *onnx.Value {
 	h := int64(l.heads)
 	switch l.r.IntN(3) {
@@ -177,7 +177,7 @@ func (l *latentBlock) everyHead(pe *onnx.Value) *onnx.Value {
 }
 
 // sameTalk is Same for models with caches of different forms: both read the same tokens, first without a past, then
-// behind what each gave itself.
+// after the past that each computed.
 func sameTalk(k Kind, m, rewritten *onnx.Model) error {
 	for _, exact := range []bool{true, false} {
 		pasts, past := [2]map[string]*reference.Tensor{{}, {}}, 0

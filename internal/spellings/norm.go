@@ -16,7 +16,7 @@ func (w *writer) rows(least, most, last int) []dim {
 	return dims
 }
 
-// norm holds what the writers of norms share.
+// norm holds the data that the writers of norms share.
 type norm struct {
 	*writer
 	wide      onnx.DataType // of the statistics
@@ -30,7 +30,7 @@ func (w *writer) newNorm(dims []dim) norm {
 	return norm{w, onnx.Float, w.typ, choose(w, 1e-5, 1e-6, 1e-3), len(dims), dims[len(dims)-1].size}
 }
 
-// widen casts to the type of the statistics; where that changes nothing the cast may be left out.
+// widen casts to the type of the statistics; a cast to the same type may be omitted.
 func (n norm) widen(v *onnx.Value) *onnx.Value {
 	if n.half() || n.chance(4) {
 		return n.cast(v, n.wide)
@@ -55,7 +55,7 @@ func (n norm) power(x *onnx.Value) *onnx.Value {
 	return n.op("Pow", x, n.scalar(choose(n.writer, n.wide, n.wide, onnx.Double), 2))
 }
 
-// mean is the mean over the last axis, which is kept.
+// mean returns the mean over the last axis, which is kept.
 func (n norm) mean(x *onnx.Value) *onnx.Value {
 	last := n.lastAxis(n.rank)
 	reduce, over := "ReduceMean", []int64{n.lastAxis(n.rank)}
@@ -92,7 +92,7 @@ func (n norm) mean(x *onnx.Value) *onnx.Value {
 	return n.op("Unsqueeze", n.reduce(reduce, x, over, false), n.ints(last))
 }
 
-// sumOverNumber is the mean as a sum and a factor.
+// sumOverNumber writes the mean as a sum and a factor.
 func (n norm) sumOverNumber(x *onnx.Value) *onnx.Value {
 	keep := n.chance(2)
 	sum := n.reduce("ReduceSum", x, []int64{n.lastAxis(n.rank)}, keep)
@@ -109,7 +109,7 @@ func (n norm) sumOverNumber(x *onnx.Value) *onnx.Value {
 
 func (w *writer) lastAxis(rank int) int64 { return choose(w, -1, int64(rank)-1) }
 
-// reduce writes axes as an attribute or an input, as the opset has it, all axes for nil.
+// reduce writes axes as an attribute or an input, depending on the opset; nil means all axes.
 func (w *writer) reduce(op string, x *onnx.Value, axes []int64, keep bool) *onnx.Value {
 	args := []any{x}
 	old := w.opset < 18 && op != "ReduceSum"
@@ -128,7 +128,7 @@ func (w *writer) reduce(op string, x *onnx.Value, axes []int64, keep bool) *onnx
 	return w.op(op, args...)
 }
 
-// inverseRoot is 1 / sqrt(v), or something that stands in its place under a change.
+// inverseRoot returns 1 / sqrt(v), or another value under a change.
 func (n norm) inverseRoot(v *onnx.Value) *onnx.Value {
 	one := func() *onnx.Value { return n.scalar(n.wide, 1) }
 	switch n.r.IntN(6) {
@@ -183,7 +183,7 @@ func (n norm) normalise(x, scale *onnx.Value) *onnx.Value {
 	if scale != nil {
 		factors = append(factors, scale)
 	}
-	if n.chance(3) { // divide by the root, whichever factor
+	if n.chance(3) { // divide by the root, whatever the factor
 		root := n.root(v)
 		if i := n.r.IntN(len(factors) + 1); i < len(factors) {
 			factors[i] = n.op("Div", factors[i], root)
@@ -201,7 +201,7 @@ func (n norm) scaled(x, scale *onnx.Value) *onnx.Value {
 	return n.product(x, scale)
 }
 
-// scaleOf makes the weights, of a wrong shape under a change.
+// scaleOf makes the weights, with a wrong shape under a change.
 func (n norm) scaleOf(t onnx.DataType, dims []dim) *onnx.Value {
 	last := dims[len(dims)-1].size
 	shape := []int{last}
@@ -221,8 +221,8 @@ func (n norm) scaleOf(t onnx.DataType, dims []dim) *onnx.Value {
 	for i := range v {
 		v[i] = 0.5 + n.r.Float64()
 	}
-	if len(shape) == 1 && n.chance(5) { // axes of one before the channels, as many as fit
-		for range n.r.IntN(len(dims) - 1) { // room for one more in spread
+	if len(shape) == 1 && n.chance(5) { // leading axes of one, as many as fit
+		for range n.r.IntN(len(dims) - 1) { // leaves room for one more in spread
 			shape = append([]int{1}, shape...)
 		}
 	}
@@ -231,7 +231,7 @@ func (n norm) scaleOf(t onnx.DataType, dims []dim) *onnx.Value {
 	return n.m.Graph.AddInitializer(c)
 }
 
-// spread returns weights in the block: as they are, one greater, or with the axes of x.
+// spread returns weights in the block: unchanged, increased by one, or with the axes of x.
 func (n norm) spread(scale, x *onnx.Value) *onnx.Value {
 	if n.chance(6) {
 		scale = n.sum(scale, n.scalar(n.scaleType, 1))

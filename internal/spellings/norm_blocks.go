@@ -2,7 +2,7 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// rmsNorm writes the casts around the norm: the scale comes before the cast back, or after it.
+// rmsNorm writes the norm with its casts: the scale comes before the cast back, or after it.
 func (n norm) rmsNorm(x, scale *onnx.Value, after bool) *onnx.Value {
 	xf := n.widen(x)
 	if n.wrong("x centred") {
@@ -107,7 +107,7 @@ func writeLayerNorm(w *writer) []*onnx.Value {
 	return []*onnx.Value{n.layerNorm(in[0], in[1:])}
 }
 
-// row is a constant with an element for each channel.
+// row returns a constant with an element for each channel.
 func (w *writer) row(name string, channels int) *onnx.Value {
 	values := make([]float64, channels)
 	for i := range values {
@@ -150,7 +150,7 @@ func (n norm) layerNorm(x *onnx.Value, rows []*onnx.Value) *onnx.Value {
 	return y
 }
 
-// writeAddLayerNorm writes a residual addition, with or without the bias of what is added, and the sum's LayerNorm.
+// writeAddLayerNorm writes a residual addition, perhaps with a bias on x, and the sum's LayerNorm.
 func writeAddLayerNorm(w *writer) []*onnx.Value {
 	last := choose(w, 4, 6, 8)
 	dims := append(w.rows(1, 3, last), dim{"", last})

@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// place is where the block stands.
+// place is the location of the block.
 type place int
 
 const (
@@ -21,11 +21,11 @@ func (p place) String() string {
 	return [...]string{"main graph", "If", "Loop", "function"}[p]
 }
 
-// nest is the graph that the block is written in, if it is not the main graph.
+// nest is the graph of the block if it is not the main graph.
 type nest struct {
 	graph    *onnx.Graph
 	function *onnx.Function
-	outer    []*onnx.Value // what the block reads
+	outer    []*onnx.Value // the block's inputs
 }
 
 // input declares an input of the model.
@@ -47,11 +47,11 @@ type dim struct {
 	size int
 }
 
-// enter opens the graph of the block, and returns the values as they are called there. All that the block reads must be
-// named.
+// enter opens the graph of the block, and returns the values under their names there. List all values that the block
+// reads.
 func (w *writer) enter(values ...*onnx.Value) []*onnx.Value {
 	for i, v := range values {
-		if t, _ := v.Type(); v.Const == nil && w.chance(3) && t.DataType.IsFloat() { // not an input, but computed
+		if t, _ := v.Type(); v.Const == nil && w.chance(3) && t.DataType.IsFloat() { // computed instead of an input
 			values[i] = w.op("LeakyRelu", v)
 		}
 	}

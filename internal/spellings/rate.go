@@ -10,26 +10,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 )
 
-// Failure is a spelling that was not treated as it should be.
+// Failure is a spelling with a wrong outcome.
 type Failure struct {
-	// Spelling is the model as it was, written anew: patching changes models.
+	// Spelling is the original model, written anew: patching changes models.
 	Spelling *Spelling
 	Reason   string
 }
 
-// String returns the reason and the model, so that the case can be run again.
+// String returns the reason and the model, so that the case can be reproduced.
 func (f *Failure) String() string {
 	return f.Spelling.String() + ": " + f.Reason + "\n" + f.Spelling.Text()
 }
 
-// Rate is what became of the spellings of a kind.
+// Rate counts the outcomes of the spellings of a kind.
 type Rate struct {
 	Kind Kind
-	// Spellings were written, and Found and Fused of them.
+	// Spellings counts the spellings; Found and Fused count those found and fused.
 	Spellings, Found, Fused int
-	// Changes of meaning were made by the writers, FusedChanges of them fused as the block all the same.
+	// Changes counts the writers' changes of meaning, FusedChanges those that were fused as the block anyway.
 	Changes, FusedChanges int
-	// Edits of any kind were made, StillBlocks of them left a block, with other operands or constants.
+	// Edits counts edits of any kind, StillBlocks those that left a block with other operands or constants.
 	Edits, StillBlocks int
 	// Wrong counts patched models that compute something else.
 	Wrong    int
@@ -40,8 +40,8 @@ func (r *Rate) fail(s *Spelling, format string, args ...any) {
 	r.Failures = append(r.Failures, &Failure{s, fmt.Sprintf(format, args...)})
 }
 
-// Measure patches n spellings of a kind, whose seeds are first and the next ones, as many changes of meaning, and a
-// third as many models with an edit of any kind.
+// Measure patches n spellings of a kind with consecutive seeds from first, as many changes of meaning, and a third as
+// many models with an edit of any kind.
 func Measure(k Kind, first uint64, n int) *Rate {
 	r := &Rate{Kind: k}
 	for i := range n {
@@ -55,7 +55,7 @@ func Measure(k Kind, first uint64, n int) *Rate {
 	return r
 }
 
-// apply patches the model and compares it with another copy of it.
+// apply patches the model and compares it with a copy.
 func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
 	report, err := rewrite.Apply(s.Model, rewrite.Request{AssumeAvailable: true, LatentCache: s.Kind.Name == latents})
 	switch {
@@ -99,7 +99,7 @@ func (r *Rate) spelling(s, copied *Spelling) {
 	if found > 0 {
 		r.Found++
 	}
-	if fused > 0 { // more than one where something else reads a part of the result
+	if fused > 0 { // more than one if other nodes read part of the result
 		r.Fused++
 		return
 	}
@@ -117,7 +117,7 @@ func (r *Rate) change(k Kind, seed uint64) {
 	}
 	copied, _ := spell(k, seed, s.Change)
 	r.Changes++
-	smaller := s.Smaller || s.Read && k.Pattern == "TopKRouter" // whose choice is one router, read elsewhere
+	smaller := s.Smaller || s.Read && k.Pattern == "TopKRouter" // its choice is one router, read elsewhere
 	if _, n, _ := r.apply(s, copied); n > 0 && !smaller {
 		r.FusedChanges++
 		r.fail(copied, "it is fused as %s", k.Pattern)
@@ -127,7 +127,7 @@ func (r *Rate) change(k Kind, seed uint64) {
 func (r *Rate) edit(k Kind, seed uint64) {
 	s, err := Edit(k, seed)
 	if err != nil {
-		return // nothing that was tried has an effect
+		return // no tried edit has an effect
 	}
 	copied, _ := Edit(k, seed)
 	r.Edits++

@@ -2,12 +2,12 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// rope holds what the writers of rotary embeddings share: x with n rotated channels and other ones before or behind
+// rope holds the data that the writers of rotary embeddings share: x with n rotated channels and others before or after
 // them.
 type rope struct {
 	channels    // the rotated ones
 	x, cos, sin *onnx.Value
-	pass        *onnx.Value // the channels that are not rotated, nil for none
+	pass        *onnx.Value // the channels that are not rotated, or nil
 	passFirst   bool
 }
 
@@ -16,7 +16,7 @@ type form struct {
 	in, out bool // interleaved
 	wide    bool // tables are as wide as the rotated channels
 	partial bool // some channels are not rotated
-	normed  bool // the heads are normalised first
+	normed  bool // the heads are normalized first
 	whole   bool // x * cos + rotated x * sin; otherwise half by half
 }
 
@@ -36,7 +36,7 @@ func writeRotary(f form) func(w *writer) []*onnx.Value {
 	}
 }
 
-// newRope declares x and the tables, and takes the rotated channels out of x.
+// newRope declares x and the tables, and selects the rotated channels.
 func (w *writer) newRope(f form) *rope {
 	n := choose(w, 4, 8, 8, 6)
 	size := n
@@ -57,7 +57,7 @@ func (w *writer) newRope(f form) *rope {
 			table = append([]dim{{"", 1}, {"", 1}}, table...)
 		case 2:
 			table = append([]dim{dims[0], {"", 1}}, table...)
-		case 3: // heads behind the positions
+		case 3: // heads after the positions
 			table = []dim{dims[0], dims[1], {"", 1}, table[1]}
 		}
 	}
@@ -102,7 +102,7 @@ func (w *writer) newRope(f form) *rope {
 	return r
 }
 
-// heads declares x, or makes it of an input whose heads stand behind the positions.
+// heads declares x, or transposes an input whose heads follow the positions.
 func (w *writer) heads(dims []dim) *onnx.Value {
 	if len(dims) < 4 || w.chance(2) {
 		return w.input("x", w.typ, dims)
@@ -111,8 +111,7 @@ func (w *writer) heads(dims []dim) *onnx.Value {
 	return w.op("Transpose", w.input("x", w.typ, before), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 }
 
-// normedHeads declares x, which is normalised where the block is entered: before its heads go before the positions, or
-// behind that.
+// normedHeads declares x. enter normalizes it inside the block, before or after its heads move before the positions.
 func (w *writer) normedHeads(dims []dim) (x *onnx.Value, enter func(...*onnx.Value) []*onnx.Value) {
 	before, move := dims, len(dims) == 4 && w.chance(2)
 	if move {
@@ -130,7 +129,7 @@ func (w *writer) normedHeads(dims []dim) (x *onnx.Value, enter func(...*onnx.Val
 	}
 }
 
-// tables computes cosines and sines of angles, each angle for both channels of a pair where tables are as wide as x.
+// tables computes cosines and sines of angles, each angle for both channels of a pair if tables are as wide as x.
 func (w *writer) tables(angles *onnx.Value, f form, c channels) (cos, sin *onnx.Value) {
 	t := w.typ
 	if w.half() && w.chance(2) {
@@ -165,7 +164,7 @@ func (r *rope) withPass(y *onnx.Value) *onnx.Value {
 	return all.join(y, r.pass)
 }
 
-// pairs cuts x into the first and the second elements of the pairs.
+// pairs splits x into the first and the second elements of the pairs.
 func (r *rope) pairs(in bool) (a, b *onnx.Value) {
 	if in {
 		a, b = r.every(r.x, 2, 0), r.every(r.x, 2, 1)

@@ -2,7 +2,7 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// writeComplexRotary writes the product of complex numbers: pairs stand on an axis of their own, in x and in the table.
+// writeComplexRotary writes the product of complex numbers: pairs have a separate axis, in x and in the table.
 func writeComplexRotary(w *writer) []*onnx.Value {
 	n := choose(w, 4, 8, 6)
 	dims := append(w.rows(2, 3, n), dim{"", n})
@@ -65,7 +65,7 @@ func writeRotaryEmbedding(w *writer) []*onnx.Value {
 		attrs = append(attrs, onnx.IntAttr("interleaved", int64(w.r.IntN(2))))
 	}
 	var positions *onnx.Value
-	if !w.symbol && w.chance(2) { // tables of all positions, and those that are taken
+	if !w.symbol && w.chance(2) { // tables of all positions, and the selected positions
 		ids := make([]int64, batch.size*seq.size)
 		for i := range ids {
 			ids[i] = w.r.Int64N(9)

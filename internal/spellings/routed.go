@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// routed is a block of experts under construction: tokens, what the router gives for them, and the sizes.
+// routed is a block of experts under construction: tokens, the router's outputs for them, and the sizes.
 type routed struct {
 	*writer
 	tokens        *onnx.Value // the block's input, [T, hidden] or [batch, sequence, hidden], in the graph's type
@@ -16,23 +16,23 @@ type routed struct {
 	experts, k    int
 	after         after
 	onto          bool // the result is added to the tokens
-	fixed         bool // no edit is offered for what is being written
+	fixed         bool // offer no edits for now
 	// the block is the experts, not the router: their sum leaves no axis of one place, at which it might end
 	many bool
 }
 
-// wrong is the writer's, where edits are offered.
+// wrong is the writer's, if edits are offered.
 func (r *routed) wrong(name string) bool { return !r.fixed && r.writer.wrong(name) }
 
-// outside is the writer's, likewise.
+// outside is the writer's, if edits are offered.
 func (r *routed) outside(name string) bool { return !r.fixed && r.writer.outside(name) }
 
-// newRouted writes the inputs and a router of a form, of which edits are offered; of any form and without edits for "":
-// experts are the same behind another router.
+// newRouted writes the inputs and a router of a form with edits or, for "", of any form without edits: experts are the
+// same after another router.
 func newRouted(w *writer, form string) *routed {
 	r := &routed{writer: w, fixed: form == "", many: form == "", hidden: choose(w, 4, 6), inner: choose(w, 9, 11),
 		experts: choose(w, 4, 4, 6, 8), k: choose(w, 2, 2, 3), after: newAfter(w), onto: form == "" && w.chance(4)}
-	w.routed, w.square = true, false // experts and channels are told apart by their numbers
+	w.routed, w.square = true, false // experts and channels are distinguished by their numbers
 	dims := append(w.rows(1, 2, r.hidden), dim{"", r.hidden})
 	dims[0].name, dims[0].size = manyRows, dims[0].size+3
 	r.tokens = w.enter(w.input("x", w.typ, dims))[0]
@@ -56,7 +56,7 @@ func (r *routed) add(a, b *onnx.Value) *onnx.Value {
 	return r.op("Add", a, b)
 }
 
-// matrix is a constant of random elements.
+// matrix returns a constant of random elements.
 func (r *routed) matrix(t onnx.DataType, dims ...int) *onnx.Value { return r.random(t, 0.5, dims...) }
 
 func (r *routed) random(t onnx.DataType, deviation float64, dims ...int) *onnx.Value {
@@ -76,7 +76,7 @@ func (r *routed) bools(v ...int64) *onnx.Value {
 	return r.constant(must(reference.NewInts(onnx.Bool, []int{len(v)}, v).ToONNX("c")))
 }
 
-// combine weights and adds the rows [T, k, n] of the chosen experts, in a type.
+// combine weights and sums the rows [T, k, n] of the chosen experts, in a type.
 func (r *routed) combine(rows, weights *onnx.Value, t onnx.DataType) *onnx.Value {
 	if t != onnx.Float {
 		weights = r.cast(weights, t)

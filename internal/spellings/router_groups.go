@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// grouped leaves the numbers of the experts in the best groups, and puts others in place of the rest.
+// grouped keeps the scores of the experts in the best groups, and replaces the others.
 func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 	count, kept := 4, choose(r.writer, 2, 3)
 	if r.chance(2) {
@@ -14,7 +14,7 @@ func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 	}
 	size := r.experts / count
 	c := channels{r.writer, 2, r.experts}
-	var parts *onnx.Value // [T, groups, experts of one]
+	var parts *onnx.Value // [T, groups, experts of a group]
 	if r.wrong("groups of every n-th expert") {
 		parts = r.op("Transpose", c.reshaped(scores, int64(size), int64(count)),
 			onnx.IntsAttr("perm", []int64{0, 2, 1}))
@@ -49,7 +49,7 @@ func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 	return r.op("Where", mask, scores, fill)
 }
 
-// ofGroups returns each group a number: its greatest score, or the sum of its two greatest.
+// ofGroups returns a number for each group: its greatest score, or the sum of its two greatest.
 func (r *routed) ofGroups(parts *onnx.Value, size int) *onnx.Value {
 	axis := []int64{r.lastAxis(3)}
 	switch {
@@ -67,7 +67,7 @@ func (r *routed) ofGroups(parts *onnx.Value, size int) *onnx.Value {
 	return r.reduce("ReduceSum", best[0], axis, false)
 }
 
-// groupMask is [T, groups], one where a group was chosen.
+// groupMask returns [T, groups], one for chosen groups.
 func (r *routed) groupMask(ids *onnx.Value, count, kept int) *onnx.Value {
 	if r.chance(3) {
 		hot := r.op("OneHot", ids, r.ints(int64(count)), r.floats(onnx.Float, []int{2}, []float64{0, 1}))
@@ -85,7 +85,7 @@ func (r *routed) groupMask(ids *onnx.Value, count, kept int) *onnx.Value {
 	return r.op("ScatterElements", zeros, ids, ones, onnx.IntAttr("axis", r.lastAxis(2)))
 }
 
-// spread returns each expert what its group has, as a boolean.
+// spread expands a group mask to experts, as booleans.
 func (r *routed) spread(mask *onnx.Value, count, size int) *onnx.Value {
 	wide := r.op("Unsqueeze", mask, r.ints(r.lastAxis(3)))
 	if r.chance(2) {

@@ -2,18 +2,18 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// after is what becomes of chosen scores. It is drawn before them, so that an edit does not change it.
+// after describes the processing of chosen scores. It is drawn before them, so that an edit does not change it.
 type after struct {
 	total   bool    // they are divided by their sum
 	epsilon float64 // added to the sum
-	scale   float64 // a factor; 0 for none
+	scale   float64 // a factor, or 0
 }
 
 func newAfter(w *writer) after {
 	return after{total: w.chance(2), epsilon: choose(w, 0, 0, 1e-20, 1e-6), scale: choose(w, 0, 0, 0, 2.5, 1, 1.5)}
 }
 
-// scale writes what becomes of the chosen scores.
+// scale writes the processing of the chosen scores.
 func (r *routed) scale() {
 	sum := func(x *onnx.Value, axis int64) *onnx.Value { return r.reduce("ReduceSum", x, []int64{axis}, true) }
 	last := r.lastAxis(2)

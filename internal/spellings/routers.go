@@ -2,10 +2,10 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// routerForms name what is written by (*routed).router.
+// routerForms are the forms of (*routed).router.
 var routerForms = []string{"scores", "choice", "corrected", "groups", "one"}
 
-// writeRouter writes a router of a form, and behind it experts of one product.
+// writeRouter writes a router of a form, followed by experts of one product.
 func writeRouter(form string) func(w *writer) []*onnx.Value {
 	return func(w *writer) []*onnx.Value {
 		r := newRouted(w, form)
@@ -38,11 +38,11 @@ func (r *routed) router(form string) {
 		if r.weights = r.scored(values); r.outside("weights less another function of the scores") {
 			r.weights = r.op("Sub", r.weights, r.op("Exp", values))
 		}
-	case "corrected": // a number is added for the choice alone
+	case "corrected": // a number is added only for the choice
 		r.scores = r.scored(logits)
 		among := r.add(r.scores, r.random(onnx.Float, 0.03, r.experts))
 		r.weights, r.ids = r.corrected(among, r.scores, true)
-	case "groups": // of experts, of which some are left out
+	case "groups": // of experts, some of which are left out
 		r.scores = r.scored(logits)
 		among, bias := r.scores, r.chance(2)
 		if bias {
@@ -55,12 +55,11 @@ func (r *routed) router(form string) {
 	r.scale()
 }
 
-// logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or to
-// zero.
+// logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or zero.
 func (r *routed) logits() *onnx.Value {
 	x, t := r.x, onnx.Float
 	if r.half() {
-		if r.chance(4) { // cast behind the product
+		if r.chance(4) { // cast after the product
 			t = r.typ
 		} else {
 			x = r.cast(x, t)
@@ -84,7 +83,7 @@ func (r *routed) logits() *onnx.Value {
 	return y
 }
 
-// scored writes what makes scores of logits.
+// scored writes the scores of logits.
 func (r *routed) scored(logits *onnx.Value) *onnx.Value {
 	if r.chance(2) {
 		return r.softmax(logits, r.lastAxis(2))
@@ -92,7 +91,7 @@ func (r *routed) scored(logits *onnx.Value) *onnx.Value {
 	if r.fixed {
 		return r.op("Sigmoid", logits)
 	}
-	// The inner one as the logits, and what comes behind the weights.
+	// The inner sigmoid as the logits, and the rest after the weights.
 	r.smaller = r.smaller || r.change == "sigmoid twice" || r.change == "one less the sigmoid"
 	return r.sigmoid(logits, onnx.Float)
 }
@@ -103,7 +102,7 @@ func (r *routed) softmax(x *onnx.Value, axis int64) *onnx.Value {
 		axis = 0
 	}
 	switch r.r.IntN(5) {
-	case 0: // the logarithms as the logits, of which those of the chosen experts may get a softmax of their own
+	case 0: // the logarithms as the logits, with a separate softmax over the chosen experts
 		r.smaller = r.smaller || r.change == "softmax over the tokens"
 		return r.op("Exp", r.op("LogSoftmax", x, onnx.IntAttr("axis", axis)))
 	case 1:
@@ -113,12 +112,12 @@ func (r *routed) softmax(x *onnx.Value, axis int64) *onnx.Value {
 	return r.op("Softmax", x, onnx.IntAttr("axis", axis))
 }
 
-// top writes the k greatest of the scores, and where they are.
+// top writes the k greatest scores and their indices.
 func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
 	switch {
 	case r.outside("scores squared before the choice"):
 		scores = r.op("Mul", scores, r.op("Abs", scores))
-	case r.outside("an expert that is never chosen"): // other scores to choose among
+	case r.outside("an expert that is never chosen"): // other scores for the choice
 		open := make([]int64, r.experts)
 		for i := range open[1:] {
 			open[i+1] = 1
@@ -144,7 +143,7 @@ func (r *routed) taken(scores, ids *onnx.Value) *onnx.Value {
 	return r.op("GatherElements", scores, ids, onnx.IntAttr("axis", r.lastAxis(2)))
 }
 
-// corrected chooses among some numbers, and returns the scores of the chosen experts.
+// corrected chooses by some numbers, and returns the scores of the chosen experts.
 func (r *routed) corrected(among, scores *onnx.Value, bias bool) (weights, ids *onnx.Value) {
 	values, ids := r.top(among)
 	switch {

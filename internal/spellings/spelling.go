@@ -11,17 +11,17 @@ type Spelling struct {
 	Kind  Kind
 	Seed  uint64
 	Model *onnx.Model
-	// Change is the edit that changed the meaning; empty for none.
+	// Change is the edit that changed the meaning, or "".
 	Change string
-	// Smaller says that the change left a smaller block of the kind inside.
+	// Smaller means that the change left a smaller block of the kind inside.
 	Smaller bool
-	// Read says that an inner value has other readers.
+	// Read means that an inner value has other readers.
 	Read bool
-	// Place says where the block stands.
+	// Place is the location of the block.
 	Place string
 }
 
-// String names the spelling so that it can be written again.
+// String identifies the spelling so that it can be written again.
 func (s *Spelling) String() string {
 	text := fmt.Sprintf("%s, seed %d, opset %d, in %s", s.Kind.Name, s.Seed, s.Model.Opset(""), s.Place)
 	if s.Change != "" {
@@ -30,7 +30,7 @@ func (s *Spelling) String() string {
 	return text
 }
 
-// Text prints the model.
+// Text returns the model as text.
 func (s *Spelling) Text() string {
 	text := s.Model.Graph.Text()
 	for _, f := range s.Model.Functions {
@@ -39,13 +39,13 @@ func (s *Spelling) Text() string {
 	return text
 }
 
-// Spell writes the block of the kind that belongs to the seed.
+// Spell writes the block of the kind for the seed.
 func Spell(k Kind, seed uint64) *Spelling {
 	s, _ := spell(k, seed, "")
 	return s
 }
 
-// spell writes the model with one edit of those offered, which it also returns.
+// spell writes the model with the edit named change, and returns the offered edits.
 func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
 	w := newWriter(k.Name, seed, k.minOpset)
 	w.change = change
@@ -55,11 +55,11 @@ func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
 		Place: w.place.String()}, w.offered
 }
 
-// maxTries bounds how often an edit is drawn that has no effect.
+// maxTries limits how often an edit without effect is redrawn.
 const maxTries = 20
 
-// Change writes the spelling of the seed with one edit of its writer, and the unchanged one. The edit is drawn again
-// until the results differ; an error says that none did. Both are nil where the writer knows of no edit.
+// Change writes the seed's spelling with one edit of its writer, and the unchanged one. It redraws the edit until the
+// results differ, and returns an error if no edit changes them. Both are nil if the writer offers no edit.
 func Change(k Kind, seed uint64) (changed, unchanged *Spelling, err error) {
 	unchanged, offered := spell(k, seed, "")
 	r := newRand(k.Name, seed, "change")
@@ -75,8 +75,9 @@ func Change(k Kind, seed uint64) (changed, unchanged *Spelling, err error) {
 	return nil, nil, fmt.Errorf("%s: no edit changes the results", unchanged)
 }
 
-// Edit writes the spelling of the seed with one edit of any kind somewhere in the finished graph, drawn again until the
-// results differ. What comes out may be a block of the kind still, with another constant for example.
+// Edit writes the seed's spelling with one edit of any kind somewhere in the finished graph, redrawn until the results
+// differ. The result may still be a block of the kind, for example with another constant. It returns an error if no
+// edit changes the results.
 func Edit(k Kind, seed uint64) (*Spelling, error) {
 	unchanged := Spell(k, seed)
 	r := newRand(k.Name, seed, "edit")
@@ -85,7 +86,7 @@ func Edit(k Kind, seed uint64) (*Spelling, error) {
 		if s.Change = edit(s.Model, r); s.Change == "" || !differ(unchanged.Model, s.Model) {
 			continue
 		}
-		if _, err := evaluate(s.Model, 1, false); err == nil { // some ops take inputs of two types, and others do not
+		if _, err := evaluate(s.Model, 1, false); err == nil { // some ops reject inputs of two types
 			return s, nil
 		}
 	}

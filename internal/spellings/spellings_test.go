@@ -20,13 +20,13 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	debug.SetGCPercent(400) // many small models: a third of the time otherwise
+	debug.SetGCPercent(400) // many small models: else a third of the time is GC
 	os.Exit(m.Run())
 }
 
-// TestKinds patches spellings of every kind: all are found and fused, no changed one is, and all patched models give
-// the results of the unpatched ones. A failure names its seed: go test -run 'TestKinds/KIND$' -seed N prints the
-// models.
+// TestKinds patches spellings of every kind: all must be found and fused, no changed one may be, and all patched models
+// must return the results of the unpatched ones. A failure names its seed: go test -run 'TestKinds/KIND$' -seed N
+// prints the models.
 func TestKinds(t *testing.T) {
 	n := *count
 	if testing.Short() {
@@ -40,7 +40,7 @@ func TestKinds(t *testing.T) {
 				return
 			}
 			n := n
-			if k.routes() { // models of many nodes, of which `make spellings` tries more
+			if k.routes() { // large models; `make spellings` tries more
 				n = min(n, 12)
 			}
 			r := Measure(k, 0, n)
@@ -58,8 +58,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestOneExpert has changes of meaning at one expert of several, which once were fused: more than two tokens for that
-// expert show the first two, none the last.
+// TestOneExpert changes the meaning at one expert of several; such models once were fused: the first two show it only
+// with more than two tokens for that expert, the last without any.
 func TestOneExpert(t *testing.T) {
 	for _, x := range []struct {
 		kind string
@@ -72,8 +72,8 @@ func TestOneExpert(t *testing.T) {
 	}
 }
 
-// TestComposed patches spellings composed of identities. All of them are fused, but for routers, which are found by
-// their form; no change of meaning is, and what is fused gives the same results.
+// TestComposed patches spellings composed of identities. All must be fused, except routers, which are found by their
+// form; no change of meaning may be, and fused models must return the same results.
 func TestComposed(t *testing.T) {
 	for _, k := range Composed() {
 		t.Run(k.Name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func show(t *testing.T, k Kind, seed uint64) {
 	}
 }
 
-// Every kind names a pattern that there is.
+// TestPatternsExist demands that every kind names an existing pattern.
 func TestPatternsExist(t *testing.T) {
 	for _, k := range Kinds() {
 		if !slices.ContainsFunc(patterns.Builtin().Patterns, func(p *patterns.Pattern) bool {
@@ -117,7 +117,8 @@ func TestPatternsExist(t *testing.T) {
 	}
 }
 
-// The same kind and seed give the same model, and the writers know of more than twenty edits.
+// TestSeedsAndEdits demands that a kind and a seed determine the model, and that the writers know more than twenty
+// edits.
 func TestSeedsAndEdits(t *testing.T) {
 	edits := map[string]bool{}
 	for _, k := range Kinds() {
@@ -142,8 +143,8 @@ func TestSeedsAndEdits(t *testing.T) {
 	t.Logf("%d named edits", len(edits))
 }
 
-// The measure can fail: a changed model in place of the spelling, or another model in place of the patched one, is
-// noticed.
+// TestMeasureNotices demands that the measure detects a changed model instead of the spelling, or another model instead
+// of the patched one.
 func TestMeasureNotices(t *testing.T) {
 	k := Kinds()[0]
 	changed, unchanged, err := Change(k, 1)
@@ -160,7 +161,7 @@ func TestMeasureNotices(t *testing.T) {
 	}
 }
 
-// Spelled models are sound: files of them can be written and read.
+// TestModelsAreFiles demands that spelled models are valid: files of them can be written and read.
 func TestModelsAreFiles(t *testing.T) {
 	for _, k := range Kinds() {
 		s := Spell(k, 3)

@@ -9,11 +9,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// writer writes one model. Its choices come from its random numbers alone.
+// writer writes one model. Its choices depend only on its random numbers.
 type writer struct {
 	r      *rand.Rand
 	m      *onnx.Model
-	g      *onnx.Graph // where nodes are written: the main graph, or the one that the block is put in
+	g      *onnx.Graph // the graph to write to: the main graph, or the block's
 	opset  int64
 	typ    onnx.DataType // of activations and weights
 	place  place
@@ -21,12 +21,12 @@ type writer struct {
 	square bool // all dimensions are one number, so that wrong axes still run
 	routed bool // the block sends tokens to experts
 	alone  bool // nothing is computed twice or read by others
-	empty  bool // tensors may have no rows, of which no number of channels can be told
+	empty  bool // tensors may have no rows, so that no number of channels can be inferred
 
-	change  string        // the edit that changes the meaning; "" for none
+	change  string        // the edit that changes the meaning, or ""
 	offered []string      // the edits that could have been made
 	smaller bool          // a smaller block of the kind is left inside
-	bare    []*onnx.Value // inputs that are read without detours
+	bare    []*onnx.Value // inputs without detours
 
 	nest nest
 }
@@ -47,7 +47,7 @@ func newWriter(kind string, seed uint64, minOpset int64) *writer {
 	w.typ = []onnx.DataType{onnx.Float, onnx.Float, onnx.Float16, onnx.BFloat16}[w.r.IntN(4)]
 	w.m = onnx.New(10, w.opset)
 	w.g = w.m.Graph
-	w.place = place(w.r.IntN(int(places) + 4)) // most blocks stand in the main graph
+	w.place = place(w.r.IntN(int(places) + 4)) // most blocks are in the main graph
 	if w.place >= places {
 		w.place = mainGraph
 	}
@@ -100,7 +100,7 @@ func (w *writer) ops(opType string, outputs int, args ...any) []*onnx.Value {
 	return out
 }
 
-// name makes a name that no graph of the model has: those made in memory have name spaces of their own.
+// name keeps names unique in the model: inner graphs made in memory have separate name spaces.
 func (w *writer) name(hint string) string {
 	if w.g != w.m.Graph {
 		hint = "inner_" + hint
@@ -108,11 +108,11 @@ func (w *writer) name(hint string) string {
 	return hint
 }
 
-// omitted is an optional input that is not there.
+// omitted is a missing optional input.
 var omitted *onnx.Value
 
-// constant writes a constant as an initializer, a Constant node, or what its type allows besides. Functions have no
-// initializers.
+// constant writes a constant as an initializer, a Constant node, or another form that its type allows. Functions have
+// no initializers.
 func (w *writer) constant(t *onnx.Tensor) *onnx.Value {
 	form := w.r.IntN(4)
 	switch {
@@ -138,14 +138,14 @@ func tensor(t onnx.DataType, dims []int, v []float64) *onnx.Tensor {
 	x := reference.NewFloats(t, dims, v)
 	c, err := x.ToONNX("c")
 	if err != nil {
-		panic(err) // float types alone come here
+		panic(err) // callers only pass float types
 	}
 	return c
 }
 
 // scalar writes a constant of one element, without axes or with one.
 func (w *writer) scalar(t onnx.DataType, x float64) *onnx.Value {
-	if w.chance(12) && t != onnx.Double { // computed: a wider constant, cast
+	if w.chance(12) && t != onnx.Double { // computed: cast from a wider constant
 		c := must(reference.FromONNX(tensor(t, []int{}, []float64{x})))
 		return w.cast(w.scalar(onnx.Double, c.F[0]), t)
 	}
