@@ -220,7 +220,7 @@ func TestParseTolerances(t *testing.T) {
 	}
 }
 
-// An export in float16 whose last nodes run in float32 is compared with float16 goldens by value, in ulp of float16.
+// TestCompareFloatTypes compares a float32 output of a float16 export with float16 goldens, in ulp of float16.
 func TestCompareFloatTypes(t *testing.T) {
 	want, err := golden.Convert(floats(1, 2.5, -8), onnx.Float16)
 	if err != nil {

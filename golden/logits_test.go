@@ -154,7 +154,7 @@ func TestIsLogits(t *testing.T) {
 	}
 }
 
-// TestVocabulary reads it off a bundled export.
+// TestVocabulary reads the vocabulary of a bundled export.
 func TestVocabulary(t *testing.T) {
 	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
 	if err != nil {

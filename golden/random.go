@@ -9,12 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// RandomInputs makes one set of inputs for the model, the same for the same seed. It is meant for language models:
+// RandomInputs makes one set of inputs for the model, determined by the seed. It is meant for language models:
 //   - an integer input that indexes the rows of a Gather's table (token and type ids) is uniform below their number,
 //   - positions count up from the length of the past, in every row,
-//   - masks let everything through: 1, true, or 0 where floats of rank 3 and more are added to scores,
+//   - masks hide nothing: they are 1, true, or 0 if floats of rank 3 and more are added to scores,
 //   - past key values and other floats are normal with deviation 0.5,
-//   - the lengths that GroupQueryAttention wants agree with the rest, and every other integer or bool is 1.
+//   - lengths for GroupQueryAttention agree with the rest, and every other integer or bool is 1.
 //
 // dims sets symbolic dimensions by name; "batch", "sequence" and "past" set the three underlying sizes, whatever the
 // exporter called the symbols (default 2, 6 and 4). A dimension for past and new positions, including a buffer's, gets

@@ -66,7 +66,7 @@ func (p *Diff) Within() (c Count) {
 	return c
 }
 
-// Out counts the values inside that are out of tolerance.
+// Out counts the inner values that are out of tolerance.
 func (p *Diff) Out() (c Count) {
 	for _, r := range p.Inside.Rows {
 		if c.All++; !r.Stats.Passed {

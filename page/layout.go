@@ -173,7 +173,7 @@ func columns(rows [][]*box) {
 // spread sets the coordinates of a row closest to the wanted ones, in least squares, without overlaps. Boxes that touch
 // form a run, which is at the mean of the positions that its boxes want.
 func spread(row []*box, want []float64) {
-	offset := make([]float64, len(row)) // of each box behind the first of the row
+	offset := make([]float64, len(row)) // of each box from the first of the row
 	var blocks []run
 	for i, b := range row {
 		if i > 0 {
@@ -193,7 +193,7 @@ func spread(row []*box, want []float64) {
 	}
 }
 
-// run is neighbours in a row that touch.
+// run is a group of boxes in a row that touch.
 type run struct {
 	first, n int
 	sum      float64 // of the first box's coordinates that the boxes want

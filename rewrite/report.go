@@ -90,9 +90,9 @@ type Report struct {
 	// products of the original model for which onnxruntime rounds activations to 8 bits, though no node says so
 	RoundedByRuntime int  `json:"rounded_by_onnxruntime,omitempty"`
 	Changed          bool `json:"changed"`
-	// changes besides the sites that were not proven, because of VerifyOff or missing weights
+	// changes other than sites, made without a proof because of VerifyOff or missing weights
 	Assumed []string `json:"assumed,omitempty"`
-	// changes besides the sites that were not made, because they were not proven to keep the results
+	// changes other than sites, not made because they were not proven to keep the results
 	Unproven []string `json:"unproven,omitempty"`
 	// absent if no learning was requested
 	Learnt       *LearnReport `json:"learnt,omitempty"`

@@ -322,7 +322,7 @@ func TestGreatExperts(t *testing.T) {
 	}
 }
 
-// TestCapacity: tokens over an expert's capacity are dropped, which only shows with so many tokens.
+// TestCapacity: tokens over an expert's capacity are dropped, which only shows with enough tokens.
 func TestCapacity(t *testing.T) {
 	for _, c := range []struct {
 		capacity int64

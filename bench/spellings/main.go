@@ -21,7 +21,7 @@ func main() {
 	composed := flag.Bool("composed", false, "kinds composed of identities; not to be found is no failure")
 	verbose := flag.Int("v", 0, "print this many failures of each kind")
 	flag.Parse()
-	debug.SetGCPercent(400) // many small models: a third of the time otherwise
+	debug.SetGCPercent(400) // many small models: else a third of the time is GC
 	var rates []*spellings.Rate
 	var wait sync.WaitGroup
 	limit := make(chan struct{}, runtime.NumCPU())

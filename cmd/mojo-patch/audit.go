@@ -187,7 +187,7 @@ func (r *auditReport) count(m *onnx.Model, facts *infer.Facts, p *placement) {
 	})
 }
 
-// inputTypes are the types of a node's inputs: "" for one that is left out, "?" for one that is unknown.
+// inputTypes returns the types of a node's inputs: "" for an omitted input, "?" for an unknown type.
 func inputTypes(n *onnx.Node, facts *infer.Facts) []string {
 	types := []string{}
 	for _, v := range n.Inputs {

@@ -64,7 +64,7 @@ func tensorBytes(v *onnx.Value, facts *infer.Facts) (n int64, ok bool) {
 		return 0, false
 	}
 	for axis, d := range shape {
-		if same, ok := facts.Dim(v, axis); !ok || same != d { // it follows from numbers that were made up
+		if same, ok := facts.Dim(v, axis); !ok || same != d { // the size follows from assumed numbers
 			return 0, false
 		}
 		n *= d

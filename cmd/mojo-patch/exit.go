@@ -27,7 +27,7 @@ const (
 	exitEnvironment = 4 // onnxruntime, the kernel library or the kernels of a device are missing
 )
 
-// exitError is an error with an exit code. Its message may be empty when all was said already.
+// exitError is an error with an exit code. Its message is empty if everything was reported already.
 type exitError struct {
 	code int
 	err  error

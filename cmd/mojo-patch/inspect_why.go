@@ -39,8 +39,8 @@ type why struct {
 // The kinds of reasons.
 const (
 	whyRefused = "refused" // a pattern matched, and the site was refused
-	whyMissed  = "missed"  // a pattern comes near
-	whyUnlike  = "unlike"  // no pattern comes near
+	whyMissed  = "missed"  // a pattern nearly matches
+	whyUnlike  = "unlike"  // no pattern nearly matches
 )
 
 // explanation says why a node is not part of a fused op.

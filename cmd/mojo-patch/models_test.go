@@ -19,7 +19,7 @@ func withoutCPUKernels(model string) bool { return strings.HasSuffix(model, "-bf
 // bundled returns the blocks of the bundled models by name.
 func bundled(t *testing.T) map[string]models.Blocks { return bundledIn(t, ".", 10) }
 
-// bundledIn is bundled for a folder of models, which must contain at least so many.
+// bundledIn is bundled for a folder of models, which must contain at least atLeast.
 func bundledIn(t *testing.T, folder string, atLeast int) map[string]models.Blocks {
 	t.Helper()
 	truth, err := models.ReadTruth(filepath.Join("..", "..", "models", folder))

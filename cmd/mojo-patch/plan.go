@@ -114,7 +114,7 @@ type plan struct {
 	page *page.Apply // nil if no page is requested
 }
 
-// plan translates the flags.
+// plan makes a plan from the flags.
 func (f *planFlags) plan(a *app) (*plan, error) {
 	if f.html != "" {
 		if err := writable(f.html); err != nil {
@@ -293,7 +293,7 @@ func (p *plan) opens(m *onnx.Model, path string, r *rewrite.Report) (err error) 
 	return err
 }
 
-// reading are the options to read the model with.
+// reading returns the options for reading the model.
 func (p *plan) reading() []onnx.ReadOption {
 	if p.allowMissing {
 		return []onnx.ReadOption{onnx.AllowMissingData()}

@@ -135,7 +135,7 @@ func (a *app) detail(format string, args ...any) {
 	}
 }
 
-// human is where reports for a person go: stderr, or nowhere under --quiet.
+// human returns the writer of reports for people: stderr, or none under --quiet.
 func (a *app) human() io.Writer {
 	if a.quiet {
 		return io.Discard

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/crosscheck"
 )
 
-// Only a build that asks for it links onnx-go: gorgonia.org/tensor, which it needs, does not allow to profit directly.
+// Only builds that request it link onnx-go: the license of its dependency gorgonia.org/tensor forbids direct profit.
 func init() {
 	secondReader = func(path string, m *onnx.Model) (string, error) {
 		r, err := crosscheck.File(path, m)

@@ -39,7 +39,7 @@ func unknownFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%s has no flag --%s; %s --help lists its flags", command, name, c.CommandPath())
 }
 
-// shortPath is the name of a command below the program, such as "golden record".
+// shortPath returns the name of a command without the program, such as "golden record".
 func shortPath(c *cobra.Command) string {
 	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
 }

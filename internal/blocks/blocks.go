@@ -33,7 +33,7 @@ var (
 var (
 	// FP8Block is DeepSeek-V3's: a float32 and 128 elements of float8e4m3fn. 128 rows share their scales.
 	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block).rounding(encodeFP8Block).sharing(128, shareFP8Block)
-	// MXFP4Pairs is gpt-oss's: an exponent and 32 elements of float4e2m1, two neighbours in a byte.
+	// MXFP4Pairs is gpt-oss's: an exponent and 32 elements of float4e2m1, adjacent ones in a byte.
 	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
 )
 
