@@ -8,7 +8,7 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 type Format struct {
 	Elements, Size int
 	decode         Reader                                // of whole blocks; nil if elements cannot be decoded
-	encode         func(dst []byte, src []float32) error // of one block; nil if there is no encoder
+	encode         func(dst []byte, src []float32) error // of one block; nil without an encoder
 	// SharedRows is the number of rows whose blocks share a scale, which Share stores for Encode; 0 if each block has
 	// its own.
 	SharedRows int

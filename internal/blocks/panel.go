@@ -50,7 +50,7 @@ func (p *Panel) Arrays() [5]*[]byte {
 	return [5]*[]byte{&p.Codes, &p.Scale, &p.Minus, &p.SuperScale, &p.SuperMinus}
 }
 
-// Panels returns the panel layout of the format, or nil if it has none.
+// Panels returns the panel layout of the format, or nil without one.
 func (f *Format) Panels() *Panels { return f.panels }
 
 // Sizes returns the bytes of a panel's arrays for rows of cols elements, 0 for an array that the format lacks.

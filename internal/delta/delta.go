@@ -41,8 +41,8 @@ type Search struct {
 	Keep func() error
 }
 
-// Culprits returns disjoint sets that fail, none of which fails without one of its elements as far as the test can
-// tell, and the remaining elements. Their outcome, left, is Passes or Unknown. If all elements together pass, there are
+// Culprits returns disjoint sets that fail, but pass without any one of their elements as far as the test can tell,
+// and the remaining elements. Their outcome, left, is Passes or Unknown. If all elements together pass, there are
 // no culprits.
 func (s *Search) Culprits() (culprits [][]int, rest []int, left Outcome, err error) {
 	empty, err := s.try(nil, "")
