@@ -264,7 +264,8 @@ func TestWrongCaches(t *testing.T) {
 		"buffers that differ": {0, cache("past_k1", 2, 2, room+1, 16),
 			"past_value has shape [2,2,8,16]; it must be [2,2,9,16]"},
 		"a mask that is great": {0, long,
-			"past_length of sequence 0 is 9; with past_value of shape [2,2,8,16] and 2 tokens more it must be from 0 to 6"},
+			"past_length of sequence 0 is 9; with past_value of shape [2,2,8,16] and 2 tokens more it must be from 0 " +
+				"to 6"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := static(t, test.length, ort.WithKernelLibrary(kernels))

@@ -124,8 +124,8 @@ inline double Activation(MojoActivation activation, double g, double alpha) {
   }
 }
 
-// CompareActivated is Compare for what an activation is in. At minus infinity its formula is 0 times infinity; the limit
-// 0, or a number next to it, is as good.
+// CompareActivated is Compare for what an activation is in. At minus infinity its formula is 0 times infinity; the
+// limit 0, or a number next to it, is as good.
 inline void CompareActivated(Tally* tally, const std::string& name, Numbers* got, MojoType type, Want* want,
                              double allowed_unequal) {
   got->ToHost();
