@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// dropped is x after a Dropout that is off or, if twisted, on if an input says so.
+// dropped returns x after a Dropout that is off or, if twisted, on if an input says so.
 func (b *maker) dropped(x *onnx.Value) *onnx.Value {
 	off := b.Op("Cast", b.Ints(0), onnx.IntAttr("to", int64(onnx.Bool)))
 	off = b.Op("Squeeze", off)

@@ -7,24 +7,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// zeroBetween is y, or 0 if x is between two numbers.
+// zeroBetween returns y, or 0 if x is between two numbers.
 func (b *maker) zeroBetween(x, y *onnx.Value, from, to float64) *onnx.Value {
 	within := b.Op("And", b.Op("Greater", x, b.number(from)), b.Op("Less", x, b.number(to)))
 	return b.Op("Where", within, b.number(0), y)
 }
 
-// withoutNaN is x, with 0 for NaN.
+// withoutNaN returns x with 0 for NaN.
 func (b *maker) withoutNaN(x *onnx.Value) *onnx.Value {
 	return b.Op("Where", b.Op("IsNaN", x), b.number(0), x)
 }
 
-// squareNorm is a norm in a form that no pattern has.
+// squareNorm writes a norm in a form that no pattern has.
 func (b *maker) squareNorm(x *onnx.Value) *onnx.Value {
 	mean := b.Op("Div", b.Op("ReduceSumSquare", x, []int64{-1}), b.number(width))
 	return b.Op("Mul", b.Op("Mul", x, b.Op("Pow", b.Op("Add", mean, b.number(1e-6)), b.number(-0.5))), b.weight(width))
 }
 
-// gpt is GELU by tanh.
+// gpt writes GELU by tanh.
 func (b *maker) gpt(x *onnx.Value) *onnx.Value {
 	cube := b.Op("Mul", b.Op("Mul", b.Op("Mul", x, x), x), b.number(0.044715))
 	tangent := b.Op("Tanh", b.Op("Mul", b.Op("Add", x, cube), b.number(math.Sqrt(2/math.Pi))))

@@ -9,16 +9,16 @@ import (
 // width is the row width in attacks.
 const width = 16
 
-// rows is an input with two open dimensions.
+// rows adds an input with two open dimensions.
 func (b *maker) rows(name string) *onnx.Value { return b.input(name, "batch", "seq", width) }
 
-// norm is a norm with this epsilon.
+// norm writes a norm with this epsilon.
 func (b *maker) norm(x, epsilon *onnx.Value) *onnx.Value {
 	mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}, onnx.IntAttr("keepdims", 1))
 	return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, epsilon))), b.weight(width))
 }
 
-// silu is a sigmoid unit with this factor.
+// silu writes a sigmoid unit with this factor.
 func (b *maker) silu(x, alpha *onnx.Value) *onnx.Value {
 	return b.Op("Mul", x, b.Op("Sigmoid", b.Op("Mul", x, alpha)))
 }
@@ -53,7 +53,7 @@ func (b *maker) swiglu(gate, up *onnx.Value) *onnx.Value {
 	return b.Op("Mul", b.silu(gate, b.number(1)), up)
 }
 
-// ifLonger is one branch for long axes, and another one otherwise.
+// ifLonger takes one branch for long axes, and the other one otherwise.
 func (b *maker) ifLonger(x *onnx.Value, axis, limit int, yes, no func(b *maker) *onnx.Value) *onnx.Value {
 	branch := func(write func(b *maker) *onnx.Value) *onnx.Graph {
 		s := *b
@@ -220,7 +220,7 @@ func (b *maker) angles(length *onnx.Value, pairs int) (cos, sin *onnx.Value) {
 	return b.cast(b.Op("Cos", both), b.typ), b.cast(b.Op("Sin", both), b.typ)
 }
 
-// turned is the negated second half followed by the first one.
+// turned returns the negated second half followed by the first one.
 func (b *maker) turned(x *onnx.Value, size int64) *onnx.Value {
 	lower := b.Op("Slice", x, []int64{0}, []int64{size / 2}, []int64{-1})
 	upper := b.Op("Slice", x, []int64{size / 2}, []int64{1 << 62}, []int64{-1})

@@ -129,7 +129,7 @@ func TestSomeSizes(t *testing.T) {
 			t.Errorf("lacks %s:\n%s", line, got)
 		}
 	}
-	if got := ops(m); got != "Concat Reshape ReduceSum Add" { // the batch is all that Shape was asked for
+	if got := ops(m); got != "Concat Reshape ReduceSum Add" { // Shape was only asked for the batch
 		t.Error(got)
 	}
 	if left := Dynamic(m); !slices.Contains(left, "joined") || slices.Contains(left, "total") {

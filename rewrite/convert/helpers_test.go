@@ -38,7 +38,7 @@ func python(t *testing.T) string {
 // converted is a model file, the model that it was made from, and the folder of a case for Python to run, if any.
 type converted struct{ path, before, folder string }
 
-// checkInPython has models checked by testdata/check.py.
+// checkInPython checks models with testdata/check.py.
 func checkInPython(t *testing.T, models []converted) {
 	t.Helper()
 	var lines bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// Newest is the newest opset of the standard that Opset converts to.
+// Newest returns the newest opset of the standard that Opset converts to.
 func Newest() int64 { return known().newest }
 
 // Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its

@@ -49,7 +49,7 @@ func TestHeadsInPlace(t *testing.T) {
 	}
 }
 
-// Constant tables, as in exports of one length, have no producer.
+// TestHeadsOfConstantTables: constant tables, as in exports of one length, have no producer.
 func TestHeadsOfConstantTables(t *testing.T) {
 	build := func() *onnx.Model {
 		b := rewritetest.New(t, 18, onnx.Float)

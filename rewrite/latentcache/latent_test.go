@@ -137,7 +137,7 @@ func insert(g *onnx.Graph, name, op string, operands []*onnx.Value, attrs ...*on
 	}
 }
 
-// headNumbers is 1, 2, 3 and 4, one number per head.
+// headNumbers returns 1, 2, 3 and 4, one number per head.
 func headNumbers(g *onnx.Graph) []*onnx.Value {
 	return []*onnx.Value{g.AddInitializer(onnx.NewFloat32s("by_head", []int64{1, 4, 1, 1}, []float32{1, 2, 3, 4}))}
 }
@@ -196,8 +196,8 @@ func TestLatentCacheSpelled(t *testing.T) {
 	}
 }
 
-// latentCached is attention with a cache of latents in two pasts, as in current transformers: its keys and values are
-// computed from the latents of all tokens. With turned, the keys are transposed for the product.
+// latentCached returns attention with a cache of latents in two pasts, as in current transformers: its keys and values
+// are computed from the latents of all tokens. With turned, the keys are transposed for the product.
 func latentCached(t *testing.T, turned bool) *onnx.Model {
 	b := rewritetest.New(t, 20, onnx.Float)
 	q, c := b.In("q", "batch", 4, "new", 12), b.In("c", "batch", 1, "new", 16)

@@ -40,7 +40,7 @@ func Structural(_ int, _ onnx.DataType, magnitude float64) float64 {
 	return StructuralTolerance * magnitude
 }
 
-// SumOf allows the rounding errors of sums of terms terms.
+// SumOf allows the rounding errors of sums with this many terms.
 func SumOf(terms int64) Bound {
 	return func(_ int, t onnx.DataType, magnitude float64) float64 {
 		return AllowedULPs(t, terms) * Spacing(t, magnitude)

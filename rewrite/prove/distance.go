@@ -18,7 +18,7 @@ var ULPs = map[onnx.DataType]float64{onnx.Float: 16, onnx.Float16: 8, onnx.BFloa
 // fewTerms is the length of sums within the ulps. The rounding errors of longer sums grow with their length.
 const fewTerms = 128
 
-// AllowedULPs returns the ulps for sums with terms terms.
+// AllowedULPs returns the ulps for sums with this many terms.
 func AllowedULPs(t onnx.DataType, terms int64) float64 {
 	return ULPs[t] * max(1, float64(terms)/fewTerms)
 }

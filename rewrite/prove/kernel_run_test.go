@@ -54,7 +54,7 @@ func tensorOf(k prove.Kind, seed int, shape ...int64) *reference.Tensor {
 	return x
 }
 
-// wideLinear is a product with n rows of k quantized elements, and the same in float32, summed term by term.
+// wideLinear returns a product with n rows of k quantized elements, and the same in float32, summed term by term.
 func wideLinear(t *testing.T, tokens prove.Kind, n, k int64) (r *prove.KernelRun, rows []float32,
 	y func(rows []float32) []float64) {
 	matrix, rows := rewritetest.Quantized("w", n, k)

@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Padding is one kind of missing keys, among keys keys in each of several batches.
+// A Padding is one pattern of missing keys in each of several batches.
 type Padding struct {
 	Name   string
 	Exists func(batch, key, keys int) bool

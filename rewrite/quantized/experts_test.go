@@ -43,7 +43,7 @@ func rowProducts(m *otherModel, x *onnx.Value, _, n, k int) *onnx.Value {
 	return m.Op("MatMul", x, m.Op("Transpose", w, onnx.IntsAttr("perm", []int64{1, 0})))
 }
 
-// quantizedMixture is a router with experts that process every token; only the chosen results count.
+// quantizedMixture returns a router with experts that process every token; only the chosen results count.
 func quantizedMixture(t *testing.T, typ onnx.DataType, hidden, inner int, product expertProducts) *otherModel {
 	const experts = 4
 	m := newOther(t, typ)

@@ -269,8 +269,8 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 	}, false)
 }
 
-// firstColumns returns experts with n rows and the first columns of a matrix that has rows rows for each expert, one
-// expert below the other. The rows are repeated up to n.
+// firstColumns returns experts with n rows and the first columns of a matrix with fewer rows of each expert, one expert
+// below the other. The rows are repeated up to n.
 func firstColumns(q *fused.Quantized, experts, rows, n, columns int64) (*fused.Quantized, error) {
 	made := *q
 	made.N, made.K, made.Experts = n, columns, experts

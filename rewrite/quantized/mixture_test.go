@@ -13,7 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// codedExperts returns a weight of experts matrices with n rows each.
+// codedExperts returns a weight with a matrix of n rows for each expert.
 func codedExperts(name string, experts, n, k int64) (*fused.Quantized, []float32) {
 	q, floats := rewritetest.Quantized(name, experts*n, k)
 	for _, t := range []*onnx.Tensor{q.Codes, q.Scale} {

@@ -211,7 +211,7 @@ func TestOwnProducts(t *testing.T) {
 	}
 }
 
-// ids is an input with row numbers.
+// ids adds an input with row numbers.
 func (m *otherModel) ids() *onnx.Value {
 	return m.Op("Cast", m.Op("Mod", m.Op("Abs", m.In("x", "tokens")), m.Scalar(m.Type, 21), onnx.IntAttr("fmod", 1)),
 		onnx.IntAttr("to", int64(onnx.Int64)))

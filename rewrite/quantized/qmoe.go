@@ -379,7 +379,8 @@ func (a *View) tryMicrosoftMixture(x *microsoftMixture) error {
 	return q.tryMixture(up, down, reader{node: moe, typ: x.typ})
 }
 
-// cut adds to a model a QMoE with tokens tokens and the first experts, each matrix cut to a few rows and columns.
+// cut adds to a model a QMoE with this number of tokens and the first experts, each matrix cut to a few rows and
+// columns.
 func (x *microsoftMixture) cut(m *onnx.Model, tokens int64) (*onnx.Node, error) {
 	experts := min(3, x.experts)
 	hidden, inner := x.gateUp.list[0].k, x.down.list[0].k

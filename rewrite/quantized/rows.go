@@ -154,8 +154,8 @@ func (o *openedRows) oneZero() (zero int64, ok bool) {
 	return zero, float32(zero) == first && zero >= 0 && zero < 1<<max(o.matrices[0].bits, 4)
 }
 
-// quantised returns the first rows in mojo's layout, for experts experts or as one matrix. The arrays are computed when
-// the model is written, or immediately if made is not nil.
+// quantised returns the first rows in mojo's layout, as one matrix if experts is 0. The arrays are computed when the
+// model is written, or immediately if made is not nil.
 func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantized,
 	error) {
 	all, err := o.open()

@@ -26,7 +26,7 @@ type View struct {
 
 // floatNode is a node whose weight is a float constant in the view.
 type floatNode struct {
-	node   *onnx.Node // unchanged except for its position, while the view exists
+	node   *onnx.Node // may be another op while the view exists
 	was    onnx.Node
 	floats *onnx.Value
 	added  *onnx.Node // the product before the bias of a MatMulNBits

@@ -113,7 +113,7 @@ func (b *Builder) Share(w *onnx.Value) *onnx.Value {
 	return b.Op("Div", w, b.Op("ReduceSum", w, b.Ints(-1), onnx.IntAttr("keepdims", 1)))
 }
 
-// Block is a model with two residual blocks: five norms, three of them after an addition, two MLPs and a rotation.
+// Block returns a model with two residual blocks: five norms, three of them after an addition, two MLPs and a rotation.
 func Block(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := New(t, opset, typ)
 	x := b.In("x", "batch", "seq", 16)

@@ -18,7 +18,7 @@ import (
 // worlds of package infer at several lengths, and recomputed from the length of each sequence. Any other use of the
 // length of a past is refused.
 
-// checkRows refuses sites that would make sequences share their positions, or read the padding.
+// checkRows returns an error if sequences would share their positions, or read padding.
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
 		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(s.op.Valid) == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// sharedModel is a decoder whose layers all attend to the keys and values of the first one, as in Gemma 3n. With each,
-// every layer repeats the heads of the keys itself; otherwise all read the copies of the first layer. change may change
-// a layer's queries, given the keys including the cached ones.
+// sharedModel returns a decoder whose layers all attend to the keys and values of the first one, as in Gemma 3n. With
+// each, every layer repeats the heads of the keys itself; otherwise all read the copies of the first layer. change may
+// change a layer's queries, given the keys including the cached ones.
 func sharedModel(t *testing.T, layers int, each bool,
 	change func(b *rewritetest.Builder, layer int, q, keys *onnx.Value,
 	) *onnx.Value) *onnx.Model {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
 
-// lawCases build models whose values grow in ways independent ways.
+// lawCases build models. ways is the number of independent ways in which the values can grow.
 var lawCases = []struct {
 	name  string
 	ways  int

@@ -63,8 +63,8 @@ func TestOpenVINORotary(t *testing.T) {
 		"not of X, [2, 2, 2, 5, 8]")
 }
 
-// checkRotateHalf checks the form that OpenVINO expects: one Neg, of a Slice, and no product with an original table of
-// two dimensions.
+// checkRotateHalf checks the form that OpenVINO expects: one Neg, of a Slice, and no product that reads a table
+// directly.
 func checkRotateHalf(t *testing.T, g *onnx.Graph) {
 	t.Helper()
 	negs := 0
