@@ -21,7 +21,7 @@ import (
 // attack is a graph that equals a block for most inputs and sizes.
 type attack struct {
 	name string
-	// write adds the inputs and the nodes: only those of the block or, if b.twisted is set, nodes that differ
+	// write adds the inputs and the nodes: only the block's or, if b.twisted is set, nodes that differ
 	// somewhere.
 	write func(b *maker)
 	at    trial // sizes and inputs that make them differ

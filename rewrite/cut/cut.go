@@ -183,7 +183,7 @@ func (c *Cutter) between(from, to []*onnx.Value) map[*onnx.Node]bool {
 	return nodes
 }
 
-// cut adds the nodes that compute constants and shapes. Nodes in along, such as those of a mask that other layers read
+// cut adds the nodes that compute constants and shapes. Nodes in along, for example of a mask that other layers read
 // too, are added if needed; the rest of the model does not read their results.
 func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Part, error) {
 	cut := &Part{cutter: c}

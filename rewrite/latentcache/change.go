@@ -110,7 +110,7 @@ func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
 	return v
 }
 
-// keepShapes gives the readers of a cache's shape the same numbers of heads and channels as before. Readers of the
+// keepShapes passes the readers of a cache's shape the same numbers of heads and channels as before. Readers of the
 // values' shape now read the keys' cache.
 func (c *latentChange) keepShapes(s *latentSite, k int) {
 	g, l, heads := c.Model.Graph, s.latent, int64(1)

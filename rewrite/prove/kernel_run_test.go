@@ -290,7 +290,7 @@ func TestSaturatedScores(t *testing.T) {
 	}
 }
 
-// TestVagueRuns refuses a site if none of its runs proves anything.
+// TestVagueRuns refuses a site if all of its runs prove nothing.
 func TestVagueRuns(t *testing.T) {
 	r := &prove.CheckReport{}
 	r.KernelRan(prove.KernelFigures{MaxRel: 0.5})

@@ -29,7 +29,7 @@ var (
 		}
 	}}
 	Tiny = Kind{"tiny", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })}
-	// The squares of Slight numbers are just normal. Those of Tiny ones are not, and lose digits.
+	// The squares of Slight numbers are just normal. The squares of Tiny ones are not, and lose digits.
 	Slight = Kind{"slight", Scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) * 16 })}
 	Zeros  = Kind{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }}
 	OneHot = Kind{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {

@@ -28,7 +28,7 @@ type Call struct {
 	Fixed func(v *onnx.Value) bool
 	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.
 	Others []*Call
-	// Products is shared by a model's calls with quantized weights; nil if there are none.
+	// Products is shared by a model's calls with quantized weights, and may be nil.
 	Products *Products
 
 	edit    edit.Change

@@ -17,8 +17,8 @@ type CANNReport struct {
 	MatMuls int `json:"matmuls,omitempty"`
 }
 
-// AvoidCANN rewrites constructs that onnxruntime's CANN provider (1.24.4 was tried) computes wrongly. It returns nil if
-// there are none.
+// AvoidCANN rewrites constructs that onnxruntime's CANN provider (1.24.4 was tried) computes wrongly. It returns nil
+// without a change.
 func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) (*CANNReport, error) {
 	c := new(edit.Change)
 	r := CANNReport{Expanded: oneBroadcast(c, graphs, facts), MatMuls: withoutC(c, graphs, facts)}

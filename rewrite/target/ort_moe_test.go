@@ -77,7 +77,7 @@ func (m mixture) sites() (router, experts site) {
 	return router, experts
 }
 
-// graph returns a body with both ops. Its inputs are those of the router and of the experts, except the choice.
+// graph returns a body with both ops. It has the inputs of the router and of the experts, except the choice.
 func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call, functions []*onnx.Function,
 	inputs []*reference.Tensor) {
 	t.Helper()

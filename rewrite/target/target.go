@@ -19,7 +19,7 @@ const Mojo = "mojo"
 // A Target is a runtime, or a device behind one, to patch a model for.
 type Target struct {
 	Name string
-	// Summary says in a few words what it writes and for whom.
+	// Summary describes in a few words its ops and its users.
 	Summary string
 	// Opset is the oldest version of the standard that it writes. Older models are converted.
 	Opset int64

@@ -208,7 +208,7 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	return g
 }
 
-// agree compares results with those of the definition.
+// agree compares results with the definition's.
 func agree(t *testing.T, s site, where string, want, results []*reference.Tensor) {
 	t.Helper()
 	for i, got := range results {
