@@ -65,7 +65,7 @@ func opGelu(c *call) []*Tensor {
 	return unary(gelu, nil)(c)
 }
 
-// opBiasGelu adds an optional bias over the last dimension first.
+// opBiasGelu first adds an optional bias over the last dimension.
 func opBiasGelu(gelu func(float64) float64) opFunc {
 	return func(c *call) []*Tensor {
 		x := c.floats(0)
@@ -87,7 +87,7 @@ func opSelu(c *call) []*Tensor {
 	return unary(func(x float64) float64 { return gamma * pick(x <= 0, alpha*math.Expm1(x), x) }, nil)(c)
 }
 
-// opShrink moves what lies outside [-lambd, lambd] towards zero by bias, and makes the rest zero.
+// opShrink moves values outside [-lambd, lambd] towards zero by bias, and sets the others to zero.
 func opShrink(c *call) []*Tensor {
 	bias, lambd := c.float("bias", 0), c.float("lambd", 0.5)
 	f := func(x float64) float64 {

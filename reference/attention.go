@@ -7,22 +7,22 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attention is one call of Attention (opset 23 to 25) with its heads unpacked and the cache joined on.
+// attention is one call of Attention (opset 23 to 25) with its heads unpacked and the cache appended.
 type attention struct {
 	q, k, v *Tensor // (batch, heads, sequence, head size); k and v with the past
 	mask    *Tensor // additive or bool, broadcast to (batch, heads, query, key); nil
 	past    int     // cached keys before the queries
-	valid   []int64 // keys that are no padding, by batch; nil
-	first   []int64 // the key that stands with the first query, by batch; nil: as past and valid have it
+	valid   []int64 // keys without padding, by batch; nil: all
+	first   []int64 // the key at the first query's position, by batch; nil: from past and valid
 	causal  bool
-	window  [2]int64 // keys before and after the query that are seen; -1: all
+	window  [2]int64 // visible keys before and after the query; -1: all
 	scale   float64  // square root of the scale, applied to both sides
 	softcap float64
 	sinks   []float64 // by heads, nil
-	mode    int64     // what the fourth output holds
+	mode    int64     // the content of the fourth output
 	typ     onnx.DataType
 	soft    onnx.DataType // softmax_precision
-	// noNumbers: a query that sees no key gets none, and not 0.
+	// noNumbers: a query that sees no key returns NaN instead of 0.
 	noNumbers bool
 }
 
@@ -71,7 +71,7 @@ func (c *call) appendPast(past, now *Tensor) *Tensor {
 	return concat([]*Tensor{past, now}, 2)
 }
 
-// attentionMask broadcasts the mask; one that is too short hides the keys behind its end.
+// attentionMask broadcasts the mask. A mask that is too short hides the keys after its end.
 func (c *call) attentionMask(m *Tensor, want []int) *Tensor {
 	if m.Rank() == 0 || m.Rank() > 4 || m.Shape[m.Rank()-1] > want[3] || !m.IsFloat() && m.DataType != onnx.Bool {
 		fail("a mask of %s does not fit %v", m, want)
@@ -91,8 +91,7 @@ func (c *call) attentionMask(m *Tensor, want []int) *Tensor {
 	return m.expandTo(want)
 }
 
-// bias is what is added to the score of query i and key j: -Inf where the key is hidden. at is the index of the pair
-// in the mask.
+// bias is added to the score of query i and key j, -Inf if the key is hidden. at is the index of the pair in the mask.
 func (a *attention) bias(b, i, j, at int) float64 {
 	offset := int64(a.past)
 	if a.valid != nil {
@@ -119,8 +118,8 @@ func (a *attention) bias(b, i, j, at int) float64 {
 	return math.Inf(-1)
 }
 
-// run computes softmax(softcap(q·kᵀ) + bias)·v for each head, rounding where the standard's function body does; qk is
-// the stage that mode asks for.
+// run computes softmax(softcap(q·kᵀ) + bias)·v for each head, rounding where the standard's function body rounds. qk is
+// the stage that mode selects.
 func (a *attention) run(c *call) (y, qk *Tensor) {
 	batch, heads, s, d := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.q.Shape[3]
 	kvHeads, l, dv := a.k.Shape[1], a.k.Shape[2], a.v.Shape[3]
@@ -145,7 +144,7 @@ func (a *attention) run(c *call) (y, qk *Tensor) {
 	return y, qk
 }
 
-// attend turns a line of scores into probabilities, and keeps the wanted stage.
+// attend turns a row of scores into probabilities, and copies the requested stage.
 func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 	l := len(line)
 	keep := func(mode int64) {
@@ -168,7 +167,7 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 		line[j] = c.roundOne(a.typ, line[j]+bias[j])
 	}
 	keep(2)
-	if hidden && !a.noNumbers { // no key is seen: zeros, not NaN
+	if hidden && !a.noNumbers { // no visible key: zeros instead of NaN
 		clear(line)
 	} else {
 		c.round(a.soft, line)
@@ -185,8 +184,8 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 	keep(3)
 }
 
-// opLinearAttention (opset 27) keeps a state of key × value size for each head: it decays (gated), is corrected
-// (delta), takes in each key and value, and is read by the query.
+// opLinearAttention (opset 27) keeps a state of key × value size per head. Each step decays the state (gated), corrects
+// it (delta), adds the key and value, and reads it with the query.
 func opLinearAttention(c *call) []*Tensor {
 	qh, kvh := int(c.int("q_num_heads", 0)), int(c.int("kv_num_heads", 0))
 	q, k, v := c.heads(c.floats(0), qh), c.heads(c.floats(1), kvh), c.heads(c.floats(2), kvh)
@@ -247,8 +246,8 @@ func opLinearAttention(c *call) []*Tensor {
 	return []*Tensor{unheads(y, 3), state}
 }
 
-// perStep reads decay or beta, (batch, steps, heads·n) or with one element for a head or for all, as
-// (batch, heads, steps, n).
+// perStep reads decay or beta, (batch, steps, heads·n) or with one element per head or for all heads, as (batch, heads,
+// steps, n).
 func (c *call) perStep(i, batch, heads, steps, n int) []float64 {
 	x := c.arg(i)
 	if x == nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// opGroupQueryAttention is onnxruntime's op. Each sequence of a batch has a length of its own, seqlens_k + 1 with the
-// new tokens: these go behind what the sequence holds, or, in a prompt, to the front, with padding behind them. Present
-// is as long as past or as the longest sequence, and zero where it holds nothing. onnxruntime takes several tokens
-// behind a past in batches of one alone; here they may be any.
+// opGroupQueryAttention is onnxruntime's op. Each sequence of a batch has its own length, seqlens_k + 1 including the
+// new tokens. These follow the cached tokens, or in a prompt start at the front with padding after them. Present is as
+// long as past or the longest sequence, and zero in unused places. onnxruntime accepts several tokens after a past only
+// in batches of one; here any batch works.
 func opGroupQueryAttention(c *call) []*Tensor {
 	if c.int("sliding_window_cache", 0) != 0 || c.int("qk_output", 0) != 0 || c.int("kv_cache_bit_width", 0) != 0 ||
 		c.arg(14) != nil || c.arg(15) != nil {
@@ -68,7 +68,7 @@ func opGroupQueryAttention(c *call) []*Tensor {
 	return []*Tensor{unheads(y, 3), a.k, a.v}
 }
 
-// queryKeyValue returns the first three inputs by heads; keys and values may stand behind the queries in one tensor.
+// queryKeyValue returns the first three inputs by heads. Keys and values may follow the queries in one tensor.
 func (c *call) queryKeyValue(heads, kv int) (q, k, v *Tensor) {
 	q = c.floats(0)
 	if heads < 1 || kv < 1 || heads%kv != 0 || q.Rank() != 3 || (c.arg(1) == nil) != (c.arg(2) == nil) {
@@ -95,8 +95,8 @@ func (t *Tensor) someHeads(from, to int) *Tensor {
 	return y
 }
 
-// tokenPositions returns the row of the tables for each new token: its position, unless positions are given, of which
-// a prompt reads the first.
+// tokenPositions returns the table row of each new token: its position, unless positions are given. A prompt counts
+// from the first given position.
 func (c *call) tokenPositions(first []int64, added int, prompt bool) []int {
 	given, _ := c.integers(9)
 	length := c.floats(7).Shape[0]
@@ -117,7 +117,7 @@ func (c *call) tokenPositions(first []int64, added int, prompt bool) []int {
 	return rows
 }
 
-// stored is past with new rows in their places.
+// stored returns past with the new rows inserted.
 func (a *attention) stored(past, now *Tensor, total int64) *Tensor {
 	s := now.Shape
 	rows := int(total)

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// opMultiHeadAttention is onnxruntime's op, with queries, keys and values that are not packed in one tensor. A query
-// that sees no key by a bias of minus infinity gets no number, as there.
+// opMultiHeadAttention is onnxruntime's op for queries, keys and values in separate tensors. A query whose keys are all
+// hidden by a bias of minus infinity returns NaN, as in onnxruntime.
 func opMultiHeadAttention(c *call) []*Tensor {
 	for _, i := range []int{8, 9} {
 		if c.arg(i) != nil {
@@ -51,7 +51,7 @@ func opMultiHeadAttention(c *call) []*Tensor {
 	return []*Tensor{unheads(y, 3), a.k, a.v, qk}
 }
 
-// addToRows adds the part of a vector from at on to the rows of x, and returns where it ends.
+// addToRows adds the part of a vector from at on to the rows of x, and returns its end.
 func addToRows(x, bias *Tensor, at int) (*Tensor, int) {
 	if x.Rank() != 3 || bias.Rank() != 1 || !bias.IsFloat() || at+x.Shape[2] > len(bias.F) {
 		fail("a bias of %s does not fit %s", bias, x)
@@ -63,8 +63,8 @@ func addToRows(x, bias *Tensor, at int) (*Tensor, int) {
 	return y, at + x.Shape[2]
 }
 
-// padding adds a number to the scores of keys that do not exist: [batch] numbers of those that do, or [batch, keys]
-// with zeros for others.
+// padding adds a number to the scores of padding keys. The mask is the [batch] numbers of valid keys, or [batch, keys]
+// with zeros for padding.
 func (a *attention) padding(m *Tensor, filter float64) {
 	batch, heads, s, l := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.k.Shape[2]
 	byLength := slices.Equal(m.Shape, []int{batch})

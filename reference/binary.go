@@ -16,7 +16,7 @@ var binaryOps = map[string]opDef{
 	"Mod":   arith(2, opMod),
 	"PRelu": arith(2, numeric(prelu, prelu, nil)),
 
-	// Of a NaN and another number math.Max and math.Min give NaN, as numpy.maximum does.
+	// math.Max and math.Min return NaN if one operand is NaN, like numpy.maximum.
 	"Max":  arith(1, variadic(math.Max, greater, greater)),
 	"Min":  arith(1, variadic(math.Min, lesser, lesser)),
 	"Sum":  arith(1, variadic(add, nil, nil)),
@@ -39,7 +39,7 @@ func pick[T any](b bool, x, y T) T {
 	return y
 }
 
-// quotient truncates as C does; a division by zero, which the standard leaves open, gives 0.
+// quotient truncates like C. A division by zero, which the standard leaves open, returns 0.
 func quotient[T int64 | uint64](x, y T) T {
 	if y == 0 {
 		return 0
@@ -47,7 +47,7 @@ func quotient[T int64 | uint64](x, y T) T {
 	return x / y
 }
 
-// remainder is what quotient leaves, with the sign of x; 0 of a division by zero.
+// remainder is the remainder of quotient, with the sign of x, and 0 for a division by zero.
 func remainder[T int64 | uint64](x, y T) T {
 	if y == 0 {
 		return 0
@@ -55,7 +55,7 @@ func remainder[T int64 | uint64](x, y T) T {
 	return x % y
 }
 
-// numeric is an elementwise op of two inputs of one type with broadcasting; fu is for uint64 where the sign matters.
+// numeric is a broadcasting elementwise op of two inputs of one type. fu is for uint64 if the sign matters.
 func numeric(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
 	return func(c *call) []*Tensor {
 		c.sameType(0, 1)
@@ -82,7 +82,7 @@ func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y 
 	return r
 }
 
-// legacyBroadcast is input 1, shaped as opsets before 7 meant it: the attribute axis says where its dimensions lie in
+// legacyBroadcast returns input 1 in the shape that opsets before 7 mean: the attribute axis places its dimensions in
 // those of input 0.
 func (c *call) legacyBroadcast() *Tensor {
 	a, b := c.in[0], c.in[1]
@@ -108,7 +108,7 @@ func variadic(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(
 			c.sameType(0, i)
 			acc = combine(c, acc, c.in[i], ff, fi, fu)
 		}
-		if len(c.in) == 1 { // the dispatcher rounds in place: not in the input
+		if len(c.in) == 1 { // the dispatcher rounds in place, which must not change the input
 			acc = acc.clone()
 		}
 		return one(acc)
@@ -147,7 +147,7 @@ func opPow(c *call) []*Tensor {
 	return one(r)
 }
 
-// toFloats returns the elements as floats, whatever the type.
+// toFloats returns the elements as floats for any type.
 func (t *Tensor) toFloats() []float64 {
 	if t.F != nil || t.I == nil {
 		return t.F
@@ -186,7 +186,7 @@ func powInt(x, y int64) int64 {
 	return r
 }
 
-// opMod follows the sign of the divisor (Python's %), or with fmod=1 that of the dividend (C's fmod).
+// opMod follows the sign of the divisor (Python's %), or with fmod=1 the sign of the dividend (C's fmod).
 func opMod(c *call) []*Tensor {
 	c.sameType(0, 1)
 	ff, fi := math.Mod, remainder[int64]
@@ -196,7 +196,7 @@ func opMod(c *call) []*Tensor {
 	return one(combine(c, c.in[0], c.in[1], ff, fi, remainder))
 }
 
-// floorMod has a remainder follow the sign of the divisor.
+// floorMod makes a remainder follow the sign of the divisor.
 func floorMod[T number](remainder func(x, y T) T) func(x, y T) T {
 	return func(x, y T) T {
 		m := remainder(x, y)

@@ -2,7 +2,7 @@ package reference
 
 import "slices"
 
-// broadcastShape returns the shape that all the shapes broadcast to, by numpy's rules. It fails where there is none.
+// broadcastShape returns the shape that all the shapes broadcast to, by numpy's rules. It fails if they do not fit.
 func broadcastShape(shapes ...[]int) []int {
 	rank := 0
 	for _, s := range shapes {
@@ -36,7 +36,7 @@ func broadcastsTo(shape, out []int) bool {
 	return true
 }
 
-// broadcastStrides returns the strides by which shape walks along out: 0 where it is repeated.
+// broadcastStrides returns the strides of shape along out: 0 for repeated dimensions.
 func broadcastStrides(shape, out []int) []int {
 	st := make([]int, len(out))
 	off, n := len(out)-len(shape), 1

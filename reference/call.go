@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// call is one evaluation of a standard op: the node, its inputs and where it stands.
+// call is one evaluation of a standard op: the node, its inputs and its surroundings.
 //
-// Its accessors fail where an argument is none that the op takes, see fail.
+// Its accessors fail if the op does not accept an argument; see fail.
 type call struct {
 	e     *Evaluator
 	n     *onnx.Node
@@ -17,10 +17,10 @@ type call struct {
 	frame *frame
 }
 
-// failure is what an op that cannot go on panics with; the dispatcher, which calls all ops, makes an error of it.
+// failure is the panic value of an op that cannot continue. The dispatcher, which calls all ops, makes it an error.
 type failure struct{ error }
 
-// fail ends the op that is being evaluated with an error. Only what ops call may use it.
+// fail ends the current op with an error. Only code called by ops may use it.
 func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 // check fails with the error, if there is one.
@@ -40,7 +40,7 @@ func (c *call) opset() int64 { return c.frame.opset }
 
 func (c *call) exact() bool { return c.e.options.Exact }
 
-// arg returns input i, nil when it is omitted.
+// arg returns input i, or nil if it is omitted.
 func (c *call) arg(i int) *Tensor {
 	if i >= len(c.in) {
 		return nil
@@ -48,8 +48,8 @@ func (c *call) arg(i int) *Tensor {
 	return c.in[i]
 }
 
-// attr finds an attribute of the node. A reference is followed to the call of the enclosing function; nil when that
-// call does not give it either.
+// attr finds an attribute of the node. It follows a reference to the call of the enclosing function, and returns nil if
+// that call omits it.
 func (c *call) attr(name string) *onnx.Attribute {
 	a := c.n.Attr(name)
 	if a == nil || a.RefName == "" {
@@ -87,7 +87,7 @@ func (c *call) str(name, def string) string {
 	return def
 }
 
-// ints returns an INTS attribute and whether it is there.
+// ints returns an INTS attribute and whether it exists.
 func (c *call) ints(name string) ([]int64, bool) {
 	if a := c.typed(name, onnx.AttrInts); a != nil {
 		return a.Ints, true
@@ -95,7 +95,7 @@ func (c *call) ints(name string) ([]int64, bool) {
 	return nil, false
 }
 
-// integers returns the elements of an integer input; ok is false when it is omitted.
+// integers returns the elements of an integer input; ok is false if it is omitted.
 func (c *call) integers(i int) (v []int64, ok bool) {
 	t := c.arg(i)
 	if t == nil {
@@ -107,8 +107,7 @@ func (c *call) integers(i int) (v []int64, ok bool) {
 	return t.I, true
 }
 
-// list returns a list of integers that ops take as input i, or in older opsets as an attribute; ok is false when there
-// is neither.
+// list returns a list of integers from input i, or in older opsets from an attribute; ok is false if both are missing.
 func (c *call) list(i int, attribute string) (v []int64, ok bool) {
 	if v, ok = c.integers(i); ok {
 		return v, true
@@ -116,7 +115,7 @@ func (c *call) list(i int, attribute string) (v []int64, ok bool) {
 	return c.ints(attribute)
 }
 
-// integer returns the one element of an integer input.
+// integer returns the only element of an integer input.
 func (c *call) integer(i int, def int64) int64 {
 	v, ok := c.integers(i)
 	if !ok {
@@ -128,7 +127,7 @@ func (c *call) integer(i int, def int64) int64 {
 	return v[0]
 }
 
-// number returns the one element of a numeric input.
+// number returns the only element of a numeric input.
 func (c *call) number(i int, def float64) float64 {
 	t := c.arg(i)
 	if t == nil {
@@ -140,7 +139,7 @@ func (c *call) number(i int, def float64) float64 {
 	return t.floatAt(0)
 }
 
-// axis normalises an axis into [0, rank).
+// axis normalizes an axis to [0, rank).
 func (c *call) axis(a int64, rank int) int {
 	if a < 0 {
 		a += int64(rank)
@@ -151,8 +150,7 @@ func (c *call) axis(a int64, rank int) int {
 	return int(a)
 }
 
-// axes returns the axes of an op that took them as an attribute before the opset since and as input i from then on;
-// ok is false when neither is there. Either spelling is taken in any version.
+// axes returns the axes from input i or from the attribute, in any version of the op. ok is false if both are missing.
 func (c *call) axes(i int, rank int) (axes []int, ok bool) {
 	v, ok := c.list(i, "axes")
 	if !ok {
@@ -214,7 +212,7 @@ func (c *call) roundOne(t onnx.DataType, v float64) float64 {
 	return roundTo(t, v)
 }
 
-// newFloats makes a float tensor of zeros, if the shape is within bounds.
+// newFloats makes a float tensor of zeros if the shape is within bounds.
 func newFloats(t onnx.DataType, shape []int) *Tensor {
 	check(checkShape(shape))
 	return &Tensor{DataType: t, Shape: shape, F: make([]float64, size(shape))}

@@ -44,8 +44,8 @@ func castTo(c *call, to onnx.DataType) []*Tensor {
 	return one(cast(c.in[0], to, saturate, mode, c.exact()))
 }
 
-// cast converts elements: floats to the nearest, ties to even; to integers by cutting the fraction off, and modulo the
-// width for integers; to bool by comparison with zero. Exact keeps floats as they are.
+// cast converts elements. Floats round to nearest even; floats to integers truncate; integers wrap modulo the width;
+// bool compares with zero. Exact keeps floats unchanged.
 func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) *Tensor {
 	from := x.DataType
 	if from == to {
@@ -104,8 +104,8 @@ func roundedCopy(v []float64, to onnx.DataType, saturate bool, mode string) []fl
 	})
 }
 
-// floatToInt cuts the fraction off. Out of range the standard leaves the result open; as numpy does on most machines,
-// the value is converted to 64 bits and then wraps.
+// floatToInt truncates. The standard leaves results out of range open: like numpy on most machines, the value is
+// converted to 64 bits and then wraps.
 func floatToInt(x float64, to onnx.DataType) int64 {
 	if to == onnx.Uint64 && x >= 1<<63 {
 		if x >= 1<<64 {
@@ -116,7 +116,7 @@ func floatToInt(x float64, to onnx.DataType) int64 {
 	return wrapInt(truncate(x), to)
 }
 
-// truncate converts to an integer as C does for values in range; others saturate, NaN gives the smallest.
+// truncate converts to an integer as C does for values in range; others saturate, and NaN returns the smallest.
 func truncate(x float64) int64 {
 	switch {
 	case x != x, x <= math.MinInt64:

@@ -112,7 +112,7 @@ func encodeInts(v []int64, t onnx.DataType) []byte {
 	return b
 }
 
-// encodeFloat16 takes a value that float16 can hold; see roundFloat16.
+// encodeFloat16 encodes a value that float16 can hold; see roundFloat16.
 func encodeFloat16(x float64) uint16 {
 	u := math.Float64bits(x)
 	sign := uint16(u >> 48 & 0x8000)

@@ -38,7 +38,7 @@ func closeTo(got, want *Tensor, abs, rel float64) error {
 	return nil
 }
 
-// ulp is the distance of neighbouring values of a type at the magnitude of the greatest finite element.
+// ulp is the distance of neighboring values of a type at the magnitude of the greatest finite element.
 func ulp(t *Tensor) float64 {
 	top := 0.0
 	for _, v := range t.F {

@@ -16,7 +16,7 @@ var constantOps = map[string]opDef{
 	"Dropout":         plain(1, opDropout),
 }
 
-// opConstant takes any of the spellings; the value may be an attribute of the enclosing function.
+// opConstant accepts any of the attributes; the value may be an attribute of the enclosing function.
 func opConstant(c *call) []*Tensor {
 	for _, own := range c.n.Attributes {
 		a := c.attr(own.Name)
@@ -44,7 +44,7 @@ func opConstantOfShape(c *call) []*Tensor {
 	return one(v.WithShape([]int{}).expandTo(shape))
 }
 
-// opRange computes each element from its index, start + i*delta, as numpy does.
+// opRange computes each element from its index, start + i*delta, like numpy.
 func opRange(c *call) []*Tensor {
 	c.sameType(0, 1, 2)
 	t := c.in[0].DataType
@@ -85,8 +85,8 @@ func opEyeLike(c *call) []*Tensor {
 	return one(cast(eye, t, true, "up", c.exact()))
 }
 
-// opOneHot puts values[1] at the index along a new axis of depth elements, values[0] elsewhere; an index outside
-// [-depth, depth) gives values[0] throughout.
+// opOneHot puts values[1] at the index along a new axis of depth elements, and values[0] elsewhere. For an index
+// outside [-depth, depth) all elements are values[0].
 func opOneHot(c *call) []*Tensor {
 	x, values := c.in[0], c.in[2]
 	depth := c.number(1, 0)
@@ -114,13 +114,13 @@ func opOneHot(c *call) []*Tensor {
 	return one(values.take(shape, index))
 }
 
-// opDropout is the identity: training is refused, for its result is random.
+// opDropout is the identity. It rejects training mode, whose result is random.
 func opDropout(c *call) []*Tensor {
 	if c.arg(2) != nil && c.integer(2, 0) != 0 && c.number(1, 0.5) != 0 {
 		fail("training_mode is set: the result is random")
 	}
 	kept := int64(1)
-	if c.opset() == 10 || c.opset() == 11 { // as onnxruntime's op of these opsets; the standard leaves it open
+	if c.opset() == 10 || c.opset() == 11 { // like onnxruntime's op of these opsets; the standard leaves it open
 		kept = 0
 	}
 	mask := NewInts(onnx.Bool, c.in[0].Shape, slices.Repeat([]int64{kept}, c.in[0].Len()))

@@ -13,7 +13,7 @@ var controlOps = map[string]opDef{
 	"Scan": anything(1, opScan),
 }
 
-// body runs a subgraph on the inputs, in a scope of its own that sees the enclosing one.
+// body runs a subgraph on the inputs, in its own scope inside the enclosing one.
 func (c *call) body(g *onnx.Graph, in []*Tensor) ([]*Tensor, error) {
 	sc := &scope{values: make(map[*onnx.Value]*Tensor, len(g.Nodes)+len(in)), parent: c.scope}
 	for i, v := range g.Inputs {
@@ -43,8 +43,8 @@ func opIf(c *call) []*Tensor {
 	return out
 }
 
-// opLoop runs the body at most M times while its condition holds; both may be left out. The body takes the iteration
-// number, the condition and the carried values, and returns the condition, the carried values and what is stacked.
+// opLoop runs the body at most M times while its condition holds; both are optional. The body takes the iteration
+// number, the condition and the carried values. It returns the condition, the carried values and the values to stack.
 func opLoop(c *call) []*Tensor {
 	g, trips, cond := c.graph("body"), c.integer(0, math.MaxInt64), c.number(1, 1) != 0
 	state := c.in[min(2, len(c.in)):]
@@ -71,9 +71,8 @@ func opLoop(c *call) []*Tensor {
 	return result
 }
 
-// iterate runs a body until next has no inputs for it. next gets the number of the iteration, the carried values and
-// what the body returned last, nil at first. The carried values are those of its outputs from first on; the ones behind
-// them are gathered.
+// iterate runs a body until next returns no inputs. next gets the iteration number, the carried values and the body's
+// last outputs, nil at first. The carried values are its outputs from first on; the outputs after them are stacked.
 func (c *call) iterate(g *onnx.Graph, state []*Tensor, first int, next func(i int, state, out []*Tensor) []*Tensor) (
 	_ []*Tensor, stacks [][]*Tensor) {
 	behind := first + len(state)
@@ -104,7 +103,7 @@ func (c *call) iterate(g *onnx.Graph, state []*Tensor, first int, next func(i in
 	}
 }
 
-// stack joins tensors along a new axis. Of no tensors it makes an empty one, after the declared type of v.
+// stack joins tensors along a new axis. Without tensors it makes an empty one of the declared type of v.
 func (c *call) stack(s []*Tensor, axis int64, v *onnx.Value) *Tensor {
 	if len(s) == 0 {
 		decl, _ := v.Type()
@@ -129,8 +128,8 @@ func (c *call) stack(s []*Tensor, axis int64, v *onnx.Value) *Tensor {
 	return concat(parts, at)
 }
 
-// opScan runs the body along an axis of its scan inputs (the last num_scan_inputs); opset 8 had a batch dimension and
-// is refused.
+// opScan runs the body along an axis of its scan inputs (the last num_scan_inputs). It rejects opset 8, which has a
+// batch dimension.
 func opScan(c *call) []*Tensor {
 	g := c.graph("body")
 	if c.opset() < 9 {

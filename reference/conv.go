@@ -61,7 +61,7 @@ func opConv(c *call) []*Tensor {
 	return one(y)
 }
 
-// perAxis reads an attribute of one positive number for each spatial dimension, ones when absent.
+// perAxis reads an attribute of one positive number per spatial dimension, ones if absent.
 func (c *call) perAxis(name string, n int) []int {
 	v, ok := c.ints(name)
 	if !ok {

@@ -10,20 +10,20 @@ import (
 // ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
 var ErrUnsupported = errors.New("the built-in evaluator has no such op")
 
-// errInternal marks what an op's own checks should have refused.
+// errInternal marks inputs that an op's own checks should have rejected.
 var errInternal = errors.New("the evaluator cannot handle these inputs")
 
 // maxCallDepth bounds nested function calls; the standard forbids recursion.
 const maxCallDepth = 64
 
-// Op evaluates one node on the given inputs, nil for omitted ones; the node's own input values are not read, except
-// those of enclosing graphs that its subgraphs read, which must be constants. Model-local functions are run.
-// Errors name the op and the node.
+// Op evaluates one node on the given inputs, nil for omitted ones, and runs model-local functions. It does not read the
+// node's own input values; values of enclosing graphs that its subgraphs read must be constants. Errors name the op and
+// the node.
 func (e *Evaluator) Op(n *onnx.Node, inputs []*Tensor) ([]*Tensor, error) {
 	return e.dispatch(n, inputs, &scope{values: map[*onnx.Value]*Tensor{}}, e.frameOf(n))
 }
 
-// Supported reports whether the evaluator has the op itself, not counting model-local functions.
+// Supported reports whether the evaluator has the op itself, without model-local functions.
 func Supported(domain, opType string) bool {
 	_, ok := table[opKey(domain, opType)]
 	return ok
@@ -64,7 +64,7 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	}
 	c := &call{e: e, n: n, in: in, scope: sc, frame: fr}
 	defer func() {
-		// The ops check what they read; what slips through must not take the program down.
+		// The ops check their inputs, but a missed case must not take the program down.
 		switch r := recover().(type) {
 		case nil:
 		case failure:
@@ -114,8 +114,8 @@ func tensorList(in []*Tensor) string {
 	return s + ")"
 }
 
-// callFunction runs the body of a model-local function: the call's attributes, then the defaults, are what references
-// in the body see.
+// callFunction runs the body of a model-local function. References in the body see the call's attributes, then the
+// defaults.
 func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, fr *frame) ([]*Tensor, error) {
 	if fr.depth >= maxCallDepth {
 		return nil, fmt.Errorf("function calls are nested deeper than %d: a recursion?", maxCallDepth)

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// opEinsum sums products over named dimensions: "bij,bjk->bik". An ellipsis stands for broadcast dimensions.
+// opEinsum sums products over named dimensions: "bij,bjk->bik". An ellipsis means broadcast dimensions.
 func opEinsum(c *call) []*Tensor {
 	lhs, rhs, explicit := strings.Cut(strings.ReplaceAll(c.str("equation", ""), " ", ""), "->")
 	terms := strings.Split(lhs, ",")
@@ -79,8 +79,8 @@ func opEinsum(c *call) []*Tensor {
 	return one(ofFloats(c.in[0].DataType, shape, sum))
 }
 
-// ellipsis returns the labels of a term, with "..." replaced by n labels of its own, counted from the right so that
-// they line up as in broadcasting.
+// ellipsis returns the labels of a term with "..." replaced by n reserved labels, counted from the right so that they
+// line up as in broadcasting.
 func ellipsis(term string, n int) []rune {
 	before, after, found := strings.Cut(term, "...")
 	r := []rune(before)
@@ -92,7 +92,7 @@ func ellipsis(term string, n int) []rune {
 	return append(r, []rune(after)...)
 }
 
-// EinsumOutput is the right side of an equation of Einsum that has none: the labels that occur once, in alphabetical
+// EinsumOutput returns the right side of an Einsum equation that lacks one: the labels that occur once, in alphabetical
 // order, after the broadcast dimensions.
 func EinsumOutput(lhs string) string {
 	var once []rune

@@ -7,31 +7,30 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Options change how a graph is evaluated.
+// Options control how a graph is evaluated.
 type Options struct {
-	// Exact ignores roundings to, and casts between, floating-point types: everything float is float64. Two graphs
-	// that compute the same formula then differ by the order of operations alone.
+	// Exact ignores roundings to, and casts between, floating-point types: every float is float64. Then two graphs of
+	// the same formula differ only by the order of operations.
 	Exact bool
-	// Perturb, unless it is 0, seeds an evaluation with other roundings than the usual ones, to find out how much
-	// roundings alone change a result: sums are added up in float32, one term after the other in an order of the seed,
-	// and every number that was rounded is then a unit in its last place too great or too small. It does nothing beside
-	// Exact.
+	// Perturb, unless it is 0, seeds an evaluation with different roundings, to measure how much rounding changes a
+	// result. Sums are computed in float32, term by term in an order of the seed, and every rounded number is then one
+	// unit in its last place too large or too small. Exact disables it.
 	Perturb uint64
-	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too.
-	// It returns the node's outputs, or none where the evaluator is to go on as usual.
+	// Override, if set, is called for every node before its inputs are read, in subgraphs and functions too. It returns
+	// the node's outputs, or nil to evaluate the node as usual.
 	Override func(n *onnx.Node, s *Scope) ([]*Tensor, error)
-	// Spend, where it is given, is told what each node takes, in subgraphs and functions too: some steps before it is
-	// evaluated, and one for each element that it makes. Its error ends the evaluation.
+	// Spend, if set, is called with the steps of each node, in subgraphs and functions too: some before it is
+	// evaluated, and one for each element that it computes. Its error ends the evaluation.
 	Spend func(steps int) error
 }
 
-// cachedElements is the number of elements up to which a decoded constant is kept for the next use. Greater ones are
-// weights: decoded they take up to eight times their size, and are read piece by piece where that can be.
+// cachedElements is the size up to which a decoded constant is kept for the next use. Larger ones are weights: decoded
+// they take up to eight times their size, and are read piece by piece if possible.
 const cachedElements = 1 << 20
 
-// Evaluator evaluates nodes, or a whole model. It may be used from several goroutines at once.
+// Evaluator evaluates nodes, or a whole model. It is safe for concurrent use.
 type Evaluator struct {
-	model     *onnx.Model // nil when made by NewForOpset
+	model     *onnx.Model // nil if made by NewForOpset
 	opset     int64
 	functions map[functionKey]*onnx.Function
 	bodies    map[*onnx.Graph]*onnx.Function
@@ -43,7 +42,7 @@ type Evaluator struct {
 
 type functionKey struct{ domain, name, overload string }
 
-// New makes an evaluator of the model. Nothing is decoded yet, and ops it lacks are reported by Run.
+// New returns an evaluator of the model. It decodes nothing yet; Run reports unsupported ops.
 func New(m *onnx.Model, o Options) (*Evaluator, error) {
 	if m == nil || m.Graph == nil {
 		return nil, fmt.Errorf("the model has no graph")
@@ -53,8 +52,7 @@ func New(m *onnx.Model, o Options) (*Evaluator, error) {
 	return e, nil
 }
 
-// NewForOpset makes an evaluator for Op and Eval alone: of nodes of this version of the standard's opset that may call
-// the functions.
+// NewForOpset returns an evaluator only for Op and Eval, of nodes of this standard opset that may call the functions.
 func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator {
 	e := &Evaluator{
 		opset: opset, options: o,
@@ -69,13 +67,13 @@ func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator 
 	return e
 }
 
-// ForOpset returns an evaluator of the same functions for Op and Eval of nodes of another version of the opset.
+// ForOpset returns an evaluator of the same functions for Op and Eval of nodes of another opset.
 func (e *Evaluator) ForOpset(opset int64) *Evaluator {
 	return &Evaluator{opset: opset, options: e.options, functions: e.functions, bodies: e.bodies,
 		consts: map[*onnx.Value]*Tensor{}}
 }
 
-// WithOptions returns an evaluator of the same functions and version of the opset with other options, for Op and Eval.
+// WithOptions returns an evaluator of the same functions and opset with other options, for Op and Eval.
 func (e *Evaluator) WithOptions(o Options) *Evaluator {
 	other := e.ForOpset(e.opset)
 	other.options = o
@@ -89,7 +87,7 @@ func canonicalDomain(d string) string {
 	return d
 }
 
-// function finds the model-local function that the node calls; functions added to the model later are found too.
+// function finds the model-local function that the node calls, including functions added later.
 func (e *Evaluator) function(n *onnx.Node) *onnx.Function {
 	if f := e.functions[functionKey{canonicalDomain(n.Domain), n.OpType, n.Overload}]; f != nil || e.model == nil {
 		return f
@@ -113,7 +111,7 @@ func (e *Evaluator) frameOf(n *onnx.Node) *frame {
 	return &frame{opset: opset, meter: &meter{}}
 }
 
-// constant decodes an initializer or the value of a Constant node; nil, nil when v is neither.
+// constant decodes an initializer or the value of a Constant node. It returns nil, nil for other values.
 func (e *Evaluator) constant(v *onnx.Value) (*Tensor, error) {
 	c := v.Const
 	if c == nil {

@@ -70,7 +70,7 @@ func TestNestedFunction(t *testing.T) {
 	if out, err := e.Op(node, []*Tensor{floats(3)}); err != nil || out[0].F[0] != 21 {
 		t.Errorf("got %v, %v, want 21", out, err)
 	}
-	node.Attributes = nil // the inner function's default holds
+	node.Attributes = nil // the inner function's default applies
 	if out, err := e.Op(node, []*Tensor{floats(3)}); err != nil || out[0].F[0] != 6 {
 		t.Errorf("got %v, %v, want 6", out, err)
 	}
@@ -178,8 +178,8 @@ func subgraph(of *onnx.Graph) *onnx.Graph {
 	return g
 }
 
-// TestSubgraphsSeeOuterValues has an If in a Loop, both reading values of the main graph:
-// for i in 0..3: acc += i > 1 ? x : one.
+// TestSubgraphsSeeOuterValues has an If in a Loop, both reading values of the main graph: for i in 0..3: acc += i > 1 ?
+// x : one.
 func TestSubgraphsSeeOuterValues(t *testing.T) {
 	m := onnx.New(10, 20)
 	g := m.Graph

@@ -1,4 +1,4 @@
 package reference
 
-// CloseTo is closeTo for the tests outside the package.
+// CloseTo is closeTo for tests outside the package.
 func CloseTo(got, want *Tensor, abs, rel float64) error { return closeTo(got, want, abs, rel) }

@@ -12,14 +12,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// What one fuzzed graph may take, with the limits that FuzzEvaluate sets.
+// The limits for one fuzzed graph, with those that FuzzEvaluate sets.
 const (
 	fuzzTime  = 10 * time.Second
 	fuzzAlloc = 1 << 30
 )
 
-// FuzzEvaluate makes a small graph of any bytes, with ops, attributes, shapes and numbers as they come, and evaluates
-// it: it must give whole tensors or a plain error, soon and within bounds.
+// FuzzEvaluate makes a small graph from arbitrary bytes, with random ops, attributes, shapes and numbers, and evaluates
+// it. It must return complete tensors or a plain error, within the limits.
 //
 //	go test -fuzz FuzzEvaluate ./reference
 func FuzzEvaluate(f *testing.F) {
@@ -68,7 +68,7 @@ func setLimits(tb testing.TB, elements, steps int) {
 	maxElements, maxLive, maxSteps = elements, 4*elements, steps
 }
 
-// source turns bytes into choices; at their end it gives zeros.
+// source turns bytes into choices; after their end it returns zeros.
 type source struct{ b []byte }
 
 func (r *source) next(n int) int {

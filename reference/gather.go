@@ -32,7 +32,7 @@ func takeSlice[T any](x []T, index []int) []T {
 	return r
 }
 
-// takeBlocks makes a tensor of the blocks of n elements at the given block numbers.
+// takeBlocks makes a tensor of the blocks of n elements with the given block numbers.
 func (t *Tensor) takeBlocks(shape []int, blocks []int, n int) *Tensor {
 	return &Tensor{DataType: t.DataType, Shape: shape, F: blockSlice(t.F, blocks, n), I: blockSlice(t.I, blocks, n),
 		S: blockSlice(t.S, blocks, n)}
@@ -57,7 +57,7 @@ func (t *Tensor) takeRows(axis int, rows []int) *Tensor {
 	return t.takeBlocks(shape, rowPlaces([]int{size(t.Shape[:axis]), t.Shape[axis]}, 1, rows), inner)
 }
 
-// index brings an index into [0, d), counting negative ones from the end.
+// index normalizes an index to [0, d), counting negative ones from the end.
 func (c *call) index(i int64, d int) int {
 	if i < 0 {
 		i += int64(d)
@@ -117,8 +117,8 @@ func opGatherElements(c *call) []*Tensor {
 	return one(x.take(c.in[1].Shape, c.elementOffsets(idx, c.in[1].Shape, x.Shape, axis)))
 }
 
-// tupleBlocks returns the block numbers that index tuples (the last dimension of the indices) point to, within each of
-// the batches; inner is the size of a block.
+// tupleBlocks returns the block numbers that index tuples (the last dimension of the indices) point to, within each
+// batch. inner is the size of a block.
 func (c *call) tupleBlocks(xs []int, indices *Tensor, batchDims int) (blocks []int, inner int) {
 	is := indices.Shape
 	if len(is) == 0 || batchDims < 0 || batchDims >= len(is) || batchDims+is[len(is)-1] > len(xs) ||
@@ -156,7 +156,7 @@ func opGatherND(c *call) []*Tensor {
 	return one(x.takeBlocks(shape, blocks, inner))
 }
 
-// opCompress keeps the slices along the axis, or the elements, where the condition holds.
+// opCompress keeps the slices along the axis, or the elements, for which the condition holds.
 func opCompress(c *call) []*Tensor {
 	x := c.in[0]
 	cond, _ := c.integers(1)
@@ -176,7 +176,7 @@ func opCompress(c *call) []*Tensor {
 	return one(x.takeRows(axis, rows))
 }
 
-// opNonZero returns the indices of the elements that are not zero, one column each.
+// opNonZero returns the indices of the nonzero elements, one column each.
 func opNonZero(c *call) []*Tensor {
 	x := c.in[0]
 	var at []int
@@ -196,7 +196,7 @@ func opNonZero(c *call) []*Tensor {
 	return one(r)
 }
 
-// opReverseSequence turns round the first sequence_lens[b] elements along time_axis, for each b along batch_axis.
+// opReverseSequence reverses the first sequence_lens[b] elements along time_axis, for each b along batch_axis.
 func opReverseSequence(c *call) []*Tensor {
 	x := c.in[0]
 	lens, _ := c.integers(1)

@@ -7,15 +7,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// reader returns elements of a floating-point tensor that is not in memory as such.
+// reader returns elements of a floating-point tensor that is not in memory.
 type reader interface {
 	// read fills dst with the elements at offset, offset+stride, …
 	read(dst []float64, offset, stride int) error
 }
 
-// view is the contents of a lazy tensor: matrices out of sources, one after the other. Ops that move elements about
-// make another view, and a product reads one matrix at a time, so that the experts of a mixture can be gathered, split
-// and transposed without being held.
+// view is the content of a lazy tensor: a sequence of matrices from sources. Ops that move elements make another view,
+// and a product reads one matrix at a time, so that the experts of a mixture can be gathered, split and transposed
+// without holding them.
 type view struct {
 	lead   []int // dimensions that count blocks
 	inner  []int // dimensions of each block
@@ -30,14 +30,14 @@ type block struct {
 }
 
 const (
-	// eagerElements is the number of elements up to which a lazy tensor is not worth its trouble.
+	// eagerElements is the size up to which a tensor is not made lazy.
 	eagerElements = 1 << 16
 	// maxBlocks bounds the blocks of a view.
 	maxBlocks = 1 << 16
 )
 
-// NewLazy makes a tensor of a floating-point type whose elements are asked for as they are needed, by their offset in
-// row-major order. What read gives must be representable in the type, and the same each time.
+// NewLazy makes a tensor of a floating-point type whose elements are read on demand, by their offset in row-major
+// order. The values of read must be representable in the type, and the same each time.
 func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) error) (*Tensor, error) {
 	if !isFloat(t) {
 		return nil, fmt.Errorf("a lazy tensor of %s: only those of floats can be", t)
@@ -48,8 +48,7 @@ func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) 
 	return lazily(t, shape, &computed{read}), nil
 }
 
-// LazyFromONNX is FromONNX for a tensor of floats whose elements are decoded as they are needed. A small one is decoded
-// at once.
+// LazyFromONNX is FromONNX for a float tensor whose elements are decoded on demand. It decodes a small tensor at once.
 func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	if !isFloat(t.DataType) || t.DataType.Bits() < 8 || t.Len() <= eagerElements {
 		return FromONNX(t)
@@ -68,7 +67,7 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	return lazily(t.DataType, shape, &encoded{t, b}), nil
 }
 
-// Deferred is LazyFromONNX for a tensor of which nothing is read before an op asks for elements, however few they are.
+// Deferred is LazyFromONNX without reading anything before an op reads elements, even of a small tensor.
 func Deferred(t *onnx.Tensor) (*Tensor, error) {
 	shape := toInts(t.Dims)
 	if err := boundShape(shape, maxLazy); err != nil || !isFloat(t.DataType) || t.DataType.Bits() < 8 {
@@ -77,11 +76,11 @@ func Deferred(t *onnx.Tensor) (*Tensor, error) {
 	return lazily(t.DataType, shape, &encoded{tensor: t}), nil
 }
 
-// IsLazy reports whether the elements are asked for as they are needed: NewLazy, LazyFromONNX, and what ops that move
-// elements make of such a tensor.
+// IsLazy reports whether the elements are read on demand: for NewLazy, LazyFromONNX, and results of ops that move
+// elements of such a tensor.
 func (t *Tensor) IsLazy() bool { return t != nil && t.lazy != nil }
 
-// Read fills dst with the elements of a tensor of floats at offset, offset+step, … in row-major order.
+// Read fills dst with the elements of a float tensor at offset, offset+step, … in row-major order.
 func (t *Tensor) Read(dst []float64, offset, step int) error {
 	if t.lazy != nil {
 		return t.lazy.read(dst, offset, step)
@@ -96,7 +95,7 @@ func viewed(t onnx.DataType, v *view) *Tensor {
 	return &Tensor{DataType: t, Shape: v.shape(), lazy: v}
 }
 
-// fresh is the view of a whole source in row-major order.
+// fresh returns the view of a whole source in row-major order.
 func fresh(shape []int, src reader) *view {
 	v := &view{inner: shape, blocks: []block{{src, 0, onnx.RowMajor(shape)}}}
 	return v.tidy()
@@ -104,7 +103,7 @@ func fresh(shape []int, src reader) *view {
 
 func (v *view) shape() []int { return slices.Concat(v.lead, v.inner) }
 
-// view returns the view of a tensor, of a dense one as well.
+// view returns the view of a tensor, also of a dense one.
 func (t *Tensor) view() *view {
 	if t.lazy != nil {
 		return t.lazy
@@ -112,7 +111,7 @@ func (t *Tensor) view() *view {
 	return fresh(t.Shape, &dense{t.F})
 }
 
-// push makes the first inner dimension one that counts blocks; false when there would be too many.
+// push makes the first inner dimension count blocks. It returns false if there would be too many.
 func (v *view) push() (*view, bool) {
 	if len(v.inner) == 0 || len(v.blocks)*v.inner[0] > maxBlocks {
 		return v, false
@@ -127,7 +126,7 @@ func (v *view) push() (*view, bool) {
 	return r, true
 }
 
-// pushTo makes n dimensions count blocks, or more; false when there would be too many blocks.
+// pushTo makes at least n dimensions count blocks. It returns false if there would be too many blocks.
 func (v *view) pushTo(n int) (*view, bool) {
 	ok := true
 	for len(v.lead) < n && ok {
@@ -136,7 +135,7 @@ func (v *view) pushTo(n int) (*view, bool) {
 	return v, ok
 }
 
-// tidy leaves the last two dimensions as those of the blocks, if it can be.
+// tidy leaves only the last two dimensions inside the blocks, if possible.
 func (v *view) tidy() *view {
 	for len(v.inner) > 2 {
 		r, ok := v.push()
@@ -148,7 +147,7 @@ func (v *view) tidy() *view {
 	return v
 }
 
-// whole is the view as one block; false when its blocks lie about.
+// whole returns the view as one block. It returns false if its blocks are not regularly spaced.
 func (v *view) whole() (*view, bool) {
 	if len(v.lead) == 0 {
 		return v, true
@@ -208,7 +207,7 @@ func (v *view) read(dst []float64, offset, stride int) error {
 	return nil
 }
 
-// oneByOne reads backwards, or one element again and again.
+// oneByOne reads backwards, or the same element repeatedly.
 func oneByOne(src reader, dst []float64, offset, stride int) error {
 	for i := range dst {
 		if err := src.read(dst[i:i+1], offset+i*stride, 1); err != nil {
@@ -218,7 +217,7 @@ func oneByOne(src reader, dst []float64, offset, stride int) error {
 	return nil
 }
 
-// Dense returns the tensor with all its elements; t itself unless it is lazy.
+// Dense returns the tensor with all its elements, or t itself if it is not lazy.
 func (t *Tensor) Dense() (*Tensor, error) {
 	if t == nil || t.lazy == nil {
 		return t, nil
@@ -251,7 +250,7 @@ func allDense(list []*Tensor) ([]*Tensor, error) {
 	return out, nil
 }
 
-// encoded are the bytes of a stored tensor.
+// encoded is the bytes of a stored tensor.
 type encoded struct {
 	tensor *onnx.Tensor
 	bytes  []byte // nil until they are read
@@ -293,7 +292,7 @@ func (s *encoded) read(dst []float64, offset, stride int) error {
 	return nil
 }
 
-// computed are elements that a function gives.
+// computed is elements computed by a function.
 type computed struct {
 	f func(dst []float64, offset int) error
 }
@@ -305,7 +304,7 @@ func (s *computed) read(dst []float64, offset, stride int) error {
 	return oneByOne(s, dst, offset, stride)
 }
 
-// dense are elements in memory.
+// dense is elements in memory.
 type dense struct{ v []float64 }
 
 func (s *dense) read(dst []float64, offset, stride int) error {
@@ -319,7 +318,7 @@ func (s *dense) read(dst []float64, offset, stride int) error {
 	return nil
 }
 
-// rounded are elements rounded to a type.
+// rounded is elements rounded to a type.
 type rounded struct {
 	src reader
 	to  onnx.DataType

@@ -2,26 +2,26 @@ package reference
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// panelElements is how many elements of a lazy matrix are read at a time.
+// panelElements is the number of elements of a lazy matrix read at a time.
 const panelElements = 1 << 16
 
-// product is one multiplication with a matrix out of a lazy tensor: where the dense matrix and the result start.
+// product is one multiplication with a matrix of a lazy tensor: the starts of the dense matrix and the result.
 type product struct{ dense, out int }
 
 // matrix is a matrix in a source, of p rows and q columns.
 type matrix struct {
 	src                reader
-	offset, rows, cols int // the strides of both
+	offset, rows, cols int // rows and cols are the strides
 	p, q               int
 }
 
-// matmulLazy is the batched product of a and b, one of which is lazy, into out: of matrices m×k and k×n.
+// matmulLazy computes the batched product of a and b, one of which is lazy, into out: of matrices m×k and k×n.
 func matmulLazy(mul gemmFunc, a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) error {
 	if len(out) == 0 {
 		return nil
 	}
 	left := a.lazy != nil
-	if left && b.lazy != nil { // the smaller one
+	if left && b.lazy != nil { // the smaller one becomes dense
 		var err error
 		if a.Len() < b.Len() {
 			left = false
@@ -38,7 +38,7 @@ func matmulLazy(mul gemmFunc, a, b *Tensor, as, bs, batch []int, m, k, n int, ou
 		lazy, shape, other = a, as, b
 	}
 	v := lazy.lazy.reshape(shape)
-	if len(v.lead) != len(shape)-2 { // its blocks are no matrices
+	if len(v.lead) != len(shape)-2 { // its blocks are not matrices
 		v = fresh(shape, v)
 	}
 	if len(v.lead) != len(shape)-2 {
@@ -80,7 +80,7 @@ func matmulLazy(mul gemmFunc, a, b *Tensor, as, bs, batch []int, m, k, n int, ou
 // multiply multiplies one matrix with several others, reading it once.
 func (x matrix) multiply(mul gemmFunc, left bool, list []product, other []float64, m, k, n int,
 	out []float64) error {
-	// of a column: the row times the transposed matrix, which is the same numbers in the same places
+	// of a column: the row times the transposed matrix, which has the same numbers in the same places
 	if left && n == 1 {
 		x.rows, x.cols, x.p, x.q = x.cols, x.rows, x.q, x.p
 		left, m, n = false, 1, m
@@ -102,7 +102,7 @@ func (x matrix) multiply(mul gemmFunc, left bool, list []product, other []float6
 	})
 }
 
-// panels reads the matrix, some rows at a time, or some columns, whichever lie together; these are the rows of the
+// panels reads the matrix, some rows or some columns at a time, whichever are contiguous. They are the rows of the
 // panel.
 func (x matrix) panels(use func(byRows bool, from, count int, panel []float64)) error {
 	byRows := x.cols == 1 || x.rows != 1

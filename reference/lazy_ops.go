@@ -6,14 +6,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// takesLazy lists the ops that leave a lazy tensor as it is, or read it piece by piece. For all others it is made
-// dense.
+// takesLazy lists the ops that keep a lazy tensor lazy, or read it piece by piece. All others get a dense one.
 var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true,
 	"Unsqueeze": true, "Flatten": true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true,
 	"GatherND": true, "Cast": true, "CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true,
 	"Scan": true, "com.microsoft:MoE": true}
 
-// reshape is a view of the same elements, in row-major order, in another shape.
+// reshape returns a view of the same elements, in row-major order, in another shape.
 func (v *view) reshape(shape []int) *view {
 	if n := size(v.lead); size(shape) > 0 {
 		for i := len(shape); i >= 0; i-- { // the same blocks
@@ -32,7 +31,7 @@ func (v *view) reshape(shape []int) *view {
 	return fresh(shape, v)
 }
 
-// inside returns the blocks other dimensions, if that moves no element.
+// inside changes the dimensions of the blocks if that moves no element.
 func (v *view) inside(lead, inner []int) (*view, bool) {
 	if size(inner) != size(v.inner) {
 		return nil, false
@@ -119,7 +118,7 @@ func rowPlaces(shape []int, axis int, rows []int) []int {
 	return places
 }
 
-// gather replaces a dimension by those of the indices; false when that would take too many blocks.
+// gather replaces a dimension by those of the indices. It returns false if that needs too many blocks.
 func (v *view) gather(axis int, index []int, rows []int) (*view, bool) {
 	v, ok := v.pushTo(axis)
 	if !ok {
@@ -143,7 +142,7 @@ func (v *view) gather(axis int, index []int, rows []int) (*view, bool) {
 	return v.pick(slices.Concat(v.lead[:axis], index, v.lead[axis+1:]), rowPlaces(v.lead, axis, rows)).tidy(), true
 }
 
-// tuples takes the parts that tuples of indices, given as places in the first dims dimensions, point to.
+// tuples takes the parts at the index tuples, given as places in the first dims dimensions.
 func (v *view) tuples(dims int, index []int, places []int) (*view, bool) {
 	v, ok := v.pushTo(dims)
 	if !ok || len(places)*size(v.lead[dims:]) > maxBlocks {
@@ -153,11 +152,11 @@ func (v *view) tuples(dims int, index []int, places []int) (*view, bool) {
 	return v.pick(slices.Concat(index, v.lead[dims:]), rowPlaces(first, 0, places)).tidy(), true
 }
 
-// joined are parts one after the other along a dimension.
+// joined is parts one after the other along a dimension.
 type joined struct {
 	parts []*Tensor
 	axis  int
-	sizes []int // elements of each part in one step along the dimensions before
+	sizes []int // elements of each part per step along the preceding dimensions
 	all   int   // their sum
 }
 
@@ -182,7 +181,7 @@ func (s *joined) read(dst []float64, offset, stride int) error {
 	return nil
 }
 
-// concatLazy joins tensors of which one at least is lazy; their shapes are known to fit.
+// concatLazy joins tensors of which at least one is lazy. Their shapes must fit.
 func concatLazy(in []*Tensor, axis int, shape []int) *Tensor {
 	first := in[0].view()
 	r := &view{lead: slices.Clone(first.lead), inner: first.inner}

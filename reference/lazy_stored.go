@@ -8,8 +8,8 @@ import (
 
 var errComputed = errors.New("the elements are computed")
 
-// Stored returns a lazy tensor whose elements were only moved as one that knows where they lie: they are put together
-// when they are asked for, or written. It errs where elements are computed.
+// Stored returns a lazy tensor whose elements were only moved as a tensor that assembles its elements from where they
+// are stored, on demand. It returns an error if elements are computed.
 func (t *Tensor) Stored(name string) (*onnx.Tensor, error) {
 	if t.lazy == nil {
 		return nil, errComputed

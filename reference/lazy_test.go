@@ -112,7 +112,7 @@ func TestLazyOps(t *testing.T) {
 	}
 }
 
-// TestLazyProducts compares products with lazy operands, transposed ones as well, on either side.
+// TestLazyProducts compares products with lazy operands, also transposed, on either side.
 func TestLazyProducts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	e := NewForOpset(18, nil, Options{Exact: true})
@@ -168,7 +168,7 @@ func seq(n int) []int {
 	return v
 }
 
-// TestLazyFromONNX reads stored tensors of all widths, whole and in part, and refuses what is no tensor of floats.
+// TestLazyFromONNX reads stored tensors of all widths, whole and in part, and rejects tensors of other types.
 func TestLazyFromONNX(t *testing.T) {
 	n := eagerElements + 10
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16} {
@@ -201,7 +201,7 @@ func TestLazyFromONNX(t *testing.T) {
 	}
 }
 
-// TestEvalFor keeps what is asked for alone, and notices numbers that overflow, but not infinities that are meant.
+// TestEvalFor keeps only the requested values, and notices overflows, but not intended infinities.
 func TestEvalFor(t *testing.T) {
 	for _, c := range []struct {
 		x, other float64

@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestLimits lowers the limits and reaches each: a tensor, all tensors together, and the number of nodes evaluated.
+// TestLimits lowers the limits and reaches each: a tensor, all tensors together, and the number of nodes.
 func TestLimits(t *testing.T) {
-	double := func(n int, last bool) *onnx.Model { // x, twice x, four times x, …; all outputs, or the last one alone
+	double := func(n int, last bool) *onnx.Model { // x, twice x, four times x, …; all are outputs, or only the last
 		m := onnx.New(10, 20)
 		v := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
 		for range n {

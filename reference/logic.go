@@ -24,7 +24,7 @@ var logicOps = map[string]opDef{
 	"Where":      plain(3, opWhere),
 }
 
-// unordered is what compareFloat returns when one side is NaN: no comparison holds.
+// unordered is the result of compareFloat if one side is NaN: no comparison holds.
 const unordered = 2
 
 func compareFloat(x, y float64) int {
@@ -39,7 +39,7 @@ func compareFloat(x, y float64) int {
 	return unordered
 }
 
-// comparison is an op of two inputs of one type to bool; holds takes -1, 0, 1 or unordered.
+// comparison is an op of two inputs of one type to bool. holds takes -1, 0, 1 or unordered.
 func comparison(holds func(int) bool) opFunc {
 	return func(c *call) []*Tensor {
 		c.sameType(0, 1)
@@ -85,7 +85,7 @@ func opBitShift(c *call) []*Tensor {
 	}
 }
 
-// opWhere takes elements of the second input where the condition holds, of the third elsewhere.
+// opWhere takes elements of the second input where the condition holds, and of the third elsewhere.
 func opWhere(c *call) []*Tensor {
 	cond, a, b := c.in[0], c.in[1], c.in[2]
 	if cond.DataType != onnx.Bool {

@@ -16,12 +16,12 @@ var matmulOps = map[string]opDef{
 
 var blas64 gonum.Implementation
 
-// gemmFunc is c = a·b + beta·c for row-major a of m×k and b of k×n, either of them stored transposed; lda, ldb and ldc
-// are the lengths of stored rows.
+// gemmFunc computes c = a·b + beta·c for row-major a of m×k and b of k×n, each possibly stored transposed. lda, ldb and
+// ldc are the lengths of stored rows.
 type gemmFunc func(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
 	ldc int)
 
-// gemm64 adds up in float64.
+// gemm64 sums in float64.
 func gemm64(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
 	ldc int) {
 	blas64.Dgemm(transposed[ta], transposed[tb], m, n, k, 1, a, lda, b, ldb, beta, c, ldc)
@@ -29,7 +29,7 @@ func gemm64(ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int
 
 var transposed = map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
 
-// gemm is c = a·b for matrices whose rows follow on each other.
+// gemm computes c = a·b for contiguous matrices.
 func gemm(mul gemmFunc, ta, tb bool, m, n, k int, a, b, c []float64) {
 	if m == 0 || n == 0 || k == 0 {
 		return
@@ -52,8 +52,8 @@ func opMatMul(c *call) []*Tensor {
 // matmul is matmulWith sums in float64.
 func matmul(a, b *Tensor) *Tensor { return matmulWith(gemm64, a, b) }
 
-// matmulWith is numpy.matmul: products of the last two dimensions, the others broadcast; a vector gets a dimension of 1
-// that the result loses again.
+// matmulWith is numpy.matmul: products of the last two dimensions with broadcasting of the others. A vector gets a
+// dimension of 1, which the result drops.
 func matmulWith(mul gemmFunc, a, b *Tensor) *Tensor {
 	if a.Rank() == 0 || b.Rank() == 0 {
 		fail("a scalar cannot be multiplied as a matrix: %s, %s", a, b)
@@ -78,7 +78,7 @@ func matmulWith(mul gemmFunc, a, b *Tensor) *Tensor {
 		shape = append(shape, n)
 	}
 	check(checkShape(shape))
-	// each calls product with where the matrices of one product, and its result, begin
+	// each calls product with the starts of the matrices of one product, and of its result
 	each := func(product func(i, j, o int)) {
 		sa, sb := broadcastStrides(as[:len(as)-2], batch), broadcastStrides(bs[:len(bs)-2], batch)
 		walk2(batch, sa, sb, func(o, i, j, count, si, sj int) {
@@ -107,7 +107,7 @@ func matmulWith(mul gemmFunc, a, b *Tensor) *Tensor {
 	return r
 }
 
-// multiplyInts keeps all 64 bits, as int64 products must.
+// multiplyInts keeps all 64 bits, as int64 products require.
 func multiplyInts(n, k int, a, b, c []int64) {
 	for i, f := range a {
 		for col := range n {

@@ -2,29 +2,29 @@ package reference
 
 import "fmt"
 
-// What one evaluation may take, so that a model that claims to be huge, or to loop without end, ends in an error and
-// not in an exhausted machine. They are variables for the tests.
+// The limits of one evaluation, so that a model that claims to be huge, or loops without end, fails with an error
+// instead of exhausting the machine. They are variables for the tests.
 var (
-	// maxElements bounds a tensor that an op makes; at 8 bytes an element that is 2 GiB.
+	// maxElements bounds a tensor that an op makes; at 8 bytes per element that is 2 GiB.
 	maxElements = 1 << 28
-	// maxStored bounds a tensor that the model's files hold: it takes at most 16 times their bytes.
+	// maxStored bounds a tensor in the model's files: it takes at most 16 times their bytes.
 	maxStored = 1 << 31
-	// maxLazy bounds one whose elements are asked for as they are needed: the experts of a layer of DeepSeek-V3 are
-	// more than maxStored.
+	// maxLazy bounds a tensor whose elements are read on demand: the experts of a DeepSeek-V3 layer have more than
+	// maxStored.
 	maxLazy = 1 << 40
 	// maxLive bounds the elements of all tensors that are needed at the same time: 4 GiB.
 	maxLive = 1 << 29
-	// maxSteps bounds the nodes that are evaluated and the iterations of loops, together.
+	// maxSteps bounds the evaluated nodes and loop iterations together.
 	maxSteps = 1 << 23
 	// maxParts bounds the parts without elements that one tensor is split into.
 	maxParts = 1 << 16
 )
 
-// meter counts what one evaluation takes.
+// meter counts the resources of one evaluation.
 type meter struct {
 	steps int
 	live  int
-	// watch asks for overflow: that a node made infinities or NaN of finite numbers.
+	// watch enables overflow, which reports that a node computed infinities or NaN from finite numbers.
 	watch, overflow bool
 }
 
@@ -49,8 +49,7 @@ func (m *meter) hold(list ...*Tensor) error {
 
 func (m *meter) release(t *Tensor) { m.live -= t.footprint() }
 
-// footprint is the number of elements, those of a sequence together; an element counts for itself and its tensor for
-// a few more.
+// footprint is the number of elements, for a sequence of all its tensors, plus a few for each tensor.
 func (t *Tensor) footprint() int {
 	if t == nil {
 		return 0

@@ -74,7 +74,7 @@ func TestMatMulNBits(t *testing.T) {
 	}
 }
 
-// TestMatMulNBitsRefuses has nodes that mean something else than the evaluator computes, or nothing.
+// TestMatMulNBitsRefuses rejects nodes with another meaning than the evaluator computes, or without meaning.
 func TestMatMulNBitsRefuses(t *testing.T) {
 	m := onnx.New(10, 21)
 	node := func(bits, block int64, inputs int, more ...*onnx.Attribute) *onnx.Node {
@@ -146,7 +146,7 @@ func TestGatherBlockQuantized(t *testing.T) {
 	}
 }
 
-// TestDequantizeBlocks holds blocks along each axis against onnxruntime.
+// TestDequantizeBlocks compares blocks along each axis with onnxruntime.
 func TestDequantizeBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, typ := range []onnx.DataType{onnx.Int4, onnx.Uint4, onnx.Uint8} {
@@ -171,7 +171,7 @@ func TestQMoE(t *testing.T) {
 		bits, block   int
 		parts         int
 		biases, zeros bool
-		weights       bool // what experts count with is given
+		weights       bool // the experts' weights are given
 		attrs         []*onnx.Attribute
 	}{
 		{"rows", 4, 0, 2, false, false, false, append(gated, i("k", 2), normalized)},

@@ -31,7 +31,7 @@ func normal(t *testing.T, r *rand.Rand, typ onnx.DataType, dims ...int) *onnx.Te
 }
 
 // likeOnnxruntime runs a node in onnxruntime, on the CPU, and in the evaluator, and compares its outputs: one, or three
-// of an op that has a cache. Inputs may be nil.
+// of an op with a cache. Inputs may be nil.
 func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64,
 	attrs ...*onnx.Attribute) {
 	t.Helper()

@@ -6,13 +6,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// minifloat describes a float of at most 8 bits, after the tables of the standard
+// minifloat describes a float of at most 8 bits, by the tables of the standard
 // (docs/docsgen/source/technical/float8.md).
 type minifloat struct {
 	exp, man int // bits
 	bias     int
 	max      float64
-	inf      bool // E5M2: an infinity
+	inf      bool // E5M2: has infinities
 	uz       bool // FNUZ: the code of -0 is the only NaN
 	nan      bool
 	unsigned bool // E8M0
@@ -34,11 +34,11 @@ func miniFormat(t onnx.DataType) *minifloat {
 	return miniFormats[t]
 }
 
-// round returns the nearest value of the format, ties to even. What is too great becomes the greatest value when
-// saturating, and otherwise an infinity or NaN.
+// round returns the nearest value of the format, ties to even. A value that is too large becomes the greatest value if
+// saturating, else an infinity or NaN.
 func (f *minifloat) round(x float64, saturate bool) float64 {
 	if x != x {
-		if !f.nan { // E2M1 has none; the standard's cast gives -0
+		if !f.nan { // E2M1 has no NaN; the standard's cast returns -0
 			return math.Copysign(0, -1)
 		}
 		return x
@@ -98,7 +98,7 @@ func (f *minifloat) roundE8M0(x float64, mode string, saturate bool) float64 {
 	return max(y, 0x1p-127)
 }
 
-// encode takes a value the format can hold; see round.
+// encode encodes a value that the format can hold; see round.
 func (f *minifloat) encode(x float64) byte {
 	if f.unsigned {
 		if x != x {

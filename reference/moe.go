@@ -11,7 +11,7 @@ var mixtureOps = map[string]opDef{
 	"com.microsoft:QMoE": arith(3, opQMoE),
 }
 
-// opMicrosoftMoE is onnxruntime's mixture of experts without the separate weights of fc3. The weights are read expert
+// opMicrosoftMoE is onnxruntime's mixture of experts without the separate weights of fc3. It reads the weights expert
 // by expert.
 func opMicrosoftMoE(c *call) []*Tensor {
 	fc1, fc2 := c.in[2], c.arg(4)
@@ -26,8 +26,8 @@ func opMicrosoftMoE(c *call) []*Tensor {
 	return m.run(c)
 }
 
-// opQMoE is the same with experts of packed elements, and may be given what the experts count with apart from what
-// chooses them. Gate and up may be one matrix or two.
+// opQMoE is the same with packed elements. It may take the experts' weights separately from the logits that choose the
+// experts. Gate and up may be one matrix or two.
 func opQMoE(c *call) []*Tensor {
 	if t := c.str("quant_type", "int"); t != "int" {
 		fail("experts of %s are not known here", t)
@@ -87,17 +87,17 @@ func opQMoE(c *call) []*Tensor {
 	return m.run(c)
 }
 
-// mixture is a mixture of experts: the softmax of the router's logits chooses k experts for each token, of equal ones
-// the first; what these give is added up with the softmax's numbers, divided by their sum on demand.
+// mixture is a mixture of experts. The softmax of the router's logits chooses k experts per token, the first of equal
+// ones. The experts' results are summed with the softmax's weights, which are divided by their sum if requested.
 type mixture struct {
 	x, logits   *Tensor
-	weights     *Tensor // what the experts count with, of all for each token; nil for the softmax
+	weights     *Tensor // the weights of all experts for each token; nil for the softmax
 	b1, b2      *Tensor
 	inner       int
 	first, last func(rows *Tensor, e int) *Tensor // the products of an expert
 }
 
-// check fails unless shapes go together: those of the matrices are [experts, out, in].
+// check fails unless the shapes fit. Those of the matrices are [experts, out, in].
 func (m *mixture) check(c *call, fc1, fc2 []int) {
 	x, logits := m.x, m.logits
 	if x.Rank() < 2 || x.Rank() > 3 || logits.Rank() != 2 {
@@ -152,7 +152,7 @@ type routedToken struct {
 	weight float64
 }
 
-// route returns each expert its tokens.
+// route returns the tokens of each expert.
 func (m *mixture) route(experts, k int, normalize bool) [][]routedToken {
 	routes := make([][]routedToken, experts)
 	for token := range m.logits.Len() / experts {
@@ -201,13 +201,13 @@ func addBias(rows, bias *Tensor, e int) {
 	}
 }
 
-// expertActivation makes one element of so many of a row of the first product.
+// expertActivation computes one element from parts elements of a row of the first product.
 type expertActivation struct {
 	parts int
 	of    func(row []float64, i, inner int) float64
 }
 
-// mixture reads the attributes. Gates come first, each beside its up or all of them before (fusion 2).
+// mixture reads the attributes. Gates come first, interleaved with up or as a block (fusion 2).
 func (c *call) mixture() (k int, act expertActivation) {
 	single := map[string]func(float64) float64{
 		"relu":     func(x float64) float64 { return math.Max(x, 0) },

@@ -11,10 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// randomOps make numbers that no two implementations share.
+// randomOps return numbers that differ between implementations.
 var randomOps = map[string]bool{"Bernoulli": true, "RandomNormal": true, "RandomUniform": true, "Multinomial": true}
 
-// skippedNodeTests are cases of supported ops that are left out, each with its reason.
+// skippedNodeTests are skipped cases of supported ops, with the reasons.
 var skippedNodeTests = map[string]string{
 	"test_scan_sum":                      "Scan of opset 8, which is refused",
 	"test_training_dropout":              "random",
@@ -23,8 +23,8 @@ var skippedNodeTests = map[string]string{
 	"test_training_dropout_default_mask": "random",
 }
 
-// TestNodeTests runs the standard's own node tests for every op that the evaluator claims. The folder is made by
-// tools/onnx-node-tests.py.
+// TestNodeTests runs the standard's own node tests for every op that the evaluator claims. tools/onnx-node-tests.py
+// makes the folder.
 func TestNodeTests(t *testing.T) {
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if dir == "" {
@@ -96,7 +96,7 @@ func unsupported(m *onnx.Model) []string {
 	return lacks
 }
 
-// denseOnly reports whether all inputs and outputs are tensors of types the evaluator has.
+// denseOnly reports whether all inputs and outputs are tensors of supported types.
 func denseOnly(m *onnx.Model) bool {
 	for _, v := range append(append([]*onnx.Value{}, m.Graph.Inputs...), m.Graph.Outputs...) {
 		d, ok := v.Type()

@@ -26,7 +26,7 @@ var normOps = map[string]opDef{
 }
 
 // opSoftmax is Softmax, LogSoftmax and Hardmax: along one axis from opset 13 on, before that over all dimensions from
-// axis on taken together.
+// axis on together.
 func opSoftmax(c *call) []*Tensor {
 	x := c.floats(0)
 	axis := c.axis(c.int("axis", pick[int64](c.opset() < 13, 1, -1)), max(x.Rank(), 1))
@@ -46,7 +46,7 @@ func opSoftmax(c *call) []*Tensor {
 	return one(r)
 }
 
-// alongAxis calls f for each line of n elements, inner apart, and writes back what f leaves in its argument.
+// alongAxis calls f for each line of n elements, inner apart, and writes back the changes of f.
 func alongAxis[T any](v []T, n, inner int, f func([]T)) {
 	if len(v) == 0 {
 		return
@@ -71,7 +71,7 @@ func alongAxis[T any](v []T, n, inner int, f func([]T)) {
 	}
 }
 
-// softmaxLine subtracts the maximum first. A line of -Inf alone gives NaN, as in every other implementation.
+// softmaxLine first subtracts the maximum. A line of only -Inf returns NaN, as in every other implementation.
 func softmaxLine(v []float64, add func(a, x float64) float64) {
 	top, sum := slices.Max(v), 0.0
 	for i, x := range v {
@@ -105,15 +105,16 @@ func hardmaxLine(v []float64) {
 	v[best] = 1
 }
 
-// trailing returns how many elements the dimensions from axis on have, over which a norm runs, and the shape of its
+// trailing returns the number of elements in the dimensions from axis on, over which a norm runs, and the shape of its
 // statistics.
 func (c *call) trailing(x *Tensor) (n int, stats []int) {
 	axis := c.axis(c.int("axis", -1), x.Rank())
 	return size(x.Shape[axis:]), slices.Concat(x.Shape[:axis], slices.Repeat([]int{1}, x.Rank()-axis))
 }
 
-// opLayerNorm is (x-mean)/sqrt(var+epsilon)*scale + B over the dimensions from axis on; the normalised value is
-// computed in stash_type (float32) and rounded to the input's type before the scale, as the standard's function body.
+// opLayerNorm is (x-mean)/sqrt(var+epsilon)*scale + B over the dimensions from axis on. The normalized value is
+// computed in stash_type (float32) and rounded to the input's type before the scale, as in the standard's function
+// body.
 func opLayerNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	n, stats := c.trailing(x)
@@ -162,7 +163,7 @@ func fits(name string, t, x *Tensor) {
 	}
 }
 
-// rmsNormalize divides each run of n elements by its root mean square, the mean of the squares being of type stash.
+// rmsNormalize divides each run of n elements by its root mean square. The mean of the squares has type stash.
 func (c *call) rmsNormalize(v []float64, n int, eps float64, stash onnx.DataType) (y, inv []float64) {
 	y = slices.Clone(v)
 	alongAxis(y, n, 1, func(line []float64) {
@@ -179,7 +180,7 @@ func (c *call) rmsNormalize(v []float64, n int, eps float64, stash onnx.DataType
 	return y, inv
 }
 
-// opRMSNorm (opset 23) rounds the normalised value to the input's type before the scale.
+// opRMSNorm (opset 23) rounds the normalized value to the input's type before the scale.
 func opRMSNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	n, _ := c.trailing(x)
@@ -198,7 +199,7 @@ func opSimplifiedLayerNorm(c *call) []*Tensor {
 	return []*Tensor{c.affine(x, y, c.floats(1), nil), stat}
 }
 
-// skipSum is the sum of the first two inputs, and of input bias where it is given.
+// skipSum is the sum of the first two inputs, and of input bias if it is given.
 func (c *call) skipSum(bias int) *Tensor {
 	x := combine(c, c.floats(0), c.floats(1), add, nil, nil)
 	if c.arg(bias) != nil {
@@ -241,7 +242,7 @@ func opSkipLayerNorm(c *call) []*Tensor {
 	return []*Tensor{NewFloats(x.DataType, x.Shape, y), nil, nil, x}
 }
 
-// opBatchNorm is the inference form over dimension 1; training_mode uses the batch's own statistics.
+// opBatchNorm is the inference form over dimension 1. training_mode uses the batch's own statistics.
 func opBatchNorm(c *call) []*Tensor {
 	x, scale, bias, mean, variance := c.floats(0), c.floats(1), c.floats(2), c.floats(3), c.floats(4)
 	eps, momentum := c.float("epsilon", 1e-5), c.float("momentum", float64(float32(0.9)))

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// opInstanceNorm normalises each channel of each item over the remaining dimensions.
+// opInstanceNorm normalizes each channel of each item over the remaining dimensions.
 func opInstanceNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	if x.Rank() < 2 {
@@ -14,7 +14,7 @@ func opInstanceNorm(c *call) []*Tensor {
 	return groupNorm(c, x, x.Shape[1], false)
 }
 
-// opGroupNorm normalises groups of channels; scale and bias are per group before opset 21, per channel from then on.
+// opGroupNorm normalizes groups of channels; scale and bias are per group before opset 21, per channel from then on.
 func opGroupNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	groups := int(c.int("num_groups", 1))
@@ -78,7 +78,7 @@ func opMeanVariance(c *call) []*Tensor {
 	return one(NewFloats(x.DataType, x.Shape, y))
 }
 
-// opLpNorm divides by the 1- or 2-norm along an axis; a norm of zero leaves zeros.
+// opLpNorm divides by the 1- or 2-norm along an axis. A norm of zero leaves zeros.
 func opLpNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	axis, p := c.axis(c.int("axis", -1), x.Rank()), c.int("p", 2)

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// RMSNormalization computes in float32 (stash_type 1): squares beyond its range give 0, as in the standard's function
-// body.
+// RMSNormalization computes in float32 (stash_type 1): squares beyond its range result in 0, as in the standard's
+// function body.
 func TestRMSNormalizationRange(t *testing.T) {
 	g := onnx.NewFunction("", "", "", 23).Body
 	n := g.AddNode("RMSNormalization", []*onnx.Value{g.AddInput("x", onnx.Type{}), g.AddInput("w", onnx.Type{})},

@@ -12,13 +12,13 @@ type opFunc func(c *call) []*Tensor
 // opDef is an entry of the op table.
 type opDef struct {
 	fn  opFunc
-	min int // inputs that must be there
-	// arithmetic ops make fresh elements, which the dispatcher rounds or wraps to their type.
+	min int // the number of required inputs
+	// arithmetic ops make new elements, which the dispatcher rounds or wraps to their type.
 	arithmetic bool
 	takes      kind
 }
 
-// kind says what an op takes as inputs.
+// kind is the kind of inputs that an op takes.
 type kind int
 
 const (
@@ -27,7 +27,7 @@ const (
 	values              // sequences too
 )
 
-// check fails on an input of another kind.
+// check fails for an input of another kind.
 func (k kind) check(i int, x *Tensor) {
 	switch {
 	case x == nil:
@@ -38,11 +38,11 @@ func (k kind) check(i int, x *Tensor) {
 	}
 }
 
-// table maps the standard's op types, and domain:type of others, to their implementation. The ops look at the opset
-// themselves where versions differ.
+// table maps the standard's op types, and domain:type of others, to their implementation. The ops check the opset
+// themselves if versions differ.
 var table = map[string]opDef{}
 
-// arith is an op whose outputs are rounded; min is the number of inputs it must have.
+// arith is an op whose outputs are rounded; min is the number of required inputs.
 func arith(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, arithmetic: true} }
 
 // plain is an op that moves elements of any type.
@@ -51,10 +51,10 @@ func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, takes: ten
 // anything is an op that takes sequences too.
 func anything(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, takes: values} }
 
-// exact is an op of numbers whose results need no rounding.
+// exact is an op on numbers whose results need no rounding.
 func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
 
-// The table is filled at start, not by its declaration, because control flow ops lead back to it.
+// The table is filled at start, not in its declaration, because control flow ops refer back to it.
 func init() {
 	for _, ops := range []map[string]opDef{activationOps, attentionOps, binaryOps, blockOps, castOps, constantOps,
 		controlOps, convOps, gatherOps, logicOps, matmulOps, mixtureOps, normOps, poolOps, quantOps, recurrentOps,

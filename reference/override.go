@@ -2,15 +2,15 @@ package reference
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Scope is what an Override sees of the evaluation: the values that a node may read.
+// Scope is an Override's view of the evaluation: the values that a node may read.
 type Scope struct {
 	e  *Evaluator
 	sc *scope
 	fr *frame
 }
 
-// Bound returns the value that was computed or given for v; nil for constants, which are not decoded, and for omitted
-// inputs.
+// Bound returns the value that was computed or given for v. It returns nil for omitted inputs, and for constants, which
+// it does not decode.
 func (s *Scope) Bound(v *onnx.Value) *Tensor {
 	if s.sc.isOmitted(v) {
 		return nil
@@ -18,10 +18,10 @@ func (s *Scope) Bound(v *onnx.Value) *Tensor {
 	return s.sc.lookup(v)
 }
 
-// Value returns the value of v, that of a constant included.
+// Value returns the value of v, including constants.
 func (s *Scope) Value(v *onnx.Value) (*Tensor, error) { return s.e.value(v, s.sc) }
 
-// Bind has the nodes that come read t for v.
+// Bind makes later nodes read t for v.
 func (s *Scope) Bind(v *onnx.Value, t *Tensor) { s.sc.values[v] = t }
 
 // Op evaluates the node as usual and returns its outputs.

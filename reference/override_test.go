@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// An override sees the nodes of a loop's body, may evaluate them as usual, and may hand on a value that stands for a
+// An override sees the nodes of a loop's body, may evaluate them as usual, and may pass on a value that represents a
 // weight.
 func TestOverride(t *testing.T) {
 	m := onnx.New(10, 20)

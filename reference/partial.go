@@ -6,12 +6,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// EvalFor evaluates nodes in the given order, for the values of keep alone: what the nodes make besides is released as
-// soon as the last of them has read it. env holds the values that they read from elsewhere, and afterwards those of
-// keep as well.
+// EvalFor evaluates nodes in the given order, only for the values of keep. It releases other values after their last
+// reader. env contains the values that the nodes read from elsewhere, and afterwards also those of keep.
 //
-// overflow says that somewhere, in subgraphs and functions too, finite numbers went into a node and others came out:
-// what the nodes give then means little.
+// overflow reports that somewhere, also in subgraphs and functions, a node turned finite numbers into infinities or
+// NaN: then the results mean little.
 func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, keep []*onnx.Value) (overflow bool,
 	err error) {
 	if len(nodes) == 0 {
@@ -23,7 +22,7 @@ func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, kee
 	return err == nil && fr.meter.overflow, err
 }
 
-// evalFor evaluates nodes for the values of keep, and leaves besides these the ones that were in the scope before.
+// evalFor evaluates nodes for the values of keep, and keeps only these and the values that were in the scope before.
 func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*onnx.Value) error {
 	stays := make(map[*onnx.Value]bool, len(sc.values)+len(keep))
 	for v := range sc.values {
@@ -43,7 +42,7 @@ func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*on
 		if err := e.evalNode(n, sc, fr); err != nil {
 			return err
 		}
-		for _, v := range n.Outputs { // read by nobody
+		for _, v := range n.Outputs { // unread
 			if _, read := last[v]; v != nil && !read && !stays[v] {
 				dead[i] = append(dead[i], v)
 			}
@@ -56,7 +55,7 @@ func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*on
 	return nil
 }
 
-// look takes note of a node that makes infinities or NaN of finite numbers. Constants that hold them are meant.
+// look records a node that computes infinities or NaN from finite numbers. Constants with them are intended.
 func (m *meter) look(n *onnx.Node, in, out []*Tensor) {
 	if m.overflow || n.Is("Constant") || n.Is("ConstantOfShape") || len(n.Subgraphs()) > 0 {
 		return
@@ -64,8 +63,8 @@ func (m *meter) look(n *onnx.Node, in, out []*Tensor) {
 	m.overflow = slices.ContainsFunc(out, infinite) && !slices.ContainsFunc(in, infinite)
 }
 
-// infinite reports whether an element of t is an infinity or NaN. It looks at every element of every result, so the
-// loop has no call.
+// infinite reports whether an element of t is an infinity or NaN. It reads every element of every result, so the loop
+// has no call.
 func infinite(t *Tensor) bool {
 	if t == nil {
 		return false

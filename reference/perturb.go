@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// perturbs reports whether a result of type t is computed with other roundings than the usual ones.
+// perturbs reports whether a result of type t is computed with different roundings.
 func (c *call) perturbs(t onnx.DataType) bool {
 	return c.e.options.Perturb != 0 && !c.exact() && lastPlace(t) != nil
 }
@@ -23,8 +23,8 @@ func (c *call) gemm(t onnx.DataType) gemmFunc {
 	}
 }
 
-// stepOf is how far the terms of a sum of k are from each other in the order in which a seed has them added up: 1, so
-// that they go forwards, -1, or steps that take them through each other.
+// stepOf returns the distance between successive terms of a sum of k in the order of a seed: 1 for forward order, -1,
+// or a step that interleaves them.
 func stepOf(seed uint64, k int) int {
 	switch seed % 3 {
 	case 1:
@@ -46,7 +46,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// gemm32 adds up in float32, one term after the other.
+// gemm32 sums in float32, one term after the other.
 func gemm32(step int, ta, tb bool, m, n, k int, a []float64, lda int, b []float64, ldb int, beta float64, c []float64,
 	ldc int) {
 	row := make([]float32, n)
@@ -79,7 +79,7 @@ func gemm32(step int, ta, tb bool, m, n, k int, a []float64, lda int, b []float6
 	}
 }
 
-// adder returns the addition for sums of type t, which add makes of the sum so far and a term.
+// adder returns the addition for sums of type t; add combines the sum so far and a term.
 func (c *call) adder(t onnx.DataType, add func(a, x float64) float64) func(a, x float64) float64 {
 	if t == onnx.Double || !c.perturbs(t) {
 		return add
@@ -87,14 +87,13 @@ func (c *call) adder(t onnx.DataType, add func(a, x float64) float64) func(a, x 
 	return func(a, x float64) float64 { return float64(float32(add(a, x))) }
 }
 
-// roundedAlike are the ops that every implementation rounds alike, if it rounds their results at all: once, to the
-// nearest.
+// roundedAlike are the ops whose results every implementation rounds in the same way, if at all: once, to nearest.
 var roundedAlike = map[string]bool{"Abs": true, "Add": true, "Ceil": true, "Clip": true, "Div": true, "Floor": true,
 	"Gemm": true, "MatMul": true, "Max": true, "Min": true, "Mod": true, "Mul": true, "Neg": true, "ReduceMax": true,
 	"ReduceMin": true, "ReduceSum": true, "Relu": true, "Round": true, "Sign": true, "Sub": true, "Sum": true}
 
-// roundPerturbed rounds in place and moves what was rounded, or is never exact, by a unit in its last place, up or
-// down. What is exact stays, so that integers do; so do zeros, which are exact or come from numbers that were moved.
+// roundPerturbed rounds in place and moves values that were rounded, or are never exact, by a unit in the last place,
+// up or down. Exact values stay, so integers do. So do zeros, which are exact or come from moved numbers.
 func (c *call) roundPerturbed(t onnx.DataType, v []float64) {
 	place, seed := lastPlace(t), scramble(c.e.options.Perturb+uint64(c.frame.meter.steps)<<32)
 	alike := roundedAlike[c.n.OpType]
@@ -113,7 +112,7 @@ func (c *call) roundPerturbed(t onnx.DataType, v []float64) {
 	}
 }
 
-// lastPlace returns the function from a number of type t to the unit in its last place; nil if there is none.
+// lastPlace returns the function from a number of type t to the unit in its last place, or nil.
 func lastPlace(t onnx.DataType) func(float64) float64 {
 	var bits, least int
 	switch t {
@@ -131,7 +130,7 @@ func lastPlace(t onnx.DataType) func(float64) float64 {
 	return func(x float64) float64 { return math.Ldexp(1, max(math.Ilogb(x), least)-bits+1) }
 }
 
-// scramble makes of each number one whose bits look random (the finalizer of SplitMix64).
+// scramble maps each number to one whose bits look random (the finalizer of SplitMix64).
 func scramble(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestPerturb evaluates nodes with other roundings, each time the same for a seed.
+// TestPerturb evaluates nodes with different roundings, which are the same each time for a seed.
 func TestPerturb(t *testing.T) {
 	n := 5000
 	ones, third := make([]float64, n), make([]float64, n)
@@ -52,7 +52,7 @@ func TestPerturb(t *testing.T) {
 			t.Errorf("%s of %s is moved by %g", c.op, c.in[0].DataType, worst)
 		}
 	}
-	// both ways, and otherwise with another seed
+	// both ways, and differently with another seed
 	want, a, b := evaluate("Mul", 0, row, row), evaluate("Mul", 1, row, row), evaluate("Mul", 2, row, row)
 	up := 0
 	for i, x := range a {
@@ -76,7 +76,7 @@ func TestPerturb(t *testing.T) {
 			t.Errorf("%s: the root of 1.5 became %g", c.t, y)
 		}
 	}
-	// ops that move elements round nothing, and neither do others where their results are exact
+	// ops that move elements do not round, and neither do others if their results are exact
 	if x := evaluate("Identity", 1, row); !slices.Equal(x, third) {
 		t.Error("Identity moved numbers")
 	}

@@ -11,12 +11,12 @@ var poolOps = map[string]opDef{
 	"MaxPool":     exact(1, opMaxPool),
 }
 
-// window is a place of the kernel of a pooling op: of the output element it makes, the elements of the input in it.
+// window is a position of a pooling kernel: the input elements for one output element.
 type window struct {
 	row    int     // of batch and channels
-	taps   []int   // their places among the spatial elements
+	taps   []int   // their offsets among the spatial elements
 	places [][]int // their indices
-	padded int     // how many taps there are with those in the padding
+	padded int     // the number of taps including those in the padding
 }
 
 // pool makes the output of a pooling op, one element after the other.

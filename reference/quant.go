@@ -15,8 +15,8 @@ var quantOps = map[string]opDef{
 	"QLinearMatMul":         exact(8, opQLinearMatMul),
 }
 
-// perElement returns, for each element of x, the index of its scale: one for all, one for each index along the axis, or
-// one for each block along it.
+// perElement returns, for each element of x, the index of its scale: one for all, one per index along the axis, or one
+// per block along it.
 func (c *call) perElement(x, scale *Tensor) []int {
 	index := make([]int, x.Len())
 	if scale.Len() == 1 && scale.Rank() <= 1 {
@@ -119,7 +119,7 @@ func opDequantize(c *call) []*Tensor {
 	return one(r)
 }
 
-// opDynamicQuantize quantizes to uint8 over the range of the input, extended to hold zero.
+// opDynamicQuantize quantizes to uint8 over the range of the input, extended to contain zero.
 func opDynamicQuantize(c *call) []*Tensor {
 	x := c.floats(0)
 	lo, hi := 0.0, 0.0
@@ -141,8 +141,8 @@ func opDynamicQuantize(c *call) []*Tensor {
 	return []*Tensor{r, scalarF(onnx.Float, scale), NewInts(onnx.Uint8, []int{}, []int64{zero})}
 }
 
-// shifted returns an integer matrix as int32 less its zero point, which is one number, one a row (left side) or one a
-// column (right side).
+// shifted returns an integer matrix as int32 minus its zero point, which is one number, one per row (left side) or one
+// per column (right side).
 func (c *call) shifted(i, zero int, left bool) *Tensor {
 	x := c.in[i]
 	v, _ := c.integers(i)
@@ -160,7 +160,7 @@ func (c *call) shifted(i, zero int, left bool) *Tensor {
 	return NewInts(onnx.Int32, x.Shape, zipWith(v, x.Shape, z, shape, x.Shape, subtract))
 }
 
-// opMatMulInteger multiplies 8-bit matrices less their zero points, in int32.
+// opMatMulInteger multiplies 8-bit matrices minus their zero points, in int32.
 func opMatMulInteger(c *call) []*Tensor {
 	return one(matmul(c.shifted(0, 2, true), c.shifted(1, 3, false)))
 }

@@ -13,15 +13,15 @@ var blockOps = map[string]opDef{
 	"com.microsoft:GatherBlockQuantized": arith(3, opGatherBlockQuantized),
 }
 
-// packed is matrices whose elements are integers of 2, 4 or 8 bits in bytes, the first in the low bits; blocks of a
-// row's elements share a scale and a zero point. It is one matrix of all rows, one below the other.
+// packed is matrices of 2-, 4- or 8-bit integers packed in bytes, the first in the low bits. Blocks of a row's elements
+// share a scale and a zero point. It is one matrix of all rows, stacked.
 type packed struct {
 	codes, scales, zeros *Tensor // zeros may be nil
 	bits, block          int
 	rows, cols           int
 }
 
-// check fails unless bits are known and the tensors have as many elements as the rows need.
+// check fails unless bits are supported and the tensors have as many elements as the rows need.
 func (p *packed) check() {
 	if p.bits != 2 && p.bits != 4 && p.bits != 8 {
 		fail("elements of %d bits are not known here", p.bits)
@@ -49,16 +49,16 @@ func (p *packed) check() {
 func (p *packed) blocks() int    { return (p.cols + p.block - 1) / p.block }
 func (p *packed) zeroBytes() int { return (p.blocks()*p.bits + 7) / 8 }
 
-// rowBytes is the number of bytes of a row: of whole blocks, where the last one may have room left.
+// rowBytes returns the number of bytes of a row of whole blocks, the last of which may be partly used.
 func (p *packed) rowBytes() int { return (p.blocks()*p.block*p.bits + 7) / 8 }
 
-// at is element i of the bytes from first on.
+// at returns element i of the bytes from first on.
 func (p *packed) at(bytes []int64, first, i int) float64 {
 	per := 8 / p.bits
 	return float64(bytes[first+i/per] >> (i % per * p.bits) & (1<<p.bits - 1))
 }
 
-// zero is the zero point of a block of a row.
+// zero returns the zero point of a block of a row.
 func (p *packed) zero(row, block int) float64 {
 	switch {
 	case p.zeros == nil:
@@ -69,7 +69,7 @@ func (p *packed) zero(row, block int) float64 {
 	return p.at(p.zeros.I, row*p.zeroBytes(), block)
 }
 
-// read makes numbers of a row: (element - zero point) * scale.
+// read computes the numbers of a row: (element - zero point) * scale.
 func (p *packed) read(dst []float64, row int) {
 	scale, zero := 0.0, 0.0
 	for i := range dst {
@@ -80,7 +80,7 @@ func (p *packed) read(dst []float64, row int) {
 	}
 }
 
-// times is rows of x times the transpose of count rows of the matrix from first on.
+// times multiplies rows of x with the transpose of count rows of the matrix from first on.
 func (p *packed) times(x []float64, m, first, count int) []float64 {
 	out := make([]float64, m*count)
 	lines := min(max(1, panelElements/p.cols), count)
@@ -95,8 +95,8 @@ func (p *packed) times(x []float64, m, first, count int) []float64 {
 	return out
 }
 
-// opMatMulNBits is A times the transpose of a matrix [N, K] of packed elements. accuracy_level is a least one: nothing
-// is rounded here. Elements in the order of another input, g_idx, are not known.
+// opMatMulNBits is A times the transpose of a matrix [N, K] of packed elements. accuracy_level is a minimum: nothing is
+// rounded here. Elements ordered by another input, g_idx, are not supported.
 func opMatMulNBits(c *call) []*Tensor {
 	a := c.floats(0)
 	n, k := int(c.int("N", 0)), int(c.int("K", 0))
@@ -125,8 +125,8 @@ func opMatMulNBits(c *call) []*Tensor {
 	return one(NewFloats(a.DataType, shape, y))
 }
 
-// opGatherBlockQuantized is Gather of DequantizeLinear in blocks. Bytes hold elements of bits, whose zero point is the
-// middle by default; that of the types of 4 bits is 0. A number of no element gives zeros.
+// opGatherBlockQuantized is Gather of DequantizeLinear in blocks. Bytes contain elements of bits bits, whose default
+// zero point is the middle; for 4-bit types it is 0. An index without an element returns zeros.
 func opGatherBlockQuantized(c *call) []*Tensor {
 	data, scales, zeros := c.in[0], c.floats(2), c.arg(3)
 	at, ok := c.integers(1)

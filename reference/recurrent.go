@@ -12,12 +12,12 @@ var recurrentOps = map[string]opDef{
 type cell struct {
 	width, hidden  int
 	w, r, wb, rb   []float64 // weights of inputs and states, and their biases
-	peep           []float64 // of an LSTM, nil for none
-	clip           float64   // 0 for none
+	peep           []float64 // of an LSTM, or nil
+	clip           float64   // 0: no clipping
 	before, forget bool      // linear_before_reset, input_forget
 }
 
-// gate sums up row i of a gate, without activation; state may be nil.
+// gate sums row i of a gate, without activation; state may be nil.
 func (u *cell) gate(gate, i int, x, state []float64) float64 {
 	row := gate*u.hidden + i
 	sum := u.wb[row]
@@ -98,7 +98,7 @@ func lstmCell(u *cell, x []float64, s [2][]float64) [2][]float64 {
 	return next
 }
 
-// recurrent is an op of cells with some gates and states. It has the default activations.
+// recurrent is an op of cells with these gates and states. It supports the default activations.
 func recurrent(gates, states int, step func(*cell, []float64, [2][]float64) [2][]float64) opFunc {
 	return func(c *call) []*Tensor {
 		x, w, r := c.floats(0), c.floats(1), c.floats(2)
@@ -189,7 +189,7 @@ func recurrent(gates, states int, step func(*cell, []float64, [2][]float64) [2][
 	}
 }
 
-// usualActivations reports whether the attribute activations names the defaults of an op with so many gates.
+// usualActivations reports whether the attribute activations names the defaults of an op with this many gates.
 func (c *call) usualActivations(gates int) bool {
 	usual := map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
 	for i, s := range c.attr("activations").Strings {

@@ -30,9 +30,8 @@ var reduceOps = map[string]opDef{
 func addSquare[T number](a, x T) T    { return a + x*x }
 func addMagnitude[T number](a, x T) T { return a + max(x, -x) }
 
-// reduced returns, for each dimension of the input, by how much the index into the output grows, and the output's
-// shape. Without axes all dimensions are reduced, or none when noop_with_empty_axes; a pool reduces those behind the
-// first two.
+// reduced returns the stride of the output index for each dimension of the input, and the output's shape. Without axes
+// all dimensions are reduced, or none with noop_with_empty_axes. A pool reduces those after the first two.
 func (c *call) reduced(x *Tensor) (strides, shape []int) {
 	axes, _ := c.axes(1, x.Rank())
 	switch {
@@ -54,7 +53,7 @@ func (c *call) reduced(x *Tensor) (strides, shape []int) {
 	return reduceStrides(x.Shape, axes), shape
 }
 
-// reduceStrides returns, for each dimension of the input, by how much the index into the output grows.
+// reduceStrides returns the stride of the output index for each dimension of the input.
 func reduceStrides(shape, axes []int) []int {
 	st := make([]int, len(shape))
 	n := 1
@@ -67,8 +66,8 @@ func reduceStrides(shape, axes []int) []int {
 	return st
 }
 
-// reduction folds elements in order from a start, or from the integer of the type that is nearest to it. Where ints is
-// nil, integers are folded as floats and cut off at the end. done, if any, gets the number of elements as well.
+// reduction folds elements in order from a start, or from the nearest integer of the type. If ints is nil, integers are
+// folded as floats and truncated at the end. done, if any, also gets the number of elements.
 func reduction(start float64, floats func(acc, x float64) float64, ints func(acc, x int64) int64,
 	done func(acc, n float64) float64) opFunc {
 	return func(c *call) []*Tensor {
@@ -112,7 +111,7 @@ func fold[T any](x []T, shape, st []int, n int, start T, add func(a, x T) T) []T
 	return r
 }
 
-// opReduceLogSumExp takes the maximum out first, so that no exponential overflows.
+// opReduceLogSumExp first subtracts the maximum, so that no exponential overflows.
 func opReduceLogSumExp(c *call) []*Tensor {
 	x := c.in[0]
 	st, shape := c.reduced(x)
@@ -136,7 +135,7 @@ func opReduceLogSumExp(c *call) []*Tensor {
 	return one(ofFloats(x.DataType, shape, sum))
 }
 
-// opArg finds the index of the greatest (smallest) element along an axis; better takes the comparison with the best.
+// opArg finds the index of the greatest (smallest) element along an axis. better takes the comparison with the best.
 func opArg(better func(int) bool) opFunc {
 	return func(c *call) []*Tensor {
 		x := c.in[0]

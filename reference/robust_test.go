@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// someTensor makes a small tensor of a random type and shape, with zeros, ones and surprising numbers in it.
+// someTensor makes a small tensor of a random type and shape, with zeros, ones and unusual numbers.
 func someTensor(r *rand.Rand) *Tensor {
 	if r.IntN(30) == 0 {
 		return sequence([]*Tensor{someTensor(r), someTensor(r)})
@@ -61,8 +61,8 @@ func someAttributes(r *rand.Rand) []*onnx.Attribute {
 	return attrs
 }
 
-// TestOpsRefuseOrAnswer throws random inputs at every op: it must give whole tensors or a plain error, and leave its
-// inputs as they are.
+// TestOpsRefuseOrAnswer runs every op on random inputs. It must return complete tensors or a plain error, and must not
+// change its inputs.
 func TestOpsRefuseOrAnswer(t *testing.T) {
 	names := make([]string, 0, len(table))
 	for name := range table {
@@ -129,7 +129,7 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 	t.Logf("%d ops; no random inputs fit %v", len(names), never)
 }
 
-// evalTable calls an op of the table, whose key may hold a domain.
+// evalTable calls an op of the table, whose key may include a domain.
 func evalTable(e *Evaluator, n *onnx.Node, key string, in []*Tensor) ([]*Tensor, error) {
 	const ms = "com.microsoft:"
 	if len(key) > len(ms) && key[:len(ms)] == ms {

@@ -28,7 +28,7 @@ func opSwiGLU(c *call) []*Tensor {
 	return one(r)
 }
 
-// heads returns x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last
+// heads returns x as (batch, heads, sequence, head size). A tensor of rank 3 has the heads packed in its last
 // dimension.
 func (c *call) heads(x *Tensor, n int) *Tensor {
 	if x.Rank() == 4 {
@@ -50,8 +50,8 @@ func unheads(x *Tensor, rank int) *Tensor {
 	return x.transpose([]int{0, 2, 1, 3}).WithShape([]int{s[0], s[2], s[1] * s[3]})
 }
 
-// opRotaryEmbedding (opset 23) rotates pairs of each head's first rotary_embedding_dim elements, the halves or, when
-// interleaved, neighbours, by angles given as cosines and sines for each position.
+// opRotaryEmbedding (opset 23) rotates pairs of each head's first rotary_embedding_dim elements, halves or, when
+// interleaved, neighbors, by angles given as cosines and sines for each position.
 func opRotaryEmbedding(c *call) []*Tensor {
 	x, cos, sin := c.floats(0), c.floats(1), c.floats(2)
 	pos, hasPos := c.integers(3)
@@ -72,8 +72,8 @@ func opRotaryEmbedding(c *call) []*Tensor {
 	return one(unheads(y, x.Rank()))
 }
 
-// opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables
-// are those of all positions. Heads are as wide as twice the tables unless only a part of them is rotated.
+// opMicrosoftRotaryEmbedding is onnxruntime's op. Positions are input 1, one per token or only the first; the tables
+// cover all positions. Heads are twice as wide as the tables unless only a part of them is rotated.
 func opMicrosoftRotaryEmbedding(c *call) []*Tensor {
 	x, cos, sin := c.floats(0), c.floats(2), c.floats(3)
 	pos, _ := c.integers(1)
@@ -132,7 +132,7 @@ func (c *call) rotate(h, cos, sin *Tensor, rows []int, interleaved bool) *Tensor
 // of one serves all items, as exporters write it.
 func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) []int {
 	rows := make([]int, batch*seq)
-	n := seq // rows that are given
+	n := seq // the number of given rows
 	if hasPos {
 		n = len(pos)
 	} else if len(cache) == 3 {

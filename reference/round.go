@@ -20,7 +20,7 @@ func roundFloat16(x float64) float64 {
 	return dropBits(x, 42)
 }
 
-// roundBFloat16 rounds to the nearest bfloat16 value (float32 cut to 7 bits of mantissa), ties to even.
+// roundBFloat16 rounds to the nearest bfloat16 value (float32 with 7 bits of mantissa), ties to even.
 func roundBFloat16(x float64) float64 {
 	a := math.Abs(x)
 	switch {
@@ -36,7 +36,7 @@ func roundBFloat16(x float64) float64 {
 	return y
 }
 
-// dropBits rounds away the low n bits of the mantissa, ties to even; a carry rightly runs into the exponent.
+// dropBits rounds away the low n bits of the mantissa, ties to even. A carry correctly increments the exponent.
 func dropBits(x float64, n uint) float64 {
 	u := math.Float64bits(x)
 	u += 1<<(n-1) - 1 + u>>n&1
@@ -105,7 +105,7 @@ func wrapAll(t onnx.DataType, v []int64) {
 	}
 }
 
-// unsigned reports whether t is a type of integers without a sign.
+// unsigned reports whether t is an unsigned integer type.
 func unsigned(t onnx.DataType) bool {
 	switch t {
 	case onnx.Uint2, onnx.Uint4, onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint64:
@@ -114,7 +114,7 @@ func unsigned(t onnx.DataType) bool {
 	return false
 }
 
-// intRange returns the smallest and greatest value of an integer type; uint64 is cut to the positive int64.
+// intRange returns the smallest and greatest value of an integer type; uint64 is limited to the positive int64.
 func intRange(t onnx.DataType) (lo, hi int64) {
 	switch bits := t.Bits(); {
 	case t == onnx.Bool:

@@ -9,7 +9,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// decoded is the one element of a type that the bytes hold.
+// decoded returns the only element in the bytes.
 func decoded(t onnx.DataType, b ...byte) float64 {
 	v := []float64{0}
 	decodeFloats(v, b, t)
@@ -30,7 +30,7 @@ func TestFloat16AgainstLibrary(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200000 {
 		x := math.Float32frombits(rnd.Uint32())
-		if rnd.IntN(2) == 0 { // most random bits lie out of range: also take exponents around it
+		if rnd.IntN(2) == 0 { // most random bits are out of range: also use exponents around it
 			x = float32(math.Ldexp(rnd.Float64()*2-1, rnd.IntN(44)-27))
 		}
 		want := float64(float16.Fromfloat32(x).Float32())
@@ -57,7 +57,7 @@ func TestBFloat16Rounding(t *testing.T) {
 }
 
 // TestNarrowFloats checks that each code decodes to a value that encodes to it, that rounding keeps it, and that the
-// middle of two neighbours goes to the even one.
+// middle of two neighbors rounds to the even one.
 func TestNarrowFloats(t *testing.T) {
 	for typ, f := range miniFormats {
 		codes := 1 << typ.Bits()

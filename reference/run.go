@@ -6,14 +6,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// scope holds the values of a graph that are known so far; a subgraph sees those of the enclosing graphs.
+// scope holds the known values of a graph; a subgraph also sees those of the enclosing graphs.
 type scope struct {
 	values  map[*onnx.Value]*Tensor
 	parent  *scope
-	omitted map[*onnx.Value]bool // a function's inputs that the call leaves out
+	omitted map[*onnx.Value]bool // a function's inputs that the call omits
 }
 
-// isOmitted reports whether v is an input of the enclosing function that the call leaves out.
+// isOmitted reports whether v is an input of the enclosing function that the call omits.
 func (s *scope) isOmitted(v *onnx.Value) bool {
 	for ; s != nil; s = s.parent {
 		if s.omitted[v] {
@@ -32,7 +32,7 @@ func (s *scope) lookup(v *onnx.Value) *Tensor {
 	return nil
 }
 
-// frame is what the nodes of one function body share: its opset and the attributes of the call.
+// frame is the shared state of the nodes of one function body: its opset and the attributes of the call.
 type frame struct {
 	opset int64
 	attrs map[string]*onnx.Attribute
@@ -40,7 +40,7 @@ type frame struct {
 	meter *meter
 }
 
-// Run evaluates the model. Inputs are named as the graph's; those with an initializer may be left out. Values are
+// Run evaluates the model. Inputs have the names of the graph's; those with an initializer are optional. Values are
 // released as soon as the last node that reads them has run.
 func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
 	if e.model == nil {
@@ -125,8 +125,8 @@ func (e *Evaluator) checkInput(v *onnx.Value, t *Tensor) error {
 	return nil
 }
 
-// Eval evaluates nodes in the given order. It reads and fills env; initializers and outputs of Constant nodes need not
-// be in it.
+// Eval evaluates nodes in the given order. It reads and fills env, which need not contain initializers and outputs of
+// Constant nodes.
 func (e *Evaluator) Eval(nodes []*onnx.Node, env map[*onnx.Value]*Tensor) error {
 	if len(nodes) == 0 {
 		return nil
@@ -182,7 +182,7 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 			return fmt.Errorf("%s: %w", describe(n), err)
 		}
 	}
-	if fr.meter.watch && e.function(n) == nil { // the nodes of a function are looked at themselves
+	if fr.meter.watch && e.function(n) == nil { // the nodes of a function are watched themselves
 		fr.meter.look(n, in, out)
 	}
 	return e.bindOutputs(n, out, sc, fr)
@@ -235,7 +235,7 @@ func (e *Evaluator) value(v *onnx.Value, sc *scope) (*Tensor, error) {
 	return t, nil
 }
 
-// evalGraph evaluates a subgraph or function body and returns its outputs; its other values are released.
+// evalGraph evaluates a subgraph or function body and returns its outputs. It releases the other values.
 func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, error) {
 	live := fr.meter.live
 	defer func() { fr.meter.live = live }()

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// RunTensors is Run for inputs as files hold them, by their names; it returns the outputs in the order of the graph.
+// RunTensors is Run for ONNX tensors, by name. It returns the outputs in graph order.
 func (e *Evaluator) RunTensors(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	in := make(map[string]*Tensor, len(inputs))
 	for _, t := range inputs {

@@ -80,8 +80,8 @@ func opScatterND(c *call) []*Tensor {
 	return one(c.scatterBlocks(x, u, blocks, inner))
 }
 
-// opTensorScatter writes a piece of a sequence into a cache (batch, …, sequence, …) from write_indices[batch] on,
-// which in the circular mode wraps round (opset 24).
+// opTensorScatter (opset 24) writes a piece of a sequence into a cache (batch, …, sequence, …) from
+// write_indices[batch] on. The circular mode wraps around.
 func opTensorScatter(c *call) []*Tensor {
 	x, u := c.in[0], c.in[1]
 	axis := c.axis(c.int("axis", -2), x.Rank())

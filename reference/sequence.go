@@ -58,7 +58,7 @@ func opSequenceErase(c *call) []*Tensor {
 }
 
 // opSplitToSequence splits into parts of the given sizes, or of one given size, or into single slices, which lose the
-// dimension when keepdims is 0.
+// dimension if keepdims is 0.
 func opSplitToSequence(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.int("axis", 0), x.Rank())

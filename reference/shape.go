@@ -21,7 +21,7 @@ var shapeOps = map[string]opDef{
 	"Tile":      plain(2, opTile),
 }
 
-// opReshape takes the shape as input (opset 5) or attribute (opset 1); 0 copies a dimension unless allowzero.
+// opReshape takes the shape as input (opset 5) or attribute (opset 1); 0 copies a dimension unless allowzero is set.
 func opReshape(c *call) []*Tensor {
 	x := c.in[0]
 	want, ok := c.list(1, "shape")
@@ -66,7 +66,7 @@ func opShape(c *call) []*Tensor {
 	return one(vector(toInt64s(shape[from:to])))
 }
 
-// ShapeRange returns which of the dimensions of a tensor a Shape node with these attributes takes.
+// ShapeRange returns the range of dimensions that a Shape node with these attributes returns.
 func ShapeRange(start, end, rank int64) (from, to int64) {
 	bound := func(v int64) int64 {
 		if v < 0 {
@@ -154,7 +154,7 @@ func (t *Tensor) transpose(perm []int) *Tensor {
 	return t.gatherStrided(shape, from, 0)
 }
 
-// gatherStrided reads a view of the elements: from an offset, by a stride for each dimension of the shape.
+// gatherStrided reads a view of the elements: from an offset, with a stride for each dimension of the shape.
 func (t *Tensor) gatherStrided(shape, st []int, offset int) *Tensor {
 	return &Tensor{DataType: t.DataType, Shape: shape, F: readStrided(t.F, shape, st, offset),
 		I: readStrided(t.I, shape, st, offset), S: readStrided(t.S, shape, st, offset)}
@@ -208,7 +208,7 @@ func opTile(c *call) []*Tensor {
 	if len(rep) != x.Rank() {
 		fail("repeats %v do not fit the shape %v", rep, x.Shape)
 	}
-	// Each dimension becomes (repeat, dim), the first of stride 0.
+	// Each dimension becomes (repeat, dim), the first with stride 0.
 	src := onnx.RowMajor(x.Shape)
 	out, wide, st := make([]int, x.Rank()), []int{}, []int{}
 	for i, r := range toInts(rep) {

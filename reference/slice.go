@@ -61,7 +61,7 @@ func opSlice(c *call) []*Tensor {
 	return one(x.gatherStrided(shape, st, offset))
 }
 
-// SliceLength returns the number of elements of start:end:step in a dimension of d elements, as Slice takes them.
+// SliceLength returns the number of elements that Slice takes for start:end:step of a dimension of d elements.
 func SliceLength(start, end, step, d int64) int64 {
 	_, n := sliceRange(start, end, step, d)
 	return int64(n)
@@ -154,8 +154,8 @@ func join[T any](in []*Tensor, outer int, elements func(*Tensor) []T) []T {
 	return r
 }
 
-// opSplit takes the sizes as attribute (opset 2) or input (1, 13); without them num_outputs (18) or the number of the
-// node's outputs says how many parts there are, of which the last may be smaller.
+// opSplit takes the sizes as attribute (opset 2) or input (1, 13). Without them num_outputs (18) or the number of the
+// node's outputs is the number of parts, of which the last may be smaller.
 func opSplit(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.int("axis", 0), x.Rank())
@@ -199,14 +199,14 @@ func split(x *Tensor, axis int, sizes []int64) []*Tensor {
 	return out
 }
 
-// withoutAxis drops an axis, which must be of one place.
+// withoutAxis drops an axis, which must have size 1.
 func withoutAxis(list []*Tensor, axis int) []*Tensor {
 	return mapSlice(list, func(t *Tensor) *Tensor {
 		return t.WithShape(slices.Delete(slices.Clone(t.Shape), axis, axis+1))
 	})
 }
 
-// opPad takes pads and value as attributes (opset 1, 2) or inputs (11), and the axes they are for (18).
+// opPad takes pads and value as attributes (opset 1, 2) or inputs (11), and their axes (18).
 func opPad(c *call) []*Tensor {
 	x := c.in[0]
 	p, ok := c.list(1, "pads")
@@ -243,7 +243,7 @@ func opPad(c *call) []*Tensor {
 	return one(x.takeOr(shape, padIndex(mode, x.Shape, shape, before), float, integer))
 }
 
-// takeOr is take with numbers in the places where the index is negative.
+// takeOr is take with default numbers for negative indices.
 func (t *Tensor) takeOr(shape, index []int, float float64, integer int64) *Tensor {
 	if t.Len() == 0 { // it may have no list of its kind
 		empty := *t

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A part of a tensor without elements has a shape of its own.
+// A part of a tensor without elements has its own shape.
 func TestSliceOfNothing(t *testing.T) {
 	g := onnx.New(10, 20).Graph
 	in := []*onnx.Value{g.AddInput("x", onnx.Type{DataType: onnx.Float})}
@@ -23,8 +23,8 @@ func TestSliceOfNothing(t *testing.T) {
 	}
 }
 
-// What Slice takes is that of the standard's text, of onnx's shape inference and of onnxruntime: an index is clamped
-// into the dimension, and a slice that goes down takes the first element even if it starts before it. (numpy does not.)
+// Slice follows the standard's text, onnx's shape inference and onnxruntime: an index is clamped into the dimension,
+// and a slice that goes down takes the first element even if it starts before it. (numpy does not.)
 func TestSliceLength(t *testing.T) {
 	for _, c := range []struct{ start, end, step, want int64 }{
 		{0, 5, 1, 5},

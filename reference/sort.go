@@ -29,7 +29,7 @@ func (t *Tensor) compareAt(i, j int) int {
 	return cmp.Compare(t.S[i], t.S[j])
 }
 
-// opTopK takes k as an attribute before opset 10. Of equal elements the one that comes first wins.
+// opTopK takes k as an attribute before opset 10. Among equal elements the first one wins.
 func opTopK(c *call) []*Tensor {
 	x := c.in[0]
 	k := c.integer(1, c.int("k", -1))
@@ -84,7 +84,7 @@ func opUnique(c *call) []*Tensor {
 	}
 	order := upTo(n)
 	slices.SortStableFunc(order, compare)
-	var firsts []int // of each group of equal slices, the one that comes first
+	var firsts []int // the first of each group of equal slices
 	group := make([]int, n)
 	for i, p := range order {
 		if i == 0 || compare(order[i-1], p) != 0 {

@@ -6,11 +6,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// nodeSteps is what it takes to evaluate a node, however few elements it has.
+// nodeSteps is the minimum number of steps to evaluate a node.
 const nodeSteps = 256
 
-// steps estimates what it takes to evaluate a node on its inputs, besides what it takes to make the outputs: a step is
-// some nanoseconds.
+// steps estimates the steps to evaluate a node on its inputs, besides those for the output elements. A step is some
+// nanoseconds.
 func steps(n *onnx.Node, in []*Tensor) int {
 	sum := nodeSteps
 	for _, t := range in {
@@ -33,7 +33,7 @@ func steps(n *onnx.Node, in []*Tensor) int {
 	case !n.IsProduct() || len(a) == 0 || len(b) == 0:
 	case n.OpType == "Gemm":
 		sum += size(a) * size(b) / max(min(a[0], b[0]), min(a[len(a)-1], b[len(b)-1]), 1)
-	default: // each row of the one with each column of the other, once for each of the greater batch
+	default: // each row of one with each column of the other, once for each of the greater batch
 		sum += max(size(a)*b[len(b)-1], size(b)*a[max(0, len(a)-2)])
 	}
 	return sum
@@ -59,7 +59,7 @@ func einsumSteps(n *onnx.Node, in []*Tensor) int {
 	product := 1
 	for _, d := range dims {
 		if product *= max(d, 1); product > maxElements {
-			break // checkShape refuses it
+			break // checkShape rejects it
 		}
 	}
 	return product

@@ -15,12 +15,12 @@ type Tensor struct {
 	I        []int64   // elements of integers and bool (0, 1); uint64 as its bit pattern
 	S        []string  // elements of strings
 
-	lazy  *view     // in place of F: elements that are read as they are needed
+	lazy  *view     // instead of F: elements that are read on demand
 	seq   []*Tensor // elements of a sequence
 	isSeq bool
 }
 
-// isFloat reports whether elements of the type are held in Tensor.F.
+// isFloat reports whether elements of the type are in Tensor.F.
 func isFloat(t onnx.DataType) bool {
 	switch t {
 	case onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16:
@@ -29,7 +29,7 @@ func isFloat(t onnx.DataType) bool {
 	return miniFormat(t) != nil
 }
 
-// isInt reports whether elements of the type are held in Tensor.I.
+// isInt reports whether elements of the type are in Tensor.I.
 func isInt(t onnx.DataType) bool {
 	switch t {
 	case onnx.Bool, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
@@ -41,13 +41,13 @@ func isInt(t onnx.DataType) bool {
 // IsFloat reports whether the elements are in F.
 func (t *Tensor) IsFloat() bool { return isFloat(t.DataType) }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t *Tensor) Len() int { return size(t.Shape) }
 
-// Rank is the number of dimensions.
+// Rank returns the number of dimensions.
 func (t *Tensor) Rank() int { return len(t.Shape) }
 
-// Dims is the shape as the numbers of a model.
+// Dims returns the shape as int64 dimensions.
 func (t *Tensor) Dims() []int64 { return toInt64s(t.Shape) }
 
 // String describes the tensor for messages, for example "float32[2 3]".
@@ -71,7 +71,7 @@ func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
 	return &Tensor{DataType: t, Shape: shape, I: v}
 }
 
-// ofFloats makes a tensor of floats, or of the integers that are left when their fractions are cut off.
+// ofFloats makes a tensor of floats, or of integers by truncating them.
 func ofFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
 	if isFloat(t) {
 		return NewFloats(t, shape, v)
@@ -79,7 +79,7 @@ func ofFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
 	return NewInts(t, shape, mapSlice(v, truncate))
 }
 
-// WithShape returns the same elements in another shape of as many; they are shared.
+// WithShape returns the same elements, shared, in another shape of the same size.
 func (t *Tensor) WithShape(shape []int) *Tensor {
 	if t.lazy != nil {
 		v := t.lazy.reshape(shape)
@@ -93,7 +93,7 @@ func (t *Tensor) withType(d onnx.DataType) *Tensor {
 	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S, lazy: t.lazy}
 }
 
-// floatAt reads element i as a float, whatever the type.
+// floatAt returns element i of any type as a float.
 func (t *Tensor) floatAt(i int) float64 {
 	if t.IsFloat() {
 		return t.F[i]
@@ -112,7 +112,7 @@ func size(shape []int) int {
 	return n
 }
 
-// checkShape errs on a shape that is negative or has more than maxElements elements, those of 0 not counted.
+// checkShape returns an error for a shape with negative dimensions or more than maxElements elements, ignoring zeros.
 func checkShape(shape []int) error { return boundShape(shape, maxElements) }
 
 func boundShape(shape []int, most int) error {
@@ -129,7 +129,7 @@ func boundShape(shape []int, most int) error {
 	return nil
 }
 
-// FromONNX decodes the elements of a tensor. Complex and 6-bit types are refused.
+// FromONNX decodes the elements of a tensor. It returns an error for complex and 6-bit types.
 func FromONNX(t *onnx.Tensor) (*Tensor, error) {
 	shape := make([]int, len(t.Dims))
 	for i, d := range t.Dims {
@@ -166,7 +166,7 @@ func FromONNX(t *onnx.Tensor) (*Tensor, error) {
 	return r, nil
 }
 
-// ToONNX encodes the elements; floats that their type cannot hold are rounded to it.
+// ToONNX encodes the elements. It rounds floats that their type cannot hold.
 func (t *Tensor) ToONNX(name string) (*onnx.Tensor, error) {
 	if t.isSeq {
 		return nil, fmt.Errorf("value %q is a sequence, not a tensor", name)
@@ -207,7 +207,7 @@ func vector(v []int64) *Tensor { return NewInts(onnx.Int64, []int{len(v)}, v) }
 func toInts(v []int64) []int {
 	r := make([]int, len(v))
 	for i, x := range v {
-		// A number no dimension can have stays out of range on every platform.
+		// A number that is not a valid dimension stays out of range on every platform.
 		r[i] = int(min(max(x, math.MinInt32), math.MaxInt32))
 	}
 	return r

@@ -104,7 +104,7 @@ func opNot(c *call) []*Tensor {
 	return one(NewInts(onnx.Bool, c.in[0].Shape, mapSlice(c.in[0].I, func(v int64) int64 { return 1 - v })))
 }
 
-// opClip has its bounds as attributes before opset 11, as inputs from then on; where min > max the result is max.
+// opClip takes its bounds as attributes before opset 11, as inputs from then on. If min > max the result is max.
 func opClip(c *call) []*Tensor {
 	x := c.in[0]
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
@@ -132,8 +132,8 @@ func opClip(c *call) []*Tensor {
 	return one(r)
 }
 
-// opCumSum is CumSum and CumProd: running sums (products) along an axis, exclusive of the element itself or not,
-// from the end when reversed.
+// opCumSum is CumSum and CumProd: running sums (products) along an axis, with or without the element itself, from the
+// end if reversed.
 func opCumSum(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.integer(1, 0), x.Rank())

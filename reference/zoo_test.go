@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestExports runs real exports against what PyTorch computed when they were made: the models in the repository, or
-// in the folder MOJO_ZOO (NAME.onnx with NAME.npz: n, i.in.INPUT, i.out.OUTPUT).
+// TestExports compares real exports with PyTorch's results at export time: the models in the repository, or in the
+// folder MOJO_ZOO (NAME.onnx with NAME.npz: n, i.in.INPUT, i.out.OUTPUT).
 func TestExports(t *testing.T) {
 	dir := os.Getenv("MOJO_ZOO")
 	if dir == "" {
@@ -32,7 +32,7 @@ func TestExports(t *testing.T) {
 	for _, path := range files {
 		cases := strings.TrimSuffix(path, ".onnx") + ".npz"
 		if _, err := os.Stat(cases); err != nil || filepath.Base(filepath.Dir(path)) == "broken" {
-			continue // those of a folder "broken" do not give their goldens before they are patched
+			continue // those of a folder "broken" do not match their goldens before they are patched
 		}
 		ran++
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".onnx"), func(t *testing.T) { checkExport(t, path, cases) })
@@ -85,7 +85,7 @@ func checkExport(t *testing.T, path, cases string) {
 					abs = 4 * ulp(x)
 				}
 			}
-			if want.DataType != got.DataType { // bfloat16 is stored widened: numpy has none
+			if want.DataType != got.DataType { // bfloat16 is stored widened: numpy lacks it
 				want = cast(want, got.DataType, true, "up", false)
 			}
 			if err := closeTo(got, want, abs, 0); err != nil {

@@ -18,7 +18,7 @@ type token struct {
 const (
 	tokenText   = iota
 	tokenSymbol // an operator, a bracket, {{, }}, {% or %}
-	tokenName   // including or, not and in
+	tokenName   // a name or "not in"
 	tokenString
 	tokenNumber
 	tokenEnd // of the template

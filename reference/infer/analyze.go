@@ -6,15 +6,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
-// maxPasses bounds how often the analysis starts again with other numbers.
+// maxPasses bounds how often the analysis restarts with other numbers.
 const maxPasses = 10
 
-// maxDepth bounds calls of functions within functions.
+// maxDepth bounds nested function calls.
 const maxDepth = 32
 
-// Analyze finds the facts about the values of a model: of its main graph, the graphs nested in it, and the bodies of
-// its functions (there, what holds for all calls; of a function that is not called, what holds for any inputs). It
-// never fails: what cannot be found out stays unknown.
+// Analyze finds facts about the values of a model: of its main graph, the nested graphs, and the bodies of its
+// functions. Facts in a body hold for all calls, or for any inputs if the function is not called. Analyze never fails:
+// facts that it cannot find stay unknown.
 func Analyze(m *onnx.Model) *Facts {
 	if m == nil || m.Graph == nil {
 		return &Facts{}
@@ -24,21 +24,20 @@ func Analyze(m *onnx.Model) *Facts {
 	return an.run()
 }
 
-// AnalyzeTokens is Analyze with worlds in which a batch holds one sequence of so many tokens. Worlds of few numbers
-// tell less apart than those of Analyze: they are for evaluation at certain sizes, and what is the same in all of them
-// is not thereby constant.
+// AnalyzeTokens is Analyze with worlds in which a batch has one sequence of these numbers of tokens. Worlds with few
+// numbers distinguish less than those of Analyze: use them to evaluate at certain sizes. A value that is the same in
+// all of them need not be constant.
 func AnalyzeTokens(m *onnx.Model, tokens [Worlds]int64) *Facts {
 	return analyze(m, symbolsFrom(sized(tokens), term.NewTable()), nil)
 }
 
-// A node is looked at visitsPerNode times on the average, and leastVisits times in a model of no nodes, before the
-// analysis gives up and leaves the rest unknown.
+// The analysis stops and leaves the rest unknown after leastVisits plus visitsPerNode times the number of nodes.
 const (
 	leastVisits   = 1 << 19
 	visitsPerNode = 1 << 8
 )
 
-// nodes counts the nodes of the model with those of its functions.
+// nodes counts the nodes of the model including those of its functions.
 func (an *analysis) nodes() int {
 	n := 0
 	count := func(g *onnx.Graph) { n += len(g.Nodes) }
@@ -49,14 +48,14 @@ func (an *analysis) nodes() int {
 	return n
 }
 
-// analyze is Analyze with a table of symbols, and with facts of inputs that override their declarations.
+// analyze is Analyze with a symbol table and with facts that override the declarations of inputs.
 func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
 	an := newAnalysis(m, symbols)
 	an.given = given
 	return an.run()
 }
 
-// run passes through the model until nothing more is learned.
+// run passes through the model until it learns nothing more.
 func (an *analysis) run() *Facts {
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
@@ -75,7 +74,7 @@ func (an *analysis) run() *Facts {
 		if !an.solving || len(an.differences) == 0 && !an.hint(f) && !an.learn() {
 			return f
 		}
-		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // nothing to mend: once more, without guessing
+		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // unsolvable: once more, without guessing
 			an.solving = false
 			return an.pass()
 		}
@@ -88,11 +87,11 @@ type analysis struct {
 	functions map[functionKey]*onnx.Function
 	symbols   *symbols
 	given     map[*onnx.Value]*fact
-	// solving says that another pass may follow, so that differences are recorded and guessed over.
+	// solving means that another pass may follow, so differences are recorded and guessed over.
 	solving     bool
-	modest      bool // the numbers are the modest ones
+	modest      bool // the numbers are modest
 	differences []difference
-	equalities  [][2]int64                  // that were proven, of numbers of the world of proofs
+	equalities  [][2]int64                  // proven pairs of equal numbers in the proof world
 	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
 	short       map[*onnx.Node]int64        // the nodes whose windows do not fit, with their strides
 	grows       bool                        // the numbers of symbols may grow
@@ -105,8 +104,8 @@ type analysis struct {
 	slab        []fact
 	call        call
 	depth       int
-	// visits counts the nodes looked at, again for each call and each round of a loop.
-	visits, mostVisits int // 0 most visits: no bound
+	// visits counts the visited nodes, again for each call and each round of a loop.
+	visits, mostVisits int // 0: no bound
 }
 
 func newAnalysis(m *onnx.Model, s *symbols) *analysis {
@@ -117,7 +116,7 @@ func newAnalysis(m *onnx.Model, s *symbols) *analysis {
 	return an
 }
 
-// forget drops what was found of functions.
+// forget drops the facts about functions.
 func (an *analysis) forget() {
 	an.called, an.bodies = map[*onnx.Function]bool{}, map[*onnx.Value]*fact{}
 	an.memo = map[string]functionCall{}
@@ -132,13 +131,13 @@ func canonical(domain string) string {
 	return domain
 }
 
-// frame is the surroundings of a graph: the model's main graph, or one call of a function.
+// frame is the context of a graph: the model's main graph, or one call of a function.
 type frame struct {
 	opset int64
 	attrs map[string]*onnx.Attribute // the attributes of the call
 	facts map[*onnx.Value]*fact
 	eval  *reference.Evaluator
-	// function says that references to attributes must be resolved.
+	// function means that references to attributes must be resolved.
 	function bool
 }
 
@@ -150,7 +149,7 @@ func (fr *frame) attr(n *onnx.Node, name string) *onnx.Attribute {
 	return fr.attrs[a.RefName]
 }
 
-// pass propagates once through the model with the present numbers.
+// pass propagates once through the model with the current numbers.
 func (an *analysis) pass() *Facts {
 	m := an.model
 	if an.unnamed == nil {
@@ -210,7 +209,7 @@ func (an *analysis) input(v *onnx.Value) *fact {
 	return x
 }
 
-// graph propagates through the nodes of a graph, whose inputs' facts are in the frame already.
+// graph propagates through the nodes of a graph. The facts of its inputs must be in the frame.
 func (an *analysis) graph(g *onnx.Graph, fr *frame) {
 	for _, v := range g.Initializers() {
 		if !v.IsInput {
@@ -222,7 +221,7 @@ func (an *analysis) graph(g *onnx.Graph, fr *frame) {
 	}
 }
 
-// constant returns the facts of an initializer or of the output of a Constant node, and keeps them for further passes.
+// constant returns the facts of an initializer or a Constant node's output, and caches them for further passes.
 func (an *analysis) constant(v *onnx.Value) *fact {
 	if x := an.constants[v]; x != nil {
 		return x
@@ -240,7 +239,7 @@ func (an *analysis) constant(v *onnx.Value) *fact {
 		if n := t.Len(); n < 0 {
 			shape = nil
 		} else if n <= MaxElements {
-			if r, err := reference.FromONNX(t); err == nil { // the file of an external tensor may be absent
+			if r, err := reference.FromONNX(t); err == nil { // the file of an external tensor may be missing
 				val = r
 			}
 		}
@@ -257,7 +256,7 @@ func everywhere[T any](x T) (r [worlds]T) {
 	return r
 }
 
-// newFact takes a fact from a slab, which is cheaper than one allocation each.
+// newFact takes a fact from a slab, which is cheaper than separate allocations.
 func (an *analysis) newFact() *fact {
 	if len(an.slab) == 0 {
 		an.slab = make([]fact, 256)

@@ -41,7 +41,7 @@ func TestInputDims(t *testing.T) {
 	}
 }
 
-// TestLeads: the first dimensions of two inputs that nothing joins are not one.
+// TestLeads: the first dimensions of two unconnected inputs are not one.
 func TestLeads(t *testing.T) {
 	b := newBuilder(20)
 	x, y := b.input("x", onnx.Float, "batch 8"), b.input("y", onnx.Float, "rows 8")
@@ -101,7 +101,7 @@ func TestLargeConstantsAreNotRead(t *testing.T) {
 	wantShapes(t, f, y, "float32[2048]")
 }
 
-// TestAbsentWeights opens a model whose external data are not there.
+// TestAbsentWeights analyzes a model whose external data are missing.
 func TestAbsentWeights(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch 8")
@@ -165,13 +165,13 @@ func TestDeclaredFallback(t *testing.T) {
 	if d, ok := f.Dim(z, 2); !ok || d != 8 {
 		t.Error("the declared number is known")
 	}
-	wantShapes(t, f, r, "float32[2 3 8][5 11 8]") // what is propagated wins over a name
+	wantShapes(t, f, r, "float32[2 3 8][5 11 8]") // propagated facts take precedence over a name
 	if f.DataType(b.Graph.NewValue("later")) != onnx.Undefined {
 		t.Error("a value made later is unknown")
 	}
 }
 
-// TestLinear analyses a graph of 100,000 nodes.
+// TestLinear analyzes a graph of 100,000 nodes.
 func TestLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
@@ -220,7 +220,7 @@ func BenchmarkExports(b *testing.B) {
 	}
 }
 
-// TestAnalyzeTokens: the sizes of batches and sequences are those that were asked for.
+// TestAnalyzeTokens: the sizes of batches and sequences are the requested ones.
 func TestAnalyzeTokens(t *testing.T) {
 	m := onnx.New(8, 18)
 	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}, {Value: 8}}

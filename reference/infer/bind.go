@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// BindDim returns the names of a symbolic dimension their sizes: it is a number where all of them have one, also in an
-// expression ("past + 1"), and an expression of the other names where some have none.
+// BindDim replaces the names in a symbolic dimension by their sizes. The result is a number if all names have a size,
+// also in an expression ("past + 1"), else an expression of the remaining names.
 func BindDim(name string, sizes map[string]int64) onnx.Dim {
 	if n, ok := sizes[name]; ok {
 		return onnx.Dim{Value: n}

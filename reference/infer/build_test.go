@@ -10,12 +10,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// builder makes models for tests. Their shapes are written as text.
+// builder makes models for tests, with shapes as text.
 type builder struct{ *onnxtest.Builder }
 
 func newBuilder(opset int64) *builder { return &builder{onnxtest.New(opset)} }
 
-// dims reads "2 seq ?" as a number, a name and an unnamed dimension.
+// dims parses "2 seq ?" as a number, a name and an unnamed dimension.
 func dims(s string) onnx.Type {
 	t := onnx.Type{HasShape: true, Dims: []onnx.Dim{}}
 	for _, f := range strings.Fields(s) {
@@ -55,7 +55,7 @@ func (b *builder) weight(shape ...int64) *onnx.Value {
 
 func values(v ...*onnx.Value) []*onnx.Value { return v }
 
-// shapes writes what is known of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
+// shapes formats the facts of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
 func shapes(f *Facts, v *onnx.Value) string {
 	x := f.of(v)
 	s := fmt.Sprintf("%s%v", x.dtype, x.shape[0])

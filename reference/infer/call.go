@@ -12,33 +12,33 @@ type call struct {
 	n  *onnx.Node
 	w  int
 	in []*fact
-	// out is what the rule finds, one entry an output of the node.
+	// out is the rule's result, one entry per output of the node.
 	out []result
 
-	// pairs are the dimensions that ought to be equal; they are gathered only when some differ, see node.
+	// pairs are the dimensions that should be equal; they are only gathered if some differ, see node.
 	gather bool
 	differ bool
 	pairs  []pair
 }
 
-// result is what a rule finds about an output: shape is nil when not even the rank is known.
+// result is a rule's result for an output. shape is nil if even the rank is unknown.
 type result struct {
 	dtype onnx.DataType
 	shape []int64
 	val   *reference.Tensor
 }
 
-// pair is two numbers, dimensions or products of such, that ought to be equal.
+// pair is two numbers, dimensions or products of dimensions, that should be equal.
 type pair struct {
 	a, b  int64
-	fixed bool // b is a number that the op wants, whatever the model calls a
+	fixed bool // b is a number that the op requires, whatever the model names a
 	joins bool // one of both may be 1
 }
 
 // has reports whether input i is given.
 func (c *call) has(i int) bool { return c.n.Input(i) != nil }
 
-// shape returns the shape of input i; nil when the rank is unknown or the input omitted.
+// shape returns the shape of input i, nil if its rank is unknown or it is omitted.
 func (c *call) shape(i int) []int64 {
 	if i >= len(c.in) {
 		return nil
@@ -46,7 +46,7 @@ func (c *call) shape(i int) []int64 {
 	return c.in[i].shape[c.w]
 }
 
-// dtype returns the element type of input i, Undefined when unknown or omitted.
+// dtype returns the element type of input i, Undefined if it is unknown or omitted.
 func (c *call) dtype(i int) onnx.DataType {
 	if i >= len(c.in) {
 		return onnx.Undefined
@@ -54,7 +54,7 @@ func (c *call) dtype(i int) onnx.DataType {
 	return c.in[i].dtype
 }
 
-// val returns the elements of input i, nil when unknown or omitted.
+// val returns the elements of input i, nil if they are unknown or omitted.
 func (c *call) val(i int) *reference.Tensor {
 	if i >= len(c.in) {
 		return nil
@@ -80,7 +80,7 @@ func (c *call) int(i int) (int64, bool) {
 	return v[0], true
 }
 
-// intOr is int, with a number for an element that is not known.
+// intOr is int with a default for an unknown element.
 func (c *call) intOr(i int, other int64) int64 {
 	if n, ok := c.int(i); ok {
 		return n
@@ -88,8 +88,8 @@ func (c *call) intOr(i int, other int64) int64 {
 	return other
 }
 
-// axes returns the list of integers that an op takes as input i, or in older opsets as an attribute. given is false
-// when there is neither; ok is false when it is given and not known.
+// axes returns the list of integers from input i, or in older opsets from an attribute. given is false if both are
+// missing; ok is false if the list is given but unknown.
 func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {
 	if c.has(i) {
 		v, known := c.ints(i)
@@ -132,14 +132,14 @@ func (c *call) attrType(name string, def onnx.DataType) onnx.DataType {
 	return onnx.DataType(c.attrInt(name, int64(def)))
 }
 
-// set tells the type and shape of output i.
+// set sets the type and shape of output i.
 func (c *call) set(i int, t onnx.DataType, shape []int64) {
 	if i < len(c.out) {
 		c.out[i].dtype, c.out[i].shape = t, shape
 	}
 }
 
-// setValue tells the elements of output i, and with them its type and shape.
+// setValue sets the elements of output i, and with them its type and shape.
 func (c *call) setValue(i int, t *reference.Tensor) {
 	if i < len(c.out) {
 		c.out[i] = result{t.DataType, dimsOf(t), t}
@@ -154,12 +154,12 @@ func dimsOf(t *reference.Tensor) []int64 {
 	return s
 }
 
-// fresh returns the number of a length that depends on the data, the k-th of this node. It differs between the worlds,
-// so that nothing of that length passes for constant.
+// fresh returns the number for the node's k-th length that depends on the data. It differs between the worlds, so that
+// such a length never looks constant.
 func (c *call) fresh(k int) int64 { return c.an.symbols.at(c.an.symbols.freshFor(c.n, k), c.w) }
 
-// must returns the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and
-// differ and no other choice of numbers mends it.
+// must returns the dimension for a and b, which should be equal: the known one, or -1 if both are known and differ and
+// no other choice of numbers makes them equal.
 func (c *call) must(a, b int64) int64 {
 	if c.gather {
 		c.pairs = append(c.pairs, pair{a: a, b: b})
@@ -179,7 +179,7 @@ func (c *call) must(a, b int64) int64 {
 	return -1
 }
 
-// fixes is must for a dimension a of an input that a name stands for, and that the op's attributes fix.
+// fixes is must for a named dimension a of an input that the op's attributes fix to b.
 func (c *call) fixes(a, b int64) int64 {
 	c.must(a, b)
 	if c.gather {
@@ -188,7 +188,7 @@ func (c *call) fixes(a, b int64) int64 {
 	return b
 }
 
-// same returns the shape that a and b, which ought to be equal, have.
+// same returns the shape of a and b, which should be equal.
 func (c *call) same(a, b []int64) []int64 {
 	switch {
 	case a == nil:
@@ -224,7 +224,7 @@ func (c *call) join(a, b int64) int64 {
 	return d
 }
 
-// broadcast returns the shape that shapes broadcast to; nil when a rank is unknown.
+// broadcast returns the shape that shapes broadcast to, nil if a rank is unknown.
 func (c *call) broadcast(shapes ...[]int64) []int64 {
 	var out []int64
 	own := false
@@ -267,7 +267,7 @@ func sameSlice(a, b []int64) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// axis brings an axis into [0, rank).
+// axis normalizes an axis to [0, rank).
 func axis(a int64, rank int) (int, bool) {
 	if a < 0 {
 		a += int64(rank)
@@ -275,7 +275,7 @@ func axis(a int64, rank int) (int, bool) {
 	return int(a), a >= 0 && a < int64(rank)
 }
 
-// unknown makes a shape of a known rank alone.
+// unknown makes a shape of which only the rank is known.
 func unknown(rank int) []int64 {
 	s := make([]int64, rank)
 	for i := range s {

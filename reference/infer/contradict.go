@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Contradicts reports whether the declared shape of v is not the one that nodes give it: another rank, or a dimension
-// that has another size in some world. Exporters declare the sizes of their example so. Dimensions with names other
+// Contradicts reports whether the declared shape of v differs from the inferred one: another rank, or a dimension of
+// another size in some world. Exporters may declare the sizes of their example this way. Dimensions with names other
 // than those of the model's inputs may have any size.
 func (f *Facts) Contradicts(v *onnx.Value, inputs map[string]bool) bool {
 	t, ok := v.Type()

@@ -2,9 +2,9 @@ package infer
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Type returns what is known about v as a model would declare it: numbers for the dimensions that are the same in all
-// worlds, the name of an input's symbolic dimension for those that equal it and no other in every world, and nothing
-// for the rest. ok is false when the element type or the rank is unknown.
+// Type returns the facts about v as a model declares them: numbers for dimensions that are the same in all worlds, the
+// name of an input's symbolic dimension for those that equal only this one in every world, and open dimensions
+// otherwise. ok is false if the element type or the rank is unknown.
 func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 	rank, ok := f.Rank(v)
 	x := f.of(v)
@@ -26,8 +26,8 @@ func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 	return t, true
 }
 
-// dimName returns the one named symbol that has these numbers, or nothing: two names may have come to the same numbers
-// because an op demands it of these inputs, and be unequal where it broadcasts.
+// dimName returns the only named symbol with these numbers, or "". Two names may share their numbers because an op
+// requires it of these inputs, but may differ if the op broadcasts.
 func (f *Facts) dimName(numbers [worlds]int64) string {
 	name := ""
 	for _, s := range f.symbols {

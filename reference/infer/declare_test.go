@@ -30,9 +30,9 @@ func TestType(t *testing.T) {
 	}
 	f := Analyze(m)
 	check(f, neg, "float32[batch, seq, 8]")
-	check(f, joined, "float32[batch, ?, 8]") // twice seq is no symbol of its own
+	check(f, joined, "float32[batch, ?, 8]") // twice seq is not a symbol
 
-	// The Add makes seq and other one number here, but a runtime may broadcast other: neither name is right for sure.
+	// The Add makes seq and other one number here, but a runtime may broadcast other: neither name is certain.
 	g.AddNode("Add", []*onnx.Value{x, mask}, []*onnx.Value{masked})
 	g.AddOutput(masked)
 	check(Analyze(m), masked, "float32[batch, ?, 8]")

@@ -7,21 +7,21 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
-// symbol is a dimension whose number is chosen: a named dimension, an unnamed one of an input, or a length that depends
+// symbol is a dimension with a chosen number: a named dimension, an unnamed one of an input, or a length that depends
 // on data.
 type symbol struct {
 	name  string
-	order int           // by which of two symbols the earlier is kept
+	order int           // of two symbols, the earlier one is kept
 	start [Worlds]int64 // the number of a free symbol
-	def   *expr         // what the symbol must be equal to; nil while it is free
+	def   *expr         // the expression that the symbol must equal; nil while it is free
 
-	declared bool // its name says what it is computed from
+	declared bool // its name is an expression
 
-	size      term.Number // in the world of proofs, while nothing says what it is equal to
-	guessed   bool        // def follows from ops that broadcast: there, one of both may be 1
-	equal     *expr       // what it was proven to be equal to, besides def
+	size      term.Number // in the proof world, while it is not known to equal anything
+	guessed   bool        // def comes from broadcasting ops, for which one of both may be 1
+	equal     *expr       // its proven value besides def
 	resolving bool
-	settled   term.Number // what it is in the world of proofs, when a pass is over
+	settled   term.Number // its value in the proof world after a pass
 }
 
 func (s *symbol) at(w int) int64 {
@@ -97,9 +97,9 @@ func (e *expr) positive() bool {
 	return true
 }
 
-// parseDim reads the name of a dimension as an expression ("past + seq", "2*s0", "s0//2"), as exporters write derived
-// dimensions. It returns nil when the text is a mere name. A minus sign counts as an operator only between blanks,
-// since names hold it too.
+// parseDim parses the name of a dimension as an expression ("past + seq", "2*s0", "s0//2"), as exporters write derived
+// dimensions. It returns nil for a plain name. A minus sign is an operator only between blanks, because names contain
+// it too.
 func parseDim(text string, symbolOf func(name string) *symbol) *expr {
 	p := &dimParser{tokens: strings.Fields(spaced(text)), symbolOf: symbolOf}
 	if len(p.tokens) < 2 || !p.check() {
@@ -123,7 +123,7 @@ type dimParser struct {
 	symbolOf func(string) *symbol
 }
 
-// check looks at the order of operands and operators before symbols are made for the names.
+// check checks the order of operands and operators before symbols are made for the names.
 func (p *dimParser) check() bool {
 	depth, operand := 0, false
 	for _, t := range p.tokens {

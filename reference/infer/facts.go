@@ -12,21 +12,21 @@ import (
 )
 
 // Worlds is the number of assignments of numbers to symbolic dimensions that the analysis follows. World 0 has small
-// numbers, that a test can run with; world 1 other small ones; world 2 large ones, about 1000.
+// numbers that a test can run with, world 1 other small ones, and world 2 large ones, about 1000.
 const Worlds = 3
 
-// proof is the world in which open dimensions are expressions, and worlds the number of worlds with it. What is equal
-// there is equal for all sizes, see package term.
+// proof is the world in which open dimensions are expressions; worlds is the number of worlds including it. Values that
+// are equal there are equal for all sizes; see package term.
 const (
 	proof  = Worlds
 	worlds = Worlds + 1
 )
 
-// MaxElements is the number of elements up to which the value of a tensor is followed.
+// MaxElements is the size up to which the elements of a tensor are followed.
 const MaxElements = 1024
 
-// Facts are what is known about the values of a model at the time of Analyze. They stay right for values that later
-// changes of the graph leave alone; values made later are unknown. Facts may be read from several goroutines.
+// Facts are the facts about the values of a model at the time of Analyze. They stay correct for values that later
+// changes of the graph do not affect; later values are unknown. Facts may be read concurrently.
 type Facts struct {
 	facts     map[*onnx.Value]*fact
 	symbols   []*symbol
@@ -36,8 +36,8 @@ type Facts struct {
 	memos     map[any]any
 }
 
-// Memo returns what readers of the facts remember under a key of their own type, which is made at first. It must not be
-// called from several goroutines.
+// Memo returns the data that readers of the facts store under a key of their own type. first creates it. It must not be
+// called concurrently.
 func (f *Facts) Memo(key any, first func() any) any {
 	m, ok := f.memos[key]
 	if !ok {
@@ -50,21 +50,21 @@ func (f *Facts) Memo(key any, first func() any) any {
 	return m
 }
 
-// Opset returns the version of the standard's opset that the model imports.
+// Opset returns the standard opset that the model imports.
 func (f *Facts) Opset() int64 { return f.opset }
 
 // Functions returns the functions of the model.
 func (f *Facts) Functions() []*onnx.Function { return f.functions }
 
-// fact is what is known about one value. Its slices and tensors are shared between facts and never written to.
+// fact is the facts about one value. Its slices and tensors are shared between facts and never changed.
 type fact struct {
 	dtype onnx.DataType
-	// shape is nil where not even the rank is known; a dimension that is not known is -1.
+	// shape is nil if even the rank is unknown; an unknown dimension is -1.
 	shape [worlds][]int64
 	val   [worlds]*reference.Tensor
-	// follows says how the elements follow from open sizes, where they are known.
+	// follows classifies how known elements depend on open sizes.
 	follows follows
-	// same says that all worlds hold the very same slices and tensors.
+	// same means that all worlds have the very same slices and tensors.
 	same bool
 }
 
@@ -80,10 +80,10 @@ func (f *Facts) of(v *onnx.Value) *fact {
 	return nothing
 }
 
-// DataType returns the element type of v, onnx.Undefined when it is unknown.
+// DataType returns the element type of v, onnx.Undefined if it is unknown.
 func (f *Facts) DataType(v *onnx.Value) onnx.DataType { return f.of(v).dtype }
 
-// Rank returns the number of dimensions of v; ok is false when it is unknown.
+// Rank returns the number of dimensions of v; ok is false if it is unknown.
 func (f *Facts) Rank(v *onnx.Value) (rank int, ok bool) {
 	x := f.of(v)
 	if x.shape[0] == nil {
@@ -97,8 +97,7 @@ func (f *Facts) Rank(v *onnx.Value) (rank int, ok bool) {
 	return len(x.shape[0]), true
 }
 
-// Shape returns the shape of v in one world; ok is false when any dimension is unknown there. The slice must not be
-// changed.
+// Shape returns the shape of v in one world; ok is false if a dimension is unknown there. Do not change the slice.
 func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
 	if world < 0 || world >= Worlds {
 		return nil, false
@@ -107,7 +106,7 @@ func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
 	return s, complete(s)
 }
 
-// Size returns a dimension of v in one world, -1 where it is not known.
+// Size returns a dimension of v in one world, -1 if it is unknown.
 func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
 	if s := f.of(v).shape[world]; axis >= 0 && axis < len(s) {
 		return s[axis]
@@ -115,8 +114,8 @@ func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
 	return -1
 }
 
-// Dim returns a dimension of v if it is known and proven to be the same number for all sizes, also when other
-// dimensions of v are unknown. The axis may be negative.
+// Dim returns a dimension of v if it is known and proven to be the same number for all sizes, even if other dimensions
+// of v are unknown. The axis may be negative.
 func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
 	rank, ok := f.Rank(v)
 	if !ok {
@@ -163,7 +162,7 @@ func (f *Facts) SameDim(a *onnx.Value, axisA int, b *onnx.Value, axisB int) bool
 	return true
 }
 
-// WriteShape writes what is known of the shape of v, the same for shapes that are proven to be equal.
+// WriteShape writes the known shape of v; shapes that are proven to be equal have the same text.
 func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) {
 	b := make([]byte, 0, 128)
 	for _, shape := range f.of(v).shape {
@@ -177,8 +176,8 @@ func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) {
 	w.Write(b)
 }
 
-// Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes
-// alone.
+// Known returns the elements of v in one world: of a small constant, or of a value computed only from constants and
+// shapes.
 func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	if world < 0 || world >= Worlds {
 		return nil, false
@@ -187,7 +186,7 @@ func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	return t, t != nil
 }
 
-// Constant returns the elements of v when they are known and proven to be the same for all sizes.
+// Constant returns the elements of v if they are known and proven to be the same for all sizes.
 func (f *Facts) Constant(v *onnx.Value) (*reference.Tensor, bool) {
 	x := f.of(v)
 	t := x.val[0]
@@ -216,7 +215,7 @@ func complete(s []int64) bool {
 	return s != nil && !slices.Contains(s, -1)
 }
 
-// product multiplies dimensions; -1 when one is unknown or the product overflows.
+// product multiplies dimensions. It returns -1 if one is unknown or the product overflows.
 func product(s []int64) int64 {
 	if slices.Contains(s, 0) {
 		return 0

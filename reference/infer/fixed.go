@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// DeclareFixed writes into the declarations of inputs and outputs what ops fix and the model has but a name for:
-// onnxruntime-genai's builder calls the width of a head in a cache kv_cache_dim, and GroupQueryAttention wants one
+// DeclareFixed declares the numbers of input and output dimensions that ops fix but the model only names.
+// onnxruntime-genai's builder names the width of a head in a cache kv_cache_dim, and GroupQueryAttention requires one
 // number there.
 func DeclareFixed(m *onnx.Model) {
 	if !slices.ContainsFunc(m.Graph.Nodes, widthIsNamed) {
@@ -29,7 +29,7 @@ func DeclareFixed(m *onnx.Model) {
 	}
 }
 
-// widthIsNamed reports whether a node reads a cache whose last dimension is no number.
+// widthIsNamed reports whether a node reads a cache whose last dimension is not a number.
 func widthIsNamed(n *onnx.Node) bool {
 	if n.OpType != "GroupQueryAttention" || n.Domain != onnx.Microsoft {
 		return false

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestDeclareFixed has the width of a cache that an op fixes declared, and lengths left as they are.
+// TestDeclareFixed declares the width of a cache that an op fixes, and leaves lengths open.
 func TestDeclareFixed(t *testing.T) {
 	b := onnxtest.New(21)
 	past := []*onnx.Value{b.Input("past_k", onnx.Float, "batch", 2, "past", "width"),

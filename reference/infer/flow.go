@@ -4,10 +4,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// flows are the ops that hold graphs.
+// flows are the ops that contain graphs.
 var flows map[string]func(*analysis, *onnx.Node, *frame)
 
-func init() { // here, because the functions lead back to the table
+func init() { // here, because the functions refer back to the table
 	flows = map[string]func(*analysis, *onnx.Node, *frame){"If": (*analysis).ifNode, "Loop": (*analysis).loop,
 		"Scan": (*analysis).scan}
 }
@@ -34,7 +34,7 @@ func subgraph(n *onnx.Node, name string) *onnx.Graph {
 	return nil
 }
 
-// ifNode gives what both branches agree on, or what the branch gives that is taken in a world.
+// ifNode sets the facts that both branches share, or those of the branch that is taken in a world.
 func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
 	then, other := subgraph(n, "then_branch"), subgraph(n, "else_branch")
 	for _, g := range []*onnx.Graph{then, other} {
@@ -74,7 +74,7 @@ func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
 	}
 }
 
-// agree returns what holds for both a and b.
+// agree returns the facts that hold for both a and b.
 func (an *analysis) agree(a, b *fact) *fact {
 	if a == b {
 		return a
@@ -97,7 +97,7 @@ func (an *analysis) agree(a, b *fact) *fact {
 	return x
 }
 
-// common returns the dimensions that two shapes have in common; nil when their ranks differ.
+// common returns the dimensions that two shapes share, nil if their ranks differ.
 func common(s, t []int64) []int64 {
 	if s == nil || len(s) != len(t) || sameSlice(s, t) {
 		if t == nil || len(s) != len(t) {
@@ -113,8 +113,8 @@ func common(s, t []int64) []int64 {
 	return s
 }
 
-// loop finds the facts of a Loop's body and outputs. A loop-carried value keeps the dimensions that the body leaves
-// alone: the body is gone through until what goes in is what comes out.
+// loop finds the facts of a Loop's body and outputs. A carried value keeps the dimensions that the body does not
+// change: the body is repeated until its outputs match its inputs.
 func (an *analysis) loop(n *onnx.Node, fr *frame) {
 	g := subgraph(n, "body")
 	if g == nil || len(g.Inputs) < 2 || len(n.Inputs) < 2 {
@@ -147,8 +147,8 @@ func (an *analysis) loop(n *onnx.Node, fr *frame) {
 	}
 }
 
-// carry goes through a body whose inputs hold carried values, first those of init, until they are stable. Output
-// first+i of the body is the next value of input i.
+// carry repeats a body whose inputs are carried values, first those of init, until they are stable. Output first+i of
+// the body is the next value of input i.
 func (an *analysis) carry(g *onnx.Graph, inputs []*onnx.Value, first int, init []*onnx.Value, fr *frame) {
 	state := make([]*fact, min(len(inputs), len(init)))
 	for i := range state {
@@ -238,7 +238,7 @@ func pick(v []int64, i int) int64 {
 	return 0
 }
 
-// stacked returns the facts of values x put together along a new axis of the given length.
+// stacked returns the facts of values x stacked along a new axis of the given length.
 func (an *analysis) stacked(x *fact, at int64, length func(world int) int64) *fact {
 	y := &fact{dtype: x.dtype}
 	for w := range worlds {
@@ -272,7 +272,7 @@ func (an *analysis) isTrue(x *fact) bool {
 	return true
 }
 
-// leave gives the outputs of a node their declared facts.
+// leave sets the outputs of a node to their declared facts.
 func (an *analysis) leave(n *onnx.Node, fr *frame) {
 	for i := range n.Outputs {
 		an.put(n, i, nothing, fr)

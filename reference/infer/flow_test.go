@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// nested returns an attribute that holds the graph which body writes.
+// nested returns an attribute with the graph that body writes.
 func (b *builder) nested(name string, body func(s *builder)) *onnx.Attribute {
 	g := b.Graph.NewSubgraph(name)
 	body(&builder{&onnxtest.Builder{Model: b.Model, Graph: g}})
@@ -111,7 +111,7 @@ func TestFunctions(t *testing.T) {
 	f := Analyze(b.Model)
 	wantShapes(t, f, y, "float32[2 3 4 16][5 11 4 16]")
 	wantShapes(t, f, z, "float16[2 3 8 8][5 11 8 8]")
-	wantShapes(t, f, same, "undefined[2 3 -1 -1][5 11 -1 -1]") // what both calls have in common
+	wantShapes(t, f, same, "undefined[2 3 -1 -1][5 11 -1 -1]") // the facts that both calls share
 	wantShapes(t, f, iv, "int64[-1]")
 	wantShapes(t, f, endless, "undefined ?")
 }

@@ -4,17 +4,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// follows says how the elements of a value follow from sizes that the model leaves open.
+// follows classifies how the elements of a value depend on open sizes.
 type follows uint8
 
 const (
 	steady    follows = iota // they do not
 	algebraic                // by sums and products, or they count the places of an axis
-	loose                    // otherwise: what they are at some sizes says nothing of others
+	loose                    // otherwise: values at some sizes do not determine those at others
 )
 
-// Loose reports whether elements of v are known, but follow from sizes that the model leaves open by more than sums and
-// products, such as by a comparison. What they are in all worlds, they need not be at other sizes.
+// Loose reports whether elements of v are known, but depend on open sizes by more than sums and products, such as a
+// comparison. Even if they are the same in all worlds, they may differ at other sizes.
 func (f *Facts) Loose(v *onnx.Value) bool {
 	x := f.of(v)
 	return x.follows == loose && x.val[0] != nil
@@ -24,10 +24,10 @@ func (f *Facts) Loose(v *onnx.Value) bool {
 var ring = map[string]bool{"Add": true, "Cast": true, "CastLike": true, "Mul": true, "Neg": true, "ReduceProd": true,
 	"ReduceSum": true, "Sub": true, "Sum": true}
 
-// maxPeriod bounds the divisors of places by which lists of places repeat themselves often enough in all worlds.
+// maxPeriod bounds the divisors with which lists of places repeat often enough in all worlds.
 const maxPeriod = 256
 
-// follows returns how an output of the call follows from sizes.
+// follows returns how an output of the call depends on sizes.
 func (c *call) follows(x *fact) follows {
 	if x.same || x.val[0] == nil {
 		return steady

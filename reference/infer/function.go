@@ -10,10 +10,10 @@ import (
 
 type tensor = reference.Tensor
 
-// functionCall is a run through a function's body. The key of a call holds addresses of in, which must stay alive.
+// functionCall is one run of a function's body. The key of a call contains addresses of in, which must stay alive.
 type functionCall struct{ in, out []*fact }
 
-// callFunction finds the facts of a call's outputs by going through the function's body with the facts of the inputs.
+// callFunction finds the facts of a call's outputs by running the function's body with the facts of the inputs.
 func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
 	in := make([]*fact, len(n.Inputs))
 	for i, v := range n.Inputs {
@@ -35,8 +35,8 @@ func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
 	}
 }
 
-// enter goes through the body of f for the call n (nil: for any call) and returns the facts of its outputs. Calls with
-// equal facts share one run.
+// enter runs the body of f for the call n (nil: for any call) and returns the facts of its outputs. Calls with equal
+// facts share one run.
 func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *frame) []*fact {
 	attrs := map[string]*onnx.Attribute{}
 	if n != nil {
@@ -89,12 +89,12 @@ func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *fra
 	return out
 }
 
-// signature is a key that is equal for calls of f with equal facts; empty when values are known, which make no good
-// key. Shapes are compared by their numbers.
+// signature returns a key that is equal for calls of f with equal facts. It is empty if values are known, which would
+// make a bad key. Shapes are compared by their numbers.
 func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*fact) string {
 	b := fmt.Appendf(nil, "%p", f)
-	// Attributes decide shapes at times, and have many kinds: calls are told apart by the attributes' identity unless
-	// they are numbers or strings. f.Defaults and f.Attributes give the order.
+	// Attributes may decide shapes, and have many kinds: they are compared by identity unless they are numbers or
+	// strings. f.Defaults and f.Attributes define the order.
 	seen := 0
 	add := func(name string) {
 		a := attrs[name]

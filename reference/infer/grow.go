@@ -6,18 +6,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The numbers of symbols begin small: an image of 3 by 5 points has no patch of 16 by 16, and what is computed from its
-// patches has no elements. Where a window does not fit, or a length is divided down to nothing, the symbols that the
-// tensor is made of become multiples of the stride.
+// The numbers of symbols start small: an image of 3 by 5 points has no patch of 16 by 16, so values computed from its
+// patches have no elements. If a window does not fit, or a length is divided down to nothing, the symbols of the tensor
+// become multiples of the stride.
 
 const (
-	// maxGrowth bounds what a symbol is multiplied by.
+	// maxGrowth bounds the factor of a symbol.
 	maxGrowth = 1 << 12
 	// leastPatches is the number of patches, in world 2, along the first side that grows.
 	leastPatches = 23
 )
 
-// tooShort notes that a dimension of a tensor is too short for the windows of a node, which are stride apart.
+// tooShort records that a dimension is too short for a node's windows, which are stride apart.
 func (c *call) tooShort(stride int64) {
 	if c.an.short == nil || c.gather {
 		return
@@ -25,8 +25,8 @@ func (c *call) tooShort(stride int64) {
 	c.an.short[c.n] = max(c.an.short[c.n], stride)
 }
 
-// grow multiplies the numbers of the symbols that are too small for the model. It reports whether there are any: the
-// analysis then has to start again.
+// grow multiplies the numbers of symbols that are too small for the model. It reports whether it changed any: then the
+// analysis must restart.
 func (an *analysis) grow(f *Facts) bool {
 	factors := map[*symbol]int64{}
 	an.windowFactors(factors)
@@ -34,7 +34,7 @@ func (an *analysis) grow(f *Facts) bool {
 		an.quotientFactors(f, factors)
 	}
 	grows := false
-	for _, s := range an.symbols.list { // in order: the numbers must not depend on a map's
+	for _, s := range an.symbols.list { // in order: the numbers must not depend on map order
 		k := factors[s]
 		if k < 2 || s.start[0] > maxGrowth {
 			continue
@@ -61,8 +61,8 @@ func (an *analysis) nextPatches() int64 {
 	return n
 }
 
-// windowFactors finds what symbols must be multiplied by so that all windows fit: the strides of nodes behind each
-// other together.
+// windowFactors finds the factors of symbols for which all windows fit: the product of the strides of consecutive
+// nodes.
 func (an *analysis) windowFactors(factors map[*symbol]int64) {
 	if len(an.short) == 0 {
 		return
@@ -87,7 +87,7 @@ func (an *analysis) windowFactors(factors map[*symbol]int64) {
 	}
 }
 
-// symbolsOf returns the free symbols of the inputs that a value is computed from, batch sizes left out.
+// symbolsOf returns the free symbols of the inputs that a value is computed from, except batch sizes.
 func (an *analysis) symbolsOf(v *onnx.Value) (list []*symbol) {
 	for in := range onnx.Upstream(func(*onnx.Value) bool { return false }, v) {
 		t, ok := in.Type()
@@ -109,7 +109,7 @@ func (an *analysis) symbolsOf(v *onnx.Value) (list []*symbol) {
 	return list
 }
 
-// vanishes reports whether a tensor of numbers has no elements in a world of small numbers, and has some in that of
+// vanishes reports whether a float tensor has no elements in a world of small numbers but has some in the world of
 // large ones.
 func (an *analysis) vanishes(f *Facts) bool {
 	for _, n := range an.model.Graph.Nodes {
@@ -126,7 +126,7 @@ func (an *analysis) vanishes(f *Facts) bool {
 	return false
 }
 
-// reshapesToNothing reports whether a shape has a 0 where it has none in the world of large numbers.
+// reshapesToNothing reports whether a shape has a 0 that it does not have in the world of large numbers.
 func (f *Facts) reshapesToNothing(shape *onnx.Value) bool {
 	large, ok := f.Known(shape, 2)
 	if !ok {
@@ -143,7 +143,7 @@ func (f *Facts) reshapesToNothing(shape *onnx.Value) bool {
 	return false
 }
 
-// quotientFactors finds the symbols that are divided by a number greater than they are.
+// quotientFactors finds the symbols that are divided by a larger number.
 func (an *analysis) quotientFactors(f *Facts, factors map[*symbol]int64) {
 	for _, n := range an.model.Graph.Nodes {
 		by, ok := f.Constant(n.Input(1))

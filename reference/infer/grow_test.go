@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestGrow gives images and sounds sizes that leave something of them.
+// TestGrow makes images and sounds large enough for their windows.
 func TestGrow(t *testing.T) {
 	conv := func(b *builder, x *onnx.Value, channels, out, stride, kernel int64, sides int) *onnx.Value {
 		shape, strides := []int64{out, channels}, []int64{}

@@ -2,8 +2,8 @@ package infer
 
 import "slices"
 
-// learn defines symbols by what the ops of the last pass demand to be equal in the world of proofs: a Concat, unlike an
-// Add, runs on equal sizes alone. It reports whether it learned anything.
+// learn defines symbols by the numbers that ops of the last pass require to be equal in the proof world. A Concat,
+// unlike an Add, runs only on equal sizes. learn reports whether it learned anything.
 func (an *analysis) learn() bool {
 	learned := false
 	for _, e := range an.equalities {
@@ -65,7 +65,7 @@ func (t *symbols) learn(a, b int64) bool {
 	return true
 }
 
-// refers reports whether e depends on s in the world of proofs.
+// refers reports whether e depends on s in the proof world.
 func (e *expr) refers(s *symbol) bool {
 	switch e.op {
 	case 's':

@@ -9,7 +9,7 @@ import (
 
 // node finds the facts of a node's outputs.
 func (an *analysis) node(n *onnx.Node, fr *frame) {
-	// functions or loops in each other, so many that it would not end
+	// too many nested functions or loops: it would not end
 	if an.visits++; an.mostVisits > 0 && an.visits > an.mostVisits {
 		an.leave(n, fr)
 		return
@@ -52,7 +52,7 @@ func (fr *frame) refersToCaller(n *onnx.Node) bool {
 	return false
 }
 
-// apply runs the rule of a node, nil when there is none, in each world.
+// apply runs the rule of a node, which may be nil, in each world.
 func (an *analysis) apply(n *onnx.Node, rule rule, fr *frame) {
 	c := &an.call
 	c.an, c.fr, c.n = an, fr, n
@@ -105,7 +105,7 @@ func (an *analysis) hasFresh(n *onnx.Node) bool {
 	return len(an.symbols.fresh) > 0 && an.symbols.fresh[freshKey{n, 0}] != nil
 }
 
-// run applies the rule in one world and, where all inputs are known and the outputs are small, evaluates the node.
+// run applies the rule in one world and, if all inputs are known and the outputs small, evaluates the node.
 func (c *call) run(w int, rule rule, buffer []result) []result {
 	c.w, c.differ = w, false
 	k := len(c.n.Outputs)
@@ -117,11 +117,11 @@ func (c *call) run(w int, rule rule, buffer []result) []result {
 	if rule != nil {
 		rule(c)
 	}
-	for i := range c.out { // attributes and shape inputs may hold any number
+	for i := range c.out { // attributes and shape inputs may contain any number
 		for k, d := range c.out[i].shape {
 			if d < -1 {
 				c.out[i].shape = with(c.out[i].shape, k, -1)
-			} else if w == proof && d >= far && !c.an.symbols.table.Open(d) { // of arithmetic that knows no expressions
+			} else if w == proof && d >= far && !c.an.symbols.table.Open(d) { // from arithmetic without expressions
 				c.out[i].shape = with(c.out[i].shape, k, c.an.symbols.table.Dimension("of", d))
 			}
 		}
@@ -136,7 +136,7 @@ func (c *call) run(w int, rule rule, buffer []result) []result {
 var random = map[string]bool{"RandomNormal": true, "RandomUniform": true, "RandomNormalLike": true,
 	"RandomUniformLike": true, "Multinomial": true, "Bernoulli": true, "Dropout": true}
 
-// evaluate computes the outputs if all inputs are known and no output has more than MaxElements elements. It says
+// evaluate computes the outputs if all inputs are known and no output has more than MaxElements elements. It reports
 // whether the values are known now.
 func (c *call) evaluate() bool {
 	n := c.n
@@ -145,7 +145,7 @@ func (c *call) evaluate() bool {
 	}
 	for i := range c.out {
 		if c.out[i].val != nil {
-			return true // the rule did it
+			return true // the rule set it
 		}
 		if s := c.out[i].shape; s != nil {
 			if n := product(s); n < 0 || n > MaxElements {
@@ -160,7 +160,7 @@ func (c *call) evaluate() bool {
 			continue
 		}
 		if in[i] = x.val[c.w]; in[i] == nil && i == 1 && n.Is("CastLike") && x.dtype != onnx.Undefined {
-			in[i] = &reference.Tensor{DataType: x.dtype, Shape: []int{0}} // whose type alone is read
+			in[i] = &reference.Tensor{DataType: x.dtype, Shape: []int{0}} // only its type is read
 		}
 		if in[i] == nil {
 			return false
@@ -228,7 +228,7 @@ func (fr *frame) resolved(n *onnx.Node) *onnx.Node {
 	return &r
 }
 
-// declared completes facts by the declared type of the value: its element type, and dimensions that are not known.
+// declared completes facts by the declared type of the value: its element type, and unknown dimensions.
 func (an *analysis) declared(v *onnx.Value, x *fact, fr *frame) *fact {
 	if x.dtype != onnx.Undefined && complete(x.shape[0]) && (x.same || complete(x.shape[1]) && complete(x.shape[2])) {
 		return x
@@ -245,7 +245,7 @@ func (an *analysis) declared(v *onnx.Value, x *fact, fr *frame) *fact {
 	if !t.HasShape {
 		return y
 	}
-	if fr.function { // its names of dimensions are its own
+	if fr.function { // its names of dimensions are local
 		for i := range t.Dims {
 			t.Dims[i].Param = ""
 		}

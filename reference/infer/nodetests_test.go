@@ -12,10 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestNodeTests compares with the standard's own tests of its operators: the outputs' types and shapes must be those of
-// the recorded outputs where they are inferred at all. Declared outputs are taken away, so that the rules are tested,
-// and of the inputs' elements only integers after the first input are given, so that rules do the work and not
-// evaluation.
+// TestNodeTests compares with the standard's own tests of its operators: inferred types and shapes of outputs must
+// match the recorded outputs. Declared outputs are removed to test the rules. Of the inputs' elements, only integers
+// after the first input are given, so that rules do the work instead of evaluation.
 func TestNodeTests(t *testing.T) {
 	folder := os.Getenv("MOJO_NODE_TESTS")
 	if folder == "" {
@@ -30,7 +29,7 @@ func TestNodeTests(t *testing.T) {
 	for _, path := range models {
 		m, err := onnx.Read(path)
 		if err != nil {
-			continue // 6-bit types and such
+			continue // 6-bit types and similar
 		}
 		cases, err := golden.Load(filepath.Dir(path), m)
 		if err != nil || len(cases) == 0 || len(cases[0].Outputs) != len(m.Graph.Outputs) {
@@ -98,7 +97,7 @@ func TestNodeTests(t *testing.T) {
 	}
 }
 
-// dataDependent reports whether a dimension is one of the numbers that stand for lengths the data decide.
+// dataDependent reports whether a dimension has a number of a length that the data decide.
 func dataDependent(f *Facts, shape []int64) bool {
 	for _, s := range f.symbols {
 		if slices.Contains(shape, s.start[0]) {

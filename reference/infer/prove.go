@@ -10,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
-// far is beyond the numbers that take part in arithmetic on dimensions.
+// far is beyond the numbers in arithmetic on dimensions.
 const far = int64(1) << 40
 
-// table returns the expressions of the world of proofs.
+// table returns the expressions of the proof world.
 func (c *call) table() *term.Table { return c.an.symbols.table }
 
 // open reports whether an element of t is an expression.
@@ -22,8 +22,8 @@ func (c *call) open(t *tensor) bool {
 		slices.ContainsFunc(t.F, func(x float64) bool { return x >= 1 && c.table().Open(int64(x)) }))
 }
 
-// equal returns what a and b are in the world of proofs, where an op demands that they are equal, and notes that they
-// are.
+// equal returns the value of a and b in the proof world, where an op requires them to be equal, and records the
+// equality.
 func (c *call) equal(a, b int64) int64 {
 	switch t := c.table(); {
 	case !t.Open(a) && !t.Open(b):
@@ -40,7 +40,7 @@ func (c *call) equal(a, b int64) int64 {
 	return a
 }
 
-// joined returns the dimension that a and b, of which neither is 1, broadcast to in the world of proofs.
+// joined returns the dimension that a and b, both not 1, broadcast to in the proof world.
 func (c *call) joined(a, b int64) int64 {
 	switch t := c.table(); {
 	case a == b:
@@ -58,7 +58,7 @@ func (c *call) joined(a, b int64) int64 {
 	}
 }
 
-// product multiplies dimensions; -1 when one is unknown or the product overflows.
+// product multiplies dimensions. It returns -1 if one is unknown or the product overflows.
 func (c *call) product(s []int64) int64 {
 	if c.w != proof {
 		return product(s)
@@ -80,7 +80,7 @@ func (c *call) product(s []int64) int64 {
 	return n
 }
 
-// plus adds dimensions; -1 when one is unknown.
+// plus adds dimensions, or returns -1 if one is unknown.
 func (c *call) plus(a, b int64) int64 {
 	switch {
 	case a < 0 || b < 0:
@@ -99,7 +99,7 @@ func (c *call) most(a, b int64) int64 {
 	return max(a, b)
 }
 
-// split returns part i of an axis of d elements that is split into equal parts, of which the last may be smaller.
+// split returns the size of part i of an axis of d elements in equal parts, of which the last may be smaller.
 func (c *call) split(d, parts, i int64) int64 {
 	if c.w == proof && c.table().Open(d) {
 		if n, ok := c.table().Exact(d, parts); ok {
@@ -111,7 +111,7 @@ func (c *call) split(d, parts, i int64) int64 {
 	return min(size, max(d-i*size, 0))
 }
 
-// sliced is sliced in the world of proofs.
+// sliced is the function sliced, extended to the proof world.
 func (c *call) sliced(d, start, end, step int64) int64 {
 	t := c.table()
 	if c.w != proof || !t.Open(d) && !t.Open(start) && !t.Open(end) {
@@ -123,7 +123,7 @@ func (c *call) sliced(d, start, end, step int64) int64 {
 	if step < 0 {
 		first := start == -1 || !t.Open(start) && t.AtLeast(start, d)
 		if step == -1 && first && !t.Open(end) && t.AtLeast(0, t.Add(end, d)) {
-			return d // turned round
+			return d // reversed
 		}
 		return t.Dimension("slice", d, start, end, step)
 	}
@@ -149,7 +149,7 @@ func (c *call) sliced(d, start, end, step int64) int64 {
 	return length
 }
 
-// elements returns the elements of a tensor as numbers of the world of proofs.
+// elements returns the elements of a tensor as numbers of the proof world.
 func (c *call) elements(t *tensor) []term.Number {
 	if t.F == nil {
 		return t.I
@@ -165,7 +165,7 @@ func (c *call) elements(t *tensor) []term.Number {
 	return list
 }
 
-// tensor makes a tensor of numbers of the world of proofs.
+// tensor makes a tensor of numbers of the proof world.
 func (c *call) tensor(t onnx.DataType, shape []int, list []term.Number) *tensor {
 	if !t.IsFloat() {
 		return reference.NewInts(t, shape, list)
@@ -181,7 +181,7 @@ func (c *call) tensor(t onnx.DataType, shape []int, list []term.Number) *tensor 
 	return reference.NewFloats(t, shape, floats)
 }
 
-// prove is evaluate in the world of proofs, where elements of inputs are expressions.
+// prove is evaluate in the proof world, where elements of inputs are expressions.
 func (c *call) prove(in []*tensor) bool {
 	if data, ok := moving[c.n.OpType]; ok && onnx.IsStandardDomain(c.n.Domain) {
 		return c.move(in, data)
@@ -249,10 +249,10 @@ func (c *call) prove(in []*tensor) bool {
 	return true
 }
 
-// missing stands for an input that is left out.
+// missing marks an omitted input.
 const missing = -far
 
-// broadcastPlace returns the place of an element in a tensor of another shape that broadcasts to this one.
+// broadcastPlace returns the index of an element in a tensor of another shape that broadcasts to this one.
 func broadcastPlace(i int, shape, other []int) int {
 	place, step := 0, 1
 	for axis := len(shape) - 1; axis >= 0; axis-- {
@@ -268,7 +268,7 @@ func broadcastPlace(i int, shape, other []int) int {
 	return place
 }
 
-// name tells the op of the call from others.
+// name identifies the op of the call with its attributes.
 func (c *call) name() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%s", canonical(c.n.Domain), c.n.OpType)
@@ -283,11 +283,11 @@ func (c *call) name() string {
 	return b.String()
 }
 
-// moving lists the ops that only move elements, with the inputs whose elements they move; -1 stands for all.
+// moving lists the ops that only move elements, and the input whose elements they move; -1 means all.
 var moving = map[string]int{"Concat": -1, "Expand": 0, "Flatten": 0, "Gather": 0, "GatherElements": 0, "GatherND": 0,
 	"Identity": 0, "Reshape": 0, "Slice": 0, "Split": 0, "Squeeze": 0, "Tile": 0, "Transpose": 0, "Unsqueeze": 0}
 
-// move has the evaluator move expressions.
+// move lets the evaluator move expressions.
 func (c *call) move(in []*tensor, data int) bool {
 	moved := slices.Clone(in)
 	for i, t := range in {

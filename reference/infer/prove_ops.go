@@ -10,7 +10,7 @@ import (
 // operation computes an element from those of the inputs.
 type operation func(c *call, of []term.Number) term.Number
 
-// elementwise has what ops do with expressions, element by element; nil for what is no polynomial in any case.
+// elementwise are the ops on expressions, element by element; nil for ops that are never polynomials.
 var elementwise = map[string]operation{
 	"Abs": func(c *call, of []term.Number) term.Number {
 		if c.table().Natural(of[0]) {
@@ -158,7 +158,7 @@ func where(c *call, of []term.Number) term.Number {
 	return of[2]
 }
 
-// divide: integers are cut off, which is rounding down where they are not negative.
+// divide: integer division truncates, which is rounding down for nonnegative numbers.
 func divide(c *call, of []term.Number) term.Number {
 	a, b, t := of[0], of[1], c.table()
 	float := c.out[0].dtype.IsFloat()
@@ -207,7 +207,7 @@ func power(c *call, of []term.Number) term.Number {
 	return n
 }
 
-// whole is a rounding, which leaves integers alone.
+// whole is a rounding, which keeps integers.
 func whole(c *call, of []term.Number) term.Number {
 	if c.table().Whole(of[0]) {
 		return of[0]
@@ -223,11 +223,11 @@ func whole(c *call, of []term.Number) term.Number {
 	return c.table().Result(c.n.OpType, of...)
 }
 
-// short are the types that do not hold every size that occurs.
+// short are the types that cannot hold every size.
 var short = map[onnx.DataType]bool{onnx.Float16: true, onnx.BFloat16: true, onnx.Int4: true, onnx.Uint4: true,
 	onnx.Int8: true, onnx.Uint8: true, onnx.Int16: true, onnx.Uint16: true}
 
-// cast leaves numbers alone, where the type holds them.
+// cast keeps numbers if the type can hold them.
 func cast(c *call, of []term.Number) term.Number {
 	t := c.out[0].dtype
 	switch {

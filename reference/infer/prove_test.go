@@ -13,8 +13,7 @@ func sizes(b *onnxtest.Builder, x *onnx.Value) (seq, width *onnx.Value) {
 	return b.Op("Gather", shape, 1), b.Op("Gather", shape, 2)
 }
 
-// TestConstantsAreProven: numbers that are the same in all worlds are constant where that follows for all sizes, and
-// else they are not.
+// TestConstantsAreProven: numbers that are the same in all worlds are constant only if that follows for all sizes.
 func TestConstantsAreProven(t *testing.T) {
 	for name, c := range map[string]struct {
 		make   func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value
@@ -122,7 +121,7 @@ func TestConstantsAreProven(t *testing.T) {
 	}
 }
 
-// TestShapesAreProven: of two lengths that are equal in all worlds, one may be the other of all sizes or not.
+// TestShapesAreProven: two lengths that are equal in all worlds may or may not be equal for all sizes.
 func TestShapesAreProven(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "batch", "seq", 64)
@@ -152,7 +151,7 @@ func TestShapesAreProven(t *testing.T) {
 	}
 }
 
-// TestBroadcastsAreNoProof: an Add runs on sizes that are not equal if one is 1, a Concat does not.
+// TestBroadcastsAreNoProof: an Add also runs on unequal sizes if one is 1; a Concat does not.
 func TestBroadcastsAreNoProof(t *testing.T) {
 	b := onnxtest.New(20)
 	x, y := b.Input("x", onnx.Float, "batch", 8), b.Input("y", onnx.Float, "rows", 8)

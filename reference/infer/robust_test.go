@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestAnyInputs gives every op inputs and attributes at random, mostly wrong ones: nothing may panic or take long, and
-// what is inferred must be well-formed.
+// TestAnyInputs runs every op with random, mostly wrong inputs and attributes. Nothing may panic or take long, and
+// inferred facts must be well-formed.
 func TestAnyInputs(t *testing.T) {
 	var keys []ruleKey
 	for k := range rules {

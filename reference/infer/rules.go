@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// rule finds the types and shapes of a node's outputs in one world, and at times their elements. It must not read
-// anything but the call. What it does not set stays unknown.
+// rule finds the types and shapes of a node's outputs in one world, and sometimes their elements. It must only read the
+// call. Facts that it does not set stay unknown.
 type rule func(c *call)
 
 // ruleKey is an operator; the standard's domain is "".
@@ -32,7 +32,7 @@ func init() {
 			}
 		}
 	}
-	// onnxruntime takes these under the standard's name as well.
+	// onnxruntime accepts these under the standard's name as well.
 	for _, op := range []string{"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"} {
 		rules[ruleKey{"", op}] = microsoftRules[op]
 	}
@@ -41,7 +41,7 @@ func init() {
 	}
 }
 
-// merge makes one table of several.
+// merge merges several tables.
 func merge(tables ...map[string]rule) map[string]rule {
 	all := map[string]rule{}
 	for _, t := range tables {
@@ -50,7 +50,7 @@ func merge(tables ...map[string]rule) map[string]rule {
 	return all
 }
 
-// each returns the same rule to several ops.
+// each maps several ops to the same rule.
 func each(r rule, ops ...string) map[string]rule {
 	t := make(map[string]rule, len(ops))
 	for _, op := range ops {
@@ -59,35 +59,35 @@ func each(r rule, ops ...string) map[string]rule {
 	return t
 }
 
-// shaped is the rule of an op with one output, of a type and a shape that is nil where its rank is not known.
+// shaped is the rule of an op with one output of this type and shape. The shape is nil if the rank is unknown.
 func shaped(dtype func(c *call) onnx.DataType, shape func(c *call) []int64) rule {
 	return func(c *call) { c.set(0, dtype(c), shape(c)) }
 }
 
-// like is the type of input i.
+// like returns the type of input i.
 func like(i int) func(c *call) onnx.DataType {
 	return func(c *call) onnx.DataType { return c.dtype(i) }
 }
 
-// firstOf is the type of all inputs from i on, see firstType.
+// firstOf returns the type of all inputs from i on, see firstType.
 func firstOf(i int) func(c *call) onnx.DataType {
 	return func(c *call) onnx.DataType { return c.firstType(i) }
 }
 
-// always is one type.
+// always returns one type.
 func always(t onnx.DataType) func(c *call) onnx.DataType {
 	return func(c *call) onnx.DataType { return t }
 }
 
-// given is the type that an attribute names, the one of input 0 where it is absent.
+// given returns the type in an attribute, or the type of input 0 if it is absent.
 func given(attribute string) func(c *call) onnx.DataType {
 	return func(c *call) onnx.DataType { return c.attrType(attribute, c.dtype(0)) }
 }
 
-// shapeOf is the shape of input i.
+// shapeOf returns the shape of input i.
 func shapeOf(i int) func(c *call) []int64 { return func(c *call) []int64 { return c.shape(i) } }
 
-// firstType returns the first known element type of the inputs from i on: of ops whose inputs all have one type.
+// firstType returns the first known element type of the inputs from i on, for ops whose inputs have one type.
 func (c *call) firstType(i int) onnx.DataType {
 	for ; i < len(c.in); i++ {
 		if t := c.in[i].dtype; t != onnx.Undefined {

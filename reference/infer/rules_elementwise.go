@@ -2,7 +2,7 @@ package infer
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// elementwiseRules: ops whose output has the shape that their inputs broadcast to, or that of their one input.
+// elementwiseRules: ops whose output has the broadcast shape of their inputs, or the shape of their only input.
 var elementwiseRules = merge(
 	each(unary, "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Clip", "Cos",
 		"Cosh", "CumProd", "CumSum", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNormalization", "HardSigmoid",
@@ -32,7 +32,7 @@ var elementwiseRules = merge(
 
 func unary(c *call) { c.set(0, c.dtype(0), c.shape(0)) }
 
-// broadcast is the shape that all inputs broadcast to.
+// broadcast returns the shape that all inputs broadcast to.
 func broadcast(c *call) []int64 {
 	if len(c.in) == 2 { // without an allocation
 		return c.broadcast(c.shape(0), c.shape(1))
@@ -44,7 +44,7 @@ func broadcast(c *call) []int64 {
 	return c.broadcast(shapes...)
 }
 
-// bitCast: the last dimension is scaled when the element sizes differ, which the standard does not allow yet.
+// bitCast: the last dimension scales if the element sizes differ, which the standard does not allow yet.
 func bitCast(c *call) {
 	to := c.attrType("to", onnx.Undefined)
 	if to.Bits() == c.dtype(0).Bits() {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// indexRules: ops that pick elements, find places, or make sequences of numbers.
+// indexRules: ops that pick elements, find places, or make number sequences.
 var indexRules = map[string]rule{
 	"Gather":            shaped(like(0), gather),
 	"GatherElements":    shaped(like(0), shapeOf(1)),

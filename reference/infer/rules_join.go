@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// joinRules: ops that put tensors together, take them apart or cut them along axes.
+// joinRules: ops that join, split or cut tensors along axes.
 var joinRules = map[string]rule{
 	"Concat": shaped(firstOf(0), concat),
 	"Split":  split,
@@ -110,7 +110,7 @@ func slice(c *call) []int64 {
 	return out
 }
 
-// sliced returns the length of start:end:step of a dimension d. Of one that is not known, only an empty slice is sure.
+// sliced returns the length of start:end:step of a dimension d. If d is unknown, only an empty slice is certain.
 func sliced(d, start, end, step int64) int64 {
 	switch {
 	case step == 0:

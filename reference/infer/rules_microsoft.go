@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// microsoftRules: ops of onnxruntime (docs/ContribOperators.md) that language models hold.
+// microsoftRules: ops of onnxruntime (docs/ContribOperators.md) in language models.
 var microsoftRules = merge(
 	each(unary, "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "RotaryEmbedding", "MoE", "QMoE", "GemmaRotaryEmbedding"),
 	each(skipNormalization, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
@@ -44,7 +44,7 @@ func fusedMatMul(c *call) []int64 {
 	return c.matmul(swap(c.shape(0), "transA"), swap(c.shape(1), "transB"))
 }
 
-// matMulNBits: A [..., K] times a quantised matrix of attributes K, N.
+// matMulNBits: A [..., K] times a quantized matrix with attributes K, N.
 func matMulNBits(c *call) []int64 {
 	a := c.shape(0)
 	if len(a) == 0 {
@@ -53,7 +53,7 @@ func matMulNBits(c *call) []int64 {
 	return with(a, len(a)-1, c.attrInt("N", -1))
 }
 
-// gatherBlockQuantized: rows of a quantised table as floats. Elements of 4 bits may lie two in a uint8.
+// gatherBlockQuantized: rows of a quantized table as floats. A uint8 may contain two 4-bit elements.
 func gatherBlockQuantized(c *call) []int64 {
 	s := c.shape(0)
 	if bits, last := c.attrInt("bits", 4), len(s)-1; last >= 0 && c.dtype(0) == onnx.Uint8 && bits > 0 && bits < 8 &&
@@ -63,8 +63,8 @@ func gatherBlockQuantized(c *call) []int64 {
 	return gathered(s, c.shape(1), c.attrInt("gather_axis", 0))
 }
 
-// groupQueryAttention: query [batch, length, heads*size], or with key and value packed into it; past key and value
-// [batch, kv heads, past, size]; total_sequence_length is input 6.
+// groupQueryAttention: query [batch, length, heads*size], possibly with key and value packed into it; past key and
+// value [batch, kv heads, past, size]; total_sequence_length is input 6.
 func groupQueryAttention(c *call) {
 	q, t := c.shape(0), c.dtype(0)
 	heads, kv := c.attrInt("num_heads", 0), c.attrInt("kv_num_heads", 0)
@@ -95,7 +95,7 @@ func groupQueryAttention(c *call) {
 			if q[1] >= 0 && c.cacheGrows() {
 				n = c.most(n, c.must(n, c.plus(past[2], q[1])))
 			}
-			total = c.most(n, past[2]) // a shared buffer is as long as it was
+			total = c.most(n, past[2]) // a shared buffer keeps its length
 		case c.has(3):
 			total = -1
 		}
@@ -109,8 +109,8 @@ func groupQueryAttention(c *call) {
 	}
 }
 
-// cacheGrows reports whether the present of the node is declared to be longer than its past, or neither is declared: a
-// buffer for both has a number, or one name.
+// cacheGrows reports whether the present of the node is declared longer than its past, or neither is declared. A buffer
+// for both has one number or one name.
 func (c *call) cacheGrows() bool {
 	length := func(v *onnx.Value) (d onnx.Dim, ok bool) {
 		if v == nil {

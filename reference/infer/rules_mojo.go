@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// mojoRules: the fused ops of this toolkit, whose catalogue has their types and shapes.
+// mojoRules: the fused ops of this toolkit, whose catalog has their types and shapes.
 var mojoRules = fusedRules()
 
 func fusedRules() map[string]rule {
@@ -16,7 +16,7 @@ func fusedRules() map[string]rule {
 	return rules
 }
 
-// fused sets what the catalogue says of an op's outputs.
+// fused sets an op's outputs by the catalog.
 func (c *call) fused(op *fused.Op) {
 	s := fused.Site{Types: make([]onnx.DataType, len(c.in)), Dims: make([][]int64, len(c.in))}
 	for i := range c.in {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// neuralRules: layers that the standard has as one op.
+// neuralRules: layers that are one op in the standard.
 var neuralRules = map[string]rule{
 	"LayerNormalization": layerNormalization,
 	"RMSNormalization":   rmsNormalization,
@@ -29,7 +29,7 @@ var neuralRules = map[string]rule{
 	"Resize":      shaped(like(0), resize),
 }
 
-// resize: its sizes are given, or what they are multiplied by.
+// resize: either the sizes or their factors are given.
 func resize(c *call) []int64 {
 	x := c.shape(0)
 	if x == nil || c.attrString("keep_aspect_ratio_policy", "stretch") != "stretch" {
@@ -70,7 +70,7 @@ func batchNormalization(c *call) {
 	c.set(2, c.dtype(4), c.shape(4))
 }
 
-// linearAttention is the standard's LinearAttention of opset 27: query, key and value are [batch, length, heads*size],
+// linearAttention is the standard's LinearAttention of opset 27. query, key and value are [batch, length, heads*size],
 // the output [batch, length, q heads*size of a value], the state [batch, kv heads, size of a key, size of a value].
 func linearAttention(c *call) {
 	q, k, v := c.shape(0), c.shape(1), c.shape(2)
@@ -177,7 +177,7 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 			continue
 		}
 		if stride > 1 && d > 1 && c.w == 0 && (d+stride-1)/stride == 1 && c.n.Is("Conv") {
-			c.tooShort(stride) // what differs in length would not any more
+			c.tooShort(stride) // different lengths would become equal
 		}
 		if c.w == proof && c.table().Open(d) {
 			out[i] = c.window(d, kernel[i], stride, dilation, padding, auto)
@@ -208,7 +208,7 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 	return out
 }
 
-// window is the number of places of a sliding window in the world of proofs.
+// window returns the number of places of a sliding window in the proof world.
 func (c *call) window(d, kernel, stride, dilation, padding int64, auto string) int64 {
 	t := c.table()
 	if auto == "SAME_UPPER" || auto == "SAME_LOWER" {

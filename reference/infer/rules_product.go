@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// productRules: products of matrices.
+// productRules: matrix products.
 var productRules = map[string]rule{
 	"MatMul":        shaped(firstOf(0), matmul(1)),
 	"MatMulInteger": shaped(always(onnx.Int32), matmul(1)),
@@ -68,7 +68,7 @@ func gemm(c *call) []int64 {
 	return []int64{m, n}
 }
 
-// sides returns the rows and columns of an input that is a matrix, or those of its transpose on demand.
+// sides returns the rows and columns of a matrix input, or of its transpose if the attribute is set.
 func (c *call) sides(i int, transposed string) (rows, columns int64) {
 	s := c.shape(i)
 	switch {

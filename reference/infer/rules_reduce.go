@@ -52,8 +52,8 @@ func globalPool(c *call) []int64 {
 	return s
 }
 
-// normalizedFrom returns the shape of the statistics of a normalisation over the dimensions from the axis on: these
-// dimensions are 1.
+// normalizedFrom returns the shape of the statistics of a normalization over the dimensions from the axis on, which
+// become 1.
 func normalizedFrom(s []int64, a int64) []int64 {
 	k, ok := axis(a, len(s))
 	if s == nil || !ok {

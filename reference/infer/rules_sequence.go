@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// sequenceRules: ops that make tensors from nothing, or whose operands are sequences, which are followed no further
-// than joined does.
+// sequenceRules: ops that make tensors from nothing, or whose operands are sequences. joined is the only support for
+// sequences.
 var sequenceRules = merge(
 	each(func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) }, "RandomNormal",
 		"RandomUniform"),
@@ -19,8 +19,9 @@ func window(c *call) {
 	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{c.intOr(0, -1)})
 }
 
-// joined returns a node that reads the tensors of a sequence that is made on the spot, and its rule, in place of one
-// that joins the sequence, as older exporters write a concatenation, or takes an element. It is nil for other nodes.
+// joined handles a node that joins a sequence, as older exporters write a concatenation, or takes an element of one. If
+// the sequence is made on the spot, it returns a node that reads the sequence's tensors, and its rule. It returns nil
+// for other nodes.
 func joined(n *onnx.Node) (*onnx.Node, rule) {
 	if !n.Is("ConcatFromSequence") && !n.Is("SequenceAt") || n.Input(0) == nil {
 		return nil, nil
@@ -43,11 +44,11 @@ func joined(n *onnx.Node) (*onnx.Node, rule) {
 	if n.AttrInt("new_axis", 0) == 0 {
 		return &m, rules[ruleKey{"", "Concat"}]
 	}
-	m.OpType = "Stack" // no op of the standard, so that nothing evaluates it
+	m.OpType = "Stack" // not a standard op, so that nothing evaluates it
 	return &m, shaped(firstOf(0), stack)
 }
 
-// element is the operand that the last one counts, from the end if it is negative.
+// element returns the operand at the index in the last input, counted from the end if negative.
 func element(c *call) {
 	n := len(c.in) - 1
 	at, ok := c.int(n)
@@ -62,7 +63,7 @@ func element(c *call) {
 	}
 }
 
-// part is one of the parts that input 0 is split into: of sizes that are given, of one size, or single slices.
+// part is one of the parts that input 0 is split into: of given sizes, of one size, or single slices.
 func part(c *call) {
 	s := c.shape(0)
 	a, ok := axis(c.attrInt("axis", 0), len(s))
@@ -78,7 +79,7 @@ func part(c *call) {
 	}
 }
 
-// partSize returns the size of a part of an axis of d elements; -1 when it is not known.
+// partSize returns the size of a part of an axis of d elements, -1 if it is unknown.
 func (c *call) partSize(d int64) int64 {
 	sizes, ok1 := c.ints(1)
 	i, ok2 := c.int(2)
@@ -105,7 +106,7 @@ func (c *call) partSize(d int64) int64 {
 	return -1
 }
 
-// stack puts tensors of one shape together along a new axis.
+// stack stacks tensors of one shape along a new axis.
 func stack(c *call) []int64 {
 	s := c.shape(0)
 	a, ok := axis(c.attrInt("axis", 0), len(s)+1)

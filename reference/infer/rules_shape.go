@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// shapeRules: ops that read a shape or give the same elements another one.
+// shapeRules: ops that read a shape or change the shape of the same elements.
 var shapeRules = map[string]rule{
 	"Shape":           shapeOp,
 	"Size":            sizeOp,
@@ -61,7 +61,7 @@ func reshape(c *call) []int64 {
 	return nil
 }
 
-// reshaped returns the shape that a tensor of shape s has after Reshape to the target.
+// reshaped returns the shape of a tensor of shape s after Reshape to the target.
 func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	out := slices.Clone(target)
 	if out == nil {
@@ -82,8 +82,8 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	if s == nil || len(s) > 0 && !complete(s) && open < 0 {
 		return out
 	}
-	// Equal dimensions are left out on both sides: the rest tells more when the sizes disagree, and may be known when
-	// the whole is not.
+	// Cancel equal dimensions on both sides: the rest tells more if the sizes disagree, and may be known when the whole
+	// is not.
 	left := slices.Clone(s)
 	var right []int64
 	for i, d := range out {
@@ -115,7 +115,7 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 		if open > 0 {
 			c.must(s[0], out[0])
 		}
-		// Of what is left, dimensions that are alone on their side ought to be equal.
+		// If one dimension remains on each side, they should be equal.
 		if len(left) == 1 && len(right) == 1 {
 			c.must(left[0], right[0])
 			out[open] = 1
@@ -189,7 +189,7 @@ func squeeze(c *call) []int64 {
 	return without(s, axes)
 }
 
-// without drops dimensions; nil where there is none of an axis.
+// without drops dimensions. It returns nil for an axis out of range.
 func without(s, axes []int64) []int64 {
 	drop := make([]bool, len(s))
 	for _, a := range axes {
@@ -274,7 +274,7 @@ func constantOfShape(c *call) []int64 {
 	return nil
 }
 
-// count returns how many numbers input i lists, such as the dimensions of a shape, if that is known.
+// count returns how many numbers input i lists, such as the dimensions of a shape, if known.
 func (c *call) count(i int) (int, bool) {
 	if r := c.shape(i); len(r) == 1 && r[0] >= 0 && r[0] < 64 {
 		return int(r[0]), true

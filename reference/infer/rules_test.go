@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestRules checks what the standard's own tests do not: symbolic dimensions, ops of other domains, and what is left
-// when inputs are unknown. batch is 2 and 5, seq 3 and 11.
+// TestRules covers cases beyond the standard's own tests: symbolic dimensions, ops of other domains, and partial
+// results for unknown inputs. batch is 2 and 5, seq 3 and 11.
 func TestRules(t *testing.T) {
 	i, s, str := onnx.IntAttr, onnx.IntsAttr, onnx.StringAttr
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestRules(t *testing.T) {
 			logits, up, down := b.Op("MatMul", x, w), b.input("up", onnx.BFloat16, "96 32 64"),
 				b.input("down", onnx.BFloat16, "96 64 16")
 			routed := b.Ops(2, "mojo:TopKRouter", logits, i("top_k", 8))
-			// The width of tokens that are not known is that of the experts.
+			// The width of unknown tokens is that of the experts.
 			unknown := b.Op("Reshape", x, b.input("shape", onnx.Int64, "2"))
 			flipped := b.Op("Transpose", up, s("perm", []int64{0, 2, 1}))
 			return append(routed, b.Op("mojo:MoE", x, routed[0], routed[1], up, down, str("gate_up_layout", "out_in"),

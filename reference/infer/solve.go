@@ -6,17 +6,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// difference is two numbers that an op wants to be equal and that are not, in each world.
+// difference is two numbers, in each world, that an op requires to be equal but are not.
 type difference struct {
 	a, b  [Worlds]int64
 	fixed bool // b is one number
 	joins bool // one of both may be 1
 }
 
-// maxDifferences bounds what one pass gathers.
+// maxDifferences bounds the differences of one pass.
 const maxDifferences = 256
 
-// differ gathers what the rule compares, in all worlds, and records the pairs that are unequal somewhere.
+// differ gathers the numbers that the rule compares, in all worlds, and records the pairs that are unequal somewhere.
 func (an *analysis) differ(c *call, rule rule) {
 	if len(an.differences) >= maxDifferences {
 		return
@@ -49,8 +49,8 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 }
 
-// exceeds reports whether something fits in the worlds of small numbers and not in that of large ones: a table of
-// positions, say, that is shorter.
+// exceeds reports whether something fits in the worlds of small numbers but not in the world of large ones, such as a
+// short table of positions.
 func (an *analysis) exceeds() bool {
 	for _, m := range an.misfits {
 		if m == [Worlds]bool{2: true} {
@@ -62,7 +62,7 @@ func (an *analysis) exceeds() bool {
 	})
 }
 
-// misfit notes that the node cannot run in this world.
+// misfit records that the node cannot run in this world.
 func (c *call) misfit() {
 	if c.gather || c.w == proof {
 		return
@@ -72,8 +72,8 @@ func (c *call) misfit() {
 	c.an.misfits[c.n] = m
 }
 
-// solve defines free symbols such that recorded differences vanish. It reports whether it defined any: the analysis
-// then has to start again.
+// solve defines free symbols such that recorded differences vanish. It reports whether it defined any: then the
+// analysis must restart.
 func (an *analysis) solve() bool {
 	changed := false
 	slices.SortStableFunc(an.differences, func(a, b difference) int {
@@ -90,8 +90,8 @@ func (an *analysis) solve() bool {
 			an.symbols.retired = append(an.symbols.retired, e.sym)
 		} else if s, e := an.symbols.equate(d.a, d.b, false); s != nil {
 			s.def, s.guessed = e, d.joins
-			// The numbers of this pass are those of before: with one symbol changed, later differences that stem from
-			// it would be read wrongly. Those that hold it are left to the next pass.
+			// The numbers of this pass predate the change: with one symbol changed, later differences that stem from it
+			// would be misread. Those that contain it are left to the next pass.
 			an.symbols.retired = append(an.symbols.retired, s)
 			changed = true
 		}
@@ -114,8 +114,8 @@ func (an *analysis) solve() bool {
 	return changed
 }
 
-// correct finds a symbol of the numbers a whose name says what it is computed from, and what it must be instead so that
-// they become the numbers b: exporters name the length of a mask "past + 1" after a trace with one new position.
+// correct finds a symbol with the numbers a whose name is an expression, and the expression it must be instead to get
+// the numbers b: exporters name the length of a mask "past + 1" after a trace with one new position.
 func (t *symbols) correct(a, b [Worlds]int64) (*symbol, *expr) {
 	e := t.read(b)
 	if e == nil || e.constant() {
@@ -129,10 +129,9 @@ func (t *symbols) correct(a, b [Worlds]int64) (*symbol, *expr) {
 	return nil, nil
 }
 
-// equate finds a free symbol s and what it must be so that the numbers a and b become equal; nil when there is none.
-// A symbol never becomes a constant: that the graph runs with one number alone is a fault of the graph, and nothing to
-// rely on. Numbers that cannot be read as an expression of symbols make a weak definition: it is tried only when
-// nothing else helps.
+// equate finds a free symbol s and the expression for it that makes the numbers a and b equal, or nil. A symbol never
+// becomes a constant: if the graph runs only with one number, that is a fault of the graph. Numbers that are not an
+// expression of symbols make a weak definition, which is tried only as a last resort.
 func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
 	ea, eb := t.read(a), t.read(b)
 	if ea == nil && eb == nil || ea != nil && ea.op == 'k' || eb != nil && eb.op == 'k' {
@@ -162,7 +161,7 @@ func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
 	return nil, nil
 }
 
-// define solves ea = b for a free symbol of ea; eb is b as an expression, nil when b is just numbers.
+// define solves ea = b for a free symbol of ea. eb is b as an expression, nil if b is only numbers.
 func (t *symbols) define(ea, eb *expr, b [Worlds]int64) (*symbol, *expr) {
 	if eb == nil {
 		eb = &expr{op: 'k', k: b}
@@ -225,8 +224,8 @@ func exact(e, d *expr) *expr {
 	return &expr{op: '/', a: e, b: d}
 }
 
-// hint takes a declared dimension of an output that bears the name of an input's, and that is computed from others, as
-// what that input's must be: "total" where past and new positions are put together. It reports whether it learned
+// hint takes a declared dimension of an output with the name of an input's dimension, computed from others, as the
+// definition of the input's dimension: "total" where past and new positions are joined. It reports whether it learned
 // anything.
 func (an *analysis) hint(f *Facts) bool {
 	learned := an.rowsPicked(f)
@@ -255,8 +254,8 @@ func (an *analysis) hint(f *Facts) bool {
 	return learned
 }
 
-// accept checks a definition: the symbol is free, and the expression positive, no constant, and of other symbols that
-// have not been redefined in this round.
+// accept checks a definition: the symbol must be free, and the expression positive, not constant, and of other symbols
+// that have not been redefined in this round.
 func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
 	if !s.free() || e.uses(s) || !e.positive() || e.constant() {
 		return nil, nil
@@ -269,8 +268,8 @@ func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
 	return s, e
 }
 
-// read finds the expression of free symbols that has these numbers, the simplest first: S, S+n, S*n, S+T, S-T, S*T. The
-// numbers of three worlds make a chance hit unlikely. It returns nil when there is none, and a number for a constant.
+// read finds the simplest expression of free symbols with these numbers: S, S+n, S*n, S+T, S-T, S*T. The numbers of
+// three worlds make a chance match unlikely. It returns nil if there is none, and a number for a constant.
 func (t *symbols) read(n [Worlds]int64) *expr {
 	if n[0] == n[1] && n[0] == n[2] {
 		return ofNumber(n[0])
@@ -310,8 +309,8 @@ func (t *symbols) read(n [Worlds]int64) *expr {
 	return nil
 }
 
-// rowsPicked is a hint of nodes that pick elements of a tensor, such as the mask of a sequence that was given: where
-// they pick each place of an axis in order, as many as another length, a symbol that is that axis alone is this length.
+// rowsPicked takes hints from nodes that pick elements of a tensor, such as the mask of a given sequence. If they pick
+// each place of an axis in order, and as many as another length, a symbol that is only that axis is this length.
 func (an *analysis) rowsPicked(f *Facts) bool {
 	for _, n := range an.model.Graph.Nodes {
 		if !n.Is("GatherND") || n.AttrInt("batch_dims", 0) != 0 || len(n.Inputs) != 2 {
@@ -345,7 +344,7 @@ func (an *analysis) rowsPicked(f *Facts) bool {
 	return false
 }
 
-// sizesOf returns a dimension in all worlds, -1 where it is not there.
+// sizesOf returns a dimension in all worlds, -1 if it does not exist.
 func sizesOf(shape [worlds][]int64, axis int) (size [Worlds]int64) {
 	for w, s := range shape[:Worlds] {
 		size[w] = -1
@@ -356,8 +355,8 @@ func sizesOf(shape [worlds][]int64, axis int) (size [Worlds]int64) {
 	return size
 }
 
-// counts reports whether the last axis of v holds, at a place, the numbers from 0 up to size, in the worlds whose
-// numbers are followed.
+// counts reports whether the last axis of v has, at a place, the numbers from 0 up to size, in the worlds whose numbers
+// are followed.
 func (f *Facts) counts(v *onnx.Value, place int, size [Worlds]int64) bool {
 	followed := 0
 	for w := range Worlds {

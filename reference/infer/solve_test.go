@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestSolve checks that dimensions under different names become equal where an op demands it. Each case makes a value
-// that meets a mismatch, and says what shape it has when that is mended.
+// TestSolve checks that dimensions under different names become equal if an op requires it. Each case makes a value
+// that meets a mismatch, with the expected shape after it is solved.
 func TestSolve(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestSolve(t *testing.T) {
 	}
 }
 
-// TestOutputNames: an output that bears the name of an input's dimension tells what that dimension is.
+// TestOutputNames: an output with the name of an input's dimension determines that dimension.
 func TestOutputNames(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
@@ -95,7 +95,7 @@ func TestOutputNames(t *testing.T) {
 	wantShapes(t, f, mask, "int64[2 10][5 28]")
 }
 
-// TestShortTable: the numbers of three lengths suit a table of 64 positions, of which the last ones are taken.
+// TestShortTable: the numbers of three lengths fit a table of 64 positions, of which the last ones are taken.
 func TestShortTable(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
@@ -111,8 +111,7 @@ func TestShortTable(t *testing.T) {
 	}
 }
 
-// TestContradiction: what cannot be mended makes a dimension unknown, and nothing else. That a length must be 1 mends
-// nothing.
+// TestContradiction: an unsolvable mismatch makes only one dimension unknown. A length that must be 1 solves nothing.
 func TestContradiction(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
@@ -135,8 +134,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// TestPositiveDimensions reads the names of dimensions as sums and differences, unless these are no sizes in some
-// world: then the dimension is one of its own.
+// TestPositiveDimensions parses the names of dimensions as sums and differences, unless these are not sizes in some
+// world: then the dimension is a separate symbol.
 func TestPositiveDimensions(t *testing.T) {
 	for dim, own := range map[string]bool{"seq_+_2": false, "seq_-_1": false, "seq_-_2": true, "seq_-_8": true,
 		"seq_*_1099511627776": true} {

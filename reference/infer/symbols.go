@@ -8,43 +8,43 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
-// symbols holds the symbolic dimensions of a model and the numbers given to them.
+// symbols contains the symbolic dimensions of a model and their numbers.
 type symbols struct {
 	list    []*symbol
 	byName  map[string]*symbol
 	fresh   map[freshKey]*symbol
 	lead    [Worlds]int64 // for a batch size
 	next    [Worlds]int64 // for the next other symbol
-	gap     int64         // as of numbers
+	gap     int64         // as in numbers
 	hasLead bool
-	// retired are the symbols that solve has defined in its present round: the numbers at hand are those of before.
+	// retired are the symbols that solve has defined in the current round: the current numbers predate them.
 	retired []*symbol
-	table   *term.Table // of the world of proofs
+	table   *term.Table // of the proof world
 }
 
-// freshKey names a length that depends on data: the k-th of a node.
+// freshKey identifies a length that depends on data: the k-th of a node.
 type freshKey struct {
 	node *onnx.Node
 	k    int
 }
 
-// numbers are where the numbers of a table of symbols start: that of a batch size, and the others, which are primes
-// from there on. Those of world 2 lie apart by a gap that grows by so much: few sums of two are equal.
+// numbers are the first numbers of a symbol table: a batch size, and the others, which are primes from there on. Those
+// of world 2 are separated by a gap that grows by gap each time, so few sums of two are equal.
 type numbers struct {
 	lead, next [Worlds]int64
 	gap        int64
 }
 
 var (
-	// usual has a world 2 where the sum of two lengths still lies below 2048, so that tables of that many positions are
-	// not exceeded.
+	// usual has a world 2 in which the sum of two lengths is below 2048, so that tables of that many positions are
+	// large enough.
 	usual = numbers{[Worlds]int64{2, 5, 997}, [Worlds]int64{3, 11, 1009}, 2}
-	// modest is for models that do have smaller tables: the sum of any two of three lengths lies below 64.
+	// modest is for models with smaller tables: the sum of any two of three lengths is below 64.
 	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}, 0}
 )
 
-// sized is for worlds of certain sizes: one sequence of so many tokens, where that is what the second symbol stands
-// for.
+// sized is for worlds of certain sizes: one sequence of these numbers of tokens, if the second symbol is the sequence
+// length.
 func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens, 2} }
 
 func newSymbols() *symbols { return symbolsFrom(usual, term.NewTable()) }
@@ -54,7 +54,7 @@ func symbolsFrom(n numbers, t *term.Table) *symbols {
 		table: t}
 }
 
-// add makes a free symbol. The first one at axis 0 is taken for a batch size and gets numbers below all others.
+// add makes a free symbol. The first one at axis 0 is assumed to be a batch size and gets numbers below all others.
 func (t *symbols) add(name string, axis int) *symbol {
 	s := &symbol{name: name, order: len(t.list), size: t.table.Size()}
 	if axis == 0 && !t.hasLead {
@@ -102,7 +102,7 @@ func (t *symbols) named(name string, axis int) *symbol {
 	return s
 }
 
-// freshFor returns the symbol of a length that only the data tell.
+// freshFor returns the symbol of a length that only the data determine.
 func (t *symbols) freshFor(n *onnx.Node, k int) *symbol {
 	key := freshKey{n, k}
 	s := t.fresh[key]
@@ -121,7 +121,7 @@ func (t *symbols) at(s *symbol, w int) int64 {
 	return s.at(w)
 }
 
-// proven returns what a symbol is in the world of proofs: its definition, unless that is a mere guess.
+// proven returns the value of a symbol in the proof world: its definition, unless that is only a guess.
 func (t *symbols) proven(s *symbol) int64 {
 	if s.equal == nil && (s.def == nil || s.guessed) {
 		return s.size
@@ -137,7 +137,7 @@ func (t *symbols) proven(s *symbol) int64 {
 	return s.size
 }
 
-// term returns what an expression is in the world of proofs.
+// term returns the value of an expression in the proof world.
 func (t *symbols) term(e *expr) (n int64, ok bool) {
 	switch e.op {
 	case 's':
@@ -161,8 +161,8 @@ func (t *symbols) term(e *expr) (n int64, ok bool) {
 	return t.table.Floor(a, b), true
 }
 
-// shapeOf turns declared dimensions into one shape a world. An unnamed dimension becomes a symbol of its own when
-// unnamed is true, and stays unknown otherwise. same says that all shapes are one slice.
+// shapeOf converts declared dimensions to one shape per world. unnamed makes the symbol of an unnamed dimension; if it
+// is nil, the dimension stays unknown. same means that all shapes are one slice.
 func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [worlds][]int64, same bool) {
 	fixed := make([]int64, len(dims))
 	syms := make([]*symbol, len(dims))

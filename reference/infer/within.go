@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Within finds the facts about a small graph that is to stand in the model: its inputs are the given values, in order,
+// Within finds the facts about a small graph to be inserted into the model: its inputs are the given values, in order,
 // and its nodes may call the functions besides those of the model. The numbers of symbolic dimensions are those of f,
-// and nothing is guessed: where they do not fit, the graph does not fit there.
+// and nothing is guessed: if they do not fit, neither does the graph.
 func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.Function) *Facts {
 	all := append(slices.Clip(f.functions), functions...)
 	an := newAnalysis(&onnx.Model{Functions: all}, symbolsFrom(usual, f.table))

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A small graph that is to stand in a model has the facts that it will have there.
+// A small graph to be inserted into a model has the same facts as after the insertion.
 func TestWithin(t *testing.T) {
 	m := onnx.New(10, 20)
 	typ := onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "n"}, {Value: 8}}}

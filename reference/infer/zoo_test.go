@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// exports lists the models to test with: those in the folder MOJO_ZOO, or in the repository.
+// exports lists the models to test with, in the folder MOJO_ZOO or in the repository.
 func exports(t testing.TB) []string {
 	folder := os.Getenv("MOJO_ZOO")
 	if folder == "" {
@@ -28,14 +28,14 @@ func exports(t testing.TB) []string {
 	return files
 }
 
-// TestExports runs exports on their goldens' inputs and compares every value in between with what was inferred for
-// inputs of these shapes: type, shape, and elements where they are known. Nothing inferred may be wrong.
+// TestExports runs exports on their goldens' inputs and compares every intermediate value with the facts inferred for
+// inputs of these shapes: type, shape, and known elements. No inferred fact may be wrong.
 func TestExports(t *testing.T) {
 	ran := 0
 	for _, path := range exports(t) {
 		cases := strings.TrimSuffix(path, ".onnx") + ".npz"
 		if _, err := os.Stat(cases); err != nil || filepath.Base(filepath.Dir(path)) == "broken" {
-			continue // those of a folder "broken" cannot be run on all their goldens
+			continue // those of a folder "broken" cannot run on all their goldens
 		}
 		ran++
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".onnx"), func(t *testing.T) {
@@ -89,7 +89,7 @@ func compareRun(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) {
 	if err := e.Eval(m.Graph.Nodes, env); err != nil {
 		t.Skipf("the evaluator cannot run it: %v", err)
 	}
-	// Lengths that depend on data cannot be inferred: give them the real numbers, in the order in which they appear.
+	// Lengths that depend on data cannot be inferred: set their real numbers, in order of appearance.
 	var f *Facts
 	for range 4 {
 		f = analyze(m, symbols, nil)
@@ -144,8 +144,7 @@ func describe(v *onnx.Value) string {
 	return v.Producer.OpType + " " + v.Name
 }
 
-// TestExportsOutputs checks that outputs' declared numbers are inferred, and that no symbolic dimension passes for
-// fixed.
+// TestExportsOutputs checks that outputs' declared numbers are inferred, and that symbolic dimensions never look fixed.
 func TestExportsOutputs(t *testing.T) {
 	for _, path := range exports(t) {
 		m, err := onnx.Read(path, onnx.AllowMissingData())

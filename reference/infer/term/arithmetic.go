@@ -35,7 +35,7 @@ func (t *Table) combine(op string, a, b Number, numbers func(a, b Number) Number
 	return t.Result(op, a, b)
 }
 
-// Natural reports whether n is not negative, whatever the sizes.
+// Natural reports whether n is nonnegative for all sizes.
 func (t *Table) Natural(n Number) bool {
 	if !t.Open(n) {
 		return n >= 0
@@ -55,7 +55,7 @@ func (t *Table) Natural(n Number) bool {
 	return true
 }
 
-// AtLeast reports whether a >= b, whatever the sizes.
+// AtLeast reports whether a >= b for all sizes.
 func (t *Table) AtLeast(a, b Number) bool {
 	switch {
 	case a == b:

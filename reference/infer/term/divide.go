@@ -1,6 +1,6 @@
 package term
 
-// Exact returns a / b where b divides a whatever the sizes.
+// Exact returns a / b if b divides a for all sizes.
 func (t *Table) Exact(a, b Number) (n Number, ok bool) {
 	if !t.Open(a) && !t.Open(b) {
 		if b == 0 || a%b != 0 {
@@ -24,7 +24,7 @@ func (t *Table) Exact(a, b Number) (n Number, ok bool) {
 	return 0, false
 }
 
-// Quotient returns the length of an axis that is a / b: where there is a remainder, the graph does not run.
+// Quotient returns the length of an axis that is a / b. If there is a remainder, the graph does not run.
 func (t *Table) Quotient(a, b Number) Number {
 	if n, ok := t.Exact(a, b); ok {
 		return n
@@ -34,7 +34,7 @@ func (t *Table) Quotient(a, b Number) Number {
 	return t.quotient(a, b)
 }
 
-// division is a number that is of / by, or what is left of that.
+// division is a number that is the quotient or the remainder of of / by.
 type division struct{ number, of, by Number }
 
 func (t *Table) quotient(a, b Number) Number {
@@ -43,7 +43,7 @@ func (t *Table) quotient(a, b Number) Number {
 	return n
 }
 
-// undivided multiplies quotients that are factors of n with what they were divided by, where that is a factor as well.
+// undivided cancels quotients that are factors of n against their divisors, if those are factors as well.
 func (t *Table) undivided(n Number) Number {
 	for _, q := range t.quotientsOf(n) {
 		if rest, ok := t.Exact(n, q.number); ok {
@@ -71,8 +71,8 @@ func (t *Table) quotientsOf(n Number) (list []division) {
 	return list
 }
 
-// Floor returns a / b rounded down, for b > 0. What b divides of a is taken out of the division, so that equal results
-// are equal Numbers in most forms: (a - 16) / 16 + 1 is a / 16.
+// Floor returns a / b rounded down, for b > 0. Multiples of b in a are divided separately, so that equal results are
+// equal Numbers in most forms: (a - 16) / 16 + 1 is a / 16.
 func (t *Table) Floor(a, b Number) Number {
 	if n, ok := t.Exact(a, b); ok {
 		return n
@@ -95,7 +95,7 @@ func (t *Table) Floor(a, b Number) Number {
 	return t.Add(q, t.Result("floor", r, b))
 }
 
-// Mod returns what is left of a when it is divided by b > 0 and rounded down.
+// Mod returns the remainder of a / b rounded down, for b > 0.
 func (t *Table) Mod(a, b Number) Number {
 	if _, ok := t.Exact(a, b); ok {
 		return 0
@@ -117,7 +117,7 @@ func (t *Table) Mod(a, b Number) Number {
 	return n
 }
 
-// residue returns a polynomial that leaves what p does when it is divided by b: with factors in [0, b), and without
+// residue returns a polynomial with the same remainder as p for the divisor b: with factors in [0, b), and without
 // remainders of multiples of b.
 func (t *Table) residue(p poly, b Number) poly {
 	for range mostMonomials {

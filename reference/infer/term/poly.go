@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// poly is a sum of monomials, each with other variables, in the order of these.
+// poly is a sum of monomials with different variables, in the order of the variables.
 type poly []monomial
 
-// monomial is a product of variables, in ascending order, four bytes each, and a factor that is not 0.
+// monomial is a nonzero factor times a product of variables in ascending order, four bytes each.
 type monomial struct {
 	factor int64
 	of     string
@@ -31,7 +31,7 @@ func (m monomial) variables() []uint32 {
 	return list
 }
 
-// variables is the list of one variable.
+// variables returns the list of one variable.
 func variables(v uint32) string { return string(binary.BigEndian.AppendUint32(nil, v)) }
 
 func (p poly) constant() (n int64, ok bool) {
@@ -53,7 +53,7 @@ func (p poly) key() string {
 	return b.String()
 }
 
-// normal sorts monomials and adds those up that have the same variables; ok is false when the result is out of bounds.
+// normal sorts monomials and merges those with the same variables; ok is false if the result exceeds the bounds.
 func normal(p poly) (q poly, ok bool) {
 	slices.SortFunc(p, func(a, b monomial) int { return compare(a.of, b.of) })
 	for _, m := range p {
@@ -70,7 +70,7 @@ func normal(p poly) (q poly, ok bool) {
 	return q, len(q) <= mostMonomials
 }
 
-// compare is an order of monomials that products keep: by their number of variables, then by these.
+// compare orders monomials by their number of variables, then by the variables; products keep this order.
 func compare(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 func sum(p, q poly, sign int64) (poly, bool) {
@@ -109,7 +109,7 @@ func joined(a, b string) string {
 	return string(out)
 }
 
-// quotient divides p by q as far as there is no remainder; ok is false when one is left.
+// quotient divides p by q; ok is false if there is a remainder.
 func quotient(p, q poly) (poly, bool) {
 	if len(q) == 0 {
 		return nil, false
@@ -137,7 +137,7 @@ func quotient(p, q poly) (poly, bool) {
 	return normal(out)
 }
 
-// without takes variables out of a list; ok is false when one is not there.
+// without removes variables from a list; ok is false if one is missing.
 func without(from, list string) (rest string, ok bool) {
 	left := monomial{of: from}.variables()
 	for _, v := range (monomial{of: list}).variables() {

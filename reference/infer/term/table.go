@@ -8,52 +8,52 @@ import (
 	"sync"
 )
 
-// Number is a plain integer, or the handle of an expression. Handles are in [2^52, 2^53), so a float64 holds each of
-// them exactly, and scattered, so arithmetic that takes a handle for a plain number does not lead to another handle.
+// Number is a plain integer or the handle of an expression. Handles are in [2^52, 2^53), so a float64 holds each
+// exactly. They are scattered, so arithmetic that mistakes a handle for a plain number does not lead to another handle.
 type Number = int64
 
 const (
 	least = Number(1) << 52
 	above = Number(1) << 53
-	// plain bounds the numbers that take part in expressions. What is beyond stands for "to the end" in a Slice.
+	// plain bounds the numbers in expressions. Larger ones mean "to the end" in a Slice.
 	plain = Number(1) << 40
 )
 
-// variable is what a polynomial is made of.
+// variable is a variable of a polynomial.
 type variable struct {
 	natural bool // it is never negative
 	whole   bool // it is an integer
-	loose   bool // it is the result of an operation that is no polynomial
+	loose   bool // it is the result of an operation that is not a polynomial
 	real    bool // it is a constant
 	value   float64
 }
 
-// Table holds expressions. It may be used from several goroutines.
+// Table holds expressions. It is safe for concurrent use.
 type Table struct {
 	mu        sync.Mutex
 	variables []variable
-	byKey     map[string]Number // of variables that have a name, and of polynomials
+	byKey     map[string]Number // of named variables, and of polynomials
 	polys     map[Number]poly
-	// quotients and remainders are what variables of that kind were divided.
+	// quotients and remainders are the divisions behind variables of these kinds.
 	quotients, remainders map[Number]division
 
 	made uint64
 }
 
-// NewTable makes a table without expressions.
+// NewTable returns a table without expressions.
 func NewTable() *Table {
 	return &Table{byKey: map[string]Number{}, polys: map[Number]poly{}, quotients: map[Number]division{},
 		remainders: map[Number]division{}}
 }
 
-// Size makes a new open size, which is not negative.
+// Size returns a new open size, which is nonnegative.
 func (t *Table) Size() Number {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.variable(variable{natural: true, whole: true})
 }
 
-// Open reports whether n stands for an expression.
+// Open reports whether n is the handle of an expression.
 func (t *Table) Open(n Number) bool {
 	if n < least || n >= above {
 		return false
@@ -74,7 +74,7 @@ func (t *Table) Follows(n Number) bool {
 	return t.has(n, func(v variable) bool { return !v.real })
 }
 
-// has reports whether n stands for an expression with such a variable.
+// has reports whether n is an expression with such a variable.
 func (t *Table) has(n Number, is func(variable) bool) bool {
 	if n < least || n >= above {
 		return false
@@ -89,13 +89,13 @@ func (t *Table) has(n Number, is func(variable) bool) bool {
 	return false
 }
 
-// Whole reports whether n is an integer, whatever the sizes.
+// Whole reports whether n is an integer for all sizes.
 func (t *Table) Whole(n Number) bool {
 	return !t.has(n, func(v variable) bool { return !v.whole })
 }
 
-// Result returns the result of an operation that is no polynomial: the same Number for the same operation on the same
-// operands. Roundings down and minima of what is not negative are not negative. An operation whose name begins with
+// Result returns the result of an operation that is not a polynomial: the same Number for the same operation on the
+// same operands. Roundings down and minima of nonnegative numbers are nonnegative. An operation whose name begins with
 // "is" is a comparison.
 func (t *Table) Result(op string, operands ...Number) Number {
 	negative := func(n Number) bool { return !t.Natural(n) }
@@ -109,8 +109,8 @@ func (t *Table) Result(op string, operands ...Number) Number {
 	return t.result(op, variable{natural: natural, whole: whole, loose: true}, operands)
 }
 
-// Dimension returns the length of an axis that an operation on such numbers makes: the same Number for the same
-// operation. It is not negative.
+// Dimension returns the nonnegative length of an axis that an operation on such numbers makes: the same Number for the
+// same operation.
 func (t *Table) Dimension(op string, operands ...Number) Number {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +136,7 @@ func (t *Table) Real(x float64) Number {
 	return t.named(fmt.Sprintf("real %x", math.Float64bits(x)), variable{real: true, natural: x >= 0, value: x})
 }
 
-// Value returns the constant that n is; ok is false when n depends on a size.
+// Value returns the value of a constant; ok is false if n depends on a size.
 func (t *Table) Value(n Number) (x float64, ok bool) {
 	if n < least || n >= above {
 		return float64(n), true
@@ -196,7 +196,7 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// of returns the polynomial that n is; ok is false when n takes part in none.
+// of returns the polynomial of n; ok is false if n is not part of expressions.
 func (t *Table) of(n Number) (p poly, ok bool) {
 	if p, ok = t.polys[n]; ok {
 		return p, true

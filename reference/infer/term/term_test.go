@@ -22,7 +22,7 @@ func TestPolynomials(t *testing.T) {
 	want("s - s", e.Sub(s, s), 0)
 	want("64 * s / s", must(e.Exact(e.Mul(64, s), s)), 64)
 	want("(s*u + s) / (u + 1)", must(e.Exact(e.Add(e.Mul(s, u), s), e.Add(u, 1))), s)
-	if n, ok := e.Exact(e.Add(s, 1), 2); ok { // odd sizes alone would say so
+	if n, ok := e.Exact(e.Add(s, 1), 2); ok { // true only for odd sizes
 		t.Errorf("(s + 1) / 2 is %s", e.Text(n))
 	}
 	want("(s - 16)/16 + 1", e.Add(e.Floor(e.Sub(s, 16), 16), 1), e.Floor(s, 16))
@@ -58,8 +58,8 @@ func must(n term.Number, ok bool) term.Number {
 	return n
 }
 
-// TestAgainstNumbers computes random expressions with plain numbers in the place of the sizes: equal Numbers must give
-// equal numbers for all sizes, and what is said of signs must hold.
+// TestAgainstNumbers computes random expressions with plain numbers for the sizes: equal Numbers must have equal
+// numbers for all sizes, and reported signs must hold.
 func TestAgainstNumbers(t *testing.T) {
 	type value struct {
 		n   term.Number

@@ -11,7 +11,7 @@ type Term struct {
 	Of     []Number
 }
 
-// Terms returns the sum that n is.
+// Terms returns the terms of n as a sum.
 func (t *Table) Terms(n Number) []Term {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -29,7 +29,7 @@ func (t *Table) Terms(n Number) []Term {
 	return list
 }
 
-// Text writes n with the variables by their numbers.
+// Text formats n with the variables as numbers.
 func (t *Table) Text(n Number) string {
 	if !t.Open(n) {
 		return strconv.FormatInt(n, 10)
