@@ -165,7 +165,7 @@ func TestFindNotHere(t *testing.T) {
 	} else if !strings.Contains(err.Error(), "$LD_LIBRARY_PATH has an entry") {
 		t.Errorf("the error does not say why the linker was not asked: %v", err)
 	}
-	absolute := t.TempDir() // whose absolute folders are searched all the same
+	absolute := t.TempDir() // absolute folders are still searched
 	if err := os.Symlink(library, filepath.Join(absolute, "libonnxruntime.so")); err != nil {
 		t.Fatal(err)
 	}

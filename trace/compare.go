@@ -303,7 +303,7 @@ func (r *pass) row(p Pair) error {
 	return nil
 }
 
-// before returns the greatest error of the nearest compared values that v is computed from, nil if it has none.
+// before returns the greatest error of the nearest compared values that v is computed from, nil if there are none.
 func (r *pass) before(v *onnx.Value) *float64 {
 	var greatest *float64
 	known := func(v *onnx.Value) bool {

@@ -57,7 +57,7 @@ type Row struct {
 	// Place is Block in parts.
 	Place Block `json:"-"`
 	// Before is the greatest error of the compared values that the first value out of tolerance is computed from, nil
-	// if it has none.
+	// if there are none.
 	Before *float64 `json:"before,omitempty"`
 }
 

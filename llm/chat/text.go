@@ -18,7 +18,7 @@ func (r *renderer) str(v any) string {
 	return r.writtenBy(&writer{item: ", ", key: ": "}, v)
 }
 
-// writtenBy returns the text that a writer makes of v.
+// writtenBy returns v as w writes it.
 func (r *renderer) writtenBy(w *writer, v any) string {
 	w.bound = min(maxText, r.bytes/2) // a builder grows by doubling
 	w.value(v, 0)

@@ -12,7 +12,7 @@ import (
 type cache struct {
 	past    port
 	present string
-	batch   int // the axis of the sequences, -1 if it has none
+	batch   int // the axis of the sequences, -1 if absent
 	// sequence is the axis that grows with the tokens, -1 for a state of fixed size.
 	sequence int
 }

@@ -32,7 +32,7 @@ func (p Port) String() string { return port{p.Value.Name, p.DataType, p.Dims, p.
 // Cache is a past with the present that replaces it.
 type Cache struct {
 	Past, Present Port
-	// Batch is the axis of the sequences, Tokens the axis that grows; -1 if it has none.
+	// Batch is the axis of the sequences, Tokens the axis that grows; -1 if absent.
 	Batch, Tokens int
 	InPlace       bool // the model writes into the past, and its present is the same tensor
 }
@@ -59,7 +59,7 @@ func Describe(m *onnx.Model) (*Signature, error) {
 	return s, nil
 }
 
-// Input returns the input of a role other than ids and cache, nil if it has none.
+// Input returns the input of a role other than ids and cache, or nil.
 func (s *Signature) Input(role roles.Role) *Port {
 	for _, p := range s.Others {
 		if p.Role == role {

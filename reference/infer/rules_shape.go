@@ -106,7 +106,7 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	case c.w == proof:
 		out[open] = c.table().Quotient(have, want)
 	case have%want == 0:
-		if c.gather && open > 0 { // in another world it does not divide: perhaps two names are of one batch
+		if c.gather && open > 0 { // in another world it does not divide: two names may be one batch
 			c.must(s[0], out[0])
 		}
 		out[open] = have / want
