@@ -35,12 +35,12 @@ type ShapeEntry struct {
 	Alternatives [][]DimEntry
 }
 
-// DimEntry is a word of a shape. Size is the number of a size, Spread of the size that is a spread's product, From of
-// where it begins; -1 for none.
+// DimEntry is a word of a shape. Size is the number of a size, of a spread its product; From of the size where a spread
+// begins, -1 for none.
 type DimEntry struct {
-	Text               string
-	Size, Spread, From int
-	Wide, Least        bool
+	Size                int
+	Spread, Wide, Least bool
+	From                int
 }
 
 // RelationEntry is a relation: Kind is 'd' for divides, '<' for <=, '=' for sizes, 'i' for iff and 'n' for needs, whose
@@ -78,8 +78,8 @@ func (o *Op) ShapeTable() ShapeTable {
 		}
 		let := &t.Sizes[t.known[name]]
 		let.Left, let.Right, let.Number = t.selector(selector), len(t.Sizes), int64(len(list))
-		for i, size := range sizes {
-			t.Sizes = append(t.Sizes, SizeEntry{Text: list[i], Kind: '=', Left: size})
+		for _, size := range sizes {
+			t.Sizes = append(t.Sizes, SizeEntry{Kind: '=', Left: size})
 		}
 	}
 	for _, p := range o.Inputs {
@@ -162,13 +162,12 @@ func (t *tabler) shape(s Shape) ShapeEntry {
 	e := ShapeEntry{Selector: t.selector(selector)}
 	for _, text := range list {
 		var dims []DimEntry
-		for i, d := range parseDims(text) {
-			entry := DimEntry{Text: strings.TrimPrefix(strings.Fields(text)[i], "~"), Size: -1, Spread: -1, From: -1,
-				Wide: d.wide, Least: d.least}
-			if d.spread == "" {
-				entry.Size = t.size(d.size)
+		for _, d := range parseDims(text) {
+			entry := DimEntry{Spread: d.spread != "", From: -1, Wide: d.wide, Least: d.least}
+			if entry.Spread {
+				entry.Size = t.known["#"+d.spread]
 			} else {
-				entry.Spread = t.known["#"+d.spread]
+				entry.Size = t.size(d.size)
 			}
 			if d.from != nil {
 				entry.From = t.size(d.from)

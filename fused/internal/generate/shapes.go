@@ -17,7 +17,18 @@ func fieldNames(o *fused.Op) string {
 
 // sizeDef is an initializer of the C++ struct of a size.
 func sizeDef(e fused.SizeEntry) string {
-	return fmt.Sprintf("{%q, %q, %d, %d, %d}", e.Text, rune(e.Kind), e.Number, e.Left, e.Right)
+	return trimmed(fmt.Sprintf("{%q, %q, %d, %d, %d}", e.Text, rune(e.Kind), e.Number, e.Left, e.Right), ", 0}", ", 0}")
+}
+
+// trimmed leaves out the members at the end of an initializer that are what they would be without it.
+func trimmed(text string, ends ...string) string {
+	for _, end := range ends {
+		if !strings.HasSuffix(text, end) {
+			break
+		}
+		text = strings.TrimSuffix(text, end) + "}"
+	}
+	return text
 }
 
 // alternatives lists those of all shapes, each once, and how many words come before each.
@@ -39,13 +50,8 @@ func dimDefs(t fused.ShapeTable) []string {
 	list, _ := alternatives(t)
 	return mapped(list, func(dims []fused.DimEntry) string {
 		return joined(dims, func(d fused.DimEntry) string {
-			switch {
-			case d.Spread >= 0:
-				return fmt.Sprintf("{%q, -1, %t, %t, %d, %d}", d.Text, d.Wide, d.Least, d.Spread, d.From)
-			case d.Wide || d.Least:
-				return fmt.Sprintf("{%q, %d, %t, %t}", d.Text, d.Size, d.Wide, d.Least)
-			}
-			return fmt.Sprintf("{%q, %d}", d.Text, d.Size)
+			text := fmt.Sprintf("{%d, %t, %t, %t, %d}", d.Size, d.Spread, d.Wide, d.Least, d.From)
+			return trimmed(text, ", -1}", ", false}", ", false}", ", false}")
 		})
 	})
 }
@@ -56,7 +62,7 @@ func shapeDefs(op string, t fused.ShapeTable) (list []string) {
 	for _, s := range slices.Concat(t.Inputs, t.Outputs) {
 		text := joined(s.Alternatives, func(dims []fused.DimEntry) string {
 			at := slices.IndexFunc(known, func(other []fused.DimEntry) bool { return slices.Equal(other, dims) })
-			spread := slices.IndexFunc(dims, func(d fused.DimEntry) bool { return d.Spread >= 0 })
+			spread := slices.IndexFunc(dims, func(d fused.DimEntry) bool { return d.Spread })
 			return fmt.Sprintf("{k%sDims + %d, %d, %d}", op, before[at], len(dims), spread)
 		})
 		list = append(list, fmt.Sprintf("{%d, %d, {%s}}", s.Selector, len(s.Alternatives), text))

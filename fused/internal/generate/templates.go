@@ -54,8 +54,18 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 	"enumerators": func(values []string) string {
 		return joined(values, func(v string) string { return "k" + camel(v) })
 	},
-	"types": func(o *fused.Op, params []fused.Param, c fused.Combination) string {
-		return joined(params, func(p fused.Param) string { return constantOf[o.TypeOf(p, c)] })
+	"variables": variables,
+	"join":      func(list []string) string { return strings.Join(list, ", ") },
+	"typesOf": func(o *fused.Op, params []fused.Param) string {
+		return joined(params, func(p fused.Param) string {
+			if slices.Contains(variables(o), p.Type) {
+				return p.Type
+			}
+			return constantOf[o.TypeOf(p, o.Types[0])]
+		})
+	},
+	"types": func(o *fused.Op, c fused.Combination) string {
+		return joined(variables(o), func(v string) string { return constantOf[o.TypeOf(fused.Param{Type: v}, c)] })
 	},
 	"values": func(a fused.AttributeSpec) string {
 		if len(a.Values) == 0 {
@@ -64,6 +74,16 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 		return " (`" + strings.Join(a.Values, "`, `") + "`)"
 	},
 }).ParseFS(templateFiles, "templates/*"))
+
+// variables lists the type variables of an op's inputs and outputs.
+func variables(o *fused.Op) (list []string) {
+	for _, p := range slices.Concat(o.Inputs, o.Outputs) {
+		if len(p.Type) == 1 && !slices.Contains(list, p.Type) {
+			list = append(list, p.Type)
+		}
+	}
+	return list
+}
 
 // mapped returns what f makes of each element.
 func mapped[T, U any](list []T, f func(T) U) []U {

@@ -161,13 +161,13 @@ bool CallBase::Fits(const Alternative& want, size_t input) {
     missing = words - shape.rank;  // words at the front that may be
     for (size_t i = 0, left = missing; left > 0; ++i) {
       if (i == want.rank || !want.dims[i].wide) return false;
-      if (want.dims[i].spread < 0) --left;
+      if (!want.dims[i].spread) --left;
     }
   }
   const int64_t* dim = shape.dims;
   for (size_t i = 0; i < want.rank; ++i) {
     const DimDef& d = want.dims[i];
-    if (d.spread >= 0) {
+    if (d.spread) {
       if (!FitsSpread(d, input, static_cast<size_t>(dim - shape.dims), more)) return false;
       dim += more;
     } else if (missing > 0) {
@@ -181,10 +181,10 @@ bool CallBase::Fits(const Alternative& want, size_t input) {
 
 bool CallBase::FitsSpread(const DimDef& d, size_t input, size_t first, size_t count) {
   const int64_t* const dims = shapes[input].dims + first;
-  auto& known = spreads_[d.spread];
-  if (values_[d.spread] == kOpen) {
+  auto& known = spreads_[d.size];
+  if (values_[d.size] == kOpen) {
     known = {input, first, count};
-    values_[d.spread] = static_cast<int64_t>(shapes[input].Product(first, first + count));
+    values_[d.size] = static_cast<int64_t>(shapes[input].Product(first, first + count));
     return true;
   }
   size_t begin = 0;
@@ -233,14 +233,14 @@ OrtStatus* CallBase::Make(size_t output, void** to) const {
   shape.dims = shape.own;
   for (size_t i = 0; i < list.rank; ++i) {
     const DimDef& d = list.dims[i];
-    const size_t count = d.spread < 0 ? 1 : spreads_[d.spread].count;
+    const auto& from = spreads_[d.spread ? d.size : 0];
+    const size_t count = d.spread ? from.count : 1;
     if (shape.rank + count > kMaxRank) {
       return Errorf(api_, "mojo.%s: %s would have more than the %zu dimensions that are supported", def_.name,
                     def_.output_names[output], kMaxRank);
     }
     for (size_t k = 0; k < count; ++k) {
-      const auto& from = spreads_[d.spread < 0 ? 0 : d.spread];
-      shape.own[shape.rank++] = d.spread < 0 ? Value(d.size) : shapes[from.input].dims[from.first + k];
+      shape.own[shape.rank++] = d.spread ? shapes[from.input].dims[from.first + k] : Value(d.size);
     }
   }
   return MakeOutput(api_, context_, def_, output, shape, to);
@@ -290,6 +290,13 @@ void CallBase::With(uint64_t inputs, uint64_t attributes, Words* words) const {
   }
 }
 
+// Write writes a word of a shape as the catalogue has it.
+void CallBase::Write(const DimDef& d, Words* words) const {
+  if (!d.spread) return words->Add("%s%s", d.least ? ">=" : "", def_.sizes[d.size].text);
+  words->Add("%s...", def_.sizes[d.size].text + 1);
+  if (d.from >= 0) words->Add("[%s]", def_.sizes[d.from].text);
+}
+
 // Expected writes a shape as far as its sizes are known, and then as the catalogue has it.
 void CallBase::Expected(const ShapeDef& shape, Words* words) const {
   size_t begin, end;
@@ -299,13 +306,14 @@ void CallBase::Expected(const ShapeDef& shape, Words* words) const {
     const char* before = "";
     for (size_t i = 0; i < shape.list[n].rank; ++i) {
       const DimDef& d = shape.list[n].dims[i];
-      const auto& part = spreads_[d.spread < 0 ? 0 : d.spread];
-      const int64_t size = d.spread < 0 ? Value(d.size) : kOpen;
+      const auto& part = spreads_[d.spread ? d.size : 0];
+      const int64_t size = d.spread ? kOpen : Value(d.size);
       int64_t first = d.from < 0 ? 0 : static_cast<int64_t>(part.count) + Value(d.from);
       if (size != kOpen) {
         words->Add("%s%s%lld", before, d.least ? ">=" : "", static_cast<long long>(size));
-      } else if (d.spread < 0 || values_[d.spread] == kOpen || first < 0) {
-        words->Add("%s%s", before, d.text);
+      } else if (!d.spread || values_[d.size] == kOpen || first < 0) {
+        words->Add("%s", before);
+        Write(d, words);
       } else {
         for (; static_cast<size_t>(first) < part.count; ++first, before = ",") {
           words->Add("%s%lld", before, static_cast<long long>(shapes[part.input].dims[part.first + first]));
@@ -318,7 +326,10 @@ void CallBase::Expected(const ShapeDef& shape, Words* words) const {
   }
   for (size_t n = begin; n < end; ++n) {
     words->Add(n == begin ? " (" : " or ");
-    for (size_t i = 0; i < shape.list[n].rank; ++i) words->Add("%s%s", i == 0 ? "" : " ", shape.list[n].dims[i].text);
+    for (size_t i = 0; i < shape.list[n].rank; ++i) {
+      words->Add("%s", i == 0 ? "" : " ");
+      Write(shape.list[n].dims[i], words);
+    }
   }
   words->Add(")");
 }
@@ -332,7 +343,7 @@ OrtStatus* CallBase::Mismatch(size_t input) const {
     for (size_t i = 0; i < shape.list[begin].rank; ++i) {
       const DimDef& d = shape.list[begin].dims[i];
       wide = wide || d.wide;
-      for (const int size : {d.size, d.spread, d.from}) Uses(size, &inputs, &attributes);
+      for (const int size : {d.size, d.from}) Uses(size, &inputs, &attributes);
     }
   }
   Words words;

@@ -50,6 +50,7 @@ class CallBase {
   OrtStatus* Mismatch(size_t input) const;
   OrtStatus* Unrelated(const RelationDef& r) const;
   struct Words;
+  void Write(const DimDef& d, Words* words) const;
   void Expected(const ShapeDef& shape, Words* words) const;
   void Uses(int size, uint64_t* inputs, uint64_t* attributes) const;
   void With(uint64_t inputs, uint64_t attributes, Words* words) const;

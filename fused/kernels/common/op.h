@@ -87,16 +87,15 @@ struct SizeDef {
   const char* text;
   char kind;
   int64_t number;
-  int left, right;
+  int left = 0, right = 0;
 };
 
 // DimDef is a word of a shape. Sizes are numbers in the op's list, -1 for none.
 struct DimDef {
-  const char* text;
-  int size;
+  int size;  // of a spread, as A..., the product of A
+  bool spread = false;
   bool wide = false;   // may be 1, and those at the front missing
   bool least = false;  // may be more
-  int spread = -1;     // the product of A, of A...
   int from = -1;       // where A...[from] begins in A, counted from the end
 };
 

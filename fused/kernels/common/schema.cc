@@ -8,29 +8,33 @@
 
 namespace mojo {
 
+using Type = AttributeType;
+
+#define TYPES(T, S, N) {T, S}, {N}
 static constexpr TypeCombo kRMSNormTypes[] = {
-  {{kF32, kF32}, {kF32}},
-  {{kF16, kF16}, {kF16}},
-  {{kBF16, kBF16}, {kBF16}},
-  {{kF16, kF32}, {kF16}, 2, 0},
-  {{kBF16, kF32}, {kBF16}, 2, 0},
-  {{kF32, kF16}, {kF16}, 2, 1},
-  {{kF32, kBF16}, {kBF16}, 2, 1},
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kBF16, kBF16, kBF16)},
+  {TYPES(kF16, kF32, kF16), 2, 0},
+  {TYPES(kBF16, kF32, kBF16), 2, 0},
+  {TYPES(kF32, kF16, kF16), 2, 1},
+  {TYPES(kF32, kBF16, kBF16), 2, 1},
 };
+#undef TYPES
 
 static constexpr AttributeDef kRMSNormAttributes[] = {
-  {"axis", AttributeType::kInt, {}, 0, false, offsetof(RMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(RMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(RMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"axis", Type::kInt, {}, 0, false, offsetof(RMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(RMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(RMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 static constexpr SizeDef kRMSNormSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"axis", 'a', 0, 0, 0}
+  {"#A", 'p', 1}, {"axis", 'a', 0}
 };
 
 static constexpr DimDef kRMSNormDims[] = {
-  {"A...", -1, false, false, 0, -1},
-  {"A...[axis]", -1, false, false, 0, 1},
+  {0, true},
+  {0, true, false, false, 1},
 };
 
 static constexpr ShapeDef kRMSNormShapes[] = {
@@ -52,29 +56,31 @@ const OpDef kRMSNorm = {
   nullptr, 0,
 };
 
+#define TYPES(T, S, N) {T, T, S}, {N, T}
 static constexpr TypeCombo kAddRMSNormTypes[] = {
-  {{kF32, kF32, kF32}, {kF32, kF32}},
-  {{kF16, kF16, kF16}, {kF16, kF16}},
-  {{kBF16, kBF16, kBF16}, {kBF16, kBF16}},
-  {{kF16, kF16, kF32}, {kF16, kF16}, 2, 0},
-  {{kBF16, kBF16, kF32}, {kBF16, kBF16}, 2, 0},
-  {{kF32, kF32, kF16}, {kF16, kF32}, 2, 1},
-  {{kF32, kF32, kBF16}, {kBF16, kF32}, 2, 1},
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kBF16, kBF16, kBF16)},
+  {TYPES(kF16, kF32, kF16), 2, 0},
+  {TYPES(kBF16, kF32, kBF16), 2, 0},
+  {TYPES(kF32, kF16, kF16), 2, 1},
+  {TYPES(kF32, kBF16, kBF16), 2, 1},
 };
+#undef TYPES
 
 static constexpr AttributeDef kAddRMSNormAttributes[] = {
-  {"axis", AttributeType::kInt, {}, 0, false, offsetof(AddRMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(AddRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(AddRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"axis", Type::kInt, {}, 0, false, offsetof(AddRMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(AddRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(AddRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 static constexpr SizeDef kAddRMSNormSizeDefs[] = {
-  {"#A", 'p', 3, 0, 0}, {"axis", 'a', 0, 0, 0}
+  {"#A", 'p', 3}, {"axis", 'a', 0}
 };
 
 static constexpr DimDef kAddRMSNormDims[] = {
-  {"A...", -1, false, false, 0, -1},
-  {"A...[axis]", -1, false, false, 0, 1},
+  {0, true},
+  {0, true, false, false, 1},
 };
 
 static constexpr ShapeDef kAddRMSNormShapes[] = {
@@ -98,33 +104,35 @@ const OpDef kAddRMSNorm = {
   nullptr, 0,
 };
 
+#define TYPES(T, G, S) {T, G, S}, {G}
 static constexpr TypeCombo kGatedRMSNormTypes[] = {
-  {{kF32, kF32, kF32}, {kF32}},
-  {{kF16, kF16, kF16}, {kF16}},
-  {{kF16, kF16, kF32}, {kF16}, 3, 0},
-  {{kF32, kF16, kF32}, {kF16}, 3, 0},
-  {{kF32, kF16, kF16}, {kF16}, 3, 0},
-  {{kBF16, kBF16, kBF16}, {kBF16}},
-  {{kBF16, kBF16, kF32}, {kBF16}, 3, 0},
-  {{kF32, kBF16, kF32}, {kBF16}, 3, 0},
-  {{kF32, kBF16, kBF16}, {kBF16}, 3, 0},
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kF16, kF16, kF32), 3, 0},
+  {TYPES(kF32, kF16, kF32), 3, 0},
+  {TYPES(kF32, kF16, kF16), 3, 0},
+  {TYPES(kBF16, kBF16, kBF16)},
+  {TYPES(kBF16, kBF16, kF32), 3, 0},
+  {TYPES(kF32, kBF16, kF32), 3, 0},
+  {TYPES(kF32, kBF16, kBF16), 3, 0},
 };
+#undef TYPES
 
 static constexpr AttributeDef kGatedRMSNormAttributes[] = {
-  {"gate_first", AttributeType::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, gate_first), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"groups", AttributeType::kInt, {}, 0, false, offsetof(GatedRMSNormAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(GatedRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"gate_first", Type::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, gate_first), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"groups", Type::kInt, {}, 0, false, offsetof(GatedRMSNormAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(GatedRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(GatedRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
 };
 
 static constexpr SizeDef kGatedRMSNormSizeDefs[] = {
-  {"#A", 'p', 3, 0, 0}, {"D", 's', 7, 0, 0}, {"groups", 'a', 0, 1, 0}, {"D/groups", '/', 0, 1, 2}
+  {"#A", 'p', 3}, {"D", 's', 7}, {"groups", 'a', 0, 1}, {"D/groups", '/', 0, 1, 2}
 };
 
 static constexpr DimDef kGatedRMSNormDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"D", 1},
-  {"D", 1},
-  {"groups", 2}, {"D/groups", 3},
+  {0, true}, {1},
+  {1},
+  {2}, {3},
 };
 
 static constexpr ShapeDef kGatedRMSNormShapes[] = {
@@ -151,17 +159,19 @@ const OpDef kGatedRMSNorm = {
   kGatedRMSNormRelations, 1,
 };
 
+#define TYPES(T) {T, T}, {T}
 static constexpr TypeCombo kGLUTypes[] = {
-  {{kF32, kF32}, {kF32}},
-  {{kF16, kF16}, {kF16}},
-  {{kBF16, kBF16}, {kBF16}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kGLUAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(GLUAttributes, activation), {}},
-  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(GLUAttributes, up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(GLUAttributes, activation), {}},
+  {"alpha", Type::kFloat, {}, 0, false, offsetof(GLUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", Type::kFloat, {}, 0, false, offsetof(GLUAttributes, limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", Type::kFloat, {}, 0, false, offsetof(GLUAttributes, up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
 };
 
 static constexpr AttributeRule kGLURules[] = {
@@ -169,11 +179,11 @@ static constexpr AttributeRule kGLURules[] = {
 };
 
 static constexpr SizeDef kGLUSizeDefs[] = {
-  {"#A", 'p', 3, 0, 0}
+  {"#A", 'p', 3}
 };
 
 static constexpr DimDef kGLUDims[] = {
-  {"A...", -1, false, false, 0, -1},
+  {0, true},
 };
 
 static constexpr ShapeDef kGLUShapes[] = {
@@ -195,27 +205,29 @@ const OpDef kGLU = {
   nullptr, 0,
 };
 
+#define TYPES(T) {T, T, T}, {T}
 static constexpr TypeCombo kRotaryEmbeddingTypes[] = {
-  {{kF32, kF32, kF32}, {kF32}},
-  {{kF16, kF16, kF16}, {kF16}},
-  {{kBF16, kBF16, kBF16}, {kBF16}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kRotaryEmbeddingAttributes[] = {
-  {"interleaved", AttributeType::kInt, {}, 0, true, offsetof(RotaryEmbeddingAttributes, interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"rotary_dim", AttributeType::kInt, {}, 0, false, offsetof(RotaryEmbeddingAttributes, rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
-  {"rotated_side", AttributeType::kString, {"first", "last"}, 2, true, offsetof(RotaryEmbeddingAttributes, last), {}},
-  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(RotaryEmbeddingAttributes, output_interleaved), {}},
+  {"interleaved", Type::kInt, {}, 0, true, offsetof(RotaryEmbeddingAttributes, interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"rotary_dim", Type::kInt, {}, 0, false, offsetof(RotaryEmbeddingAttributes, rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
+  {"rotated_side", Type::kString, {"first", "last"}, 2, true, offsetof(RotaryEmbeddingAttributes, last), {}},
+  {"output_layout", Type::kString, {"halves", "interleaved"}, 2, true, offsetof(RotaryEmbeddingAttributes, output_interleaved), {}},
 };
 
 static constexpr SizeDef kRotaryEmbeddingSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"D", 's', 1, 0, 0}, {"rotary_dim", 'a', 0, 1, 0}, {"2", 'n', 2, 0, 0}, {"rotary_dim/2", '/', 0, 2, 3}
+  {"#A", 'p', 1}, {"D", 's', 1}, {"rotary_dim", 'a', 0, 1}, {"2", 'n', 2}, {"rotary_dim/2", '/', 0, 2, 3}
 };
 
 static constexpr DimDef kRotaryEmbeddingDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"D", 1},
-  {"A...", -1, true, false, 0, -1}, {"rotary_dim", 2},
-  {"A...", -1, true, false, 0, -1}, {"rotary_dim/2", 4},
+  {0, true}, {1},
+  {0, true, true}, {2},
+  {0, true, true}, {4},
 };
 
 static constexpr ShapeDef kRotaryEmbeddingShapes[] = {
@@ -242,34 +254,36 @@ const OpDef kRotaryEmbedding = {
   kRotaryEmbeddingRelations, 1,
 };
 
+#define TYPES(T, S, N) {T, S, N, N}, {N}
 static constexpr TypeCombo kNormRotaryTypes[] = {
-  {{kF32, kF32, kF32, kF32}, {kF32}},
-  {{kF16, kF16, kF16, kF16}, {kF16}},
-  {{kBF16, kBF16, kBF16, kBF16}, {kBF16}},
-  {{kF16, kF32, kF16, kF16}, {kF16}, 1, 0},
-  {{kBF16, kF32, kBF16, kBF16}, {kBF16}, 1, 0},
-  {{kF32, kF16, kF16, kF16}, {kF16}, 1, 1},
-  {{kF32, kBF16, kBF16, kBF16}, {kBF16}, 1, 1},
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kBF16, kBF16, kBF16)},
+  {TYPES(kF16, kF32, kF16), 1, 0},
+  {TYPES(kBF16, kF32, kBF16), 1, 0},
+  {TYPES(kF32, kF16, kF16), 1, 1},
+  {TYPES(kF32, kBF16, kBF16), 1, 1},
 };
+#undef TYPES
 
 static constexpr AttributeDef kNormRotaryAttributes[] = {
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(NormRotaryAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"scale_after_cast", AttributeType::kInt, {}, 0, true, offsetof(NormRotaryAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"interleaved", AttributeType::kInt, {}, 0, true, offsetof(NormRotaryAttributes, rotary.interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"rotary_dim", AttributeType::kInt, {}, 0, false, offsetof(NormRotaryAttributes, rotary.rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
-  {"rotated_side", AttributeType::kString, {"first", "last"}, 2, true, offsetof(NormRotaryAttributes, rotary.last), {}},
-  {"output_layout", AttributeType::kString, {"halves", "interleaved"}, 2, true, offsetof(NormRotaryAttributes, rotary.output_interleaved), {}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(NormRotaryAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(NormRotaryAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"interleaved", Type::kInt, {}, 0, true, offsetof(NormRotaryAttributes, rotary.interleaved), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"rotary_dim", Type::kInt, {}, 0, false, offsetof(NormRotaryAttributes, rotary.rotary_dim), {2, 0x1p63, 2, {}, 0, "an even number of at least 2"}},
+  {"rotated_side", Type::kString, {"first", "last"}, 2, true, offsetof(NormRotaryAttributes, rotary.last), {}},
+  {"output_layout", Type::kString, {"halves", "interleaved"}, 2, true, offsetof(NormRotaryAttributes, rotary.output_interleaved), {}},
 };
 
 static constexpr SizeDef kNormRotarySizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"D", 's', 3, 0, 0}, {"rotary_dim", 'a', 0, 3, 0}, {"2", 'n', 2, 0, 0}, {"rotary_dim/2", '/', 0, 2, 3}
+  {"#A", 'p', 1}, {"D", 's', 3}, {"rotary_dim", 'a', 0, 3}, {"2", 'n', 2}, {"rotary_dim/2", '/', 0, 2, 3}
 };
 
 static constexpr DimDef kNormRotaryDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"D", 1},
-  {"D", 1},
-  {"A...", -1, true, false, 0, -1}, {"rotary_dim", 2},
-  {"A...", -1, true, false, 0, -1}, {"rotary_dim/2", 4},
+  {0, true}, {1},
+  {1},
+  {0, true, true}, {2},
+  {0, true, true}, {4},
 };
 
 static constexpr ShapeDef kNormRotaryShapes[] = {
@@ -297,29 +311,31 @@ const OpDef kNormRotary = {
   kNormRotaryRelations, 1,
 };
 
+#define TYPES(T, B) {T, B}, {kF32, kI64}
 static constexpr TypeCombo kTopKRouterTypes[] = {
-  {{kF32, kF32}, {kF32, kI64}},
-  {{kF32, kF16}, {kF32, kI64}},
-  {{kF32, kBF16}, {kF32, kI64}},
-  {{kF16, kF32}, {kF32, kI64}},
-  {{kF16, kF16}, {kF32, kI64}},
-  {{kF16, kBF16}, {kF32, kI64}},
-  {{kBF16, kF32}, {kF32, kI64}},
-  {{kBF16, kF16}, {kF32, kI64}},
-  {{kBF16, kBF16}, {kF32, kI64}},
+  {TYPES(kF32, kF32)},
+  {TYPES(kF32, kF16)},
+  {TYPES(kF32, kBF16)},
+  {TYPES(kF16, kF32)},
+  {TYPES(kF16, kF16)},
+  {TYPES(kF16, kBF16)},
+  {TYPES(kBF16, kF32)},
+  {TYPES(kBF16, kF16)},
+  {TYPES(kBF16, kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kTopKRouterAttributes[] = {
-  {"top_k", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
-  {"score", AttributeType::kString, {"softmax", "sigmoid", "sqrtsoftplus"}, 3, false, offsetof(TopKRouterAttributes, score), {}},
-  {"order", AttributeType::kString, {"score_first", "top_k_first"}, 2, true, offsetof(TopKRouterAttributes, top_k_first), {}},
-  {"groups", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1 (1 for no groups)"}},
-  {"group_top_k", AttributeType::kInt, {}, 0, false, offsetof(TopKRouterAttributes, group_top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
-  {"group_score", AttributeType::kString, {"max", "top2_sum"}, 2, true, offsetof(TopKRouterAttributes, top2_sum), {}},
-  {"excluded_score", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, excluded_score), {0, 0, 1, {0, -INFINITY}, 2, "0 or minus infinity"}},
-  {"renormalize", AttributeType::kInt, {}, 0, true, offsetof(TopKRouterAttributes, renormalize), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"top_k", Type::kInt, {}, 0, false, offsetof(TopKRouterAttributes, top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"score", Type::kString, {"softmax", "sigmoid", "sqrtsoftplus"}, 3, false, offsetof(TopKRouterAttributes, score), {}},
+  {"order", Type::kString, {"score_first", "top_k_first"}, 2, true, offsetof(TopKRouterAttributes, top_k_first), {}},
+  {"groups", Type::kInt, {}, 0, false, offsetof(TopKRouterAttributes, groups), {1, 0x1p63, 1, {}, 0, "a number of at least 1 (1 for no groups)"}},
+  {"group_top_k", Type::kInt, {}, 0, false, offsetof(TopKRouterAttributes, group_top_k), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"group_score", Type::kString, {"max", "top2_sum"}, 2, true, offsetof(TopKRouterAttributes, top2_sum), {}},
+  {"excluded_score", Type::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, excluded_score), {0, 0, 1, {0, -INFINITY}, 2, "0 or minus infinity"}},
+  {"renormalize", Type::kInt, {}, 0, true, offsetof(TopKRouterAttributes, renormalize), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale", Type::kFloat, {}, 0, false, offsetof(TopKRouterAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
 };
 
 static constexpr AttributeRule kTopKRouterRules[] = {
@@ -328,13 +344,13 @@ static constexpr AttributeRule kTopKRouterRules[] = {
 };
 
 static constexpr SizeDef kTopKRouterSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"E", 's', 3, 0, 0}, {"top_k", 'a', 0, 0, 0}, {"groups", 'a', 0, 3, 0}, {"2", 'n', 2, 0, 0}, {"2*groups", '*', 0, 4, 3}, {"1", 'n', 1, 0, 0}, {"2*groups-1", '-', 0, 5, 6}, {"group_top_k", 'a', 0, 4, 0}, {"E/groups", '/', 0, 1, 3}, {"group_top_k*(E/groups)", '*', 0, 8, 9}
+  {"#A", 'p', 1}, {"E", 's', 3}, {"top_k", 'a', 0}, {"groups", 'a', 0, 3}, {"2", 'n', 2}, {"2*groups", '*', 0, 4, 3}, {"1", 'n', 1}, {"2*groups-1", '-', 0, 5, 6}, {"group_top_k", 'a', 0, 4}, {"E/groups", '/', 0, 1, 3}, {"group_top_k*(E/groups)", '*', 0, 8, 9}
 };
 
 static constexpr DimDef kTopKRouterDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"E", 1},
-  {"E", 1},
-  {"A...", -1, false, false, 0, -1}, {"top_k", 2},
+  {0, true}, {1},
+  {1},
+  {0, true}, {2},
 };
 
 static constexpr ShapeDef kTopKRouterShapes[] = {
@@ -363,32 +379,34 @@ const OpDef kTopKRouter = {
   kTopKRouterRelations, 3,
 };
 
+#define TYPES(T, W, V) {T, W, kI64, V, V, V, V}, {T}
 static constexpr TypeCombo kMoETypes[] = {
-  {{kF32, kF32, kI64, kF32, kF32, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kF16, kF16, kF16, kF16}, {kF32}},
-  {{kF32, kF32, kI64, kBF16, kBF16, kBF16, kBF16}, {kF32}},
-  {{kF16, kF32, kI64, kF32, kF32, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kF16, kF16, kF16, kF16}, {kF16}},
-  {{kF16, kF32, kI64, kBF16, kBF16, kBF16, kBF16}, {kF16}},
-  {{kF16, kF16, kI64, kF32, kF32, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kF16, kF16, kF16, kF16}, {kF16}},
-  {{kF16, kF16, kI64, kBF16, kBF16, kBF16, kBF16}, {kF16}},
-  {{kBF16, kF32, kI64, kF32, kF32, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kF16, kF16, kF16, kF16}, {kBF16}},
-  {{kBF16, kF32, kI64, kBF16, kBF16, kBF16, kBF16}, {kBF16}},
-  {{kBF16, kBF16, kI64, kF32, kF32, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kF16, kF16, kF16, kF16}, {kBF16}},
-  {{kBF16, kBF16, kI64, kBF16, kBF16, kBF16, kBF16}, {kBF16}},
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF32, kF32, kF16)},
+  {TYPES(kF32, kF32, kBF16)},
+  {TYPES(kF16, kF32, kF32)},
+  {TYPES(kF16, kF32, kF16)},
+  {TYPES(kF16, kF32, kBF16)},
+  {TYPES(kF16, kF16, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kF16, kF16, kBF16)},
+  {TYPES(kBF16, kF32, kF32)},
+  {TYPES(kBF16, kF32, kF16)},
+  {TYPES(kBF16, kF32, kBF16)},
+  {TYPES(kBF16, kBF16, kF32)},
+  {TYPES(kBF16, kBF16, kF16)},
+  {TYPES(kBF16, kBF16, kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kMoEAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(MoEAttributes, gate.activation), {}},
-  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(MoEAttributes, packing), {}},
-  {"gate_up_layout", AttributeType::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, gate_up_in_out), {}},
-  {"down_layout", AttributeType::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, down_in_out), {}},
+  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(MoEAttributes, gate.activation), {}},
+  {"alpha", Type::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", Type::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", Type::kFloat, {}, 0, false, offsetof(MoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"packing", Type::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(MoEAttributes, packing), {}},
+  {"gate_up_layout", Type::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, gate_up_in_out), {}},
+  {"down_layout", Type::kString, {"out_in", "in_out"}, 2, true, offsetof(MoEAttributes, down_in_out), {}},
 };
 
 static constexpr AttributeRule kMoERules[] = {
@@ -398,19 +416,19 @@ static constexpr AttributeRule kMoERules[] = {
 };
 
 static constexpr SizeDef kMoESizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"H", 's', 89, 0, 0}, {"#T", 'p', 2, 0, 0}, {"K", 's', 6, 0, 0}, {"#U", 'p', 4, 0, 0}, {"E", 's', 120, 0, 0}, {"G", 's', 40, 0, 0}, {"I", 'l', 3, 4, 10}, {"2", 'n', 2, 0, 0}, {"G/2", '/', 0, 6, 8}, {"G/2", '=', 0, 9, 0}, {"G/2", '=', 0, 9, 0}, {"G", '=', 0, 6, 0}
+  {"#A", 'p', 1}, {"H", 's', 89}, {"#T", 'p', 2}, {"K", 's', 6}, {"#U", 'p', 4}, {"E", 's', 120}, {"G", 's', 40}, {"I", 'l', 3, 4, 10}, {"2", 'n', 2}, {"G/2", '/', 0, 6, 8}, {"", '=', 0, 9}, {"", '=', 0, 9}, {"", '=', 0, 6}
 };
 
 static constexpr DimDef kMoEDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"H", 1},
-  {"T...", -1, false, false, 2, -1}, {"K", 3},
-  {"U...", -1, false, false, 4, -1}, {"K", 3},
-  {"E", 5}, {"G", 6}, {"H", 1},
-  {"E", 5}, {"H", 1}, {"G", 6},
-  {"E", 5}, {"H", 1}, {"I", 7},
-  {"E", 5}, {"I", 7}, {"H", 1},
-  {"E", 5}, {"G", 6},
-  {"E", 5}, {"H", 1},
+  {0, true}, {1},
+  {2, true}, {3},
+  {4, true}, {3},
+  {5}, {6}, {1},
+  {5}, {1}, {6},
+  {5}, {1}, {7},
+  {5}, {7}, {1},
+  {5}, {6},
+  {5}, {1},
 };
 
 static constexpr ShapeDef kMoEShapes[] = {
@@ -443,47 +461,49 @@ const OpDef kMoE = {
   kMoERelations, 3,
 };
 
+#define TYPES(T) {T, T, T, kI64, T, T, kI64, kF32, kF32}, {T, T, T}
 static constexpr TypeCombo kAttentionTypes[] = {
-  {{kF32, kF32, kF32, kI64, kF32, kF32, kI64, kF32, kF32}, {kF32, kF32, kF32}},
-  {{kF16, kF16, kF16, kI64, kF16, kF16, kI64, kF32, kF32}, {kF16, kF16, kF16}},
-  {{kBF16, kBF16, kBF16, kI64, kBF16, kBF16, kI64, kF32, kF32}, {kBF16, kBF16, kBF16}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kAttentionAttributes[] = {
-  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(AttentionAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"causal", AttributeType::kInt, {}, 0, true, offsetof(AttentionAttributes, causal), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"window", AttributeType::kInt, {}, 0, false, offsetof(AttentionAttributes, window), {0, 0x1p63, 1, {}, 0, "a number of at least 0"}},
-  {"softcap", AttributeType::kFloat, {}, 0, false, offsetof(AttentionAttributes, softcap), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"empty", AttributeType::kString, {"zero", "mean"}, 2, true, offsetof(AttentionAttributes, empty_mean), {}},
-  {"head_order", AttributeType::kString, {"blocked", "cyclic"}, 2, true, offsetof(AttentionAttributes, cyclic), {}},
-  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, q_by_token), {}},
-  {"k_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, k_by_token), {}},
-  {"v_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, v_by_token), {}},
-  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, y_by_token), {}},
+  {"scale", Type::kFloat, {}, 0, false, offsetof(AttentionAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", Type::kInt, {}, 0, true, offsetof(AttentionAttributes, causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"window", Type::kInt, {}, 0, false, offsetof(AttentionAttributes, window), {0, 0x1p63, 1, {}, 0, "a number of at least 0"}},
+  {"softcap", Type::kFloat, {}, 0, false, offsetof(AttentionAttributes, softcap), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"empty", Type::kString, {"zero", "mean"}, 2, true, offsetof(AttentionAttributes, empty_mean), {}},
+  {"head_order", Type::kString, {"blocked", "cyclic"}, 2, true, offsetof(AttentionAttributes, cyclic), {}},
+  {"q_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, q_by_token), {}},
+  {"k_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, k_by_token), {}},
+  {"v_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, v_by_token), {}},
+  {"y_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(AttentionAttributes, y_by_token), {}},
 };
 
 static constexpr SizeDef kAttentionSizeDefs[] = {
-  {"B", 's', 127, 0, 0}, {"H", 's', 257, 0, 0}, {"S", 's', 1, 0, 0}, {"D", 's', 19, 0, 0}, {"Hk", 's', 54, 0, 0}, {"N", 's', 6, 0, 0}, {"Dv", 's', 36, 0, 0}, {"P", 's', 48, 0, 0}, {"L", 'l', 2, -8, 12}, {"T", 'l', 2, -8, 14}, {"P+N", '+', 0, 7, 5}, {"?", '?', 0, 0, 0}, {"P+N", '=', 0, 10, 0}, {"?", '=', 0, 11, 0}, {"P+N", '=', 0, 10, 0}, {"P", '=', 0, 7, 0}, {"1", 'n', 1, 0, 0}
+  {"B", 's', 127}, {"H", 's', 257}, {"S", 's', 1}, {"D", 's', 19}, {"Hk", 's', 54}, {"N", 's', 6}, {"Dv", 's', 36}, {"P", 's', 48}, {"L", 'l', 2, -8, 12}, {"T", 'l', 2, -8, 14}, {"P+N", '+', 0, 7, 5}, {"?", '?', 0}, {"", '=', 0, 10}, {"", '=', 0, 11}, {"", '=', 0, 10}, {"", '=', 0, 7}, {"1", 'n', 1}
 };
 
 static constexpr DimDef kAttentionDims[] = {
-  {"B", 0}, {"H", 1}, {"S", 2}, {"D", 3},
-  {"B", 0}, {"S", 2}, {"H", 1}, {"D", 3},
-  {"B", 0}, {"Hk", 4}, {"N", 5}, {"D", 3},
-  {"B", 0}, {"N", 5}, {"Hk", 4}, {"D", 3},
-  {"B", 0}, {"Hk", 4}, {"N", 5}, {"Dv", 6},
-  {"B", 0}, {"N", 5}, {"Hk", 4}, {"Dv", 6},
-  {"B", 0}, {">=L", 8, false, true},
-  {"B", 0}, {"Hk", 4}, {"P", 7}, {"D", 3},
-  {"B", 0}, {"Hk", 4}, {"P", 7}, {"Dv", 6},
-  {"1", 16},
-  {"B", 0},
-  {"B", 0, true, false}, {"H", 1, true, false}, {"S", 2, true, false}, {"L", 8, true, false},
-  {"H", 1},
-  {"B", 0}, {"H", 1}, {"S", 2}, {"Dv", 6},
-  {"B", 0}, {"S", 2}, {"H", 1}, {"Dv", 6},
-  {"B", 0}, {"Hk", 4}, {"T", 9}, {"D", 3},
-  {"B", 0}, {"Hk", 4}, {"T", 9}, {"Dv", 6},
+  {0}, {1}, {2}, {3},
+  {0}, {2}, {1}, {3},
+  {0}, {4}, {5}, {3},
+  {0}, {5}, {4}, {3},
+  {0}, {4}, {5}, {6},
+  {0}, {5}, {4}, {6},
+  {0}, {8, false, false, true},
+  {0}, {4}, {7}, {3},
+  {0}, {4}, {7}, {6},
+  {16},
+  {0},
+  {0, false, true}, {1, false, true}, {2, false, true}, {8, false, true},
+  {1},
+  {0}, {1}, {2}, {6},
+  {0}, {2}, {1}, {6},
+  {0}, {4}, {9}, {3},
+  {0}, {4}, {9}, {6},
 };
 
 static constexpr ShapeDef kAttentionShapes[] = {
@@ -521,39 +541,41 @@ const OpDef kAttention = {
   kAttentionRelations, 4,
 };
 
+#define TYPES(T) {T, T, T, T, kI64, T, kI64}, {T, T}
 static constexpr TypeCombo kLatentAttentionTypes[] = {
-  {{kF32, kF32, kF32, kF32, kI64, kF32, kI64}, {kF32, kF32}},
-  {{kF16, kF16, kF16, kF16, kI64, kF16, kI64}, {kF16, kF16}},
-  {{kBF16, kBF16, kBF16, kBF16, kI64, kBF16, kI64}, {kBF16, kBF16}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kLatentAttentionAttributes[] = {
-  {"scale", AttributeType::kFloat, {}, 0, false, offsetof(LatentAttentionAttributes, attention.scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"causal", AttributeType::kInt, {}, 0, true, offsetof(LatentAttentionAttributes, attention.causal), {0, 1, 1, {}, 0, "0 or 1"}},
-  {"empty", AttributeType::kString, {"zero", "mean"}, 2, true, offsetof(LatentAttentionAttributes, attention.empty_mean), {}},
-  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.q_by_token), {}},
-  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.y_by_token), {}},
-  {"w_layout", AttributeType::kString, {"in_out", "out_in"}, 2, true, offsetof(LatentAttentionAttributes, w_out_in), {}},
+  {"scale", Type::kFloat, {}, 0, false, offsetof(LatentAttentionAttributes, attention.scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", Type::kInt, {}, 0, true, offsetof(LatentAttentionAttributes, attention.causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"empty", Type::kString, {"zero", "mean"}, 2, true, offsetof(LatentAttentionAttributes, attention.empty_mean), {}},
+  {"q_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.q_by_token), {}},
+  {"y_layout", Type::kString, {"bnsh", "bsnh"}, 2, true, offsetof(LatentAttentionAttributes, attention.y_by_token), {}},
+  {"w_layout", Type::kString, {"in_out", "out_in"}, 2, true, offsetof(LatentAttentionAttributes, w_out_in), {}},
 };
 
 static constexpr SizeDef kLatentAttentionSizeDefs[] = {
-  {"B", 's', 119, 0, 0}, {"H", 's', 1, 0, 0}, {"S", 's', 1, 0, 0}, {"F", 's', 1, 0, 0}, {"N", 's', 6, 0, 0}, {"C", 's', 10, 0, 0}, {"R", 's', 4, 0, 0}, {"O", 's', 8, 0, 0}, {"P", 's', 32, 0, 0}, {"L", 'l', 2, -8, 13}, {"T", 'l', 2, -8, 15}, {"P+N", '+', 0, 8, 4}, {"?", '?', 0, 0, 0}, {"P+N", '=', 0, 11, 0}, {"?", '=', 0, 12, 0}, {"P+N", '=', 0, 11, 0}, {"P", '=', 0, 8, 0}, {"1", 'n', 1, 0, 0}, {"C+R", '+', 0, 5, 6}, {"O/H", '/', 0, 7, 1}, {"F-R", '-', 0, 3, 6}, {"O/H-(F-R)", '-', 0, 19, 20}
+  {"B", 's', 119}, {"H", 's', 1}, {"S", 's', 1}, {"F", 's', 1}, {"N", 's', 6}, {"C", 's', 10}, {"R", 's', 4}, {"O", 's', 8}, {"P", 's', 32}, {"L", 'l', 2, -8, 13}, {"T", 'l', 2, -8, 15}, {"P+N", '+', 0, 8, 4}, {"?", '?', 0}, {"", '=', 0, 11}, {"", '=', 0, 12}, {"", '=', 0, 11}, {"", '=', 0, 8}, {"1", 'n', 1}, {"C+R", '+', 0, 5, 6}, {"O/H", '/', 0, 7, 1}, {"F-R", '-', 0, 3, 6}, {"O/H-(F-R)", '-', 0, 19, 20}
 };
 
 static constexpr DimDef kLatentAttentionDims[] = {
-  {"B", 0}, {"H", 1}, {"S", 2}, {"F", 3},
-  {"B", 0}, {"S", 2}, {"H", 1}, {"F", 3},
-  {"B", 0}, {"N", 4}, {"C", 5},
-  {"B", 0}, {"1", 17}, {"N", 4}, {"R", 6},
-  {"C", 5}, {"O", 7},
-  {"O", 7}, {"C", 5},
-  {"B", 0}, {">=L", 9, false, true},
-  {"B", 0}, {"1", 17}, {"P", 8}, {"C+R", 18},
-  {"1", 17},
-  {"B", 0},
-  {"B", 0}, {"H", 1}, {"S", 2}, {"O/H-(F-R)", 21},
-  {"B", 0}, {"S", 2}, {"H", 1}, {"O/H-(F-R)", 21},
-  {"B", 0}, {"1", 17}, {"T", 10}, {"C+R", 18},
+  {0}, {1}, {2}, {3},
+  {0}, {2}, {1}, {3},
+  {0}, {4}, {5},
+  {0}, {17}, {4}, {6},
+  {5}, {7},
+  {7}, {5},
+  {0}, {9, false, false, true},
+  {0}, {17}, {8}, {18},
+  {17},
+  {0},
+  {0}, {1}, {2}, {21},
+  {0}, {2}, {1}, {21},
+  {0}, {17}, {10}, {18},
 };
 
 static constexpr ShapeDef kLatentAttentionShapes[] = {
@@ -590,25 +612,27 @@ const OpDef kLatentAttention = {
   kLatentAttentionRelations, 6,
 };
 
+#define TYPES(T, S) {T, T, S, S, T}, {S, T}
 static constexpr TypeCombo kAddLayerNormTypes[] = {
-  {{kF32, kF32, kF32, kF32, kF32}, {kF32, kF32}},
-  {{kF16, kF16, kF16, kF16, kF16}, {kF16, kF16}},
-  {{kBF16, kBF16, kBF16, kBF16, kBF16}, {kBF16, kBF16}},
-  {{kF32, kF32, kF16, kF16, kF32}, {kF16, kF32}},
-  {{kF32, kF32, kBF16, kBF16, kF32}, {kBF16, kF32}},
+  {TYPES(kF32, kF32)},
+  {TYPES(kF16, kF16)},
+  {TYPES(kBF16, kBF16)},
+  {TYPES(kF32, kF16)},
+  {TYPES(kF32, kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kAddLayerNormAttributes[] = {
-  {"epsilon", AttributeType::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
 };
 
 static constexpr SizeDef kAddLayerNormSizeDefs[] = {
-  {"#A", 'p', 3, 0, 0}, {"D", 's', 31, 0, 0}
+  {"#A", 'p', 3}, {"D", 's', 31}
 };
 
 static constexpr DimDef kAddLayerNormDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"D", 1},
-  {"D", 1},
+  {0, true}, {1},
+  {1},
 };
 
 static constexpr ShapeDef kAddLayerNormShapes[] = {
@@ -634,15 +658,17 @@ const OpDef kAddLayerNorm = {
   nullptr, 0,
 };
 
+#define TYPES(T) {T, T}, {T}
 static constexpr TypeCombo kBiasGELUTypes[] = {
-  {{kF32, kF32}, {kF32}},
-  {{kF16, kF16}, {kF16}},
-  {{kBF16, kBF16}, {kBF16}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kBiasGELUAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(BiasGELUAttributes, activation), {}},
-  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(BiasGELUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(BiasGELUAttributes, activation), {}},
+  {"alpha", Type::kFloat, {}, 0, false, offsetof(BiasGELUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
 };
 
 static constexpr AttributeRule kBiasGELURules[] = {
@@ -650,12 +676,12 @@ static constexpr AttributeRule kBiasGELURules[] = {
 };
 
 static constexpr SizeDef kBiasGELUSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"D", 's', 3, 0, 0}
+  {"#A", 'p', 1}, {"D", 's', 3}
 };
 
 static constexpr DimDef kBiasGELUDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"D", 1},
-  {"D", 1},
+  {0, true}, {1},
+  {1},
 };
 
 static constexpr ShapeDef kBiasGELUShapes[] = {
@@ -677,28 +703,30 @@ const OpDef kBiasGELU = {
   nullptr, 0,
 };
 
+#define TYPES(T, S) {T, kU8, S, S, kF16, kF16, T}, {T}
 static constexpr TypeCombo kLinearTypes[] = {
-  {{kF32, kU8, kF32, kF32, kF16, kF16, kF32}, {kF32}},
-  {{kF32, kU8, kF16, kF16, kF16, kF16, kF32}, {kF32}},
-  {{kF32, kU8, kI8, kI8, kF16, kF16, kF32}, {kF32}},
-  {{kF32, kU8, kU8, kU8, kF16, kF16, kF32}, {kF32}},
-  {{kF16, kU8, kF32, kF32, kF16, kF16, kF16}, {kF16}},
-  {{kF16, kU8, kF16, kF16, kF16, kF16, kF16}, {kF16}},
-  {{kF16, kU8, kI8, kI8, kF16, kF16, kF16}, {kF16}},
-  {{kF16, kU8, kU8, kU8, kF16, kF16, kF16}, {kF16}},
-  {{kBF16, kU8, kF32, kF32, kF16, kF16, kBF16}, {kBF16}},
-  {{kBF16, kU8, kF16, kF16, kF16, kF16, kBF16}, {kBF16}},
-  {{kBF16, kU8, kI8, kI8, kF16, kF16, kBF16}, {kBF16}},
-  {{kBF16, kU8, kU8, kU8, kF16, kF16, kBF16}, {kBF16}},
+  {TYPES(kF32, kF32)},
+  {TYPES(kF32, kF16)},
+  {TYPES(kF32, kI8)},
+  {TYPES(kF32, kU8)},
+  {TYPES(kF16, kF32)},
+  {TYPES(kF16, kF16)},
+  {TYPES(kF16, kI8)},
+  {TYPES(kF16, kU8)},
+  {TYPES(kBF16, kF32)},
+  {TYPES(kBF16, kF16)},
+  {TYPES(kBF16, kI8)},
+  {TYPES(kBF16, kU8)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kLinearAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(LinearAttributes, weights.code), {}},
-  {"zero", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
-  {"block", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
-  {"n", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
-  {"k", AttributeType::kInt, {}, 0, false, offsetof(LinearAttributes, weights.k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
-  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(LinearAttributes, activations), {}},
+  {"code", Type::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(LinearAttributes, weights.code), {}},
+  {"zero", Type::kInt, {}, 0, false, offsetof(LinearAttributes, weights.zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"block", Type::kInt, {}, 0, false, offsetof(LinearAttributes, weights.block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"n", Type::kInt, {}, 0, false, offsetof(LinearAttributes, weights.n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
+  {"k", Type::kInt, {}, 0, false, offsetof(LinearAttributes, weights.k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"activations", Type::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(LinearAttributes, activations), {}},
 };
 
 static constexpr AttributeRule kLinearRules[] = {
@@ -713,18 +741,18 @@ static constexpr AttributeRule kLinearRules[] = {
 };
 
 static constexpr SizeDef kLinearSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3, 0}, {"15", 'n', 15, 0, 0}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16, 0, 0}, {"(n+15)/16", '/', 0, 4, 5}, {"(n+15)/16", '=', 0, 6, 0}, {"k", 'a', 0, 4, 0}, {"32", 'n', 32, 0, 0}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"block", 'a', 0, 2, 0}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1, 0, 0}, {"256", 'n', 256, 0, 0}, {"k/256", '/', 0, 8, 17}
+  {"#A", 'p', 1}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3}, {"15", 'n', 15}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16}, {"(n+15)/16", '/', 0, 4, 5}, {"", '=', 0, 6}, {"k", 'a', 0, 4}, {"32", 'n', 32}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4}, {"64", 'n', 64}, {"8", 'n', 8}, {"block", 'a', 0, 2}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1}, {"256", 'n', 256}, {"k/256", '/', 0, 8, 17}
 };
 
 static constexpr DimDef kLinearDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"k", 8},
-  {"P", 1}, {"k/32", 10}, {"4", 11}, {"64", 12},
-  {"P", 1}, {"k/32", 10}, {"8", 13}, {"64", 12},
-  {"P", 1}, {"k/block", 15}, {"16", 5},
-  {"P", 1}, {"k/block", 15}, {"1", 16},
-  {"P", 1}, {"k/256", 18}, {"16", 5},
-  {"n", 2},
-  {"A...", -1, false, false, 0, -1}, {"n", 2},
+  {0, true}, {8},
+  {1}, {10}, {11}, {12},
+  {1}, {10}, {13}, {12},
+  {1}, {15}, {5},
+  {1}, {15}, {16},
+  {1}, {18}, {5},
+  {2},
+  {0, true}, {2},
 };
 
 static constexpr ShapeDef kLinearShapes[] = {
@@ -751,29 +779,31 @@ const OpDef kLinear = {
   nullptr, 0,
 };
 
+#define TYPES(T, V) {T, V, T}, {T}
 static constexpr TypeCombo kHalfLinearTypes[] = {
-  {{kF32, kF16, kF32}, {kF32}},
-  {{kF32, kBF16, kF32}, {kF32}},
-  {{kF16, kF16, kF16}, {kF16}},
-  {{kF16, kBF16, kF16}, {kF16}},
-  {{kBF16, kF16, kBF16}, {kBF16}},
-  {{kBF16, kBF16, kBF16}, {kBF16}},
+  {TYPES(kF32, kF16)},
+  {TYPES(kF32, kBF16)},
+  {TYPES(kF16, kF16)},
+  {TYPES(kF16, kBF16)},
+  {TYPES(kBF16, kF16)},
+  {TYPES(kBF16, kBF16)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kHalfLinearAttributes[] = {
-  {"layout", AttributeType::kString, {"out_in", "in_out"}, 2, false, offsetof(HalfLinearAttributes, layout), {}},
+  {"layout", Type::kString, {"out_in", "in_out"}, 2, false, offsetof(HalfLinearAttributes, layout), {}},
 };
 
 static constexpr SizeDef kHalfLinearSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"K", 's', 3, 0, 0}, {"N", 's', 6, 0, 0}
+  {"#A", 'p', 1}, {"K", 's', 3}, {"N", 's', 6}
 };
 
 static constexpr DimDef kHalfLinearDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"K", 1},
-  {"N", 2}, {"K", 1},
-  {"K", 1}, {"N", 2},
-  {"N", 2},
-  {"A...", -1, false, false, 0, -1}, {"N", 2},
+  {0, true}, {1},
+  {2}, {1},
+  {1}, {2},
+  {2},
+  {0, true}, {2},
 };
 
 static constexpr ShapeDef kHalfLinearShapes[] = {
@@ -796,19 +826,21 @@ const OpDef kHalfLinear = {
   nullptr, 0,
 };
 
+#define TYPES(S) {kI64, kU8, S, S, kF16, kF16}, {kF32}
 static constexpr TypeCombo kEmbeddingTypes[] = {
-  {{kI64, kU8, kF32, kF32, kF16, kF16}, {kF32}},
-  {{kI64, kU8, kF16, kF16, kF16, kF16}, {kF32}},
-  {{kI64, kU8, kI8, kI8, kF16, kF16}, {kF32}},
-  {{kI64, kU8, kU8, kU8, kF16, kF16}, {kF32}},
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kI8)},
+  {TYPES(kU8)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kEmbeddingAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(EmbeddingAttributes, code), {}},
-  {"zero", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
-  {"block", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
-  {"n", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
-  {"k", AttributeType::kInt, {}, 0, false, offsetof(EmbeddingAttributes, k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"code", Type::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(EmbeddingAttributes, code), {}},
+  {"zero", Type::kInt, {}, 0, false, offsetof(EmbeddingAttributes, zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"block", Type::kInt, {}, 0, false, offsetof(EmbeddingAttributes, block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"n", Type::kInt, {}, 0, false, offsetof(EmbeddingAttributes, n), {1, 2147483647, 1, {}, 0, "from 1 to 2147483647"}},
+  {"k", Type::kInt, {}, 0, false, offsetof(EmbeddingAttributes, k), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
 };
 
 static constexpr AttributeRule kEmbeddingRules[] = {
@@ -821,17 +853,17 @@ static constexpr AttributeRule kEmbeddingRules[] = {
 };
 
 static constexpr SizeDef kEmbeddingSizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3, 0}, {"15", 'n', 15, 0, 0}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16, 0, 0}, {"(n+15)/16", '/', 0, 4, 5}, {"(n+15)/16", '=', 0, 6, 0}, {"k", 'a', 0, 4, 0}, {"32", 'n', 32, 0, 0}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"block", 'a', 0, 2, 0}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1, 0, 0}, {"256", 'n', 256, 0, 0}, {"k/256", '/', 0, 8, 17}
+  {"#A", 'p', 1}, {"P", 'l', 1, -1, 7}, {"n", 'a', 0, 3}, {"15", 'n', 15}, {"n+15", '+', 0, 2, 3}, {"16", 'n', 16}, {"(n+15)/16", '/', 0, 4, 5}, {"", '=', 0, 6}, {"k", 'a', 0, 4}, {"32", 'n', 32}, {"k/32", '/', 0, 8, 9}, {"4", 'n', 4}, {"64", 'n', 64}, {"8", 'n', 8}, {"block", 'a', 0, 2}, {"k/block", '/', 0, 8, 14}, {"1", 'n', 1}, {"256", 'n', 256}, {"k/256", '/', 0, 8, 17}
 };
 
 static constexpr DimDef kEmbeddingDims[] = {
-  {"A...", -1, false, false, 0, -1},
-  {"P", 1}, {"k/32", 10}, {"4", 11}, {"64", 12},
-  {"P", 1}, {"k/32", 10}, {"8", 13}, {"64", 12},
-  {"P", 1}, {"k/block", 15}, {"16", 5},
-  {"P", 1}, {"k/block", 15}, {"1", 16},
-  {"P", 1}, {"k/256", 18}, {"16", 5},
-  {"A...", -1, false, false, 0, -1}, {"k", 8},
+  {0, true},
+  {1}, {10}, {11}, {12},
+  {1}, {10}, {13}, {12},
+  {1}, {15}, {5},
+  {1}, {15}, {16},
+  {1}, {18}, {5},
+  {0, true}, {8},
 };
 
 static constexpr ShapeDef kEmbeddingShapes[] = {
@@ -857,104 +889,106 @@ const OpDef kEmbedding = {
   nullptr, 0,
 };
 
+#define TYPES(T, W, S, D) {T, W, kI64, kU8, S, kU8, D, S, D, kF16, kF16, kF16, kF16, kF32, kF32}, {T}
 static constexpr TypeCombo kQMoETypes[] = {
-  {{kF32, kF32, kI64, kU8, kF32, kU8, kF32, kF32, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF32, kU8, kF16, kF32, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF32, kU8, kI8, kF32, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF32, kU8, kU8, kF32, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF16, kU8, kF32, kF16, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF16, kU8, kI8, kF16, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kF16, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kI8, kU8, kF32, kI8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kI8, kU8, kF16, kI8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kI8, kU8, kI8, kI8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kI8, kU8, kU8, kI8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kU8, kU8, kF32, kU8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kU8, kU8, kI8, kU8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF32, kF32, kI64, kU8, kU8, kU8, kU8, kU8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF32}},
-  {{kF16, kF32, kI64, kU8, kF32, kU8, kF32, kF32, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF32, kU8, kF16, kF32, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF32, kU8, kI8, kF32, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF32, kU8, kU8, kF32, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF16, kU8, kF32, kF16, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF16, kU8, kI8, kF16, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kF16, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kI8, kU8, kF32, kI8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kI8, kU8, kF16, kI8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kI8, kU8, kI8, kI8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kI8, kU8, kU8, kI8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kU8, kU8, kF32, kU8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kU8, kU8, kI8, kU8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF32, kI64, kU8, kU8, kU8, kU8, kU8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF32, kU8, kF32, kF32, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF32, kU8, kF16, kF32, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF32, kU8, kI8, kF32, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF32, kU8, kU8, kF32, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF16, kU8, kF32, kF16, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF16, kU8, kI8, kF16, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kF16, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kI8, kU8, kF32, kI8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kI8, kU8, kF16, kI8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kI8, kU8, kI8, kI8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kI8, kU8, kU8, kI8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kU8, kU8, kF32, kU8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kU8, kU8, kI8, kU8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kF16, kF16, kI64, kU8, kU8, kU8, kU8, kU8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kF16}},
-  {{kBF16, kF32, kI64, kU8, kF32, kU8, kF32, kF32, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF32, kU8, kF16, kF32, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF32, kU8, kI8, kF32, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF32, kU8, kU8, kF32, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF16, kU8, kF32, kF16, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF16, kU8, kI8, kF16, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kF16, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kI8, kU8, kF32, kI8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kI8, kU8, kF16, kI8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kI8, kU8, kI8, kI8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kI8, kU8, kU8, kI8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kU8, kU8, kF32, kU8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kU8, kU8, kI8, kU8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kF32, kI64, kU8, kU8, kU8, kU8, kU8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF32, kU8, kF32, kF32, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF32, kU8, kF16, kF32, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF32, kU8, kI8, kF32, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF32, kU8, kU8, kF32, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF16, kU8, kF32, kF16, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF16, kU8, kI8, kF16, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kF16, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kI8, kU8, kF32, kI8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kI8, kU8, kF16, kI8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kI8, kU8, kI8, kI8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kI8, kU8, kU8, kI8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kU8, kU8, kF32, kU8, kF32, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kU8, kU8, kF16, kU8, kF16, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kU8, kU8, kI8, kU8, kI8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
-  {{kBF16, kBF16, kI64, kU8, kU8, kU8, kU8, kU8, kU8, kF16, kF16, kF16, kF16, kF32, kF32}, {kBF16}},
+  {TYPES(kF32, kF32, kF32, kF32)},
+  {TYPES(kF32, kF32, kF32, kF16)},
+  {TYPES(kF32, kF32, kF32, kI8)},
+  {TYPES(kF32, kF32, kF32, kU8)},
+  {TYPES(kF32, kF32, kF16, kF32)},
+  {TYPES(kF32, kF32, kF16, kF16)},
+  {TYPES(kF32, kF32, kF16, kI8)},
+  {TYPES(kF32, kF32, kF16, kU8)},
+  {TYPES(kF32, kF32, kI8, kF32)},
+  {TYPES(kF32, kF32, kI8, kF16)},
+  {TYPES(kF32, kF32, kI8, kI8)},
+  {TYPES(kF32, kF32, kI8, kU8)},
+  {TYPES(kF32, kF32, kU8, kF32)},
+  {TYPES(kF32, kF32, kU8, kF16)},
+  {TYPES(kF32, kF32, kU8, kI8)},
+  {TYPES(kF32, kF32, kU8, kU8)},
+  {TYPES(kF16, kF32, kF32, kF32)},
+  {TYPES(kF16, kF32, kF32, kF16)},
+  {TYPES(kF16, kF32, kF32, kI8)},
+  {TYPES(kF16, kF32, kF32, kU8)},
+  {TYPES(kF16, kF32, kF16, kF32)},
+  {TYPES(kF16, kF32, kF16, kF16)},
+  {TYPES(kF16, kF32, kF16, kI8)},
+  {TYPES(kF16, kF32, kF16, kU8)},
+  {TYPES(kF16, kF32, kI8, kF32)},
+  {TYPES(kF16, kF32, kI8, kF16)},
+  {TYPES(kF16, kF32, kI8, kI8)},
+  {TYPES(kF16, kF32, kI8, kU8)},
+  {TYPES(kF16, kF32, kU8, kF32)},
+  {TYPES(kF16, kF32, kU8, kF16)},
+  {TYPES(kF16, kF32, kU8, kI8)},
+  {TYPES(kF16, kF32, kU8, kU8)},
+  {TYPES(kF16, kF16, kF32, kF32)},
+  {TYPES(kF16, kF16, kF32, kF16)},
+  {TYPES(kF16, kF16, kF32, kI8)},
+  {TYPES(kF16, kF16, kF32, kU8)},
+  {TYPES(kF16, kF16, kF16, kF32)},
+  {TYPES(kF16, kF16, kF16, kF16)},
+  {TYPES(kF16, kF16, kF16, kI8)},
+  {TYPES(kF16, kF16, kF16, kU8)},
+  {TYPES(kF16, kF16, kI8, kF32)},
+  {TYPES(kF16, kF16, kI8, kF16)},
+  {TYPES(kF16, kF16, kI8, kI8)},
+  {TYPES(kF16, kF16, kI8, kU8)},
+  {TYPES(kF16, kF16, kU8, kF32)},
+  {TYPES(kF16, kF16, kU8, kF16)},
+  {TYPES(kF16, kF16, kU8, kI8)},
+  {TYPES(kF16, kF16, kU8, kU8)},
+  {TYPES(kBF16, kF32, kF32, kF32)},
+  {TYPES(kBF16, kF32, kF32, kF16)},
+  {TYPES(kBF16, kF32, kF32, kI8)},
+  {TYPES(kBF16, kF32, kF32, kU8)},
+  {TYPES(kBF16, kF32, kF16, kF32)},
+  {TYPES(kBF16, kF32, kF16, kF16)},
+  {TYPES(kBF16, kF32, kF16, kI8)},
+  {TYPES(kBF16, kF32, kF16, kU8)},
+  {TYPES(kBF16, kF32, kI8, kF32)},
+  {TYPES(kBF16, kF32, kI8, kF16)},
+  {TYPES(kBF16, kF32, kI8, kI8)},
+  {TYPES(kBF16, kF32, kI8, kU8)},
+  {TYPES(kBF16, kF32, kU8, kF32)},
+  {TYPES(kBF16, kF32, kU8, kF16)},
+  {TYPES(kBF16, kF32, kU8, kI8)},
+  {TYPES(kBF16, kF32, kU8, kU8)},
+  {TYPES(kBF16, kBF16, kF32, kF32)},
+  {TYPES(kBF16, kBF16, kF32, kF16)},
+  {TYPES(kBF16, kBF16, kF32, kI8)},
+  {TYPES(kBF16, kBF16, kF32, kU8)},
+  {TYPES(kBF16, kBF16, kF16, kF32)},
+  {TYPES(kBF16, kBF16, kF16, kF16)},
+  {TYPES(kBF16, kBF16, kF16, kI8)},
+  {TYPES(kBF16, kBF16, kF16, kU8)},
+  {TYPES(kBF16, kBF16, kI8, kF32)},
+  {TYPES(kBF16, kBF16, kI8, kF16)},
+  {TYPES(kBF16, kBF16, kI8, kI8)},
+  {TYPES(kBF16, kBF16, kI8, kU8)},
+  {TYPES(kBF16, kBF16, kU8, kF32)},
+  {TYPES(kBF16, kBF16, kU8, kF16)},
+  {TYPES(kBF16, kBF16, kU8, kI8)},
+  {TYPES(kBF16, kBF16, kU8, kU8)},
 };
+#undef TYPES
 
 static constexpr AttributeDef kQMoEAttributes[] = {
-  {"activation", AttributeType::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(QMoEAttributes, gate.activation), {}},
-  {"alpha", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"limit", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-  {"up_offset", AttributeType::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-  {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(QMoEAttributes, packing), {}},
-  {"gate_up_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, gate_up_code), {}},
-  {"gate_up_zero", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
-  {"gate_up_block", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
-  {"down_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, down_code), {}},
-  {"down_zero", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, down_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
-  {"down_block", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, down_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
-  {"hidden", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, hidden), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
-  {"inner", AttributeType::kInt, {}, 0, false, offsetof(QMoEAttributes, inner), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
-  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(QMoEAttributes, activations), {}},
+  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh", "relu", "relu2"}, 5, false, offsetof(QMoEAttributes, gate.activation), {}},
+  {"alpha", Type::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"limit", Type::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.limit), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"up_offset", Type::kFloat, {}, 0, false, offsetof(QMoEAttributes, gate.up_offset), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"packing", Type::kString, {"halves", "interleaved", "none"}, 3, false, offsetof(QMoEAttributes, packing), {}},
+  {"gate_up_code", Type::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, gate_up_code), {}},
+  {"gate_up_zero", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"gate_up_block", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, gate_up_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"down_code", Type::kString, {"int4", "int8", "e2m1", "e4m3"}, 4, false, offsetof(QMoEAttributes, down_code), {}},
+  {"down_zero", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, down_zero), {0, 255, 1, {}, 0, "from 0 to 255"}},
+  {"down_block", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, down_block), {0, 0, 1, {16, 32, 128}, 3, "16, 32 or 128"}},
+  {"hidden", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, hidden), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"inner", Type::kInt, {}, 0, false, offsetof(QMoEAttributes, inner), {32, 2147483647, 32, {}, 0, "a multiple of 32 up to 2147483647"}},
+  {"activations", Type::kString, {"float", "int16", "int8", "fp8"}, 4, false, offsetof(QMoEAttributes, activations), {}},
 };
 
 static constexpr AttributeRule kQMoERules[] = {
@@ -980,25 +1014,25 @@ static constexpr AttributeRule kQMoERules[] = {
 };
 
 static constexpr SizeDef kQMoESizeDefs[] = {
-  {"#A", 'p', 1, 0, 0}, {"#T", 'p', 2, 0, 0}, {"K", 's', 6, 0, 0}, {"#U", 'p', 4, 0, 0}, {"E", 's', 32760, 0, 0}, {"H", 'l', 1, -1, 10}, {"N", 'l', 3, 4, 14}, {"P", 'l', 1, -1, 19}, {"Q", 'l', 1, -1, 21}, {"hidden", 'a', 0, 11, 0}, {"hidden", '=', 0, 9, 0}, {"2", 'n', 2, 0, 0}, {"inner", 'a', 0, 12, 0}, {"2*inner", '*', 0, 11, 12}, {"2*inner", '=', 0, 13, 0}, {"2*inner", '=', 0, 13, 0}, {"inner", '=', 0, 12, 0}, {"16", 'n', 16, 0, 0}, {"N/16", '/', 0, 6, 17}, {"N/16", '=', 0, 18, 0}, {"hidden/16", '/', 0, 9, 17}, {"hidden/16", '=', 0, 20, 0}, {"32", 'n', 32, 0, 0}, {"hidden/32", '/', 0, 9, 22}, {"4", 'n', 4, 0, 0}, {"64", 'n', 64, 0, 0}, {"8", 'n', 8, 0, 0}, {"gate_up_block", 'a', 0, 7, 0}, {"hidden/gate_up_block", '/', 0, 9, 27}, {"1", 'n', 1, 0, 0}, {"inner/32", '/', 0, 12, 22}, {"down_block", 'a', 0, 10, 0}, {"inner/down_block", '/', 0, 12, 31}, {"256", 'n', 256, 0, 0}, {"hidden/256", '/', 0, 9, 33}, {"inner/256", '/', 0, 12, 33}
+  {"#A", 'p', 1}, {"#T", 'p', 2}, {"K", 's', 6}, {"#U", 'p', 4}, {"E", 's', 32760}, {"H", 'l', 1, -1, 10}, {"N", 'l', 3, 4, 14}, {"P", 'l', 1, -1, 19}, {"Q", 'l', 1, -1, 21}, {"hidden", 'a', 0, 11}, {"", '=', 0, 9}, {"2", 'n', 2}, {"inner", 'a', 0, 12}, {"2*inner", '*', 0, 11, 12}, {"", '=', 0, 13}, {"", '=', 0, 13}, {"", '=', 0, 12}, {"16", 'n', 16}, {"N/16", '/', 0, 6, 17}, {"", '=', 0, 18}, {"hidden/16", '/', 0, 9, 17}, {"", '=', 0, 20}, {"32", 'n', 32}, {"hidden/32", '/', 0, 9, 22}, {"4", 'n', 4}, {"64", 'n', 64}, {"8", 'n', 8}, {"gate_up_block", 'a', 0, 7}, {"hidden/gate_up_block", '/', 0, 9, 27}, {"1", 'n', 1}, {"inner/32", '/', 0, 12, 22}, {"down_block", 'a', 0, 10}, {"inner/down_block", '/', 0, 12, 31}, {"256", 'n', 256}, {"hidden/256", '/', 0, 9, 33}, {"inner/256", '/', 0, 12, 33}
 };
 
 static constexpr DimDef kQMoEDims[] = {
-  {"A...", -1, false, false, 0, -1}, {"H", 5},
-  {"T...", -1, false, false, 1, -1}, {"K", 2},
-  {"U...", -1, false, false, 3, -1}, {"K", 2},
-  {"E", 4}, {"P", 7}, {"hidden/32", 23}, {"4", 24}, {"64", 25},
-  {"E", 4}, {"P", 7}, {"hidden/32", 23}, {"8", 26}, {"64", 25},
-  {"E", 4}, {"P", 7}, {"hidden/gate_up_block", 28}, {"16", 17},
-  {"E", 4}, {"P", 7}, {"hidden/gate_up_block", 28}, {"1", 29},
-  {"E", 4}, {"Q", 8}, {"inner/32", 30}, {"4", 24}, {"64", 25},
-  {"E", 4}, {"Q", 8}, {"inner/32", 30}, {"8", 26}, {"64", 25},
-  {"E", 4}, {"Q", 8}, {"inner/down_block", 32}, {"16", 17},
-  {"E", 4}, {"Q", 8}, {"inner/down_block", 32}, {"1", 29},
-  {"E", 4}, {"P", 7}, {"hidden/256", 34}, {"16", 17},
-  {"E", 4}, {"Q", 8}, {"inner/256", 35}, {"16", 17},
-  {"E", 4}, {"N", 6},
-  {"E", 4}, {"hidden", 9},
+  {0, true}, {5},
+  {1, true}, {2},
+  {3, true}, {2},
+  {4}, {7}, {23}, {24}, {25},
+  {4}, {7}, {23}, {26}, {25},
+  {4}, {7}, {28}, {17},
+  {4}, {7}, {28}, {29},
+  {4}, {8}, {30}, {24}, {25},
+  {4}, {8}, {30}, {26}, {25},
+  {4}, {8}, {32}, {17},
+  {4}, {8}, {32}, {29},
+  {4}, {7}, {34}, {17},
+  {4}, {8}, {35}, {17},
+  {4}, {6},
+  {4}, {9},
 };
 
 static constexpr ShapeDef kQMoEShapes[] = {
