@@ -154,3 +154,9 @@ func tokens(dims []int64) int64 {
 	}
 	return n
 }
+
+// ExpertLayout returns the name of the attribute of MoE that says how the matrices of an input are stored. It is empty
+// for the other inputs.
+func ExpertLayout(input int) string {
+	return map[int]string{MoEGateUp: AttrGateUpLayout, MoEDown: AttrDownLayout}[input]
+}

@@ -28,10 +28,7 @@ func write(fields []field) []*onnx.Attribute {
 		case *int64:
 			list[i] = onnx.IntAttr(f.name, *v)
 		case *bool:
-			list[i] = onnx.IntAttr(f.name, 0)
-			if *v {
-				list[i].Int = 1
-			}
+			list[i] = onnx.BoolAttr(f.name, *v)
 		case *float32:
 			list[i] = onnx.FloatAttr(f.name, *v)
 		case *string:

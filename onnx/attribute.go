@@ -49,6 +49,14 @@ type Attribute struct {
 // IntAttr makes an INT attribute.
 func IntAttr(name string, v int64) *Attribute { return &Attribute{Name: name, Type: AttrInt, Int: v} }
 
+// BoolAttr is an attribute that is 0 or 1.
+func BoolAttr(name string, v bool) *Attribute {
+	if v {
+		return IntAttr(name, 1)
+	}
+	return IntAttr(name, 0)
+}
+
 // FloatAttr makes a FLOAT attribute.
 func FloatAttr(name string, v float32) *Attribute {
 	return &Attribute{Name: name, Type: AttrFloat, Float: v}

@@ -79,6 +79,18 @@ func whole(o *fused.Op, part *fused.Part) bool {
 // initialisms are words that Go writes in capitals.
 var initialisms = map[string]string{"ids": "IDs", "pe": "PE"}
 
+// attributeNames lists the names of all attributes.
+func attributeNames() []string {
+	var names []string
+	for _, o := range fused.Ops() {
+		for _, a := range o.Attributes {
+			names = append(names, a.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // goName is the Go name of an attribute or an input.
 func goName(name string) string {
 	return joinWords(name, func(word string) string {

@@ -31,6 +31,7 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 	"sizeDefs":   func(t fused.ShapeTable) string { return joined(t.Sizes, sizeDef) },
 	"fieldNames": fieldNames, "dimDefs": dimDefs, "shapeDefs": shapeDefs, "relationDef": relationDef,
 	"sizes": sizes, "structs": structs, "fields": fields,
+	"attributeNames": attributeNames,
 	"bounds": func(a fused.AttributeSpec) string {
 		if a.Type == onnx.AttrString {
 			return "{}"
