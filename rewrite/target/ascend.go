@@ -54,7 +54,7 @@ func kept(limits ...func(*Call) error) func(*Call) error {
 }
 
 func rotatedBelow896(c *Call) error {
-	if r := c.Int("rotary_dim"); r >= 896 {
+	if r := c.asRotary().RotaryDim; r >= 896 {
 		return fmt.Errorf("it rotates %d channels; aclnnRotaryPositionEmbedding takes less than 896", r)
 	}
 	return nil
@@ -70,8 +70,8 @@ func flashAttention(c *Call) error {
 		{c.Input(fused.AttentionSink) != nil, "sinks"},
 		{c.Input(fused.AttentionBias) != nil, "a bias that is added after the scale"},
 		{c.Input(fused.AttentionPastLength) != nil, "a cache in place"},
-		{c.Float("softcap") > 0, "a softcap"},
-		{c.String("head_order") == "cyclic", "heads that share keys and do not stand in a row"},
+		{c.asAttention().Softcap > 0, "a softcap"},
+		{c.asAttention().HeadOrder == "cyclic", "heads that share keys and do not stand in a row"},
 	} {
 		if lack.is {
 			return fmt.Errorf("it has %s; aclnnFlashAttentionScore has none", lack.what)
@@ -82,7 +82,7 @@ func flashAttention(c *Call) error {
 		return fmt.Errorf("queries are %v, values %v; aclnnFlashAttentionScore takes one width, up to 768", q, v)
 	}
 	heads := q[1]
-	if c.String("q_layout") == "bsnh" {
+	if c.asAttention().QLayout == "bsnh" {
 		heads = q[2]
 	}
 	if heads > 256 {
@@ -130,7 +130,7 @@ func noBFloat16(c *Call) error {
 // normOn310P checks the limits of aclnnRmsNorm there: one type, and rows of at least 32 bytes.
 func normOn310P(c *Call) error {
 	scale := 1
-	if c.Op == "AddRMSNorm" {
+	if c.Op == fused.AddRMSNormName {
 		scale = 2
 	}
 	if c.Type(0) != c.Type(scale) {
@@ -144,10 +144,10 @@ func normOn310P(c *Call) error {
 
 // rotaryOn310P checks the limits of aclnnRotaryPositionEmbedding there: halves, and 32, 64, 96 or 128 channels.
 func rotaryOn310P(c *Call) error {
-	if c.Int("interleaved") != 0 {
+	if c.asRotary().Interleaved {
 		return fmt.Errorf("its pairs are interleaved; on Ascend 310P aclnnRotaryPositionEmbedding takes halves")
 	}
-	if r := c.Int("rotary_dim"); r > 128 || r%32 != 0 {
+	if r := c.asRotary().RotaryDim; r > 128 || r%32 != 0 {
 		return fmt.Errorf("it rotates %d channels; on Ascend 310P aclnnRotaryPositionEmbedding takes 32, 64, 96 and "+
 			"128", r)
 	}

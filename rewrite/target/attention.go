@@ -13,16 +13,17 @@ const attentionOpset = 23
 
 // standardAttention writes Attention, which returns zeros for a query that can attend to no key.
 func standardAttention(c *Call) error {
+	a := c.asAttention()
 	for _, lack := range []struct {
 		is   bool
 		what string
 	}{
 		{c.Input(fused.AttentionSink) != nil, "Attention has no sinks"},
 		{c.Input(fused.AttentionPastLength) != nil, "Attention does not write into its cache"},
-		{c.Int("window") > 0, "Attention has no windows, and the mask is not added to the scores"},
-		{c.String("empty") == "mean", "Attention gives no mean of the values to a query that sees no key, and the " +
+		{a.Window > 0, "Attention has no windows, and the mask is not added to the scores"},
+		{a.Empty == "mean", "Attention gives no mean of the values to a query that sees no key, and the " +
 			"mask is not added to the scores"},
-		{c.String("head_order") == "cyclic", "heads of Attention that share keys stand in a row"},
+		{a.HeadOrder == "cyclic", "heads of Attention that share keys stand in a row"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)
@@ -31,13 +32,9 @@ func standardAttention(c *Call) error {
 	h := c.attentionHeads()
 	// Without a cache, Attention aligns the first query with the first key, and the fused op the last query with the
 	// last key.
-	causal := c.Int("causal")
-	apart := causal != 0 && c.Input(fused.AttentionPastKey) == nil && !c.sameLength()
-	if apart {
-		causal = 0
-	}
-	inputs := []*onnx.Value{h.in(fused.AttentionQ, "q_layout"), h.in(fused.AttentionK, "k_layout"),
-		h.in(fused.AttentionV, "v_layout"), c.attentionMask(apart), c.Input(fused.AttentionPastKey),
+	apart := a.Causal && c.Input(fused.AttentionPastKey) == nil && !c.sameLength()
+	inputs := []*onnx.Value{h.in(fused.AttentionQ, a.QLayout), h.in(fused.AttentionK, a.KLayout),
+		h.in(fused.AttentionV, a.VLayout), c.attentionMask(apart), c.Input(fused.AttentionPastKey),
 		c.Input(fused.AttentionPastValue)}
 	outputs := 3
 	if inputs[4] == nil && c.Node.OutputValue(1) == nil && c.Node.OutputValue(2) == nil {
@@ -46,9 +43,9 @@ func standardAttention(c *Call) error {
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
-	attrs := append([]*onnx.Attribute{onnx.FloatAttr("scale", c.Float("scale")),
-		onnx.IntAttr("is_causal", causal)}, h.attrs...)
-	if limit := c.Float("softcap"); limit > 0 {
+	attrs := append([]*onnx.Attribute{onnx.FloatAttr("scale", a.Scale),
+		onnx.BoolAttr("is_causal", a.Causal && !apart)}, h.attrs...)
+	if limit := a.Softcap; limit > 0 {
 		attrs = append(attrs, onnx.FloatAttr("softcap", limit))
 	}
 	made := c.Add("", "Attention", outputs, inputs, attrs...)
@@ -81,7 +78,7 @@ func (c *Call) attentionMask(causal bool) *onnx.Value {
 	var seen *onnx.Value // the keys visible to each query
 	queries, keys := false, true
 	if valid := c.Input(fused.AttentionKeyValid); valid != nil {
-		if c.Int("causal") != 0 { // a mask of one key would be broadcast to all, which the fused op refuses
+		if c.asAttention().Causal { // a mask of one key would be broadcast to all, which the fused op refuses
 			dims := c.Op1("Concat", []*onnx.Value{c.Integers(0), c.keyCount()}, onnx.IntAttr("axis", 0))
 			valid = c.Op1("Reshape", []*onnx.Value{valid, dims})
 		}
@@ -107,7 +104,7 @@ func (c *Call) attentionMask(causal bool) *onnx.Value {
 			keys = rank > 0 && dims[rank-1] != 1
 		}
 		queries = queries || rank > 1 && c.sameDim(fused.AttentionBias, rank-2, fused.AttentionQ,
-			c.lengthAxis("q_layout"))
+			lengthAxis(c.asAttention().QLayout))
 	}
 	if mask == nil || queries && keys {
 		return mask
@@ -131,8 +128,8 @@ func (c *Call) earlierKeys() *onnx.Value {
 }
 
 // lengthAxis returns the axis of the positions.
-func (c *Call) lengthAxis(layout string) int {
-	if c.String(layout) == "bsnh" {
+func lengthAxis(layout string) int {
+	if layout == "bsnh" {
 		return 1
 	}
 	return 2
@@ -140,15 +137,18 @@ func (c *Call) lengthAxis(layout string) int {
 
 // sameLength reports whether there are as many keys as queries, whatever the sizes.
 func (c *Call) sameLength() bool {
-	return c.sameDim(fused.AttentionQ, c.lengthAxis("q_layout"), fused.AttentionK, c.lengthAxis("k_layout"))
+	a := c.asAttention()
+	return c.sameDim(fused.AttentionQ, lengthAxis(a.QLayout), fused.AttentionK, lengthAxis(a.KLayout))
 }
 
 // queryCount returns the number of queries as a vector with one element.
-func (c *Call) queryCount() *onnx.Value { return c.size(fused.AttentionQ, c.lengthAxis("q_layout")) }
+func (c *Call) queryCount() *onnx.Value {
+	return c.size(fused.AttentionQ, lengthAxis(c.asAttention().QLayout))
+}
 
 // keyCount returns the number of keys, including those of the cache, as a vector with one element.
 func (c *Call) keyCount() *onnx.Value {
-	n := c.size(fused.AttentionK, c.lengthAxis("k_layout"))
+	n := c.size(fused.AttentionK, lengthAxis(c.asAttention().KLayout))
 	if c.Input(fused.AttentionPastKey) != nil {
 		n = c.Op1("Add", []*onnx.Value{n, c.size(fused.AttentionPastKey, 2)})
 	}
@@ -166,10 +166,9 @@ type attentionHeads struct {
 
 // attentionHeads packs the heads if they follow the positions in all layouts and their numbers are known.
 func (c *Call) attentionHeads() attentionHeads {
-	h := attentionHeads{c: c, packed: true}
-	for _, layout := range []string{"q_layout", "k_layout", "v_layout", "y_layout"} {
-		h.packed = h.packed && c.String(layout) == "bsnh"
-	}
+	a := c.asAttention()
+	h := attentionHeads{c: c, packed: a.QLayout == "bsnh" && a.KLayout == "bsnh" && a.VLayout == "bsnh" &&
+		a.YLayout == "bsnh"}
 	for i, attr := range []string{"q_num_heads", "kv_num_heads"} {
 		if dims := c.Dims(i); len(dims) != 4 || dims[2] < 1 {
 			h.packed = false
@@ -189,7 +188,7 @@ func (h attentionHeads) in(i int, layout string) *onnx.Value {
 	switch {
 	case h.packed:
 		return c.Op1("Reshape", []*onnx.Value{v, c.Integers(0, 0, -1)})
-	case c.String(layout) == "bsnh":
+	case layout == "bsnh":
 		return c.swapHeads(v)
 	}
 	return v
@@ -201,7 +200,7 @@ func (h attentionHeads) out(v *onnx.Value) *onnx.Value {
 	switch {
 	case h.packed:
 		return c.Op1("Reshape", []*onnx.Value{v, c.Integers(0, 0, c.Dims(fused.AttentionQ)[2], -1)})
-	case c.String("y_layout") == "bsnh":
+	case c.asAttention().YLayout == "bsnh":
 		return c.swapHeads(v)
 	}
 	return v

@@ -82,10 +82,18 @@ func (c *Call) size(i, axis int) *onnx.Value {
 		onnx.IntAttr("end", int64(axis)+1))
 }
 
-// Int, Float and String return attributes. A fused op's node has all of them.
-func (c *Call) Int(name string) int64     { return c.Site.Attr(name).Int }
-func (c *Call) Float(name string) float32 { return c.Site.Attr(name).Float }
-func (c *Call) String(name string) string { return c.Site.Attr(name).String }
+// The methods below read the attributes of a call as those of an op that has them in common with the call's op:
+// NormRotary has the attributes of RotaryEmbedding, and all gated ops have those of GLU.
+
+func (c *Call) asAttention() fused.Attention { return fused.Read[fused.Attention](c.Site.Attributes) }
+func (c *Call) asGLU() fused.GLU             { return fused.Read[fused.GLU](c.Site.Attributes) }
+func (c *Call) asMoE() fused.MoE             { return fused.Read[fused.MoE](c.Site.Attributes) }
+func (c *Call) asNorm() fused.RMSNorm        { return fused.Read[fused.RMSNorm](c.Site.Attributes) }
+func (c *Call) asQMoE() fused.QMoE           { return fused.Read[fused.QMoE](c.Site.Attributes) }
+func (c *Call) asRotary() fused.RotaryEmbedding {
+	return fused.Read[fused.RotaryEmbedding](c.Site.Attributes)
+}
+func (c *Call) asRouter() fused.TopKRouter { return fused.Read[fused.TopKRouter](c.Site.Attributes) }
 
 // Add adds a node with n outputs. Producers must be added before their readers.
 func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onnx.Attribute) []*onnx.Value {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -31,13 +32,13 @@ type coded struct {
 
 // codedFrom reads the weights of a call from five inputs starting at first.
 func (c *Call) codedFrom(first int) (*coded, error) {
-	return c.codedOf("", c.Int("n"), c.Int("k"), [...]int{first, first + 1, first + 2, first + 3, first + 4})
+	return c.codedOf(fused.Read[fused.Embedding](c.Site.Attributes),
+		[...]int{first, first + 1, first + 2, first + 3, first + 4})
 }
 
-// codedOf reads weights with n rows of k elements from these inputs, and from attributes with this prefix.
-func (c *Call) codedOf(prefix string, n, k int64, inputs [5]int) (*coded, error) {
-	m := &coded{code: c.String(prefix + "code"), zero: c.Int(prefix + "zero"), n: n, k: k,
-		block: c.Int(prefix + "block"), bits: 4, mid: 8}
+// codedOf reads weights in the format a from these inputs.
+func (c *Call) codedOf(a fused.Embedding, inputs [5]int) (*coded, error) {
+	m := &coded{code: a.Code, zero: a.Zero, n: a.N, k: a.K, block: a.Block, bits: 4, mid: 8}
 	if m.code == "e4m3" {
 		return nil, errors.New("its weights are FP8 with scales of 128 x 128 (code=e4m3), for which it has no op")
 	}

@@ -35,9 +35,9 @@ func denseMoE(c *Call) error {
 	}
 	rows := c.Cast(c.rows(fused.MoEX), c.Type(fused.MoEX), t)
 	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), fused.MoEGateUp, fused.MoEGateUpBias,
-		"gate_up_layout", t)
+		c.asMoE().GateUpLayout, t)
 	// [experts, tokens, hidden]
-	y := c.product(c.between(h, inner, t), fused.MoEDown, fused.MoEDownBias, "down_layout", t)
+	y := c.product(c.between(h, inner, t), fused.MoEDown, fused.MoEDownBias, c.asMoE().DownLayout, t)
 	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)},
 		onnx.IntAttr("keepdims", 0))
 	y = c.Cast(y, t, c.Type(fused.MoEX))
@@ -63,7 +63,7 @@ func (c *Call) expertWidth() int64 {
 	switch {
 	case len(d) != 3:
 		return -1
-	case c.String("down_layout") == "in_out":
+	case c.asMoE().DownLayout == "in_out":
 		return d[1]
 	}
 	return d[2]
@@ -100,7 +100,7 @@ func (c *Call) rows(i int) *onnx.Value {
 // product multiplies x by the experts' matrices in input w, in either layout, and adds their biases.
 func (c *Call) product(x *onnx.Value, w, bias int, layout string, t onnx.DataType) *onnx.Value {
 	m := c.Cast(c.Input(w), c.Type(w), t)
-	if c.String(layout) == "out_in" {
+	if layout == "out_in" {
 		m = c.Op1("Transpose", []*onnx.Value{m}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	}
 	y := c.Op1("MatMul", []*onnx.Value{x, m})
@@ -114,7 +114,7 @@ func (c *Call) product(x *onnx.Value, w, bias int, layout string, t onnx.DataTyp
 // between computes the activation between the two products.
 func (c *Call) between(h *onnx.Value, inner int64, t onnx.DataType) *onnx.Value {
 	activate := func(g *onnx.Value) *onnx.Value { return c.activated(g, t) }
-	switch c.String("packing") {
+	switch c.asMoE().Packing {
 	case "none":
 		return activate(h)
 	case "halves":

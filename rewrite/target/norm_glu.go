@@ -12,7 +12,7 @@ type norm func(c *Call, x, scale *onnx.Value) *onnx.Value
 // which the fused op computes, and the result is cast back.
 func (c *Call) normed(write norm, x *onnx.Value, t onnx.DataType, s int) *onnx.Value {
 	result := t
-	if c.Int("scale_after_cast") != 0 {
+	if c.asNorm().ScaleAfterCast {
 		result = c.Type(s)
 	}
 	if c.Type(s) == t {
@@ -34,7 +34,7 @@ func (c *Call) writeAddNorm(write norm) {
 
 // normAttrs returns the attributes that the norms of the standard and of onnxruntime share.
 func (c *Call) normAttrs() []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.IntAttr("axis", c.Int("axis")), onnx.FloatAttr("epsilon", c.Float("epsilon")),
+	return []*onnx.Attribute{onnx.IntAttr("axis", c.asNorm().Axis), onnx.FloatAttr("epsilon", c.asNorm().Epsilon),
 		onnx.IntAttr("stash_type", int64(onnx.Float))}
 }
 
@@ -48,7 +48,8 @@ func (c *Call) writeAddLayerNorm() error {
 	c.Output(1, sum)
 	c.Output(0, c.Op1("LayerNormalization",
 		[]*onnx.Value{sum, c.Input(fused.AddLayerNormScale), c.Input(fused.AddLayerNormBias)},
-		onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", c.Float("epsilon"))))
+		onnx.IntAttr("axis", -1),
+		onnx.FloatAttr("epsilon", fused.Read[fused.AddLayerNorm](c.Site.Attributes).Epsilon)))
 	return nil
 }
 
@@ -66,12 +67,12 @@ func (c *Call) writeGLU(activate func(gate *onnx.Value) *onnx.Value) {
 // gated writes an activation of gate times up, both of type t, with the clamps and the shift that the attributes
 // demand.
 func (c *Call) gated(gate, up *onnx.Value, t onnx.DataType, activate func(gate *onnx.Value) *onnx.Value) *onnx.Value {
-	if limit := c.Float("limit"); limit > 0 {
+	if limit := c.asGLU().Limit; limit > 0 {
 		most := c.Number(limit, t)
 		gate = c.Op1("Min", []*onnx.Value{gate, most})
 		up = c.Op1("Max", []*onnx.Value{c.Op1("Min", []*onnx.Value{up, most}), c.Number(-limit, t)})
 	}
-	if offset := c.Float("up_offset"); offset != 0 {
+	if offset := c.asGLU().UpOffset; offset != 0 {
 		up = c.Op1("Add", []*onnx.Value{up, c.Number(offset, t)})
 	}
 	return c.Op1("Mul", []*onnx.Value{activate(gate), up})
@@ -79,10 +80,10 @@ func (c *Call) gated(gate, up *onnx.Value, t onnx.DataType, activate func(gate *
 
 // activated writes the activation of g with ops of opset 20.
 func (c *Call) activated(g *onnx.Value, t onnx.DataType) *onnx.Value {
-	switch c.String("activation") {
+	switch c.asGLU().Activation {
 	case "silu":
 		z := g
-		if alpha := c.Float("alpha"); alpha != 1 {
+		if alpha := c.asGLU().Alpha; alpha != 1 {
 			z = c.Op1("Mul", []*onnx.Value{g, c.Number(alpha, t)})
 		}
 		return c.Op1("Mul", []*onnx.Value{g, c.Op1("Sigmoid", []*onnx.Value{z})})
@@ -92,7 +93,7 @@ func (c *Call) activated(g *onnx.Value, t onnx.DataType) *onnx.Value {
 		return c.Op1("Gelu", []*onnx.Value{g}, onnx.StringAttr("approximate", "tanh"))
 	}
 	r := c.Op1("Relu", []*onnx.Value{g})
-	if c.String("activation") == "relu2" {
+	if c.asGLU().Activation == "relu2" {
 		return c.Op1("Mul", []*onnx.Value{r, r})
 	}
 	return r

@@ -31,7 +31,7 @@ var openvino = &Target{
 
 // openvinoNorm writes onnxruntime's norm, which OpenVINO reads at every opset and in every type.
 func (c *Call) openvinoNorm(write func(norm)) error {
-	if axis, rank := c.Int("axis"), len(c.Dims(0)); axis != -1 || rank < 2 {
+	if axis, rank := c.asNorm().Axis, len(c.Dims(0)); axis != -1 || rank < 2 {
 		return fmt.Errorf("OpenVINO has RMS of the last axis and of rank 2 and more, not of axis %d of X, %s",
 			axis, shapeText(c.Dims(0)))
 	}
@@ -54,7 +54,7 @@ func openvinoAttention(c *Call) error {
 	if c.Input(fused.AttentionSink) != nil {
 		return errors.New("no Subgraph of OpenVINO's holds a sink")
 	}
-	if c.Int("causal") != 0 || c.Int("window") > 0 || c.Input(fused.AttentionKeyValid) != nil {
+	if c.asAttention().Causal || c.asAttention().Window > 0 || c.Input(fused.AttentionKeyValid) != nil {
 		return errors.New("the mask is not added to the scores")
 	}
 	return c.writeProducts(c.biasMask())
@@ -74,8 +74,7 @@ func openvinoMoE(c *Call) error {
 	case c.Site.Opset < 16:
 		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
 			c.Site.Opset)
-	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 ||
-		c.Float("up_offset") != 0, c.String("packing") == "none":
+	case c.asGLU() != fused.GLU{Activation: "silu", Alpha: 1}, c.asMoE().Packing == "none":
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
 	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
@@ -99,7 +98,7 @@ func openvinoMoE(c *Call) error {
 	gate, up := c.gateAndUp(inner)
 	g := product(tiled, gate)
 	a := c.Op1("Mul", []*onnx.Value{c.activated(g, t), product(tiled, up)})
-	y := c.Op1("Reshape", []*onnx.Value{product(a, c.stored(fused.MoEDown, "down_layout")),
+	y := c.Op1("Reshape", []*onnx.Value{product(a, c.stored(fused.MoEDown, c.asMoE().DownLayout)),
 		c.Integers(experts, -1, hidden)})
 	y = c.Op1("Mul", []*onnx.Value{y, c.scatteredGates(experts, t)})
 	y = c.Op1("ReduceSum", []*onnx.Value{y, c.Integers(0)}, onnx.IntAttr("keepdims", 0))
@@ -111,11 +110,11 @@ func openvinoMoE(c *Call) error {
 }
 
 func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
-	both := c.stored(fused.MoEGateUp, "gate_up_layout")
+	both := c.stored(fused.MoEGateUp, c.asMoE().GateUpLayout)
 	part := func(from, to, step int64) *onnx.Value {
 		return c.Op1("Slice", []*onnx.Value{both, c.Integers(from), c.Integers(to), c.Integers(1), c.Integers(step)})
 	}
-	if c.String("packing") == "halves" {
+	if c.asMoE().Packing == "halves" {
 		return part(0, inner, 1), part(inner, math.MaxInt64, 1)
 	}
 	return part(0, math.MaxInt64, 2), part(1, math.MaxInt64, 2)

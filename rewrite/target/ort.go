@@ -67,14 +67,14 @@ func ortSkipRMSNorm(c *Call) error {
 	if c.Type(0) != c.Type(2) && c.Type(0) != onnx.Float { // a scale can be cast to float32, the sum cannot
 		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
 	}
-	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.Int("axis") != -1 {
+	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.asNorm().Axis != -1 {
 		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)),
-			c.Int("axis"))
+			c.asNorm().Axis)
 	}
 	y := c.Add(onnx.Microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},
-		onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+		onnx.FloatAttr("epsilon", c.asNorm().Epsilon))[0]
 	sum := c.output(y.Producer, 3) // after the mean and the deviation
-	if c.Int("scale_after_cast") != 0 {
+	if c.asNorm().ScaleAfterCast {
 		y = c.Cast(y, c.Type(0), c.Type(2))
 	}
 	c.Output(0, y)
@@ -95,7 +95,8 @@ func ortSkipLayerNorm(c *Call) error {
 	for i := range inputs {
 		inputs[i] = c.Input(i)
 	}
-	y := c.Add(onnx.Microsoft, op, 1, inputs, onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+	y := c.Add(onnx.Microsoft, op, 1, inputs,
+		onnx.FloatAttr("epsilon", fused.Read[fused.AddLayerNorm](c.Site.Attributes).Epsilon))[0]
 	c.Output(0, y)
 	c.Output(1, c.output(y.Producer, 3)) // after the mean and the deviation
 	return nil
@@ -104,7 +105,7 @@ func ortSkipLayerNorm(c *Call) error {
 // ortBiasGELU writes an op that adds the bias itself.
 func ortBiasGELU(op, activation string) func(*Call) error {
 	return func(c *Call) error {
-		if c.String("activation") != activation {
+		if c.asGLU().Activation != activation {
 			return errOther
 		}
 		if err := halfOr32(op, c.Type(0)); err != nil {
@@ -117,20 +118,20 @@ func ortBiasGELU(op, activation string) func(*Call) error {
 
 // ortBiasQuickGELU writes QuickGelu of a sum.
 func ortBiasQuickGELU(c *Call) error {
-	if c.String("activation") != "silu" {
+	if c.asGLU().Activation != "silu" {
 		return errOther
 	}
 	if err := halfOr32("QuickGelu", c.Type(0)); err != nil {
 		return err
 	}
 	sum := c.Op1("Add", []*onnx.Value{c.Input(0), c.Input(1)})
-	c.Output(0, c.Add(onnx.Microsoft, "QuickGelu", 1, []*onnx.Value{sum}, onnx.FloatAttr("alpha", c.Float("alpha")))[0])
+	c.Output(0, c.Add(onnx.Microsoft, "QuickGelu", 1, []*onnx.Value{sum}, onnx.FloatAttr("alpha", c.asGLU().Alpha))[0])
 	return nil
 }
 
 // ortSwiGLU writes QuickGelu. With alpha = 1 it is SiLU.
 func ortSwiGLU(c *Call) error {
-	return c.ortGLU("QuickGelu", "silu", onnx.FloatAttr("alpha", c.Float("alpha")))
+	return c.ortGLU("QuickGelu", "silu", onnx.FloatAttr("alpha", c.asGLU().Alpha))
 }
 
 func ortGeGLU(op, activation string) func(*Call) error {
@@ -138,7 +139,7 @@ func ortGeGLU(op, activation string) func(*Call) error {
 }
 
 func (c *Call) ortGLU(op, activation string, attrs ...*onnx.Attribute) error {
-	if c.String("activation") != activation {
+	if c.asGLU().Activation != activation {
 		return errOther
 	}
 	if err := halfOr32(op, c.Type(0)); err != nil {
@@ -168,7 +169,7 @@ func ortRotary(c *Call) error {
 	if rows := c.Integers(-1, r.tables.dims[len(r.tables.dims)-1]); len(r.tables.dims) != 2 || !r.oneBatch() {
 		r.tables.each(func(v *onnx.Value) *onnx.Value { return c.Op1("Reshape", []*onnx.Value{v, rows}) })
 	}
-	attrs := []*onnx.Attribute{onnx.IntAttr("interleaved", r.interleaved)}
+	attrs := []*onnx.Attribute{onnx.BoolAttr("interleaved", r.interleaved)}
 	if r.partial != 0 {
 		attrs = append(attrs, onnx.IntAttr("num_heads", r.heads), onnx.IntAttr("rotary_embedding_dim", r.partial))
 	}

@@ -41,8 +41,9 @@ func ortMoE(c *Call) error {
 	if r.Type(0) != c.Type(0) {
 		return fmt.Errorf("MoE takes logits of the type of the tokens, %s, not %s", c.Type(0), r.Type(0))
 	}
-	for i, stays := range map[int]bool{fused.MoEGateUp: c.String("packing") != "halves" &&
-		c.String("gate_up_layout") == "out_in", fused.MoEDown: c.String("down_layout") == "out_in"} {
+	for i, stays := range map[int]bool{
+		fused.MoEGateUp: c.asMoE().Packing != "halves" && c.asMoE().GateUpLayout == "out_in",
+		fused.MoEDown:   c.asMoE().DownLayout == "out_in"} {
 		if !stays && !c.Fixed(c.Input(i)) {
 			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are " +
 				"computed would be moved at each run")
@@ -52,14 +53,14 @@ func ortMoE(c *Call) error {
 	if len(r.Dims(0)) != 2 {
 		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(fused.MoEGateUp)[0])})
 	}
-	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, "down_layout"),
+	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, c.asMoE().DownLayout),
 		c.Input(fused.MoEDownBias)}
 	if inputs[5] == nil {
 		inputs = inputs[:5]
 	}
-	attrs = append(attrs, onnx.IntAttr("k", r.Int("top_k")), onnx.IntAttr("normalize_routing_weights", normalized))
+	attrs = append(attrs, onnx.IntAttr("k", r.asRouter().TopK), onnx.IntAttr("normalize_routing_weights", normalized))
 	y := c.notInPlace(c.Add(onnx.Microsoft, "MoE", 1, inputs, attrs...)[0], c.Input(fused.MoEX))
-	if scale := r.Float("scale"); scale != 1 {
+	if scale := r.asRouter().Scale; scale != 1 {
 		y = c.Op1("Mul", []*onnx.Value{y, c.Number(scale, c.Type(0))})
 	}
 	c.Output(0, y)
@@ -91,22 +92,22 @@ func ortRouter(*Call) error {
 
 // ortActivation returns the attributes that describe the activation.
 func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
-	activation, alpha, limit, offset := c.String("activation"), c.Float("alpha"), c.Float("limit"), c.Float("up_offset")
-	if c.String("packing") == "none" {
-		name := map[string]string{"silu": "silu", "gelu_tanh": "gelu", "relu": "relu"}[activation]
-		if name == "" || activation == "silu" && alpha != 1 || limit > 0 {
+	a := c.asMoE()
+	if a.Packing == "none" {
+		name := map[string]string{"silu": "silu", "gelu_tanh": "gelu", "relu": "relu"}[a.Activation]
+		if name == "" || a.Activation == "silu" && a.Alpha != 1 || a.Limit > 0 {
 			return nil, fmt.Errorf("MoE has no activation like %s (alpha %g, limit %g) without a gate; its gelu is "+
-				"the one of tanh", activation, alpha, limit)
+				"the one of tanh", a.Activation, a.Alpha, a.Limit)
 		}
 		return []*onnx.Attribute{onnx.StringAttr("activation_type", name)}, nil
 	}
-	if activation != "silu" {
-		return nil, fmt.Errorf("MoE has gates of silu, not of %s", activation)
+	if a.Activation != "silu" {
+		return nil, fmt.Errorf("MoE has gates of silu, not of %s", a.Activation)
 	}
 	attrs := []*onnx.Attribute{onnx.StringAttr("activation_type", "swiglu"), onnx.IntAttr("swiglu_fusion", 1),
-		onnx.FloatAttr("activation_alpha", alpha), onnx.FloatAttr("activation_beta", offset)}
-	if limit > 0 {
-		attrs = append(attrs, onnx.FloatAttr("swiglu_limit", limit))
+		onnx.FloatAttr("activation_alpha", a.Alpha), onnx.FloatAttr("activation_beta", a.UpOffset)}
+	if a.Limit > 0 {
+		attrs = append(attrs, onnx.FloatAttr("swiglu_limit", a.Limit))
 	}
 	return attrs, nil
 }
@@ -156,22 +157,22 @@ func (c *Call) chosenWeights() *onnx.Node {
 // It returns an error if the choice depends on anything else.
 func (c *Call) softmax() (normalized int64, err error) {
 	switch {
-	case c.String("score") != "softmax":
-		return 0, fmt.Errorf("MoE scores by softmax, and not by %s", c.String("score"))
-	case c.Int("groups") > 1:
+	case c.asRouter().Score != "softmax":
+		return 0, fmt.Errorf("MoE scores by softmax, and not by %s", c.asRouter().Score)
+	case c.asRouter().Groups > 1:
 		return 0, errors.New("MoE does not choose among groups")
 	case c.Input(1) != nil:
 		return 0, errors.New("MoE adds no bias for the choice")
-	case c.Float("epsilon") != 0:
-		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, the router adds %g", c.Float("epsilon"))
-	case c.Int("renormalize") != 0 || c.String("order") == "top_k_first": // the softmax of the chosen logits
+	case c.asRouter().Epsilon != 0:
+		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, the router adds %g", c.asRouter().Epsilon)
+	case c.asRouter().Renormalize || c.asRouter().Order == "top_k_first": // the softmax of the chosen logits
 		return 1, nil
 	}
 	return 0, nil
 }
 
 func (c *Call) stored(input int, layout string) *onnx.Value {
-	if c.String(layout) == "out_in" {
+	if layout == "out_in" {
 		return c.Input(input)
 	}
 	return c.Op1("Transpose", []*onnx.Value{c.Input(input)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
@@ -180,12 +181,12 @@ func (c *Call) stored(input int, layout string) *onnx.Value {
 // fc1 returns the first matrices with interleaved rows of gate and up. Constants are reordered when the model is
 // written.
 func (c *Call) fc1() *onnx.Value {
-	v := c.stored(fused.MoEGateUp, "gate_up_layout")
-	if c.String("packing") != "halves" {
+	v := c.stored(fused.MoEGateUp, c.asMoE().GateUpLayout)
+	if c.asMoE().Packing != "halves" {
 		return v
 	}
 	in, out := c.Dims(fused.MoEGateUp)[2], c.Dims(fused.MoEGateUp)[1]
-	if c.String("gate_up_layout") == "in_out" {
+	if c.asMoE().GateUpLayout == "in_out" {
 		in, out = out, in
 	}
 	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(fused.MoEGateUp)[0], 2, out/2, in)})
@@ -195,7 +196,7 @@ func (c *Call) fc1() *onnx.Value {
 
 func (c *Call) fc1Bias() *onnx.Value {
 	v := c.Input(fused.MoEGateUpBias)
-	if v == nil || c.String("packing") != "halves" {
+	if v == nil || c.asMoE().Packing != "halves" {
 		return v
 	}
 	d := c.Dims(fused.MoEGateUpBias)

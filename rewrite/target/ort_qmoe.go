@@ -16,15 +16,16 @@ import (
 func ortQMoE(c *Call) error {
 	if (c.Products == nil || !c.Products.Distinct) && !c.fromRouter() {
 		return errors.New("QMoE takes distinct experts that count with numbers from 0 on, and these come from no " +
-			"TopKRouter")
+			fused.TopKRouterName)
 	}
-	hidden, inner := c.Int("hidden"), c.Int("inner")
+	q := c.asQMoE()
+	hidden, inner := q.Hidden, q.Inner
 	attrs, err := c.ortActivation()
 	if err != nil {
 		return fmt.Errorf("Q%w", err)
 	}
 	rows := inner
-	if c.String("packing") != "none" {
+	if q.Packing != "none" {
 		rows = 2 * inner
 	}
 	if len(c.Dims(fused.QMoEGateUpCodes)) == 0 || c.Dims(fused.QMoEGateUpCodes)[0] < 1 {
@@ -34,11 +35,13 @@ func ortQMoE(c *Call) error {
 		return errors.New("how many experts a token goes to is unknown")
 	}
 	experts := c.Dims(fused.QMoEGateUpCodes)[0]
-	up, err := c.codedOf("gate_up_", experts*rows, hidden, [5]int(fused.QMoEGateUp[:5]))
+	up, err := c.codedOf(fused.Embedding{Code: q.GateUpCode, Zero: q.GateUpZero, Block: q.GateUpBlock,
+		N: experts * rows, K: hidden}, [5]int(fused.QMoEGateUp[:5]))
 	if err != nil {
 		return err
 	}
-	down, err := c.codedOf("down_", experts*hidden, inner, [5]int(fused.QMoEDown[:5]))
+	down, err := c.codedOf(fused.Embedding{Code: q.DownCode, Zero: q.DownZero, Block: q.DownBlock,
+		N: experts * hidden, K: inner}, [5]int(fused.QMoEDown[:5]))
 	if err != nil {
 		return err
 	}
@@ -52,7 +55,7 @@ func ortQMoE(c *Call) error {
 	case up.bits == 8 && c.accuracyLevel() != 4:
 		return errors.New("QMoE rounds activations to 8 bits where experts have 8: --accuracy-level 4 allows it")
 	}
-	if c.String("packing") == "halves" {
+	if q.Packing == "halves" {
 		up.halves = inner
 	}
 	x := c.Op1("Reshape", []*onnx.Value{c.Cast(c.Input(fused.QMoEX), c.Type(fused.QMoEX), onnx.Float),

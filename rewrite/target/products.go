@@ -12,20 +12,21 @@ import (
 // between them. empty marks the queries that can attend to no key; their results are set to zero at the end. mask and
 // empty have at most the rank of the scores, or are nil.
 func (c *Call) writeProducts(mask, empty *onnx.Value) error {
+	a := c.asAttention()
 	for _, lack := range []struct {
 		is   bool
 		what string
 	}{
 		{c.Input(fused.AttentionPastLength) != nil, "no Concat writes into a cache"},
-		{c.String("head_order") == "cyclic", "heads that share keys do not stand in a row"},
+		{a.HeadOrder == "cyclic", "heads that share keys do not stand in a row"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)
 		}
 	}
-	q, k, v := c.byHeads(fused.AttentionQ, "q_layout"), c.byHeads(fused.AttentionK, "k_layout"),
-		c.byHeads(fused.AttentionV, "v_layout")
-	heads, keyHeads := c.headsOf(fused.AttentionQ, "q_layout"), c.headsOf(fused.AttentionK, "k_layout")
+	q, k, v := c.byHeads(fused.AttentionQ, a.QLayout), c.byHeads(fused.AttentionK, a.KLayout),
+		c.byHeads(fused.AttentionV, a.VLayout)
+	heads, keyHeads := c.headsOf(fused.AttentionQ, a.QLayout), c.headsOf(fused.AttentionK, a.KLayout)
 	if heads < 1 || keyHeads < 1 {
 		return errors.New("the number of heads is unknown")
 	}
@@ -47,8 +48,8 @@ func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 	}
 	typ := c.Type(fused.AttentionQ)
 	turned := c.Op1("Transpose", []*onnx.Value{k}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
-	scores := c.times(c.Op1("MatMul", []*onnx.Value{q, turned}), c.Float("scale"), typ)
-	if limit := c.Float("softcap"); limit > 0 {
+	scores := c.times(c.Op1("MatMul", []*onnx.Value{q, turned}), a.Scale, typ)
+	if limit := a.Softcap; limit > 0 {
 		scores = c.times(c.Op1("Tanh", []*onnx.Value{c.times(scores, 1/limit, typ)}), limit, typ)
 	}
 	if mask != nil {
@@ -62,7 +63,7 @@ func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 	if empty != nil {
 		y = c.Op1("Where", []*onnx.Value{empty, c.Number(0, typ), y})
 	}
-	if c.String("y_layout") == "bsnh" {
+	if a.YLayout == "bsnh" {
 		y = c.swapHeads(y)
 	}
 	c.Output(0, y)
@@ -80,7 +81,7 @@ func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
 		return nil, errors.New("a sink is repeated for each query, and how many there are is unknown")
 	}
 	heads, queries := dims[1], dims[2]
-	if c.String("q_layout") == "bsnh" {
+	if c.asAttention().QLayout == "bsnh" {
 		heads, queries = queries, heads
 	}
 	each := c.Op1("Reshape", []*onnx.Value{c.Cast(sink, onnx.Float, c.Type(fused.AttentionQ)),
@@ -102,7 +103,7 @@ func (c *Call) biasMask() (mask, empty *onnx.Value) {
 
 // byHeads returns an input with its heads before its positions.
 func (c *Call) byHeads(i int, layout string) *onnx.Value {
-	if c.String(layout) == "bsnh" {
+	if layout == "bsnh" {
 		return c.swapHeads(c.Input(i))
 	}
 	return c.Input(i)
@@ -111,7 +112,7 @@ func (c *Call) byHeads(i int, layout string) *onnx.Value {
 // headsOf returns the number of heads of an input, or -1 if it is unknown.
 func (c *Call) headsOf(i int, layout string) int64 {
 	axis := 1
-	if c.String(layout) == "bsnh" {
+	if layout == "bsnh" {
 		axis = 2
 	}
 	if dims := c.Dims(i); len(dims) == 4 {

@@ -33,9 +33,9 @@ func (c *Call) qnnNorm(s int, write func(norm)) error {
 	if err := qnnTypes(c.Type(0), c.Type(s)); err != nil {
 		return err
 	}
-	if rank := len(c.Dims(0)); c.Int("axis") != -1 || rank < 1 || rank > 5 || c.lastDim(0) < 0 {
+	if rank := len(c.Dims(0)); c.asNorm().Axis != -1 || rank < 1 || rank > 5 || c.lastDim(0) < 0 {
 		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 5, a number, not of axis %d of X, %s",
-			c.Int("axis"), shapeText(c.Dims(0)))
+			c.asNorm().Axis, shapeText(c.Dims(0)))
 	}
 	write(qnnRows)
 	return nil
@@ -82,7 +82,7 @@ func qnnAttention(c *Call) error {
 		return err
 	}
 	valid := c.Input(fused.AttentionKeyValid)
-	if c.Input(fused.AttentionBias) != nil && (valid != nil || c.Int("causal") != 0 || c.Int("window") > 0) {
+	if c.Input(fused.AttentionBias) != nil && (valid != nil || c.asAttention().Causal || c.asAttention().Window > 0) {
 		return errors.New("it has a bias and a mask")
 	}
 	if c.Input(fused.AttentionBias) != nil {
@@ -105,7 +105,7 @@ func qnnAttention(c *Call) error {
 	if mask != nil {
 		padding = c.Op1("Min", []*onnx.Value{padding, c.maskOf(mask, typ)})
 	}
-	if c.String("empty") == "mean" {
+	if c.asAttention().Empty == "mean" {
 		return c.writeProducts(padding, nil)
 	}
 	return c.writeProducts(padding, c.Op1("Less", []*onnx.Value{c.greatest(padding), c.Number(lowest/2, typ)}))
@@ -114,7 +114,8 @@ func qnnAttention(c *Call) error {
 // positionMask returns the [S, L] mask that depends on the positions of queries and keys and is added to the scores, or
 // nil if there is none.
 func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
-	causal, window := c.Int("causal") != 0, c.Int("window")
+	a := c.asAttention()
+	causal, window := a.Causal, a.Window
 	if !causal && window == 0 {
 		return nil, nil
 	}
@@ -123,12 +124,12 @@ func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 		switch {
 		case len(dims) != 4:
 			return -1
-		case layout != "" && c.String(layout) == "bsnh":
+		case layout != "" && layout == "bsnh":
 			return dims[1]
 		}
 		return dims[2]
 	}
-	queries, keys := length(fused.AttentionQ, "q_layout"), length(fused.AttentionK, "k_layout")
+	queries, keys := length(fused.AttentionQ, a.QLayout), length(fused.AttentionK, a.KLayout)
 	if c.Input(fused.AttentionPastKey) != nil {
 		past := length(fused.AttentionPastKey, "")
 		if keys += past; past < 0 {

@@ -18,7 +18,7 @@ type rotation struct {
 	x           *onnx.Value
 	dims        []int64 // of x
 	tables      *tables
-	interleaved int64
+	interleaved bool
 	partial     int64 // number of rotated channels of x; 0: all
 	packed      bool
 	heads       int64 // -1: unknown
@@ -28,7 +28,7 @@ type rotation struct {
 // rotation reads a RotaryEmbedding and writes the nodes before the rotation. It splits off other channels, unless they
 // follow the rotated ones and keep reports that the target can skip them, and moves pairs to where they are written.
 func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
-	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.Int("interleaved"), heads: -1}
+	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.asRotary().Interleaved, heads: -1}
 	rank := len(r.dims)
 	if rank != 3 && rank != 4 {
 		return nil, fmt.Errorf("X of shape %s: it takes rank 4, or 3", shapeText(r.dims))
@@ -52,9 +52,9 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	default:
 		return nil, fmt.Errorf("tables of shape %s: it takes one row for all heads", shapeText(t.dims))
 	}
-	dim := c.Int("rotary_dim")
+	dim := c.asRotary().RotaryDim
 	if dim < channels {
-		if c.String("rotated_side") == "first" && r.natural() && keep(r.heads) {
+		if c.asRotary().RotatedSide == "first" && r.natural() && keep(r.heads) {
 			r.partial = dim
 		} else {
 			r.part(dim, channels)
@@ -71,7 +71,7 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 
 // natural reports whether a pair is written where it was read.
 func (r *rotation) natural() bool {
-	return (r.interleaved != 0) == (r.c.String("output_layout") == "interleaved")
+	return r.interleaved == (r.c.asRotary().OutputLayout == "interleaved")
 }
 
 // finish writes the nodes after the rotation, whose result is y, and sets the output.
@@ -84,7 +84,7 @@ func (r *rotation) finish(y *onnx.Value) {
 
 // part splits the rotated channels off x, and schedules a Concat that joins the others again.
 func (r *rotation) part(dim, channels int64) {
-	first := r.c.String("rotated_side") == "first"
+	first := r.c.asRotary().RotatedSide == "first"
 	sizes := []int64{channels - dim, dim}
 	if first {
 		sizes = []int64{dim, channels - dim}
@@ -111,18 +111,18 @@ func (r *rotation) regroup(dim int64) {
 	n := len(perm)
 	perm[n-2], perm[n-1] = perm[n-1], perm[n-2]
 	pairs := []int64{2, dim / 2}
-	if r.interleaved != 0 {
+	if r.interleaved {
 		pairs = []int64{dim / 2, 2}
 	}
 	v := r.c.Op1("Reshape", []*onnx.Value{r.x, r.c.Integers(append(list, pairs...)...)})
 	v = r.c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", perm))
 	r.x = r.c.Op1("Reshape", []*onnx.Value{v, r.c.Integers(append(list, dim)...)})
-	r.interleaved = 1 - r.interleaved
+	r.interleaved = !r.interleaved
 }
 
 // pack merges the axes of heads and channels.
 func (r *rotation) pack() {
-	dim := r.c.Int("rotary_dim")
+	dim := r.c.asRotary().RotaryDim
 	if r.partial != 0 {
 		dim = r.dims[3]
 	}
@@ -202,11 +202,11 @@ func (c *Call) halfTables() (*tables, error) {
 		return nil, fmt.Errorf("tables of cosines and sines of shapes %s and %s", shapeText(c.Dims(1)),
 			shapeText(c.Dims(2)))
 	}
-	last, dim := len(t.dims)-1, c.Int("rotary_dim")
+	last, dim := len(t.dims)-1, c.asRotary().RotaryDim
 	if t.dims[last] == dim/2 {
 		return t, nil
 	}
-	neighbours := c.String("output_layout") == "interleaved"
+	neighbours := c.asRotary().OutputLayout == "interleaved"
 	if c.Repeats == nil || !c.Repeats(t.cos, neighbours) || !c.Repeats(t.sin, neighbours) {
 		return nil, fmt.Errorf("the tables are %d wide and not known to hold each number twice: it takes %d",
 			t.dims[last], dim/2)
@@ -247,7 +247,7 @@ func shapeText(dims []int64) string {
 // and the tables have the same rank. Interleaved pairs are separated before the rotation and interleaved again after
 // it.
 func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
-	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.Int("rotary_dim")
+	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.asRotary().RotaryDim
 	if rank != 3 && rank != 4 {
 		return nil, fmt.Errorf("OpenVINO has RoPE of 3 and 4 dimensions, not of X, %s", shapeText(c.Dims(0)))
 	}
@@ -260,7 +260,7 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 		return nil, err
 	}
 	var rest *onnx.Value
-	last := c.String("rotated_side") == "last"
+	last := c.asRotary().RotatedSide == "last"
 	switch {
 	case d == r:
 	case d < 0 && last:
@@ -270,13 +270,13 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	default:
 		x, rest = c.channels(x, 0, r), c.channels(x, r, math.MaxInt64)
 	}
-	if c.Int("interleaved") == 1 {
+	if c.asRotary().Interleaved {
 		x = c.gather(x, neighboursApart(r))
 	}
 	first, second := c.channels(x, 0, r/2), c.channels(x, r/2, math.MaxInt64)
 	turned := c.join(c.Op1("Neg", []*onnx.Value{second}), first)
 	y := c.Op1("Add", []*onnx.Value{c.Op1("Mul", []*onnx.Value{x, cos}), c.Op1("Mul", []*onnx.Value{turned, sin})})
-	if c.String("output_layout") == "interleaved" {
+	if c.asRotary().OutputLayout == "interleaved" {
 		y = c.gather(y, neighboursTogether(r))
 	}
 	switch {
@@ -291,14 +291,14 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 // wideTable returns table i with the rank of x and a column for each rotated channel; the first channels of all pairs
 // come first.
 func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
-	v, dims, r := c.Input(i), c.Dims(i), c.Int("rotary_dim")
+	v, dims, r := c.Input(i), c.Dims(i), c.asRotary().RotaryDim
 	if dims == nil {
 		return nil, fmt.Errorf("the rank of input %d, a table, is unknown", i)
 	}
 	switch w := c.lastDim(i); {
 	case w == r/2:
 		v = c.join(v, v)
-	case w == r && c.String("output_layout") == "interleaved":
+	case w == r && c.asRotary().OutputLayout == "interleaved":
 		v = c.gather(v, neighboursApart(r))
 	case w != r:
 		return nil, fmt.Errorf("input %d, a table, is %d wide; %d channels are rotated", i, w, r)

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -15,17 +16,18 @@ var standard = &Target{
 	OnCPU:    true,
 	Standard: true,
 	Rules: []Rule{
-		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
-		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},
-		{"AddLayerNorm", "Add, LayerNormalization", (*Call).writeAddLayerNorm},
-		{"BiasGELU", "Add, Gelu", (*Call).writeBiasGELU},
-		{"GLU", "Swish, Mul", standardSwiGLU},
-		{"GLU", "Sigmoid, Mul", standardSigmoid},
-		{"GLU", "Gelu, Mul", standardGeGLU},
-		{"RotaryEmbedding", "RotaryEmbedding", standardRotary},
-		{"Attention", "Attention", standardAttention},
-		{"Linear", "DequantizeLinear, MatMul", standardLinear},
-		{"Embedding", "Gather, DequantizeLinear", standardEmbedding},
+		{fused.RMSNormName, "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
+		{fused.AddRMSNormName, "Add, RMSNormalization",
+			func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},
+		{fused.AddLayerNormName, "Add, LayerNormalization", (*Call).writeAddLayerNorm},
+		{fused.BiasGELUName, "Add, Gelu", (*Call).writeBiasGELU},
+		{fused.GLUName, "Swish, Mul", standardSwiGLU},
+		{fused.GLUName, "Sigmoid, Mul", standardSigmoid},
+		{fused.GLUName, "Gelu, Mul", standardGeGLU},
+		{fused.RotaryEmbeddingName, "RotaryEmbedding", standardRotary},
+		{fused.AttentionName, "Attention", standardAttention},
+		{fused.LinearName, "DequantizeLinear, MatMul", standardLinear},
+		{fused.EmbeddingName, "Gather, DequantizeLinear", standardEmbedding},
 	},
 }
 
@@ -35,18 +37,18 @@ func standardNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
 }
 
 func standardSwiGLU(c *Call) error {
-	if c.String("activation") != "silu" {
+	if c.asGLU().Activation != "silu" {
 		return errOther
 	}
 	c.writeGLU(func(gate *onnx.Value) *onnx.Value {
-		return c.Op1("Swish", []*onnx.Value{gate}, onnx.FloatAttr("alpha", c.Float("alpha")))
+		return c.Op1("Swish", []*onnx.Value{gate}, onnx.FloatAttr("alpha", c.asGLU().Alpha))
 	})
 	return nil
 }
 
 // standardSigmoid writes Swish as Sigmoid and Mul, because onnxruntime runs Swish only in models of opset 24.
 func standardSigmoid(c *Call) error {
-	if c.String("activation") != "silu" {
+	if c.asGLU().Activation != "silu" {
 		return errOther
 	}
 	c.writeGLU(func(gate *onnx.Value) *onnx.Value { return c.activated(gate, c.Type(0)) })
@@ -54,7 +56,7 @@ func standardSigmoid(c *Call) error {
 }
 
 func standardGeGLU(c *Call) error {
-	approximate := map[string]string{"gelu": "none", "gelu_tanh": "tanh"}[c.String("activation")]
+	approximate := map[string]string{"gelu": "none", "gelu_tanh": "tanh"}[c.asGLU().Activation]
 	if approximate == "" {
 		return errOther
 	}
@@ -71,7 +73,7 @@ func standardRotary(c *Call) error {
 	if err != nil {
 		return errors.New("RotaryEmbedding: " + err.Error())
 	}
-	attrs := []*onnx.Attribute{onnx.IntAttr("interleaved", r.interleaved)}
+	attrs := []*onnx.Attribute{onnx.BoolAttr("interleaved", r.interleaved)}
 	if r.packed {
 		if r.heads < 0 {
 			return errors.New("RotaryEmbedding: the number of heads is unknown")
