@@ -32,7 +32,7 @@ func Of(op string) (blocks Blocks) {
 	switch op {
 	case "LayerNormalization":
 		return Blocks{LayerNorm: 1}
-	case "TopKRouter":
+	case fused.TopKRouterName:
 		return Blocks{Router: 1}
 	}
 	o := fused.Lookup(op)

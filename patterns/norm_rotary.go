@@ -3,6 +3,7 @@ package patterns
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
@@ -14,7 +15,7 @@ import (
 func (f *finder) normRotaries(d *form) []*Match {
 	norms := &normsByOutput{byValue: map[*onnx.Value]*Match{}, byOp: map[string]bool{}}
 	for _, m := range f.matches {
-		if isMojo(m, "RMSNorm") {
+		if isMojo(m, fused.RMSNormName) {
 			norms.list = append(norms.list, m)
 			if norms.byValue[m.Outputs[0]] == nil {
 				norms.byValue[m.Outputs[0]] = m
@@ -26,7 +27,7 @@ func (f *finder) normRotaries(d *form) []*Match {
 	}
 	var found []*Match
 	for _, m := range f.matches {
-		if len(norms.list) > 0 && isMojo(m, "RotaryEmbedding") {
+		if len(norms.list) > 0 && isMojo(m, fused.RotaryEmbeddingName) {
 			if joined := f.joinNormRotary(d, norms, m); joined != nil {
 				found = append(found, joined)
 			}

@@ -21,20 +21,20 @@ import (
 type form struct{ name, op string }
 
 var (
-	skipNormForm      = &form{"AddRMSNorm", "AddRMSNorm"}
-	skipLayerForm     = &form{"AddLayerNorm", "AddLayerNorm"}
-	normRotaryForm    = &form{"NormRotary", "NormRotary"}
-	attentionForm     = &form{"Attention", "Attention"}
-	moeForm           = &form{"MoE", "MoE"}
-	routerForm        = &form{"TopKRouter", "TopKRouter"}
-	fitRotaryForm     = &form{"fit:RotaryEmbedding", "RotaryEmbedding"}
-	fitNormForm       = &form{"fit:RMSNorm", "RMSNorm"}
-	fitAddNormForm    = &form{"fit:AddRMSNorm", "AddRMSNorm"}
-	fitAddLayerForm   = &form{"fit:AddLayerNorm", "AddLayerNorm"}
+	skipNormForm      = &form{fused.AddRMSNormName, fused.AddRMSNormName}
+	skipLayerForm     = &form{fused.AddLayerNormName, fused.AddLayerNormName}
+	normRotaryForm    = &form{fused.NormRotaryName, fused.NormRotaryName}
+	attentionForm     = &form{fused.AttentionName, fused.AttentionName}
+	moeForm           = &form{fused.MoEName, fused.MoEName}
+	routerForm        = &form{fused.TopKRouterName, fused.TopKRouterName}
+	fitRotaryForm     = &form{"fit:RotaryEmbedding", fused.RotaryEmbeddingName}
+	fitNormForm       = &form{"fit:RMSNorm", fused.RMSNormName}
+	fitAddNormForm    = &form{"fit:AddRMSNorm", fused.AddRMSNormName}
+	fitAddLayerForm   = &form{"fit:AddLayerNorm", fused.AddLayerNormName}
 	fitLayerForm      = &form{"fit:LayerNorm", "LayerNormalization"}
-	fitGateForm       = &form{"fit:GLU", "GLU"}
-	fitNormRotaryForm = &form{"fit:NormRotary", "NormRotary"}
-	mixtureForm       = &form{"MoE", "MoE"} // only on request: see WithMixtures
+	fitGateForm       = &form{"fit:GLU", fused.GLUName}
+	fitNormRotaryForm = &form{"fit:NormRotary", fused.NormRotaryName}
+	mixtureForm       = &form{fused.MoEName, fused.MoEName} // only on request: see WithMixtures
 
 	// forms are the built-in forms, in the order of reports and of the digests of plan files.
 	forms = []*form{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,

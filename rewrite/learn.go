@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/learn"
@@ -67,7 +68,7 @@ func (p *Plan) learn() error {
 
 // collect notes a fitted block, or the fitted parts of a joined one.
 func (l *learner) collect(s *pass.Scope, m *patterns.Match) {
-	if m.Op == "NormRotary" {
+	if m.Op == fused.NormRotaryName {
 		for _, part := range m.Parts {
 			l.collect(s, part)
 		}
@@ -166,7 +167,7 @@ func (l *learner) dropFailing(other *Plan) bool {
 		for _, v := range m.Outputs {
 			found[l.view(s.Graph).Resolve(v)] = m
 		}
-		if m.Op == "NormRotary" {
+		if m.Op == fused.NormRotaryName {
 			for _, part := range m.Parts {
 				note(s, part)
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -267,7 +268,7 @@ func (p *Plan) halfProducts() error {
 
 func (p *Plan) lowerProducts() error {
 	c := p.request
-	if c.Target == nil || !c.Target.Takes("Linear") {
+	if c.Target == nil || !c.Target.Takes(fused.LinearName) {
 		return nil
 	}
 	r, err := quantized.Lower(p.run, c.Target, c.AccuracyLevel)

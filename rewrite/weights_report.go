@@ -55,7 +55,7 @@ var expertWeights = map[string]func(fused.Site) int{
 }
 
 func gateAndUp(s fused.Site) int {
-	if s.Attr("packing").String == "none" {
+	if s.Attr(fused.AttrPacking).String == "none" {
 		return 1
 	}
 	return 2

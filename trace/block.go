@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -38,11 +39,12 @@ func (b Block) String() string {
 
 // kinds maps an op to the part of a model that it is the core of, in any domain.
 var kinds = map[string]string{
-	"RMSNorm": Norm, "AddRMSNorm": Norm, "RMSNormalization": Norm, "LayerNormalization": Norm,
+	fused.RMSNormName: Norm, fused.AddRMSNormName: Norm, "RMSNormalization": Norm, "LayerNormalization": Norm,
 	"SimplifiedLayerNormalization": Norm, "SkipSimplifiedLayerNormalization": Norm, "SkipLayerNormalization": Norm,
-	"AddLayerNorm": Norm,
-	"Attention":    Attention, "LatentAttention": Attention, "MultiHeadAttention": Attention,
-	"GroupQueryAttention": Attention, "GatedRMSNorm": Mixer, "GLU": MLP, "MoE": Experts, "QMoE": Experts,
+	fused.AddLayerNormName: Norm,
+	fused.AttentionName:    Attention, fused.LatentAttentionName: Attention, "MultiHeadAttention": Attention,
+	"GroupQueryAttention": Attention, fused.GatedRMSNormName: Mixer, fused.GLUName: MLP,
+	fused.MoEName: Experts, fused.QMoEName: Experts,
 }
 
 // Blocks finds the place of each main-graph node by the graph's structure. A block begins at a norm on the residual

@@ -25,7 +25,7 @@ func hiddenValues(g *onnx.Graph, outputs []bool) map[*onnx.Value]bool {
 		case n.Is("Softmax"), n.Is("Exp"), n.Is("ReduceMax"), n.Is("Shape"), n.Is("Size"), n.Is("Equal"), n.Is("IsInf"),
 			n.Is("IsNaN"):
 			return true
-		case n.OpType == "Attention":
+		case n.OpType == fused.AttentionName:
 			return u.Index == fused.AttentionBias && n.Domain == fused.Domain ||
 				u.Index == standardBias && onnx.IsStandardDomain(n.Domain)
 		case n.Graph == g && (moves[n.OpType] && onnx.IsStandardDomain(n.Domain) || n.MovesElements()) &&

@@ -58,23 +58,17 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 		}
 		return list
 	}
-	site := fused.Site{Attributes: n.Attributes}
-	text := func(name string) string {
-		if a := site.Attr(name); a != nil {
-			return a.String
-		}
-		return ""
-	}
 	ids, matrix := dims(fused.MoEIDs), dims(fused.MoEGateUp) // first dimension of codes, too
 	if len(ids) == 0 || ids[len(ids)-1] < 1 || len(matrix) < 3 || matrix[0] < 1 {
 		return nil, fmt.Errorf("its sizes are not known")
 	}
 	e.Shape.Experts, e.Shape.TopK = matrix[0], ids[len(ids)-1]
 	x := facts.DataType(n.Inputs[fused.MoEX])
-	if n.OpType == "QMoE" {
-		e.Shape.Hidden, e.Shape.Inner = site.Attr("hidden").Int, site.Attr("inner").Int
+	if n.OpType == fused.QMoEName {
+		a := fused.Read[fused.QMoE](n.Attributes)
+		e.Shape.Hidden, e.Shape.Inner = a.Hidden, a.Inner
 		e.biased = len(n.Inputs) > fused.QMoEGateUpBias && n.Inputs[fused.QMoEGateUpBias] != nil
-		codes := [3]string{text("gate_up_code"), text("down_code"), text("activations")}
+		codes := [3]string{a.GateUpCode, a.DownCode, a.Activations}
 		switch {
 		case x != onnx.BFloat16:
 			return nil, fmt.Errorf("its activations are %s: there are tables for bfloat16", x)
@@ -89,12 +83,13 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 		return e, nil
 	}
 	down := dims(fused.MoEDown)
-	if len(down) != 3 || text("gate_up_layout") != text("down_layout") {
+	a := fused.Read[fused.MoE](n.Attributes)
+	if len(down) != 3 || a.GateUpLayout != a.DownLayout {
 		return nil, fmt.Errorf("its two layouts differ")
 	}
 	e.biased = len(n.Inputs) > fused.MoEGateUpBias && n.Inputs[fused.MoEGateUpBias] != nil
 	e.Shape.Hidden, e.Shape.Inner = down[1], down[2]
-	if text("down_layout") == "in_out" {
+	if a.DownLayout == "in_out" {
 		e.Shape.Layout, e.Shape.Hidden, e.Shape.Inner = "in_out", down[2], down[1]
 	}
 	switch t := facts.DataType(n.Inputs[fused.MoEGateUp]); {
@@ -151,7 +146,7 @@ func (e *Experts) site(tokens int64) fused.Site {
 		x = onnx.Float16
 	}
 	packed := 2 * shape.Inner
-	if s.Attr("packing").String == "none" {
+	if s.Attr(fused.AttrPacking).String == "none" {
 		packed = shape.Inner
 	}
 	set(fused.MoEX, x, tokens, shape.Hidden)

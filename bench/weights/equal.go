@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -54,11 +55,11 @@ func compare(before, after string, s sizes) (counts, error) {
 	}
 	layer := 0
 	for _, n := range b.Graph.Nodes {
-		if n.OpType != "MoE" {
+		if n.OpType != fused.MoEName {
 			continue
 		}
-		if p := n.AttrString("packing", "") + " " + n.AttrString("gate_up_layout", "") + " " +
-			n.AttrString("down_layout", ""); p != "halves in_out in_out" {
+		if p := n.AttrString(fused.AttrPacking, "") + " " + n.AttrString(fused.AttrGateUpLayout, "") + " " +
+			n.AttrString(fused.AttrDownLayout, ""); p != "halves in_out in_out" {
 			return c, fmt.Errorf("node %q has its weights as %s, which this program does not know", n.Name, p)
 		}
 		for input, parts := range map[int][]string{3: {"w1", "w3"}, 4: {"w2"}} {

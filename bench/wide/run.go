@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/bench/internal/process"
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -46,9 +47,9 @@ func (b *bench) run(w wide) (err error) {
 	if err != nil {
 		return err
 	}
-	if n := count(&sites, "Attention"); n != w.layers || count(&sites, "MoE") == 0 || sites.Drawn == 0 {
+	if n := count(&sites, fused.AttentionName); n != w.layers || count(&sites, fused.MoEName) == 0 || sites.Drawn == 0 {
 		return fmt.Errorf("%d attentions and %d mixtures were fused, %d sites checked without their weights", n,
-			count(&sites, "MoE"), sites.Drawn)
+			count(&sites, fused.MoEName), sites.Drawn)
 	}
 	var kept weights.Report
 	loaded, err := b.step(&kept, "weights", "load", patched, "--from", checkpoint, "-o", model, "--strict",

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
@@ -128,9 +129,10 @@ func (b *bench) patch(s stack, model, out string, flags ...string) error {
 	if _, err := b.step(&r, append([]string{"apply", model, "-o", out, "--require"}, flags...)...); err != nil {
 		return err
 	}
-	want := map[string]int64{"Attention": s.decoder.Layers, "AddRMSNorm": 2 * s.decoder.Layers, "RMSNorm": 1}
+	want := map[string]int64{fused.AttentionName: s.decoder.Layers,
+		fused.AddRMSNormName: 2 * s.decoder.Layers, fused.RMSNormName: 1}
 	if s.decoder.Experts > 0 {
-		want["MoE"], want["TopKRouter"] = s.decoder.Layers, s.decoder.Layers
+		want[fused.MoEName], want[fused.TopKRouterName] = s.decoder.Layers, s.decoder.Layers
 	} else {
 		want["SwiGLU"] = s.decoder.Layers
 	}
@@ -178,10 +180,10 @@ func quantizedNodes(s stack, path string) error {
 		}
 		ops[n.OpType]++
 	}
-	want := map[string]int64{"Linear": s.decoder.Products(), "Embedding": 1}
+	want := map[string]int64{fused.LinearName: s.decoder.Products(), fused.EmbeddingName: 1}
 	if s.decoder.Experts > 0 {
-		want["QMoE"] = s.decoder.Layers
-		want["Linear"] -= 2 * s.decoder.Layers
+		want[fused.QMoEName] = s.decoder.Layers
+		want[fused.LinearName] -= 2 * s.decoder.Layers
 	}
 	for op, n := range want {
 		if ops[op] != n {

@@ -165,7 +165,7 @@ func (a *app) tryKernels(onnxruntime, lib string) (rows []kernelRow, missing err
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)
-			if name == "QMoE" { // its definition leaves the rounding between its products open
+			if name == fused.QMoEName { // its definition leaves the rounding between its products open
 				continue
 			}
 			for _, types := range op.Types {

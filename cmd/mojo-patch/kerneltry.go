@@ -241,7 +241,7 @@ func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *referenc
 		case strings.Contains(name, "scale"): // exponents
 			t.I[i] = 118 + r.Int64N(8)
 		default:
-			if t.I[i] = r.Int64N(256); s.Attr("code").String == "e4m3" && t.I[i]&127 == 127 {
+			if t.I[i] = r.Int64N(256); s.Attr(fused.AttrCode).String == "e4m3" && t.I[i]&127 == 127 {
 				t.I[i]-- // avoids NaN
 			}
 		}

@@ -25,7 +25,7 @@ func widenedBytes(m *onnx.Model) (bytes int64) {
 				continue
 			}
 			seen[r] = true
-			bytes += 4 * max(n.AttrInt("n", 0), 0) * max(n.AttrInt("k", 0), 0)
+			bytes += 4 * max(n.AttrInt(fused.AttrN, 0), 0) * max(n.AttrInt(fused.AttrK, 0), 0)
 		}
 	}
 	return bytes

@@ -68,7 +68,7 @@ var rooms = []room{
 	{"rewrite/quantized", []string{"fused", "internal/blocks", "internal/english", "onnx", "patterns",
 		"patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit", "rewrite/pass",
 		"rewrite/prove", "rewrite/registry", "rewrite/sites", "rewrite/target"}},
-	{"rewrite/cut", []string{"onnx", "patterns", "reference/infer"}},
+	{"rewrite/cut", []string{"fused", "onnx", "patterns", "reference/infer"}},
 	{"rewrite/inline", []string{"fused", "internal/english", "onnx", "patterns", "reference/infer", "rewrite/convert",
 		"rewrite/edit", "rewrite/pass"}},
 	{"rewrite/heads", []string{"fused", "onnx", "reference", "rewrite/edit", "rewrite/pass",

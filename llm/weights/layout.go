@@ -14,9 +14,6 @@ const (
 	inOut                   // [in, out], as MatMul reads them
 )
 
-// expertLayouts are the attributes of mojo.MoE with the layouts of its matrices, by input.
-var expertLayouts = map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}
-
 // layoutOf finds the layout by the nodes that read the initializer. It is anyLayout if they contradict each other.
 func layoutOf(v *onnx.Value) layout {
 	found := anyLayout
@@ -49,8 +46,8 @@ func layoutOf(v *onnx.Value) layout {
 				note(inOut, swapped)
 			case n.Is("Gather") && u.Index == 0 && rank == 2 && n.AttrInt("axis", 0) == 0:
 				note(outIn, swapped)
-			case n.Domain == fused.Domain && expertLayouts[u.Index] != "" && n.OpType == fused.MoEName:
-				if n.AttrString(expertLayouts[u.Index], "") == "in_out" {
+			case n.Domain == fused.Domain && fused.ExpertLayout(u.Index) != "" && n.OpType == fused.MoEName:
+				if n.AttrString(fused.ExpertLayout(u.Index), "") == "in_out" {
 					note(inOut, swapped)
 				} else {
 					note(outIn, swapped)

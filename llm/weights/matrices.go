@@ -38,7 +38,7 @@ func Matrices(m *onnx.Model) []*Matrix {
 				continue
 			}
 			seen[codes] = true
-			whole := Matrix{N: n.AttrInt("n", 0), K: n.AttrInt("k", 0)}
+			whole := Matrix{N: n.AttrInt(fused.AttrN, 0), K: n.AttrInt(fused.AttrK, 0)}
 			for i := fused.LinearCodes; i <= fused.LinearSuperMinus; i++ {
 				whole.Arrays = append(whole.Arrays, n.Input(i))
 			}

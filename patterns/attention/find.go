@@ -7,6 +7,7 @@
 package attention
 
 import (
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
@@ -92,7 +93,7 @@ func (f *finder) at(n *onnx.Node) {
 
 // miss records why something that looks like attention is not a site.
 func (f *finder) miss(anchor *onnx.Node, why *reason.Reason) {
-	f.misses = append(f.misses, &match.Miss{Pattern: "Attention", Anchor: anchor, Reason: why})
+	f.misses = append(f.misses, &match.Miss{Pattern: fused.AttentionName, Anchor: anchor, Reason: why})
 }
 
 // site reads a region. Only one site can write a cache. Other layers that read the same cache, as in Gemma 3n, get the

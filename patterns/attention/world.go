@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/formula"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -38,7 +39,7 @@ const (
 // blocks of two forms.
 var limits = match.Limits{Each: 1 << 11, Reserve: 1 << 27, Shares: 2}
 
-func budgetOf(g *match.View) *match.Budget { return g.Budget("Attention", limits) }
+func budgetOf(g *match.View) *match.Budget { return g.Budget(fused.AttentionName, limits) }
 
 func newWorld(g *match.View, worlds [infer.Worlds]lengths) *world {
 	return &world{Lab: probe.NewLab(g, maxRunNodes, budgetOf(g)), worlds: worlds}

@@ -35,7 +35,7 @@ var (
 
 // Gates finds gated units among the nodes that are not taken, and near misses.
 func Gates(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
-	f := newFinder(g, "GLU", others)
+	f := newFinder(g, fused.GLUName, others)
 	known := probe.Readings[Gate]{}
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 		n := g.Graph.Nodes[i]
@@ -80,7 +80,7 @@ func (f *finder) gateAt(seed *onnx.Node, known probe.Readings[Gate]) *Gate {
 				if n != nil {
 					greatest, found = r, n
 				}
-				f.miss("GLU", seed, r, why)
+				f.miss(fused.GLUName, seed, r, why)
 			}
 		}
 		if found != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
@@ -59,7 +60,7 @@ func normalisesInstances(n *onnx.Node) bool {
 // Norms finds norms among the nodes that are not taken, and near misses. A norm of a sum becomes one op with the sum,
 // once for each sum.
 func Norms(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
-	f := newFinder(g, "RMSNorm", others, activations...)
+	f := newFinder(g, fused.RMSNormName, others, activations...)
 	known := probe.Readings[Norm]{}
 	var found []*Norm
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
@@ -121,7 +122,7 @@ func (f *finder) normAt(seed *onnx.Node, known probe.Readings[Norm]) *Norm {
 				f.take(r)
 				return n
 			}
-			f.miss("RMSNorm", seed, r, why)
+			f.miss(fused.RMSNormName, seed, r, why)
 		}
 	}
 	return nil
@@ -286,7 +287,7 @@ func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []floa
 		return reference.NewFloats(onnx.Float, shape, list)
 	}
 	channels := n.rows.channels
-	op, inputs := "RMSNorm", []*reference.Tensor{tensor(slices.Concat(rows...), len(rows), channels),
+	op, inputs := fused.RMSNormName, []*reference.Tensor{tensor(slices.Concat(rows...), len(rows), channels),
 		tensor(scale, channels)}
 	if n.norm.Centered {
 		op, inputs = layerNorm, append(inputs, tensor(bias, channels))

@@ -12,7 +12,7 @@ import (
 // site returns the site at which mojo.RMSNorm, or for a centered norm the standard's LayerNormalization, replaces the
 // norm.
 func (n *Norm) site(g *match.View) *site.Site {
-	op := "RMSNorm"
+	op := fused.RMSNormName
 	if n.Centered {
 		op = layerNorm
 	}

@@ -3,6 +3,7 @@ package fit
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
@@ -29,7 +30,7 @@ const maxRotated = 512
 
 // Rotations finds rotary embeddings among the nodes that are not taken.
 func Rotations(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
-	f := newFinder(g, "RotaryEmbedding", others, activations...)
+	f := newFinder(g, fused.RotaryEmbeddingName, others, activations...)
 	known := probe.Readings[Rotation]{}
 	tried := map[*onnx.Value]bool{}
 	for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {

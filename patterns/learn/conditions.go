@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -68,12 +69,13 @@ func (w *writer) demands() []string {
 		}
 	}
 	list = append(list, w.conds...)
-	if w.m.Op == "RotaryEmbedding" || slices.ContainsFunc(w.order, func(t *term) bool { return byRank[t.op] }) ||
+	if w.m.Op == fused.RotaryEmbeddingName ||
+		slices.ContainsFunc(w.order, func(t *term) bool { return byRank[t.op] }) ||
 		slices.ContainsFunc(w.m.Replacement.Nodes, func(n *onnx.Node) bool { return n.Is("Transpose") }) {
 		rank, _ := w.Facts.Rank(w.m.Inputs[0])
 		say("rank(%s) == %d", in, rank)
 	}
-	if w.fixed || w.m.Op == "RotaryEmbedding" && w.teller(rotaryDim) == "" && !w.whole() {
+	if w.fixed || w.m.Op == fused.RotaryEmbeddingName && w.teller(rotaryDim) == "" && !w.whole() {
 		size, _ := w.Facts.Dim(w.m.Inputs[0], -1)
 		say("dim(%s, -1) == %d", in, size)
 	}
@@ -83,7 +85,7 @@ func (w *writer) demands() []string {
 		}
 	}
 	switch w.m.Op {
-	case "RMSNorm", "AddRMSNorm":
+	case fused.RMSNormName, fused.AddRMSNormName:
 		sum := in
 		if len(w.results) > 1 {
 			sum = w.results[1]
@@ -96,13 +98,13 @@ func (w *writer) demands() []string {
 			say("dim(%s, -1) > 0", in)
 			say("!weighted(%s)", y)
 		}
-	case "RotaryEmbedding":
+	case fused.RotaryEmbeddingName:
 		for _, n := range w.m.Replacement.Nodes {
 			if n.OpType == w.m.Op {
 				list = append(append(list, w.tableAxes(n.Inputs[1])...), w.tableAxes(n.Inputs[2])...)
 			}
 		}
-	case "GLU":
+	case fused.GLUName:
 		say("sameshape(%s, %s)", in, w.params[1])
 		say("!routed(%s)", in)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -116,7 +117,7 @@ func (w *writer) name() {
 }
 
 // norms are the ops whose numbers may depend on the size of the normalized axes.
-var norms = map[string]bool{"RMSNorm": true, "AddRMSNorm": true, "LayerNormalization": true}
+var norms = map[string]bool{fused.RMSNormName: true, fused.AddRMSNormName: true, "LayerNormalization": true}
 
 // fresh returns an unused name, as close as possible to want.
 func (w *writer) fresh(want string) string {

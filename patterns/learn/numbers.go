@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
@@ -131,7 +132,7 @@ func (w *writer) generalised(x float64) string {
 }
 
 // rotaryDim is the attribute with the number of rotated channels.
-const rotaryDim = "rotary_dim"
+const rotaryDim = fused.AttrRotaryDim
 
 // count returns the name of a number of channels that follows from the number of rotated ones, "" for others.
 func (w *writer) count(x float64) string {

@@ -1,6 +1,9 @@
 package moe
 
-import "github.com/mojo-patch/mojo-patch/patterns/match"
+import (
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
 
 // budgetOf returns the budget of the search for experts. To distinguish 256 separate experts takes as many steps as
 // their weights have elements. The other limits grow with the graph. (Exported models take some hundred steps per
@@ -13,7 +16,8 @@ func budgetOf(g *match.View) *match.Budget {
 			*size += weightSize(v.Const.Len())
 		}
 	}
-	return g.Budget("MoE", match.Limits{Each: 1 << 12, Reserve: 1<<28 + len(g.Graph.Nodes)<<10 + int(*size), Shares: 2})
+	return g.Budget(fused.MoEName, match.Limits{
+		Each: 1 << 12, Reserve: 1<<28 + len(g.Graph.Nodes)<<10 + int(*size), Shares: 2})
 }
 
 // weightSize is the number of elements of the graph's initializers.

@@ -15,7 +15,8 @@ const unitOpset = 18
 // unitActivations lists the activations of mojo.MoE.
 var unitActivations = sync.OnceValue(func() []string {
 	list := fused.Lookup(fused.MoEName).Attributes
-	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == "activation" })].Values
+	is := func(a fused.AttributeSpec) bool { return a.Name == fused.AttrActivation }
+	return list[slices.IndexFunc(list, is)].Values
 })
 
 // point is a unit with one number for gate and one for up.
@@ -105,9 +106,9 @@ func (b *unitBody) evaluate(points []point, at []int) []float64 {
 // number returns the attribute alpha, limit or up_offset.
 func (u *unit) number(name string) float64 {
 	switch name {
-	case "alpha":
+	case fused.AttrAlpha:
 		return u.alpha
-	case "limit":
+	case fused.AttrLimit:
 		return u.limit
 	}
 	return u.offset

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -20,7 +21,7 @@ func Find(g *match.View, _ site.Others) (sites []*site.Site, misses []*match.Mis
 		case e != nil:
 			sites = append(sites, e.site(g))
 		case why.Code != reason.Limit:
-			misses = append(misses, &match.Miss{Pattern: "MoE", Anchor: r.TopK, Reason: why})
+			misses = append(misses, &match.Miss{Pattern: fused.MoEName, Anchor: r.TopK, Reason: why})
 		}
 	}
 	return sites, misses
@@ -35,7 +36,7 @@ type builder struct {
 
 // site returns the site at which mojo.MoE replaces the experts.
 func (e *Experts) site(g *match.View) *site.Site {
-	b := &builder{site.New(g, "MoE", e.Result.Producer), e, g}
+	b := &builder{site.New(g, fused.MoEName, e.Result.Producer), e, g}
 	t, result := b.tokenType(), b.typeOf(e.Result)
 	x := b.Input(site.Tokens, "x", e.X()).Cast(t)
 	weights, ids := b.weights(), b.ids()

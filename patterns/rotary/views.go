@@ -3,6 +3,7 @@ package rotary
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
@@ -32,8 +33,9 @@ func rotationView(g *match.View, v *onnx.Value, opposite bool) (*match.ViewMatch
 	}
 	operands := []match.Block{r.x, r.cos, r.sin}
 	return &match.ViewMatch{Operands: operands, Nodes: t.nodesFrom(v, operands), Attributes: map[string]any{
-		"interleaved": interleaved, "rotary_dim": int64(r.rotaryDim), "rotated_side": r.rotatedSide,
-		"output_layout": r.outputLayout,
+		fused.AttrInterleaved: interleaved, fused.AttrRotaryDim: int64(r.rotaryDim),
+		fused.AttrRotatedSide:  r.rotatedSide,
+		fused.AttrOutputLayout: r.outputLayout,
 	}}, nil
 }
 

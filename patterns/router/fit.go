@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
@@ -18,8 +19,8 @@ const tolerance, fine = 1e-6, 1e-9
 func hypotheses(g *match.View, r *Routing, logits, bias *onnx.Value) []*Router {
 	limits := append(groupLimits(g, r), noGroups)
 	var list []*Router
-	for _, order := range valuesOf("order") {
-		for _, score := range valuesOf("score") {
+	for _, order := range valuesOf(fused.AttrOrder) {
+		for _, score := range valuesOf(fused.AttrScore) {
 			for _, l := range limits {
 				if l.count == 1 || order == scoreFirst {
 					list = append(list, &Router{Routing: r, Logits: logits, Bias: bias, score: score, order: order,
@@ -43,7 +44,7 @@ func groupLimits(g *match.View, r *Routing) (list []groupLimit) {
 			k[0] > groups {
 			continue
 		}
-		for _, score := range valuesOf("group_score") {
+		for _, score := range valuesOf(fused.AttrGroupScore) {
 			for _, excluded := range []float64{0, math.Inf(-1)} {
 				list = append(list, groupLimit{groups, k[0], score, excluded})
 			}

@@ -14,7 +14,7 @@ import (
 // weights are fitted to the graph's computation.
 func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
 	miss := func(at *onnx.Node, why *reason.Reason) {
-		misses = append(misses, &match.Miss{Pattern: "TopKRouter", Anchor: at, Reason: why})
+		misses = append(misses, &match.Miss{Pattern: fused.TopKRouterName, Anchor: at, Reason: why})
 	}
 	for _, r := range All(g) {
 		if slices.ContainsFunc(r.Cut(), func(v *onnx.Value) bool { return v != nil && others.Write(v) }) {

@@ -1,6 +1,9 @@
 package site
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // A Role is the role of a site's input for an op that chooses experts, computes experts, or attends.
 type Role int
@@ -31,8 +34,8 @@ const (
 func RolesOf(op string) []Role { return roles[op] }
 
 var roles = map[string][]Role{
-	"MoE":        {Tokens, Weights, IDs, Matrix, Matrix, Bias, Bias},
-	"TopKRouter": {Logits, Correction},
+	fused.MoEName:        {Tokens, Weights, IDs, Matrix, Matrix, Bias, Bias},
+	fused.TopKRouterName: {Logits, Correction},
 }
 
 // Roles holds the roles of the inputs that have one.

@@ -30,7 +30,8 @@ func (c *logitsCut) multipliesRows(n *onnx.Node, flat bool) bool {
 		return n.AttrInt("transA", 0) == 0 && (n.Input(2) == nil || c.forAllRows(n.Input(2), 2, 0))
 	case n.Domain == onnx.Microsoft && n.OpType == "FusedMatMul":
 		return n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
-	case n.Domain == onnx.Microsoft && n.OpType == "MatMulNBits", n.Domain == fused.Domain && n.OpType == "Linear":
+	case n.Domain == onnx.Microsoft && n.OpType == "MatMulNBits",
+		n.Domain == fused.Domain && n.OpType == fused.LinearName:
 		return true
 	}
 	return false

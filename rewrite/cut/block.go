@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
@@ -28,7 +29,7 @@ func (c *Cutter) block(m *patterns.Match, order map[*onnx.Node]int) []*onnx.Node
 	take := map[*onnx.Node]bool{}
 	if from != nil {
 		take = c.between([]*onnx.Value{from}, m.Outputs)
-		own[from] = m.Op == "MoE" || m.Op == "QMoE"
+		own[from] = m.Op == fused.MoEName || m.Op == fused.QMoEName
 	}
 	for _, n := range m.Nodes {
 		take[n] = true

@@ -18,10 +18,10 @@ import (
 const ruleHeads = "HeadsInPlace"
 
 // rotations are the fused ops that rotate each row separately, in any layout, by the index of their first table.
-var rotations = map[string]int{"RotaryEmbedding": 1, "NormRotary": 2}
+var rotations = map[string]int{fused.RotaryEmbeddingName: 1, fused.NormRotaryName: 2}
 
 // headLayout names the attribute of mojo.Attention for the order of an input's dimensions.
-var headLayout = map[int]string{fused.AttentionQ: "q_layout", fused.AttentionK: "k_layout"}
+var headLayout = map[int]string{fused.AttentionQ: fused.AttrQLayout, fused.AttentionK: fused.AttrKLayout}
 
 // Apply rotates queries and keys in the layout of the projections, tokens before heads, makes attention read that
 // layout, and removes the transpositions before the rotations. The axis of heads in the tables, which are the same for
@@ -236,7 +236,7 @@ func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 					t.Batch = 1
 				}
 				tokens := 2
-				if site.Attr("q_layout").String == "bsnh" {
+				if site.Attr(fused.AttrQLayout).String == "bsnh" {
 					tokens = 1
 				}
 				if q[tokens] == 1 {

@@ -78,10 +78,11 @@ func (c *latentChange) fusedSite(s *latentSite) fused.Site {
 	if l.OutIn {
 		layout = "out_in"
 	}
-	for _, name := range []string{"scale", "causal", "empty", "q_layout", "y_layout"} {
+	for _, name := range []string{fused.AttrScale, fused.AttrCausal, fused.AttrEmpty, fused.AttrQLayout,
+		fused.AttrYLayout} {
 		site.Attributes = append(site.Attributes, n.Attr(name))
 	}
-	site.Attributes = append(site.Attributes, onnx.StringAttr("w_layout", layout))
+	site.Attributes = append(site.Attributes, onnx.StringAttr(fused.AttrWLayout, layout))
 	return site
 }
 

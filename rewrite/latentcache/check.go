@@ -118,7 +118,7 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 	in, naive = make([]*reference.Tensor, fused.LatentAttentionPast+1), make([]*reference.Tensor, len(s.node.Inputs))
 	in[fused.LatentAttentionW] = w
 	q := []int64{t.batch, l.Heads, t.added, l.Nope + l.Rotated}
-	if s.node.AttrString("q_layout", "") == "bsnh" {
+	if s.node.AttrString(fused.AttrQLayout, "") == "bsnh" {
 		q[1], q[2] = q[2], q[1]
 	}
 	for i, shape := range map[int][]int64{fused.LatentAttentionQ: q, fused.LatentAttentionC: {t.batch, t.added,
@@ -148,7 +148,7 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 			return nil, nil, err
 		}
 	}
-	calm(in[fused.LatentAttentionQ], k, math.Abs(float64(s.node.AttrFloat("scale", 1))))
+	calm(in[fused.LatentAttentionQ], k, math.Abs(float64(s.node.AttrFloat(fused.AttrScale, 1))))
 	naive[fused.AttentionQ] = in[fused.LatentAttentionQ]
 	return in, naive, nil
 }
@@ -169,7 +169,7 @@ func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tens
 		return err
 	}
 	for i, made := range []*reference.Tensor{k, v} {
-		if s.node.AttrString([]string{"k", "v"}[i]+"_layout", "") == "bsnh" {
+		if s.node.AttrString([]string{fused.AttrKLayout, fused.AttrVLayout}[i], "") == "bsnh" {
 			made = prove.SwapHeads(made)
 		}
 		naive[fused.AttentionPastKey+i].F = made.F
@@ -207,7 +207,7 @@ func calm(q, k *reference.Tensor, scale float64) {
 // of values.
 func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error) {
 	q, w := in[fused.LatentAttentionQ], in[fused.LatentAttentionW]
-	if site.Attr("q_layout").String == "bsnh" {
+	if site.Attr(fused.AttrQLayout).String == "bsnh" {
 		q = prove.SwapHeads(q)
 	}
 	batch, heads, queries, width := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
@@ -220,7 +220,7 @@ func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error
 	outputs := len(weights) / latent
 	nope := width - rotated
 	at := func(output, input int) float64 {
-		if site.Attr("w_layout").String == "out_in" {
+		if site.Attr(fused.AttrWLayout).String == "out_in" {
 			return weights[output*latent+input]
 		}
 		return weights[input*outputs+output]
@@ -255,7 +255,7 @@ func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error
 		}
 	}
 	out := reference.NewFloats(q.DataType, []int{batch, heads, queries, values}, y)
-	if site.Attr("y_layout").String == "bsnh" {
+	if site.Attr(fused.AttrYLayout).String == "bsnh" {
 		out = prove.SwapHeads(out)
 	}
 	return out, nil

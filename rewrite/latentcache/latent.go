@@ -140,12 +140,12 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 			return nil, fmt.Errorf("it has %s, which mojo.%s has not", x.what, fused.LatentAttentionName)
 		}
 	}
-	if n.AttrInt("window", 0) != 0 || n.AttrFloat("softcap", 0) != 0 {
+	a := fused.Read[fused.Attention](n.Attributes)
+	if a.Window != 0 || a.Softcap != 0 {
 		return nil, fmt.Errorf("it has a window or bounds its scores, as mojo.%s does not", fused.LatentAttentionName)
 	}
-	layout := func(tensor string) string { return n.AttrString(tensor+"_layout", "") }
 	q, axis := n.Inputs[fused.AttentionQ], 1
-	if layout("q") == "bsnh" {
+	if a.QLayout == "bsnh" {
 		axis = 2
 	}
 	var queries [infer.Worlds]int64
@@ -153,7 +153,7 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 		queries[w] = c.facts.Size(q, w, 3-axis)
 	}
 	l, why := attention.FindLatent(view, n.Inputs[fused.AttentionK], n.Inputs[fused.AttentionV],
-		n.Input(fused.AttentionPastKey), layout("k"), layout("v"), queries)
+		n.Input(fused.AttentionPastKey), a.KLayout, a.VLayout, queries)
 	if why != nil {
 		return nil, fmt.Errorf("it is no latent attention: %w", why)
 	}

@@ -41,7 +41,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	}
 	columns := products[0].Inputs[1].Const.Dims[inputAxis(products[0])]
 	if isQuantisedProjection(products[0]) {
-		columns = products[0].AttrInt("k", 0)
+		columns = products[0].AttrInt(fused.AttrK, 0)
 	}
 	run := prove.Region(copied, []*onnx.Value{x}, outputs)
 	claim := &prove.Claim{What: what, Key: key, Before: run, After: run,
@@ -89,12 +89,12 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		rows := min(n.Input(1).Const.Dims[0], sampleRows)
 		attrs := slices.Clone(n.Attributes)
 		if isQuantisedProjection(n) {
-			columns := n.AttrInt("n", 0)
+			columns := n.AttrInt(fused.AttrN, 0)
 			if rows = columns; columns > 2*blocks.PanelRows {
 				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
 			}
-			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == "n" })
-			attrs[at] = onnx.IntAttr("n", rows)
+			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == fused.AttrN })
+			attrs[at] = onnx.IntAttr(fused.AttrN, rows)
 		}
 		for i, v := range n.Inputs {
 			if i == 0 || v == nil {

@@ -22,7 +22,8 @@ func isQuantisedProjection(n *onnx.Node) bool {
 
 // quantisedKind is equal for products whose panels can be stacked: one format, one width, the same inputs.
 func quantisedKind(n *onnx.Node) string {
-	attrs := slices.DeleteFunc(slices.Clone(n.Attributes), func(a *onnx.Attribute) bool { return a.Name == "n" })
+	isRows := func(a *onnx.Attribute) bool { return a.Name == fused.AttrN }
+	attrs := slices.DeleteFunc(slices.Clone(n.Attributes), isRows)
 	kind := n.Overload + onnx.AttributesKey(attrs)
 	for _, w := range n.Inputs[1:] {
 		if w != nil {
@@ -37,8 +38,7 @@ func quantisedKind(n *onnx.Node) string {
 // wholePanels drops products whose last panel is partial, because another product's would follow.
 func wholePanels(group []*onnx.Node) []*onnx.Node {
 	whole := slices.DeleteFunc(slices.Clone(group), func(n *onnx.Node) bool {
-		return n.AttrInt("n",
-			0)%blocks.PanelRows != 0
+		return n.AttrInt(fused.AttrN, 0)%blocks.PanelRows != 0
 	})
 	if last := group[len(group)-1]; len(whole) > 0 && !slices.Contains(whole, last) {
 		whole = append(whole, last)
@@ -53,7 +53,7 @@ func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	var matrices []edit.MergedMatrix
 	total := int64(0)
 	for _, n := range group {
-		rows := n.AttrInt("n", 0)
+		rows := n.AttrInt(fused.AttrN, 0)
 		columns = append(columns, rows)
 		matrices = append(matrices, edit.MergedMatrix{Codes: n.Input(fused.LinearCodes).Name, N: rows})
 		total += rows
@@ -66,7 +66,7 @@ func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	m.edit.SetAttr(product, onnx.IntAttr("n", total))
+	m.edit.SetAttr(product, onnx.IntAttr(fused.AttrN, total))
 	product.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: edit.FormatOf(first)},
 		{Key: edit.MetaMatrices, Value: string(named)}}
 	m.split(g, product, columns, group)

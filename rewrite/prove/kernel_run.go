@@ -152,7 +152,8 @@ func CompareKernel(op *fused.Op, s fused.Site, in, want, got []*reference.Tensor
 // consecutive ones. Each product is float32. Below the smallest normal number it is rounded to whole steps, however
 // small the sum is.
 func productsOf(s fused.Site) int64 {
-	return s.Attr("k").Int + s.Attr("hidden").Int + s.Attr("inner").Int
+	experts := fused.Read[fused.QMoE](s.Attributes)
+	return fused.Read[fused.Embedding](s.Attributes).K + experts.Hidden + experts.Inner
 }
 
 // SettleRounded returns a function that makes equal the parts that the op leaves open (fused.Op.Open), or nil if there

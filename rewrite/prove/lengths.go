@@ -43,7 +43,8 @@ func (t *Lengths) Inputs(op *fused.CachedOp, n *onnx.Node, site fused.Site, seed
 		switch name := op.Input(i); name {
 		case "q", "k", "v":
 			full = []int64{t.Batch, -1, t.Added, -1}
-			if site.Attr(name+"_layout").String == "bsnh" {
+			layout := map[string]string{"q": fused.AttrQLayout, "k": fused.AttrKLayout, "v": fused.AttrVLayout}[name]
+			if site.Attr(layout).String == "bsnh" {
 				full[1], full[2] = full[2], full[1]
 			}
 		case "c":
@@ -89,7 +90,7 @@ func (t *Lengths) Inputs(op *fused.CachedOp, n *onnx.Node, site fused.Site, seed
 // heads returns the number of query heads of attention, or -1 if it is unknown.
 func (t *Lengths) heads(site fused.Site) int64 {
 	q, axis := site.Dims[fused.AttentionQ], 1
-	if site.Attr("q_layout").String == "bsnh" {
+	if site.Attr(fused.AttrQLayout).String == "bsnh" {
 		axis = 2
 	}
 	if len(q) != 4 {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -16,11 +17,12 @@ const sigmoidError = 0x1.8p-23
 // settleScores finds the tokens whose experts change, or whose weights change by more than a few units, if the scores
 // change by sigmoidError. It accepts the kernel's results for these. It reports whether any token is left to compare.
 func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err error) {
-	if r.Op.Name != "TopKRouter" || r.Site.Attr("score").String != "sigmoid" || len(want) != 2 || len(r.Want) != 2 {
+	a := fused.Read[fused.TopKRouter](r.Site.Attributes)
+	if r.Op.Name != fused.TopKRouterName || a.Score != "sigmoid" || len(want) != 2 || len(r.Want) != 2 {
 		return true, nil
 	}
 	weights, ids := r.Want[0], r.Want[1]
-	k := int(r.Site.Attr("top_k").Int)
+	k := int(a.TopK)
 	if weights == nil || ids == nil || len(ids.I) == 0 {
 		return true, nil
 	}
@@ -31,7 +33,7 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 	_, scale := Distance(weights.F, weights.F)
 	most := ULPs[weights.DataType] * Spacing(weights.DataType, scale)
 	open := make([]bool, len(ids.I)/k)
-	all := r.Site.Attr("order").String == "score_first"
+	all := a.Order == "score_first"
 	for _, sign := range scoreErrors {
 		out, err := run(reference.Options{
 			Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {

@@ -138,7 +138,7 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 			list = append(list, reader{n, turned})
 		case n.Domain == fused.Domain && n.OpType == fused.MoEName && (u.Index == fused.MoEGateUp ||
 			u.Index == fused.MoEDown):
-			layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[u.Index]
+			layout := fused.ExpertLayout(u.Index)
 			list = append(list, reader{n, n.AttrString(layout, "") == "in_out"})
 		}
 	}
@@ -167,7 +167,7 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 		}
 		names = append(names, r.node.Name)
 		gate = gate || f.gates[r.node]
-		if r.node.OpType == "MoE" {
+		if r.node.OpType == fused.MoEName {
 			experts, w.others = true, append(w.others, r.node)
 		} else if r.node.Is("Gather") {
 			w.others = append(w.others, r.node)

@@ -117,7 +117,7 @@ func (b *bench) run(floats original, again bool) error {
 
 // kernel accepts the sites. It is not registered, because no pattern finds them.
 var kernel = &registry.Kernel{ID: "cpu_fused_linear", Device: "cpu",
-	Ops: []string{"Linear", "HalfLinear", "Embedding", "QMoE"}}
+	Ops: []string{fused.LinearName, fused.HalfLinearName, fused.EmbeddingName, fused.QMoEName}}
 
 // bench builds small models of one site with a few rows.
 type bench struct {

@@ -81,7 +81,7 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 		rows     **Weight
 	}{{fused.MoEGateUp, &s.gateUp, &s.gateUpRows}, {fused.MoEDown, &s.down, &s.downRows}} {
 		k := constantOf(call.Node.Input(m.input))
-		layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[m.input]
+		layout := fused.ExpertLayout(m.input)
 		name := []string{"gate_up", "down"}[m.input-fused.MoEGateUp]
 		if k == nil {
 			return refuse("and %s is no constant of the main graph", name)

@@ -13,7 +13,7 @@ func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType 
 
 // readsExperts returns an error unless a MoE reads a weight of this layout as one of its matrices.
 func (q *quantizer) readsExperts(n *onnx.Node, input int, inOut bool) error {
-	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
+	layout := fused.ExpertLayout(input)
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
 		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", n.Label())
 	}
@@ -138,7 +138,8 @@ func sampleWidth(q *fused.Quantized) int64 {
 func (q *quantizer) checkMixture(w *Weight, s reader) error {
 	up, down := q.matrices(s.node)
 	s.typ = q.typeOf(s.node.Input(0))
-	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload, up.Matrix.K, down.Matrix.K)
+	key := fmt.Sprint(fused.MoEName, s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload,
+		up.Matrix.K, down.Matrix.K)
 	if tried, err := q.kinds.Settled("", key); tried || w != up {
 		return err
 	}
@@ -191,7 +192,7 @@ type expertWidths struct{ hidden, inner int64 }
 
 func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, few int64) error {
 	packed, fewPacked := 2*size.inner, 2*few
-	if s.node.AttrString("packing", "") == "none" {
+	if s.node.AttrString(fused.AttrPacking, "") == "none" {
 		packed, fewPacked = size.inner, few
 	}
 	count := min(sampleExperts, up.Matrix.Experts)
@@ -258,7 +259,7 @@ func (q *quantizer) tryMixtureOf(up, down *Weight, s reader, size expertWidths, 
 		}
 		var attrs []*onnx.Attribute
 		for _, a := range s.node.Attributes {
-			if a.Name == "gate_up_layout" || a.Name == "down_layout" {
+			if a.Name == fused.AttrGateUpLayout || a.Name == fused.AttrDownLayout {
 				a = onnx.StringAttr(a.Name, "out_in")
 			}
 			attrs = append(attrs, a)

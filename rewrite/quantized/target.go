@@ -124,7 +124,7 @@ func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, erro
 }
 
 // lowered are the ops that a target may replace. Tables come after products, because they may share a product's weight.
-var lowered = []string{"Linear", "Embedding", "QMoE"}
+var lowered = []string{fused.LinearName, fused.EmbeddingName, fused.QMoEName}
 
 type productWriter struct {
 	*pass.Run
@@ -158,7 +158,7 @@ func (w *productWriter) write(n *onnx.Node) {
 
 // check compares the target's nodes with the op on the first two panels of rows, using the checker of every site.
 func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
-	if n.OpType == "QMoE" {
+	if n.OpType == fused.QMoEName {
 		return w.checkExperts(n, site)
 	}
 	matrix, err := firstPanels(n, site)
@@ -172,8 +172,8 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 
 func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Quantized) error {
 	q := &quantizer{run: w.Run}
-	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
-		"Embedding": "Gather"}[n.OpType], nil)
+	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{fused.LinearName: "MatMul",
+		fused.EmbeddingName: "Gather"}[n.OpType], nil)
 	bench, err := q.linearBench(matrix, reader{node: stand, typ: site.Types[0]})
 	if err != nil {
 		return err
@@ -193,8 +193,9 @@ func (w *productWriter) checkKind(n *onnx.Node, site fused.Site, matrix *fused.Q
 
 // firstPanels returns the first rows of a node's matrix.
 func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantized, error) {
-	q := &fused.Quantized{Format: edit.FormatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
-		Block: site.Attr("block").Int, N: min(site.Attr("n").Int, sampleRows), K: site.Attr("k").Int}
+	a := fused.Read[fused.Embedding](site.Attributes)
+	q := &fused.Quantized{Format: edit.FormatOf(n), Code: a.Code, Zero: a.Zero, Block: a.Block,
+		N: min(a.N, sampleRows), K: a.K}
 	for i, to := range []**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus} {
 		v := n.Input(fused.LinearCodes + i) // an Embedding has the same input numbers
 		if v == nil {

@@ -38,7 +38,7 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 	if n.Input(fused.QMoEGateUpSuperScale) != nil || n.Input(fused.QMoEDownSuperScale) != nil {
 		width = 256
 	}
-	hidden, inner := min(n.AttrInt("hidden", 0), width), min(n.AttrInt("inner", 0), width)
+	hidden, inner := min(n.AttrInt(fused.AttrHidden, 0), width), min(n.AttrInt(fused.AttrInner, 0), width)
 	model := func() (*onnx.Model, *onnx.Node, fused.Site, error) {
 		m := onnx.New(w.Model.IRVersion, w.Model.Opset(""))
 		m.ImportOpset(fused.Domain, fused.Version)
@@ -81,9 +81,9 @@ func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
 		y := m.Graph.NewValue("y")
 		node := m.Graph.AddNode(fused.QMoEName, inputs, []*onnx.Value{y}, slices.Clone(n.Attributes)...)
 		node.Domain = fused.Domain
-		node.SetAttr(onnx.IntAttr("hidden", hidden))
-		node.SetAttr(onnx.IntAttr("inner", inner))
-		node.SetAttr(onnx.StringAttr("activations", "float"))
+		node.SetAttr(onnx.IntAttr(fused.AttrHidden, hidden))
+		node.SetAttr(onnx.IntAttr(fused.AttrInner, inner))
+		node.SetAttr(onnx.StringAttr(fused.AttrActivations, "float"))
 		m.Graph.AddOutput(y)
 		s.Attributes = node.Attributes
 		f, err := fused.Lookup(fused.QMoEName).Function(s)
@@ -156,12 +156,12 @@ func sizedTrials(inputs []*onnx.Value, sizes []float64,
 
 // firstExperts returns the part of input i of a mojo.QMoE for its first experts, cut to hidden and inner channels.
 func firstExperts(n *onnx.Node, i int, t *onnx.Tensor, experts, hidden, inner int64) (*onnx.Tensor, error) {
-	rows, columns, whole := inner, hidden, n.AttrInt("hidden", 0)
-	if n.Attr("packing") != nil && n.Attr("packing").String != "none" {
+	rows, columns, whole := inner, hidden, n.AttrInt(fused.AttrHidden, 0)
+	if n.Attr(fused.AttrPacking) != nil && n.Attr(fused.AttrPacking).String != "none" {
 		rows *= 2
 	}
 	if slices.Contains(fused.QMoEDown[:], i) {
-		rows, columns, whole = hidden, inner, n.AttrInt("inner", 0)
+		rows, columns, whole = hidden, inner, n.AttrInt(fused.AttrInner, 0)
 	}
 	dims := slices.Clone(t.Dims)
 	dims[0] = min(dims[0], experts)

@@ -285,6 +285,5 @@ func RunPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 
 // GLUAttributes returns the attributes of a GLU.
 func GLUAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
+	return fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset}.Attributes()
 }

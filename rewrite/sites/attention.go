@@ -21,7 +21,7 @@ func (c *Site) attention() *Call {
 // keysOf returns the number of keys of a block, or -1 if it is not fixed.
 func keysOf(s fused.Site) int64 {
 	axis := 2
-	if s.Attr("k_layout").String == "bsnh" {
+	if s.Attr(fused.AttrKLayout).String == "bsnh" {
 		axis = 1
 	}
 	return dimOf(s, fused.AttentionK, axis)
@@ -31,7 +31,7 @@ func keysOf(s fused.Site) int64 {
 func spread(s fused.Site, scores float64) prove.Kind {
 	width := float64(max(dimOf(s, fused.AttentionQ, -1), 1))
 	scale := 1 / math.Sqrt(width)
-	if a := s.Attr("scale").Float; a != 0 {
+	if a := s.Attr(fused.AttrScale).Float; a != 0 {
 		scale = math.Abs(float64(a))
 	}
 	size := math.Sqrt(scores / (scale * math.Sqrt(width)))
@@ -209,5 +209,6 @@ func (k *Checker) attentionInputs(c *Site, t attentionTrial, shapes [][]int64, e
 // hasMask reports whether anything but a bias hides keys. A bias next to it then hides none.
 func hasMask(s fused.Site) bool {
 	valid := len(s.Types) > fused.AttentionKeyValid && s.Types[fused.AttentionKeyValid] != onnx.Undefined
-	return valid || s.Attr("causal").Int != 0 || s.Attr("window").Int != 0
+	a := fused.Read[fused.Attention](s.Attributes)
+	return valid || a.Causal || a.Window != 0
 }

@@ -196,7 +196,7 @@ func (x *routed) smallKernels() error {
 		return nil
 	}
 	axis := -1
-	if x.r.call.Site.Attr("down_layout").String == "in_out" {
+	if x.r.call.Site.Attr(fused.AttrDownLayout).String == "in_out" {
 		axis = 1
 	}
 	inner := dimOf(x.r.call.Site, fused.MoEDown, axis)
@@ -259,7 +259,7 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 // shape returns the shape of an input of MoE at these sizes.
 func (r *routing) shape(input int, s expertSizes) []int64 {
 	wide := 2 * s.inner
-	if r.call.Site.Attr("packing").String == "none" {
+	if r.call.Site.Attr(fused.AttrPacking).String == "none" {
 		wide = s.inner
 	}
 	matrix := func(layout string, out, in int64) []int64 {
@@ -269,6 +269,6 @@ func (r *routing) shape(input int, s expertSizes) []int64 {
 		return []int64{r.experts, out, in}
 	}
 	return [][]int64{{smallTokens, s.hidden}, {smallTokens, r.chosen}, {smallTokens, r.chosen},
-		matrix("gate_up_layout", wide, s.hidden), matrix("down_layout", s.hidden, s.inner), {r.experts, wide},
-		{r.experts, s.hidden}}[input]
+		matrix(fused.AttrGateUpLayout, wide, s.hidden), matrix(fused.AttrDownLayout, s.hidden, s.inner),
+		{r.experts, wide}, {r.experts, s.hidden}}[input]
 }

@@ -172,7 +172,7 @@ func (c *Site) kinds(list []prove.Kind) []prove.Kind {
 // their mean, or if the nodes round only a length.
 func (c *Site) withoutEpsilon() bool {
 	return slices.ContainsFunc(c.Calls, func(call *Call) bool {
-		a := call.Site.Attr("epsilon")
+		a := call.Site.Attr(fused.AttrEpsilon)
 		return a.Name != "" && a.Float == 0
 	})
 }

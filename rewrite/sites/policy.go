@@ -32,12 +32,12 @@ func init() { // set here, because they refer back to the table
 		fused.LatentAttentionName: {hard: hardLatents, positional: true},
 		fused.TopKRouterName:      {routed: (*routed).routerClaim, sizes: routerSizes, hard: hardLogits},
 		fused.MoEName:             {routed: (*routed).expertsClaim, sizes: expertSizesOf, hard: hardTokens},
-		"AddRMSNorm":              {growing: true},
+		fused.AddRMSNormName:      {growing: true},
 	}
 }
 
 func routerSizes(s fused.Site) (hidden, experts, chosen int64) {
-	return 1, dimOf(s, 0, -1), s.Attr("top_k").Int
+	return 1, dimOf(s, 0, -1), s.Attr(fused.AttrTopK).Int
 }
 
 func expertSizesOf(s fused.Site) (hidden, experts, chosen int64) {

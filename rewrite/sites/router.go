@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -183,7 +184,7 @@ const greatPeak, smallPeak, noPeak = 2, -4, 1.5
 
 // groups checks a router with groups on peaks in each group, of one and of two experts.
 func (x *routed) groups(exact bool) error {
-	groups := x.r.call.Site.Attr("groups").Int
+	groups := x.r.call.Site.Attr(fused.AttrGroups).Int
 	s := x.sizes[len(x.sizes)/2]
 	for n := int64(1); groups > 1 && n <= 2; n++ {
 		for first := int64(0); first < groups; first += s.tokens {
@@ -198,7 +199,7 @@ func (x *routed) groups(exact bool) error {
 
 // peaked writes the peaks of a trial into the logits, for each token in the next group.
 func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
-	groups := x.r.call.Site.Attr("groups").Int
+	groups := x.r.call.Site.Attr(fused.AttrGroups).Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
 		if what == site.Correction { // would move the peaks

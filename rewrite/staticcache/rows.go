@@ -21,7 +21,7 @@ import (
 // checkRows returns an error if sequences would share their positions, or read padding.
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
-		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(s.op.Valid) == nil {
+		if causal := s.node.AttrInt(fused.AttrCausal, 0); causal == 0 && s.node.Input(s.op.Valid) == nil {
 			return fmt.Errorf("node %q has no mask for each sequence, and would see the padding behind shorter ones: "+
 				"give --past-length without rows", s.node.Label())
 		}

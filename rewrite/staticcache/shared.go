@@ -38,7 +38,7 @@ func (c *cacheChange) share() error {
 func (s *cacheSite) feeds(n *onnx.Node) bool {
 	return n.Domain == fused.Domain && n.OpType == fused.AttentionName && n.Input(fused.AttentionPastKey) == nil &&
 		n.Input(fused.AttentionK) == s.node.OutputValue(1) && n.Input(fused.AttentionV) == s.node.OutputValue(2) &&
-		n.AttrString("k_layout", "") == "bnsh" && n.AttrString("v_layout", "") == "bnsh"
+		n.AttrString(fused.AttrKLayout, "") == "bnsh" && n.AttrString(fused.AttrVLayout, "") == "bnsh"
 }
 
 // readAs makes an attention node read the caches of a site.
@@ -46,7 +46,7 @@ func (c *cacheChange) readAs(s *cacheSite, n *onnx.Node) error {
 	for _, i := range []int{fused.AttentionK, fused.AttentionV, fused.AttentionPastKey, fused.AttentionPastValue} {
 		c.edit.SetInput(n, i, s.node.Input(i))
 	}
-	for _, name := range []string{"k_layout", "v_layout"} {
+	for _, name := range []string{fused.AttrKLayout, fused.AttrVLayout} {
 		c.edit.SetAttr(n, onnx.StringAttr(name, s.node.AttrString(name, "")))
 	}
 	f, err := fused.Lookup(fused.AttentionName).Function(pass.FusedSite(c.Model, c.patched, n))
