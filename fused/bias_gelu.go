@@ -9,7 +9,7 @@ var biasGELU = &Op{
 	Formula: []string{
 		"g = round_T(X + bias)",
 		"activation=gelu:      Y = round_T(0.5 * g * (1 + erf(g / sqrt(2))))",
-		"activation=gelu_tanh: Y = round_T(0.5 * g * (1 + tanh(sqrt(2/pi) * (g + 0.044715 * g^3))))",
+		"activation=gelu_tanh: Y = round_T(" + geluTanh + ")",
 		"activation=silu:      Y = round_T(g * sigmoid(alpha * g))",
 	},
 	Inputs: []Param{

@@ -6,6 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
+// geluTanh is the formula of GELU's approximation by tanh.
+const geluTanh = "0.5 * g * (1 + tanh(sqrt(2/pi) * (g + 0.044715 * g^3)))"
+
 // glu is the gated linear unit's elementwise half: an activation of the gate times up.
 var glu = &Op{
 	Name:    "GLU",
@@ -14,7 +17,7 @@ var glu = &Op{
 		"g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up",
 		"activation=silu:      a = g * sigmoid(alpha * g)",
 		"activation=gelu:      a = 0.5 * g * (1 + erf(g / sqrt(2)))",
-		"activation=gelu_tanh: a = 0.5 * g * (1 + tanh(sqrt(2/pi) * (g + 0.044715 * g^3)))",
+		"activation=gelu_tanh: a = " + geluTanh,
 		"Y = round_T(round_T(a) * round_T(u + up_offset))",
 	},
 	Inputs: []Param{

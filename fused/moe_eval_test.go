@@ -206,6 +206,17 @@ func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
 	return [][]float64{weights, ids}
 }
 
+// gelu is the standard's Gelu, as the evaluator has it.
+func gelu(g float64, approximate string) float64 {
+	n := onnx.NewFunction("", "", "", 20).Body.NewNode("Gelu", nil, onnx.StringAttr("approximate", approximate))
+	x := reference.NewFloats(onnx.Double, nil, []float64{g})
+	y, err := reference.NewForOpset(20, nil, reference.Options{}).Op(n, []*reference.Tensor{x})
+	if err != nil {
+		panic(err)
+	}
+	return y[0].F[0]
+}
+
 func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 	hidden, k := in[MoEX].Shape[in[MoEX].Rank()-1], in[MoEIDs].Shape[in[MoEIDs].Rank()-1]
 	packed := in[MoEGateUp].Len() / in[MoEGateUp].Shape[0] / hidden
@@ -233,9 +244,9 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		case "silu":
 			return g / (1 + math.Exp(-float64(s.Attr("alpha").Float)*g))
 		case "gelu":
-			return 0.5 * g * (1 + math.Erf(g/math.Sqrt2))
+			return gelu(g, "none")
 		case "gelu_tanh":
-			return 0.5 * g * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
+			return gelu(g, "tanh")
 		case "relu2":
 			return max(g, 0) * max(g, 0)
 		}

@@ -23,19 +23,27 @@ def rms_norm(x, scale, y_type, axis=-1, epsilon=1e-5, scale_after_cast=0):
     return rounded(n * scale, y_type)
 
 
-def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0):
-    """What GLU gives."""
+def gelu(g):
+    """GELU by the error function."""
     from math import erf, sqrt
 
+    return 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2)))
+
+
+def gelu_tanh(g):
+    """GELU by tanh."""
+    return 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3)))
+
+
+def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What GLU gives."""
     if limit > 0:
         gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
     g = gate.astype(np.float64)
     if activation == "silu":
         a = g / (1 + np.exp(-alpha * g))
-    elif activation == "gelu":
-        a = 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2)))
     else:
-        a = 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))
+        a = gelu(g) if activation == "gelu" else gelu_tanh(g)
     return rounded(rounded(a, dtype) * rounded(up + np.float32(up_offset), dtype), dtype)
 
 
@@ -64,12 +72,8 @@ def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **
 
 def between(p, activation, packing, alpha, limit, up_offset):
     """What MoE makes of its first product before the second, in float64."""
-    from math import erf, sqrt
-
     acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
-            "relu2": lambda g: np.maximum(g, 0) ** 2,
-            "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
-            "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
+            "relu2": lambda g: np.maximum(g, 0) ** 2, "gelu": gelu, "gelu_tanh": gelu_tanh}
     g, u = p, 1.0
     if packing != "none":
         g, u = (p[..., 0::2], p[..., 1::2]) if packing == "interleaved" else np.split(p, 2, -1)

@@ -11,6 +11,7 @@
 
 #include "common/ort.h"
 #include "cpu/moe_run.h"
+#include "tests/activations.h"
 #include "tests/moe_runtime_test.h"
 
 namespace mojo_test {
@@ -121,9 +122,9 @@ Inputs Make(const Form& f, std::mt19937* rng) {
 }
 
 double Activated(int activation, double g, double alpha) {
-  if (activation == 0) return g / (1 + exp(-alpha * g));
-  if (activation == 1) return 0.5 * g * (1 + erf(g / sqrt(2.0)));
-  if (activation == 2) return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+  if (activation == 0) return mojo_test::Silu(g, alpha);
+  if (activation == 1) return mojo_test::Gelu(g);
+  if (activation == 2) return mojo_test::GeluTanh(g);
   return g > 0 ? g : 0;
 }
 

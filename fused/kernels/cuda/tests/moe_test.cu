@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cuda/tests/host.h"
+#include "tests/activations.h"
 
 namespace {
 
@@ -32,9 +33,9 @@ double Activate(const Form& f, double gate, double up) {
   }
   double v = 0;
   switch (f.activation) {
-    case kMojoSilu: v = gate / (1 + exp(-f.alpha * gate)); break;
-    case kMojoGelu: v = 0.5 * gate * (1 + erf(gate / sqrt(2.0))); break;
-    case kMojoGeluTanh: v = 0.5 * gate * (1 + tanh(sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))); break;
+    case kMojoSilu: v = mojo_test::Silu(gate, f.alpha); break;
+    case kMojoGelu: v = mojo_test::Gelu(gate); break;
+    case kMojoGeluTanh: v = mojo_test::GeluTanh(gate); break;
     case kMojoRelu: v = fmax(gate, 0.0); break;
     case kMojoReluSquared: v = fmax(gate, 0.0) * fmax(gate, 0.0); break;
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cuda/tests/host.h"
+#include "tests/activations.h"
 
 // RoundTo is v rounded to float32 and then to type.
 inline float RoundTo(MojoType type, double v) {
@@ -113,14 +114,9 @@ inline void Normalize(const std::vector<float>& x, const std::function<float(siz
 
 inline double Activation(MojoActivation activation, double g, double alpha) {
   switch (activation) {
-    case kMojoSilu: return g / (1 + exp(-alpha * g));
-    case kMojoGelu:
-      // 1 + erf(z) without cancellation.
-      return g == -INFINITY ? NAN : 0.5 * g * erfc(-g / sqrt(2.0));
-    default: {
-      const double z = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
-      return g == -INFINITY ? NAN : g / (1 + exp(-2 * z));
-    }
+    case kMojoSilu: return mojo_test::Silu(g, alpha);
+    case kMojoGelu: return mojo_test::Gelu(g);
+    default: return mojo_test::GeluTanh(g);
   }
 }
 

@@ -1,6 +1,7 @@
 // aclnn calls of the neural-network library: activations and softmax.
 #include <cmath>
 
+#include "../activations.h"
 #include "opbase.h"
 
 using namespace cann_emulation;
@@ -8,11 +9,8 @@ using namespace cann_emulation;
 namespace {
 
 constexpr std::initializer_list<aclDataType> kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
-constexpr double kPi = 3.14159265358979323846;
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-double GeluErf(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
-double GeluTanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x))); }
 
 // Plans out = f(self), both of one type and shape.
 aclnnStatus Activation(const char* op, const aclTensor* self, const aclTensor* out,
@@ -95,7 +93,7 @@ aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor* self, const aclTensor* ou
 
 aclnnStatus aclnnGeluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
                                       aclOpExecutor** executor) {
-  return Activation("aclnnGelu", self, out, GeluTanh, workspaceSize, executor);
+  return Activation("aclnnGelu", self, out, mojo_test::GeluTanh, workspaceSize, executor);
 }
 
 aclnnStatus aclnnGeluV2GetWorkspaceSize(const aclTensor* x, int64_t approximate, aclTensor* y, uint64_t* workspaceSize,
@@ -105,7 +103,7 @@ aclnnStatus aclnnGeluV2GetWorkspaceSize(const aclTensor* x, int64_t approximate,
     return Refuse(ACLNN_ERR_PARAM_INVALID,
                   Text("aclnnGeluV2: approximate is %lld, not 0 or 1", (long long)approximate));
   }
-  return Activation("aclnnGeluV2", x, y, approximate ? GeluTanh : GeluErf, workspaceSize, executor);
+  return Activation("aclnnGeluV2", x, y, approximate ? mojo_test::GeluTanh : mojo_test::Gelu, workspaceSize, executor);
 }
 
 aclnnStatus aclnnSwishGetWorkspaceSize(const aclTensor* self, const aclScalar* betaOptional, aclTensor* out,
