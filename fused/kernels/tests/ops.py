@@ -15,6 +15,7 @@ class Op:
         self.attributes = {a["name"]: a["type"] for a in declared["attributes"]}
         self.values = {a["name"]: a.get("values", []) for a in declared["attributes"]}
         self.types = [(c["inputs"], c["outputs"]) for c in declared["types"]]
+        self.first_types = list(dict.fromkeys(inputs[0] for inputs, _ in self.types))
         self._forms = declared["forms"]
 
     def on_every(self, device, attributes):

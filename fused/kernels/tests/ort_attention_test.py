@@ -95,7 +95,7 @@ class AttentionTest(OpTest):
                 inputs["bias"] = np.where(self.rng.random(shape) < 0.2, -np.inf, bias)
             if pick(0, 0, 1):
                 inputs["sink"] = self.rng.standard_normal(heads).astype(np.float32)
-            self.check(inputs, attributes, (F32, F16, BF16)[number % 3], leave_out=pick(0, 0, 1, 2))
+            self.check(inputs, attributes, OPS["Attention"].first_types[number % 3], leave_out=pick(0, 0, 1, 2))
 
     def test_long(self):
         """Several slices of keys, and panels that are filled in several goes."""
@@ -119,7 +119,7 @@ class AttentionTest(OpTest):
 
     def test_large_scores(self):
         """Scores beyond float16, and so far apart that all but one weigh nothing."""
-        for dtype in (F32, F16, BF16):
+        for dtype in OPS["Attention"].first_types:
             attributes = dict(h.ATTENTION, causal=1, scale=1.0)
             inputs = self.inputs(1, 2, 1, 20, 20, None, 64, 16, attributes)
             inputs["q"] *= 60
@@ -246,7 +246,7 @@ class LatentAttentionTest(OpTest):
                 for b in range(batch):
                     valid[b, :self.rng.integers(0, longest + 1)] = 0
                 inputs["key_valid"] = valid
-            dtype = (F32, F16, BF16)[number % 3]
+            dtype = op.first_types[number % 3]
             types = [t if t == I64 else dtype for t in op.types[0][0]]
             values = [inputs.get(name) for name in op.inputs]
             values = [v if v is None or t == I64 else h.rounded(v, t) for v, t in zip(values, types)]

@@ -3,6 +3,7 @@ import numpy as np
 
 import harness as h
 from harness import BF16, F16, F32, I64
+from ops import OPS
 from ort_case import OpTest
 
 
@@ -36,15 +37,14 @@ class TopKRouterTest(OpTest):
         return w, ids
 
     def test_forms(self):
-        for x in (F32, F16, BF16):
-            for b in (F32, F16, BF16):
-                for form in self.FORMS:
-                    for shape in [(64,), (3, 64), (2, 3, 32), (1, 2, 1, 40)]:
-                        self.check(shape, [x, b], form)
-                        self.check(shape, [x, b], form, constant=(1,))
-                    self.check((5, 32), [x, b], form, bias=False)
-                    self.check((0, 32), [x, b], form, bias=False)
-                    self.check((2, 0, 32), [x, b], form)
+        for types, _ in OPS["TopKRouter"].types:
+            for form in self.FORMS:
+                for shape in [(64,), (3, 64), (2, 3, 32), (1, 2, 1, 40)]:
+                    self.check(shape, types, form)
+                    self.check(shape, types, form, constant=(1,))
+                self.check((5, 32), types, form, bias=False)
+                self.check((0, 32), types, form, bias=False)
+                self.check((2, 0, 32), types, form)
 
     def test_left_out_without_a_name(self):
         """An input that is left out at the end may have no place in the list."""
@@ -122,8 +122,8 @@ class MoETest(OpTest):
             ("relu2", "none"),
             ("relu2", "halves"),
         ]
-        for first in ("out_in", "in_out")
-        for second in ("out_in", "in_out")
+        for first in OPS["MoE"].values["gate_up_layout"]
+        for second in OPS["MoE"].values["down_layout"]
     ]
     FORMS.append(
         dict(
@@ -166,15 +166,12 @@ class MoETest(OpTest):
         return 1.1 * h.EPSILON[x] * np.abs(want) + 2e-5
 
     def test_types_and_forms(self):
-        for x in (F32, F16, BF16):
-            for w in dict.fromkeys((F32, x)):
-                for v in (F32, F16, BF16):
-                    types = [x, w, I64, v]
-                    for i, form in enumerate(self.FORMS):
-                        biases = [(True, True), (False, False), (True, False), (False, True)][i % 4]
-                        shape = [(5, 24), (2, 3, 40), (1, 70), (7, 1, 16)][i % 4]
-                        values = self.inputs(shape, 1 + i % 3, 4, 20, types, form, biases)
-                        self.check(values, types, form, constant=(3, 4) if i % 2 else ())
+        for (*types, _, _, _), _ in OPS["MoE"].types:
+            for i, form in enumerate(self.FORMS):
+                biases = [(True, True), (False, False), (True, False), (False, True)][i % 4]
+                shape = [(5, 24), (2, 3, 40), (1, 70), (7, 1, 16)][i % 4]
+                values = self.inputs(shape, 1 + i % 3, 4, 20, types, form, biases)
+                self.check(values, types, form, constant=(3, 4) if i % 2 else ())
 
     def test_left_out_without_a_place(self):
         values = self.inputs((3, 8), 2, 4, 6, [F32, F32, I64, F32], h.MOE)

@@ -3,6 +3,7 @@ import numpy as np
 
 import harness as h
 from harness import BF16, F16, F32
+from ops import OPS
 from ort_case import NORM_TYPES, SHAPES, OpTest
 
 
@@ -113,7 +114,7 @@ class GLUTest(OpTest):
              dict(h.GLU, activation="gelu_tanh", limit=2.0)]
 
     def test_types_and_ranks(self):
-        for dtype in (F32, F16, BF16):
+        for dtype in OPS["GLU"].first_types:
             for attributes in self.CASES:
                 for shape in SHAPES:
                     gate, up = self.values(shape, dtype, 4), self.values(shape, dtype, 4)

@@ -3,12 +3,14 @@ import numpy as np
 
 import harness as h
 from harness import BF16, F16, F32
+from ops import OPS
 from ort_case import NORM_TYPES, OpTest
 
 
 class RotaryEmbeddingTest(OpTest):
     FORMS = [dict(interleaved=i, rotated_side=side, output_layout=layout)
-             for i in (0, 1) for side in ("first", "last") for layout in ("halves", "interleaved")]
+             for i in (0, 1) for side in OPS["RotaryEmbedding"].values["rotated_side"]
+             for layout in OPS["RotaryEmbedding"].values["output_layout"]]
 
     def check(self, x_shape, cos_shape, sin_shape, dtype, attributes, **more):
         x = self.values(x_shape, dtype, 3)
@@ -17,7 +19,7 @@ class RotaryEmbeddingTest(OpTest):
         np.testing.assert_array_equal(got, h.rotary(x, cos, sin, dtype, **attributes), str(attributes))
 
     def test_broadcasting(self):
-        for dtype in (F32, F16, BF16):
+        for dtype in OPS["RotaryEmbedding"].first_types:
             for x_shape, cos_shape, sin_shape in [
                 ((8,), (8,), (4,)), ((3, 8), (8,), (1, 8)), ((2, 3, 5, 16), (2, 1, 5, 16), (5, 16)),
                 ((2, 3, 5, 16), (5, 8), (1, 1, 5, 8)), ((2, 5, 3, 64), (1, 5, 1, 64), (2, 5, 1, 32)),
@@ -40,7 +42,7 @@ class RotaryEmbeddingTest(OpTest):
 
     def test_forms(self):
         """Every combination of attributes, types and widths of the tables; all of the channels and some."""
-        for dtype in (F32, F16, BF16):
+        for dtype in OPS["RotaryEmbedding"].first_types:
             for form in self.FORMS:
                 for r, width in [(2, 2), (2, 5), (16, 16), (24, 96), (32, 33), (70, 134)]:
                     for table in (r, r // 2):
@@ -128,7 +130,7 @@ class NormRotaryTest(OpTest):
                                        dict(attributes, rotary_dim=r), constant=(1,) if i else ())
 
     def test_broadcasting(self):
-        for dtype in (F32, F16, BF16):
+        for dtype in OPS["RotaryEmbedding"].first_types:
             for x_shape, cos_shape, sin_shape in [
                 ((8,), (8,), (4,)), ((3, 8), (8,), (1, 8)), ((2, 3, 5, 16), (2, 1, 5, 16), (5, 16)),
                 ((2, 5, 3, 64), (1, 5, 1, 64), (2, 5, 1, 32)), ((2, 3, 5, 2), (2, 3, 5, 2), (2, 1, 1, 1)),
