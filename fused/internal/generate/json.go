@@ -36,16 +36,21 @@ type (
 		Outputs []string `json:"outputs"`
 	}
 	formJSON struct {
-		Attributes map[string]any `json:"attributes"`
+		// Attributes are the values, in the order of the op's list.
+		Attributes []any
 		// Inputs and Outputs are shapes, null for an input that is left out.
-		Inputs  [][]int64 `json:"inputs"`
-		Outputs [][]int64 `json:"outputs"`
+		Inputs, Outputs [][]int64
 		// Types are the combinations that the form is there for, by their place in the op's list.
-		Types []int `json:"types"`
+		Types []int
 
-		Set []*onnx.Attribute `json:"-"`
+		Set []*onnx.Attribute
 	}
 )
+
+// MarshalJSON writes the form as a list, since there are hundreds of them.
+func (f formJSON) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{f.Attributes, f.Inputs, f.Outputs, f.Types})
+}
 
 // headOf is an op in JSON, left open for its forms.
 func headOf(o *fused.Op) (string, error) {
@@ -74,14 +79,13 @@ func formsOf(o *fused.Op) []formJSON {
 	at := map[string]int{}
 	for i, c := range o.Types {
 		for _, s := range o.Examples(c, fused.MinOpset) {
-			f := formJSON{Attributes: map[string]any{}, Inputs: s.Dims,
+			f := formJSON{Set: s.Attributes, Inputs: s.Dims,
 				Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
 			key := fmt.Sprint(s.Dims)
 			for _, a := range s.Attributes {
-				f.Attributes[a.Name] = valueOf(a)
-				key += fmt.Sprint(f.Attributes[a.Name])
+				f.Attributes = append(f.Attributes, valueOf(a))
+				key += fmt.Sprint(valueOf(a))
 			}
-			f.Set = s.Attributes
 			if _, have := at[key]; !have {
 				at[key] = len(forms)
 				forms = append(forms, f)

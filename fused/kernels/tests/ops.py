@@ -22,17 +22,17 @@ class Op:
         """Whether all devices of the kind that run the op's kernels run them with the attributes."""
         return not any(p["device"] == device and attributes[p["attribute"]] == p["value"] for p in self.partial)
 
-    def typed(self, attributes):
+    def typed(self, values):
         """Attributes as Python's types; JSON has whole numbers for floats, and words for infinities."""
-        return {name: float(v) if self.attributes[name] == "float" else v for name, v in attributes.items()}
+        return {name: float(v) if typ == "float" else v for (name, typ), v in zip(self.attributes.items(), values)}
 
     def cases(self):
         """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types.
         A shape is None for an input that is left out."""
-        for form in self._forms:
-            shapes = form["inputs"] + [None] * (len(self.inputs) - len(form["inputs"]))
-            for at in form["types"]:
-                yield self.typed(form["attributes"]), shapes, form["outputs"], *self.types[at]
+        for values, inputs, outputs, types in self._forms:
+            shapes = inputs + [None] * (len(self.inputs) - len(inputs))
+            for at in types:
+                yield self.typed(values), shapes, outputs, *self.types[at]
 
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.json")) as file:
