@@ -20,6 +20,8 @@ const (
 	MoEName             = "MoE"
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
+	LinearAttentionName = "LinearAttention"
+	CausalConvName      = "CausalConv"
 	AddLayerNormName    = "AddLayerNorm"
 	BiasGELUName        = "BiasGELU"
 	LinearName          = "Linear"
@@ -57,13 +59,16 @@ const (
 	AttrInner          = "inner"
 	AttrInterleaved    = "interleaved"
 	AttrK              = "k"
+	AttrKHeads         = "k_heads"
 	AttrKLayout        = "k_layout"
+	AttrL2Norm         = "l2_norm"
 	AttrLayout         = "layout"
 	AttrLimit          = "limit"
 	AttrN              = "n"
 	AttrOrder          = "order"
 	AttrOutputLayout   = "output_layout"
 	AttrPacking        = "packing"
+	AttrQHeads         = "q_heads"
 	AttrQLayout        = "q_layout"
 	AttrRenormalize    = "renormalize"
 	AttrRotaryDim      = "rotary_dim"
@@ -74,6 +79,7 @@ const (
 	AttrSoftcap        = "softcap"
 	AttrTopK           = "top_k"
 	AttrUpOffset       = "up_offset"
+	AttrVHeads         = "v_heads"
 	AttrVLayout        = "v_layout"
 	AttrWLayout        = "w_layout"
 	AttrWindow         = "window"
@@ -161,6 +167,24 @@ const (
 	LatentAttentionKeyValid
 	LatentAttentionPast
 	LatentAttentionPastLength
+)
+
+// The inputs of LinearAttention, in order.
+const (
+	LinearAttentionQ = iota
+	LinearAttentionK
+	LinearAttentionV
+	LinearAttentionPast
+	LinearAttentionDecay
+	LinearAttentionBeta
+)
+
+// The inputs of CausalConv, in order.
+const (
+	CausalConvX = iota
+	CausalConvWeight
+	CausalConvBias
+	CausalConvPast
 )
 
 // The inputs of AddLayerNorm, in order.
@@ -482,6 +506,53 @@ func (a *LatentAttention) fields() []field {
 	return []field{
 		{"scale", &a.Scale}, {"causal", &a.Causal}, {"empty", &a.Empty}, {"q_layout", &a.QLayout},
 		{"y_layout", &a.YLayout}, {"w_layout", &a.WLayout},
+	}
+}
+
+// LinearAttention has the attributes of the op of its name.
+type LinearAttention struct {
+	// QHeads: heads of q
+	QHeads int64
+	// KHeads: heads of k
+	KHeads int64
+	// VHeads: heads of v and of the state
+	VHeads int64
+	// Scale: factor of the result
+	Scale float32
+	// L2Norm: 1: queries and keys are divided by their lengths
+	L2Norm bool
+	// Epsilon: added to the square of a length; not read with l2_norm=0
+	Epsilon float32
+}
+
+// OpType is the name of the op.
+func (LinearAttention) OpType() string { return "LinearAttention" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a LinearAttention) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *LinearAttention) fields() []field {
+	return []field{
+		{"q_heads", &a.QHeads}, {"k_heads", &a.KHeads}, {"v_heads", &a.VHeads}, {"scale", &a.Scale},
+		{"l2_norm", &a.L2Norm}, {"epsilon", &a.Epsilon},
+	}
+}
+
+// CausalConv has the attributes of the op of its name.
+type CausalConv struct {
+	// Activation: what is done with the sums
+	Activation string
+}
+
+// OpType is the name of the op.
+func (CausalConv) OpType() string { return "CausalConv" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a CausalConv) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *CausalConv) fields() []field {
+	return []field{
+		{"activation", &a.Activation},
 	}
 }
 

@@ -243,6 +243,8 @@ func (z *sizes) value(e *sizeOf) (int64, bool) {
 		return a - b, true
 	case e.operator == '*':
 		return a * b, true
+	case e.operator == ',':
+		return max(a, b), true
 	}
 	return a / b, true
 }

@@ -10,6 +10,7 @@ import (
 // Shape is the shape of an input or output as the catalogue writes it, a word for each dimension:
 //
 //	B Hk P+N D     symbols, attributes (in small letters) and numbers, and what + - * / and () make of them
+//	max(H,Hk)      the greater of two sizes
 //	A... D         any number of dimensions before one
 //	A...[axis]     those of A from axis on, which counts from the end
 //	~H ~A...       1 or H; dimensions that broadcast to A. Those at the front may be missing
@@ -27,7 +28,7 @@ type Shape string
 type sizeOf struct {
 	name        string
 	number      int64
-	operator    byte // 0 for a name, or a number if name is empty
+	operator    byte // 0 for a name, or a number if name is empty; ',' for the greater of both
 	left, right *sizeOf
 }
 
@@ -129,17 +130,20 @@ func (p *sizeParser) binary(operators string, operand func() *sizeOf) *sizeOf {
 }
 
 func (p *sizeParser) factor() *sizeOf {
-	if p.take("(") != 0 {
-		size := p.sum()
-		p.take(")")
-		return size
-	}
-	n := strings.IndexAny(p.text, "+-*/()")
+	n := strings.IndexAny(p.text, "+-*/(),")
 	if n < 0 {
 		n = len(p.text)
 	}
 	word := p.text[:n]
 	p.text = p.text[n:]
+	if (word == "" || word == "max") && p.take("(") != 0 {
+		size := p.sum()
+		if word == "max" && p.take(",") != 0 {
+			size = &sizeOf{operator: ',', left: size, right: p.sum()}
+		}
+		p.take(")")
+		return size
+	}
 	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
 		return &sizeOf{number: number}
 	}

@@ -69,6 +69,11 @@ func (o *Op) wideForms() []Form {
 	case LatentAttentionName:
 		list = append(list, form([][]int64{{1, wideHeads, 2, 32 + 64}, {1, 2, 512}, {1, 1, 2, 64},
 			{512, wideHeads * (32 + 32)}, nil, {1, 1, 20, 512 + 64}}, attr("causal", 1)))
+	case LinearAttentionName:
+		list = append(list, form([][]int64{{1, 2, 2 * 256}, {1, 2, 256}, {1, 2, 2 * 256}, {1, 2, 256, 256}, {1, 2, 2},
+			{1, 2, 2}}))
+	case CausalConvName:
+		list = append(list, form([][]int64{{1, wideInner, 1}, {wideInner, 1, 4}, {wideInner}, {1, wideInner, 3}}))
 	case "Linear", "Embedding":
 		for i, f := range []quantizedForm{q40, q41, q4K, q80, q51, q6K, mxfp4, fp8} {
 			f.activations = activationsInt16

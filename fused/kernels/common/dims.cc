@@ -29,6 +29,7 @@ int64_t Combine(char kind, int64_t a, int64_t b) {
     case '+': over = __builtin_add_overflow(a, b, &made), less = a < 0; break;
     case '-': over = __builtin_sub_overflow(a, b, &made), less = a < 0; break;
     case '*': over = __builtin_mul_overflow(a, b, &made), less = (a < 0) != (b < 0); break;
+    case ',': return a > b ? a : b;
     default: return b == 0 ? kOpen : b == -1 ? Combine('-', 0, a) : a / b;
   }
   if (!over) return made;

@@ -612,6 +612,120 @@ const OpDef kLatentAttention = {
   kLatentAttentionRelations, 6,
 };
 
+#define TYPES(T) {T, T, T, kF32, kF32, kF32}, {T, kF32}
+static constexpr TypeCombo kLinearAttentionTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kLinearAttentionAttributes[] = {
+  {"q_heads", Type::kInt, {}, 0, false, offsetof(LinearAttentionAttributes, q_heads), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"k_heads", Type::kInt, {}, 0, false, offsetof(LinearAttentionAttributes, k_heads), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"v_heads", Type::kInt, {}, 0, false, offsetof(LinearAttentionAttributes, v_heads), {1, 0x1p63, 1, {}, 0, "a number of at least 1"}},
+  {"scale", Type::kFloat, {}, 0, false, offsetof(LinearAttentionAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"l2_norm", Type::kInt, {}, 0, true, offsetof(LinearAttentionAttributes, l2_norm), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(LinearAttentionAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+};
+
+static constexpr SizeDef kLinearAttentionSizeDefs[] = {
+  {"B", 's', 63}, {"N", 's', 55}, {"Q", 's', 1}, {"K", 's', 2}, {"V", 's', 4}, {"Dk", 'l', 1, -1, 9}, {"Dv", 'l', 1, -1, 12}, {"q_heads", 'a', 0}, {"Q/q_heads", '/', 0, 2, 7}, {"", '=', 0, 8}, {"v_heads", 'a', 0, 2}, {"V/v_heads", '/', 0, 4, 10}, {"", '=', 0, 11}, {"v_heads*Dk", '*', 0, 10, 5}, {"q_heads,v_heads", ',', 0, 7, 10}, {"(q_heads,v_heads)*Dv", '*', 0, 14, 6}, {"k_heads", 'a', 0, 1}, {"k_heads*Dk", '*', 0, 16, 5}
+};
+
+static constexpr DimDef kLinearAttentionDims[] = {
+  {0}, {1}, {2},
+  {0}, {1}, {3},
+  {0}, {1}, {4},
+  {0}, {10}, {5}, {6},
+  {0}, {1}, {10},
+  {0}, {1}, {13},
+  {0}, {1}, {10, false, true},
+  {0}, {1}, {15},
+};
+
+static constexpr ShapeDef kLinearAttentionShapes[] = {
+  {-1, 1, {{kLinearAttentionDims + 0, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 3, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 6, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 9, 4, -1}}},
+  {-1, 2, {{kLinearAttentionDims + 13, 3, -1}, {kLinearAttentionDims + 16, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 19, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 22, 3, -1}}},
+  {-1, 1, {{kLinearAttentionDims + 9, 4, -1}}},
+};
+
+static constexpr RelationDef kLinearAttentionRelations[] = {
+  {'d', 7, 2, -1, 0, false, "q_heads divides Q", "q of whole heads"},
+  {'d', 10, 4, -1, 0, false, "v_heads divides V", "v of whole heads"},
+  {'=', 17, 3, -1, 0, false, "k_heads*Dk = K", "k with heads as wide as those of q"},
+  {'d', 16, 10, -1, 0, false, "k_heads divides v_heads", "heads of k that divide those of v"},
+};
+
+const OpDef kLinearAttention = {
+  "LinearAttention",
+  {"q", "k", "v", "past", "decay", "beta"}, 6, 3,
+  {"Y", "present"}, 2, 1,
+  kLinearAttentionTypes, 3,
+  kLinearAttentionAttributes, 6,
+  nullptr, 0,
+  sizeof(LinearAttentionAttributes),
+  kLinearAttentionSizeDefs, 7,
+  kLinearAttentionShapes, kLinearAttentionShapes + 6,
+  kLinearAttentionRelations, 4,
+};
+
+#define TYPES(T) {T, T, T, T}, {T, T}
+static constexpr TypeCombo kCausalConvTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kCausalConvAttributes[] = {
+  {"activation", Type::kString, {"none", "silu"}, 2, true, offsetof(CausalConvAttributes, silu), {}},
+};
+
+static constexpr SizeDef kCausalConvSizeDefs[] = {
+  {"B", 's', 9}, {"C", 's', 15}, {"N", 's', 1}, {"W", 's', 2}, {"P", 's', 8}, {"L", 'l', 2, -5, 8}, {"1", 'n', 1}, {"W-1", '-', 0, 3, 6}, {"", '=', 0, 7}, {"", '=', 0, 4}
+};
+
+static constexpr DimDef kCausalConvDims[] = {
+  {0}, {1}, {2},
+  {1}, {6}, {3},
+  {1},
+  {0}, {1}, {4},
+  {0}, {1}, {5},
+};
+
+static constexpr ShapeDef kCausalConvShapes[] = {
+  {-1, 1, {{kCausalConvDims + 0, 3, -1}}},
+  {-1, 1, {{kCausalConvDims + 3, 3, -1}}},
+  {-1, 1, {{kCausalConvDims + 6, 1, -1}}},
+  {-1, 1, {{kCausalConvDims + 7, 3, -1}}},
+  {-1, 1, {{kCausalConvDims + 0, 3, -1}}},
+  {-1, 1, {{kCausalConvDims + 10, 3, -1}}},
+};
+
+static constexpr RelationDef kCausalConvRelations[] = {
+  {'<', 6, 3, -1, 0, false, "1 <= W", "a weight of at least one number"},
+  {'<', 7, 5, -1, 0, false, "W-1 <= L", "a past of at least W - 1 tokens"},
+};
+
+const OpDef kCausalConv = {
+  "CausalConv",
+  {"X", "weight", "bias", "past"}, 4, 2,
+  {"Y", "present"}, 2, 1,
+  kCausalConvTypes, 3,
+  kCausalConvAttributes, 1,
+  nullptr, 0,
+  sizeof(CausalConvAttributes),
+  kCausalConvSizeDefs, 6,
+  kCausalConvShapes, kCausalConvShapes + 4,
+  kCausalConvRelations, 2,
+};
+
 #define TYPES(T, S) {T, T, S, S, T}, {S, T}
 static constexpr TypeCombo kAddLayerNormTypes[] = {
   {TYPES(kF32, kF32)},

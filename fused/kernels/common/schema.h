@@ -20,6 +20,8 @@
   X(MoE) \
   X(Attention) \
   X(LatentAttention) \
+  X(LinearAttention) \
+  X(CausalConv) \
   X(AddLayerNorm) \
   X(BiasGELU) \
   X(Linear) \
@@ -105,6 +107,16 @@ using AttentionCall = CallOf<kAttention, AttentionAttributes, AttentionSizes>;
 extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
 using LatentAttentionCall = CallOf<kLatentAttention, LatentAttentionAttributes, LatentAttentionSizes>;
+
+// LinearAttention(q:T, k:T, v:T, past:float32 optional, decay:float32 optional, beta:float32 optional) -> Y:T, present:float32 optional
+extern const OpDef kLinearAttention;
+enum LinearAttentionInput { kLinearAttentionQ, kLinearAttentionK, kLinearAttentionV, kLinearAttentionPast, kLinearAttentionDecay, kLinearAttentionBeta };
+using LinearAttentionCall = CallOf<kLinearAttention, LinearAttentionAttributes, LinearAttentionSizes>;
+
+// CausalConv(X:T, weight:T, bias:T optional, past:T optional) -> Y:T, present:T optional
+extern const OpDef kCausalConv;
+enum CausalConvInput { kCausalConvX, kCausalConvWeight, kCausalConvBias, kCausalConvPast };
+using CausalConvCall = CallOf<kCausalConv, CausalConvAttributes, CausalConvSizes>;
 
 // AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
 extern const OpDef kAddLayerNorm;

@@ -74,6 +74,19 @@ struct AttentionAttributes {
   bool y_by_token = false;  // y_layout is bsnh
 };
 
+struct LinearAttentionAttributes {
+  int64_t q_heads = 0;
+  int64_t k_heads = 0;
+  int64_t v_heads = 0;
+  float scale = 0;
+  bool l2_norm = false;
+  float epsilon = 0;
+};
+
+struct CausalConvAttributes {
+  bool silu = false;  // activation is silu
+};
+
 struct AddLayerNormAttributes {
   float epsilon = 0;
 };
@@ -171,6 +184,14 @@ struct AttentionSizes {
 
 struct LatentAttentionSizes {
   size_t B, H, S, F, N, C, R, O, P, L, T;
+};
+
+struct LinearAttentionSizes {
+  size_t B, N, Q, K, V, Dk, Dv;
+};
+
+struct CausalConvSizes {
+  size_t B, C, N, W, P, L;
 };
 
 struct AddLayerNormSizes {

@@ -250,6 +250,40 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
     return [y, rounded(latents if past is None else np.concatenate([past, latents], 2), dtype)]
 
 
+def linear_attention(q, k, v, past, decay, beta, dtype, q_heads, k_heads, v_heads, scale, l2_norm, epsilon):
+    """What LinearAttention gives, in float64, token by token."""
+    batch, tokens, _ = q.shape
+    heads = lambda t, n: t.astype(np.float64).reshape(batch, tokens, n, t.shape[-1] // n)
+    q, k, v, y_heads = heads(q, q_heads), heads(k, k_heads), heads(v, v_heads), max(q_heads, v_heads)
+    if l2_norm:
+        q, k = (t / np.sqrt((t * t).sum(-1, keepdims=True) + epsilon) for t in (q, k))
+    q, k = np.repeat(q, y_heads // q_heads, 2), np.repeat(k, v_heads // k_heads, 2)
+    state = np.zeros((batch, v_heads, q.shape[-1], v.shape[-1])) if past is None else past.astype(np.float64)
+    y = np.zeros((batch, tokens, y_heads, v.shape[-1]))
+    for t in range(tokens):
+        if decay is not None:
+            state = state * np.exp(heads(decay, v_heads)[:, t, :, :, None])
+        update = v[:, t]
+        if beta is not None:
+            update = beta[:, t, :, None] * (update - np.einsum("bhkv,bhk->bhv", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * update[:, :, None]
+        y[:, t] = scale * np.einsum("bhkv,bhk->bhv", np.repeat(state, y_heads // v_heads, 1), q[:, t])
+    return [rounded(y.reshape(batch, tokens, y_heads * v.shape[-1]), dtype), rounded(state, F32)]
+
+
+def causal_conv(x, weight, bias, past, dtype, activation):
+    """What CausalConv gives, in float64."""
+    width = weight.shape[2]
+    past = np.zeros((*x.shape[:2], width - 1)) if past is None else past
+    every, kept = np.concatenate([past, x], 2).astype(np.float64), past.shape[2]
+    z = np.zeros(x.shape) if bias is None else np.zeros(x.shape) + np.reshape(bias, (-1, 1))
+    for j in range(width):
+        first = kept - (width - 1) + j
+        z = z + weight[:, :, j].astype(np.float64) * every[:, :, first:first + x.shape[2]]
+    y = z / (1 + np.exp(-z)) if activation == "silu" else z
+    return [rounded(y, dtype), rounded(every[:, :, x.shape[2]:], dtype)]
+
+
 def random_codes(rng, name, shape, dtype):
     """Values of an input of one byte: codes and factors, or exponents near 127 for scales of eight bits. No code is one
     of the two that are NaN as float8e4m3fn."""
@@ -259,7 +293,9 @@ def random_codes(rng, name, shape, dtype):
 
 def spread(name):
     """The standard deviation of an input of random floats. Factors of codes are small where two products follow each
-    other, so that float16 has room for what comes out."""
+    other, so that float16 has room for what comes out; so are the gates of states, which grow with the tokens otherwise."""
+    if name in ("decay", "beta"):
+        return 0.1
     return 2.0**-9 if name.startswith(("gate_up_", "down_")) and name.endswith(("scale", "minus")) else 1.0
 
 
@@ -377,6 +413,8 @@ FORMULAS = {
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
+    "LinearAttention": Formula(lambda types, *inputs, **a: linear_attention(*inputs, types[0], **a), units=8),
+    "CausalConv": Formula(lambda types, *inputs, **a: causal_conv(*inputs, types[0], **a)),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
     "HalfLinear": Formula(lambda types, *inputs, **a: [half_linear(*inputs, types[0], **a)], units=8),
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),

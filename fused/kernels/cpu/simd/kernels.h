@@ -289,6 +289,54 @@ struct AttentionFns {
   void (*finish)(const AttentionRow& row);
 };
 
+// LinearScanArgs is one head of one sequence of LinearAttention. Steps are in elements, from token to token.
+struct LinearScanArgs {
+  const float* q;  // [queries, depth] for each token
+  size_t q_step;
+  size_t queries;
+  const float* k;
+  size_t k_step;
+  const void* v;
+  size_t v_step;
+  const float* factors;  // of the state, one for all channels of the keys or by_channel one for each
+  size_t factors_step;
+  bool by_channel;
+  const float* beta;  // null: none
+  size_t beta_step;
+  void* y;  // [queries, columns] for each token
+  size_t y_step;
+  const float* past;  // [depth, columns]; null: zeros
+  float* present;     // as past, may be its memory; null: not read
+  float* room;        // for as many numbers; may be null for one token that has past and present
+  size_t tokens;
+  size_t depth;
+  size_t columns;
+  float scale;
+};
+
+// LinearScanFn takes the columns from begin to end - 1 through all tokens. The numbers of room that it uses are those
+// of no other columns.
+typedef void (*LinearScanFn)(const LinearScanArgs& args, size_t begin, size_t end);
+
+// ConvArgs is one CausalConv call: rows of tokens, one for each channel of each sequence, and kept numbers of past and
+// present for each.
+struct ConvArgs {
+  const void* x;
+  const void* weight;  // [channels, width]
+  const void* bias;    // null: none
+  const void* past;    // null: zeros
+  void* y;
+  void* present;  // may be past's memory; null: not read
+  size_t channels;
+  size_t tokens;
+  size_t width;
+  size_t kept;  // at least width - 1
+  bool silu;
+};
+
+// ConvFn computes the rows from begin to end - 1.
+typedef void (*ConvFn)(const ConvArgs& args, size_t begin, size_t end);
+
 // KernelTable is the inner loops of one instruction set. The functions return null for a
 // combination that no op has.
 struct KernelTable {
@@ -314,6 +362,12 @@ struct KernelTable {
   const AttentionFns* (*attention)(ElementType type);
   // stream copies bytes past the caches of the processor.
   void (*stream)(const void* from, void* to, size_t bytes);
+  LinearScanFn (*linear_scan)(ElementType type);
+  size_t linear_columns;  // that a task takes
+  // unit writes n numbers divided by the root of the sum of their squares and epsilon.
+  void (*unit)(ElementType type, const void* from, float* to, size_t n, float epsilon);
+  void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 where that is no normal number
+  ConvFn (*conv)(ElementType type);
 };
 
 extern const KernelTable kPortableKernels;

@@ -1,0 +1,235 @@
+package fused
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var linearAttentionInputs = []Param{
+	{Name: "q", Type: "T", Dims: "B N Q", Doc: "Q = q_heads * Dk: the heads of a token side by side"},
+	{Name: "k", Type: "T", Dims: "B N K", Doc: "K = k_heads * Dk"},
+	{Name: "v", Type: "T", Dims: "B N V", Doc: "V = v_heads * Dv"},
+	{Name: "past", Type: "float32", Optional: true, Dims: "B v_heads Dk Dv", Doc: "the state before the first token"},
+	{Name: "decay", Type: "float32", Optional: true, Dims: "B N v_heads | B N v_heads*Dk",
+		Doc: "logarithm of the factor of the state, for each head or for each channel of its keys"},
+	{Name: "beta", Type: "float32", Optional: true, Dims: "B N ~v_heads",
+		Doc: "share of the value at a key that the new value replaces"},
+}
+
+var linearFamilyOfStates = &Family{Name: "linear_attention",
+	Summary: "linear attention and state-space layers with their states, and the short convolutions before them"}
+
+// linearAttention is attention whose past is one matrix for each head. Its inputs lie as those of the standard's op of
+// the name, so that either is read from the other without a copy.
+var linearAttention = &Op{
+	Name: "LinearAttention",
+	Summary: "Linear attention: the past of each head is a matrix, which decays, takes up each token's key and value, " +
+		"and is read by its query. Gated delta nets, Mamba-2 and lightning attention are cases of it.",
+	Formula: []string{
+		"q, k, v, decay and beta are split into heads; the state S has v_heads heads of [Dk, Dv], which begin as past or 0",
+		"head h of S takes the keys of head floor(h * k_heads / v_heads); head o of max(q_heads, v_heads) of Y takes the " +
+			"queries and the state of the heads that come as early among theirs",
+		"l2_norm=1: q = q / sqrt(sum(q^2) + epsilon) and k likewise, over the channels of each head",
+		"for each token t in turn:  D = decay is given: exp(decay[t]) * S, row by row if it has Dk channels; else S",
+		"  u = beta is given: beta[t] * (v[t] - D^T k[t]);  else v[t]",
+		"  S = D + k[t] u^T;  Y[t] = round_T(scale * S^T q[t])",
+		"present = S after the last token; all of this is computed in float32",
+	},
+	Family:  linearFamilyOfStates,
+	Devices: []Device{CPU},
+	Inputs:  linearAttentionInputs,
+	Outputs: []Param{
+		{Name: "Y", Type: "T", Dims: "B N max(q_heads,v_heads)*Dv"},
+		{Name: "present", Type: "float32", Optional: true, Dims: "B v_heads Dk Dv"},
+	},
+	Attributes: []AttributeSpec{
+		{Name: "q_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{2, 4}, Doc: "heads of q"},
+		{Name: "k_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2}, Doc: "heads of k"},
+		{Name: "v_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{2, 4}, Doc: "heads of v and of the state"},
+		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.25}, Doc: "factor of the result"},
+		{Name: "l2_norm", Type: onnx.AttrInt, Bounds: flag, Grid: []any{1, 0},
+			Doc: "1: queries and keys are divided by their lengths"},
+		{Name: "epsilon", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{1e-6},
+			Doc: "added to the square of a length; not read with l2_norm=0"},
+	},
+	Types: independent("T"),
+	Source: "LinearAttention of opset 27. Without decay and beta its rule is linear, with decay gated, with beta delta, " +
+		"with both gated_delta: Katharopoulos et al. (2020), Yang et al., Gated Delta Networks (2024). Mamba-2 (Dao and Gu, " +
+		"2024): q is C and k is B, of as many heads as there are groups, v is dt * x, decay is dt * A, scale is 1; D * x " +
+		"is added after the op",
+	Let: map[string]Shape{"Dk": "Q/q_heads", "Dv": "V/v_heads"},
+	Where: []Relation{
+		{"q_heads divides Q", "q of whole heads"},
+		{"v_heads divides V", "v of whole heads"},
+		{"k_heads*Dk = K", "k with heads as wide as those of q"},
+		{"k_heads divides v_heads", "heads of k that divide those of v"},
+	},
+	check: func(s Site) error {
+		attrs := Read[LinearAttention](s.Attributes)
+		if q, v := attrs.QHeads, attrs.VHeads; q%v != 0 && v%q != 0 {
+			return fmt.Errorf("mojo.LinearAttention takes heads of q that divide those of v, or are divided by them: "+
+				"q_heads is %d, v_heads is %d", q, v)
+		}
+		return nil
+	},
+	examples: linearAttentionExamples,
+	overload: func(s Site) string {
+		name := "linear"
+		for i := LinearAttentionPast; i <= LinearAttentionBeta; i++ {
+			name += named(s, i, "_"+linearAttentionInputs[i].Name)
+		}
+		if Read[LinearAttention](s.Attributes).L2Norm {
+			name += "_l2_norm"
+		}
+		return name
+	},
+	define: linearAttentionBody,
+}
+
+// linearAttentionForm is a way to use LinearAttention.
+type linearAttentionForm struct {
+	q, k, v                 int64 // heads
+	norm                    bool
+	batch, tokens, key, val int64 // sizes; key and val of a head
+	past, perChannel        bool
+	decay, beta             int64 // -1: not given; of beta the heads
+}
+
+// linearAttentionForms has each rule, one token and several, heads that share keys or queries, and columns that fill no
+// vector. Keys that are not normalized grow with the tokens under beta.
+var linearAttentionForms = []linearAttentionForm{
+	{q: 2, k: 2, v: 2, batch: 2, tokens: 5, key: 7, val: 9, decay: -1, beta: -1},
+	{q: 2, k: 1, v: 4, batch: 2, tokens: 1, key: 16, val: 33, past: true, decay: 1, beta: -1},
+	{q: 4, k: 2, v: 2, batch: 1, tokens: 70, key: 8, val: 20, past: true, perChannel: true, decay: 1, beta: -1},
+	{q: 2, k: 2, v: 4, norm: true, batch: 2, tokens: 70, key: 16, val: 70, decay: 1, beta: 4},
+	{q: 2, k: 2, v: 4, norm: true, batch: 1, tokens: 1, key: 32, val: 130, past: true, decay: 1, beta: 4},
+	{q: 4, k: 2, v: 2, norm: true, batch: 2, tokens: 3, key: 12, val: 16, past: true, decay: -1, beta: 1},
+	{q: 2, k: 2, v: 2, norm: true, batch: 3, tokens: 130, key: 24, val: 17, past: true, perChannel: true, decay: 1,
+		beta: 2},
+	{q: 4, k: 2, v: 4, norm: true, batch: 2, tokens: 0, key: 4, val: 5, past: true, decay: 1, beta: 4},
+	{q: 2, k: 2, v: 2, batch: 1, tokens: 2, key: 5, val: 6, decay: -1, beta: 2},
+}
+
+func linearAttentionExamples(s Site) [][][]int64 {
+	attrs := Read[LinearAttention](s.Attributes)
+	var list [][][]int64
+	for _, f := range linearAttentionForms {
+		if f.q != attrs.QHeads || f.k != attrs.KHeads || f.v != attrs.VHeads || f.norm != attrs.L2Norm {
+			continue
+		}
+		dims := [][]int64{{f.batch, f.tokens, f.q * f.key}, {f.batch, f.tokens, f.k * f.key},
+			{f.batch, f.tokens, f.v * f.val}, nil, nil, nil}
+		if f.past {
+			dims[LinearAttentionPast] = []int64{f.batch, f.v, f.key, f.val}
+		}
+		if f.decay > 0 {
+			width := f.v
+			if f.perChannel {
+				width *= f.key
+			}
+			dims[LinearAttentionDecay] = []int64{f.batch, f.tokens, width}
+		}
+		if f.beta > 0 {
+			dims[LinearAttentionBeta] = []int64{f.batch, f.tokens, f.beta}
+		}
+		list = append(list, dims)
+	}
+	return list
+}
+
+// linearAttentionBody goes through the tokens with a Scan, whose state is S.
+func linearAttentionBody(b *body, s Site) []*onnx.Value {
+	a := &attentionBuilder{body: b}
+	q, k, v := b.in[LinearAttentionQ], b.in[LinearAttentionK], b.in[LinearAttentionV]
+	one := b.integers("one", 1)
+	qHeads, kHeads, heads := b.intAttribute("q_heads"), b.intAttribute("k_heads"), b.intAttribute("v_heads")
+	outHeads := b.call("y_heads", "Max", qHeads, heads)
+	shared := b.call("y_heads_of_state", "Div", outHeads, heads)
+	batch, tokens := a.size("batch", q, 0), a.size("tokens", q, 1)
+	key := b.call("key_width", "Div", a.size("q_width", q, 2), qHeads)
+	value := b.call("value_width", "Div", a.size("v_width", v, 2), heads)
+	// by gives v the shape [B, N, sizes...]: the sizes are computed, since no empty tensor tells a missing one.
+	by := func(name string, v *onnx.Value, sizes ...*onnx.Value) *onnx.Value {
+		shape := a.joined(name+"_shape", 0, append([]*onnx.Value{batch, tokens}, sizes...)...)
+		return b.call(name, "Reshape", v, shape)
+	}
+	// repeated has the vectors of each head as often as wide heads need them: [B, N, v_heads, each, Dk].
+	repeated := func(name string, v, have, want, each *onnx.Value) *onnx.Value {
+		rows := by(name+"_heads", b.float32(name+"_32", v), have, one, key)
+		if Read[LinearAttention](s.Attributes).L2Norm {
+			rows = a.unit(name, rows)
+		}
+		times := a.joined(name+"_times", 0, batch, tokens, have, b.call(name+"_each", "Div", want, have), key)
+		return by(name+"_of_states", b.call(name+"_repeated", "Expand", rows, times), heads, each, key)
+	}
+	scanned := []*onnx.Value{repeated("q", q, qHeads, outHeads, shared), repeated("k", k, kHeads, heads, one),
+		by("v_heads", b.float32("v_32", v), heads, one, value)}
+	names := []string{"q_now", "k_now", "v_now"}
+	state := b.in[LinearAttentionPast]
+	if !s.has(LinearAttentionPast) {
+		state = b.op("zeros", "ConstantOfShape", []*onnx.Value{a.joined("state_shape", 0, batch, heads, key, value)})
+	}
+	if decay := b.in[LinearAttentionDecay]; s.has(LinearAttentionDecay) {
+		channels := b.call("decay_channels", "Div", a.size("decay_width", decay, 2), heads)
+		names, scanned = append(names, "decay_now"),
+			append(scanned, by("decay_heads", decay, heads, channels, one))
+	}
+	if beta := b.in[LinearAttentionBeta]; s.has(LinearAttentionBeta) {
+		names, scanned = append(names, "beta_now"),
+			append(scanned, by("beta_heads", beta, a.size("beta_width", beta, 2), one, one))
+	}
+	step := b.g.NewSubgraph("token")
+	next, y := b.within(step).linearStep(s, names)
+	step.AddOutput(next)
+	step.AddOutput(y)
+	// onnxruntime ends the process at a Scan of no token: then there is one of zeros, which leaves the state as it is.
+	missing := b.call("missing", "Sub", one, b.call("at_most_one", "Min", tokens, one))
+	pads := a.joined("pads", 0, b.integers("zero", 0), missing, b.integers("zeros", 0, 0, 0, 0, 0, 0, 0, 0))
+	axes := make([]int64, len(scanned))
+	for i, v := range scanned {
+		scanned[i], axes[i] = b.call("scanned_"+names[i], "Pad", v, pads), 1
+	}
+	present, rows := b.g.NewValue("present_state"), b.g.NewValue("rows")
+	b.g.AddNode("Scan", append([]*onnx.Value{state}, scanned...), []*onnx.Value{present, rows},
+		onnx.GraphAttr("body", step), onnx.IntAttr("num_scan_inputs", int64(len(scanned))),
+		onnx.IntsAttr("scan_input_axes", axes), onnx.IntsAttr("scan_output_axes", []int64{1}))
+	given := b.call("given_rows", "Slice", rows, missing, b.call("end", "Add", missing, tokens), one)
+	all := by("heads_joined", given, b.call("y_width", "Mul", outHeads, value))
+	scaled := b.call("scaled", "Mul", all, b.attribute("scale"))
+	return []*onnx.Value{b.round("Y", scaled, LinearAttentionQ), present}
+}
+
+// unit divides the vectors along the last axis of v by their lengths.
+func (a *attentionBuilder) unit(name string, v *onnx.Value) *onnx.Value {
+	squares := a.call(name+"_squares", "Mul", v, v)
+	sum := a.op(name+"_square", "ReduceSum", []*onnx.Value{squares, a.integers("last", -1)}, onnx.IntAttr("keepdims", 1))
+	return a.call(name+"_unit", "Div", v, a.call(name+"_length", "Sqrt", a.call(name+"_plus", "Add", sum,
+		a.attribute("epsilon"))))
+}
+
+// linearStep is the step of one token: the next state [B, v_heads, Dk, Dv] and rows [B, v_heads, each, Dv].
+func (b *body) linearStep(s Site, names []string) (next, y *onnx.Value) {
+	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
+	declared := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}, {Value: -1},
+		{Value: -1}}}
+	now := map[string]*onnx.Value{}
+	state := b.g.AddInput("state", declared)
+	for _, name := range names {
+		now[name] = b.g.AddInput(name, declared)
+	}
+	if s.has(LinearAttentionDecay) {
+		state = b.call("decayed", "Mul", state, b.call("factor", "Exp", now["decay_now"]))
+	}
+	u := now["v_now"]
+	if s.has(LinearAttentionBeta) {
+		u = b.call("replaced", "Sub", u, b.call("value_at_key", "MatMul", now["k_now"], state))
+		u = b.call("update", "Mul", now["beta_now"], u)
+	}
+	column := b.op("key_column", "Transpose", []*onnx.Value{now["k_now"]}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+	next = b.call("state_after", "Add", state, b.call("outer", "Mul", column, u))
+	y = b.call("row", "MatMul", now["q_now"], next)
+	next.SetType(declared)
+	y.SetType(declared)
+	return next, y
+}
