@@ -20,10 +20,10 @@ const (
 	MoEName             = "MoE"
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
-	LinearAttentionName = "LinearAttention"
-	CausalConvName      = "CausalConv"
 	AddLayerNormName    = "AddLayerNorm"
 	BiasGELUName        = "BiasGELU"
+	LinearAttentionName = "LinearAttention"
+	CausalConvName      = "CausalConv"
 	LinearName          = "Linear"
 	HalfLinearName      = "HalfLinear"
 	EmbeddingName       = "Embedding"
@@ -169,6 +169,21 @@ const (
 	LatentAttentionPastLength
 )
 
+// The inputs of AddLayerNorm, in order.
+const (
+	AddLayerNormX = iota
+	AddLayerNormResidual
+	AddLayerNormScale
+	AddLayerNormBias
+	AddLayerNormXBias
+)
+
+// The inputs of BiasGELU, in order.
+const (
+	BiasGELUX = iota
+	BiasGELUBias
+)
+
 // The inputs of LinearAttention, in order.
 const (
 	LinearAttentionQ = iota
@@ -185,21 +200,6 @@ const (
 	CausalConvWeight
 	CausalConvBias
 	CausalConvPast
-)
-
-// The inputs of AddLayerNorm, in order.
-const (
-	AddLayerNormX = iota
-	AddLayerNormResidual
-	AddLayerNormScale
-	AddLayerNormBias
-	AddLayerNormXBias
-)
-
-// The inputs of BiasGELU, in order.
-const (
-	BiasGELUX = iota
-	BiasGELUBias
 )
 
 // The inputs of Linear, in order.
@@ -509,6 +509,44 @@ func (a *LatentAttention) fields() []field {
 	}
 }
 
+// AddLayerNorm has the attributes of the op of its name.
+type AddLayerNorm struct {
+	// Epsilon: added to the mean of the squares
+	Epsilon float32
+}
+
+// OpType is the name of the op.
+func (AddLayerNorm) OpType() string { return "AddLayerNorm" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a AddLayerNorm) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *AddLayerNorm) fields() []field {
+	return []field{
+		{"epsilon", &a.Epsilon},
+	}
+}
+
+// BiasGELU has the attributes of the op of its name.
+type BiasGELU struct {
+	// Activation: the form of the GELU
+	Activation string
+	// Alpha: factor inside the sigmoid of silu (1.702 for CLIP); 1 for the others
+	Alpha float32
+}
+
+// OpType is the name of the op.
+func (BiasGELU) OpType() string { return "BiasGELU" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a BiasGELU) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *BiasGELU) fields() []field {
+	return []field{
+		{"activation", &a.Activation}, {"alpha", &a.Alpha},
+	}
+}
+
 // LinearAttention has the attributes of the op of its name.
 type LinearAttention struct {
 	// QHeads: heads of q
@@ -553,44 +591,6 @@ func (a CausalConv) Attributes() []*onnx.Attribute { return write(a.fields()) }
 func (a *CausalConv) fields() []field {
 	return []field{
 		{"activation", &a.Activation},
-	}
-}
-
-// AddLayerNorm has the attributes of the op of its name.
-type AddLayerNorm struct {
-	// Epsilon: added to the mean of the squares
-	Epsilon float32
-}
-
-// OpType is the name of the op.
-func (AddLayerNorm) OpType() string { return "AddLayerNorm" }
-
-// Attributes returns the attributes in the order of the declaration.
-func (a AddLayerNorm) Attributes() []*onnx.Attribute { return write(a.fields()) }
-
-func (a *AddLayerNorm) fields() []field {
-	return []field{
-		{"epsilon", &a.Epsilon},
-	}
-}
-
-// BiasGELU has the attributes of the op of its name.
-type BiasGELU struct {
-	// Activation: the form of the GELU
-	Activation string
-	// Alpha: factor inside the sigmoid of silu (1.702 for CLIP); 1 for the others
-	Alpha float32
-}
-
-// OpType is the name of the op.
-func (BiasGELU) OpType() string { return "BiasGELU" }
-
-// Attributes returns the attributes in the order of the declaration.
-func (a BiasGELU) Attributes() []*onnx.Attribute { return write(a.fields()) }
-
-func (a *BiasGELU) fields() []field {
-	return []field{
-		{"activation", &a.Activation}, {"alpha", &a.Alpha},
 	}
 }
 

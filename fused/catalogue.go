@@ -4,7 +4,7 @@ import "slices"
 
 // ops is the catalogue, in the order of the documentation.
 var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe, attention,
-	latentAttention, linearAttention, causalConv, addLayerNorm, biasGELU, linear, halfLinear, embedding, qmoe}
+	latentAttention, addLayerNorm, biasGELU, linearAttention, causalConv, linear, halfLinear, embedding, qmoe}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }

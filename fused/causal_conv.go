@@ -78,7 +78,8 @@ func causalConvBody(b *body, s Site) []*onnx.Value {
 		onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	z := b.call("sums", "Squeeze", b.call("products", "MatMul", windows, columns), b.integers("last_axis", -1))
 	if s.has(CausalConvBias) {
-		z = b.call("biased", "Add", z, b.call("bias_column", "Unsqueeze", b.float32("bias_32", b.in[CausalConvBias]), one))
+		bias := b.float32("bias_32", b.in[CausalConvBias])
+		z = b.call("biased", "Add", z, b.call("bias_column", "Unsqueeze", bias, one))
 	}
 	if Read[CausalConv](s.Attributes).Activation == "silu" {
 		z = b.call("activated", "Mul", z, b.call("sigmoid", "Sigmoid", z))

@@ -217,11 +217,14 @@ func (e *sizeOf) String() string {
 		return e.name
 	}
 	right := e.right.String()
+	if e.operator == ',' {
+		return "max(" + e.left.String() + "," + right + ")"
+	}
 	if e.right.operator != 0 {
 		right = "(" + right + ")"
 	}
 	left := e.left.String()
-	if strings.ContainsRune("*/", rune(e.operator)) && e.left.operator != 0 {
+	if strings.ContainsRune("*/", rune(e.operator)) && e.left.operator != 0 && e.left.operator != ',' {
 		left = "(" + left + ")"
 	}
 	return left + string(e.operator) + right

@@ -24,12 +24,13 @@ var linearFamilyOfStates = &Family{Name: "linear_attention",
 // the name, so that either is read from the other without a copy.
 var linearAttention = &Op{
 	Name: "LinearAttention",
-	Summary: "Linear attention: the past of each head is a matrix, which decays, takes up each token's key and value, " +
+	Summary: "Linear attention: the past of each head is a matrix that decays, takes up each token's key and value, " +
 		"and is read by its query. Gated delta nets, Mamba-2 and lightning attention are cases of it.",
 	Formula: []string{
-		"q, k, v, decay and beta are split into heads; the state S has v_heads heads of [Dk, Dv], which begin as past or 0",
-		"head h of S takes the keys of head floor(h * k_heads / v_heads); head o of max(q_heads, v_heads) of Y takes the " +
-			"queries and the state of the heads that come as early among theirs",
+		"q, k, v, decay and beta are split into heads; the state S has v_heads of [Dk, Dv] and begins as past or 0",
+		"head h of S takes the keys of head floor(h * k_heads / v_heads); Y has H = max(q_heads, v_heads) " +
+			"heads, and its head h takes the queries of head floor(h * q_heads / H) and the state of head " +
+			"floor(h * v_heads / H)",
 		"l2_norm=1: q = q / sqrt(sum(q^2) + epsilon) and k likewise, over the channels of each head",
 		"for each token t in turn:  D = decay is given: exp(decay[t]) * S, row by row if it has Dk channels; else S",
 		"  u = beta is given: beta[t] * (v[t] - D^T k[t]);  else v[t]",
@@ -46,7 +47,8 @@ var linearAttention = &Op{
 	Attributes: []AttributeSpec{
 		{Name: "q_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{2, 4}, Doc: "heads of q"},
 		{Name: "k_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2}, Doc: "heads of k"},
-		{Name: "v_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{2, 4}, Doc: "heads of v and of the state"},
+		{Name: "v_heads", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{2, 4},
+			Doc: "heads of v and of the state"},
 		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.25}, Doc: "factor of the result"},
 		{Name: "l2_norm", Type: onnx.AttrInt, Bounds: flag, Grid: []any{1, 0},
 			Doc: "1: queries and keys are divided by their lengths"},
@@ -54,10 +56,10 @@ var linearAttention = &Op{
 			Doc: "added to the square of a length; not read with l2_norm=0"},
 	},
 	Types: independent("T"),
-	Source: "LinearAttention of opset 27. Without decay and beta its rule is linear, with decay gated, with beta delta, " +
-		"with both gated_delta: Katharopoulos et al. (2020), Yang et al., Gated Delta Networks (2024). Mamba-2 (Dao and Gu, " +
-		"2024): q is C and k is B, of as many heads as there are groups, v is dt * x, decay is dt * A, scale is 1; D * x " +
-		"is added after the op",
+	Source: "LinearAttention of opset 27. Without decay and beta its rule is linear, with decay gated, with beta " +
+		"delta, with both gated_delta: Katharopoulos et al. (2020), Yang et al., Gated Delta Networks (2024). " +
+		"Mamba-2 (Dao and Gu, 2024): q is C and k is B, of as many heads as there are groups, v is dt * x, decay is " +
+		"dt * A, scale is 1; D * x is added after the op",
 	Let: map[string]Shape{"Dk": "Q/q_heads", "Dv": "V/v_heads"},
 	Where: []Relation{
 		{"q_heads divides Q", "q of whole heads"},
@@ -203,7 +205,8 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 // unit divides the vectors along the last axis of v by their lengths.
 func (a *attentionBuilder) unit(name string, v *onnx.Value) *onnx.Value {
 	squares := a.call(name+"_squares", "Mul", v, v)
-	sum := a.op(name+"_square", "ReduceSum", []*onnx.Value{squares, a.integers("last", -1)}, onnx.IntAttr("keepdims", 1))
+	sum := a.op(name+"_square", "ReduceSum", []*onnx.Value{squares, a.integers("last", -1)},
+		onnx.IntAttr("keepdims", 1))
 	return a.call(name+"_unit", "Div", v, a.call(name+"_length", "Sqrt", a.call(name+"_plus", "Add", sum,
 		a.attribute("epsilon"))))
 }

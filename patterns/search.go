@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/fit"
+	"github.com/mojo-patch/mojo-patch/patterns/linear"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/moe"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -34,11 +35,14 @@ var (
 	fitLayerForm      = &form{"fit:LayerNorm", "LayerNormalization"}
 	fitGateForm       = &form{"fit:GLU", fused.GLUName}
 	fitNormRotaryForm = &form{"fit:NormRotary", fused.NormRotaryName}
+	linearForm        = &form{fused.LinearAttentionName, fused.LinearAttentionName}
+	causalConvForm    = &form{fused.CausalConvName, fused.CausalConvName}
 	mixtureForm       = &form{fused.MoEName, fused.MoEName} // only on request: see WithMixtures
 
 	// forms are the built-in forms, in the order of reports and of the digests of plan files.
 	forms = []*form{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
-		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm, skipLayerForm, fitAddLayerForm}
+		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm, skipLayerForm, fitAddLayerForm,
+		linearForm, causalConvForm}
 )
 
 // search lists the finders in order. Later ones keep the matches of earlier ones, or make them parts of theirs.
@@ -48,6 +52,8 @@ var search = []struct {
 }{
 	// Single nodes of onnxruntime, which no other pattern has. Their sums must be taken before other finders use them.
 	{skipNormForm, func(f *finder) { f.sites(findSkipNorms, skipNormForm, skipLayerForm) }},
+	// One node of the standard's or onnxruntime's, which no other pattern has.
+	{linearForm, func(f *finder) { f.sites(linear.Find, linearForm, causalConvForm) }},
 	// Experts before routers: the results of experts must not be read as the scores of a router.
 	{moeForm, func(f *finder) { f.sites(moe.Find, moeForm) }},
 	// Routers before text, which would match the softmax, gates and norms inside routers as blocks.

@@ -185,15 +185,23 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 }
 
 // opLinearAttention (opset 27) keeps a state of key × value size per head. Each step decays the state (gated), corrects
-// it (delta), adds the key and value, and reads it with the query.
+// it (delta), adds the key and value, and reads it with the query. onnxruntime's op also allows more states than keys or
+// queries.
 func opLinearAttention(c *call) []*Tensor {
+	if c.int("state_window", 0) != 0 {
+		fail("%w: state_window", ErrUnsupported)
+	}
 	qh, kvh := int(c.int("q_num_heads", 0)), int(c.int("kv_num_heads", 0))
-	q, k, v := c.heads(c.floats(0), qh), c.heads(c.floats(1), kvh), c.heads(c.floats(2), kvh)
+	q, keys, v := c.heads(c.floats(0), qh), c.floats(1), c.heads(c.floats(2), kvh)
 	rule := c.str("update_rule", "gated_delta")
 	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
-	if q.Rank() != 4 || kvh < 1 || qh%kvh != 0 || q.Shape[1] != qh || k.Shape[1] != kvh || v.Shape[1] != kvh ||
-		dk == 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps ||
-		k.Shape[3] != dk {
+	if keys.Rank() != 3 || dk == 0 || keys.Shape[2] < dk {
+		fail("queries of %v and keys of %v do not fit", q.Shape, keys.Shape)
+	}
+	kh := keys.Shape[2] / dk
+	k := c.heads(keys, kh)
+	if q.Rank() != 4 || kvh%kh != 0 || qh%kvh != 0 && kvh%qh != 0 || q.Shape[1] != qh || v.Shape[1] != kvh ||
+		k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
 		fail("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
 	}
 	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"
@@ -213,9 +221,11 @@ func opLinearAttention(c *call) []*Tensor {
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(dk))
 	}
-	y := newFloats(q.DataType, []int{batch, qh, steps, dv})
+	heads := max(qh, kvh)
+	y := newFloats(q.DataType, []int{batch, heads, steps, dv})
 	for h := range batch * kvh {
 		s := state.F[h*dk*dv : (h+1)*dk*dv]
+		of := h/kvh*kh + h%kvh*kh/kvh // the head of the keys
 		for t := range steps {
 			at := h*steps + t
 			if gated {
@@ -223,7 +233,8 @@ func opLinearAttention(c *call) []*Tensor {
 					s[i] *= math.Exp(decay[at*dk+i/dv])
 				}
 			}
-			key, val := k.F[at*dk:(at+1)*dk], slices.Clone(v.F[at*dv:(at+1)*dv])
+			from := of*steps + t
+			key, val := k.F[from*dk:(from+1)*dk], slices.Clone(v.F[at*dv:(at+1)*dv])
 			if delta {
 				for i, x := range s {
 					val[i%dv] -= x * key[i/dv]
@@ -235,10 +246,11 @@ func opLinearAttention(c *call) []*Tensor {
 			for i := range s {
 				s[i] += key[i/dv] * val[i%dv]
 			}
-			for g := range qh / kvh {
-				o := ((h/kvh*qh+h%kvh*(qh/kvh)+g)*steps + t)
+			for g := range heads / kvh {
+				o := h%kvh*(heads/kvh) + g
+				query, row := (h/kvh*qh+o*qh/heads)*steps+t, (h/kvh*heads+o)*steps+t
 				for i, x := range s {
-					y.F[o*dv+i%dv] += scale * q.F[o*dk+i/dv] * x
+					y.F[row*dv+i%dv] += scale * q.F[query*dk+i/dv] * x
 				}
 			}
 		}

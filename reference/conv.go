@@ -7,8 +7,9 @@ import (
 )
 
 var convOps = map[string]opDef{
-	"Conv":                arith(2, opConv),
-	"CausalConvWithState": arith(2, opCausalConv),
+	"Conv":                              arith(2, opConv),
+	"CausalConvWithState":               arith(2, opCausalConv),
+	"com.microsoft:CausalConvWithState": arith(2, opMicrosoftCausalConv),
 }
 
 // opConv is a convolution over any number of spatial dimensions, with groups.
@@ -158,3 +159,19 @@ func opCausalConv(c *call) []*Tensor {
 	}
 	return []*Tensor{y, state}
 }
+
+// opMicrosoftCausalConv is the standard's op for nodes that use none of the extensions of onnxruntime's.
+func opMicrosoftCausalConv(c *call) []*Tensor {
+	for name, plain := range MicrosoftCausalConv {
+		if v := c.int(name, plain); v != plain {
+			fail("%w: %s of %d", ErrUnsupported, name, v)
+		}
+	}
+	return opCausalConv(c)
+}
+
+// MicrosoftCausalConv has the attributes of onnxruntime's CausalConvWithState that the standard's op has not, and their
+// values where both compute the same.
+var MicrosoftCausalConv = map[string]int64{"ndim": 1, "dilation": 1, "channels_last": 0, "state_window": 0,
+	"state_length": 0, "state_channels_last": -1, "state_update_capacity": 0, "input_channels": 0,
+	"input_channel_offset": 0}

@@ -9,6 +9,7 @@ var attentionOps = map[string]opDef{
 	"com.microsoft:GroupQueryAttention": arith(1, opGroupQueryAttention),
 	"SwiGLU":                            arith(2, opSwiGLU),
 	"LinearAttention":                   arith(3, opLinearAttention),
+	"com.microsoft:LinearAttention":     arith(3, opLinearAttention),
 
 	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),
 }

@@ -45,6 +45,7 @@ var kinds = map[string]string{
 	fused.AttentionName:    Attention, fused.LatentAttentionName: Attention, "MultiHeadAttention": Attention,
 	"GroupQueryAttention": Attention, fused.GatedRMSNormName: Mixer, fused.GLUName: MLP,
 	fused.MoEName: Experts, fused.QMoEName: Experts,
+	fused.LinearAttentionName: Mixer, fused.CausalConvName: Mixer, "CausalConvWithState": Mixer, "GatedDeltaNet": Mixer,
 }
 
 // Blocks finds the place of each main-graph node by the graph's structure. A block begins at a norm on the residual

@@ -17,6 +17,12 @@ var microsoftRules = merge(
 		"GatherBlockQuantized":         shaped(like(2), gatherBlockQuantized),
 		"GroupQueryAttention":          groupQueryAttention,
 		"MultiHeadAttention":           multiHeadAttention,
+		"CausalConvWithState":          plainCausalConv,
+		"LinearAttention": func(c *call) {
+			if c.attrInt("state_window", 0) == 0 {
+				linearAttention(c)
+			}
+		},
 	},
 )
 

@@ -5,28 +5,24 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // neuralRules: layers that are one op in the standard.
 var neuralRules = map[string]rule{
-	"LayerNormalization": layerNormalization,
-	"RMSNormalization":   rmsNormalization,
-	"BatchNormalization": batchNormalization,
-	"RotaryEmbedding":    unary,
-	"SwiGLU":             shaped(firstOf(0), func(c *call) []int64 { return c.same(c.shape(0), c.shape(1)) }),
-	"Attention":          attention,
-	"LinearAttention":    linearAttention,
-	"CausalConvWithState": func(c *call) {
-		c.set(0, c.dtype(0), c.shape(0))
-		if x, w := c.shape(0), c.shape(1); len(x) > 0 && len(w) == len(x) && w[len(w)-1] > 0 {
-			c.set(1, c.dtype(0), with(x, len(x)-1, w[len(w)-1]-1))
-		}
-	},
-	"Conv":        shaped(like(0), conv),
-	"MaxPool":     pool,
-	"AveragePool": pool,
-	"LpPool":      pool,
-	"Resize":      shaped(like(0), resize),
+	"LayerNormalization":  layerNormalization,
+	"RMSNormalization":    rmsNormalization,
+	"BatchNormalization":  batchNormalization,
+	"RotaryEmbedding":     unary,
+	"SwiGLU":              shaped(firstOf(0), func(c *call) []int64 { return c.same(c.shape(0), c.shape(1)) }),
+	"Attention":           attention,
+	"LinearAttention":     linearAttention,
+	"CausalConvWithState": causalConv,
+	"Conv":                shaped(like(0), conv),
+	"MaxPool":             pool,
+	"AveragePool":         pool,
+	"LpPool":              pool,
+	"Resize":              shaped(like(0), resize),
 }
 
 // resize: either the sizes or their factors are given.
@@ -63,6 +59,24 @@ func resize(c *call) []int64 {
 	return out
 }
 
+// causalConv: the output, and the elements that are kept for the next call.
+func causalConv(c *call) {
+	c.set(0, c.dtype(0), c.shape(0))
+	if x, w := c.shape(0), c.shape(1); len(x) > 0 && len(w) == len(x) && w[len(w)-1] > 0 {
+		c.set(1, c.dtype(0), with(x, len(x)-1, w[len(w)-1]-1))
+	}
+}
+
+// plainCausalConv is causalConv for nodes that use no extension of onnxruntime's which changes a shape.
+func plainCausalConv(c *call) {
+	for name, plain := range reference.MicrosoftCausalConv {
+		if c.attrInt(name, plain) != plain {
+			return
+		}
+	}
+	causalConv(c)
+}
+
 // batchNormalization: in training mode the running mean and variance are outputs too.
 func batchNormalization(c *call) {
 	c.set(0, c.dtype(0), c.shape(0))
@@ -70,20 +84,21 @@ func batchNormalization(c *call) {
 	c.set(2, c.dtype(4), c.shape(4))
 }
 
-// linearAttention is the standard's LinearAttention of opset 27. query, key and value are [batch, length, heads*size],
-// the output [batch, length, q heads*size of a value], the state [batch, kv heads, size of a key, size of a value].
+// linearAttention is LinearAttention of opset 27 and of onnxruntime: query, key and value are [batch, length,
+// heads*size], the output [batch, length, heads*size of a value], the state [batch, kv heads, size of a key, size of a
+// value]. The output has as many heads as the queries or the values have, whichever is more.
 func linearAttention(c *call) {
 	q, k, v := c.shape(0), c.shape(1), c.shape(2)
 	if len(q) != 3 || len(k) != 3 || len(v) != 3 {
 		return
 	}
-	kv := c.attrInt("kv_num_heads", -1)
+	queries, kv := c.attrInt("q_num_heads", -1), c.attrInt("kv_num_heads", -1)
 	state := c.dtype(3)
 	if state == onnx.Undefined {
 		state = c.dtype(0)
 	}
-	key, value := split3(k, kv)[3], split3(v, kv)[3]
-	c.set(0, c.dtype(0), []int64{q[0], q[1], c.product([]int64{c.attrInt("q_num_heads", -1), value})})
+	key, value := split3(q, queries)[3], split3(v, kv)[3]
+	c.set(0, c.dtype(0), []int64{q[0], q[1], c.product([]int64{max(queries, kv), value})})
 	c.set(1, state, []int64{q[0], kv, key, value})
 }
 

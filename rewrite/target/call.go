@@ -85,6 +85,12 @@ func (c *Call) size(i, axis int) *onnx.Value {
 // The methods below read the attributes of a call as those of an op that has them in common with the call's op:
 // NormRotary has the attributes of RotaryEmbedding, and all gated ops have those of GLU.
 
+func (c *Call) asCausalConv() fused.CausalConv {
+	return fused.Read[fused.CausalConv](c.Site.Attributes)
+}
+func (c *Call) asLinearAttention() fused.LinearAttention {
+	return fused.Read[fused.LinearAttention](c.Site.Attributes)
+}
 func (c *Call) asAttention() fused.Attention { return fused.Read[fused.Attention](c.Site.Attributes) }
 func (c *Call) asGLU() fused.GLU             { return fused.Read[fused.GLU](c.Site.Attributes) }
 func (c *Call) asMoE() fused.MoE             { return fused.Read[fused.MoE](c.Site.Attributes) }

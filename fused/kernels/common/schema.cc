@@ -612,6 +612,97 @@ const OpDef kLatentAttention = {
   kLatentAttentionRelations, 6,
 };
 
+#define TYPES(T, S) {T, T, S, S, T}, {S, T}
+static constexpr TypeCombo kAddLayerNormTypes[] = {
+  {TYPES(kF32, kF32)},
+  {TYPES(kF16, kF16)},
+  {TYPES(kBF16, kBF16)},
+  {TYPES(kF32, kF16)},
+  {TYPES(kF32, kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kAddLayerNormAttributes[] = {
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+};
+
+static constexpr SizeDef kAddLayerNormSizeDefs[] = {
+  {"#A", 'p', 3}, {"D", 's', 31}
+};
+
+static constexpr DimDef kAddLayerNormDims[] = {
+  {0, true}, {1},
+  {1},
+};
+
+static constexpr ShapeDef kAddLayerNormShapes[] = {
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
+};
+
+const OpDef kAddLayerNorm = {
+  "AddLayerNorm",
+  {"X", "residual", "scale", "bias", "X_bias"}, 5, 4,
+  {"Y", "sum"}, 2, 1,
+  kAddLayerNormTypes, 5,
+  kAddLayerNormAttributes, 1,
+  nullptr, 0,
+  sizeof(AddLayerNormAttributes),
+  kAddLayerNormSizeDefs, 2,
+  kAddLayerNormShapes, kAddLayerNormShapes + 5,
+  nullptr, 0,
+};
+
+#define TYPES(T) {T, T}, {T}
+static constexpr TypeCombo kBiasGELUTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kBiasGELUAttributes[] = {
+  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(BiasGELUAttributes, activation), {}},
+  {"alpha", Type::kFloat, {}, 0, false, offsetof(BiasGELUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+};
+
+static constexpr AttributeRule kBiasGELURules[] = {
+  {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
+};
+
+static constexpr SizeDef kBiasGELUSizeDefs[] = {
+  {"#A", 'p', 1}, {"D", 's', 3}
+};
+
+static constexpr DimDef kBiasGELUDims[] = {
+  {0, true}, {1},
+  {1},
+};
+
+static constexpr ShapeDef kBiasGELUShapes[] = {
+  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
+  {-1, 1, {{kBiasGELUDims + 2, 1, -1}}},
+  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
+};
+
+const OpDef kBiasGELU = {
+  "BiasGELU",
+  {"X", "bias"}, 2, 2,
+  {"Y"}, 1, 1,
+  kBiasGELUTypes, 3,
+  kBiasGELUAttributes, 2,
+  kBiasGELURules, 1,
+  sizeof(BiasGELUAttributes),
+  kBiasGELUSizeDefs, 2,
+  kBiasGELUShapes, kBiasGELUShapes + 2,
+  nullptr, 0,
+};
+
 #define TYPES(T) {T, T, T, kF32, kF32, kF32}, {T, kF32}
 static constexpr TypeCombo kLinearAttentionTypes[] = {
   {TYPES(kF32)},
@@ -630,7 +721,7 @@ static constexpr AttributeDef kLinearAttentionAttributes[] = {
 };
 
 static constexpr SizeDef kLinearAttentionSizeDefs[] = {
-  {"B", 's', 63}, {"N", 's', 55}, {"Q", 's', 1}, {"K", 's', 2}, {"V", 's', 4}, {"Dk", 'l', 1, -1, 9}, {"Dv", 'l', 1, -1, 12}, {"q_heads", 'a', 0}, {"Q/q_heads", '/', 0, 2, 7}, {"", '=', 0, 8}, {"v_heads", 'a', 0, 2}, {"V/v_heads", '/', 0, 4, 10}, {"", '=', 0, 11}, {"v_heads*Dk", '*', 0, 10, 5}, {"q_heads,v_heads", ',', 0, 7, 10}, {"(q_heads,v_heads)*Dv", '*', 0, 14, 6}, {"k_heads", 'a', 0, 1}, {"k_heads*Dk", '*', 0, 16, 5}
+  {"B", 's', 63}, {"N", 's', 55}, {"Q", 's', 1}, {"K", 's', 2}, {"V", 's', 4}, {"Dk", 'l', 1, -1, 9}, {"Dv", 'l', 1, -1, 12}, {"q_heads", 'a', 0}, {"Q/q_heads", '/', 0, 2, 7}, {"", '=', 0, 8}, {"v_heads", 'a', 0, 2}, {"V/v_heads", '/', 0, 4, 10}, {"", '=', 0, 11}, {"v_heads*Dk", '*', 0, 10, 5}, {"max(q_heads,v_heads)", ',', 0, 7, 10}, {"max(q_heads,v_heads)*Dv", '*', 0, 14, 6}, {"k_heads", 'a', 0, 1}, {"k_heads*Dk", '*', 0, 16, 5}
 };
 
 static constexpr DimDef kLinearAttentionDims[] = {
@@ -724,97 +815,6 @@ const OpDef kCausalConv = {
   kCausalConvSizeDefs, 6,
   kCausalConvShapes, kCausalConvShapes + 4,
   kCausalConvRelations, 2,
-};
-
-#define TYPES(T, S) {T, T, S, S, T}, {S, T}
-static constexpr TypeCombo kAddLayerNormTypes[] = {
-  {TYPES(kF32, kF32)},
-  {TYPES(kF16, kF16)},
-  {TYPES(kBF16, kBF16)},
-  {TYPES(kF32, kF16)},
-  {TYPES(kF32, kBF16)},
-};
-#undef TYPES
-
-static constexpr AttributeDef kAddLayerNormAttributes[] = {
-  {"epsilon", Type::kFloat, {}, 0, false, offsetof(AddLayerNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
-};
-
-static constexpr SizeDef kAddLayerNormSizeDefs[] = {
-  {"#A", 'p', 3}, {"D", 's', 31}
-};
-
-static constexpr DimDef kAddLayerNormDims[] = {
-  {0, true}, {1},
-  {1},
-};
-
-static constexpr ShapeDef kAddLayerNormShapes[] = {
-  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
-  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
-  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
-  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
-  {-1, 1, {{kAddLayerNormDims + 2, 1, -1}}},
-  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
-  {-1, 1, {{kAddLayerNormDims + 0, 2, 0}}},
-};
-
-const OpDef kAddLayerNorm = {
-  "AddLayerNorm",
-  {"X", "residual", "scale", "bias", "X_bias"}, 5, 4,
-  {"Y", "sum"}, 2, 1,
-  kAddLayerNormTypes, 5,
-  kAddLayerNormAttributes, 1,
-  nullptr, 0,
-  sizeof(AddLayerNormAttributes),
-  kAddLayerNormSizeDefs, 2,
-  kAddLayerNormShapes, kAddLayerNormShapes + 5,
-  nullptr, 0,
-};
-
-#define TYPES(T) {T, T}, {T}
-static constexpr TypeCombo kBiasGELUTypes[] = {
-  {TYPES(kF32)},
-  {TYPES(kF16)},
-  {TYPES(kBF16)},
-};
-#undef TYPES
-
-static constexpr AttributeDef kBiasGELUAttributes[] = {
-  {"activation", Type::kString, {"silu", "gelu", "gelu_tanh"}, 3, false, offsetof(BiasGELUAttributes, activation), {}},
-  {"alpha", Type::kFloat, {}, 0, false, offsetof(BiasGELUAttributes, alpha), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
-};
-
-static constexpr AttributeRule kBiasGELURules[] = {
-  {1, 0, 0x6, 0, -1, {0, 0, 1, {1}, 1, "1"}},
-};
-
-static constexpr SizeDef kBiasGELUSizeDefs[] = {
-  {"#A", 'p', 1}, {"D", 's', 3}
-};
-
-static constexpr DimDef kBiasGELUDims[] = {
-  {0, true}, {1},
-  {1},
-};
-
-static constexpr ShapeDef kBiasGELUShapes[] = {
-  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
-  {-1, 1, {{kBiasGELUDims + 2, 1, -1}}},
-  {-1, 1, {{kBiasGELUDims + 0, 2, 0}}},
-};
-
-const OpDef kBiasGELU = {
-  "BiasGELU",
-  {"X", "bias"}, 2, 2,
-  {"Y"}, 1, 1,
-  kBiasGELUTypes, 3,
-  kBiasGELUAttributes, 2,
-  kBiasGELURules, 1,
-  sizeof(BiasGELUAttributes),
-  kBiasGELUSizeDefs, 2,
-  kBiasGELUShapes, kBiasGELUShapes + 2,
-  nullptr, 0,
 };
 
 #define TYPES(T, S) {T, kU8, S, S, kF16, kF16, T}, {T}

@@ -20,10 +20,10 @@
   X(MoE) \
   X(Attention) \
   X(LatentAttention) \
-  X(LinearAttention) \
-  X(CausalConv) \
   X(AddLayerNorm) \
   X(BiasGELU) \
+  X(LinearAttention) \
+  X(CausalConv) \
   X(Linear) \
   X(HalfLinear) \
   X(Embedding) \
@@ -108,16 +108,6 @@ extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
 using LatentAttentionCall = CallOf<kLatentAttention, LatentAttentionAttributes, LatentAttentionSizes>;
 
-// LinearAttention(q:T, k:T, v:T, past:float32 optional, decay:float32 optional, beta:float32 optional) -> Y:T, present:float32 optional
-extern const OpDef kLinearAttention;
-enum LinearAttentionInput { kLinearAttentionQ, kLinearAttentionK, kLinearAttentionV, kLinearAttentionPast, kLinearAttentionDecay, kLinearAttentionBeta };
-using LinearAttentionCall = CallOf<kLinearAttention, LinearAttentionAttributes, LinearAttentionSizes>;
-
-// CausalConv(X:T, weight:T, bias:T optional, past:T optional) -> Y:T, present:T optional
-extern const OpDef kCausalConv;
-enum CausalConvInput { kCausalConvX, kCausalConvWeight, kCausalConvBias, kCausalConvPast };
-using CausalConvCall = CallOf<kCausalConv, CausalConvAttributes, CausalConvSizes>;
-
 // AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
 extern const OpDef kAddLayerNorm;
 enum AddLayerNormInput { kAddLayerNormX, kAddLayerNormResidual, kAddLayerNormScale, kAddLayerNormBias, kAddLayerNormXBias };
@@ -127,6 +117,16 @@ using AddLayerNormCall = CallOf<kAddLayerNorm, AddLayerNormAttributes, AddLayerN
 extern const OpDef kBiasGELU;
 enum BiasGELUInput { kBiasGELUX, kBiasGELUBias };
 using BiasGELUCall = CallOf<kBiasGELU, BiasGELUAttributes, BiasGELUSizes>;
+
+// LinearAttention(q:T, k:T, v:T, past:float32 optional, decay:float32 optional, beta:float32 optional) -> Y:T, present:float32 optional
+extern const OpDef kLinearAttention;
+enum LinearAttentionInput { kLinearAttentionQ, kLinearAttentionK, kLinearAttentionV, kLinearAttentionPast, kLinearAttentionDecay, kLinearAttentionBeta };
+using LinearAttentionCall = CallOf<kLinearAttention, LinearAttentionAttributes, LinearAttentionSizes>;
+
+// CausalConv(X:T, weight:T, bias:T optional, past:T optional) -> Y:T, present:T optional
+extern const OpDef kCausalConv;
+enum CausalConvInput { kCausalConvX, kCausalConvWeight, kCausalConvBias, kCausalConvPast };
+using CausalConvCall = CallOf<kCausalConv, CausalConvAttributes, CausalConvSizes>;
 
 // Linear(X:T, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional, bias:T optional) -> Y:T
 extern const OpDef kLinear;

@@ -74,6 +74,15 @@ struct AttentionAttributes {
   bool y_by_token = false;  // y_layout is bsnh
 };
 
+struct AddLayerNormAttributes {
+  float epsilon = 0;
+};
+
+struct BiasGELUAttributes {
+  Activation activation{};
+  float alpha = 0;
+};
+
 struct LinearAttentionAttributes {
   int64_t q_heads = 0;
   int64_t k_heads = 0;
@@ -85,15 +94,6 @@ struct LinearAttentionAttributes {
 
 struct CausalConvAttributes {
   bool silu = false;  // activation is silu
-};
-
-struct AddLayerNormAttributes {
-  float epsilon = 0;
-};
-
-struct BiasGELUAttributes {
-  Activation activation{};
-  float alpha = 0;
 };
 
 struct HalfLinearAttributes {
@@ -186,20 +186,20 @@ struct LatentAttentionSizes {
   size_t B, H, S, F, N, C, R, O, P, L, T;
 };
 
-struct LinearAttentionSizes {
-  size_t B, N, Q, K, V, Dk, Dv;
-};
-
-struct CausalConvSizes {
-  size_t B, C, N, W, P, L;
-};
-
 struct AddLayerNormSizes {
   size_t A, D;
 };
 
 struct BiasGELUSizes {
   size_t A, D;
+};
+
+struct LinearAttentionSizes {
+  size_t B, N, Q, K, V, Dk, Dv;
+};
+
+struct CausalConvSizes {
+  size_t B, C, N, W, P, L;
 };
 
 struct LinearSizes {

@@ -293,7 +293,7 @@ def random_codes(rng, name, shape, dtype):
 
 def spread(name):
     """The standard deviation of an input of random floats. Factors of codes are small where two products follow each
-    other, so that float16 has room for what comes out; so are the gates of states, which grow with the tokens otherwise."""
+    other, so that float16 has room for what comes out; so are the gates of states, which else grow with the tokens."""
     if name in ("decay", "beta"):
         return 0.1
     return 2.0**-9 if name.startswith(("gate_up_", "down_")) and name.endswith(("scale", "minus")) else 1.0

@@ -1,0 +1,129 @@
+// Package linear finds linear attention and the short convolutions before it.
+package linear
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Find finds the ops that the standard (opset 27) and onnxruntime have for linear attention and causal convolutions.
+func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
+	for _, n := range g.Graph.Nodes {
+		if !onnx.IsStandardDomain(n.Domain) && n.Domain != onnx.Microsoft || others.Have(n) {
+			continue
+		}
+		read, op := readLinearAttention, fused.LinearAttentionName
+		switch n.OpType {
+		case "LinearAttention":
+		case "CausalConvWithState":
+			read, op = readCausalConv, fused.CausalConvName
+		default:
+			continue
+		}
+		s, why := read(g, n)
+		if s == nil {
+			misses = append(misses, &match.Miss{Pattern: op, Anchor: n, Reason: why})
+			continue
+		}
+		s.Nodes = []*onnx.Node{n}
+		sites = append(sites, s)
+	}
+	return sites, misses
+}
+
+// readLinearAttention has the fused op compute a node of LinearAttention.
+func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
+	queries, heads := integer(n, "q_num_heads", 0), integer(n, "kv_num_heads", 0)
+	width, known := g.Facts.Dim(n.Input(0), 2)
+	keys, also := g.Facts.Dim(n.Input(1), 2)
+	switch {
+	case n.OutputValue(0) == nil || n.Input(2) == nil:
+		return nil, reason.New(reason.Other, n, "LinearAttention lacks an input or its output")
+	case integer(n, "state_window", 0) != 0:
+		return nil, reason.New(reason.Other, n, "LinearAttention keeps the states of several tokens (state_window)")
+	case queries < 1 || heads < 1 || !known || !also || width%queries != 0 || width == 0 || keys%(width/queries) != 0:
+		return nil, reason.New(reason.Other, n, "the widths of the heads of LinearAttention are not known")
+	}
+	key := width / queries
+	scale := float32(1 / math.Sqrt(float64(key)))
+	if a := n.Attr("scale"); a != nil && a.Float != 0 {
+		scale = a.Float
+	}
+	s := site.New(g, fused.LinearAttentionName, n)
+	inputs := make([]*site.Operand, fused.LinearAttentionBeta+1)
+	for i, p := range fused.Lookup(s.Op).Inputs {
+		v := n.Input(i) // in the same order
+		if v == nil {
+			continue
+		}
+		if inputs[i] = s.Input(site.NoRole, p.Name, v); p.Type == onnx.Float.String() {
+			inputs[i] = inputs[i].Cast(onnx.Float)
+		}
+	}
+	attributes := fused.LinearAttention{QHeads: queries, KHeads: keys / key, VHeads: heads, Scale: scale}
+	outputs := computed(s, n, attributes, inputs)
+	if len(outputs) > 1 {
+		state := g.Facts.DataType(n.Input(fused.LinearAttentionPast))
+		if n.Input(fused.LinearAttentionPast) == nil {
+			state = g.Facts.DataType(n.Input(0))
+		}
+		outputs[1].Type = onnx.Float
+		s.Output(n.OutputValue(1), outputs[1].Cast(state))
+	}
+	return s, nil
+}
+
+// readCausalConv has the fused op compute a node of CausalConvWithState.
+func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
+	if n.OutputValue(0) == nil || n.Input(1) == nil {
+		return nil, reason.New(reason.Other, n, "CausalConvWithState lacks an input or its output")
+	}
+	if n.Domain == onnx.Microsoft {
+		for name, plain := range reference.MicrosoftCausalConv {
+			if integer(n, name, plain) != plain {
+				return nil, reason.New(reason.Other, n, "CausalConvWithState has %s=%d, for which there is no fused op",
+					name, integer(n, name, plain))
+			}
+		}
+	}
+	attributes := fused.CausalConv{Activation: "none"}
+	if a := n.Attr("activation"); a != nil && a.String != "none" {
+		attributes.Activation = "silu" // also called swish
+	}
+	s := site.New(g, fused.CausalConvName, n)
+	inputs := make([]*site.Operand, fused.CausalConvPast+1)
+	for i, p := range fused.Lookup(s.Op).Inputs {
+		if v := n.Input(i); v != nil {
+			inputs[i] = s.Input(site.NoRole, p.Name, v)
+		}
+	}
+	if outputs := computed(s, n, attributes, inputs); len(outputs) > 1 {
+		s.Output(n.OutputValue(1), outputs[1])
+	}
+	return s, nil
+}
+
+// computed has the op of a site compute the first output of a node, and the second one if something reads it.
+func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand) []*site.Operand {
+	names := fused.Lookup(op.OpType()).OutputNames()
+	if v := n.OutputValue(1); v == nil || !v.IsOutput() && len(v.Uses()) == 0 {
+		names = names[:1]
+	}
+	outputs := s.Compute(op, names, inputs...)
+	s.Output(n.OutputValue(0), outputs[0])
+	return outputs
+}
+
+// integer is an int attribute of a node, or what stands for it where it is left out.
+func integer(n *onnx.Node, name string, otherwise int64) int64 {
+	if a := n.Attr(name); a != nil {
+		return a.Int
+	}
+	return otherwise
+}

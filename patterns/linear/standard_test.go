@@ -1,0 +1,91 @@
+package linear_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// node is a model of one node with two outputs, of the standard or of onnxruntime.
+func node(op string, t, state onnx.DataType, inputs map[string][]any, attrs ...any) *onnx.Model {
+	b := onnxtest.New(27)
+	args := []any{}
+	for _, name := range []string{"q", "k", "v", "past", "decay", "beta", "x", "weight", "bias", "kept"} {
+		dims, given := inputs[name]
+		switch {
+		case !given:
+		case dims == nil:
+			args = append(args, nil)
+		default:
+			typ := t
+			if name == "past" {
+				typ = state
+			}
+			args = append(args, b.Input(name, typ, dims...))
+		}
+	}
+	for _, v := range b.Ops(2, op, append(args, attrs...)...) {
+		b.Output(v)
+	}
+	return b.Model
+}
+
+// heads are the inputs of a gated delta net of two heads of queries, and of keys and states as given.
+func heads(keys, states int) map[string][]any {
+	return map[string][]any{"q": {"b", "n", 16}, "k": {"b", "n", 8 * keys}, "v": {"b", "n", 5 * states},
+		"past": {"b", states, 8, 5}, "decay": {"b", "n", states}, "beta": {"b", "n", states}}
+}
+
+func TestFind(t *testing.T) {
+	const attention, conv = "LinearAttention", "CausalConvWithState"
+	i := onnx.IntAttr
+	two := []any{i("q_num_heads", 2), i("kv_num_heads", 2)}
+	four := []any{i("q_num_heads", 2), i("kv_num_heads", 4)}
+	wide := heads(2, 2)
+	wide["q"] = []any{"b", "n", "width"}
+	linear := map[string][]any{"q": {1, "n", 16}, "k": {1, "n", 16}, "v": {1, "n", 10}}
+	tokens := map[string][]any{"x": {"b", 6, "n"}, "weight": {6, 1, 4}, "bias": nil, "kept": {"b", 6, 3}}
+	for _, c := range []struct {
+		name  string
+		model *onnx.Model
+		nodes string // of what takes the node's place, or why nothing does
+	}{
+		{"the standard's", node(attention, onnx.Float, onnx.Float, heads(2, 2), two...), "LinearAttention"},
+		{"in float16", node(attention, onnx.Float16, onnx.Float16, heads(2, 2), two...),
+			"Cast Cast Cast LinearAttention Cast"},
+		{"in float16 with a wide state", node(attention, onnx.Float16, onnx.Float, heads(2, 2), two...),
+			"Cast Cast LinearAttention"},
+		{"without gates", node(attention, onnx.BFloat16, onnx.Float, linear, append(two,
+			onnx.StringAttr("update_rule", "linear"))...), "LinearAttention Cast"},
+		{"onnxruntime's", node("com.microsoft:"+attention, onnx.Float, onnx.Float, heads(2, 4), four...),
+			"LinearAttention"},
+		{"states of several tokens", node("com.microsoft:"+attention, onnx.Float, onnx.Float, heads(2, 2), append(two,
+			i("state_window", 2))...), "keeps the states of several tokens"},
+		{"heads of unknown width", node(attention, onnx.Float, onnx.Float, wide, two...), "widths of the heads"},
+		{"a convolution", node(conv, onnx.Float16, 0, tokens), "CausalConv"},
+		{"onnxruntime's convolution", node("com.microsoft:"+conv, onnx.Float, 0, tokens, onnx.StringAttr("activation",
+			"swish")), "CausalConv"},
+		{"a convolution with gaps", node("com.microsoft:"+conv, onnx.Float, 0, tokens, i("dilation", 2)), "dilation=2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			matches, misses := patterns.Builtin().Find(c.model.Graph, infer.Analyze(c.model))
+			var got []string
+			for _, m := range matches {
+				for _, n := range m.Replacement.Nodes {
+					got = append(got, n.OpType)
+				}
+			}
+			for _, m := range misses {
+				got = append(got, m.Reason.Error())
+			}
+			if text := strings.Join(got, " "); len(matches)+len(misses) != 1 || text != c.nodes &&
+				(len(matches) > 0 || !strings.Contains(text, c.nodes)) {
+				t.Errorf("got %q, want %q", text, c.nodes)
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package target
+
+import (
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// linearSite is a LinearAttention of two sequences of three tokens, of heads of 8 and 5 channels.
+func linearSite(attrs fused.LinearAttention, t onnx.DataType, past, decay, beta bool) site {
+	attrs.Epsilon = 1e-3
+	s := site{op: attrs.OpType(), attrs: attrs.Attributes(), types: []onnx.DataType{t, t, t, f32, f32, f32},
+		dims: [][]int64{{2, 3, 8 * attrs.QHeads}, {2, 3, 8 * attrs.KHeads}, {2, 3, 5 * attrs.VHeads},
+			{2, attrs.VHeads, 8, 5}, {2, 3, attrs.VHeads}, {2, 3, attrs.VHeads}}}
+	for i, given := range []bool{past, decay, beta} {
+		if !given {
+			s.types[3+i], s.dims[3+i] = onnx.Undefined, nil
+		}
+	}
+	return s
+}
+
+// convSite is a CausalConv of four channels and weights of four tokens; kept of 0 is no past.
+func convSite(activation string, t onnx.DataType, kept int64) site {
+	s := site{op: fused.CausalConvName, attrs: fused.CausalConv{Activation: activation}.Attributes(),
+		types: []onnx.DataType{t, t, t, t}, dims: [][]int64{{2, 4, 6}, {4, 1, 4}, {4}, {2, 4, kept}}}
+	if kept == 0 {
+		s.types, s.dims = s.types[:3], s.dims[:3]
+	}
+	return s
+}
+
+func TestLinearAttention(t *testing.T) {
+	const (
+		unit = "Reshape Mul ReduceSum Add Sqrt Div Reshape "
+		op   = "com.microsoft.LinearAttention"
+		conv = "com.microsoft.CausalConvWithState"
+	)
+	one := fused.LinearAttention{QHeads: 2, KHeads: 2, VHeads: 2, Scale: 0.25}
+	few, many, normed := one, one, one
+	few.VHeads, many.QHeads, normed.L2Norm = 4, 4, true
+	for _, c := range []struct {
+		name string
+		to   *Target
+		site site
+		ops  string
+	}{
+		{"linear", ort, linearSite(one, f32, false, false, false), op},
+		{"gated", ort, linearSite(few, f32, true, true, false), op},
+		{"delta", ort, linearSite(one, f32, true, false, true), op},
+		{"gated delta", ort, linearSite(many, f32, true, true, true), op},
+		{"normalized", ort, linearSite(normed, f32, true, true, true), unit + unit + op},
+		{"convolution", ort, convSite("silu", f32, 3), conv},
+		{"convolution, nothing kept before", ort, convSite("none", f32, 0), conv},
+		{"convolution that keeps more", ort, convSite("silu", f32, 5), "Concat Slice Conv Sigmoid Mul Slice"},
+		{"convolution, written out", standard, convSite("silu", f32, 3), "Concat Conv Sigmoid Mul Slice"},
+		{"convolution, nothing kept before, written out", standard, convSite("none", f32, 0), "Pad Conv Slice"},
+	} {
+		t.Run(c.name, func(t *testing.T) { taken(t, c.to, c.site, c.ops) })
+	}
+	zero := one
+	zero.Scale = 0
+	for _, c := range []struct {
+		name, reason string
+		to           *Target
+		site         site
+	}{
+		{"float16", "q is float16 and the others float32", ort, linearSite(one, f16, true, true, true)},
+		{"a scale of 0", "a scale of 0 for its default", ort, linearSite(zero, f32, true, true, true)},
+		{"the standard's, older opset", "LinearAttention is an op of opset 27, the model has 24", standard,
+			linearSite(one, f32, true, true, true)},
+		{"the standard's, shared keys", "here are 2 heads of queries, 2 of keys and 4 of values", standard,
+			linearSite(few, f32, true, true, true)},
+	} {
+		t.Run("open: "+c.name, func(t *testing.T) { open(t, c.to, c.site, c.reason) })
+	}
+}
