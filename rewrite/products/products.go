@@ -144,7 +144,7 @@ func (m *merger) together(g *onnx.Graph, group []*onnx.Node, axes map[int]int) (
 	return product, nil
 }
 
-// split gives each of several products its columns of their replacement, and drops the products with their unread
+// split assigns each of several products its columns of their replacement, and drops the products with their unread
 // weights.
 func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node) {
 	meta := m.Origin(ruleProducts, group...)
