@@ -185,8 +185,8 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 }
 
 // opLinearAttention (opset 27) keeps a state of key × value size per head. Each step decays the state (gated), corrects
-// it (delta), adds the key and value, and reads it with the query. onnxruntime's op also allows more states than keys or
-// queries.
+// it (delta), adds the key and value, and reads it with the query. onnxruntime's op also allows more states than keys
+// or queries.
 func opLinearAttention(c *call) []*Tensor {
 	if c.int("state_window", 0) != 0 {
 		fail("%w: state_window", ErrUnsupported)

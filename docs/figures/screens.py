@@ -18,7 +18,6 @@ from PIL import Image
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODEL = ROOT / "models" / "qwen3-dynamo-fp32.onnx"
-REFUSED = ROOT / "models" / "near" / "moe-before-ts-fp32.onnx"
 COLORS = 40
 
 
@@ -28,7 +27,7 @@ def run(*arguments, codes=(0,)):
         sys.exit(f"{arguments} exits with {done.returncode}:\n{done.stderr}")
 
 
-def screen(page, width, height, section="", dark=False):
+def screen(page, width, height, section=""):
     """Returns a picture of a page, from a section on."""
     shown = page.with_suffix(".shown.html")
     script = ""
@@ -44,7 +43,7 @@ def screen(page, width, height, section="", dark=False):
     picture = page.with_suffix(".png")
     run("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
         f"--user-data-dir={page.parent / 'profile'}", f"--window-size={max(width, 500)},{height}",
-        f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--screenshot={picture}", frame.as_uri())
+        "--blink-settings=preferredColorScheme=1", f"--screenshot={picture}", frame.as_uri())
     with Image.open(picture) as image:
         return image.convert("RGB").crop((0, 0, width, height))
 
@@ -67,16 +66,10 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         temp = pathlib.Path(name)
         patched, wrong = temp / "patched.onnx", temp / "wrong.onnx"
-        report, refused, diff = temp / "report.html", temp / "refused.html", temp / "diff.html"
+        report, diff = temp / "report.html", temp / "diff.html"
         run(program, "apply", MODEL, "-o", patched, "--html", report)
-        run(program, "match", REFUSED, "--html", refused)
         save(screen(report, 1110, 1150), "report.webp")
         save(screen(report, 1110, 1750, "drawn"), "report-blocks.webp")
-        save(screen(refused, 888, 900, "exact", dark=True), "report-dark.webp")
-        phone = Image.new("RGB", (800, 960), "white")
-        phone.paste(screen(report, 390, 960), (0, 0))
-        phone.paste(screen(report, 390, 960, "drawn"), (410, 0))
-        save(phone, "report-phone.webp")
 
         model = onnx.load(patched)
         [norm] = [n for n in model.graph.node if n.output[0] == "mul_201"]  # in the second layer
