@@ -96,7 +96,7 @@ func (b *bench) run(only string) (ok bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(b.dir)
-	fmt.Println("| what | tried | held | |\n| --- | ---: | ---: | --- |")
+	fmt.Println("| test | tried | held | result |\n| --- | ---: | ---: | --- |")
 	ok = true
 	for _, p := range parts {
 		if !pick.MatchString(p.name) {
