@@ -42,16 +42,6 @@ ElementType ToElementType(ONNXTensorElementDataType type) {
   }
 }
 
-GateKind ToGateKind(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu: return kGateGelu;
-    case Activation::kGeluTanh: return kGateGeluTanh;
-    case Activation::kRelu: return kGateRelu;
-    case Activation::kRelu2: return kGateReluSquared;
-    default: return kGateSilu;
-  }
-}
-
 size_t TaskCount(size_t items, size_t width) {
   size_t count = items * width / kGrain;
   if (count > items) count = items;

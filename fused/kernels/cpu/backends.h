@@ -24,9 +24,6 @@ const KernelTable* TheKernels();
 // ToElementType translates the three types that the ops take.
 ElementType ToElementType(ONNXTensorElementDataType type);
 
-// ToGateKind translates an activation.
-GateKind ToGateKind(Activation activation);
-
 // TaskCount is how many tasks to cut items of width elements into: as many as are each worth waking a
 // thread for, at least 1 and at most items (for items > 0).
 size_t TaskCount(size_t items, size_t width);

@@ -16,7 +16,7 @@ struct GeluKernel {
 
 OrtStatus* GeluKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  run = TheKernels()->bias_gate(ToElementType(init.types.inputs[0]), ToGateKind(attributes.activation));
+  run = TheKernels()->bias_gate(ToElementType(init.types.inputs[0]), attributes.activation);
   return nullptr;
 }
 

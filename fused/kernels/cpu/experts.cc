@@ -14,7 +14,7 @@ void ExpertArgs::Set(const MoEShape& shape, const GLUAttributes& gate, Packing p
   inner = shape.inner;
   gated = packing != Packing::kNone;
   interleaved = packing == Packing::kInterleaved;
-  activation = ToGateKind(gate.activation);
+  activation = gate.activation;
   alpha = gate.alpha;
   limit = gate.limit;
   up_offset = gate.up_offset;

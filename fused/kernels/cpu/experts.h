@@ -29,7 +29,7 @@ struct ExpertArgs {
   size_t inner = 0;
   bool gated = false;        // there are gate and up; otherwise one product, activated as a whole
   bool interleaved = false;  // gate and up by turns, not one after the other
-  GateKind activation = kGateSilu;
+  Activation activation = Activation::kSilu;
   float alpha = 1;
   float limit = 0;
   float up_offset = 0;

@@ -17,7 +17,7 @@ struct GateKernel {
 
 OrtStatus* GateKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  run = TheKernels()->gate(ToElementType(init.types.inputs[0]), ToGateKind(attributes.activation));
+  run = TheKernels()->gate(ToElementType(init.types.inputs[0]), attributes.activation);
   return nullptr;
 }
 

@@ -12,7 +12,7 @@ namespace {
 // LinearKernel is the state of one node.
 struct LinearKernel {
   LinearForm attributes{};
-  ActivationKind activations = kFloatActivations;
+  Activations activations = Activations::kFloat;
   ElementType type = kFloat32;
   HostMemory memory;
 
@@ -22,7 +22,7 @@ struct LinearKernel {
 
 OrtStatus* LinearKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  activations = ToActivationKind(attributes.activations);
+  activations = attributes.activations;
   type = ToElementType(init.types.inputs[kLinearX]);
   return memory.Find(init);
 }
@@ -39,7 +39,7 @@ struct Go {
 void Prepare(const Go& go, size_t begin, size_t end) {
   const QuantizeArgs& q = go.quantize;
   const size_t first = begin * kTileRows, last = std::min(end * kTileRows, q.rows), k = q.weights->k;
-  if (q.activations != kFloatActivations) return TheLinear()->quantize(q, first, last);
+  if (q.activations != Activations::kFloat) return TheLinear()->quantize(q, first, last);
   const size_t size = q.type == kFloat32 ? 4 : 2;
   TheKernels()->to_float32(q.type, static_cast<const char*>(q.x) + first * k * size,
                            reinterpret_cast<float*>(q.to) + first * k, (last - first) * k);
@@ -72,7 +72,7 @@ OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) cons
   m.weights = &weights;
   m.activations = activations;
   m.type = type;
-  const bool as_it_is = activations == kFloatActivations && type == kFloat32;
+  const bool as_it_is = activations == Activations::kFloat && type == kFloat32;
   const bool widens_bias = bias != nullptr && type != kFloat32;
   char* prepared = nullptr;
   float* wide_bias = nullptr;

@@ -33,7 +33,7 @@ void TakeRoom(size_t tokens, QMoEGo* go, HostRoom* room) {
   go->TakeRoom(a, choices, room);
   go->x = room->Take<char>(choices * go->x_bytes);
   go->activated = room->Take<float>(choices * a.inner);
-  const bool as_they_are = a.activations == kFloatActivations;
+  const bool as_they_are = a.activations == Activations::kFloat;
   go->tiles = as_they_are ? reinterpret_cast<char*>(go->activated) : room->Take<char>(choices * go->tile_bytes);
   go->outputs = room->Take<float>(choices * a.hidden);
 }
@@ -51,7 +51,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, QMoEGo* go) {
   const size_t blocks = a.inner / kInnerBlock, groups = (a.hidden / kPanel + kDownPanels - 1) / kDownPanels;
   if (OrtStatus* s = RunInTasks(api, context, GatherTokens, *go, go->runs, rows * a.hidden)) return s;
   if (OrtStatus* s = RunExpertTasks(api, context, ActivateBlock, go->runs * blocks, go)) return s;
-  if (a.activations != kFloatActivations) {
+  if (a.activations != Activations::kFloat) {
     if (OrtStatus* s = RunInTasks(api, context, RoundActivated, *go, go->runs, rows * a.inner)) return s;
   }
   if (OrtStatus* s = RunExpertTasks(api, context, ProjectPanels, go->runs * groups, go)) return s;
@@ -87,7 +87,7 @@ OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const 
   if (OrtStatus* s = call.Make(0, &args.y)) return s;
   args.x_type = x_type;
   args.weights_type = weights_type;
-  args.activations = ToActivationKind(attributes.activations);
+  args.activations = attributes.activations;
   args.x = call.data[kQMoEX];
   args.weights = call.data[kQMoEWeights];
   args.gate_up = ToWeights(attributes.gate_up, gate_up);

@@ -40,7 +40,7 @@ void GatherTokens(const QMoEGo& go, size_t begin, size_t end) {
       return static_cast<const char*>(a.x) + (go.first_token + go.choice[run.first + m] / a.top_k) * row;
     };
     char* to = go.x + run.first * go.x_bytes;
-    if (a.activations == kFloatActivations) {
+    if (a.activations == Activations::kFloat) {
       for (size_t m = 0; m < run.count; ++m) {
         TheKernels()->to_float32(a.x_type, token(m), reinterpret_cast<float*>(to + m * go.x_bytes), a.hidden);
       }

@@ -9,7 +9,7 @@ namespace mojo {
 
 // QMoEArgs are the arguments of a run.
 struct QMoEArgs : ExpertArgs {
-  ActivationKind activations = kFloatActivations;
+  Activations activations = Activations::kFloat;
   QuantizedWeights gate_up{};  // of all experts, one after the other; n is that of one
   QuantizedWeights down{};
   const float* gate_up_bias = nullptr;  // null: none

@@ -20,20 +20,12 @@ QuantizedWeights ToWeights(const QuantizedAttributes& a, const QuantizedTensors&
                      a.n,
                      a.k,
                      a.block,
-                     kInt4Codes,
+                     a.code,
                      kFloatScales,
                      static_cast<float>(a.zero),
-                     8 - static_cast<float>(a.zero)};
-  if (a.code == Code::kInt8) {
-    w.code = kInt8Codes;
-    w.shift = 128 - w.zero;
-  } else if (a.code == Code::kE2m1) {
-    w.code = kE2M1Codes;
-    w.shift = 0;
-  } else if (a.code == Code::kE4m3) {
-    w.code = kE4M3Codes;
-    w.shift = 0;
-  }
+                     0};
+  if (a.code == Code::kInt4) w.shift = 8 - w.zero;
+  if (a.code == Code::kInt8) w.shift = 128 - w.zero;
   if (a.scale == kF16) w.scales = kHalfScales;
   if (a.scale == kI8) w.scales = kTwofoldScales;
   if (a.scale == kU8) w.scales = kExponentScales;
@@ -45,26 +37,17 @@ QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t 
     return data == nullptr ? nullptr : static_cast<const char*>(data) + bytes;
   };
   const size_t scale_size = weights.scales == kFloatScales ? 4 : weights.scales == kHalfScales ? 2 : 1;
-  const bool floats = weights.code == kE4M3Codes;
+  const bool floats = weights.code == Code::kE4m3;
   const size_t scales = first * (floats ? 1 : kPanel) * (weights.k / weights.block) * scale_size;
   const size_t supers = first * kPanel * (weights.k / kSuperBlock) * 2;
   QuantizedWeights w = weights;
-  w.codes += first * kPanel * (weights.code == kInt8Codes || floats ? weights.k : weights.k / 2);
+  w.codes += first * kPanel * (weights.code == Code::kInt8 || floats ? weights.k : weights.k / 2);
   w.scale = forward(w.scale, scales);
   w.minus = forward(w.minus, scales);
   w.super_scale = forward(w.super_scale, supers);
   w.super_minus = forward(w.super_minus, supers);
   w.n = count * kPanel;
   return w;
-}
-
-ActivationKind ToActivationKind(Activations activations) {
-  switch (activations) {
-    case Activations::kInt8: return kInt8Activations;
-    case Activations::kInt16: return kInt16Activations;
-    case Activations::kFp8: return kFloat8Activations;
-    default: return kFloatActivations;
-  }
 }
 
 }  // namespace mojo

@@ -16,9 +16,6 @@ QuantizedWeights ToWeights(const QuantizedAttributes& attributes, const Quantize
 // PanelsOf is count panels of the weights, from number first on.
 QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t count);
 
-// ToActivationKind translates the attribute.
-ActivationKind ToActivationKind(Activations activations);
-
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_

@@ -23,14 +23,6 @@ OrtStatus* RouterKernel::Init(const KernelInit& init) {
   return ReadAttributes(init, &attributes);
 }
 
-RouterScore ToRouterScore(Score score) {
-  switch (score) {
-    case Score::kSigmoid: return kScoreSigmoid;
-    case Score::kSqrtsoftplus: return kScoreSqrtSoftplus;
-    default: return kScoreSoftmax;
-  }
-}
-
 OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
   const TopKRouterAttributes& a = attributes;
   RouterArgs args{};
@@ -50,7 +42,7 @@ OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) cons
   args.excluded = a.excluded_score;
   args.epsilon = a.epsilon;
   args.scale = a.scale;
-  args.score = ToRouterScore(a.score);
+  args.score = a.score;
   args.top_k_first = a.top_k_first;
   args.top2_sum = a.top2_sum;
   args.renormalize = a.renormalize;

@@ -7,26 +7,26 @@
 namespace mojo_test {
 namespace {
 
+using mojo::Activation;
 using mojo::GateArgs;
-using mojo::GateKind;
 
 struct Parameters {
   float alpha, limit, offset;
 };
 
-double Activation(GateKind kind, double g, double alpha) {
-  if (kind == mojo::kGateSilu) {
+double Activated(Activation kind, double g, double alpha) {
+  if (kind == mojo::Activation::kSilu) {
     // In float32 e^-x overflows beyond 88.7228 and the sigmoid is 0.
     return g * (-alpha * g > 88.7228 ? 0.0 : 1 / (1 + exp(-alpha * g)));
   }
   // At -infinity the formula of gelu is -infinity * 0; the kernel gives the limit.
-  if (kind == mojo::kGateGelu && g == -INFINITY) return 0;
-  return kind == mojo::kGateGelu ? mojo_test::Gelu(g) : mojo_test::GeluTanh(g);
+  if (kind == mojo::Activation::kGelu && g == -INFINITY) return 0;
+  return kind == mojo::Activation::kGelu ? mojo_test::Gelu(g) : mojo_test::GeluTanh(g);
 }
 
 Exactness exactness;  // of the narrow results
 
-void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parameters& p, const Buffer& gate,
+void RunAndCompare(const mojo::KernelTable& kernels, Activation kind, const Parameters& p, const Buffer& gate,
                    const Buffer& up, bool in_place) {
   const ElementType type = gate.type();
   const size_t n = gate.size();
@@ -43,7 +43,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parame
       if (u > p.limit) u = p.limit;
       if (u < -p.limit) u = -p.limit;
     }
-    const double a = Round(type, Activation(kind, g, p.alpha));
+    const double a = Round(type, Activated(kind, g, p.alpha));
     const double offset_up = Round(type, Round(mojo::kFloat32, u + p.offset));
     const double want = Round(type, a * offset_up);
     const double got = out.Get(i);
@@ -51,9 +51,9 @@ void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parame
     // type for each rounding that may fall on the other side.
     const double narrow = type == mojo::kFloat32 ? 0 : Epsilon(type);
     double own = fabs(a) * (5e-7 + 1e-7 * fmin(fabs(p.alpha * g), 90));
-    if (kind == mojo::kGateGelu) own += fmin(fabs(g), 10) * 1.5e-7;      // 1 + erf cancels
-    if (kind == mojo::kGateGeluTanh) own += fmin(fabs(g), 10) * 1.5e-7;  // and so does 1 + tanh
-    if (type == mojo::kFloat16) own += 6e-8;                             // subnormals
+    if (kind == mojo::Activation::kGelu) own += fmin(fabs(g), 10) * 1.5e-7;      // 1 + erf cancels
+    if (kind == mojo::Activation::kGeluTanh) own += fmin(fabs(g), 10) * 1.5e-7;  // and so does 1 + tanh
+    if (type == mojo::kFloat16) own += 6e-8;                                     // subnormals
     const double tolerance = own * fabs(offset_up) + 2 * narrow * fabs(want) + (type == mojo::kFloat16 ? 6e-8 : 3e-37);
     if (type != mojo::kFloat32) exactness.Count(got, want);
     Check(Near(got, want, tolerance), "%s: GLU %d %s alpha %g limit %g offset %g of %g, %g: %.9g, want %.9g",
@@ -62,7 +62,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parame
 }
 
 // Sweep returns many gates over a range, with an up of 1: the activation alone.
-void Sweep(const mojo::KernelTable& kernels, GateKind kind) {
+void Sweep(const mojo::KernelTable& kernels, Activation kind) {
   std::vector<double> g;
   for (int i = -40000; i <= 40000; ++i) g.push_back(i * 0.0025);
   for (double m = 1e-45; m < 1e38; m *= 1.7) {
@@ -82,13 +82,13 @@ MOJO_TEST(TestGates) {
   exactness = Exactness();
   const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, flat{0, 0, 0}, turned{-1, 0, 0},
       limited{1, 2.5f, 0.5f};
-  for (const GateKind kind : {mojo::kGateSilu, mojo::kGateGelu, mojo::kGateGeluTanh}) {
+  for (const Activation kind : {mojo::Activation::kSilu, mojo::Activation::kGelu, mojo::Activation::kGeluTanh}) {
     Sweep(kernels, kind);
     for (const ElementType type : kTypes) {
       for (const size_t n : kSizes) {
         const Buffer gate(type, Random(&rng, n, 4)), up(type, Random(&rng, n, 4));
         for (const Parameters& p : {plain, clamped, quick, flat, turned, limited}) {
-          if (kind != mojo::kGateSilu && p.alpha != 1) continue;
+          if (kind != mojo::Activation::kSilu && p.alpha != 1) continue;
           RunAndCompare(kernels, kind, p, gate, up, false);
           RunAndCompare(kernels, kind, p, gate, up, true);
         }

@@ -15,7 +15,7 @@ using mojo::QuantizedWeights;
 
 // Format is a way to store weights.
 struct Format {
-  mojo::CodeKind code;
+  mojo::Code code;
   mojo::ScaleKind scales;
   size_t block;
   float zero;
@@ -23,19 +23,19 @@ struct Format {
 };
 
 constexpr Format kFormats[] = {
-    {mojo::kInt4Codes, mojo::kHalfScales, 32, 8, false},       // q4_0
-    {mojo::kInt4Codes, mojo::kFloatScales, 32, 0, true},       // q4_1
-    {mojo::kInt4Codes, mojo::kTwofoldScales, 32, 0, true},     // q4_K
-    {mojo::kInt4Codes, mojo::kTwofoldScales, 16, 0, true},     // q2_K
-    {mojo::kInt8Codes, mojo::kHalfScales, 32, 128, false},     // q8_0
-    {mojo::kInt8Codes, mojo::kHalfScales, 32, 112, true},      // q5_1
-    {mojo::kInt8Codes, mojo::kTwofoldScales, 16, 128, false},  // q6_K
-    {mojo::kE2M1Codes, mojo::kExponentScales, 32, 0, false},   // MXFP4
-    {mojo::kE4M3Codes, mojo::kFloatScales, 128, 0, false},     // DeepSeek-V3
+    {mojo::Code::kInt4, mojo::kHalfScales, 32, 8, false},       // q4_0
+    {mojo::Code::kInt4, mojo::kFloatScales, 32, 0, true},       // q4_1
+    {mojo::Code::kInt4, mojo::kTwofoldScales, 32, 0, true},     // q4_K
+    {mojo::Code::kInt4, mojo::kTwofoldScales, 16, 0, true},     // q2_K
+    {mojo::Code::kInt8, mojo::kHalfScales, 32, 128, false},     // q8_0
+    {mojo::Code::kInt8, mojo::kHalfScales, 32, 112, true},      // q5_1
+    {mojo::Code::kInt8, mojo::kTwofoldScales, 16, 128, false},  // q6_K
+    {mojo::Code::kE2m1, mojo::kExponentScales, 32, 0, false},   // MXFP4
+    {mojo::Code::kE4m3, mojo::kFloatScales, 128, 0, false},     // DeepSeek-V3
 };
 
 // TakesByte reports whether a code takes a byte.
-bool TakesByte(mojo::CodeKind code) { return code == mojo::kInt8Codes || code == mojo::kE4M3Codes; }
+bool TakesByte(mojo::Code code) { return code == mojo::Code::kInt8 || code == mojo::Code::kE4m3; }
 
 // Float8 is the number that a code of float8e4m3fn is.
 double Float8(int code) {
@@ -67,14 +67,14 @@ struct Weights {
       memcpy(b.get(), rounded.data(), count * (type == mojo::kFloat32 ? 4 : 2));
       return b;
     };
-    const size_t count = panels * (k / f.block) * (f.code == mojo::kE4M3Codes ? 1 : 16);
+    const size_t count = panels * (k / f.block) * (f.code == mojo::Code::kE4m3 ? 1 : 16);
     const auto scales = [&] {
       if (size > 1) return numbers(count, size == 4 ? mojo::kFloat32 : mojo::kFloat16);
       return f.scales == mojo::kTwofoldScales ? bytes(count, -63, 63) : bytes(count, 120, 130);
     };
     const size_t code_bytes = panels * (k / 32) * (TakesByte(f.code) ? 512 : 256);
     codes = bytes(code_bytes, 0, 255);
-    for (size_t i = 0; f.code == mojo::kE4M3Codes && i < code_bytes; ++i) {
+    for (size_t i = 0; f.code == mojo::Code::kE4m3 && i < code_bytes; ++i) {
       if ((codes[i] & 127) == 127) --codes[i];  // no NaN
     }
     scale = scales();
@@ -88,7 +88,7 @@ struct Weights {
     w.minus = minus.get();
     w.super_scale = super_scale.get();
     w.super_minus = super_minus.get();
-    w.shift = f.code == mojo::kInt4Codes ? 8 - f.zero : f.code == mojo::kInt8Codes ? 128 - f.zero : 0;
+    w.shift = f.code == mojo::Code::kInt4 ? 8 - f.zero : f.code == mojo::Code::kInt8 ? 128 - f.zero : 0;
   }
 
   // Factor is d or m of an element.
@@ -100,7 +100,7 @@ struct Weights {
       return b.Get(0);
     };
     float wide;
-    if (w.code == mojo::kE4M3Codes) {
+    if (w.code == mojo::Code::kE4m3) {
       memcpy(&wide, static_cast<const char*>(scale) + 4 * (at / 16), 4);
       return wide;
     }
@@ -116,10 +116,10 @@ struct Weights {
   double Code(size_t row, size_t column) const {
     const uint8_t* block = w.codes + (row / 16 * (w.k / 32) + column / 32) * (TakesByte(w.code) ? 512 : 256);
     const size_t c = column % 32;
-    if (w.code == mojo::kE4M3Codes) return Float8(block[c / 4 * 64 + row % 16 * 4 + c % 4]);
-    if (w.code == mojo::kInt8Codes) return block[c / 4 * 64 + row % 16 * 4 + c % 4];
+    if (w.code == mojo::Code::kE4m3) return Float8(block[c / 4 * 64 + row % 16 * 4 + c % 4]);
+    if (w.code == mojo::Code::kInt8) return block[c / 4 * 64 + row % 16 * 4 + c % 4];
     const int byte = block[c % 16 / 4 * 64 + row % 16 * 4 + c % 4], code = c < 16 ? byte & 15 : byte >> 4;
-    if (w.code == mojo::kInt4Codes) return code;
+    if (w.code == mojo::Code::kInt4) return code;
     const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     return code < 8 ? values[code] : -values[code - 8];
   }
@@ -134,11 +134,11 @@ struct Weights {
 };
 
 // Rounded is a row of activations, each block of 32 rounded to integers of its own step.
-std::vector<double> Rounded(const float* x, size_t k, mojo::ActivationKind kind) {
+std::vector<double> Rounded(const float* x, size_t k, mojo::Activations kind) {
   std::vector<double> y(x, x + k);
-  if (kind == mojo::kFloatActivations) return y;
-  const bool floats = kind == mojo::kFloat8Activations;
-  const float limit = floats ? 448 : kind == mojo::kInt8Activations ? 127 : 32767;
+  if (kind == mojo::Activations::kFloat) return y;
+  const bool floats = kind == mojo::Activations::kFp8;
+  const float limit = floats ? 448 : kind == mojo::Activations::kInt8 ? 127 : 32767;
   const size_t width = floats ? 128 : 32;
   for (size_t b = 0; b < k; b += width) {
     float most = 0;
@@ -156,9 +156,9 @@ std::vector<double> Rounded(const float* x, size_t k, mojo::ActivationKind kind)
 }
 
 // KindsOf lists the activations that a code goes with.
-std::vector<mojo::ActivationKind> KindsOf(mojo::CodeKind code) {
-  if (code == mojo::kE4M3Codes) return {mojo::kFloatActivations, mojo::kFloat8Activations};
-  return {mojo::kFloatActivations, mojo::kInt16Activations, mojo::kInt8Activations};
+std::vector<mojo::Activations> KindsOf(mojo::Code code) {
+  if (code == mojo::Code::kE4m3) return {mojo::Activations::kFloat, mojo::Activations::kFp8};
+  return {mojo::Activations::kFloat, mojo::Activations::kInt16, mojo::Activations::kInt8};
 }
 
 // Activations are random; of some rows a block is all zeros, too small to count, or has one great number.
@@ -189,7 +189,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
     const size_t k = f.scales == mojo::kTwofoldScales ? 768 : f.block == 128 ? 640 : 544, n = 21;
     const Weights weights(f, n, k, &rng);
     for (const auto kind : KindsOf(f.code)) {
-      const double middle = weights.w.zero + (kind == mojo::kFloatActivations ? 0 : weights.w.shift);
+      const double middle = weights.w.zero + (kind == mojo::Activations::kFloat ? 0 : weights.w.shift);
       std::vector<double> centred(n * k), offset(n * k);  // what rounded and exact activations are multiplied with
       for (size_t i = 0; i < n * k; ++i) {
         const double scale = weights.Scale(i / k, i % k);
@@ -202,7 +202,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
         const std::vector<float> bias(bias_values.begin(), bias_values.end());
         const ElementType type = kTypes[rows % 3];
         const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);
-        if (kind != mojo::kFloatActivations) {
+        if (kind != mojo::Activations::kFloat) {
           const mojo::QuantizeArgs args{x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()};
           const size_t middle = rows / 16 * 8;
           linear.quantize(args, 0, middle);
@@ -211,7 +211,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
         Buffer y(type, rows * n);
         for (size_t first = 0; first < rows; first += mojo::kLinearRows) {
           const size_t end = std::min(rows, first + mojo::kLinearRows);
-          const void* from = kind == mojo::kFloatActivations ? static_cast<const void*>(x.data()) : tiles.get();
+          const void* from = kind == mojo::Activations::kFloat ? static_cast<const void*>(x.data()) : tiles.get();
           linear.multiply({&weights.w, kind, from, rows, first, end, 0, 2, bias.data(), y.data(), type});
         }
         for (size_t r = 0; r < rows; ++r) {
@@ -255,7 +255,7 @@ void TestNoNumberInFloat8Of(const mojo::LinearFns& linear) {
   for (const size_t rows : {1, 3, 8, 40}) {
     std::vector<float> x = Activations(rows, k, &rng), y(rows * n), decoded(k);
     linear.multiply(
-        {&weights.w, mojo::kFloatActivations, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
+        {&weights.w, mojo::Activations::kFloat, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
     for (size_t i = 0; i < rows * n; ++i) {
       if (i % n == 3) {
         Check(isnan(y[i]), "linear of e4m3: row %zu has %g where a code is no number", i / n, y[i]);
@@ -282,8 +282,8 @@ void TestNotFiniteOf(const mojo::LinearFns& linear) {
   std::mt19937 rng(22);
   const size_t n = 16, rows = 3;
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
-    for (const auto kind : {mojo::kInt16Activations, mojo::kInt8Activations, mojo::kFloat8Activations}) {
-      const bool floats = kind == mojo::kFloat8Activations;
+    for (const auto kind : {mojo::Activations::kInt16, mojo::Activations::kInt8, mojo::Activations::kFp8}) {
+      const bool floats = kind == mojo::Activations::kFp8;
       const size_t k = floats ? 128 : 64;
       const Weights weights(kFormats[floats ? 8 : 0], n, k, &rng);
       std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
@@ -308,7 +308,7 @@ void TestGreatFloat8Of(const mojo::LinearFns& linear) {
       std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
       for (float& v : x) v *= 1e30f / scale;
       linear.multiply(
-          {&weights.w, mojo::kFloatActivations, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
+          {&weights.w, mojo::Activations::kFloat, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
       for (size_t i = 0; i < rows * n; ++i) {
         double want = 0, size = 0;
         for (size_t c = 0; c < k; ++c) {

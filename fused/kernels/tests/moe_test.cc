@@ -109,13 +109,13 @@ void TestRelu(const mojo::KernelTable& kernels) {
   const std::vector<double> g{-INFINITY, -3, -0.0, 0, 1e-30, 2.5, INFINITY, NAN, 7};
   const Buffer gate(mojo::kFloat32, g), up(mojo::kFloat32, std::vector<double>(g.size(), 1));
   Buffer y(mojo::kFloat32, g.size());
-  for (const auto kind : {mojo::kGateRelu, mojo::kGateReluSquared}) {
+  for (const auto kind : {mojo::Activation::kRelu, mojo::Activation::kRelu2}) {
     kernels.gate(mojo::kFloat32, kind)({gate.data(), up.data(), y.data(), 1, 0, 0}, 0, g.size());
     for (size_t i = 0; i < g.size(); ++i) {
       const double v = gate.Get(i), positive = isnan(v) || v > 0 ? v : 0;
-      const double want = kind == mojo::kGateRelu ? positive : static_cast<float>(positive * positive);
-      Check(Near(y.Get(i), want, 0), "%s: relu%s of %g: %g", kernels.name, kind == mojo::kGateRelu ? "" : "2", v,
-            y.Get(i));
+      const double want = kind == mojo::Activation::kRelu ? positive : static_cast<float>(positive * positive);
+      Check(Near(y.Get(i), want, 0), "%s: relu%s of %g: %g", kernels.name, kind == mojo::Activation::kRelu ? "" : "2",
+            v, y.Get(i));
     }
   }
 }

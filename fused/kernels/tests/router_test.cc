@@ -56,12 +56,12 @@ struct Reference {
     }
   }
 
-  void Score(mojo::RouterScore score, std::vector<double>* v) const {
-    if (score == mojo::kScoreSigmoid) {
+  void Score(mojo::Score score, std::vector<double>* v) const {
+    if (score == mojo::Score::kSigmoid) {
       for (double& x : *v) x = Sigmoid(x, fma);
       return;
     }
-    if (score == mojo::kScoreSqrtSoftplus) {
+    if (score == mojo::Score::kSqrtsoftplus) {
       for (double& x : *v) x = sqrt(x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)));
       return;
     }
@@ -164,7 +164,7 @@ MOJO_TEST(TestRouter) {
         args.bias_type = kTypes[static_cast<size_t>(bits) % 3];
         args.experts = n;
         args.groups = args.group_top_k = 1;
-        args.score = bits & 1 ? mojo::kScoreSigmoid : bits & 32 ? mojo::kScoreSqrtSoftplus : mojo::kScoreSoftmax;
+        args.score = bits & 1 ? mojo::Score::kSigmoid : bits & 32 ? mojo::Score::kSqrtsoftplus : mojo::Score::kSoftmax;
         args.top_k_first = bits & 2;
         args.renormalize = bits & 4;
         args.epsilon = bits & 8 ? 0.125f : 0;

@@ -10,12 +10,12 @@ namespace mojo {
 namespace MOJO_ISA {
 
 // kPlain: no limit and no offset, as most models have it.
-template <class T, class Activation, bool kPlain>
+template <class T, class Function, bool kPlain>
 void GateElements(const GateArgs& args, size_t begin, size_t end) {
   const T* gate = static_cast<const T*>(args.gate) + begin;
   const T* up = static_cast<const T*>(args.up) + begin;
   T* y = static_cast<T*>(args.y) + begin;
-  const Activation activation(args.alpha);
+  const Function activation(args.alpha);
   const F32 limit = Set(args.limit > 0 ? args.limit : __builtin_inff());
   const F32 offset = Set(args.up_offset);
   ForEachVector(end - begin, [=](auto lanes, size_t i) MOJO_LAMBDA {
@@ -30,19 +30,19 @@ void GateElements(const GateArgs& args, size_t begin, size_t end) {
 }
 
 // The test is made once per call and not per vector.
-template <class T, class Activation>
+template <class T, class Function>
 void Gate(const GateArgs& args, size_t begin, size_t end) {
   if (args.limit > 0 || args.up_offset != 0) {
-    GateElements<T, Activation, false>(args, begin, end);
+    GateElements<T, Function, false>(args, begin, end);
   } else {
-    GateElements<T, Activation, true>(args, begin, end);
+    GateElements<T, Function, true>(args, begin, end);
   }
 }
 
-template <class T, class Activation>
+template <class T, class Function>
 void BiasGate(const BiasGateArgs& args, size_t begin, size_t end) {
   const T* bias = static_cast<const T*>(args.bias);
-  const Activation activation(args.alpha);
+  const Function activation(args.alpha);
   for (size_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.width;
     T* y = static_cast<T*>(args.y) + row * args.width;
@@ -53,16 +53,16 @@ void BiasGate(const BiasGateArgs& args, size_t begin, size_t end) {
 }
 
 template <class T>
-BiasGateFn PickBiasKind(GateKind kind) {
+BiasGateFn PickBiasKind(Activation kind) {
   switch (kind) {
-    case kGateSilu: return BiasGate<T, Silu>;
-    case kGateGelu: return BiasGate<T, Gelu>;
-    case kGateGeluTanh: return BiasGate<T, GeluTanh>;
+    case Activation::kSilu: return BiasGate<T, Silu>;
+    case Activation::kGelu: return BiasGate<T, Gelu>;
+    case Activation::kGeluTanh: return BiasGate<T, GeluTanh>;
     default: return nullptr;
   }
 }
 
-inline BiasGateFn PickBiasGate(ElementType type, GateKind kind) {
+inline BiasGateFn PickBiasGate(ElementType type, Activation kind) {
   switch (type) {
     case kFloat32: return PickBiasKind<float>(kind);
     case kFloat16: return PickBiasKind<Half>(kind);
@@ -72,18 +72,18 @@ inline BiasGateFn PickBiasGate(ElementType type, GateKind kind) {
 }
 
 template <class T>
-GateFn PickKind(GateKind kind) {
+GateFn PickKind(Activation kind) {
   switch (kind) {
-    case kGateSilu: return Gate<T, Silu>;
-    case kGateGelu: return Gate<T, Gelu>;
-    case kGateGeluTanh: return Gate<T, GeluTanh>;
-    case kGateRelu: return Gate<T, Relu>;
-    case kGateReluSquared: return Gate<T, ReluSquared>;
+    case Activation::kSilu: return Gate<T, Silu>;
+    case Activation::kGelu: return Gate<T, Gelu>;
+    case Activation::kGeluTanh: return Gate<T, GeluTanh>;
+    case Activation::kRelu: return Gate<T, Relu>;
+    case Activation::kRelu2: return Gate<T, ReluSquared>;
   }
   return nullptr;
 }
 
-inline GateFn PickGate(ElementType type, GateKind kind) {
+inline GateFn PickGate(ElementType type, Activation kind) {
   switch (type) {
     case kFloat32: return PickKind<float>(kind);
     case kFloat16: return PickKind<Half>(kind);

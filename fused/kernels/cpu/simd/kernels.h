@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/types.h"
+
 namespace mojo {
 
 // ElementType of a buffer.
@@ -71,9 +73,6 @@ struct GateArgs {
 
 // GateFn computes the elements from begin to end - 1.
 typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
-
-// GateKind selects the activation.
-enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh, kGateRelu, kGateReluSquared };
 
 // BiasGateArgs is one BiasGELU call: rows of width elements, each with the bias.
 struct BiasGateArgs {
@@ -183,8 +182,6 @@ struct WeightedSumArgs {
 typedef void (*WeightedSumFn)(const WeightedSumArgs& args);
 
 // RouterArgs is one TopKRouter call; rows of experts logits, and of top_k weights and ids.
-enum RouterScore { kScoreSoftmax, kScoreSigmoid, kScoreSqrtSoftplus };
-
 struct RouterArgs {
   const void* logits;
   const void* bias;  // null where there is none
@@ -200,7 +197,7 @@ struct RouterArgs {
   float excluded;
   float epsilon;
   float scale;
-  RouterScore score;
+  Score score;
   bool top_k_first;
   bool top2_sum;
   bool renormalize;
@@ -344,8 +341,8 @@ struct KernelTable {
   size_t lanes;  // tokens of a panel
   NormFn (*norm)(const NormKey& key);
   LayerFn (*layer)(ElementType x, ElementType y);
-  GateFn (*gate)(ElementType type, GateKind kind);
-  BiasGateFn (*bias_gate)(ElementType type, GateKind kind);
+  GateFn (*gate)(ElementType type, Activation kind);
+  BiasGateFn (*bias_gate)(ElementType type, Activation kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   NormRotaryFn (*norm_rotary)(const NormRotaryKey& key);
   ProductFn (*product)(ElementType weights);

@@ -83,12 +83,12 @@ MOJO_INLINE F32 ToFloats(I32 v) {
 }
 
 // Stored are codes as they lie, Ready those that were unpacked. Get makes the vectors of four columns.
-template <CodeKind kKind, bool kShorts>
+template <Code kKind, bool kShorts>
 struct Stored {
   const uint8_t* codes;
   MOJO_INLINE void Get(int slab, int h, int j, U32* to) const { UnpackWords<kKind, kShorts>(codes, slab, h, j, to); }
 };
-template <CodeKind kKind, bool kShorts>
+template <Code kKind, bool kShorts>
 struct Ready {
   U32 words[kParts][4][kSlabs][kWords<kShorts>];
   MOJO_INLINE void Get(int slab, int h, int j, U32* to) const {
@@ -122,7 +122,7 @@ MOJO_INLINE void SumPairs(const Codes& codes, int slab, int b, const char* tile,
 // SumPairsInPlace does the same for one row and codes of 4 bits, most of which are multiplied where they are in their
 // 16 bits: 16 or 256 times what they are. 8 products of 15 * 256 and 32767 fit into the sums.
 template <int kBlocks, bool kShorts>
-MOJO_INLINE void SumPairsInPlace(const Stored<kInt4Codes, kShorts>& codes, int slab, int b, const char* tile,
+MOJO_INLINE void SumPairsInPlace(const Stored<Code::kInt4, kShorts>& codes, int slab, int b, const char* tile,
                                  I32 (*sum)[1]) {
   typedef uint16_t Shorts __attribute__((vector_size(sizeof(U32))));
   I32 by16[kWide]{}, by256[kWide]{};
@@ -147,11 +147,11 @@ MOJO_INLINE void SumPairsInPlace(const Stored<kInt4Codes, kShorts>& codes, int s
 }
 
 // SumBytes does the same for activations in 8 bits.
-template <CodeKind kKind, int kBlocks, int kRows, class Codes>
+template <Code kKind, int kBlocks, int kRows, class Codes>
 MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
   // The sums of as many products of two codes and two numbers have room in 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 24 * 127.
-  constexpr int kRoom = kKind == kInt4Codes && kBlocks == 1 ? 8 : 4;
+  constexpr int kRoom = kKind == Code::kInt4 && kBlocks == 1 ? 8 : 4;
   __m256i pairs[kWide][kRows];
 #endif
 #pragma GCC unroll 4
@@ -190,7 +190,7 @@ MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile,
 
 // AddBlock adds to y, the sums of kRows rows, the products of kWide slabs with one block of columns. factors has one
 // row for each block of weights.
-template <CodeKind kKind, bool kShorts, int kBlocks, int kRows, class Codes>
+template <Code kKind, bool kShorts, int kBlocks, int kRows, class Codes>
 MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)[kSlabs], bool offset, const char* tile,
                           F32 (*y)[kRows]) {
   const char* numbers = tile + kRows * kCodeBlock * (kShorts ? 2 : 1);
@@ -205,7 +205,7 @@ MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)
     }
     if constexpr (!kShorts) {
       SumBytes<kKind, kBlocks, kRows>(codes, slab, b, tile, sum);
-    } else if constexpr (kRows == 1 && SameType<Codes, Stored<kInt4Codes, true>>) {
+    } else if constexpr (kRows == 1 && SameType<Codes, Stored<Code::kInt4, true>>) {
       SumPairsInPlace<kBlocks>(codes, slab, b, tile, sum);
     } else {
       SumPairs<kBlocks, kRows>(codes, slab, b, tile, sum);
@@ -258,7 +258,7 @@ struct Rows {
 };
 
 // MultiplyStored computes kRows rows of a panel, reading the codes as they are.
-template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
+template <Code kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, float* y) {
   const size_t blocks = w.k / kCodeBlock;
   const uint8_t* codes = w.codes + panel * blocks * CodeBytes(kKind);
@@ -283,7 +283,7 @@ void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, f
 }
 
 // Unpacked is some blocks of a panel.
-template <CodeKind kKind, bool kShorts, int kBlocks>
+template <Code kKind, bool kShorts, int kBlocks>
 struct Unpacked {
   Ready<kKind, kShorts> codes[kUnpackBlocks];
   Factors factors[kUnpackBlocks * kBlocks][kSlabs];
@@ -291,7 +291,7 @@ struct Unpacked {
 
 // MultiplyUnpacked adds the products of kRows rows with some blocks to y. Meanwhile it asks for the codes of as many
 // blocks at next, if that is not null.
-template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
+template <Code kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
                       const uint8_t* next, float* y) {
   for (int slab = 0; slab < kSlabs; slab += kWide) {
@@ -308,7 +308,7 @@ void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks,
 }
 
 // MultiplyMany computes all rows of args of a panel.
-template <CodeKind kKind, bool kShorts, int kBlocks>
+template <Code kKind, bool kShorts, int kBlocks>
 void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
   const QuantizedWeights& w = *args.weights;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
@@ -345,7 +345,7 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
 }
 
 // MultiplyFew does the same for rows that fit into a tile, for which it does not pay to unpack.
-template <CodeKind kKind, bool kShorts, int kBlocks>
+template <Code kKind, bool kShorts, int kBlocks>
 void MultiplyFew(const MultiplyArgs& args, size_t panel, float* y) {
   const QuantizedWeights& w = *args.weights;
   const size_t row_bytes = w.k / kCodeBlock * TileBytes(kShorts, kBlocks);
@@ -382,16 +382,16 @@ inline void MultiplyFloats(const MultiplyArgs& args, size_t panel, float* y) {
 
 typedef void (*PanelProduct)(const MultiplyArgs& args, size_t panel, float* y);
 
-template <CodeKind kKind, bool kShorts, int kBlocks>
+template <Code kKind, bool kShorts, int kBlocks>
 PanelProduct PickForBlocks(bool many) {
   return many ? MultiplyMany<kKind, kShorts, kBlocks> : MultiplyFew<kKind, kShorts, kBlocks>;
 }
 
-template <CodeKind kKind>
+template <Code kKind>
 PanelProduct PickProductOfPanel(const MultiplyArgs& args) {
   const bool many = args.end_row - args.first_row > kMostTile, one = args.weights->block == kCodeBlock;
-  if constexpr (!NeedsShorts(kKind, kInt8Activations)) {
-    if (args.activations == kInt8Activations) {
+  if constexpr (!NeedsShorts(kKind, Activations::kInt8)) {
+    if (args.activations == Activations::kInt8) {
       return one ? PickForBlocks<kKind, false, 1>(many) : PickForBlocks<kKind, false, 2>(many);
     }
   }
@@ -414,14 +414,14 @@ void Write(const MultiplyArgs& args, size_t panel, const float* sums) {
 
 inline void MultiplyPanels(const MultiplyArgs& args) {
   PanelProduct product = MultiplyFloats;
-  if (args.weights->code == kE4M3Codes) {
+  if (args.weights->code == Code::kE4m3) {
     product = MultiplyFloat8;
-  } else if (args.activations != kFloatActivations) {
+  } else if (args.activations != Activations::kFloat) {
     switch (args.weights->code) {
-      case kInt4Codes: product = PickProductOfPanel<kInt4Codes>(args); break;
-      case kInt8Codes: product = PickProductOfPanel<kInt8Codes>(args); break;
-      case kE2M1Codes: product = PickProductOfPanel<kE2M1Codes>(args); break;
-      case kE4M3Codes: break;
+      case Code::kInt4: product = PickProductOfPanel<Code::kInt4>(args); break;
+      case Code::kInt8: product = PickProductOfPanel<Code::kInt8>(args); break;
+      case Code::kE2m1: product = PickProductOfPanel<Code::kE2m1>(args); break;
+      case Code::kE4m3: break;
     }
   }
   float sums[kLinearRows * kPanel];

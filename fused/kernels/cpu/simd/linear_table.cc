@@ -5,11 +5,11 @@ namespace mojo {
 namespace MOJO_ISA {
 
 inline void RoundActivations(const QuantizeArgs& args, size_t first, size_t end) {
-  (args.activations == kFloat8Activations ? RoundFloat8 : Quantize)(args, first, end);
+  (args.activations == Activations::kFp8 ? RoundFloat8 : Quantize)(args, first, end);
 }
 
 inline void DecodeAnyRow(const QuantizedWeights& w, size_t row, float* to) {
-  (w.code == kE4M3Codes ? DecodeFloat8Row : DecodeRow)(w, row, to);
+  (w.code == Code::kE4m3 ? DecodeFloat8Row : DecodeRow)(w, row, to);
 }
 
 }  // namespace MOJO_ISA

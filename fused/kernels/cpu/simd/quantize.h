@@ -41,13 +41,13 @@ MOJO_INLINE void WithTile(size_t rows, Body body) {
 }
 
 // NeedsShorts reports whether activations take 16 bits: without instructions for codes of 8 bits, those are widened.
-MOJO_INLINE constexpr bool NeedsShorts(CodeKind code, ActivationKind activations) {
+MOJO_INLINE constexpr bool NeedsShorts(Code code, Activations activations) {
 #if defined(__AVX512VNNI__)
-  return (void)code, activations == kInt16Activations;
+  return (void)code, activations == Activations::kInt16;
 #elif defined(__AVX2__)
-  return activations == kInt16Activations || code == kInt8Codes;
+  return activations == Activations::kInt16 || code == Code::kInt8;
 #elif defined(__ARM_FEATURE_DOTPROD)
-  return (void)code, activations == kInt16Activations;
+  return (void)code, activations == Activations::kInt16;
 #else
   return (void)code, (void)activations, true;
 #endif
@@ -58,8 +58,8 @@ MOJO_INLINE constexpr size_t TileBytes(bool shorts, size_t parts) {
   return kCodeBlock * (shorts ? 2 : 1) + (1 + 2 * parts) * 4;
 }
 
-inline size_t RowBytes(const QuantizedWeights& w, ActivationKind activations) {
-  if (activations == kFloatActivations || activations == kFloat8Activations) return w.k * sizeof(float);
+inline size_t RowBytes(const QuantizedWeights& w, Activations activations) {
+  if (activations == Activations::kFloat || activations == Activations::kFp8) return w.k * sizeof(float);
   return w.k / kCodeBlock * TileBytes(NeedsShorts(w.code, activations), kCodeBlock / w.block);
 }
 
@@ -165,7 +165,7 @@ MOJO_INLINE void QuantizeBlock(const T* x, float limit, int32_t zero, char* to, 
 template <class T, bool kShorts, int kBlocks>
 void QuantizeRows(const QuantizeArgs& args, size_t first, size_t end) {
   const QuantizedWeights& w = *args.weights;
-  const float limit = args.activations == kInt16Activations ? 32767 : 127;
+  const float limit = args.activations == Activations::kInt16 ? 32767 : 127;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   for (size_t row = first; row < end;) {
     const size_t tile = TileAt<kBlocks>(args.rows, row);

@@ -10,16 +10,14 @@
 
 namespace mojo {
 
-// What codes and scales are, and what the activations are rounded to.
-enum CodeKind { kInt4Codes, kInt8Codes, kE2M1Codes, kE4M3Codes };
+// ScaleKind is what scales are.
 enum ScaleKind { kFloatScales, kHalfScales, kTwofoldScales, kExponentScales };
-enum ActivationKind { kFloatActivations, kInt16Activations, kInt8Activations, kFloat8Activations };
 
 // Rows of weights that lie side by side, and columns whose codes do.
 constexpr size_t kPanel = 16;
 constexpr size_t kCodeBlock = 32;
 constexpr size_t kSuperBlock = 256;
-constexpr size_t kFloatBlock = 128;  // of kE4M3Codes and kFloat8Activations
+constexpr size_t kFloatBlock = 128;  // of Code::kE4m3 and Activations::kFp8
 
 // QuantizedWeights are weights as they are stored; docs/ops.md has their layout.
 struct QuantizedWeights {
@@ -29,7 +27,7 @@ struct QuantizedWeights {
   const void* super_scale;  // with kTwofoldScales
   const void* super_minus;  // there, with minus
   size_t n, k, block;
-  CodeKind code;
+  Code code;
   ScaleKind scales;
   float zero;
   float shift;  // the middle of all codes less zero
@@ -42,7 +40,7 @@ struct QuantizedWeights {
 struct QuantizeArgs {
   const void* x;  // row 0
   ElementType type;
-  ActivationKind activations;
+  Activations activations;
   const QuantizedWeights* weights;
   size_t rows;  // of all tiles
   char* to;     // row 0
@@ -51,7 +49,7 @@ struct QuantizeArgs {
 // MultiplyArgs are the products of some rows with some panels.
 struct MultiplyArgs {
   const QuantizedWeights* weights;
-  ActivationKind activations;
+  Activations activations;
   const void* x;  // row 0: tiles, or float32 where they are not rounded
   size_t rows;    // of all tiles
   size_t first_row, end_row;
@@ -65,7 +63,7 @@ struct MultiplyArgs {
 struct LinearFns {
   const char* name;
   // row_bytes is what a row of activations takes in a tile.
-  size_t (*row_bytes)(const QuantizedWeights& weights, ActivationKind activations);
+  size_t (*row_bytes)(const QuantizedWeights& weights, Activations activations);
   // quantize rounds the rows from first to end - 1; first is a multiple of kTileRows, or 0.
   void (*quantize)(const QuantizeArgs& args, size_t first, size_t end);
   // multiply takes rows from first_row on, a multiple of kTileRows.

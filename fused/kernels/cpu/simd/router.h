@@ -37,13 +37,13 @@ MOJO_INLINE int32_t GreatestLane(I32 v) {
 }
 MOJO_INLINE int32_t LeastLane(I32 v) { return ~GreatestLane(~v); }
 
-// Score makes scores of n logits, in place; n is a number of whole vectors.
-inline void Score(RouterScore score, float* v, size_t n) {
-  if (score == kScoreSigmoid) {
+// MakeScores makes scores of n logits, in place; n is a number of whole vectors.
+inline void MakeScores(Score score, float* v, size_t n) {
+  if (score == Score::kSigmoid) {
     for (size_t i = 0; i < n; i += kLanes) Store(v + i, Logistic(Load(v + i)));
     return;
   }
-  if (score == kScoreSqrtSoftplus) {  // of a few hundred numbers for each token
+  if (score == Score::kSqrtsoftplus) {  // of a few hundred numbers for each token
     for (size_t i = 0; i < n; ++i) v[i] = sqrtf((v[i] < 0 ? 0 : v[i]) + log1pf(expf(-fabsf(v[i]))));
     return;
   }
@@ -188,7 +188,7 @@ inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
     float* const w = args.weights + row * args.top_k;
     int64_t* const ids = args.ids + row * args.top_k;
     Filled(args.logits_type, logits + row * row_size, scores, n, -__builtin_inff());
-    if (!args.top_k_first) Score(args.score, scores, padded);
+    if (!args.top_k_first) MakeScores(args.score, scores, padded);
     const float* by = scores;
     if (args.bias != nullptr || args.groups > 1) {
       for (size_t i = 0; i < padded; i += kLanes) {
@@ -202,7 +202,7 @@ inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
     for (size_t j = 0; j < args.top_k; ++j) chosen[j] = scores[ids[j]];
     if (args.top_k_first) {
       FillUp(chosen, args.top_k, -__builtin_inff());
-      Score(args.score, chosen, Padded(args.top_k));
+      MakeScores(args.score, chosen, Padded(args.top_k));
     }
     double sum = 0;
     for (size_t j = 0; j < args.top_k; ++j) sum += static_cast<double>(chosen[j]);

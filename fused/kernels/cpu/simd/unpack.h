@@ -44,32 +44,32 @@ MOJO_INLINE U32 FromE2M1(U32 codes) {
 }
 
 // ZeroCode is what UnpackWords gives for the middle of all codes.
-constexpr int ZeroCode(CodeKind kind, bool shorts) {
+constexpr int ZeroCode(Code kind, bool shorts) {
 #if defined(__ARM_FEATURE_DOTPROD)
-  if (kind == kInt8Codes && !shorts) return 0;  // bytes have signs there
+  if (kind == Code::kInt8 && !shorts) return 0;  // bytes have signs there
 #endif
-  return (void)shorts, kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12;
+  return (void)shorts, kind == Code::kInt4 ? 8 : kind == Code::kInt8 ? 128 : 12;
 }
 
 // CodeBytes is the size of a panel's codes of one block of columns.
-constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes || kind == kE4M3Codes ? 512 : 256; }
+constexpr size_t CodeBytes(Code kind) { return kind == Code::kInt8 || kind == Code::kE4m3 ? 512 : 256; }
 
 // UnpackWords makes the vectors of a slab of four columns of one part: of quarter number j of part number h of a block,
 // whose codes begin at codes.
-template <CodeKind kKind, bool kShorts>
+template <Code kKind, bool kShorts>
 MOJO_INLINE void UnpackWords(const uint8_t* codes, int slab, int h, int j, U32* to) {
   typedef uint16_t Shorts __attribute__((vector_size(sizeof(U32))));
-  const U32 v = LoadBits(codes + 64 * j + slab * sizeof(U32) + (kKind == kInt8Codes ? 256 * h : 0));
-  if constexpr (kKind == kInt4Codes && kShorts) {
+  const U32 v = LoadBits(codes + 64 * j + slab * sizeof(U32) + (kKind == Code::kInt8 ? 256 * h : 0));
+  if constexpr (kKind == Code::kInt4 && kShorts) {
     to[0] = (h == 0 ? v : v >> 4) & 0x000f000f;
     to[1] = h == 0 ? v >> 8 & 0x000f000f : (U32)((Shorts)v >> 12);
     return;
   }
   U32 bytes = v;
-  if constexpr (kKind != kInt8Codes) bytes = (h == 0 ? v : v >> 4) & 0x0f0f0f0f;
-  if constexpr (kKind == kE2M1Codes) bytes = FromE2M1(bytes);
+  if constexpr (kKind != Code::kInt8) bytes = (h == 0 ? v : v >> 4) & 0x0f0f0f0f;
+  if constexpr (kKind == Code::kE2m1) bytes = FromE2M1(bytes);
 #if defined(__ARM_FEATURE_DOTPROD)
-  if constexpr (kKind == kInt8Codes && !kShorts) bytes ^= 0x80808080;
+  if constexpr (kKind == Code::kInt8 && !kShorts) bytes ^= 0x80808080;
 #endif
   if constexpr (kShorts) {
     to[0] = bytes & 0x00ff00ff;
@@ -150,7 +150,7 @@ MOJO_INLINE Factors FactorsOf(const QuantizedWeights& w, size_t panel, int slab,
   f.scale = number(w.scale, w.super_scale);
   f.offset = f.scale * Set(w.shift);
   if (w.minus != nullptr) f.offset += number(w.minus, w.super_minus);
-  if (w.code == kE2M1Codes) f.scale *= Set(0.5f);
+  if (w.code == Code::kE2m1) f.scale *= Set(0.5f);
   return f;
 }
 
@@ -172,11 +172,11 @@ inline void LoadFactors(const QuantizedWeights& w, size_t panel, size_t first, s
   }
 }
 
-// Code is the code of one weight.
-inline unsigned Code(const QuantizedWeights& w, size_t panel, size_t row, size_t column) {
+// CodeAt is the code of one weight.
+inline unsigned CodeAt(const QuantizedWeights& w, size_t panel, size_t row, size_t column) {
   const uint8_t* block = w.codes + (panel * (w.k / kCodeBlock) + column / kCodeBlock) * CodeBytes(w.code);
   const size_t c = column % kCodeBlock;
-  if (w.code == kInt8Codes) return block[c / 4 * 64 + row * 4 + c % 4];
+  if (w.code == Code::kInt8) return block[c / 4 * 64 + row * 4 + c % 4];
   return block[c % 16 / 4 * 64 + row * 4 + c % 4] >> (c / 16 * 4) & 15;
 }
 
@@ -184,7 +184,7 @@ inline unsigned Code(const QuantizedWeights& w, size_t panel, size_t row, size_t
 MOJO_INLINE float ValueOf(const QuantizedWeights& w, unsigned code) {
   static const float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-  return w.code == kE2M1Codes ? kE2M1[code] : static_cast<float>(code) - w.zero;
+  return w.code == Code::kE2m1 ? kE2M1[code] : static_cast<float>(code) - w.zero;
 }
 
 // DecodeBlock writes 32 columns of a panel from the column first on.
@@ -197,7 +197,7 @@ inline void DecodeBlock(const QuantizedWeights& w, size_t panel, size_t first, f
     }
     for (size_t c = i * w.block; c < (i + 1) * w.block; ++c) {
       for (size_t r = 0; r < kPanel; ++r) {
-        to[c - first][r] = scale[r] * ValueOf(w, Code(w, panel, r, c)) + minus[r];
+        to[c - first][r] = scale[r] * ValueOf(w, CodeAt(w, panel, r, c)) + minus[r];
       }
     }
   }
@@ -212,7 +212,7 @@ inline void DecodeRow(const QuantizedWeights& w, size_t row, float* to) {
     Store(scale, BlockOf(w, w.scale, w.super_scale, panel, slab, i));
     if (w.minus != nullptr) Store(minus, BlockOf(w, w.minus, w.super_minus, panel, slab, i));
     for (size_t c = i * w.block; c < (i + 1) * w.block; ++c) {
-      to[c] = scale[r % kLanes] * ValueOf(w, Code(w, panel, r, c));
+      to[c] = scale[r % kLanes] * ValueOf(w, CodeAt(w, panel, r, c));
       if (w.minus != nullptr) to[c] += minus[r % kLanes];
     }
   }
