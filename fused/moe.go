@@ -16,14 +16,14 @@ const (
 )
 
 var moeInputs = []Param{
-	{Name: "X", Type: "T", Dims: "A... H", Doc: "its leading dimensions are the tokens"},
-	{Name: "weights", Type: "W", Dims: "T... K", Doc: "as many tokens"},
-	{Name: "ids", Type: "int64", Dims: "U... K",
+	{Name: "X", Type: "T", Dims: "A... H", Role: RoleTokens, Doc: "its leading dimensions are the tokens"},
+	{Name: "weights", Type: "W", Dims: "T... K", Role: RoleWeights, Doc: "as many tokens"},
+	{Name: "ids", Type: "int64", Dims: "U... K", Role: RoleIDs,
 		Doc: "as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
-	{Name: "gate_up", Type: "V", Dims: "gate_up_layout: E G H | E H G"},
-	{Name: "down", Type: "V", Dims: "down_layout: E H I | E I H"},
-	{Name: "gate_up_bias", Type: "V", Dims: "E G", Optional: true},
-	{Name: "down_bias", Type: "V", Dims: "E H", Optional: true},
+	{Name: "gate_up", Type: "V", Dims: "gate_up_layout: E G H | E H G", Role: RoleMatrix},
+	{Name: "down", Type: "V", Dims: "down_layout: E H I | E I H", Role: RoleMatrix},
+	{Name: "gate_up_bias", Type: "V", Dims: "E G", Role: RoleBias, Optional: true},
+	{Name: "down_bias", Type: "V", Dims: "E H", Role: RoleBias, Optional: true},
 }
 
 // gateRules are those of a gate that packing may leave out.

@@ -23,6 +23,7 @@ type Param struct {
 	Name string
 	Type string // type variable, such as T, or a type
 	Dims Shape
+	Role Role
 	Doc  string
 	// Optional says that a node may leave it out; only those after it may be optional too, and all of them are.
 	Optional bool

@@ -34,8 +34,9 @@ var topKRouter = &Op{
 		"weights = w * scale",
 	},
 	Inputs: []Param{
-		{Name: "logits", Type: "T", Dims: "A... E"},
-		{Name: "correction_bias", Type: "B", Dims: "E", Doc: "added for the choice alone", Optional: true},
+		{Name: "logits", Type: "T", Dims: "A... E", Role: RoleLogits},
+		{Name: "correction_bias", Type: "B", Dims: "E", Role: RoleCorrection, Doc: "added for the choice alone",
+			Optional: true},
 	},
 	Outputs: []Param{
 		{Name: "weights", Type: "float32", Dims: "A... top_k"},

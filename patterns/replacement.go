@@ -7,7 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -127,26 +126,27 @@ func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*on
 // setRoles sets the roles of the values that a pattern's target passes to its main op.
 func (m *Match) setRoles(s *match.Attempt) {
 	call := s.Pattern.Target.Main
-	if call.Domain != fused.Domain {
+	op := fused.Lookup(call.Op)
+	if call.Domain != fused.Domain || op == nil {
 		return
 	}
-	for i, what := range site.RolesOf(call.Op) {
-		if i < len(call.Args) {
-			m.setRoleOf(s, call.Args[i], what)
+	for i, p := range op.Inputs {
+		if p.Role != fused.NoRole && i < len(call.Args) {
+			m.setRoleOf(s, call.Args[i], p.Role)
 		}
 	}
 }
 
 // setRoleOf sets the role of the values of an operand: the first arguments of calls, or all arguments of a Concat.
-func (m *Match) setRoleOf(s *match.Attempt, e notation.Expr, what site.Role) {
+func (m *Match) setRoleOf(s *match.Attempt, e notation.Expr, what fused.Role) {
 	switch e := e.(type) {
 	case *notation.Name:
 		if v := s.Slots[e.Slot].Value; v != nil {
 			m.Roles.Set(v, what)
 		}
 	case *notation.TargetCall:
-		if what == site.Weights && e.Op == "GatherElements" {
-			what = site.Gates
+		if what == fused.RoleWeights && e.Op == "GatherElements" {
+			what = fused.RoleGates
 		}
 		for i, a := range e.Args {
 			if i == 0 || e.Op == "Concat" {

@@ -81,12 +81,12 @@ func skipNorm(g *match.View, n *onnx.Node, op string,
 
 // skipRMSNorm adds the bias, if there is one, to the residual.
 func skipRMSNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []*site.Operand) {
-	residual := s.Input(site.NoRole, "residual", n.Input(1))
+	residual := s.Input(fused.NoRole, "residual", n.Input(1))
 	if bias := n.Input(3); bias != nil {
-		residual = residual.Then("Add", "biased", []*site.Operand{s.Input(site.NoRole, "bias", bias)})
+		residual = residual.Then("Add", "biased", []*site.Operand{s.Input(fused.NoRole, "bias", bias)})
 	}
 	return fused.AddRMSNorm{Axis: -1, Epsilon: epsilon}, []*site.Operand{
-		s.Input(site.NoRole, "x", n.Input(0)), residual, s.Input(site.NoRole, "scale", n.Input(2))}
+		s.Input(fused.NoRole, "x", n.Input(0)), residual, s.Input(fused.NoRole, "scale", n.Input(2))}
 }
 
 // skipLayerNorm passes the inputs in the order of the fused op.
@@ -94,7 +94,7 @@ func skipLayerNorm(s *site.Site, n *onnx.Node, epsilon float32) (fused.Typed, []
 	var inputs []*site.Operand
 	for i, name := range []string{"x", "residual", "scale", "bias", "x_bias"} {
 		if v := n.Input(i); v != nil {
-			inputs = append(inputs, s.Input(site.NoRole, name, v))
+			inputs = append(inputs, s.Input(fused.NoRole, name, v))
 		}
 	}
 	return fused.AddLayerNorm{Epsilon: epsilon}, inputs

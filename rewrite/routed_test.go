@@ -10,7 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
@@ -89,8 +88,8 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 
 func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
 	return &patterns.Match{Pattern: "MoE", Op: "MoE", Inputs: []*onnx.Value{m.x, m.weights, m.ids, m.gateUp, m.down},
-		Roles: map[*onnx.Value]site.Role{m.x: site.Tokens, m.weights: site.Weights, m.ids: site.IDs,
-			m.gateUp: site.Matrix, m.down: site.Matrix},
+		Roles: map[*onnx.Value]fused.Role{m.x: fused.RoleTokens, m.weights: fused.RoleWeights, m.ids: fused.RoleIDs,
+			m.gateUp: fused.RoleMatrix, m.down: fused.RoleMatrix},
 		Outputs: []*onnx.Value{y}, Attributes: m.attributes(activation)}
 }
 

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -83,7 +83,7 @@ func TestRouterSites(t *testing.T) {
 				b.Out(w, "tokens", 3)
 				b.Graph.AddOutput(ids)
 				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
-					Roles:   map[*onnx.Value]site.Role{logits: site.Logits, bias: site.Correction},
+					Roles:   map[*onnx.Value]fused.Role{logits: fused.RoleLogits, bias: fused.RoleCorrection},
 					Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
 				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
@@ -128,7 +128,7 @@ func TestGroupsByOtherScores(t *testing.T) {
 		b.Graph.AddOutput(ids)
 		s := judgeOne(t, b.Model,
 			&patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
-				Roles: map[*onnx.Value]site.Role{logits: site.Logits}, Outputs: []*onnx.Value{w, ids},
+				Roles: map[*onnx.Value]fused.Role{logits: fused.RoleLogits}, Outputs: []*onnx.Value{w, ids},
 				Attributes: attrs})
 		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -84,9 +84,11 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout),
 		onnx.StringAttr("down_layout", layout))
 	y[0].Producer.Domain = "mojo"
-	h.m.Roles = map[*onnx.Value]site.Role{s.x: site.Tokens, s.w: site.Weights, s.ids: site.IDs}
+	h.m.Roles = map[*onnx.Value]fused.Role{s.x: fused.RoleTokens, s.w: fused.RoleWeights, s.ids: fused.RoleIDs}
 	for e := range mixtureExperts {
-		h.m.Roles[s.gate[e]], h.m.Roles[s.up[e]], h.m.Roles[s.do[e]] = site.Matrix, site.Matrix, site.Matrix
+		for _, matrix := range []*onnx.Value{s.gate[e], s.up[e], s.do[e]} {
+			h.m.Roles[matrix] = fused.RoleMatrix
+		}
 	}
 	return h.done(s.nodes, y[0])
 }

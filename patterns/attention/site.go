@@ -35,12 +35,13 @@ func (s *Reading) site(g *match.View) *site.Site {
 	if s.Packed {
 		q, k, v = b.unpacked()
 	} else {
-		q = b.scaledQueries(b.scaledHeads(b.operand(site.Queries, "q", s.Q, s.QAxes, s.Heads, s.Width)))
-		k = b.operand(site.Keys, "k", s.K, s.KAxes, s.KeyHeads, s.Width)
-		v = b.operand(site.Values, "v", s.V, s.VAxes, s.KeyHeads, s.ValueWidth)
+		q = b.scaledQueries(b.scaledHeads(b.operand(fused.RoleQueries, "q", s.Q, s.QAxes, s.Heads, s.Width)))
+		k = b.operand(fused.RoleKeys, "k", s.K, s.KAxes, s.KeyHeads, s.Width)
+		v = b.operand(fused.RoleValues, "v", s.V, s.VAxes, s.KeyHeads, s.ValueWidth)
 	}
 	valid := b.keyValid()
-	pastKey, pastValue := b.past(site.Keys, "past_key", s.PastKey), b.past(site.Values, "past_value", s.PastValue)
+	pastKey := b.past(fused.RoleKeys, "past_key", s.PastKey)
+	pastValue := b.past(fused.RoleValues, "past_value", s.PastValue)
 	bias, sink := b.bias(), b.sink()
 	if s.Rotary != nil {
 		q, k = b.rotated(q, k)
@@ -76,13 +77,13 @@ func (b *builder) read(v *onnx.Value) bool {
 }
 
 // operand casts queries, keys or values to the type of the result and converts them to the op's axes.
-func (b *builder) operand(what site.Role, name string, v *onnx.Value, axes Axes, heads, channels int64) *site.Operand {
+func (b *builder) operand(what fused.Role, name string, v *onnx.Value, axes Axes, heads, channels int64) *site.Operand {
 	return arranger{b, name, heads, channels}.from(b.Input(what, name, v).Cast(b.typeOf(b.Y)), axes)
 }
 
 func (b *builder) typeOf(v *onnx.Value) onnx.DataType { return b.g.Facts.DataType(v) }
 
-func (b *builder) past(what site.Role, name string, v *onnx.Value) *site.Operand {
+func (b *builder) past(what fused.Role, name string, v *onnx.Value) *site.Operand {
 	if v == nil {
 		return nil
 	}
@@ -94,12 +95,12 @@ func (b *builder) keyValid() *site.Operand {
 	if b.KeyValid == nil {
 		return nil
 	}
-	role := site.KeyExists
+	role := fused.RoleKeyExists
 	switch {
 	case b.OnTheRight:
-		role = site.KeyLengths
+		role = fused.RoleKeyLengths
 	case b.KeyHides:
-		role = site.KeyHidden
+		role = fused.RoleKeyHidden
 	}
 	v := b.Input(role, "key_valid", b.KeyValid).Cast(onnx.Int64)
 	if b.KeyHides {
@@ -121,7 +122,7 @@ func (b *builder) sink() *site.Operand {
 	case b.Sink == nil:
 		return nil
 	}
-	v := b.Input(site.NoRole, "sink", b.Sink)
+	v := b.Input(fused.NoRole, "sink", b.Sink)
 	if rank, ok := b.g.Facts.Rank(b.Sink); !ok || rank != 1 {
 		v = v.With("Reshape", "sink_heads", "heads", -1)
 	}
@@ -130,7 +131,8 @@ func (b *builder) sink() *site.Operand {
 
 // unpacked splits the queries, keys and values of a packed tensor by heads.
 func (b *builder) unpacked() (q, k, v *site.Operand) {
-	all := b.Input(site.Queries, "qkv", b.Q).With("Reshape", "all_heads", "qkv_dims", 0, 0, b.Heads+2*b.KeyHeads, -1)
+	all := b.Input(fused.RoleQueries, "qkv", b.Q).With("Reshape", "all_heads", "qkv_dims", 0, 0,
+		b.Heads+2*b.KeyHeads, -1)
 	from := int64(0)
 	next := func(name string, heads int64) *site.Operand {
 		from += heads
@@ -146,11 +148,11 @@ func (b *builder) rotated(q, k *site.Operand) (_, _ *site.Operand) {
 	length := b.newTokens(q)
 	var first *site.Operand // a position for each sequence, or one for all
 	if b.KeyValid != nil {
-		sum := b.Input(site.NoRole, "key_valid", b.KeyValid).Cast(onnx.Int64).
+		sum := b.Input(fused.NoRole, "key_valid", b.KeyValid).Cast(onnx.Int64).
 			Then("ReduceSum", "lengths", []*site.Operand{one}) // keeps an axis for the tokens
 		first = sum.Then("Sub", "past", []*site.Operand{length}).With("Max", "first", "zero", 0)
 	} else if b.PastKey != nil {
-		first = b.Input(site.Keys, "past_key", b.PastKey).Then("Shape", "past_dims", nil).
+		first = b.Input(fused.RoleKeys, "past_key", b.PastKey).Then("Shape", "past_dims", nil).
 			With("Gather", "first", "two", 2)
 	}
 	positions := b.Integer("scalar", 0).Then("Range", "positions",
@@ -162,7 +164,7 @@ func (b *builder) rotated(q, k *site.Operand) (_, _ *site.Operand) {
 		positions = positions.With("Unsqueeze", "places_of_all", "axis", 0)
 	}
 	table := func(name string, v *onnx.Value) *site.Operand {
-		return b.Input(site.NoRole, name, v).Then("Gather", name+"_rows", []*site.Operand{positions}).
+		return b.Input(fused.NoRole, name, v).Then("Gather", name+"_rows", []*site.Operand{positions}).
 			With("Unsqueeze", name, "heads_axis", 2)
 	}
 	cos, sin := table("cos", b.Rotary.Cos), table("sin", b.Rotary.Sin)
@@ -185,7 +187,7 @@ func (b *builder) newTokens(q *site.Operand) *site.Operand {
 	for _, v := range b.g.Graph.Inputs {
 		rank, _ := facts.Rank(v)
 		if v.Const == nil && rank >= 2 && v != b.PastKey && v != b.PastValue && facts.SameDim(v, 1, b.Q, 1) {
-			q = b.Input(site.ShapeAlone, v.Name, v)
+			q = b.Input(fused.RoleShapeAlone, v.Name, v)
 			break
 		}
 	}
@@ -201,7 +203,7 @@ func (b *builder) scaledHeads(q *site.Operand) *site.Operand {
 	if axesForms[b.QAxes].layout == byHeads {
 		dims = []int64{b.Heads, 1, 1}
 	}
-	factors := b.Input(site.NoRole, "head_scale", b.HeadScale).Cast(b.typeOf(b.Y))
+	factors := b.Input(fused.NoRole, "head_scale", b.HeadScale).Cast(b.typeOf(b.Y))
 	return q.Then("Mul", "q_scaled", []*site.Operand{factors.With("Reshape", "scale_heads", "scale_dims", dims...)})
 }
 
@@ -211,7 +213,7 @@ func (b *builder) scaledQueries(q *site.Operand) *site.Operand {
 	if v == nil {
 		return q
 	}
-	x := b.Input(site.NoRole, "query_scale", v).Cast(b.typeOf(b.Y))
+	x := b.Input(fused.NoRole, "query_scale", v).Cast(b.typeOf(b.Y))
 	if rank, _ := b.g.Facts.Rank(v); rank > 0 {
 		x = b.onScores(x, v)
 		if axesForms[b.QAxes].layout != byHeads {
@@ -240,16 +242,16 @@ func widened(x *site.Operand, more int, name, what string) *site.Operand {
 // bias returns the sum of the tensors that are added to the scores, or nil.
 func (b *builder) bias() *site.Operand {
 	var sum *site.Operand
-	role := site.ScoreBias
+	role := fused.RoleScoreBias
 	if v := b.Choice; v != nil {
 		number := func(x float32) *site.Operand { return b.Constant("number", onnx.NewFloat32s("", nil, []float32{x})) }
 		seen, hidden := number(0), number(float32(math.Inf(-1)))
 		if b.Hides {
 			seen, hidden = hidden, seen
 		}
-		x := b.Input(site.NoRole, "choice", v)
+		x := b.Input(fused.NoRole, "choice", v)
 		sum = b.onScores(x.Then("Where", "bias_of_choice", []*site.Operand{seen, hidden}), v)
-		role = site.NoRole // only hides keys: minus infinity is below any finite mask
+		role = fused.NoRole // only hides keys: minus infinity is below any finite mask
 	}
 	for _, v := range b.Bias {
 		x := b.Input(role, "bias", v).Cast(onnx.Float)

@@ -322,8 +322,8 @@ func (n *gateReader) agrees(unit *Gate) bool {
 // site returns the site at which mojo.GLU replaces the unit.
 func (unit *Gate) site(g *match.View) *site.Site {
 	s := site.New(g, fused.GLUName, unit.Y.Producer)
-	s.Output(unit.Y, s.Compute(unit.op(), []string{"y"}, s.Input(site.NoRole, "gate", unit.Gate),
-		s.Input(site.NoRole, "up", unit.Up))[0])
+	s.Output(unit.Y, s.Compute(unit.op(), []string{"y"}, s.Input(fused.NoRole, "gate", unit.Gate),
+		s.Input(fused.NoRole, "up", unit.Up))[0])
 	s.Nodes = unit.Nodes
 	return s
 }

@@ -18,7 +18,7 @@ func (n *Norm) site(g *match.View) *site.Site {
 	}
 	s := site.New(g, op, n.Y.Producer)
 	perm, back := n.channelsLast(g)
-	x := s.Input(site.NoRole, "x", n.X).Transpose("x_rows", perm...)
+	x := s.Input(fused.NoRole, "x", n.X).Transpose("x_rows", perm...)
 	inputs := []*site.Operand{x, n.vector(s, g, "scale", n.Scale)}
 	if n.Bias != nil {
 		inputs = append(inputs, n.vector(s, g, "bias", *n.Bias))
@@ -46,7 +46,7 @@ func (n *Norm) withSum(g *match.View, others site.Others, norm *site.Site) *site
 		op, attributes = fused.AddLayerNormName, fused.AddLayerNorm{Epsilon: float32(n.Epsilon)}.Attributes()
 	}
 	s := site.New(g, op, n.Y.Producer)
-	x, residual := s.Input(site.NoRole, "x", add.Inputs[0]), s.Input(site.NoRole, "residual", add.Inputs[1])
+	x, residual := s.Input(fused.NoRole, "x", add.Inputs[0]), s.Input(fused.NoRole, "residual", add.Inputs[1])
 	inputs := []*site.Operand{x, residual, n.vector(s, g, "scale", n.Scale)}
 	if n.Centered {
 		bias := Vector{Numbers: []float64{0}}
@@ -115,7 +115,7 @@ func (n *Norm) vector(s *site.Site, g *match.View, name string, v Vector) *site.
 		}
 		return w.Cast(t)
 	}
-	w := s.Input(site.NoRole, name, v.Value)
+	w := s.Input(fused.NoRole, name, v.Value)
 	if shape, ok := g.Facts.Shape(v.Value, 0); !ok || !slices.Equal(shape, dims) {
 		w = w.With("Reshape", name+"_channels", "channels", dims...)
 	}

@@ -13,7 +13,7 @@ import (
 // site returns the site at which mojo.RotaryEmbedding replaces the rotation.
 func (n *Rotation) site(g *match.View) *site.Site {
 	s := site.New(g, fused.RotaryEmbeddingName, n.Y.Producer)
-	x := s.Input(site.NoRole, "x", n.X)
+	x := s.Input(fused.NoRole, "x", n.X)
 	cos, sin := n.table(s, g, "cos", n.Cos), n.table(s, g, "sin", n.Sin)
 	s.Output(n.Y, s.Compute(fused.RotaryEmbedding{Interleaved: n.Interleaved, RotaryDim: int64(n.RotaryDim),
 		RotatedSide: n.RotatedSide, OutputLayout: n.OutputLayout}, []string{"y"}, x, cos, sin)[0])
@@ -23,7 +23,7 @@ func (n *Rotation) site(g *match.View) *site.Site {
 
 // table converts a table to the axes of x.
 func (n *Rotation) table(s *site.Site, g *match.View, name string, t Table) *site.Operand {
-	v := s.Input(site.NoRole, name, t.Value).Cast(g.Facts.DataType(n.X))
+	v := s.Input(fused.NoRole, name, t.Value).Cast(g.Facts.DataType(n.X))
 	rank, _ := g.Facts.Rank(t.Value)
 	if d, _ := g.Facts.Dim(t.Value, t.Axis); int(d) != len(t.Channels) || !slices.IsSorted(t.Channels) {
 		list := make([]int64, len(t.Channels))

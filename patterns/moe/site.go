@@ -38,13 +38,13 @@ type builder struct {
 func (e *Experts) site(g *match.View) *site.Site {
 	b := &builder{site.New(g, fused.MoEName, e.Result.Producer), e, g}
 	t, result := b.tokenType(), b.typeOf(e.Result)
-	x := b.Input(site.Tokens, "x", e.X()).Cast(t)
+	x := b.Input(fused.RoleTokens, "x", e.X()).Cast(t)
 	weights, ids := b.weights(), b.ids()
 	if e.Scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
 	}
-	gateUp, down := b.gateUp(), b.placed(site.Matrix, "down", e.Down)
-	gateUpBias, downBias := b.gateUpBias(), b.placed(site.Bias, "down_bias", e.DownBias)
+	gateUp, down := b.gateUp(), b.placed(fused.RoleMatrix, "down", e.Down)
+	gateUpBias, downBias := b.gateUpBias(), b.placed(fused.RoleBias, "down_bias", e.DownBias)
 	y := b.Compute(e.Unit.op(layout(cmp.Or(e.GateUp, e.Gate)), layout(e.Down)), []string{"moe"}, x, weights, ids,
 		gateUp, down, gateUpBias, downBias)[0]
 	y.Type = t
@@ -89,7 +89,7 @@ func (b *builder) scaled(x, weights, ids *site.Operand) (tokens, ones, experts *
 
 // onto adds the result to the base, in the type and the shape of the result.
 func (b *builder) onto(y *site.Operand) *site.Operand {
-	base := b.Input(site.Base, "base", b.Base()).Cast(b.typeOf(b.Result))
+	base := b.Input(fused.RoleBase, "base", b.Base()).Cast(b.typeOf(b.Result))
 	if !b.g.Facts.SameShape(b.Base(), b.Result) {
 		base = base.Then("Reshape", "base_rows", []*site.Operand{y.Then("Shape", "shape", nil)})
 	}
@@ -100,10 +100,10 @@ func (b *builder) onto(y *site.Operand) *site.Operand {
 func (b *builder) weights() *site.Operand {
 	var w *site.Operand
 	if r := b.Routing; r.Weights == nil {
-		w = b.Input(site.Gates, "gates", r.Dense).Then("GatherElements", "weights", []*site.Operand{b.ids()},
+		w = b.Input(fused.RoleGates, "gates", r.Dense).Then("GatherElements", "weights", []*site.Operand{b.ids()},
 			onnx.IntAttr("axis", -1))
 	} else {
-		w = b.chosen(site.Weights, "weights", r.Weights)
+		w = b.chosen(fused.RoleWeights, "weights", r.Weights)
 	}
 	if w.Type == b.tokenType() {
 		return w
@@ -113,11 +113,11 @@ func (b *builder) weights() *site.Operand {
 
 // ids returns the numbers of the chosen experts as int64.
 func (b *builder) ids() *site.Operand {
-	return b.chosen(site.IDs, "ids", b.Routing.IDs).Cast(onnx.Int64)
+	return b.chosen(fused.RoleIDs, "ids", b.Routing.IDs).Cast(onnx.Int64)
 }
 
 // chosen returns a value of the choice with a last axis for the k experts, which ArgMax may drop.
-func (b *builder) chosen(what site.Role, name string, v *onnx.Value) *site.Operand {
+func (b *builder) chosen(what fused.Role, name string, v *onnx.Value) *site.Operand {
 	in := b.Input(what, name, v)
 	rank, ok1 := b.g.Facts.Rank(v)
 	full, ok2 := b.g.Facts.Rank(b.Routing.Logits)
@@ -146,19 +146,19 @@ func outAxis(s *Stack) int64 {
 func (b *builder) gateUp() *site.Operand {
 	e := b.Experts
 	if e.GateUp != nil {
-		return b.placed(site.Matrix, "gate_up", e.GateUp)
+		return b.placed(fused.RoleMatrix, "gate_up", e.GateUp)
 	}
-	return b.concat("gate_up", outAxis(e.Gate), b.placed(site.Matrix, "gate", e.Gate),
-		b.placed(site.Matrix, "up", e.Up))
+	return b.concat("gate_up", outAxis(e.Gate), b.placed(fused.RoleMatrix, "gate", e.Gate),
+		b.placed(fused.RoleMatrix, "up", e.Up))
 }
 
 func (b *builder) gateUpBias() *site.Operand {
 	e := b.Experts
 	if e.GateUp == nil && e.GateBias != nil && e.UpBias != nil {
-		return b.concat("gate_up_bias", 1, b.placed(site.Bias, "gate_bias", e.GateBias),
-			b.placed(site.Bias, "up_bias", e.UpBias))
+		return b.concat("gate_up_bias", 1, b.placed(fused.RoleBias, "gate_bias", e.GateBias),
+			b.placed(fused.RoleBias, "up_bias", e.UpBias))
 	}
-	return b.placed(site.Bias, "gate_up_bias", e.GateUpBias)
+	return b.placed(fused.RoleBias, "gate_up_bias", e.GateUpBias)
 }
 
 func (b *builder) concat(name string, axis int64, parts ...*site.Operand) *site.Operand {
@@ -166,7 +166,7 @@ func (b *builder) concat(name string, axis int64, parts ...*site.Operand) *site.
 }
 
 // placed returns the blocks of all experts as one value; nil without a stack.
-func (b *builder) placed(what site.Role, name string, s *Stack) *site.Operand {
+func (b *builder) placed(what fused.Role, name string, s *Stack) *site.Operand {
 	if s == nil {
 		return nil
 	}

@@ -38,7 +38,7 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 func (r *Router) site(g *match.View) *site.Site {
 	facts, v := g.Facts, r.Gives
 	s := site.New(g, fused.TopKRouterName, r.TopK)
-	logits := s.Input(site.Logits, "logits", r.Logits)
+	logits := s.Input(fused.RoleLogits, "logits", r.Logits)
 	rank, _ := facts.Rank(r.Logits)
 	if n, _ := facts.Rank(r.TopK.Input(0)); n != rank { // chosen in rows of all tokens
 		logits = logits.With("Reshape", "logits_rows", "rows", -1, r.Experts)
@@ -51,7 +51,7 @@ func (r *Router) site(g *match.View) *site.Site {
 	}
 	var bias *site.Operand
 	if r.Bias != nil {
-		bias = s.Input(site.Correction, "correction_bias", r.Bias)
+		bias = s.Input(fused.RoleCorrection, "correction_bias", r.Bias)
 		if n, ok := facts.Rank(r.Bias); ok && n != 1 {
 			bias = bias.With("Reshape", "correction_bias_row", "row", -1)
 		}

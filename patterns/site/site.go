@@ -73,9 +73,9 @@ type Operand struct {
 
 // Input returns the operand for v, a value of the model, with the role. A constant that is only visible in the body of
 // a loop or branch is copied.
-func (s *Site) Input(what Role, name string, v *onnx.Value) *Operand {
+func (s *Site) Input(what fused.Role, name string, v *onnx.Value) *Operand {
 	within := v.Constant() != nil && !s.sees(v)
-	if what != NoRole && !within {
+	if what != fused.NoRole && !within {
 		s.Roles.Set(v, what)
 	}
 	o := s.stands[v]

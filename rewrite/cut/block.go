@@ -7,7 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 )
 
 // Block cuts out the block around a site found by a plan, before any site is replaced. The block starts at the value
@@ -60,8 +59,8 @@ func (c *Cutter) source(m *patterns.Match, order map[*onnx.Node]int) *onnx.Value
 	shared := map[*onnx.Value]int{}
 	for _, v := range m.Inputs {
 		switch m.Roles[v] {
-		case site.NoRole, site.Queries, site.Keys, site.Values, site.Tokens, site.IDs,
-			site.Gates:
+		case fused.NoRole, fused.RoleQueries, fused.RoleKeys, fused.RoleValues, fused.RoleTokens, fused.RoleIDs,
+			fused.RoleGates:
 		default:
 			continue
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -157,7 +156,7 @@ func (k *Checker) tryNaN(c *Site, w world, shapes [][]int64, r *prove.CheckRepor
 		return
 	}
 	for i, v := range c.Match.Inputs {
-		if c.Match.Roles[v] == site.Queries && len(inputs[i].F) > 0 {
+		if c.Match.Roles[v] == fused.RoleQueries && len(inputs[i].F) > 0 {
 			inputs[i].F[0] = math.NaN()
 		}
 	}
@@ -182,20 +181,20 @@ func (k *Checker) attentionInputs(c *Site, t attentionTrial, shapes [][]int64, e
 			inputs[i], err = prove.MakeInput(prove.Normal, i, c.Types[i], shapes[i])
 		}
 		switch c.Match.Roles[v] {
-		case site.Queries, site.Keys:
+		case fused.RoleQueries, fused.RoleKeys:
 			inputs[i], err = prove.MakeInput(t.scores, i, c.Types[i], shapes[i])
-		case site.Values:
+		case fused.RoleValues:
 			inputs[i], err = prove.MakeInput(t.values, i, c.Types[i], shapes[i])
-		case site.ScoreBias:
+		case fused.RoleScoreBias:
 			if t.padding.Empty && !hasMask(c.attention().Site) {
 				inputs[i], err = prove.MakeInput(masking, i, c.Types[i], shapes[i])
 			}
-		case site.KeyExists:
+		case fused.RoleKeyExists:
 			inputs[i] = t.padding.Tensor(c.Types[i], shapes[i])
-		case site.KeyHidden:
+		case fused.RoleKeyHidden:
 			hidden := prove.Padding{Exists: func(b, j, n int) bool { return !t.padding.Exists(b, j, n) }}
 			inputs[i] = hidden.Tensor(c.Types[i], shapes[i])
-		case site.KeyLengths:
+		case fused.RoleKeyLengths:
 			p := t.padding
 			if !p.Right || c.attention().Node.Input(fused.AttentionPastKey) != nil {
 				p = prove.NoPadding

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -226,13 +225,13 @@ func (x *routed) smallKernel(sizes expertSizes) error {
 		var err error
 		shape, typ := small.shape(i, sizes), call.Site.Types[i]
 		in := g.AddInput(call.Op.Inputs[i].Name, onnx.Type{})
-		switch site.RolesOf(fused.MoEName)[i] {
-		case site.IDs:
+		switch call.Op.Inputs[i].Role {
+		case fused.RoleIDs:
 			values[in] = reference.NewInts(typ, ints(shape), small.route(t.tokens, t.hits, 0))
-		case site.Weights:
+		case fused.RoleWeights:
 			values[in] = reference.NewFloats(typ, ints(shape),
 				weightsOf(t, typ, int(t.tokens*small.chosen), small.chosen))
-		case site.Matrix:
+		case fused.RoleMatrix:
 			var t *reference.Tensor
 			if t, err = reference.NewLazy(typ, ints(shape), randomNumbers(i, matrixScale(shape), typ)); err == nil {
 				values[in], err = t.Dense()

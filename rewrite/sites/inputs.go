@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -106,9 +106,9 @@ func (k *Checker) resized(c *Site, r *routing, tokens int64) (size, error) {
 	for i, what := range r.roles {
 		width := int64(0)
 		switch what {
-		case site.Tokens, site.Base, site.Logits, site.Gates:
+		case fused.RoleTokens, fused.RoleBase, fused.RoleLogits, fused.RoleGates:
 			width = shapes[i][max(0, len(shapes[i])-1)]
-		case site.Weights, site.IDs:
+		case fused.RoleWeights, fused.RoleIDs:
 			width = r.chosen
 		default:
 			continue
@@ -171,23 +171,23 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	for i, v := range x.c.Match.Inputs {
 		typ, shape := x.c.Types[i], t.shapes[i]
 		what := x.r.roles[i]
-		if what == site.Logits && !x.r.logits {
-			what = site.NoRole
+		if what == fused.RoleLogits && !x.r.logits {
+			what = fused.NoRole
 		}
 		switch what {
-		case site.Logits:
+		case fused.RoleLogits:
 			ts[i] = reference.NewFloats(typ, ints(shape), x.r.choosing(t, typ, ids))
-		case site.IDs:
+		case fused.RoleIDs:
 			ts[i] = reference.NewInts(typ, ints(shape), ids)
-		case site.Weights:
+		case fused.RoleWeights:
 			ts[i] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, len(ids), x.r.chosen))
-		case site.Gates:
+		case fused.RoleGates:
 			gates := make([]float64, t.tokens*x.r.experts)
 			for j, w := range weightsOf(t, typ, len(ids), x.r.chosen) {
 				gates[int64(j)/x.r.chosen*x.r.experts+ids[j]] = w
 			}
 			ts[i] = reference.NewFloats(typ, ints(shape), gates)
-		case site.Matrix, site.Bias, site.Correction:
+		case fused.RoleMatrix, fused.RoleBias, fused.RoleCorrection:
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
 			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) &&
@@ -256,7 +256,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		return t, nil
 	}
 	scale := 1.0
-	if x.r.roles[number] == site.Matrix {
+	if x.r.roles[number] == fused.RoleMatrix {
 		scale = matrixScale(shape)
 	}
 	to := typ

@@ -9,7 +9,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -69,7 +68,7 @@ func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
 		return err
 	}
 	for i, what := range x.r.roles {
-		if what == site.Matrix {
+		if what == fused.RoleMatrix {
 			x.matrices += prove.Elements(x.sizes[0].shapes[i : i+1])
 		}
 	}

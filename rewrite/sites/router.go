@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -88,7 +87,7 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	}
 	n, k := int(x.r.experts), int(x.r.chosen)
 	for i, what := range x.r.roles {
-		for at := 0; what == site.Logits && k < n && at < len(inputs[i].F); at += n {
+		for at := 0; what == fused.RoleLogits && k < n && at < len(inputs[i].F); at += n {
 			row := inputs[i].F[at : at+n]
 			order := make([]int, n)
 			for j := range order {
@@ -113,7 +112,7 @@ func (x *routed) open(inputs []*reference.Tensor, exact bool) ([]bool, error) {
 		}
 		changed := slices.Clone(inputs)
 		for i, what := range x.r.roles {
-			if what == site.Logits {
+			if what == fused.RoleLogits {
 				changed[i] = nudged(inputs[i], int(x.r.experts), uint64(try))
 			}
 		}
@@ -202,10 +201,10 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 	groups := x.r.call.Site.Attr(fused.AttrGroups).Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
-		if what == site.Correction { // would move the peaks
+		if what == fused.RoleCorrection { // would move the peaks
 			inputs[i] = reference.NewFloats(inputs[i].DataType, inputs[i].Shape, make([]float64, len(inputs[i].F)))
 		}
-		if what != site.Logits {
+		if what != fused.RoleLogits {
 			continue
 		}
 		inputs[i] = prove.Clone(inputs[i])

@@ -5,15 +5,14 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
 // routing describes the op of a site that sends tokens to experts.
 type routing struct {
 	call    *Call
-	roles   []site.Role // of the match's inputs
-	hidden  int64       // elements of a token
+	roles   []fused.Role // of the match's inputs
+	hidden  int64        // elements of a token
 	experts int64
 	chosen  int64 // experts per token
 	logits  bool  // whether a router's logits choose the experts at the same site
@@ -40,7 +39,7 @@ func routingOf(c *Site) *routing {
 		}
 		for i, v := range c.Match.Replacement.Inputs { // the op may read a token once for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
-			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == site.IDs {
+			if d, ok := c.Facts.Dim(v, -1); ok && reshaped && r.roles[i] == fused.RoleIDs {
 				r.chosen = d
 			}
 		}
@@ -63,11 +62,11 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	for i, what := range r.roles {
 		var width int64
 		switch what {
-		case site.Tokens, site.Base:
+		case fused.RoleTokens, fused.RoleBase:
 			width = r.hidden
-		case site.Logits, site.Gates:
+		case fused.RoleLogits, fused.RoleGates:
 			width = r.experts
-		case site.Weights, site.IDs:
+		case fused.RoleWeights, fused.RoleIDs:
 			width = r.chosen
 		default:
 			continue

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
@@ -68,7 +67,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 		}
 	}
 	for _, v := range m.Inputs {
-		if !c.reached[v] && !choosesGates(m, v) && m.Roles[v] != site.ShapeAlone {
+		if !c.reached[v] && !choosesGates(m, v) && m.Roles[v] != fused.RoleShapeAlone {
 			return nil, reason.New(reason.Unread, nil, "the matched nodes do not read %q, which the op would", v.Name)
 		}
 	}
