@@ -46,9 +46,9 @@ func TestPatternsThatTakeLong(t *testing.T) {
 	}
 	said := false
 	for _, miss := range misses {
-		said = said || strings.Contains(miss.Reason.Error(), "the search for patterns was given up here")
+		said = said || strings.Contains(miss.Reason.Error(), "the search for patterns stopped here")
 	}
 	if !said {
-		t.Errorf("%d misses, and none says that the search was given up", len(misses))
+		t.Errorf("%d misses, and none says that the search stopped", len(misses))
 	}
 }

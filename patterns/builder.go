@@ -120,7 +120,7 @@ func (b *builder) values(c *notation.TargetCall, args []operand) ([]*onnx.Value,
 				inputs[i], err = b.castLike(b.attribute(a.ref), like)
 			}
 		default:
-			err = fmt.Errorf("%s is given %v, which is no number", c.Name(), x)
+			err = fmt.Errorf("%s takes numbers, not %v", c.Name(), x)
 		}
 		if err != nil {
 			return nil, err
@@ -162,7 +162,7 @@ func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
 	}
 	switch t := b.typeOf(like); t {
 	case onnx.Undefined:
-		return nil, fmt.Errorf("the type of the number beside %q is not known, and opset %d has no CastLike",
+		return nil, fmt.Errorf("the number next to %q needs its type, which is not known, and opset %d has no CastLike",
 			like.Name, b.opset)
 	case onnx.Float:
 		return v, nil

@@ -144,8 +144,8 @@ search:
 			}
 			for _, p := range pats {
 				if f.steps > maxSteps+len(nodes)*nodeSteps {
-					f.note(p.Name, n, reason.New(reason.Limit, n, "the search for patterns was given up here, after "+
-						"%d steps: patterns of --patterns are tried in too many ways", f.steps))
+					f.note(p.Name, n, reason.New(reason.Limit, n, "the search for patterns stopped here after "+
+						"%d steps: the patterns of --patterns can match in too many ways", f.steps))
 					break search
 				}
 				st := states[p]
@@ -170,7 +170,7 @@ func (f *finder) noteGivenUp() {
 			more = " and at " + english.Counted(n, "other place")
 		}
 		f.note(s.Search, at, reason.New(reason.Limit, at,
-			"the search was given up here%s: it took more steps than one place is given, and a block may be missed",
+			"the search stopped here%s: it reached the limit of steps for one place and may miss a block",
 			more).With("places", len(s.Places)))
 	}
 }

@@ -106,7 +106,7 @@ func inFolder(path string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("there are no pattern files in %s: their names end in %s", path, extension)
+		return nil, fmt.Errorf("%s contains no pattern files: their names end in %s", path, extension)
 	}
 	return files, nil
 }

@@ -60,11 +60,11 @@ func attribute(c *notation.TargetCall, a notation.TargetAttr, x any) (*onnx.Attr
 			return onnx.FloatAttr(a.Name, float32(v)), nil
 		}
 		if v != float64(int64(v)) {
-			return nil, fmt.Errorf("%v is no integer", v)
+			return nil, fmt.Errorf("%v is not an integer", v)
 		}
 		return onnx.IntAttr(a.Name, int64(v)), nil
 	}
-	return nil, fmt.Errorf("a number, a string or a list is wanted, found %s", match.Format(x))
+	return nil, fmt.Errorf("expected a number, a string or a list, found %s", match.Format(x))
 }
 
 // isIntegral reports whether an expression is always an integer: functions are, captures may not be.
@@ -99,7 +99,7 @@ func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Att
 			args[i].name = name
 			switch a := attrs[at]; {
 			case a.RefName != "":
-				return nil, nil, fmt.Errorf("%s of %s is an input from opset %d on and cannot be an attribute of "+
+				return nil, nil, fmt.Errorf("%s of %s is an input since opset %d and cannot be an attribute of "+
 					"the function", name, c.Op, inputsSince(c.Op))
 			case a.Type == onnx.AttrInts:
 				args[i].literal = a.Ints
@@ -117,7 +117,7 @@ func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Att
 				attrs = append(attrs, onnx.FloatAttr(name, float32(x)))
 			case nil:
 				if args[i].value != nil {
-					return nil, nil, fmt.Errorf("%s takes %s as an input from opset %d on, the model imports %d", c.Op,
+					return nil, nil, fmt.Errorf("%s takes %s as an input since opset %d; the model imports %d", c.Op,
 						name, inputsSince(c.Op), b.opset)
 				}
 			}

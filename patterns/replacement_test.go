@@ -110,9 +110,9 @@ func TestMainCallOfATarget(t *testing.T) {
 
 func TestTargetsThatTheOpsetLacks(t *testing.T) {
 	for right, want := range map[string]string{
-		"LayerNormalization(x, x)":    "LayerNormalization is in the standard since opset 17, the model imports 14",
-		"ReduceMean(x, Shape(x))":     "ReduceMean takes axes as an input from opset 18 on, the model imports 14",
-		"BitwiseNot(LeakyRelu(x, 0))": "BitwiseNot is in the standard since opset 18",
+		"LayerNormalization(x, x)":    "LayerNormalization is a standard op since opset 17, but the model imports 14",
+		"ReduceMean(x, Shape(x))":     "ReduceMean takes axes as an input since opset 18; the model imports 14",
+		"BitwiseNot(LeakyRelu(x, 0))": "BitwiseNot is a standard op since opset 18",
 	} {
 		m := target(t, 14, ofTarget(right))
 		if m.Problem == nil || !strings.Contains(m.Problem.Error(), want) || m.Replacement != nil {

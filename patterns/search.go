@@ -199,7 +199,7 @@ func (f *finder) around(s *site.Site, matches map[*onnx.Node][]*Match) *Match {
 			for _, n := range part.Nodes {
 				if !slices.Contains(s.Nodes, n) {
 					f.note(attentionForm.name, s.Anchor, reason.New(reason.AttentionOther, n,
-						"%s stands across the border of the block", part.Pattern))
+						"a match of %s crosses the border of the block", part.Pattern))
 					return nil
 				}
 			}

@@ -36,7 +36,7 @@ func findSkipNorms(g *match.View, _ site.Others) (sites []*site.Site, misses []*
 			}
 		case "EmbedLayerNormalization", "SkipGroupNorm", "GroupNorm":
 			misses = append(misses, &match.Miss{Pattern: "LayerNorm", Anchor: n, Reason: reason.New(reason.Other, n,
-				"%s is onnxruntime's own op, and there is no fused op for it: it stays", n.OpType)})
+				"%s stays: it is onnxruntime's own op, and there is no fused op for it", n.OpType)})
 		}
 	}
 	return sites, misses
@@ -54,11 +54,11 @@ func skipNorm(g *match.View, n *onnx.Node, op string,
 	case op == fused.AddLayerNormName && n.Input(3) == nil:
 		return nil, reason.New(reason.Other, n, "%s lacks the bias of the norm, beta", n.OpType)
 	case read(n.OutputValue(skipMean)) || read(n.OutputValue(skipInverse)):
-		return nil, reason.New(reason.Other, n, "the mean or the deviation of %s is read, which the op does not give",
+		return nil, reason.New(reason.Other, n, "the mean or the deviation of %s is read, but not returned by the op",
 			n.OpType)
 	case !g.Facts.SameShape(x, skip):
 		return nil, reason.New(reason.Other, n,
-			"the inputs of %s are not known to have one shape: skip may be broadcast", n.OpType)
+			"the inputs of %s are not known to have the same shape: skip may be broadcast", n.OpType)
 	}
 	epsilon := float32(1e-12)
 	if a := n.Attr("epsilon"); a != nil {

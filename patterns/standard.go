@@ -24,7 +24,7 @@ type OpsetError struct {
 }
 
 func (e *OpsetError) Error() string {
-	return fmt.Sprintf("%s is in the standard since opset %d, the model imports %d", e.Op, e.Since, e.Opset)
+	return fmt.Sprintf("%s is a standard op since opset %d, but the model imports %d", e.Op, e.Since, e.Opset)
 }
 
 // inOpset returns an OpsetError for an op of the standard that the opset lacks.

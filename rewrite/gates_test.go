@@ -49,7 +49,7 @@ func TestGates(t *testing.T) {
 	}{
 		{"after the experts", none, 0, false, ""},
 		{"before the experts", none, 0, true, ""},
-		{"a hundredth too great", none, 0.01, false, "not the sum of what its experts give, times their weights"},
+		{"a hundredth too great", none, 0.01, false, "not the weighted sum of its experts' results"},
 		{"not zero for the others", 0, 0, false, "not known to be zero"},
 		{"not zero for the others, before", 0, 0, true, "not known to be zero"},
 	} {

@@ -148,7 +148,7 @@ func TestUnlearnt(t *testing.T) {
 	b.Output(turn(b, b.Input("x", onnx.Float, "batch", "sequence", channels)))
 	r := planned(t, b.Model, Request{Learn: true}).Report
 	if l := r.Learnt; r.Fused() != 1 || l.Fitted != 1 || l.Learnt != 0 || len(l.Patterns) != 0 || len(l.Left) != 1 ||
-		!strings.Contains(l.Left[0].Reason, "which the notation has no words for") {
+		!strings.Contains(l.Left[0].Reason, "which the notation cannot express") {
 		t.Errorf("%+v", l)
 	}
 }

@@ -122,7 +122,7 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 		kernel string // or the reason to refuse
 	}{
 		{"standard", 24, gated + "Mul(Swish(x), Relu(x))", byStandard},
-		{"too old", 20, gated + "Mul(Swish(x), Relu(x))", "Swish is in the standard since opset 24"},
+		{"too old", 20, gated + "Mul(Swish(x), Relu(x))", "Swish is a standard op since opset 24"},
 		{"onnxruntime's", 20, gated + "Mul(com.microsoft.QuickGelu(x; alpha=1), Relu(x))", byOnnxruntime},
 		{"function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Sigmoid(v), )\n}\n", byFunction},
 		{"function at opset 13", 13,

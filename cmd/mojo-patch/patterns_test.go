@@ -154,9 +154,9 @@ func TestPatternFiles(t *testing.T) {
 		{"a built-in view", map[string]string{"a.pat": "view Square(x) = Mul(x, x)"},
 			"a.pat:1:6: view Square is defined already, at views.pat:"},
 		{"syntax", map[string]string{"a.pat": "pattern Mine(x) ->\n  {"}, `a.pat:2:3: expected a result, found "{"`},
-		{"no files", map[string]string{"a.txt": good}, "there are no pattern files in "},
+		{"no files", map[string]string{"a.txt": good}, " contains no pattern files"},
 		{"function of the toolkit", map[string]string{"a.pat": "function mojo.F(x) -> y {\n y = Neg(x)\n}"},
-			"a.pat:1:10: function mojo.F needs a domain of its own"},
+			"a.pat:1:10: function mojo.F needs its own domain"},
 		{"unknown name in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = Neg(z)\n}"},
 			"a.pat:2:6: z is not defined before it is used in function my.F"},
 		{"call without attribute",
@@ -164,7 +164,7 @@ func TestPatternFiles(t *testing.T) {
 				"Neg(x)\n} => my.F(x)"},
 			"a.pat:6:6: function my.F needs the attribute k"},
 		{"statements in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = my.G(x)\n}"},
-			"the body of a function calls ops of the standard alone, found my.G"},
+			"the body of a function calls only standard ops, found my.G"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -39,9 +39,9 @@ func TestAttentionAxes(t *testing.T) {
 		{"rows, then the batch", einsum(sequenceFirst, "ibnd,jbnd->ijbn", "ijbn,jbnd->ibnd", 1),
 			"scale=0.5 zero blocked q k v"},
 		{"softmax over the queries", einsum(rows, "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", 2),
-			"missed: the weights are not a softmax of the scores, times one number, plus a mask"},
+			"missed: the weights are not the softmax of scores times one number plus a mask"},
 		{"sums over the queries", einsum(rows, "bqhd,bkhd->bhqk", "bhqk,bqhd->bkhd", -1),
-			"missed: the weights are not a softmax of the scores, times one number, plus a mask"},
+			"missed: the weights are not the softmax of scores times one number plus a mask"},
 		{"products of keys and queries", func(b *onnxtest.Builder) {
 			q, k := b.Input("q", onnx.Float, "batch", 4, "queries", 8), b.Input("k", onnx.Float, "batch", 4, "keys", 8)
 			v := b.Input("v", onnx.Float, "batch", 4, "keys", 6)

@@ -75,7 +75,7 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 	case !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }):
 		return b.readMean(h, n, env)
 	default:
-		return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
+		return b.other(b.anchor, "the result for a query that sees no key is neither 0 nor the mean of all values")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (b *block) withoutMask(n lengths, env values) values {
 }
 
 // otherMask begins the reason for a mask that no hypothesis fits.
-const otherMask = "the mask does not follow from positions"
+const otherMask = "the mask is not computed from positions"
 
 // leastMasked is the greatest number that a mask adds to the score of a hidden key.
 const leastMasked = -1e4
@@ -235,7 +235,7 @@ func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 		return b.unknown("the shape of the mask")
 	}
 	if !b.isOnScores(shape, n) {
-		return b.otherMask("heads are one dimension with queries")
+		return b.otherMask("it has heads and queries in one dimension")
 	}
 	choice := &reference.Tensor{DataType: onnx.Bool, Shape: shape}
 	for _, x := range random(match.Elements(shape), 43) {
@@ -271,7 +271,7 @@ func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 		if !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }) {
 			empty = mean
 		} else if slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }) { // NaN counts as 0
-			return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
+			return b.other(b.anchor, "the result for a query that sees no key is neither 0 nor the mean of all values")
 		}
 		b.site.Choice, b.site.Hides, b.site.Bias, b.site.Empty = v, hides, added, empty
 		return nil
@@ -321,7 +321,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 			return b.unknown("the shape of the mask")
 		}
 		if !b.isOnScores(t.Shape, n) {
-			return b.otherMask("it is added where heads are one dimension with queries")
+			return b.otherMask("it is added to scores with heads and queries in one dimension")
 		}
 		tensors[i], env[v] = t, t
 	}
@@ -356,7 +356,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 				first = i
 			}
 			if got, want := math.Log(p[i])-math.Log(p[first]), score(i)-score(first); !(math.Abs(got-want) < 1e-5) {
-				return b.otherMask("it is changed before it is added")
+				return b.otherMask("other nodes change it before it is added")
 			}
 		}
 		for j := range keys {
@@ -413,11 +413,11 @@ func (b *block) tooHigh() error {
 	for _, n := range b.Nodes {
 		for _, v := range n.Inputs {
 			if x, ok := greatest(b.g, v); n.Is("Where") && ok && x != 0 {
-				return fmt.Errorf("a masked score is %g: others may be lower, so that masked keys are seen", x)
+				return fmt.Errorf("a masked score is %g: other scores may be lower, so masked keys are seen", x)
 			}
 		}
 	}
-	return fmt.Errorf("keys that it hides are seen where scores differ by %g", 2*b.farScore())
+	return fmt.Errorf("keys that it hides are seen if scores differ by %g", 2*b.farScore())
 }
 
 // places returns the index of each score in the graph's tensor of scores.

@@ -171,7 +171,7 @@ func (b *block) read() *reason.Reason {
 	if !b.confirm() { // perhaps only its masks differ at lengths that were not tried
 		b.site.Causal, b.site.Window, b.site.KeyValid = false, 0, nil
 		if b.masksGiven || b.readBias() != nil || !b.confirm() {
-			return b.other(b.anchor, "it computes something else at other lengths")
+			return b.other(b.anchor, "it computes another function at other lengths")
 		}
 	}
 	b.site.BiasAxes = b.scoreAxes
@@ -221,7 +221,7 @@ func (b *block) measure() *reason.Reason {
 const maxScores = 1 << 22
 
 func (b *block) tooManyScores() *reason.Reason {
-	return b.other(b.product, "it has too many scores to be tried")
+	return b.other(b.product, "it has too many scores for a trial run")
 }
 
 func (b *block) tooMany(n lengths) bool { return int64(b.rowsOf(n)) > maxScores/max(n.keys(), 1) }
@@ -236,7 +236,7 @@ func (b *block) other(at *onnx.Node, format string, args ...any) *reason.Reason 
 
 // givenUp is the reason if the budget is spent: the search finds nothing more.
 func givenUp(r *region) *reason.Reason {
-	return reason.New(reason.Limit, r.anchor, "the search was given up")
+	return reason.New(reason.Limit, r.anchor, "the search stopped at its limit of steps")
 }
 
 // few returns lengths at which operands can be told apart.
@@ -277,7 +277,7 @@ func (b *block) readProduct() *reason.Reason {
 			}
 		}
 	}
-	return b.other(b.product, "the scores are no products of the rows of queries and keys by heads")
+	return b.other(b.product, "the scores are not products of queries and keys for each head")
 }
 
 // operandsOf lists the candidates for the queries, the keys or the values.
@@ -392,7 +392,7 @@ func (b *block) readSum() *reason.Reason {
 			}
 		}
 	}
-	return b.other(b.sum, "what comes out is no sum of the rows of values by heads")
+	return b.other(b.sum, "the result is not a weighted sum of values for each head")
 }
 
 // resultOf returns the result that equals the weighted sum of the values, nil if there is none.

@@ -57,7 +57,7 @@ func (b *block) checkDims() *reason.Reason {
 	}
 	for _, d := range list {
 		if d.v != nil && d.at >= 0 && d.axis >= 0 && b.mayDiffer(d.of, d.at, d.v, d.axis, d.but) {
-			return b.other(b.product, "the %s of %q and of %q may differ: nodes broadcast, and the op does not", d.what,
+			return b.other(b.product, "the %s of %q and of %q may differ: the nodes broadcast, the op does not", d.what,
 				d.of.Name, d.v.Name)
 		}
 	}

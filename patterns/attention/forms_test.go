@@ -373,7 +373,7 @@ func TestAttention(t *testing.T) {
 				bias := b.Input("bias", onnx.Float, 1, 4, "queries", "queries")
 				return scalar(b, "Mul", b.Op("Add", s, bias), 0.5)
 			}
-		}, "missed: the mask does not follow from positions, and it is changed before it is added"},
+		}, "missed: the mask is not computed from positions, and other nodes change it before it is added"},
 		{"softmax over the queries", false, func(b *block) {
 			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
 				return b.Op("Softmax", s, onnx.IntAttr("axis", 2))
@@ -384,7 +384,7 @@ func TestAttention(t *testing.T) {
 				s = scalar(b, "Mul", b.Op("Tanh", scalar(b, "Div", s, 30)), 30)
 				return b.Op("Softmax", s, onnx.IntAttr("axis", -1))
 			}
-		}, "missed: the mask does not follow from positions, and it is changed before it is added"},
+		}, "missed: the mask is not computed from positions, and other nodes change it before it is added"},
 		{"weights with a sum of two", false, func(b *block) {
 			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", scalar(b, "Mul", p, 2), v) }
 		}, "missed: the weights of a query do not add up to 1"},
@@ -393,7 +393,7 @@ func TestAttention(t *testing.T) {
 		}, "missed: the weights of a query do not add up to 1"},
 		{"weights that are an output", false, func(b *block) {
 			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { b.Output(p); return b.Op("MatMul", p, v) }
-		}, `missed: an output of the graph, "softmax", is inside of the block`},
+		}, `missed: "softmax" in the block is an output of the graph`},
 		{"weights that others read", false, func(b *block) {
 			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
 				b.Output(b.Op("ReduceMax", p, []int64{-1}))

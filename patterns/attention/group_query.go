@@ -55,12 +55,12 @@ func (b *block) groupAttributes() *reason.Reason {
 		is   bool
 		what string
 	}{
-		{n.AttrInt("sliding_window_cache", 0) != 0, "its cache holds a window alone"},
+		{n.AttrInt("sliding_window_cache", 0) != 0, "its cache holds only a window"},
 		{n.AttrInt("kv_cache_bit_width", 0) != 0 || n.Input(12) != nil || n.Input(13) != nil,
 			"its cache holds integers"},
 		{n.AttrInt("qk_output", 0) != 0, "its scores are an output"},
 		{n.Input(14) != nil || n.Input(15) != nil, "it normalizes queries and keys"},
-		{rotates && n.Input(groupPositions) != nil, "it is given positions, of which it reads the first in a prompt"},
+		{rotates && n.Input(groupPositions) != nil, "it reads only the first position of a prompt"},
 	} {
 		if other.is {
 			return b.other(n, "%s", other.what)
@@ -102,7 +102,7 @@ func (b *block) measureGroup() *reason.Reason {
 		heads += 2 * s.KeyHeads
 	}
 	if rank != 3 || !ok || s.KeyHeads < 1 || s.Heads%s.KeyHeads != 0 || width%heads != 0 {
-		return b.unknown("the width of a head")
+		return b.unknown("the head dimension")
 	}
 	if s.Scale == 0 {
 		s.Scale = 1 / math.Sqrt(float64(width/heads))
@@ -127,14 +127,14 @@ func (b *block) groupKeys() *reason.Reason {
 	s := b.site
 	switch {
 	case b.otherData:
-		return b.other(b.anchor, "the lengths of its sequences follow from no mask that is as long as its cache with "+
-			"the new tokens: each may be another one")
+		return b.other(b.anchor, "the lengths of its sequences are not computed from a mask that covers its cache and "+
+			"the new tokens: each sequence may have another length")
 	case b.keyValid == nil:
 	case !isGiven(b.keyValid):
-		return b.other(b.anchor, "the lengths of its sequences follow from a mask that is computed")
+		return b.other(b.anchor, "the lengths of its sequences are computed from a mask that other nodes compute")
 	case s.Window > 0 && s.PastKey != nil:
-		return b.other(b.anchor, "a window of a cache counts the tokens that exist, and in a batch of prompts of "+
-			"unequal lengths mojo.Attention would count padding between them")
+		return b.other(b.anchor, "its window counts only tokens that exist. In a batch of prompts of "+
+			"different lengths, mojo.Attention would also count the padding between them")
 	}
 	for _, p := range b.examples() {
 		env := values{}
@@ -146,7 +146,7 @@ func (b *block) groupKeys() *reason.Reason {
 			return b.other(b.anchor, "the lengths of its sequences cannot be computed: %w", err)
 		}
 		if want := b.lastKeys(p); !slices.Equal(out[0].I, want) || !slices.Equal(out[1].I, []int64{p.keys()}) {
-			return b.other(b.anchor, "the lengths of its sequences are %v of %v, and not %v of %d", out[0].I, out[1].I,
+			return b.other(b.anchor, "the lengths of its sequences are %v of %v, not %v of %d", out[0].I, out[1].I,
 				want, p.keys())
 		}
 	}

@@ -51,8 +51,8 @@ func buildGroup(change func(g *group)) *onnx.Model {
 // TestGroupQueryAttention reads forms of the op, and refuses similar ones.
 func TestGroupQueryAttention(t *testing.T) {
 	const usual = "scale=0.5 causal=1 zero blocked q k v mask past_k past_v"
-	const unequal = "missed: the lengths of its sequences follow from no mask that is as long as its cache with the " +
-		"new tokens: each may be another one"
+	const unequal = "missed: the lengths of its sequences are not computed from a mask that covers its cache and the " +
+		"new tokens: each sequence may have another length"
 	set := func(attrs ...*onnx.Attribute) func(g *group) {
 		return func(g *group) { g.attrs = append(g.attrs, attrs...) }
 	}
@@ -102,16 +102,16 @@ func TestGroupQueryAttention(t *testing.T) {
 		{"a buffer", func(g *group) { g.grown = "past" }, unequal},
 		{"one key less", func(g *group) {
 			g.lengths = g.Op("Sub", g.lengths, g.Op("Cast", []int64{1}, onnx.IntAttr("to", int64(onnx.Int32))))
-		}, "missed: the lengths of its sequences are [-1 -1 -1] of [1], and not [0 0 0] of 1"},
+		}, "missed: the lengths of its sequences are [-1 -1 -1] of [1], not [0 0 0] of 1"},
 		{"a window of a cache", set(onnx.IntAttr("local_window_size", 4)),
-			"missed: a window of a cache counts the tokens that exist, and in a batch of prompts of unequal lengths " +
-				"mojo.Attention would count padding between them"},
+			"missed: its window counts only tokens that exist. In a batch of prompts of different lengths, " +
+				"mojo.Attention would also count the padding between them"},
 		{"positions", func(g *group) {
 			tables(g)
 			g.inputs = append(g.inputs, g.Input("ids", onnx.Int64, "batch", "queries"))
 		},
-			"missed: it is given positions, of which it reads the first in a prompt"},
-		{"a cache of a window", set(onnx.IntAttr("sliding_window_cache", 1)), "missed: its cache holds a window alone"},
+			"missed: it reads only the first position of a prompt"},
+		{"a cache of a window", set(onnx.IntAttr("sliding_window_cache", 1)), "missed: its cache holds only a window"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := found(t, buildGroup(c.change)); got != c.want {

@@ -57,13 +57,13 @@ func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, 
 	product, x, w := l.findProduct(v)
 	if product == nil {
 		return nil, reason.New(reason.AttentionOther, v.Producer,
-			"its values are not moved channels of a product with a constant matrix, as those made of latents are")
+			"its values are not channels of a product of latents and a constant matrix")
 	}
 	if !l.readProduct(product, x, w) {
 		return nil, reason.New(reason.AttentionOther, product, "its inputs are not one latent for each token")
 	}
 	if l.Nope < 1 {
-		return nil, reason.New(reason.AttentionOther, product, "its outputs are values, and no keys beside them")
+		return nil, reason.New(reason.AttentionOther, product, "its outputs are only values, without keys")
 	}
 	return l, l.findShared(product)
 }
@@ -175,8 +175,8 @@ func (l *Latent) findShared(product *onnx.Node) *reason.Reason {
 			return nil
 		}
 	}
-	return reason.New(reason.AttentionOther, l.k.value.Producer, "its keys are not, in this order, %d channels of "+
-		"each head's that a product with latents gives and channels that all heads share", l.Nope)
+	return reason.New(reason.AttentionOther, l.k.value.Producer, "its keys are not %d channels "+
+		"per head of a product with latents, followed by channels that all heads share", l.Nope)
 }
 
 // follows returns a reason unless keys and values are channels of the product and of shared, in the right order.
@@ -198,7 +198,7 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	}
 	of, ok := number(product)
 	pe, known := number(shared)
-	other := reason.New(reason.AttentionOther, shared.Producer, "it is not shared by the heads of keys")
+	other := reason.New(reason.AttentionOther, shared.Producer, "the heads of keys do not share it")
 	if !ok || !known {
 		return other
 	}

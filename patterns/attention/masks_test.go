@@ -49,7 +49,7 @@ func TestAttentionMasks(t *testing.T) {
 		}, "scale=0.5 causal=1 mean blocked q k v mask"},
 		{"a factor of the scores alone", func(b *block) {
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Mul", s, floats(b, allowed)) }
-		}, "missed: the weights are not a softmax of the scores, times one number, plus a mask"},
+		}, "missed: the weights are not the softmax of scores times one number plus a mask"},
 		{"a window to both sides", func(b *block) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
@@ -74,7 +74,7 @@ func TestAttentionMasks(t *testing.T) {
 		{"another number where nothing is seen", func(b *block) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, 0.0) }
-		}, "missed: the mask does not follow from positions, and it does not hide keys"},
+		}, "missed: the mask is not computed from positions, and it does not hide keys"},
 		{"products with relative positions are added, then scaled", func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				r := b.Op("MatMul", q, b.Input("positions", onnx.Float, 1, 4, 8, "queries"))
@@ -86,7 +86,7 @@ func TestAttentionMasks(t *testing.T) {
 				w := b.Op("MatMul", b.Input("x", onnx.Float, "batch", 4, "queries", 8), b.turned(k))
 				return b.Op("Add", b.Op("Relu", w), b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5))
 			}
-		}, "missed: the weights are not a softmax of the scores, times one number, plus a mask"},
+		}, "missed: the weights are not the softmax of scores times one number plus a mask"},
 		{"a factor for each head", func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Mul", b.Op("MatMul", q, b.turned(k)), heads(b, "factors", 1, 2, 0.5, 3))
@@ -97,7 +97,7 @@ func TestAttentionMasks(t *testing.T) {
 				s := b.Op("Mul", b.Op("MatMul", q, b.turned(k)), heads(b, "factors", 1, 2, 0.5, 3))
 				return b.Op("Mul", b.Op("Tanh", s), 30.0)
 			}
-		}, "missed: the weights are not a softmax of the scores, times one number, plus a mask"},
+		}, "missed: the weights are not the softmax of scores times one number plus a mask"},
 		{"a bias for each head", func(b *block) { // changes nothing
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Add", b.Op("MatMul", q, b.turned(k)), heads(b, "biases", 1, 2, 0.5, 3))

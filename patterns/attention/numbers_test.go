@@ -122,7 +122,7 @@ func TestAttentionNumbers(t *testing.T) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Max", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), -1000.0)
 			}
-		}, "missed: scores are clipped"},
+		}, "missed: it clips scores"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := found(t, build(c.change, c.past)); got != c.want {

@@ -152,7 +152,7 @@ func (p *prover) onScore(v *onnx.Value) (*formula.Expr, error) {
 		for _, letter := range field {
 			s, ok := p.at[letter].Sum()
 			if !ok {
-				return nil, &formula.UnknownError{Node: v.Producer, What: "its place is not known"}
+				return nil, &formula.UnknownError{Node: v.Producer, What: "its position is not known"}
 			}
 			place = formula.Product(place, sizes[letter]).Plus(s)
 			d = formula.Product(d, sizes[letter])
@@ -290,7 +290,7 @@ func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 			key := fmt.Sprint(numbers)
 			sees := h.sees(p, int64(at/keys/queries/b.heads), int64(at/keys%queries), int64(at%keys))
 			if is, ok := w.sees[key]; ok && is != sees {
-				return fmt.Errorf("masks are %s for keys that are seen and for others", key)
+				return fmt.Errorf("masks are %s both for keys that are seen and for hidden keys", key)
 			}
 			if _, ok := w.sees[key]; !ok {
 				if w.numbers = append(w.numbers, numbers); len(w.numbers) > maxNumbers {
@@ -316,7 +316,7 @@ func (w *witnesses) tooMany() error {
 		}
 	}
 	v := w.masks[best]
-	return &maskError{v, &formula.UnknownError{Node: v.Producer, What: "it has a number for each place"}}
+	return &maskError{v, &formula.UnknownError{Node: v.Producer, What: "it differs at each position"}}
 }
 
 // numbersAt returns the elements of tensors at a score.
@@ -361,7 +361,7 @@ func (p *prover) seen(c *formula.Case, list []*formula.Expr, w *witnesses) (bool
 	sees, ok := w.sees[fmt.Sprint(numbers)]
 	if !ok {
 		return false, &formula.UnknownError{Node: w.masks[0].Producer,
-			What: fmt.Sprintf("it is %v at lengths beyond those that were tried", numbers)}
+			What: fmt.Sprintf("it is %v at lengths that were not tried", numbers)}
 	}
 	return sees, nil
 }
@@ -384,7 +384,7 @@ func (b *block) prove(h hypothesis, w *witnesses) error {
 			}
 			is, err := p.seen(c, list, w)
 			if err == nil && is != want {
-				err = &formula.UnknownError{Node: w.masks[0].Producer, What: "it is another one at some lengths"}
+				err = &formula.UnknownError{Node: w.masks[0].Producer, What: "it differs at some lengths"}
 			}
 			return err
 		})
@@ -531,7 +531,7 @@ func (b *block) pointwise(w *witnesses) error {
 	}
 	hides := slices.ContainsFunc(slices.Collect(maps.Values(w.sees)), func(is bool) bool { return !is })
 	if hides && !told {
-		return errors.New("its numbers cannot be tried at other places")
+		return errors.New("its numbers cannot be tried at other positions")
 	}
 	sees := func(batch, head, query, key int64) bool {
 		row := (batch*int64(b.heads)+head)*n.queries + query

@@ -335,7 +335,7 @@ func (r *region) closed(g *match.View, others []*region) *reason.Reason {
 				continue
 			}
 			if v.IsOutput() {
-				return reason.New(reason.AttentionRead, n, "an output of the graph, %q, is inside of the block", v.Name)
+				return reason.New(reason.AttentionRead, n, "%q in the block is an output of the graph", v.Name)
 			}
 			for _, reader := range g.Readers(v) {
 				if !inside(reader) {

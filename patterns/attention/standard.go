@@ -58,11 +58,11 @@ func (op *wholeOp) regions(n *onnx.Node) ([]*region, *reason.Reason) {
 	}
 	for _, u := range op.unread {
 		if n.Input(u.input) != nil {
-			return []*region{r}, reason.New(reason.AttentionOther, n, "it is given %s", u.what)
+			return []*region{r}, reason.New(reason.AttentionOther, n, "it has an input for %s", u.what)
 		}
 	}
 	if v := n.OutputValue(op.scores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
-		return []*region{r}, reason.New(reason.AttentionRead, n, "its scores are read outside of the block")
+		return []*region{r}, reason.New(reason.AttentionRead, n, "its scores are read outside the block")
 	}
 	return []*region{r}, nil
 }

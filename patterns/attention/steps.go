@@ -84,11 +84,11 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 		return b.other(n, "it draws random numbers")
 	case op == "IsInf" && n.AttrInt("detect_positive", 1) == 0 && isGreatest(n.Input(0)): // in a row that sees no key
 	case (op == "IsNaN" || op == "IsInf") && !b.isWeighed(n):
-		return b.other(n, "it tells scores that are no numbers, or infinite, from others")
+		return b.other(n, "it treats scores that are NaN or infinite differently")
 	case smooth[op] || logic[op]:
 	case moving[op]:
 		if !formula.For(b.g).Moves(n) {
-			return b.other(n, "what it moves depends on lengths by more than sums")
+			return b.other(n, "the elements that it moves depend on lengths by more than sums")
 		}
 	case op == "Cast" || op == "CastLike":
 		if to := b.g.Facts.DataType(n.OutputValue(0)); from.IsFloat() && !to.IsFloat() {
@@ -102,14 +102,14 @@ func (b *block) checkStep(n *onnx.Node) *reason.Reason {
 			}
 			x, ok := greatest(b.g, v)
 			if !ok || !(math.Abs(x) >= b.beyondScores() || x == 0 && op == "Equal" && b.isWeighed(n)) {
-				return b.other(n, "it compares scores with %v, which a score may be beyond", x)
+				return b.other(n, "it compares scores with %v, but scores may exceed that", x)
 			}
 		}
 		if in := b.g.Operands(n); !slices.ContainsFunc(in, func(v *onnx.Value) bool { return !d[v] }) {
 			return b.other(n, "it compares scores with each other")
 		}
 	default:
-		return b.other(n, "what it does to scores is not known for all of them")
+		return b.other(n, "its effect on scores is not known")
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func (b *block) findHiding(n lengths) {
 }
 
 // notSoftmax is the reason for scores that are multiplied by more than one number, or changed otherwise.
-const notSoftmax = "the weights are not a softmax of the scores, times one number, plus a mask"
+const notSoftmax = "the weights are not the softmax of scores times one number plus a mask"
 
 // readScale finds the scale and the cap, with masks that let the last query see the last two keys.
 func (b *block) readScale(n lengths, env values) *reason.Reason {
@@ -291,7 +291,7 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		}
 		got, ok := ratio((base + 1) * unit)
 		if ok && s.Softcap == 0 && math.Abs(got-near) > 1e-5*math.Abs(near) {
-			return b.other(b.anchor, "scores are clipped")
+			return b.other(b.anchor, "it clips scores")
 		}
 	}
 	s.Scale *= b.scale

@@ -218,7 +218,7 @@ func TestRotaryHalves(t *testing.T) {
 		}, ""},
 		"halves swapped": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Neg", slice(g, x, 0, 4)), slice(g, x, 4, 8), onnx.IntAttr("axis", -1))
-		}, "one channel of the input rather than of two"},
+		}, "one channel of the input instead of two"},
 		"other sign": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", slice(g, x, 4, 8), g.Op("Neg", slice(g, x, 0, 4)), onnx.IntAttr("axis", -1))
 		}, ""},

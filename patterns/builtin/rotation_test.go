@@ -101,7 +101,7 @@ func TestRotation(t *testing.T) {
 		{"halves swapped in the result", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 8, 1))
 			return r.join(q, p)
-		}, "!a sign, or the order of the angles, is another"},
+		}, "!a sign or the order of the angles differs"},
 		{"another pairing", 4, func(r *rotaryGraph) *onnx.Value {
 			b := r.Op("Gather", r.x, []int64{5, 4, 7, 6}, onnx.IntAttr("axis", -1))
 			p, q := r.products(r.cut(r.x, 0, 4, 1), b)
@@ -110,11 +110,11 @@ func TestRotation(t *testing.T) {
 		{"channels in the middle", 2, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 2, 4, 1), r.cut(r.x, 4, 6, 1))
 			return r.join(r.cut(r.x, 0, 2, 1), p, q, r.cut(r.x, 6, 8, 1))
-		}, "!a rotation of channels in the middle"},
+		}, "!a rotation of only the middle channels"},
 		{"channels moved", 2, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 2, 1), r.cut(r.x, 2, 4, 1))
 			return r.join(p, q, r.cut(r.x, 6, 8, 1), r.cut(r.x, 4, 6, 1))
-		}, "!a rotation that hands channel 6 of its input on as channel 4"},
+		}, "!a rotation that passes channel 6 of its input on as channel 4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRotary(c.width)

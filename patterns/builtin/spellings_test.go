@@ -152,11 +152,11 @@ func TestReasons(t *testing.T) {
 		want  string
 	}{
 		"shapes": {func(g *graph) *onnx.Value { return swiglu(g, g.input("gate", 2, 3, 8), g.input("up", 8)) },
-			"expected gate and up of one shape, found shapes [2, 3, 8] and [8] (gate is \"gate\", float32[2, 3, 8]; " +
-				"up is \"up\", float32[8])"},
+			"expected gate and up of the same shape, found shapes [2, 3, 8] and [8] (gate is \"gate\", " +
+				"float32[2, 3, 8]; up is \"up\", float32[8])"},
 		"unknown shape": {func(g *graph) *onnx.Value {
 			return swiglu(g, g.Graph.AddInput("gate", onnx.Type{DataType: onnx.Float}), g.input("up", 2, 8))
-		}, "expected gate and up of one shape, found shapes unknown and [2, 8]"},
+		}, "expected gate and up of the same shape, found shapes unknown and [2, 8]"},
 		"types": {func(g *graph) *onnx.Value {
 			gate := g.input("gate", 2, 8)
 			up := g.Graph.AddInput("up",
@@ -167,8 +167,8 @@ func TestReasons(t *testing.T) {
 			rows := g.Op("Gather", g.input("x", "tokens", 8),
 				g.Op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
 			return swiglu(g, rows, g.input("up", "n", 8))
-		}, "expected gate of a dense layer, found that gate comes from rows or weights picked by data, as in an " +
-			"expert"},
+		}, "expected gate of a dense layer, found that gate comes from rows or weights that the data selects, as " +
+			"in an expert"},
 		"dims": {func(g *graph) *onnx.Value {
 			return with(func(n *norm) { n.weight = 4 }).build(g, g.input("x", "batch", 8))
 		}, "expected dim(scale, -1) == dim(x, -1), found that dim(scale, -1) is 4, dim(x, -1) is 8"},

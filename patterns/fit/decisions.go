@@ -21,7 +21,7 @@ func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	for _, n := range r.Nodes {
 		if d := f.g.DecidesBy(n, data); d != nil {
 			if d.Open || !f.isOperand(r, d.Value) {
-				return nil, reason.New(reason.Differs, n, "it computes one thing or another by what %s says of %q",
+				return nil, reason.New(reason.Differs, n, "it branches on the result of %s for %q",
 					n.OpType, d.Value.Name)
 			}
 			bounds = append(bounds, d.Bounds...)
@@ -45,7 +45,7 @@ func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	}
 	slices.Sort(bounds)
 	if numbers = match.Around(slices.Compact(bounds)); len(numbers) > maxAround {
-		return nil, reason.New(reason.Differs, nil, "it compares with more numbers than are tried")
+		return nil, reason.New(reason.Differs, nil, "it compares with more numbers than a trial run covers")
 	}
 	return numbers, nil
 }

@@ -279,7 +279,7 @@ func (n *gateReader) read() (*Gate, *reason.Reason) {
 		}
 	}
 	return nil, reason.New(reason.OtherConstant, nil,
-		"up is multiplied with another function of the gate than the op's")
+		"up is multiplied by another function of the gate than in the op")
 }
 
 // far is greater than every limit, beyond greater than the bounds of clips.

@@ -169,7 +169,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		return nil, nil
 	}
 	if len(n.norm.Axes) > 1 && n.scaledByFewer() {
-		return nil, reason.New(reason.ScaleShape, nil, "rows of several axes are scaled by weights of one")
+		return nil, reason.New(reason.ScaleShape, nil, "rows over several axes are scaled by weights over one axis")
 	}
 	if few, _, why := n.measure(nil); few == nil || !n.wholeRows() {
 		return nil, why
@@ -183,7 +183,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		return nil, why
 	}
 	if f.followsSizes(r) {
-		return nil, reason.New(reason.Depends, nil, "a number of the norm follows from the sizes of inputs")
+		return nil, reason.New(reason.Depends, nil, "a number of the norm depends on the sizes of inputs")
 	}
 	n.norm.Scale = n.vector(scale, 0)
 	if slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }) {
@@ -195,7 +195,7 @@ func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 		return nil, nil // rows of another length that no scale restores: another kind of norm
 	case len(s.Numbers) == 1 && slices.ContainsFunc(append(n.norm.Y.MadeFrom(), n.norm.Y), n.weighted):
 		return nil, reason.New(reason.ScaleShape, nil,
-			"what is normalised is multiplied with weights of another shape")
+			"the normalized rows are multiplied by weights of another shape")
 	}
 	return n.typed(), nil
 }
@@ -250,7 +250,7 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 	case scale == nil:
 		return nil, nil, nil
 	case n.without && n.norm.Centered:
-		return nil, nil, reason.New(reason.NoEpsilon, nil, "a layer norm that is no number for a row of zeros")
+		return nil, nil, reason.New(reason.NoEpsilon, nil, "a layer norm that returns NaN for a row of zeros")
 	case !n.norm.Centered && slices.ContainsFunc(bias, func(b float64) bool { return b != 0 }):
 		return nil, nil, nil // a norm and an addition: only the norm is the block
 	}
@@ -353,7 +353,7 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 			return nil
 		}
 	}
-	return reason.New(reason.NoEpsilon, nil, "a norm of tiny rows that no epsilon is added to")
+	return reason.New(reason.NoEpsilon, nil, "a norm that adds no epsilon for tiny rows")
 }
 
 // decimal returns the short decimal number that x is a rounding of, or x as float32.
@@ -425,11 +425,11 @@ func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
 	}
 	switch {
 	case is(max(rms, least)):
-		return reason.New(reason.NoEpsilon, nil, "a maximum stands in the place of an epsilon")
+		return reason.New(reason.NoEpsilon, nil, "the norm takes a maximum instead of adding epsilon")
 	case is(rms + least):
 		return reason.New(reason.EpsilonAfter, nil, "epsilon is added to the root")
 	}
-	return reason.New(reason.Differs, nil, "great rows are normalised, but rows of magnitude %.2g otherwise", rms)
+	return reason.New(reason.Differs, nil, "large rows are normalized, but rows of magnitude %.2g differ", rms)
 }
 
 // weighted reports whether a value of the region with the shape of its result is multiplied with weights.

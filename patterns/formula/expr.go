@@ -141,13 +141,13 @@ func (c *Case) element(e *Expr, at []Value) (Value, error) {
 	for i, v := range at {
 		s, ok := v.asSum()
 		if !ok {
-			return Value{}, &UnknownError{e.node, fmt.Sprintf("%q is read at a place that is not a number", e.what)}
+			return Value{}, &UnknownError{e.node, fmt.Sprintf("%q is read at an index that is not a number", e.what)}
 		}
 		sums[i] = s
 	}
 	v := e.read(sums)
 	if v == nil {
-		return Value{}, &UnknownError{e.node, fmt.Sprintf("another element of %q is read", e.what)}
+		return Value{}, &UnknownError{e.node, fmt.Sprintf("it reads another element of %q", e.what)}
 	}
 	for _, n := range []int64{0, 1} {
 		if is, err := c.IsZero(Of(v).Minus(Number(n))); err != nil || is {
@@ -242,7 +242,7 @@ func (c *Case) operate(e *Expr, v []Value) (Value, error) {
 	case e.op == "Floor" || e.op == "Ceil" || e.op == opTrunc:
 		return c.rounded(e, v[0].Sum)
 	}
-	return Value{}, &UnknownError{e.node, "it computes no sum of positions and lengths"}
+	return Value{}, &UnknownError{e.node, "its result is not a sum of positions and lengths"}
 }
 
 func isNaN(v Value) bool { return v.Sum == nil && math.IsNaN(v.Number) }
@@ -349,7 +349,7 @@ func (c *Case) arithmetic(e *Expr, a, b Value) (Value, error) {
 			}
 		}
 	}
-	return Value{}, &UnknownError{e.node, "it computes no sum of positions and lengths"}
+	return Value{}, &UnknownError{e.node, "its result is not a sum of positions and lengths"}
 }
 
 // divided divides sums of places and sizes, such as counted elements, if in this case the rest is at least 0 and less
@@ -437,7 +437,7 @@ func numbers(e *Expr, a, b float64) (Value, error) {
 		}
 	}
 	if e.integer && (math.IsNaN(x) || math.Abs(x) > 1<<53) {
-		return Value{}, &UnknownError{e.node, "it computes with integers that are too great"}
+		return Value{}, &UnknownError{e.node, "it computes with integers that are too large"}
 	}
 	return Value{Number: x}, nil
 }
@@ -463,7 +463,7 @@ func (c *Case) rounded(e *Expr, s *Sum) (Value, error) {
 		by.Mul(by, new(big.Int).Div(t.n.Denom(), new(big.Int).GCD(nil, nil, by, t.n.Denom())))
 	}
 	if !by.IsInt64() || by.Int64() > 1<<20 {
-		return Value{}, &UnknownError{e.node, "it rounds a division by a number that is too great"}
+		return Value{}, &UnknownError{e.node, "it rounds a division by a number that is too large"}
 	}
 	q, err := c.quotient(s.Times(by.Int64()), by.Int64())
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 )
 
 // spent is the reason if the budget is spent.
-const spent = "the search has no steps left for it"
+const spent = "the search stopped at its limit of steps"
 
 // A Prover evaluates formulas in all cases that the conditions on their variables allow.
 type Prover struct {
@@ -185,7 +185,7 @@ func (c *Case) AtMostZero(s *Sum) (bool, error) {
 	}
 	r, ok := atMostZero(s)
 	if !ok {
-		return false, &UnknownError{What: "it compares with numbers that are too great"}
+		return false, &UnknownError{What: "it compares with numbers that are too large"}
 	}
 	c.assume(s)
 	switch {

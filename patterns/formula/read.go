@@ -98,7 +98,7 @@ func (e *Expr) is(n float64) bool {
 // Element returns the element of a value at a place.
 func (r *Reader) Element(v *onnx.Value, at ...*Expr) *Expr {
 	if v == nil {
-		return r.unknown(nil, "an input is left out")
+		return r.unknown(nil, "an input is missing")
 	}
 	key := fmt.Sprintf("%p", v)
 	for _, e := range at {
@@ -108,7 +108,7 @@ func (r *Reader) Element(v *onnx.Value, at ...*Expr) *Expr {
 		return e
 	}
 	if r.depth > maxDepth {
-		return r.unknown(v.Producer, "it is computed by too many nodes")
+		return r.unknown(v.Producer, "too many nodes compute it")
 	}
 	if !r.spend(valueSteps) {
 		return r.unknown(v.Producer, spent)
@@ -138,7 +138,7 @@ func (r *Reader) element(v *onnx.Value, at []*Expr) *Expr {
 	}
 	read := readers[n.OpType]
 	if read == nil || !onnx.IsStandardDomain(n.Domain) || n.IsRandom() && !n.Is("Dropout") {
-		return r.unknown(n, "what it computes is not followed")
+		return r.unknown(n, "its op is not supported here")
 	}
 	return read(r, n, v, at)
 }
@@ -227,7 +227,7 @@ func (r *Reader) Place(v *onnx.Value, to []*Expr, at []*Expr) ([]*Expr, error) {
 		case d == to[i+more]:
 			list[i] = at[i+more]
 		default:
-			return nil, &UnknownError{v.Producer, fmt.Sprintf("%q may be broadcast, or not", v.Name)}
+			return nil, &UnknownError{v.Producer, fmt.Sprintf("it is not known whether %q is broadcast", v.Name)}
 		}
 	}
 	return list, nil

@@ -52,13 +52,13 @@ func (r *Reader) elementwise(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	var args []*Expr
 	for _, in := range n.Inputs {
 		if in == nil {
-			return r.unknown(n, "an input is left out")
+			return r.unknown(n, "an input is missing")
 		}
 		args = append(args, r.broadcast(n, in, v, at))
 	}
 	of := r.g.Facts.DataType(n.Inputs[0])
 	if n.Is("Mod") && n.AttrInt("fmod", 0) != 0 && !of.IsFloat() {
-		return r.unknown(n, "what it computes is not followed")
+		return r.unknown(n, "its op is not supported here")
 	}
 	if of.IsInteger() {
 		return r.integers(n, n.OpType, args...)
@@ -84,7 +84,7 @@ func (r *Reader) cast(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 	switch {
 	case (to.IsHalf() || to.IsInteger() && to != onnx.Int64 && to != onnx.Int32 && to != onnx.Uint64 &&
 		to != onnx.Uint32) && e.counts():
-		return r.unknown(n, "%s does not hold all positions", to)
+		return r.unknown(n, "%s cannot hold all positions", to)
 	case to == onnx.Bool && from != onnx.Bool:
 		return r.apply(n, "Not", r.apply(n, "Equal", e, r.number(0)))
 	case to.IsInteger() && from.IsFloat():

@@ -36,11 +36,11 @@ func (r *Reader) cumulated(n *onnx.Node, v *onnx.Value, at []*Expr) *Expr {
 		axis += len(at)
 	}
 	if !ok || axis < 0 || axis >= len(at) || n.AttrInt("reverse", 0) != 0 {
-		return r.unknown(n, "it adds up in a way that is not followed")
+		return r.unknown(n, "its axis or direction is not supported here")
 	}
 	e := r.steady(n.Inputs[0], at, axis)
 	if e == nil {
-		return r.unknown(n, "it adds up what is not the same everywhere")
+		return r.unknown(n, "it adds up elements that differ")
 	}
 	count := at[axis]
 	if n.AttrInt("exclusive", 0) == 0 {
@@ -123,11 +123,11 @@ func (r *Reader) reduced(n *onnx.Node, v *onnx.Value, dims []*Expr, over []bool,
 	e := r.steady(v, at, axis)
 	switch {
 	case e == nil:
-		return r.unknown(n, "it reduces what is not the same everywhere")
+		return r.unknown(n, "it reduces elements that differ")
 	case n.Is("ReduceSum"):
 		return r.integers(n, "Mul", e, dims[axis])
 	case n.Is("ReduceProd"):
-		return r.unknown(n, "it multiplies as many numbers as a size")
+		return r.unknown(n, "it multiplies as many numbers as a dimension has")
 	}
 	return e
 }

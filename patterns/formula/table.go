@@ -74,7 +74,7 @@ func (c *Case) lookup(e *Expr, at []Value) (Value, error) {
 		b.lines[key] = runs
 	}
 	if runs == nil {
-		return Value{}, &UnknownError{e.node, fmt.Sprintf("the constant %q has a number for each place", e.what)}
+		return Value{}, &UnknownError{e.node, fmt.Sprintf("the constant %q differs at each position", e.what)}
 	}
 	place := at[open[0]].Sum
 	if len(open) == 2 {
@@ -98,7 +98,7 @@ func (c *Case) lookup(e *Expr, at []Value) (Value, error) {
 		}
 		return valueOf(behind.Times(int64(r.step)).Plus(n)), nil
 	}
-	return Value{}, &UnknownError{e.node, fmt.Sprintf("the constant %q has a number for each place", e.what)}
+	return Value{}, &UnknownError{e.node, fmt.Sprintf("the constant %q differs at each position", e.what)}
 }
 
 // along reads the runs along a dimension.

@@ -34,7 +34,7 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 	inputs := n.Inputs
 	if byPlace[n.OpType] && t.call.Domain == "" {
 		return nil, fmt.Errorf(
-			"its node %q (%s) takes or adds a part by its place, which the notation has no words for", n.Name, n.OpType)
+			"its node %q (%s) takes or adds parts by position, which the notation cannot express", n.Name, n.OpType)
 	}
 	if n.Is("Cast") && w.Facts.DataType(n.Input(0)).IsFloat() && w.Facts.DataType(n.Outputs[0]).IsFloat() {
 		t.call.Optional = true
@@ -50,7 +50,7 @@ func (w *writer) nodeAttributes(t *term, n *onnx.Node) ([]*onnx.Value, error) {
 			switch list, known := w.Ints(n.Input(i)); {
 			case !known && name == "repeats": // these follow from the sizes of inputs
 			case !known:
-				return nil, fmt.Errorf("%s of its node %q (%s) are no constants", name, n.Name, n.OpType)
+				return nil, fmt.Errorf("%s of its node %q (%s) are not constant", name, n.Name, n.OpType)
 			case name == "axes":
 				demand(notation.AttrPattern{Name: name, Ints: w.fromLast(n, list)})
 			default:
@@ -81,11 +81,11 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 	number := func(x float64) { p.Number = &x }
 	switch {
 	case a.RefName != "":
-		return fmt.Errorf("its node %q (%s) reads an attribute of the function it stands in", n.Name, n.OpType)
+		return fmt.Errorf("its node %q (%s) reads an attribute of its function", n.Name, n.OpType)
 	case sized[a.Name]:
 		return nil
 	case !word.MatchString(a.Name) || strings.ContainsAny(a.String, "\"\n"): // would end the quoted text
-		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation has no words for", n.Name,
+		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation cannot express", n.Name,
 			n.OpType, a.Name)
 	case a.Type == onnx.AttrInt && a.Name == "to":
 		text := onnx.DataType(a.Int).String()
@@ -105,7 +105,7 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 	case a.Type == onnx.AttrInts:
 		p.Ints = a.Ints
 	default:
-		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation has no words for", n.Name,
+		return fmt.Errorf("its node %q (%s) has the attribute %q, which the notation cannot express", n.Name,
 			n.OpType, a.Name)
 	}
 	demand(p)

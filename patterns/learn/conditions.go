@@ -42,7 +42,7 @@ func (w *writer) conditions(p *notation.Pattern) ([]notation.Condition, error) {
 		})
 		return true
 	}) {
-		return nil, errors.New("what was written does not match it")
+		return nil, errors.New("the written pattern does not match it")
 	}
 	return hold, nil
 }

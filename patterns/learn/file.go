@@ -27,9 +27,9 @@ func (f *File) Add(p *Pattern, node string, blocks int) {
 // String returns the text of the file.
 func (f *File) String() string {
 	if f.text.Len() == 0 {
-		return fmt.Sprintf("# mojo-patch learnt no pattern from %q.\n", filepath.Base(f.Model))
+		return fmt.Sprintf("# mojo-patch learned no pattern from %q.\n", filepath.Base(f.Model))
 	}
-	return fmt.Sprintf("# Patterns that mojo-patch learnt from %q: they find its blocks without running them.\n",
+	return fmt.Sprintf("# Patterns that mojo-patch learned from %q: they find its blocks without running them.\n",
 		filepath.Base(f.Model)) + f.text.String()
 }
 

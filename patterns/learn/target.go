@@ -23,7 +23,7 @@ func (w *writer) target(v *onnx.Value) (notation.Expr, error) {
 	}
 	n := v.Producer
 	if n == nil {
-		return nil, fmt.Errorf("its replacement reads %q, which is no operand", v.Name)
+		return nil, fmt.Errorf("its replacement reads %q, which is not an operand", v.Name)
 	}
 	if n.Is("Reshape") {
 		for i, in := range w.m.Replacement.Inputs {
@@ -71,7 +71,7 @@ func (w *writer) attributeOf(n *onnx.Node, a *onnx.Attribute) (notation.Cond, er
 	case a.Type == onnx.AttrInts:
 		return w.list(a.Ints, false), nil
 	}
-	return nil, fmt.Errorf("attribute %s of %s in its replacement is no number, text or list", a.Name, n.OpType)
+	return nil, fmt.Errorf("attribute %s of %s in its replacement is not a number, text or list", a.Name, n.OpType)
 }
 
 // whole reports whether all channels are rotated.
@@ -111,7 +111,7 @@ func (w *writer) literal(v *onnx.Value) (notation.Expr, error) {
 	case len(t.Shape) == 1 && len(t.F) == 0 && len(t.I) <= maxLiteral:
 		return &notation.List{List: w.list(t.I, true)}, nil
 	}
-	return nil, fmt.Errorf("its replacement reads a constant of %d elements, which the notation has no words for",
+	return nil, fmt.Errorf("its replacement reads a constant of %d elements, which the notation cannot express",
 		t.Len())
 }
 

@@ -34,13 +34,13 @@ func (w *writer) readTerms() error {
 			return err
 		}
 		if t.leaf != nil {
-			return fmt.Errorf("%q is made by no node", v.Name)
+			return fmt.Errorf("no node computes %q", v.Name)
 		}
 		w.roots = append(w.roots, t)
 	}
 	for i, t := range w.roots {
 		if t.name != "" {
-			return fmt.Errorf("two results are one value")
+			return fmt.Errorf("two results are the same value")
 		}
 		t.name = w.results[i]
 		w.follow(t)
@@ -108,7 +108,7 @@ func (w *writer) readNew(v *onnx.Value) (*term, error) {
 			w.channels("size", p.Size), {Name: "step", Number: pointer(p.Step), Capture: -1}}}, args: []*term{of}}), nil
 	}
 	if c := v.Constant(); c != nil {
-		return nil, fmt.Errorf("it reads the constant %q of %d elements, which the notation has no words for", v.Name,
+		return nil, fmt.Errorf("it reads the constant %q of %d elements, which the notation cannot express", v.Name,
 			c.Len())
 	}
 	return w.readNode(v)
@@ -172,9 +172,9 @@ func (w *writer) readNode(v *onnx.Value) (*term, error) {
 	n := v.Producer
 	switch {
 	case n == nil || n.Graph != w.Graph:
-		return nil, fmt.Errorf("it reads %q, which is no operand of the op", v.Name)
+		return nil, fmt.Errorf("it reads %q, which is not an operand of the op", v.Name)
 	case len(n.Subgraphs()) > 0:
-		return nil, fmt.Errorf("its node %q (%s) holds a graph", n.Name, n.OpType)
+		return nil, fmt.Errorf("its node %q (%s) contains a graph", n.Name, n.OpType)
 	case !onnx.IsStandardDomain(n.Domain) && n.Domain != onnx.Microsoft:
 		return nil, fmt.Errorf("its node %q calls %s.%s, a function of the model", n.Name, n.Domain, n.OpType)
 	case len(n.Outputs) > 1:

@@ -62,7 +62,7 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 		if v == nil {
 			continue
 		}
-		if inputs[i] = s.Input(site.NoRole, p.Name, v); p.Type == onnx.Float.String() {
+		if inputs[i] = s.Input(fused.NoRole, p.Name, v); p.Type == onnx.Float.String() {
 			inputs[i] = inputs[i].Cast(onnx.Float)
 		}
 	}
@@ -100,7 +100,7 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	inputs := make([]*site.Operand, fused.CausalConvPast+1)
 	for i, p := range fused.Lookup(s.Op).Inputs {
 		if v := n.Input(i); v != nil {
-			inputs[i] = s.Input(site.NoRole, p.Name, v)
+			inputs[i] = s.Input(fused.NoRole, p.Name, v)
 		}
 	}
 	if outputs := computed(s, n, attributes, inputs); len(outputs) > 1 {

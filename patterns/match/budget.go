@@ -121,7 +121,7 @@ func (b *Budget) SpendOrFail(steps int) error {
 	return nil
 }
 
-var errSpent = errors.New("the search has no steps left for this place")
+var errSpent = errors.New("the search stopped at its limit of steps for this place")
 
 // Found records that the search found something at the place.
 func (b *Budget) Found() { b.fruitful[b.kind] = patience }

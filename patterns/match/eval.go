@@ -90,7 +90,7 @@ func (s *Attempt) evalBinary(e *notation.CondBinary) (any, error) {
 		case ok && e.Op == "!=":
 			return a != b, nil
 		}
-		return nil, fmt.Errorf("%s compares a text with something else", e)
+		return nil, fmt.Errorf("%s compares a text with another type", e)
 	}
 	a, ok1 := x.(float64)
 	b, ok2 := y.(float64)
@@ -120,7 +120,7 @@ func (s *Attempt) evalList(e *notation.CondList) (any, error) {
 	for i, x := range values {
 		f, ok := x.(float64)
 		if list[i] = int64(f); !ok || f != float64(list[i]) {
-			return nil, fmt.Errorf("%s is %v, which is no integer", e.Items[i], x)
+			return nil, fmt.Errorf("%s is %v, which is not an integer", e.Items[i], x)
 		}
 	}
 	return list, nil

@@ -53,7 +53,7 @@ func (s *Attempt) explain(c notation.Condition) string {
 		}
 	})
 	if len(parts) == 0 {
-		return "that it does not hold"
+		return "that it is false"
 	}
 	return "that " + strings.Join(parts, ", ")
 }
@@ -120,11 +120,11 @@ func (s *Attempt) wantsCondition(c notation.Condition) string {
 
 // demands describes the functions that answer yes or no.
 var demands = map[string]string{
-	"sameshape":  "%s and %s of one shape",
+	"sameshape":  "%s and %s of the same shape",
 	"broadcasts": "%s that broadcasts to %s",
 	"!reads":     "%s that is not computed from %s",
 	"!is":        "%s that is not the result of a pattern: %s",
-	"!centered":  "%s that is no difference from its own mean",
+	"!centered":  "%s without its mean subtracted",
 	"!routed":    "%s of a dense layer",
 }
 
@@ -162,7 +162,7 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 	x, ok1 := g.Facts.Shape(a, 0)
 	y, ok2 := g.Facts.Shape(b, 0)
 	if !ok1 || !ok2 {
-		return "shapes of which not enough is known: " + v + " and " + w
+		return "shapes that are not fully known: " + v + " and " + w
 	}
 	return fmt.Sprintf("shapes %s and %s that differ (%v and %v, for example)", v, w, x, y)
 }
@@ -261,7 +261,7 @@ func (g *View) Describe(v *onnx.Value) string {
 	case stands == asInput:
 		return fmt.Sprintf("the graph input %q %s", w.Name, g.typeText(w))
 	}
-	return fmt.Sprintf("the value %q of an enclosing graph", w.Name)
+	return fmt.Sprintf("the value %q of the outer graph", w.Name)
 }
 
 // typeText formats the type and shape of a value.
@@ -375,7 +375,7 @@ func (s *Attempt) foundAttribute(n *onnx.Node, a notation.AttrPattern) string {
 		return fmt.Sprintf("%s whose %s is not known", n.OpType, a.Name)
 	}
 	if i, ok := AttributeInputs[n.OpType][a.Name]; ok && n.Input(i) != nil {
-		return fmt.Sprintf("%s whose %s are no constant (%s)", n.OpType, a.Name, s.g.Describe(n.Input(i)))
+		return fmt.Sprintf("%s whose %s are not constant (%s)", n.OpType, a.Name, s.g.Describe(n.Input(i)))
 	}
 	return n.OpType + " without " + a.Name
 }

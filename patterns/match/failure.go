@@ -160,7 +160,7 @@ func (f *failure) explain(s *Attempt) {
 		}
 	}
 	if f.between {
-		f.found += ", which stands between"
+		f.found += ", which is in between"
 	}
 }
 

@@ -25,7 +25,7 @@ type function struct {
 func (f function) call(g *View, args []any) (any, error) {
 	for i, kind := range f.takes {
 		if x := args[i]; !isKind(kind, x) {
-			return nil, fmt.Errorf("argument %d is %v, which is of another kind", i+1, x)
+			return nil, fmt.Errorf("argument %d is %v, which has the wrong type", i+1, x)
 		}
 	}
 	return f.apply(g, args), nil
@@ -64,11 +64,11 @@ func init() {
 		"type": {takes: "v", apply: ofValue((*View).dataType), lacks: unknown},
 		"dim":  {takes: "vn", apply: dimFunction, lacks: unknown},
 		"centered": {takes: "v", apply: ofValue((*View).centered),
-			phrase: is("%s is a difference from its own mean, as in a LayerNorm")},
+			phrase: is("%s has its mean subtracted, as in a LayerNorm")},
 		"routed": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Routed(v) }),
-			phrase: is("%s comes from rows or weights picked by data, as in an expert")},
+			phrase: is("%s comes from rows or weights that the data selects, as in an expert")},
 		"weighted": {takes: "v", apply: ofValue(func(g *View, v *onnx.Value) any { return g.Weighted(v) }),
-			phrase: is("%s is multiplied with a constant")},
+			phrase: is("%s is multiplied by a constant")},
 		"is": {takes: "vs", apply: func(g *View, a []any) any { return g.is(a[0].(*onnx.Value), a[1].(string)) },
 			phrase: is("%s is the result of a pattern: %s")},
 		"reads":      {takes: "vv", apply: ofValues((*View).reads), phrase: is("%s is computed from %s")},

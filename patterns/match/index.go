@@ -62,7 +62,7 @@ func (x *Index) Add(p *notation.Pattern) error {
 	x.language.rootOps(p.Root(), ops)
 	if len(ops) == 0 {
 		return &notation.Error{Pos: p.Pos,
-			Msg: fmt.Sprintf("result %s of pattern %s is made by no op", p.Results[0], p.Name)}
+			Msg: fmt.Sprintf("no op computes the result %s of pattern %s", p.Results[0], p.Name)}
 	}
 	for op := range ops {
 		x.byRoot[op] = append(x.byRoot[op], p)

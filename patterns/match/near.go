@@ -303,8 +303,8 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 	for _, n := range g.Graph.Nodes {
 		if k.gaveUp[n] {
 			return append(misses, &Miss{Pattern: NearMissSearch, Anchor: n, Reason: reason.New(reason.Limit, n,
-				"the search for near misses was given up here: it took more steps than a graph is given, and what "+
-					"nearly is a block may not be explained").With("places", len(k.gaveUp))})
+				"the search for near misses stopped here: it reached the limit of steps for a graph, so some "+
+					"near misses may not be explained").With("places", len(k.gaveUp))})
 		}
 	}
 	return misses

@@ -43,7 +43,7 @@ func (p *expertProbe) look(chosen []int) error {
 		case p.unit == nil:
 			p.unit = u
 		case !p.unit.same(u):
-			return probe.NoExperts("the experts do different things between their products: %s and %s",
+			return probe.NoExperts("the experts have different activations: %s and %s",
 				p.unit.describe(), u.describe())
 		}
 		g := &firstProducts{upFirst: u.upFirst, either: u.eitherFirst(a, group)}
@@ -83,7 +83,7 @@ func (p *expertProbe) settled() bool {
 // listen runs the region with answers, and records the answer for each expert.
 func (p *expertProbe) listen(chosen []int) error {
 	if p.unit == nil {
-		return probe.NoExperts("no token comes to a product with constant weights")
+		return probe.NoExperts("no token reaches a product with constant weights")
 	}
 	p.Fill = func(a *probe.Product, out *reference.Tensor) error {
 		return a.EachSum(func(r probe.Row, _ int, x float64) error {
@@ -137,10 +137,10 @@ func digits(row []float64, k int, base float64) ([]int, error) {
 		}
 		if !is {
 			return nil, probe.NoExperts(
-				"the result for a token is not the sum of what its experts give, times their weights")
+				"the result for a token is not the weighted sum of its experts' results")
 		}
 		if v != 0 {
-			return nil, probe.NoExperts("the result for a token is more than what its experts give")
+			return nil, probe.NoExperts("the result for a token contains more than its experts' results")
 		}
 	}
 	return answers, nil
@@ -162,7 +162,7 @@ func (p *expertProbe) speak(a *probe.Product, out *reference.Tensor) error {
 			return err
 		}
 		if bits.Len(uint(number)) > n {
-			return probe.NoExperts("the graph holds more experts than the %d channels can tell apart", n)
+			return probe.NoExperts("the graph has more experts than its %d channels can tell apart", n)
 		}
 		numbers[b] = number
 	}
@@ -200,7 +200,7 @@ func (p *expertProbe) factor(x float64) (float64, error) {
 		p.heard, p.scaled = true, scaled
 		return f, nil
 	}
-	return 0, probe.NoExperts("the experts are not weighted by the factors of the choice alone")
+	return 0, probe.NoExperts("other factors than the routing weights weight the experts")
 }
 
 // level returns the unit's result for a row of one number.
@@ -244,7 +244,7 @@ func (p *expertProbe) number(a *probe.Product, place int) (int, error) {
 	}
 	for _, f := range a.First {
 		if f.Places() != 1 && f.Places() != a.Places() {
-			return 0, probe.NoExperts("the products of an expert have %d and %d matrices", f.Places(), a.Places())
+			return 0, probe.NoExperts("the two products of an expert have %d and %d matrices", f.Places(), a.Places())
 		}
 		write(f.Matrix(place))
 		if b := f.BiasAt(place); b != nil {

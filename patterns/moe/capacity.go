@@ -13,7 +13,7 @@ func countsTokens(g *match.View, reg *Region) (why *reason.Reason) {
 	reg.eachNode(func(n *onnx.Node) {
 		if n.Is("CumSum") && why == nil && alongTokens(g, n) {
 			why = reason.New(reason.Capacity, n,
-				"%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none",
+				"%q counts the tokens of an expert: tokens over a capacity may be dropped, but mojo.MoE keeps all",
 				n.Outputs[0].Name)
 		}
 	})

@@ -49,7 +49,7 @@ func Behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 }
 
 func givenUp(r *router.Routing) *reason.Reason {
-	return reason.New(reason.Limit, r.TopK, "the search was given up")
+	return reason.New(reason.Limit, r.TopK, "the search stopped at its limit of steps")
 }
 
 func behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
@@ -101,7 +101,7 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 	}
 	if r := e.Routing; r.Weights == nil && !gatesHold(g, r) {
 		return reason.New(reason.Unknown, nil,
-			"the gates of the experts are not known to be zero for those that a token does not go to")
+			"the gates are not known to be zero for experts that a token does not go to")
 	}
 	rank, _ := g.Facts.Rank(e.Result)
 	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X(), e.Result) {

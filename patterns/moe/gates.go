@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-var errNotChosen = errors.New("gates that do not follow from the choice alone")
+var errNotChosen = errors.New("gates that depend on more than the chosen experts")
 
 // gatesHold reports whether the gates of all experts are zero for those that a token does not go to, since the op reads
 // only the gates of the chosen ones. It evaluates the nodes between the choice and the gates on an example.

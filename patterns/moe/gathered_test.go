@@ -263,16 +263,16 @@ func TestGatheredExpertsMissed(t *testing.T) {
 		{"another activation", func(s gathered) *onnx.Value {
 			a := s.b.Op("Tanh", s.linear(s.rows(), s.b.hidden, s.b.inner))
 			return s.sum(s.b.Op("Mul", s.linear(a, s.b.inner, s.b.hidden), s.factors()))
-		}, "no activation that mojo.MoE has"},
+		}, "mojo.MoE does not have the activation"},
 		{"no activation", func(s gathered) *onnx.Value {
 			return s.sum(s.b.Op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden),
 				s.factors()))
-		}, "no activation that mojo.MoE has"},
+		}, "mojo.MoE does not have the activation"},
 		{"relu cubed", func(s gathered) *onnx.Value {
 			r := s.b.Op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
 			return s.sum(s.b.Op("Mul", s.linear(s.b.Op("Mul", s.b.Op("Mul", r, r), r), s.b.inner, s.b.hidden),
 				s.factors()))
-		}, "no activation that mojo.MoE has"},
+		}, "mojo.MoE does not have the activation"},
 		{"one bias", func(s gathered) *onnx.Value {
 			x := s.rows()
 			gate := s.linear(x, s.b.hidden, s.b.inner)

@@ -157,35 +157,35 @@ func TestExpertsAbsent(t *testing.T) {
 				}
 				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
-		}, "do different things"},
+		}, "have different activations"},
 		{"no weights", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
 				return b.Op("Add", b.expert(b.rows), b.Op("Mul", b.gate(e), 0.0))
 			})
-		}, "not the sum"},
+		}, "not the weighted sum"},
 		{"tanh", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
 				a := b.Op("Tanh", b.linear(b.rows, b.hidden, b.inner))
 				return b.Op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
 			})
-		}, "no activation"},
+		}, "does not have the activation"},
 		{"a factor for each channel", func(b *mixture) *onnx.Value {
 			scale := b.weight(b.hidden)
 			return b.sum(func(e int) *onnx.Value {
 				return b.Op("Mul", b.Op("Mul", b.expert(b.rows), scale), b.gate(e))
 			})
-		}, "not the sum"},
+		}, "not the weighted sum"},
 		{"a bias beside the weights", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
 				return b.Op("Add", b.Op("Mul", b.expert(b.rows), b.gate(e)), b.weight(b.hidden))
 			})
-		}, "not the sum"},
+		}, "not the weighted sum"},
 		{"two of three", func(b *mixture) *onnx.Value {
 			k := b.k
 			b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}),
 				b.Op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
 			return b.equalAndMul()
-		}, "depend on which others are chosen"},
+		}, "depend on the other chosen experts"},
 		{"a bias for each place", func(b *mixture) *onnx.Value {
 			bias, y := b.weight(b.k, b.hidden), b.zeros()
 			for e := range b.experts {
@@ -196,7 +196,7 @@ func TestExpertsAbsent(t *testing.T) {
 				y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 			}
 			return y
-		}, "not the sum"},
+		}, "not the weighted sum"},
 		{"a bias for one of two places", func(b *mixture) *onnx.Value {
 			up, down, bias := make([]*onnx.Value, b.experts), make([]*onnx.Value, b.experts), b.weight(b.hidden)
 			for e := range up {
@@ -271,7 +271,7 @@ func TestPlaceInChoice(t *testing.T) {
 	b := newMixture(6, 2)
 	b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}),
 		b.Op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
-	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on which others are chosen") {
+	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on the other chosen experts") {
 		t.Errorf("%v, %q", m != nil, why)
 	}
 }

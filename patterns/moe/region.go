@@ -142,7 +142,7 @@ func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 		}
 	}
 	return nil, cmp.Or(why, reason.New(reason.NoRegion, r.TopK,
-		"what depends on the choice of experts does not come together in one value with a row for each token"))
+		"the values that depend on the choice of experts do not lead to one value with a row for each token"))
 }
 
 func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {

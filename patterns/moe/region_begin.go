@@ -79,7 +79,7 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 			list(several))
 	}
 	return nil, reason.New(reason.NoRegion, k.r.TopK,
-		"there is no tensor with a row for each token that the experts read")
+		"the experts read no tensor with a row for each token")
 }
 
 // productsIn counts the products in the bodies of a node that may be on one path through an expert. (A chain of such

@@ -166,7 +166,7 @@ func TestNoRegion(t *testing.T) {
 			s := gathered{b: b}
 			y := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
 			b.Model.Graph.AddOutput(y)
-		}, "does not come together"},
+		}, "do not lead to one value"},
 		{"a mask of tokens", func(b *mixture) {
 			mask := b.Model.Graph.AddInput("mask",
 				onnx.Type{DataType: onnx.Float, HasShape: true,

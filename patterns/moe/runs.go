@@ -75,21 +75,21 @@ const (
 )
 
 // errInconsistent is the error for an expert whose answers differ between runs.
-var errInconsistent = errors.New("its weights depend on which others are chosen")
+var errInconsistent = errors.New("its weights depend on the other chosen experts")
 
 // callsOf probes a region. why is nil if it is experts with separate weights.
 func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 	r := reg.Routing
 	if r.K > maxChosen || r.Experts > maxExperts {
 		return &expertProbe{},
-			reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart",
+			reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are too many to tell apart",
 				r.K, r.Experts)
 	}
 	p = &expertProbe{Runner: probe.NewRunner(g, budgetOf(g)), reg: reg, activations: activationsIn(reg),
 		numbers: numbersIn(g, reg), base: math.Exp2(float64(min(probeSum/r.K, 10)))}
 	p.forget()
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
-		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at",
+		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are unknown, or too many for a trial run",
 			p.tokens(), reg.Hidden)
 	}
 	if n := p.tokens() * int(r.K); n < int(r.Experts) { // more tokens need fewer runs
@@ -114,9 +114,8 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 			if err := p.ask(window(from, hit)); errors.Is(err, errInconsistent) {
 				p.sure = true
 				return p, reason.New(reason.Experts, nil,
-					"the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the "+
-						"weights of those that its "+
-						"exporter saw chosen, whichever they are", r.Experts, len(p.calls), hit)
+					"the router has %d experts, the graph holds %d: it runs when %d are chosen, and always "+
+						"uses the weights of the experts that were chosen at the export", r.Experts, len(p.calls), hit)
 			} else if err != nil {
 				return p, p.verdict(err)
 			}
@@ -148,9 +147,8 @@ func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 		}
 		if sizes != nil && reg.Has(match.Producer(n.Input(0))) {
 			return reason.New(reason.FixedCounts, nil,
-				"%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got "+
-					"when this was exported, "+
-					"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
+				"%q splits the rows of the experts by the sizes %v, the numbers of rows at the export: "+
+					"for other inputs the graph fails or returns other results", n.Outputs[0].Name, sizes)
 		}
 	}
 	return nil
@@ -167,7 +165,7 @@ func (p *expertProbe) verdict(err error) *reason.Reason {
 		}
 		return reason.New(code, nil, "the experts cannot be told apart: %w", err)
 	case len(p.calls) == 0:
-		return reason.New(reason.Experts, nil, "the experts multiply with no constant weights")
+		return reason.New(reason.Experts, nil, "the experts have no constant weights")
 	}
 	var missing []string
 	held := 0
@@ -191,14 +189,14 @@ func (p *expertProbe) verdict(err error) *reason.Reason {
 			len(p.answers), held,
 			shortList(missing), verb).With("experts", len(p.answers)).With("held", held)
 	case held < len(p.answers):
-		return reason.New(reason.Experts, nil, "the router has %d experts, of which only %d could be looked at",
+		return reason.New(reason.Experts, nil, "the router has %d experts, but only %d could be examined",
 			len(p.answers), held)
 	case p.unit == nil:
-		return reason.New(reason.Experts, nil, "what the experts do between their products could not be looked at")
+		return reason.New(reason.Experts, nil, "the nodes between the products of the experts could not be examined")
 	}
 	if n := p.decides(); n != nil {
 		return reason.New(reason.Differs, n,
-			"the experts compute one thing or another by what %s says of the results of their products", n.OpType)
+			"the experts branch on the result of %s for the results of their products", n.OpType)
 	}
 	return nil
 }

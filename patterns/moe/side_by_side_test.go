@@ -108,7 +108,7 @@ func TestExpertsChannelByChannel(t *testing.T) {
 	gate := swapped()
 	y := b.Op("Einsum", b.unit(gate, swapped()), b.weight(b.experts, b.inner, b.hidden),
 		onnx.StringAttr("equation", "tei,eih->teh"))
-	if m, why := b.read(t, b.weighted(y)); m != nil || !strings.Contains(why, "between its products") {
+	if m, why := b.read(t, b.weighted(y)); m != nil || !strings.Contains(why, "between the products") {
 		t.Errorf("read: %v, %s", m != nil, why)
 	}
 }

@@ -63,7 +63,7 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	}
 	if (e.GateBias == nil) != (e.UpBias == nil) {
 		why = cmp.Or(why, reason.New(reason.ExpertWeights, nil,
-			"one of gate and up of the experts has a bias, the other none"))
+			"only one of gate and up of the experts has a bias"))
 	}
 	if why != nil {
 		return nil, why

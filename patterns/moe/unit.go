@@ -201,7 +201,7 @@ func fit(a *probe.Product, activations []string, numbers []float64, guess *unit)
 		tryAll()
 	}
 	if best.unit == nil {
-		return nil, nil, probe.NoExperts("what an expert does between its products is no activation that mojo.MoE has")
+		return nil, nil, probe.NoExperts("mojo.MoE does not have the activation between the products of an expert")
 	}
 	var group []*probe.Product
 	for _, i := range best.at {

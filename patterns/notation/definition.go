@@ -32,7 +32,7 @@ func (p *parser) definition() {
 	d := &Definition{pos: t.pos, Types: map[string]onnx.AttributeType{}}
 	d.Domain, d.Name = qualified(t.text)
 	if slices.Contains(ownDomains, d.Domain) {
-		p.failf(t.pos, "function %s needs a domain of its own, as in my.%s", t.text, d.Name)
+		p.failf(t.pos, "function %s needs its own domain, as in my.%s", t.text, d.Name)
 	}
 	if old := p.scope.definitions[t.text]; old != nil {
 		p.failf(t.pos, "function %s is defined already, at %s", t.text, old.pos)
@@ -67,7 +67,7 @@ func (p *parser) definition() {
 	}
 	for _, n := range d.Results {
 		if !known[n] || slices.Contains(d.Params, n) {
-			p.failf(d.pos, "result %s of function %s is made by no statement", n, t.text)
+			p.failf(d.pos, "no statement defines the result %s of function %s", n, t.text)
 		}
 	}
 	for _, n := range d.Attributes {
@@ -81,7 +81,7 @@ func (p *parser) definition() {
 // check checks the names in a call of the body, and learns the types of attributes from it.
 func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
 	if !onnx.IsStandardDomain(c.Domain) {
-		p.failf(c.pos, "the body of a function calls ops of the standard alone, found %s", c.Name())
+		p.failf(c.pos, "the body of a function calls only standard ops, found %s", c.Name())
 	}
 	uses := func(pos Pos, name string, t onnx.AttributeType) {
 		if old, ok := d.Types[name]; ok && old != t {
@@ -106,7 +106,7 @@ func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
 		Walk(e, func(x Cond) {
 			switch x.(type) {
 			case *CondName, *CondCall:
-				p.failf(c.pos, "%s: a function has numbers, strings, lists and its attributes by themselves", what)
+				p.failf(c.pos, "%s: a function takes only numbers, strings, lists and its own attributes here", what)
 			}
 		})
 	}

@@ -77,12 +77,12 @@ func lex(file, src string) ([]token, error) {
 		case c == '"':
 			end := strings.IndexAny(src[1:], "\"\n")
 			if end < 0 || src[1+end] == '\n' {
-				return nil, &Error{pos, "string without an end"}
+				return nil, &Error{pos, "unterminated string"}
 			}
 			n, kind = end+2, tokString
 		case c == '$':
 			if n = 1 + nameLen(src[1:]); n == 1 {
-				return nil, &Error{pos, "a name is wanted after $"}
+				return nil, &Error{pos, "expected a name after $"}
 			}
 			kind = tokCapture
 		case nameLen(src) > 0 && !(c == '_' && nameLen(src) == 1):

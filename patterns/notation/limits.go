@@ -25,7 +25,7 @@ func (p *parser) nested(f func()) {
 // count counts a created expression.
 func (p *parser) count(pos Pos) {
 	if p.made++; p.made > maxMade {
-		p.failf(pos, "the file makes more than %d expressions, with its views written out", maxMade)
+		p.failf(pos, "the file makes more than %d expressions after its views are expanded", maxMade)
 	}
 }
 
@@ -68,11 +68,11 @@ func (p *parser) bound(pat *Pattern) {
 	largest := 0
 	for _, s := range pat.Body {
 		if largest = max(largest, size(s.Expr)); largest > maxPattern {
-			p.failf(s.pos, "pattern %s has more than %d nodes here, with its names followed", pat.Name, maxPattern)
+			p.failf(s.pos, "pattern %s has more than %d nodes here after its names are expanded", pat.Name, maxPattern)
 		}
 	}
 	if p.followed += largest; p.followed > maxFollowed {
-		p.failf(pat.Pos, "the patterns up to %s have more than %d nodes, with their names followed", pat.Name,
+		p.failf(pat.Pos, "the patterns up to %s have more than %d nodes after their names are expanded", pat.Name,
 			maxFollowed)
 	}
 }

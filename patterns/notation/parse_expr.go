@@ -24,7 +24,7 @@ func (p *parser) branch() Branch {
 	if p.accept("as") {
 		t := p.name("a name")
 		if p.pat == nil {
-			p.failf(t.pos, `a view has no "as"`)
+			p.failf(t.pos, `a view cannot use "as"`)
 		}
 		i, ok := p.pat.Tags[t.text]
 		if !ok {
@@ -81,13 +81,13 @@ func (p *parser) call(t token) Expr {
 	p.expect("(")
 	p.list(")", func() { c.Args = append(c.Args, p.expr()) })
 	if len(c.Args) > maxArgs && Associative[c.Op] {
-		p.failf(t.pos, "%s has %d arguments; up to %d are matched however they are nested", c.Op, len(c.Args), maxArgs)
+		p.failf(t.pos, "%s has %d arguments; at most %d can match in any nesting", c.Op, len(c.Args), maxArgs)
 	}
 	if c.Optional && len(c.Args) == 0 {
-		p.failf(t.pos, "an optional node needs an argument to stand in its place")
+		p.failf(t.pos, "an optional node needs an argument to replace it")
 	}
 	if len(c.Args) > 2 && !Associative[c.Op] && Commutative[c.Op] {
-		p.failf(t.pos, "%s takes two arguments here; only Add and Mul are matched however they are nested", c.Op)
+		p.failf(t.pos, "%s takes two arguments here; only Add and Mul match in any nesting", c.Op)
 	}
 	if n, builtin := p.scope.builtinViews[t.text]; builtin && len(c.Args) != n {
 		p.failf(t.pos, "%s takes %d arguments, found %d", t.text, n, len(c.Args))

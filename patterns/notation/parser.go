@@ -211,7 +211,7 @@ func (p *parser) statement() {
 	p.expect("=")
 	s.Expr = p.expr()
 	if _, call := s.Expr.(*Call); len(s.Names) > 1 && !call {
-		p.failf(pos, "several names need one node on the right side")
+		p.failf(pos, "several names need a node on the right side")
 	}
 	for _, n := range s.Names {
 		p.pat.stmts[n] = s
@@ -273,7 +273,7 @@ func (p *parser) finish() {
 	p.bound(pat)
 	for _, n := range pat.Results {
 		if pat.stmts[n] == nil {
-			p.failf(pat.Pos, "result %s of pattern %s is defined by no statement", n, pat.Name)
+			p.failf(pat.Pos, "no statement defines the result %s of pattern %s", n, pat.Name)
 		}
 	}
 	if f := pat.Target.Call.Function; f != nil && len(f.Results) != len(pat.Results) {

@@ -21,9 +21,9 @@ func TestParseErrors(t *testing.T) {
 	tests := []struct{ name, src, want string }{
 		{"no pattern", "rule P", `f.pat:1:1: expected "view", "pattern" or "function", found "rule"`},
 		{"unknown character", "pattern P(x) -> y {\n  y = Mul(x, ~)\n}", `f.pat:2:14: unexpected character '~'`},
-		{"string without end", head + ` y = Gelu<approximate="tanh>(x)` + "\n}", "f.pat:2:23: string without an end"},
+		{"string without end", head + ` y = Gelu<approximate="tanh>(x)` + "\n}", "f.pat:2:23: unterminated string"},
 		{"undefined result", "pattern P(x) -> z {\n y = Neg(x)\n} => mojo.A(x)",
-			"f.pat:1:1: result z of pattern P is defined by no statement"},
+			"f.pat:1:1: no statement defines the result z of pattern P"},
 		{"undefined argument", head + " y = Neg(x)\n} => mojo.A(q)", "argument q of the target is not defined"},
 		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)",
 			"f.pat:3:13: q is not defined"},
@@ -37,7 +37,7 @@ func TestParseErrors(t *testing.T) {
 		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)",
 			"view V takes 2 arguments, found 1"},
 		{"tag in a view", "view V(x) = Neg(x) as a | Abs(x)\n" + head + " y = V(x)\n} => mojo.A(x)",
-			`a view has no "as"`},
+			`a view cannot use "as"`},
 		{"no target", head + " y = Neg(x)\n}", `expected "=>", found end of file`},
 		{"fraction in a list", head + " y = Reshape(x, [1, 2.5])\n} => mojo.A(x)",
 			"f.pat:2:21: expected an integer, found 2.5"},
@@ -131,7 +131,7 @@ func TestLimits(t *testing.T) {
 			"more than 4096 statements"},
 		"parameters": {"pattern P(" + repeat(2000, func(i int) string { return fmt.Sprintf("n%d,", i) }),
 			"more than 1000 names in a list"},
-		"a sum": {pattern("y = Add(" + repeat(40, same("x, ")) + "x)"), "Add has 41 arguments; up to 12 are"},
+		"a sum": {pattern("y = Add(" + repeat(40, same("x, ")) + "x)"), "Add has 41 arguments; at most 12 can"},
 	} {
 		start := time.Now()
 		_, err := newTestScope().Parse("f.pat", c.text)

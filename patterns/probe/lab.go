@@ -63,12 +63,12 @@ func (l *Lab) Shape(v *onnx.Value) ([]int, bool) {
 type Known func(*onnx.Value) (*reference.Tensor, error)
 
 // ErrUnread is a Known's error for a value that a run may omit: evaluation fails if a node reads it.
-var ErrUnread = errors.New("a value that is not read")
+var ErrUnread = errors.New("an unread value")
 
 // MissingError is the error for a value that a run needs and was not given.
 type MissingError struct{ Value *onnx.Value }
 
-func (e *MissingError) Error() string { return fmt.Sprintf("%q is not given", e.Value.Name) }
+func (e *MissingError) Error() string { return fmt.Sprintf("%q is missing", e.Value.Name) }
 
 // A Plan is a run that can be repeated with other tensors.
 type Plan struct {

@@ -103,7 +103,7 @@ func (p *places) read(t *reference.Tensor) (*reference.Tensor, error) {
 		if whole[k] == nil {
 			c := p.sources[k].Constant()
 			if c.Len() > maxRead {
-				return nil, NoExperts("the weight %q, of %v, is neither only moved nor multiplied with",
+				return nil, NoExperts("the weight %q of %v is not only moved or multiplied",
 					p.sources[k].Name, c.Dims)
 			}
 			if whole[k], err = reference.FromONNX(c); err != nil {

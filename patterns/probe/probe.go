@@ -161,7 +161,7 @@ func (p *Runner) inputs(n *onnx.Node, values []*onnx.Value, s *reference.Scope) 
 			s.Bind(v, list[i])
 		}
 		if t := v.Constant(); t != nil && list[i] == nil && t.Len() > maxRead {
-			return nil, NoExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers",
+			return nil, NoExperts("%s reads the constant %q of %s%v, which is not a floating-point weight",
 				n.OpType, v.Name, t.DataType, t.Dims)
 		}
 	}

@@ -75,7 +75,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	}
 	for _, f := range a.First {
 		if len(f.First) > 0 {
-			return nil, NoExperts("an expert has more than two products, one behind the other")
+			return nil, NoExperts("an expert has more than two products in a row")
 		}
 	}
 	result := reference.NewFloats(a.Data.DataType, shape, make([]float64, match.Elements(shape)))

@@ -24,7 +24,7 @@ type rotation struct {
 var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence", "Reshape", "Flatten", "Transpose"}
 
 var noInput = reason.New(reason.RotationInput, nil,
-	"a sum of products of which no tensor as wide as the result has one factor each")
+	"a sum of products without a common factor as wide as the result")
 
 // rotationOf finds the rotation that computes y, by the angles of the tables or by their negatives. Otherwise why is
 // the obstacle, at value at; it is nil if nothing resembles a rotation.
@@ -126,9 +126,9 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, oppos
 		case !ok:
 			return nil, nil
 		case j > first && j < last:
-			return nil, reason.New("", nil, "a rotation of channels that do not stand together")
+			return nil, reason.New("", nil, "a rotation of channels that are not contiguous")
 		case i != j || s != 1:
-			return nil, reason.New("", nil, "a rotation that hands channel %d of its input on as channel %d", i, j)
+			return nil, reason.New("", nil, "a rotation that passes channel %d of its input on as channel %d", i, j)
 		}
 	}
 	dim := last - first + 1
@@ -136,7 +136,7 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, oppos
 	case dim%2 != 0:
 		return nil, reason.New("", nil, "a rotation of %d channels, an odd number", dim)
 	case first > 0 && last < len(outs)-1:
-		return nil, reason.New("", nil, "a rotation of channels in the middle")
+		return nil, reason.New("", nil, "a rotation of only the middle channels")
 	}
 	r = &rotation{x: x, rotaryDim: dim, rotatedSide: "first", opposite: opposite}
 	if first > 0 {
@@ -154,7 +154,7 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, oppos
 				return nil, nil
 			}
 			if i -= first; i < 0 || i >= dim {
-				return nil, reason.New("", nil, "a rotation that takes channel %d in, which it does not rotate",
+				return nil, reason.New("", nil, "a rotation that reads channel %d, which it does not rotate",
 					i+first)
 			}
 			table.sign *= s * f.sign
@@ -162,7 +162,7 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output, oppos
 		}
 		if factors[j][0].x == factors[j][1].x {
 			return nil, reason.New(reason.PairOfOne, nil,
-				"channel %d made of one channel of the input rather than of two", first+j)
+				"channel %d made of one channel of the input instead of two", first+j)
 		}
 	}
 	return t.layout(r, y, factors)

@@ -79,11 +79,11 @@ func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 	}
 	if pairs {
 		return nil, reason.New(reason.RotationTable, nil,
-			"pairs of channels that are rotated by no table of cosines and sines: a sign, or the order of the "+
-				"angles, is another")
+			"pairs of channels that no table of cosines and sines rotates: a sign or the order of the "+
+				"angles differs")
 	}
 	return nil, reason.New(reason.RotationPairs, nil,
-		"sums of products that pair channels in another way than by halves or neighbours")
+		"sums of products that pair channels in another way than by halves or neighbors")
 }
 
 // closed reports whether y is computed only from the operands. Otherwise it may be the rotation of another tensor that

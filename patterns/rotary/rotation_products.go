@@ -21,7 +21,7 @@ type output struct {
 	passed  channel
 }
 
-var oneProduct = reason.New("", nil, "a sum of which one side is no product")
+var oneProduct = reason.New("", nil, "a sum with a side that is not a product")
 
 // outputs writes the last axis of y as sums of products.
 func (t *tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *reason.Reason) {

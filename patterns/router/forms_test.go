@@ -249,33 +249,33 @@ func TestRouterNearMisses(t *testing.T) {
 	}{
 		"the bias in the weights": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Add", b.Op("Sigmoid", b.logits), b.weight(experts)), 2))
-		}, "missed: weights that hold the bias of the choice"},
+		}, "missed: weights that include the bias of the choice"},
 		"another temperature, and a bias for the choice": {func(b *routerGraph) {
 			_, ids := b.topK(b.Op("Add", b.Op("Mul", b.logits, 2.0), b.weight(experts)), 2)
 			b.out(b.softmax(b.Op("Mul", b.gather(b.Op("Mul", b.logits, 2.0), ids), 3.0)), ids)
-		}, "missed: experts that are not those of the greatest logits or scores"},
+		}, "missed: experts other than those with the largest logits or scores"},
 		"divided by the sum of all": {func(b *routerGraph) {
 			s := b.Op("Sigmoid", b.logits)
 			w, ids := b.topK(s, 2)
 			b.out(b.Op("Div", w, b.sum(s)), ids)
-		}, "missed: weights divided by something else than their sum"},
+		}, "missed: weights that are not divided by their sum"},
 		"chosen among the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.softmax(b.logits), 2, onnx.IntAttr("axis", 0)))
 		}, "none"},
 		"the least": {func(b *routerGraph) {
 			b.out(b.topK(b.softmax(b.logits), 2, onnx.IntAttr("largest", 0)))
-		}, "missed: experts that are not those of the greatest logits or scores"},
+		}, "missed: experts other than those with the largest logits or scores"},
 		"softmax over the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Softmax", b.logits, onnx.IntAttr("axis", 0)), 2))
-		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+		}, "missed: scores made by Softmax, not by softmax over the experts, sigmoid or " +
 			"sqrtsoftplus"},
 		"softplus of the small logits alone": {func(b *routerGraph) {
 			plus := b.Op("Where", b.Op("Greater", b.logits, 2.0), b.logits, b.Op("Softplus", b.logits))
 			b.out(b.topK(b.Op("Sqrt", plus), 2))
-		}, "missed: Sqrt as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
+		}, "missed: scores made by Sqrt, not by softmax over the experts, sigmoid or sqrtsoftplus"},
 		"tanh": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Tanh", b.logits), 2))
-		}, "missed: Tanh as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
+		}, "missed: scores made by Tanh, not by softmax over the experts, sigmoid or sqrtsoftplus"},
 		"logits as weights": {func(b *routerGraph) {
 			b.out(b.topK(b.logits, 2))
 		}, "missed: logits as weights, without softmax or sigmoid"},
@@ -287,12 +287,12 @@ func TestRouterNearMisses(t *testing.T) {
 			c := b.Op("Add", b.logits, b.weight(experts))
 			_, ids := b.topK(b.softmax(c), 2)
 			b.out(b.gather(b.softmax(b.Op("Add", b.logits, b.weight(experts))), ids), ids)
-		}, "missed: weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits"},
+		}, "missed: weights other than softmax over the experts, sigmoid or sqrtsoftplus of the logits"},
 		"groups of four by their mean": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			mean := b.Op("ReduceMean", b.grouped(s, 2), []int64{-1}, onnx.IntAttr("keepdims", 0))
 			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(mean, 2, 1)), s, 0.0), 2))
-		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+		}, "missed: scores made by Where, not by softmax over the experts, sigmoid or " +
 			"sqrtsoftplus"},
 		"divided by their greatest": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 2)
@@ -306,12 +306,12 @@ func TestRouterNearMisses(t *testing.T) {
 		"the experts of the groups that are not chosen": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.bools(b.keptGroups(b.maxGroups(s, 4), 4, 2)), 0.0, s), 2))
-		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+		}, "missed: scores made by Where, not by softmax over the experts, sigmoid or " +
 			"sqrtsoftplus"},
 		"another mask": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.Op("Greater", b.logits, 0.0), s, 0.0), 2))
-		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+		}, "missed: scores made by Where, not by softmax over the experts, sigmoid or " +
 			"sqrtsoftplus"},
 		"weights of zero under a threshold stay behind": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 2)

@@ -40,14 +40,14 @@ func (m *miss) or(other *miss) *miss {
 // unsaid returns the miss for a routing's answers. The hypotheses in among make the same choice.
 func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
 	if len(among) == 0 {
-		return &miss{chosen, noRouter(p.r.TopK, "experts that are not those of the greatest logits or scores")}
+		return &miss{chosen, noRouter(p.r.TopK, "experts other than those with the largest logits or scores")}
 	}
 	corrected := samples[0].bias != nil
 	k := int(p.r.K)
 	if h := *among[0]; !corrected && h.weigh(samples, samples[0].logitsAsWeights(k)) {
 		if n := match.Producer(h.Logits); h.Logits != p.r.Logits && n != nil {
 			return &miss{scored, noRouter(n,
-				"%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus",
+				"scores made by %s, not by softmax over the experts, sigmoid or sqrtsoftplus",
 				n.OpType)}
 		}
 		return &miss{unscored, noRouter(p.r.TopK, "logits as weights, without softmax or sigmoid")}
@@ -61,14 +61,14 @@ func (p *reader) unsaid(samples []*sample, among []*Router) *miss {
 				}
 			}
 			if h.weigh(samples, raw) {
-				return &miss{biased, noRouter(p.r.TopK, "weights that hold the bias of the choice")}
+				return &miss{biased, noRouter(p.r.TopK, "weights that include the bias of the choice")}
 			}
 		} else if k > 1 && proportional(samples[0], raw[0], k) {
-			return &miss{divided, noRouter(p.r.TopK, "weights divided by something else than their sum")}
+			return &miss{divided, noRouter(p.r.TopK, "weights that are not divided by their sum")}
 		}
 	}
 	return &miss{weighed, noRouter(p.r.TopK,
-		"weights that are neither softmax over the experts nor sigmoid nor sqrtsoftplus of the logits")}
+		"weights other than softmax over the experts, sigmoid or sqrtsoftplus of the logits")}
 }
 
 // logitsAsWeights returns the answer of an op without scores.

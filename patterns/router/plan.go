@@ -54,13 +54,13 @@ func (p *reader) computed(v *onnx.Value) (*reference.Tensor, error) {
 	case n.IsRandom():
 		return nil, fmt.Errorf("%q is random", v.Name)
 	case n.Is("IsNaN") || n.Is("IsInf"):
-		return nil, fmt.Errorf("%s asks for what is no number, which no samples show", n.OpType)
+		return nil, fmt.Errorf("%s tests for NaN or infinity, which samples cannot show", n.OpType)
 	}
 	return nil, nil
 }
 
 func errLoose(v *onnx.Value) error {
-	return fmt.Errorf("%q follows from sizes that the model leaves open", v.Name)
+	return fmt.Errorf("%q depends on sizes that the model does not fix", v.Name)
 }
 
 // bounds returns the numbers that the nodes compare logits with. ok is false if they round scores, or compare other

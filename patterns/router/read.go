@@ -26,7 +26,7 @@ const maxBoundaries = 16
 // before the op.
 func (p *reader) read(v *onnx.Value) (found *Router, most *miss) {
 	if n := p.rounds(v); n != nil {
-		return nil, &miss{rounded, noRouter(n, "weights that are rounded on the way")}
+		return nil, &miss{rounded, noRouter(n, "weights that a node rounds")}
 	}
 	list := boundaries(p.g, p.r, p.r.IDs, v)
 	for _, logits := range list[:min(len(list), maxBoundaries)] {
@@ -95,7 +95,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 	}
 	way, err := p.plan(logits, p.r.IDs, v)
 	if err != nil {
-		return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}
+		return nil, &miss{unread, noRouter(p.r.TopK, "a choice of experts that cannot be run: %w", err)}
 	}
 	for _, bias := range append(corrections(p.g, p.r, way.Nodes), nil) {
 		if bias != nil && !routerTypes[p.g.Facts.DataType(bias)] {
@@ -104,7 +104,7 @@ func (p *reader) between(logits, v *onnx.Value) (found *Router, most *miss) {
 		found, m := p.fit(way, logits, bias, v)
 		if found != nil {
 			if n := p.mixes(way, logits); n != nil {
-				return nil, &miss{mixed, noRouter(n, "weights for which numbers of several tokens meet")}
+				return nil, &miss{mixed, noRouter(n, "weights computed from several tokens")}
 			}
 			return found, nil
 		}
@@ -125,16 +125,16 @@ func (p *reader) fit(way *probe.Plan, logits, bias, v *onnx.Value) (found *Route
 	}
 	bounds, ok := p.bounds(way, logits)
 	if !ok {
-		return nil, &miss{unread, noRouter(p.r.TopK, "scores that are rounded, or compared with numbers beyond them")}
+		return nil, &miss{unread, noRouter(p.r.TopK, "scores that are rounded or compared with numbers out of range")}
 	}
 	var samples []*sample
 	for _, m := range magnitudes {
 		s, err := p.ask(way, newRows(p.r, groups, m, match.Around(bounds)), logits, bias, v)
 		switch {
 		case err != nil:
-			return nil, &miss{unread, noRouter(p.r.TopK, "what chooses experts cannot be run: %w", err)}
+			return nil, &miss{unread, noRouter(p.r.TopK, "a choice of experts that cannot be run: %w", err)}
 		case s == nil:
-			return nil, &miss{unread, noRouter(p.r.TopK, "weights that are not those of the chosen experts alone")}
+			return nil, &miss{unread, noRouter(p.r.TopK, "weights of more than the chosen experts")}
 		}
 		samples = append(samples, s)
 	}
@@ -182,7 +182,7 @@ func (p *reader) shaped(logits *onnx.Value) string {
 	case !ok1 || !ok2 || !ok3 || n == 0:
 		return "logits or ids of unknown rank"
 	case n == m && !p.g.Facts.SameShape(logits, in), n != m && m != 2:
-		return "experts chosen in other rows than those of the logits"
+		return "experts chosen in other rows than in the logits"
 	case ids != m && (ids != m-1 || !p.r.TopK.Is("ArgMax")):
 		return "ids of another rank than the logits"
 	}

@@ -42,20 +42,20 @@ const maxExperts = 1 << 11
 func Read(g *match.View, r *Routing) (found *Router, why *reason.Reason) {
 	switch {
 	case r.listed():
-		return nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
+		return nil, noRouter(r.TopK, "experts from a table instead of from scores")
 	case r.Weights == nil && r.Dense == nil:
 		return nil, noRouter(r.TopK, "a choice of experts without weights")
 	case r.inAnyOrder(g) != nil:
 		return nil, noRouter(r.TopK,
-			"experts in no order, by sorted=0, which the model gives as %q: the op sorts them", r.inAnyOrder(g).Name)
+			"experts in any order (sorted=0) in the output %q: the op sorts them", r.inAnyOrder(g).Name)
 	case r.Experts > maxExperts:
-		return nil, noRouter(r.TopK, "a choice among %d, which is more than %d", r.Experts, maxExperts)
+		return nil, noRouter(r.TopK, "a choice among %d experts, more than %d", r.Experts, maxExperts)
 	}
 	r.budget.Begin(r.TopK)
 	defer r.budget.End()
 	found, why = newReader(g, r).known(match.Memo[probe.Readings[Router]](g))
 	if r.budget.Spent() { // an unfinished run proves nothing
-		return nil, reason.New(reason.Limit, r.TopK, "the search was given up")
+		return nil, reason.New(reason.Limit, r.TopK, "the search stopped at its limit of steps")
 	}
 	if found != nil {
 		r.budget.Found()

@@ -11,8 +11,8 @@ import (
 func Thresholds(g *match.View) (list []*reason.Reason) {
 	All(g)
 	for _, n := range match.Memo[knownRoutings](g).thresholds {
-		list = append(list, noRouter(n, "experts that are chosen by a threshold: all whose scores are as good as "+
-			"that of the last one, which may be more than are asked for"))
+		list = append(list, noRouter(n, "experts chosen by a threshold: all with scores as good as "+
+			"the last one, which may be more than the top k"))
 	}
 	return list
 }

@@ -15,7 +15,7 @@ var elementwise = []string{"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "
 	"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Sigmoid",
 	"Sign", "Sin", "Softplus", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "Where", "Xor"}
 
-var errTokens = errors.New("it reads tokens by their number")
+var errTokens = errors.New("it reads tokens by index")
 
 // node finds the dimensions of a node's result.
 func (r *reader) node(n *onnx.Node) error {
@@ -68,11 +68,11 @@ func (r *reader) set(v *onnx.Value, dims []Dim, mayBeThin bool) error {
 	}
 	got := sizesAsExported(dims)
 	if len(got) != len(shape) {
-		return fmt.Errorf("its result has the shape %v, and not %v", shape, got)
+		return fmt.Errorf("its result has the shape %v instead of %v", shape, got)
 	}
 	for i, d := range got {
 		if d != shape[i] && !(mayBeThin && d == 1) {
-			return fmt.Errorf("its result has the shape %v, and not %v", shape, got)
+			return fmt.Errorf("its result has the shape %v instead of %v", shape, got)
 		}
 		r.thin[v] = r.thin[v] || d != shape[i]
 	}
@@ -270,7 +270,7 @@ func (r *reader) setShape(v *onnx.Value, dims []Dim) error {
 		return errOther
 	}
 	if before, ok := r.shapes[v]; ok && !slices.EqualFunc(before, dims, Dim.same) {
-		return errors.New("two nodes that reshape share a shape")
+		return errors.New("two nodes share a shape but need different ones")
 	}
 	r.shapes[v] = dims
 	return nil

@@ -190,7 +190,7 @@ func (r *reader) withoutShapes(nodes []*onnx.Node) (list []*onnx.Node) {
 	return list
 }
 
-var errOther = errors.New("it is none of the kinds that treat all tokens alike")
+var errOther = errors.New("it is not known to treat all tokens alike")
 
 // of returns the dimensions of a value; if it does not depend on the tokens, those in the graph.
 func (r *reader) of(v *onnx.Value) ([]Dim, error) {
@@ -229,7 +229,7 @@ func regroup(dims []Dim, shape []int64) ([]Dim, error) {
 				rest[0].Size /= size
 				size = 1
 			default:
-				return nil, errors.New("it takes tokens apart")
+				return nil, errors.New("it splits tokens")
 			}
 		}
 	}

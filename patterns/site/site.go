@@ -148,7 +148,7 @@ func Scalar(x float64, t onnx.DataType) (*onnx.Tensor, error) {
 	r := reference.NewFloats(t, []int{}, []float64{x})
 	if !t.IsFloat() {
 		if x != float64(int64(x)) {
-			return nil, fmt.Errorf("%v stands beside a value of type %s", x, t)
+			return nil, fmt.Errorf("%v is not a number of type %s", x, t)
 		}
 		r = reference.NewInts(t, []int{}, []int64{int64(x)})
 	}
