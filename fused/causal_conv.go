@@ -15,7 +15,7 @@ var causalConv = &Op{
 		"Y[b,c,t] = round_T(activation=silu: z * sigmoid(z), none: z);  present[b,c] = the last P numbers of x[c]",
 	},
 	Family:  linearFamilyOfStates,
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "B C N"},
 		{Name: "weight", Type: "T", Dims: "C 1 W"},

@@ -38,7 +38,7 @@ var linearAttention = &Op{
 		"present = S after the last token; all of this is computed in float32",
 	},
 	Family:  linearFamilyOfStates,
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs:  linearAttentionInputs,
 	Outputs: []Param{
 		{Name: "Y", Type: "T", Dims: "B N max(q_heads,v_heads)*Dv"},

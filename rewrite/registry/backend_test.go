@@ -58,7 +58,7 @@ func TestBackendChooses(t *testing.T) {
 	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention",
 		"cpu_fused_layernorm", "cpu_fused_gelu", "cpu_fused_linear_attention"}
 	cuda := []string{"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
-		"cuda_fused_attention", "cuda_fused_layernorm", "cuda_fused_gelu"}
+		"cuda_fused_attention", "cuda_fused_layernorm", "cuda_fused_gelu", "cuda_fused_linear_attention"}
 	npu := []string{"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe",
 		"npu_fused_attention", "npu_glu"}
 	tests := []struct {
@@ -78,7 +78,7 @@ func TestBackendChooses(t *testing.T) {
 		{"+CPU", Auto, without, nil, "no kernel for CPU: kernel library not found", true},
 		{"+CUDA", Auto, with, nil, "no kernel for CUDA: kernel library not found", true},
 		{"+CUDA", Auto, both, cuda, "", false},
-		{"+CUDA,+CPU", Auto, both, append(slices.Clone(cuda), cpu[:7]...), "", false},
+		{"+CUDA,+CPU", Auto, both, append(slices.Clone(cuda), cpu...), "", false},
 		{"+NPU", Auto, both, npu, "", false},
 		{"+NPU,+CPU", Auto, both, append(slices.Clone(npu), cpu[:5]...), "", false},
 		{"+ALL", Auto, both, cpu, "", false},

@@ -38,10 +38,10 @@ func TestChoose(t *testing.T) {
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention",
 		"cpu_fused_layernorm", "cpu_fused_gelu", "cpu_fused_linear_attention",
 		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "cuda_fused_attention",
-		"cuda_fused_layernorm", "cuda_fused_gelu",
+		"cuda_fused_layernorm", "cuda_fused_gelu", "cuda_fused_linear_attention",
 		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "npu_fused_attention",
 		"onnx_layernorm", "onnx_softmax", "onnx_transpose"}
-	standard := all[20:]
+	standard := all[21:]
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 		{"onnx_layernorm", without, false, standard[:1], ""},
 		{"cuda_fused_moe", with, false, all[11:12], ""},
 		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
-		{"npu_fused_moe", with, false, all[18:19], ""},
+		{"npu_fused_moe", with, false, all[19:20], ""},
 		{"npu_fused_moe", cpuOnly, false, nil, "npu_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},

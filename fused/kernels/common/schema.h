@@ -42,6 +42,8 @@
   X(LatentAttention) \
   X(AddLayerNorm) \
   X(BiasGELU) \
+  X(LinearAttention) \
+  X(CausalConv) \
   X(Linear) \
   X(Embedding) \
   X(QMoE)

@@ -1,12 +1,12 @@
 // LinearAttention on the CPU. The columns of a head's state depend on no other column, so each task takes some columns
 // of one head through all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past
 // and writes present; results do not depend on how columns are divided.
+#include "common/linear_attention.h"
 
 #include <string.h>
 
 #include <algorithm>
 
-#include "common/attributes.h"
 #include "cpu/backends.h"
 #include "cpu/scratch.h"
 
@@ -24,51 +24,17 @@ struct LinearAttentionKernel {
 };
 
 OrtStatus* LinearAttentionKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  if (attributes.q_heads % attributes.v_heads != 0 && attributes.v_heads % attributes.q_heads != 0) {
-    return Errorf(init.api, "mojo.%s: q_heads is %lld and v_heads %lld; one must divide the other", init.def.name,
-                  static_cast<long long>(attributes.q_heads), static_cast<long long>(attributes.v_heads));
-  }
+  if (OrtStatus* s = ReadLinearAttributes(init, &attributes)) return s;
   type = ToElementType(init.types.inputs[kLinearAttentionQ]);
   return memory.Find(init);
 }
 
 constexpr float kNoDecay = 1;
 
-// Tensors are the tensors of a running node, and their sizes.
-struct Tensors {
-  const void *q, *k, *v;             // [batch, tokens, q_heads, key], those of k_heads, [batch, tokens, heads, value]
-  const float *past, *decay, *beta;  // [batch, heads, key, value], [batch, tokens, heads, channels]; null: none
-  void* y = nullptr;                 // [batch, tokens, y_heads, value]
-  float* present = nullptr;          // as past; null: not read
-  size_t batch, tokens, key, value;
-  size_t q_heads, k_heads, heads, y_heads;
-  size_t beta_heads;  // of beta: heads or 1
-  size_t channels;    // of decay: 1 or key
-
-  Tensors(const LinearAttentionCall& call, const LinearAttentionAttributes& a)
-      : q(call.data[kLinearAttentionQ]),
-        k(call.data[kLinearAttentionK]),
-        v(call.data[kLinearAttentionV]),
-        past(call.Get<float>(kLinearAttentionPast)),
-        decay(call.Get<float>(kLinearAttentionDecay)),
-        beta(call.Get<float>(kLinearAttentionBeta)),
-        batch(call.sizes.B),
-        tokens(call.sizes.N),
-        key(call.sizes.Dk),
-        value(call.sizes.Dv),
-        q_heads(static_cast<size_t>(a.q_heads)),
-        k_heads(static_cast<size_t>(a.k_heads)),
-        heads(static_cast<size_t>(a.v_heads)),
-        y_heads(std::max(q_heads, heads)),
-        beta_heads(beta == nullptr ? 0 : static_cast<size_t>(call.shapes[kLinearAttentionBeta].dims[2])),
-        channels(decay == nullptr ? 0 : static_cast<size_t>(call.shapes[kLinearAttentionDecay].dims[2]) / heads) {}
-};
-
 // Go is what the tasks of one run share.
 struct Go {
   const LinearAttentionKernel& kernel;
-  const Tensors& t;
+  const LinearAttentionTensors& t;
   const KernelTable& kernels;
   float *q = nullptr, *k = nullptr;  // widened and normalized; null: they are read as they are
   float* factors = nullptr;          // e^decay; null: none
@@ -82,7 +48,7 @@ const char* At(const void* data, size_t index, ElementType type) {
 
 // Prepare makes the tokens from begin to end - 1 ready: their queries, keys and factors.
 void Prepare(const Go& go, size_t begin, size_t end) {
-  const Tensors& t = go.t;
+  const LinearAttentionTensors& t = go.t;
   const ElementType type = go.kernel.type;
   const auto widen = [&](const void* from, size_t first, size_t count, float* to) {
     if (to == nullptr) return;
@@ -104,7 +70,7 @@ void Prepare(const Go& go, size_t begin, size_t end) {
 
 // Scan takes the blocks of columns from begin to end - 1 through all tokens.
 void Scan(const Go& go, size_t begin, size_t end) {
-  const Tensors& t = go.t;
+  const LinearAttentionTensors& t = go.t;
   const ElementType type = go.kernel.type;
   const LinearScanFn run = go.kernels.linear_scan(type);
   for (size_t i = begin; i < end; ++i) {
@@ -143,11 +109,8 @@ void Scan(const Go& go, size_t begin, size_t end) {
 }
 
 OrtStatus* LinearAttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  LinearAttentionCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  Tensors t(call, attributes);
-  if (OrtStatus* s = call.Make(0, &t.y)) return s;
-  if (OrtStatus* s = call.Make(1, &t.present)) return s;
+  LinearAttentionTensors t;
+  if (OrtStatus* s = ReadLinearAttention(api, context, attributes, &t)) return s;
   const size_t rows = t.batch * t.tokens, state = t.batch * t.heads * t.key * t.value;
   if (rows == 0) {
     if (t.present == nullptr || t.present == t.past || state == 0) return nullptr;

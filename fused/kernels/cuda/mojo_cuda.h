@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/attention_tensors.h"
+#include "common/linear_tensors.h"
 #include "cuda/moe_config.h"
 
 extern "C" {
@@ -126,6 +127,34 @@ typedef struct {
 } MojoBiasGELUArgs;
 
 cudaError_t MojoCudaBiasGELU(const MojoBiasGELUArgs* args, cudaStream_t stream);
+
+/* MojoLinearAttentionArgs is one LinearAttention. */
+struct MojoLinearAttentionArgs : mojo::LinearAttentionTensors {
+  float scale = 1;
+  bool l2_norm = false;
+  float epsilon = 0;
+  MojoType type = kMojoFloat32; /* of q, k, v and y */
+  void* scratch = nullptr;      /* MojoLinearAttentionScratch bytes */
+};
+
+/* MojoLinearAttentionScratch is how many bytes of scratch memory a call needs, 0 in most. */
+size_t MojoLinearAttentionScratch(const MojoLinearAttentionArgs* args);
+cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStream_t stream);
+
+/* MojoCausalConvArgs is one CausalConv. present may be past. */
+typedef struct {
+  const void* x;      /* [batch, channels, tokens] */
+  const void* weight; /* [channels, width] */
+  const void* bias;   /* [channels], or null */
+  const void* past;   /* [batch, channels, kept], or null: zeros */
+  void* y;            /* as x */
+  void* present;      /* [batch, channels, kept], or null where nobody reads it */
+  size_t batch, channels, tokens, width, kept;
+  int silu;
+  MojoType type;
+} MojoCausalConvArgs;
+
+cudaError_t MojoCudaCausalConv(const MojoCausalConvArgs* args, cudaStream_t stream);
 
 /* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
  * merged where that changes nothing (LayOutRotary of common/rotary_embedding.h makes them); cos and sin move by their
