@@ -63,6 +63,9 @@ var search = []struct {
 	{normRotaryForm, func(f *finder) { f.joins(f.normRotaries(normRotaryForm)) }},
 	// Attention after text: matches inside a block, such as the transposition of keys, become parts of it.
 	{attentionForm, func(f *finder) { f.joins(f.attentions()) }},
+	// Convolutions before fits, which would take the activation behind one for their seed.
+	{causalConvForm, func(f *finder) { f.sites(linear.Convs, causalConvForm) }},
+	{linearForm, func(f *finder) { f.sites(linear.Steps, linearForm) }},
 	// Fits last: they look for seeds among the few nodes that no match has. Rotations before norms, which join an
 	// addition before them: it may belong to a rotation.
 	{fitRotaryForm, func(f *finder) { f.sites(fit.Rotations, fitRotaryForm) }},

@@ -68,7 +68,7 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 	}
 	attributes := fused.LinearAttention{QHeads: queries, KHeads: keys / key, VHeads: heads, Scale: scale}
 	outputs := computed(s, n, attributes, inputs)
-	if len(outputs) > 1 {
+	if outputs[1] != nil {
 		state := g.Facts.DataType(n.Input(fused.LinearAttentionPast))
 		if n.Input(fused.LinearAttentionPast) == nil {
 			state = g.Facts.DataType(n.Input(0))
@@ -103,7 +103,7 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 			inputs[i] = s.Input(fused.NoRole, p.Name, v)
 		}
 	}
-	if outputs := computed(s, n, attributes, inputs); len(outputs) > 1 {
+	if outputs := computed(s, n, attributes, inputs); outputs[1] != nil {
 		s.Output(n.OutputValue(1), outputs[1])
 	}
 	return s, nil
@@ -113,7 +113,7 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand) []*site.Operand {
 	names := fused.Lookup(op.OpType()).OutputNames()
 	if v := n.OutputValue(1); v == nil || !v.IsOutput() && len(v.Uses()) == 0 {
-		names = names[:1]
+		names[1] = ""
 	}
 	outputs := s.Compute(op, names, inputs...)
 	s.Output(n.OutputValue(0), outputs[0])

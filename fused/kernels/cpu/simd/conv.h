@@ -9,6 +9,13 @@
 namespace mojo {
 namespace MOJO_ISA {
 
+// One is one number as float32.
+template <class T>
+MOJO_INLINE float One(const T* p) {
+  return Load(Part{1}, p)[0];
+}
+MOJO_INLINE float One(const float* p) { return *p; }
+
 // ConvRow is one channel of one sequence: its tokens one after the other, behind those that were kept.
 template <class T>
 struct ConvRow {
@@ -19,8 +26,8 @@ struct ConvRow {
 
   // At is number i of the kept tokens and the new ones.
   MOJO_INLINE float At(size_t i) const {
-    if (i >= kept) return Load(Part{1}, x + (i - kept))[0];
-    return past == nullptr ? 0 : Load(Part{1}, past + i)[0];
+    if (i >= kept) return One(x + (i - kept));
+    return past == nullptr ? 0 : One(past + i);
   }
 
   // Keep writes the last tokens. present may be past's memory.
@@ -43,7 +50,7 @@ MOJO_INLINE F32 ConvStep(const ConvRow<T>* rows) {
   for (size_t lane = 0; lane < kLanes; ++lane) {
     for (size_t j = 0; j < width; ++j) {
       x[j][lane] = rows[lane].At(skipped + j);
-      w[j][lane] = Load(Part{1}, rows[lane].weight + j)[0];
+      w[j][lane] = One(rows[lane].weight + j);
     }
   }
   F32 sum{};
@@ -66,7 +73,7 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
   };
   const auto bias = [&args](size_t r) MOJO_LAMBDA {
     if (args.bias == nullptr) return 0.0f;
-    return Load(Part{1}, static_cast<const T*>(args.bias) + r % args.channels)[0];
+    return One(static_cast<const T*>(args.bias) + r % args.channels);
   };
   T* const y = static_cast<T*>(args.y);
   T* const present = static_cast<T*>(args.present);
@@ -94,7 +101,7 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
     for (size_t t = 0; t < edge; ++t) {  // they read what was kept
       F32 z{};
       for (size_t j = 0; j < args.width; ++j) {
-        z = Fma(Load(Part{1}, the.weight + j), Set(the.At(skipped + t + j)), z);
+        z = Fma(Set(One(the.weight + j)), Set(the.At(skipped + t + j)), z);
       }
       z = z + plus;
       Store(Part{1}, to + t, args.silu ? silu(z) : z);
@@ -103,7 +110,7 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
       ForEachVector(args.tokens - edge, [&](auto lanes, size_t t) MOJO_LAMBDA {
         F32 z{};
         for (size_t j = 0; j < args.width; ++j) {
-          z = Fma(Set(Load(Part{1}, the.weight + j)[0]), Load(lanes, the.x + t + j), z);
+          z = Fma(Set(One(the.weight + j)), Load(lanes, the.x + t + j), z);
         }
         z = z + plus;
         Store(lanes, to + edge + t, args.silu ? silu(z) : z);

@@ -1,0 +1,301 @@
+package linear
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// limits bound the search. A convolution of 8,192 channels takes about 20 million steps.
+var limits = match.Limits{Each: 1 << 16, Reserve: 1 << 28, Shares: 2}
+
+// maxElements bounds the tokens that are tried, except in the first world.
+const maxElements = 1 << 16
+
+// maxSteps bounds the nodes before and behind a convolution.
+const maxSteps = 12
+
+// conv is a depthwise convolution along time, and what is written around it: padding or the kept tokens before it, a
+// slice, an activation and a transposition behind it.
+type conv struct {
+	g       *match.View
+	budget  *match.Budget
+	n       *onnx.Node
+	x, past *onnx.Value   // past is nil if nothing is joined in front of x
+	all     []*onnx.Value // what is made of past and x before the convolution
+	nodes   []*onnx.Node
+}
+
+// Convs finds causal convolutions by what the nodes around a depthwise Conv compute.
+func Convs(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
+	for _, n := range g.Graph.Nodes {
+		if !n.Is("Conv") || others.Have(n) || !depthwise(g, n) {
+			continue
+		}
+		c := &conv{g: g, n: n, budget: g.Budget(fused.CausalConvName, limits)}
+		c.budget.Begin(n)
+		if s := c.find(others); s != nil {
+			sites = append(sites, s)
+		}
+		c.budget.End()
+	}
+	return sites, nil
+}
+
+// depthwise reports whether a Conv has a dimension of time alone, and weights of its own for each channel.
+func depthwise(g *match.View, n *onnx.Node) bool {
+	if n.Input(0) == nil || n.Input(1) == nil || n.OutputValue(0) == nil {
+		return false
+	}
+	channels, known := g.Facts.Dim(n.Input(1), 0)
+	each, also := g.Facts.Dim(n.Input(1), 1)
+	_, width := g.Facts.Dim(n.Input(1), 2)
+	rank, ranked := g.Facts.Rank(n.Input(1))
+	return known && also && width && ranked && rank == 3 && each == 1 && n.AttrInt("group", 1) == channels
+}
+
+func (c *conv) find(others site.Others) *site.Site {
+	c.before()
+	if c.x == nil || c.g.Facts.DataType(c.x) != c.g.Facts.DataType(c.n.Input(1)) {
+		return nil
+	}
+	results := c.behind()
+	for i, r := range slices.Backward(results) {
+		for _, activation := range []string{"silu", "none"} {
+			op := fused.CausalConv{Activation: activation}
+			nodes := append(slices.Clone(c.nodes), nodesOf(results[:i+1])...)
+			if slices.ContainsFunc(nodes, others.Have) {
+				break
+			}
+			state := c.state(op, nodes)
+			if !c.computes(op, r.value, r.turned, 0) || !c.closed(nodes, r.value, state) {
+				continue
+			}
+			return c.site(op, r, state, nodes)
+		}
+	}
+	return nil
+}
+
+// before looks for what the Conv reads of the tokens: through padding, slices and a Concat with the kept ones.
+func (c *conv) before() {
+	v := c.n.Input(0)
+	for range maxSteps {
+		if v == nil {
+			return
+		}
+		n := v.Producer
+		switch {
+		case n == nil || n.Graph != c.g.Graph:
+		case n.Is("Pad") || n.Is("Slice") || n.Is("Cast"):
+			c.nodes, c.all, v = append(c.nodes, n), append(c.all, v), n.Input(0)
+			continue
+		case n.Is("Concat") && len(n.Inputs) == 2 && n.Input(0) != nil && n.Input(1) != nil &&
+			(n.AttrInt("axis", 0) == 2 || n.AttrInt("axis", 0) == -1):
+			c.nodes = append(c.nodes, n)
+			c.past, c.x, c.all = n.Input(0), n.Input(1), append(c.all, v)
+			return
+		}
+		break
+	}
+	c.x = v
+}
+
+// result is a value that the convolution may end in.
+type result struct {
+	value  *onnx.Value
+	turned bool // tokens before channels
+	nodes  []*onnx.Node
+}
+
+func nodesOf(list []result) (nodes []*onnx.Node) {
+	for _, r := range list {
+		nodes = append(nodes, r.nodes...)
+	}
+	return nodes
+}
+
+// behind follows the Conv through slices, a transposition and an activation.
+func (c *conv) behind() []result {
+	list := []result{{c.n.OutputValue(0), false, []*onnx.Node{c.n}}}
+	for range maxSteps {
+		last := list[len(list)-1]
+		readers, turned := c.g.Readers(last.value), last.turned
+		if last.value.IsOutput() || len(readers) == 0 {
+			break
+		}
+		n := readers[0]
+		nodes := []*onnx.Node{n}
+		switch {
+		case len(readers) == 2 && (readers[0].Is("Mul") || readers[1].Is("Mul")): // x * sigmoid(x)
+			if n.Is("Mul") {
+				n, nodes = readers[1], []*onnx.Node{readers[1], n}
+			} else {
+				nodes = readers
+			}
+			if mul := nodes[1]; !n.Is("Sigmoid") || len(mul.Reads()) != 2 || mul.Input(0) != n.OutputValue(0) &&
+				mul.Input(1) != n.OutputValue(0) {
+				return list
+			}
+		case len(readers) != 1:
+			return list
+		case n.Is("Transpose") && slices.Equal(n.AttrInts("perm"), []int64{0, 2, 1}):
+			turned = !turned
+		case n.Is("Slice") || n.Is("Swish"):
+		default:
+			return list
+		}
+		v := nodes[len(nodes)-1].OutputValue(0)
+		if v == nil {
+			return list
+		}
+		list = append(list, result{v, turned, nodes})
+	}
+	return list
+}
+
+// state is the value of the kept tokens behind x, if a node makes them of all tokens.
+func (c *conv) state(op fused.CausalConv, nodes []*onnx.Node) *onnx.Value {
+	if c.past == nil {
+		return nil
+	}
+	for _, v := range c.all {
+		for _, n := range c.g.Readers(v) {
+			state := n.OutputValue(0)
+			if n.Is("Slice") && state != nil && !slices.Contains(nodes, n) && c.computes(op, state, false, 1) {
+				return state
+			}
+		}
+	}
+	return nil
+}
+
+// closed reports whether only the nodes read what they make, except the results.
+func (c *conv) closed(nodes []*onnx.Node, results ...*onnx.Value) bool {
+	for _, n := range nodes {
+		for _, v := range n.Outputs {
+			if v == nil || slices.Contains(results, v) {
+				continue
+			}
+			if v.IsOutput() || slices.ContainsFunc(c.g.Readers(v), func(r *onnx.Node) bool {
+				return !slices.Contains(nodes, r) && !slices.ContainsFunc(r.Outputs, func(o *onnx.Value) bool {
+					return o != nil && slices.Contains(results, o)
+				})
+			}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// computes reports whether a value is an output of the op, at the sizes of the worlds in which it is small: of tokens,
+// kept tokens, weights and biases of our choice.
+func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output int) bool {
+	weight, bias := c.n.Input(1), c.n.Input(2)
+	tried := false
+	for world := range infer.Worlds {
+		lab := probe.NewLab(c.g, 4*maxSteps, c.budget)
+		lab.World = world
+		if shape, ok := lab.Shape(c.x); !ok || match.Elements(shape) > maxElements && tried {
+			continue
+		}
+		tried = true
+		given := probe.Values{}
+		r := rand.New(rand.NewPCG(uint64(world), 7))
+		inputs := make([]*reference.Tensor, fused.CausalConvPast+1)
+		for i, in := range []*onnx.Value{c.x, weight, bias, c.past} {
+			if in == nil {
+				continue
+			}
+			shape, ok := lab.Shape(in)
+			if !ok || len(shape) == 0 || !c.budget.Spend(match.Elements(shape)) {
+				return false
+			}
+			numbers := make([]float64, match.Elements(shape))
+			for k := range numbers {
+				numbers[k] = r.NormFloat64()
+			}
+			inputs[i] = reference.NewFloats(onnx.Float, shape, numbers)
+			given[in] = reference.NewFloats(c.g.Facts.DataType(in), shape, numbers)
+		}
+		known := func(v *onnx.Value) (*reference.Tensor, error) {
+			if t, ok := c.g.Facts.Known(v, world); ok && v.Constant() == nil && !c.g.Facts.DataType(v).IsFloat() {
+				return t, nil
+			}
+			return nil, nil
+		}
+		got, err := lab.Run(given, known, v)
+		if err != nil {
+			return false
+		}
+		want, err := probe.Fused(op, c.budget.SpendOrFail, inputs...)
+		if err != nil || !alike(got[0], want[output], turned) {
+			return false
+		}
+	}
+	return tried
+}
+
+// alike reports whether two tensors are the same except for roundings, got with its last two axes exchanged if it is
+// turned.
+func alike(got, want *reference.Tensor, turned bool) bool {
+	rows, columns := 1, 1
+	if want.Rank() == 3 {
+		rows, columns = want.Shape[1], want.Shape[2]
+	}
+	shape := slices.Clone(want.Shape)
+	if turned {
+		shape[1], shape[2] = shape[2], shape[1]
+	}
+	if !slices.Equal(got.Shape, shape) {
+		return false
+	}
+	for i, x := range want.F {
+		at := i
+		if turned {
+			b, row, column := i/(rows*columns), i/columns%rows, i%columns
+			at = (b*columns+column)*rows + row
+		}
+		if !(math.Abs(got.F[at]-x) <= 1e-9*(1+math.Abs(x))) {
+			return false
+		}
+	}
+	return true
+}
+
+// site has the op compute a result and the kept tokens.
+func (c *conv) site(op fused.CausalConv, r result, state *onnx.Value, nodes []*onnx.Node) *site.Site {
+	s := site.New(c.g, fused.CausalConvName, r.value.Producer)
+	s.Anchor, s.Nodes = c.n, nodes
+	inputs := make([]*site.Operand, fused.CausalConvPast+1)
+	for i, v := range []*onnx.Value{c.x, c.n.Input(1), c.n.Input(2), c.past} {
+		if v != nil {
+			inputs[i] = s.Input(fused.NoRole, fused.Lookup(s.Op).Inputs[i].Name, v)
+		}
+	}
+	names := fused.Lookup(s.Op).OutputNames()
+	if state == nil {
+		names[1] = ""
+	} else {
+		s.Nodes = append(s.Nodes, state.Producer)
+	}
+	out := s.Compute(op, names, inputs...)
+	y := out[0]
+	if r.turned {
+		y = y.Transpose("rows", 0, 2, 1)
+	}
+	s.Output(r.value, y)
+	if state != nil {
+		s.Output(state, out[1])
+	}
+	return s
+}

@@ -1,0 +1,405 @@
+package linear
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/site"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// maxCone bounds the nodes between a state and what is read of the next one.
+const maxCone = 24
+
+// step is one token of linear attention: a state that decays, what is added to it, and the row that is read of the sum.
+type step struct {
+	g               *match.View
+	budget          *match.Budget
+	add             *onnx.Node
+	outer           *onnx.Node  // what is added: the product of a key and an update
+	state           *onnx.Value // [batch, heads, key, value]
+	decay           *onnx.Value // the factor of the state, nil for none
+	row             *onnx.Value
+	heads, key, val int64
+	nodes           []*onnx.Node                // between the state and the row
+	given           []*onnx.Value               // what they read that no state is in
+	base            map[*onnx.Value]*onnx.Value // of given ones: the value that they are views of
+	q, k, v, beta   *onnx.Value                 // bases
+}
+
+// Steps finds decode steps of linear attention by what the nodes between two states compute.
+func Steps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
+	for _, n := range g.Graph.Nodes {
+		if !n.Is("Add") || others.Have(n) {
+			continue
+		}
+		for i := range 2 {
+			s := &step{g: g, budget: g.Budget(fused.LinearAttentionName, limits), add: n,
+				base: map[*onnx.Value]*onnx.Value{}}
+			if !s.begins(n.Input(i), n.Input(1-i)) {
+				continue
+			}
+			s.budget.Begin(n)
+			found := s.cone() && !slices.ContainsFunc(s.nodes, others.Have) && s.assign()
+			s.budget.End()
+			if found {
+				sites = append(sites, s.site())
+				break
+			}
+		}
+	}
+	return sites, nil
+}
+
+// begins reads the decayed state and what is added to it, a product of a column and a row.
+func (s *step) begins(decayed, outer *onnx.Value) bool {
+	if decayed == nil || outer == nil || s.add.OutputValue(0) == nil {
+		return false
+	}
+	rank, ok := s.g.Facts.Rank(s.add.OutputValue(0))
+	n := outer.Producer
+	if !ok || rank != 4 || n == nil || n.Graph != s.g.Graph || s.g.Facts.DataType(outer) != onnx.Float {
+		return false
+	}
+	for i, size := range []*int64{&s.heads, &s.key, &s.val} {
+		if *size, ok = s.g.Facts.Dim(s.add.OutputValue(0), i+1); !ok || *size < 1 {
+			return false
+		}
+	}
+	if !s.isOuter(n) {
+		return false
+	}
+	s.state, s.outer = decayed, n
+	if n := decayed.Producer; n != nil && n.Is("Mul") {
+		for i := range 2 {
+			if n.Input(0) != nil && n.Input(1) != nil && s.stateLike(n.Input(i)) && s.factorLike(n.Input(1-i)) {
+				s.state, s.decay = n.Input(i), n.Input(1-i)
+				break
+			}
+		}
+	}
+	return s.stateLike(s.state)
+}
+
+func (s *step) stateLike(v *onnx.Value) bool { return s.g.Facts.SameShape(v, s.add.OutputValue(0)) }
+
+// factorLike reports whether a value has a number for each head, or for each channel of its keys.
+func (s *step) factorLike(v *onnx.Value) bool {
+	last, ok := s.g.Facts.Dim(v, -1)
+	rank, ranked := s.g.Facts.Rank(v)
+	return ok && ranked && rank == 4 && last == 1
+}
+
+// isOuter reports whether a product has one side as wide as keys are and one as wide as values are.
+func (s *step) isOuter(n *onnx.Node) bool {
+	if !n.Is("Mul") && !n.Is("MatMul") {
+		return false
+	}
+	one := func(v *onnx.Value, axis int) bool {
+		d, ok := s.g.Facts.Dim(v, axis)
+		return ok && d == 1
+	}
+	a, b := n.Input(0), n.Input(1)
+	if a == nil || b == nil {
+		return false
+	}
+	return one(a, -1) && one(b, -2) || n.Is("Mul") && one(a, -2) && one(b, -1)
+}
+
+// cone collects the nodes from the state to the next one and to the row that is read of it, and what they read besides.
+func (s *step) cone() bool {
+	next := s.add.OutputValue(0)
+	within := map[*onnx.Value]bool{s.state: true}
+	from := 0
+	if s.state.Producer != nil && s.state.Graph == s.g.Graph {
+		from = s.g.Position(s.state.Producer) + 1
+	}
+	from = min(from, s.g.Position(s.outer))
+	var all []*onnx.Node
+	for _, n := range s.g.Graph.Nodes[from:] {
+		if !s.budget.Spend(8) || s.row != nil {
+			break
+		}
+		if n != s.outer && !slices.ContainsFunc(n.Reads(), func(v *onnx.Value) bool { return within[v] }) {
+			continue
+		}
+		if len(n.Subgraphs()) > 0 || len(n.Outputs) != 1 || n.OutputValue(0) == nil {
+			continue
+		}
+		out := n.OutputValue(0)
+		within[out] = true
+		if all = append(all, n); len(all) > maxCone {
+			return false
+		}
+		if out != next && within[next] && s.elements(out) == s.elements(s.state)/s.key && s.after(next, n, all) {
+			s.row = out
+		}
+	}
+	if s.row == nil || !s.shaped() {
+		return false
+	}
+	// Only those that the next state or the row is made of.
+	needed := map[*onnx.Value]bool{next: true, s.row: true}
+	for _, n := range slices.Backward(all) {
+		if !needed[n.OutputValue(0)] {
+			continue
+		}
+		s.nodes = append(s.nodes, n)
+		for _, v := range n.Reads() {
+			if within[v] {
+				needed[v] = true
+			} else if v.Constant() == nil && s.g.Facts.DataType(v).IsFloat() && !slices.Contains(s.given, v) {
+				s.given = append(s.given, v)
+			}
+		}
+	}
+	for _, n := range s.nodes {
+		v := n.OutputValue(0)
+		if v == next || v == s.row {
+			continue
+		}
+		outside := func(r *onnx.Node) bool { return !slices.Contains(s.nodes, r) }
+		if v.IsOutput() || slices.ContainsFunc(s.g.Readers(v), outside) {
+			return false
+		}
+	}
+	for _, v := range s.given {
+		s.base[v] = s.viewed(v)
+	}
+	return len(s.given) <= 8
+}
+
+// shaped reports whether the dimensions of the row are known, except that of the batch.
+func (s *step) shaped() bool {
+	rank, ok := s.g.Facts.Rank(s.row)
+	for axis := 1; ok && axis < rank; axis++ {
+		_, ok = s.g.Facts.Dim(s.row, axis)
+	}
+	return ok
+}
+
+// after reports whether a node reads the next state, perhaps through others.
+func (s *step) after(next *onnx.Value, n *onnx.Node, all []*onnx.Node) bool {
+	for range maxCone {
+		if slices.Contains(n.Reads(), next) {
+			return true
+		}
+		before := slices.IndexFunc(all, func(m *onnx.Node) bool { return slices.Contains(n.Reads(), m.OutputValue(0)) })
+		if before < 0 {
+			return false
+		}
+		n = all[before]
+	}
+	return false
+}
+
+// elements counts the elements of a value in the first world, 0 if they are not known.
+func (s *step) elements(v *onnx.Value) int64 {
+	shape, ok := s.g.Facts.Shape(v, 0)
+	if !ok {
+		return 0
+	}
+	return int64(match.Elements(match.As[int](shape)))
+}
+
+// viewed is the value that v has the elements of, in their order.
+func (s *step) viewed(v *onnx.Value) *onnx.Value {
+	for range maxSteps {
+		n := v.Producer
+		if n == nil || n.Graph != s.g.Graph || n.Input(0) == nil || s.elements(n.Input(0)) != s.elements(v) ||
+			s.elements(v) == 0 {
+			return v
+		}
+		switch n.OpType {
+		case "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Identity":
+		case "Gather": // of one element along an axis
+			if one, ok := s.g.Facts.Dim(n.Input(0), int(n.AttrInt("axis", 0))); !ok || one != 1 {
+				return v
+			}
+		case "Transpose":
+			if !s.keepsOrder(n) {
+				return v
+			}
+		default:
+			return v
+		}
+		v = n.Input(0)
+	}
+	return v
+}
+
+// keepsOrder reports whether a Transpose moves axes of one element only.
+func (s *step) keepsOrder(n *onnx.Node) bool {
+	last := int64(-1)
+	for _, axis := range n.AttrInts("perm") {
+		if d, ok := s.g.Facts.Dim(n.Input(0), int(axis)); ok && d == 1 {
+			continue
+		}
+		if axis < last {
+			return false
+		}
+		last = axis
+	}
+	return len(n.AttrInts("perm")) > 0
+}
+
+// assign tries which of the given values are queries, keys, values and beta.
+func (s *step) assign() bool {
+	var bases []*onnx.Value
+	for _, v := range s.given {
+		if b := s.base[v]; v != s.decay && !slices.Contains(bases, b) {
+			bases = append(bases, b)
+		}
+	}
+	if len(bases) < 3 || len(bases) > 4 {
+		return false
+	}
+	heads := s.elements(s.state) / s.key / s.val // of the batch
+	if heads == 0 {
+		return false
+	}
+	var try func(i int) bool
+	roles := []struct {
+		at   **onnx.Value
+		size int64
+	}{{&s.q, s.key}, {&s.k, s.key}, {&s.v, s.val}, {&s.beta, 1}}[:len(bases)]
+	try = func(i int) bool {
+		if i == len(roles) {
+			return s.computes()
+		}
+		for _, b := range bases {
+			if *roles[i].at = b; s.elements(b) != heads*roles[i].size || slices.Contains(
+				[]*onnx.Value{s.q, s.k, s.v}[:min(i, 3)], b) {
+				continue
+			}
+			if try(i + 1) {
+				return true
+			}
+		}
+		*roles[i].at = nil
+		return false
+	}
+	return try(0)
+}
+
+// computes reports whether the nodes compute the op of one token, on numbers of our choice.
+func (s *step) computes() bool {
+	lab := probe.NewLab(s.g, maxCone, s.budget)
+	shape, ok := lab.Shape(s.state)
+	if !ok || !s.budget.Spend(4*match.Elements(shape)) {
+		return false
+	}
+	r := rand.New(rand.NewPCG(5, 9))
+	numbers := func(n int64) []float64 {
+		list := make([]float64, n)
+		for i := range list {
+			list[i] = r.NormFloat64()
+		}
+		return list
+	}
+	given, of := probe.Values{}, map[*onnx.Value][]float64{}
+	put := func(v *onnx.Value, list []float64) bool {
+		dims, ok := lab.Shape(v)
+		if ok {
+			given[v] = reference.NewFloats(s.g.Facts.DataType(v), dims, list)
+		}
+		return ok
+	}
+	past := numbers(s.elements(s.state))
+	put(s.state, past)
+	var decay []float64
+	for _, v := range s.given {
+		b := s.base[v]
+		if of[b] == nil {
+			of[b] = numbers(s.elements(b))
+		}
+		list := of[b]
+		if v == s.decay {
+			decay, list = list, slices.Clone(list)
+			for i, x := range list {
+				list[i] = math.Exp(x)
+			}
+		}
+		if !put(v, list) {
+			return false
+		}
+	}
+	got, err := lab.Run(given, func(v *onnx.Value) (*reference.Tensor, error) {
+		if t, ok := s.g.Facts.Known(v, 0); ok && v.Constant() == nil && !s.g.Facts.DataType(v).IsFloat() {
+			return t, nil
+		}
+		return nil, nil
+	}, s.row, s.add.OutputValue(0))
+	if err != nil {
+		return false
+	}
+	inputs := make([]*reference.Tensor, fused.LinearAttentionBeta+1)
+	rows := func(list []float64) *reference.Tensor {
+		return reference.NewFloats(onnx.Float, []int{shape[0], 1, len(list) / shape[0]}, list)
+	}
+	for i, v := range []*onnx.Value{s.q, s.k, s.v} {
+		inputs[i] = rows(of[v])
+	}
+	inputs[fused.LinearAttentionPast] = reference.NewFloats(onnx.Float, shape, past)
+	if decay != nil {
+		inputs[fused.LinearAttentionDecay] = rows(decay)
+	}
+	if s.beta != nil {
+		inputs[fused.LinearAttentionBeta] = rows(of[s.beta])
+	}
+	want, err := probe.Fused(s.op(), s.budget.SpendOrFail, inputs...)
+	return err == nil && near(got[0].F, want[0].F) && near(got[1].F, want[1].F)
+}
+
+func near(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) <= 1e-6*(1+math.Abs(y)) })
+}
+
+func (s *step) op() fused.LinearAttention {
+	return fused.LinearAttention{QHeads: s.heads, KHeads: s.heads, VHeads: s.heads, Scale: 1}
+}
+
+// site has the op compute the row and the next state.
+func (s *step) site() *site.Site {
+	made := site.New(s.g, fused.LinearAttentionName, s.row.Producer)
+	made.Anchor, made.Nodes = s.add, slices.Clone(s.nodes)
+	names := fused.Lookup(made.Op).Inputs
+	inputs := make([]*site.Operand, len(names))
+	flat := func(i int, v *onnx.Value, width int64) {
+		name := names[i].Name
+		inputs[i] = made.Input(fused.NoRole, name, v).With("Reshape", name+"_row", "shape", -1, 1, width)
+	}
+	flat(fused.LinearAttentionQ, s.q, s.heads*s.key)
+	flat(fused.LinearAttentionK, s.k, s.heads*s.key)
+	flat(fused.LinearAttentionV, s.v, s.heads*s.val)
+	inputs[fused.LinearAttentionPast] = made.Input(fused.NoRole, "past", s.state)
+	if s.decay != nil {
+		width := s.elements(s.decay) / (s.elements(s.state) / s.key / s.val) * s.heads
+		factor := s.viewed(s.decay)
+		if n := factor.Producer; n != nil && n.Is("Exp") {
+			flat(fused.LinearAttentionDecay, s.viewed(n.Input(0)), width)
+		} else {
+			flat(fused.LinearAttentionDecay, factor, width)
+			inputs[fused.LinearAttentionDecay] = inputs[fused.LinearAttentionDecay].Then("Log", "decay_log", nil)
+		}
+	}
+	if s.beta != nil {
+		flat(fused.LinearAttentionBeta, s.beta, s.heads)
+	}
+	out := made.Compute(s.op(), fused.Lookup(made.Op).OutputNames(), inputs...)
+	dims := []int64{-1}
+	rank, _ := s.g.Facts.Rank(s.row)
+	for axis := 1; axis < rank; axis++ {
+		d, _ := s.g.Facts.Dim(s.row, axis)
+		dims = append(dims, d)
+	}
+	y := out[0].With("Reshape", "row", "row_shape", dims...)
+	made.Output(s.row, y)
+	made.Output(s.add.OutputValue(0), out[1])
+	return made
+}
