@@ -114,7 +114,6 @@ ARCHITECTURES = {
         | _FEW_EXPERTS
         | dict(sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
     ),
-    "glm": Architecture("GlmConfig", "GlmForCausalLM", _SMALL_HEADS),
     "deepseek2": Architecture(
         "DeepseekV2Config",
         "DeepseekV2ForCausalLM",
