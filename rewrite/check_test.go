@@ -161,7 +161,7 @@ func TestGLUSites(t *testing.T) {
 		{"limit beyond normal inputs", rewritetest.GLUAttributes("silu", 1, 1e4, 0), []any{"batch", 16},
 			"large inputs"},
 		{"offset", rewritetest.GLUAttributes("silu", 1, 0, 1), []any{"batch", 16}, "differs"},
-		{"broadcasting", rewritetest.GLUAttributes("silu", 1, 0, 0), []any{1, 16}, "one shape"},
+		{"broadcasting", rewritetest.GLUAttributes("silu", 1, 0, 0), []any{1, 16}, "the same shape"},
 		{"unknown op", nil, []any{"batch", 16}, "catalogue"},
 	}
 	for _, c := range tests {

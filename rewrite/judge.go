@@ -239,7 +239,7 @@ func (p *Plan) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 	}
 	kernel := p.kernels.ForOp(op.Name)
 	if kernel == nil {
-		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for",
+		return nil, reason.New(reason.NotAsked, nil, "it also needs mojo.%s, whose kernel was not selected",
 			op.Name).With("op", op.Name)
 	}
 	call, err := c.AddCall(n, kernel, p.run.Model.Opset(""))

@@ -55,7 +55,7 @@ func (p *Plan) learn() error {
 	for len(l.patterns) > 0 {
 		set, err := p.request.Patterns.With("learnt", l.text())
 		if err != nil {
-			return fmt.Errorf("the patterns that were learnt do not parse: %w", err)
+			return fmt.Errorf("the learned patterns do not parse: %w", err)
 		}
 		if !l.dropFailing(p.again(set)) {
 			l.measure(set)
@@ -239,7 +239,7 @@ func (s *fittedSite) differs(m *patterns.Match, other *Plan) string {
 	for _, want := range s.match.Attributes {
 		i := slices.IndexFunc(m.Attributes, func(a *onnx.Attribute) bool { return a.Name == want.Name })
 		if i < 0 || !sameNumber(m.Attributes[i], want) {
-			return fmt.Sprintf("its pattern gives the op another %s", want.Name)
+			return fmt.Sprintf("its pattern sets another %s", want.Name)
 		}
 	}
 	return ""

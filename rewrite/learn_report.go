@@ -43,9 +43,9 @@ func (r *LearnReport) writeText(b *strings.Builder) {
 		return
 	}
 	if r.Fitted == 0 {
-		b.WriteString("learnt nothing: no block was fitted, so that patterns have all that is fused\n")
+		b.WriteString("learned nothing: no block was fitted, because patterns find all fused blocks\n")
 	} else {
-		fmt.Fprintf(b, "learnt %s for %d of %s\n", english.Counted(len(r.Patterns), "pattern"), r.Learnt,
+		fmt.Fprintf(b, "learned %s for %d of %s\n", english.Counted(len(r.Patterns), "pattern"), r.Learnt,
 			english.Counted(r.Fitted, "fitted block"))
 	}
 	for _, p := range r.Patterns {
@@ -56,7 +56,7 @@ func (r *LearnReport) writeText(b *strings.Builder) {
 		b.WriteByte('\n')
 	}
 	for _, s := range r.Left {
-		fmt.Fprintf(b, "  not learnt: %s: %s\n", s.ID, s.Reason)
+		fmt.Fprintf(b, "  not learned: %s: %s\n", s.ID, s.Reason)
 	}
 	if len(r.Patterns) > 0 {
 		what := "saves"

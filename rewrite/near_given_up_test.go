@@ -20,7 +20,7 @@ func TestNearMissesGivenUp(t *testing.T) {
 		if err := r.WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
-		if said := strings.Contains(text.String(), "gave up the search for near misses at "); said != want {
+		if said := strings.Contains(text.String(), "the search for near misses stopped at "); said != want {
 			t.Errorf("%d nodes: said %v\n%.2000s", nodes, said, &text)
 		}
 	}

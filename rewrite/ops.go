@@ -81,7 +81,7 @@ func (r *Report) opsText(all bool) string {
 		b.WriteString("\n")
 	}
 	if n := len(changed) - len(shown); n > 0 {
-		fmt.Fprintf(&b, "  %s changed in number as well: -v lists them\n", english.Counted(n, "other op"))
+		fmt.Fprintf(&b, "  the counts of %s changed too: -v lists them\n", english.Counted(n, "other op"))
 	}
 	fmt.Fprintf(&b, "  %s", cell(OpCount{"all", r.Input.Nodes, r.Output.Nodes}))
 	if r.Input.Bytes > 0 && r.Output.Bytes > 0 {

@@ -86,7 +86,7 @@ func TestOverflow(t *testing.T) {
 			if guarded := strings.Contains(text.String(), "NaN guard"); guarded != (c.want == sites.NaNQueries) {
 				t.Errorf("a guard against NaN: %v in\n%s", guarded, &text)
 			}
-			said := strings.Contains(text.String(), "results differ where numbers overflow")
+			said := strings.Contains(text.String(), "results differ if numbers overflow")
 			if said != (c.want != "" && c.want != sites.NaNQueries) {
 				t.Errorf("want %q in\n%s", c.want, &text)
 			}

@@ -95,7 +95,7 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		return plan, plan.asPlanned()
 	}
 	if len(plan.asked) > 0 {
-		return nil, fmt.Errorf("no kernel that was asked for takes a site of the model with the id %q",
+		return nil, fmt.Errorf("no site with the id %q, or no selected kernel supports it",
 			slices.Sorted(maps.Keys(plan.asked)))
 	}
 	return plan, nil

@@ -74,10 +74,10 @@ func (f *PlanFile) With(ids ...string) *PlanFile {
 func (f *PlanFile) Fits(sha256, patterns, tool string) error {
 	switch {
 	case f.Model.SHA256 != sha256:
-		return fmt.Errorf("it was made for another file (%s, SHA-256 %s), and this one has SHA-256 %s", f.Model.Path,
+		return fmt.Errorf("it was made for another file (%s, SHA-256 %s); this file has SHA-256 %s", f.Model.Path,
 			f.Model.SHA256, sha256)
 	case f.Tool != tool:
-		return fmt.Errorf("it was made by version %s, and this is %s", f.Tool, tool)
+		return fmt.Errorf("it was made by version %s; this is version %s", f.Tool, tool)
 	case f.Patterns != patterns:
 		return errors.New("it was made with other patterns")
 	}
@@ -119,7 +119,7 @@ func PlanText(path string) ([]byte, error) {
 		values += bytes.Count(b, []byte(mark))
 	}
 	if values > MaxPlanValues {
-		return nil, fmt.Errorf("%s holds more than %d JSON values, several times as many as the plan of a graph of "+
+		return nil, fmt.Errorf("%s has more than %d JSON values, several times as many as a plan for a graph of "+
 			"100,000 nodes: write it again with match -o", path, MaxPlanValues)
 	}
 	return b, nil
@@ -133,7 +133,7 @@ func ReadPlan(path string) (*PlanFile, error) {
 	}
 	f, err := parsePlan(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no plan: %w", path, err)
+		return nil, fmt.Errorf("%s is not a plan: %w", path, err)
 	}
 	return f, nil
 }
@@ -144,7 +144,7 @@ func parsePlan(b []byte) (*PlanFile, error) {
 		return nil, err
 	}
 	if version.Schema != PlanSchema {
-		return nil, fmt.Errorf("its schema is %d, and this version reads %d", version.Schema, PlanSchema)
+		return nil, fmt.Errorf("its schema is %d; this version reads %d", version.Schema, PlanSchema)
 	}
 	f := &PlanFile{}
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -153,7 +153,7 @@ func parsePlan(b []byte) (*PlanFile, error) {
 		return nil, err
 	}
 	if f.Model == nil {
-		return nil, errors.New("it does not say for which model (\"model\")")
+		return nil, errors.New("the field \"model\" is missing")
 	}
 	seen := map[string]bool{}
 	for i, s := range f.Sites {
@@ -161,7 +161,7 @@ func parsePlan(b []byte) (*PlanFile, error) {
 			return nil, fmt.Errorf("site %d has no id", i)
 		}
 		if seen[s.ID] {
-			return nil, fmt.Errorf("the site %q stands twice", s.ID)
+			return nil, fmt.Errorf("the site %q is listed twice", s.ID)
 		}
 		seen[s.ID] = true
 	}
@@ -181,12 +181,12 @@ func (p *Plan) asPlanned() error {
 		}
 		switch got, ok := found[want.ID]; {
 		case !ok:
-			failures = append(failures, fmt.Errorf("%q is no site of the model, or no kernel that was asked for "+
-				"takes it", want.ID))
+			failures = append(failures, fmt.Errorf("%q is not a site of the model, or no selected kernel "+
+				"supports it", want.ID))
 		case got.Status != Fused:
 			failures = append(failures, fmt.Errorf("%q is %s: %s", want.ID, got.Status, got.Reason))
 		case len(want.Nodes) > 0 && !slices.Equal(got.Nodes, want.Nodes):
-			failures = append(failures, fmt.Errorf("%q has other nodes now: %q in place of %q", want.ID, got.Nodes,
+			failures = append(failures, fmt.Errorf("%q has other nodes now: %q instead of %q", want.ID, got.Nodes,
 				want.Nodes))
 		}
 	}

@@ -199,10 +199,10 @@ func (r *GivenUpReport) Text() string {
 		more = " and at " + english.Counted(r.Places-1, "other place")
 	}
 	if r.Pattern == match.NearMissSearch {
-		return fmt.Sprintf("gave up the search for near misses at %q%s: it takes too many steps, and what nearly is a "+
-			"block may not be explained", r.Node, more)
+		return fmt.Sprintf("the search for near misses stopped at %q%s: it takes too many steps, so some near "+
+			"misses may not be explained", r.Node, more)
 	}
-	return fmt.Sprintf("gave up the search for %s at %q%s: it takes too many steps there, and a block may be missed",
+	return fmt.Sprintf("the search for %s stopped at %q%s: it takes too many steps there and may miss a block",
 		r.Pattern, r.Node, more)
 }
 

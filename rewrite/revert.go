@@ -60,7 +60,7 @@ func Revert(m *onnx.Model, take func(PatchedNode) bool) (*RevertReport, error) {
 		}
 	}
 	if len(failures) > 0 {
-		return nil, fmt.Errorf("the definitions that apply wrote were taken out: patch the original again (%w)",
+		return nil, fmt.Errorf("the definitions of the fused ops are missing: patch the original model again (%w)",
 			errors.Join(failures[:min(len(failures), 3)]...))
 	}
 	for n := range reverted {

@@ -327,7 +327,7 @@ func TestCapacity(t *testing.T) {
 		capacity int64
 		reason   string
 	}{{40, "differs from the matched nodes on normal inputs of 42 tokens on 2 of 5 experts"}, {2, "differs"},
-		{10000, "is compared with 10000"}} {
+		{10000, "compares with 10000"}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		weights := m.weights
 		oneHot := m.Op("OneHot", m.ids, m.Ints(5), m.Ints(0, 1), onnx.IntAttr("axis", -1))

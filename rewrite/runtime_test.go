@@ -62,14 +62,14 @@ func TestRuntimeRefuses(t *testing.T) {
 				return 1, errors.New("no kernel for QuickGelu")
 			}
 			return 1, nil
-		}, "what is written does not run on normal inputs: no kernel for QuickGelu"},
+		}, "its nodes do not run on normal inputs: no kernel for QuickGelu"},
 		{"runs nothing", func(*onnx.Model) (float64, error) { return 1, errors.New("no kernels") }, ""},
 		{"means something else", func(m *onnx.Model) (float64, error) {
 			if has(m, gate) {
 				return 1.01, nil
 			}
 			return 1, nil
-		}, "what is written returns something else there on normal inputs"},
+		}, "its nodes return other results on normal inputs"},
 		{"rounds in its own way", func(*onnx.Model) (float64, error) { return 1.01, nil }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

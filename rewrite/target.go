@@ -53,7 +53,7 @@ func (p *Plan) lower(c *candidate) (err error) {
 func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error) {
 	for _, t := range targets {
 		if t == nil || t.Device == "" {
-			return nil, errors.New("only targets with kernels of fused ops take patched models")
+			return nil, errors.New("only targets with kernels for fused ops take patched models")
 		}
 	}
 	facts := infer.Analyze(m)
@@ -135,6 +135,6 @@ func (r *Report) foreignText() string {
 		list = append(list, fmt.Sprintf("%d %s", r.Foreign[op], op))
 		count += r.Foreign[op]
 	}
-	return fmt.Sprintf("%-18s %s not of the standard, and only runtimes with these ops run the model: %s\n",
+	return fmt.Sprintf("%-18s %s not in the standard, so only runtimes with these ops run the model: %s\n",
 		"not portable", english.Counted(count, "node"), strings.Join(list, ", "))
 }

@@ -53,11 +53,11 @@ func TestMixturesForTargets(t *testing.T) {
 		{"sigmoid", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
 			v, ids := m.TopK(m.Op("Sigmoid", logits), 2)
 			return m.Share(v), ids
-		}, Open, "MoE scores by softmax, and not by sigmoid"},
+		}, Open, "MoE scores by softmax, not by sigmoid"},
 		{"a factor of each expert", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
 			v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 			return m.Op("Mul", m.Share(v), m.Op("Gather", m.Weight("factors", m.experts), ids)), ids
-		}, Open, "do not come from one as they are"},
+		}, Open, "are not the direct results of a router"},
 		{"times the tokens", "times the tokens", nil, Refused, "differs from the matched nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

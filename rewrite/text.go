@@ -69,21 +69,21 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	switch {
 	case nothing && r.Input != nil && r.Input.Fused > 0:
-		fmt.Fprintf(&b, "already patched: %s of %d are fused, and nothing else was found\n",
+		fmt.Fprintf(&b, "already patched: %s of %d are fused, and no other block was found\n",
 			english.Counted(r.Input.Fused, "node"), r.Input.Nodes)
 	case nothing:
-		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
+		fmt.Fprintf(&b, "nothing found: no block of the model matches one of %s\n",
 			english.Counted(len(r.Patterns), "pattern"))
 	}
 	if moved := r.count(Fused); moved > 0 && r.Blocks() == 0 {
-		fmt.Fprintf(&b, "nothing fused: no block becomes one op, only transpositions are moved at %s\n",
+		fmt.Fprintf(&b, "nothing fused: only transpositions are moved, at %s\n",
 			english.Counted(moved, "site"))
 	}
 	for _, g := range r.GivenUp {
 		b.WriteString(g.Text() + "\n")
 	}
 	for _, why := range r.Unproven {
-		fmt.Fprintf(&b, "left out, because it is not proven: %s\n", why)
+		fmt.Fprintf(&b, "not changed, because it is not proven: %s\n", why)
 	}
 	if n := len(r.Assumed); n > 0 {
 		fmt.Fprintf(&b, "assumed without a check: %s (%s)\n", english.Counted(n, "edit"), english.Some(r.Assumed))
@@ -122,7 +122,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	b.WriteString(r.foreignText() + r.CANN.Text())
 	if zeros && len(r.PassedOver) > 0 {
-		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
+		fmt.Fprintf(&b, "%-18s skipped: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}
 	r.writeRepairs(&b, false)
 	r.writeOverflow(&b)
@@ -136,7 +136,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		b.WriteString("\n")
 	}
 	if r.Drawn > 0 {
-		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n",
+		fmt.Fprintf(&b, "checked with random numbers instead of missing weights: %s\n",
 			english.Counted(r.Drawn, "site"))
 	}
 	b.WriteString(r.variantsText() + r.roundedText())
@@ -224,7 +224,7 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 		return
 	}
 	if !details {
-		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs",
+		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, but the op does not\n", "repairs",
 			english.Counted(len(r.Repairs), "site"))
 		return
 	}
@@ -246,7 +246,7 @@ const (
 var withoutKernel = []struct{ id, what string }{
 	{byFunction, "a function of the pattern file, which the model carries"},
 	{byStandard, "ops of the standard"},
-	{byOnnxruntime, "ops that onnxruntime alone has (com.microsoft)"},
+	{byOnnxruntime, "ops that only onnxruntime has (com.microsoft)"},
 }
 
 // writeTargets counts the sites that became ops without a kernel of this toolkit.
@@ -291,8 +291,8 @@ func (r *Report) variantsText() string {
 	if len(r.Variants) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s "+
-		"or newer: older ones mix the definitions up\n", r.Variants, overloadsSince)
+	return fmt.Sprintf("variants           %v: without registered kernels this model needs onnxruntime %s "+
+		"or newer: older versions confuse the definitions\n", r.Variants, overloadsSince)
 }
 
 // writeOverflow writes at how many fused sites results differ because the nodes overflow, and at how many because the
@@ -310,7 +310,7 @@ func (r *Report) writeOverflow(b *strings.Builder) {
 		return nil
 	})
 	if over > 0 {
-		fmt.Fprintf(b, "%-18s %s: results differ where numbers overflow, are subnormal, infinite or NaN, as on "+
+		fmt.Fprintf(b, "%-18s %s: results differ if numbers overflow, are subnormal, infinite or NaN, as on "+
 			"these inputs: %s\n", "overflow", english.Counted(over, "site"), strings.Join(inputs, ", "))
 	}
 	if guarded > 0 {
@@ -342,7 +342,7 @@ func (r *Report) inputsOf(named func(*CheckReport) []string) (count int, inputs 
 func (r *Report) writeTies(b *strings.Builder) {
 	count, inputs := r.inputsOf(func(c *CheckReport) []string { return c.Ties })
 	if count > 0 {
-		fmt.Fprintf(b, "%-18s %s: where scores are equal, or roundings make them equal, the op may choose another "+
+		fmt.Fprintf(b, "%-18s %s: if scores are equal, or rounding makes them equal, the op may choose another "+
 			"expert than the model, as on these inputs: %s\n", "ties", english.Counted(count, "router"),
 			strings.Join(inputs, ", "))
 	}
@@ -352,13 +352,13 @@ func (r *Report) writeTies(b *strings.Builder) {
 func (r *Report) roundedText() string {
 	text := ""
 	if r.RoundedByRuntime > 0 {
-		text = fmt.Sprintf("activations        rounded to 8 bits by onnxruntime in %s of the model as it was: the "+
-			"session's configuration session.qdq_matmulnbits_accuracy_level=0 prevents it\n",
+		text = fmt.Sprintf("activations        rounded to 8 bits by onnxruntime in %s of the original model: set the "+
+			"session's configuration session.qdq_matmulnbits_accuracy_level=0 to prevent it\n",
 			english.Counted(r.RoundedByRuntime, "product"))
 	}
 	if r.Rounded == 0 {
 		return text
 	}
-	return text + fmt.Sprintf("activations        rounded to 8 bits by %s: outputs move when a last digit does, "+
-		"compare with diff --sensitivity\n", english.Counted(r.Rounded, "node"))
+	return text + fmt.Sprintf("activations        rounded to 8 bits by %s: a change of the last digit changes "+
+		"outputs, compare with diff --sensitivity\n", english.Counted(r.Rounded, "node"))
 }

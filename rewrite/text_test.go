@@ -35,12 +35,12 @@ func TestParsePlan(t *testing.T) {
 	for text, want := range map[string]string{
 		head + `]}`: "",
 		head + `{"id": "a", "apply": true}, {"id": "b"}]}`: "",
-		`{"schema": 2}`:                         "its schema is 2, and this version reads 1",
-		`{"schema": 1, "sites": []}`:            "for which model",
+		`{"schema": 2}`:                         "its schema is 2; this version reads 1",
+		`{"schema": 1, "sites": []}`:            "is missing",
 		`{"schema": 1, "model": {}, "site": 1}`: `unknown field "site"`,
 		`[]`:                                    "cannot unmarshal",
 		head + `{"apply": true}]}`:              "site 0 has no id",
-		head + `{"id": "a"}, {"id": "a"}]}`:     `the site "a" stands twice`,
+		head + `{"id": "a"}, {"id": "a"}]}`:     `the site "a" is listed twice`,
 	} {
 		_, err := parsePlan([]byte(text))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -65,8 +65,8 @@ func TestTargetsText(t *testing.T) {
 // TestNothingFound distinguishes models without blocks from models that are already patched.
 func TestNothingFound(t *testing.T) {
 	for want, input := range map[string]*FileReport{
-		"nothing found: no block of the model reads like one of 2 patterns\n":   {Nodes: 9},
-		"already patched: 3 nodes of 9 are fused, and nothing else was found\n": {Nodes: 9, Fused: 3},
+		"nothing found: no block of the model matches one of 2 patterns\n":        {Nodes: 9},
+		"already patched: 3 nodes of 9 are fused, and no other block was found\n": {Nodes: 9, Fused: 3},
 	} {
 		var b strings.Builder
 		r := &Report{Input: input, Patterns: []PatternReport{{Name: "GLU"}, {Name: "RMSNorm"}}}
@@ -94,7 +94,7 @@ func TestOpsText(t *testing.T) {
 	text := r.opsText(false)
 	for _, want := range []string{
 		"  mojo.RMSNorm               0     1    OpM                        9     0\n  Relu  ",
-		"  3 other ops changed in number as well: -v lists them\n",
+		"  the counts of 3 other ops changed too: -v lists them\n",
 		"  all                       45     4    2.5 MB before, 1.5 MB after\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -115,7 +115,7 @@ func TestOpsText(t *testing.T) {
 func TestNothingFusedText(t *testing.T) {
 	moved := SiteReport{Pattern: "KeyTranspose", Op: "Transpose", Status: Fused}
 	for want, sites := range map[string][]SiteReport{
-		"nothing fused: no block becomes one op, only transpositions are moved at 2 sites\n": {moved, moved},
+		"nothing fused: only transpositions are moved, at 2 sites\n": {moved, moved},
 		"": {moved, {Pattern: "RMSNorm", Op: "mojo.RMSNorm", Status: Fused}},
 	} {
 		r := &Report{Sites: sites, Patterns: []PatternReport{{Name: "KeyTranspose", Found: 2, Fused: 2}}}

@@ -32,7 +32,7 @@ func axisToInput(s *scope, n *onnx.Node) (func(), error) {
 // toInput turns an integer attribute of the given kind into input i of the node.
 func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType, i int) (func(), error) {
 	if v := n.Input(i); v != nil {
-		return nil, fmt.Errorf("it has the attribute %q and the input %q for the same", a.Name, v.Name)
+		return nil, fmt.Errorf("it has both the attribute %q and the input %q for one parameter", a.Name, v.Name)
 	}
 	if err := s.given(a, kind); err != nil {
 		return nil, err
@@ -48,14 +48,14 @@ func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType
 // that one, because a Constant must have a value.
 func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	if a.Type != kind {
-		return fmt.Errorf("its attribute %q is of another kind than the standard's", a.Name)
+		return fmt.Errorf("its attribute %q has another type than in the standard", a.Name)
 	}
 	if a.RefName == "" {
 		return nil
 	}
 	f := s.function
 	if f == nil {
-		return fmt.Errorf("its attribute %q is the attribute %q of a function, and it stands in none", a.Name,
+		return fmt.Errorf("its attribute %q refers to attribute %q of a function, but it is not in a function", a.Name,
 			a.RefName)
 	}
 	for _, d := range f.Defaults {
@@ -66,8 +66,8 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	for _, g := range s.model.Graphs() {
 		for _, n := range g.Nodes {
 			if s.model.Function(n.Domain, n.OpType, n.Overload) == f && n.Attr(a.RefName) == nil {
-				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is absent at the "+
-					"call %q: as an input it has to be there", a.Name, a.RefName, n.Name)
+				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is missing in the "+
+					"call %q: an input needs a value", a.Name, a.RefName, n.Name)
 			}
 		}
 	}

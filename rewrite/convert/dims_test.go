@@ -166,7 +166,7 @@ func TestFixErrs(t *testing.T) {
 		`cannot have the shape [2 -1 8]`: func(m *onnx.Model) error {
 			return Shapes(m, map[string][]int64{"x": {2, -1, 8}})
 		},
-		`no input has a dimension named "out": the names are ["batch" "past" "past + seq" "seq"]`: func(
+		`no input has a dimension "out"; the names are ["batch" "past" "past + seq" "seq"]`: func(
 			m *onnx.Model) error {
 			return Dims(m, map[string]int64{"out": 3, "batch": 2})
 		},

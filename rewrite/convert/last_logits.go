@@ -13,7 +13,7 @@ import (
 )
 
 // ErrLastOnly reports that the model computes logits for only one position, so LastLogits has nothing to do.
-var ErrLastOnly = errors.New("the logits are those of one position already")
+var ErrLastOnly = errors.New("the model already computes the logits of only one position")
 
 // LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], to
 // compute only those of the last position, [batch, 1, vocabulary]. Generation reads no others. For a prompt of S tokens
@@ -38,7 +38,7 @@ func LastLogits(m *onnx.Model) error {
 		return errors.New("there is no model")
 	}
 	if opset := m.Opset(""); opset < fused.MinOpset {
-		return fmt.Errorf("the model is of opset %d: %d is the oldest that is known", opset, fused.MinOpset)
+		return fmt.Errorf("the model has opset %d: opset %d is the oldest supported", opset, fused.MinOpset)
 	}
 	for round := range len(m.Graph.Outputs) + 1 {
 		c := &logitsCut{model: m, facts: infer.Analyze(m), constants: map[*onnx.Value]bool{}}
@@ -83,8 +83,8 @@ func (c *logitsCut) find() ([]*logitsPath, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked "+
-			"for that a product with constant weights gives, followed by ops on each position alone (%s)",
+		return nil, fmt.Errorf("no logits were found: they must be an output of floats [batch, sequence, vocabulary] "+
+			"from a product with constant weights, followed only by ops on single positions (%s)",
 			strings.Join(reasons[:min(len(reasons), 4)], "; "))
 	}
 	return found, nil
@@ -120,7 +120,7 @@ type logitsPath struct {
 func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
 	v := g.Outputs[i]
 	if t := c.facts.DataType(v); t != onnx.Undefined && !t.IsFloat() {
-		return nil, fmt.Errorf("its elements are of %s", t)
+		return nil, fmt.Errorf("its elements are %s", t)
 	}
 	rank, ok := c.facts.Rank(v)
 	if !ok {
@@ -139,7 +139,7 @@ func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
 	for {
 		n := v.Producer
 		if n == nil || v.Graph != g {
-			return nil, fmt.Errorf("%q, which it is made of, is computed by no product of the graph", v.Name)
+			return nil, fmt.Errorf("it is computed from %q, which is not a result of a product in the graph", v.Name)
 		}
 		if n.Is("If") {
 			for _, s := range n.Subgraphs() {
@@ -150,7 +150,7 @@ func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
 				p.branches = append(p.branches, b)
 			}
 			if p.split >= 0 || len(p.branches) == 0 {
-				return nil, fmt.Errorf("node %q (If) gives rows of two axes", n.Name)
+				return nil, fmt.Errorf("node %q (If) returns rows over two axes", n.Name)
 			}
 			break
 		}

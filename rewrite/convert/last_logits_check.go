@@ -19,7 +19,7 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 	rows, ok2 := c.facts.Shape(y, 0)
 	out, ok3 := c.facts.Shape(p.graph.Outputs[p.output], 0)
 	if !ok1 || !ok2 || !ok3 {
-		return nil, errors.New("the shapes of the logits are not known, so that a graph without them cannot be checked")
+		return nil, errors.New("the shapes of the logits are not known, so the graph without them cannot be checked")
 	}
 	batch, positions := int(out[0]), int(out[1])
 	given := made(y, rows, c.facts.DataType(y))
@@ -45,7 +45,7 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 			return err
 		}
 		if err := sameRows(got, lastRows(want, batch, positions)); err != nil {
-			return fmt.Errorf("the logits of the last position are not what they were: %w", err)
+			return fmt.Errorf("the logits of the last position changed: %w", err)
 		}
 		first := added[len(added)-1].Input(0)
 		for _, n := range added {
@@ -108,7 +108,7 @@ func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onn
 		return nil, err
 	}
 	if _, err := e.EvalFor(list, env, []*onnx.Value{result}); err != nil {
-		return nil, fmt.Errorf("the ops behind the product of the logits cannot be evaluated: %w", err)
+		return nil, fmt.Errorf("the ops after the product of the logits cannot be evaluated: %w", err)
 	}
 	return env[result], nil
 }

@@ -64,8 +64,8 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 			shape = p.nodes[p.split].Input(1)
 			if dims, ok := c.facts.Known(shape, 0); !ok || len(dims.I) != 3 || slices.Contains(dims.I[:2], 0) ||
 				c.facts.Loose(shape) || dependsOn(shape, p.product) {
-				return nil, fmt.Errorf("the batch and the sequence of %q, which the logits are computed from, cannot "+
-					"be told apart", x.Name)
+				return nil, fmt.Errorf("%q, from which the logits are computed, has a batch and a sequence that "+
+					"cannot be told apart", x.Name)
 			}
 		}
 	}

@@ -151,8 +151,8 @@ func TestLastLogitsErrs(t *testing.T) {
 		build func(h *head)
 		want  string
 	}{
-		"no product":   {func(h *head) { h.out(h.Op("Tanh", h.rows)) }, `node_gather" (Gather) is no op that is known`},
-		"the residual": {func(h *head) { h.out(h.Op("Add", h.rows, h.rows)) }, "no one input that is computed"},
+		"no product":   {func(h *head) { h.out(h.Op("Tanh", h.rows)) }, `node_gather" (Gather) is not known`},
+		"the residual": {func(h *head) { h.out(h.Op("Add", h.rows, h.rows)) }, "not have exactly one computed input"},
 		"over rows": {func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 1))) },
 			"not over the vocabulary"},
 		"two axes": {func(h *head) {
@@ -163,7 +163,7 @@ func TestLastLogitsErrs(t *testing.T) {
 		}, ""},
 		"by ids": {func(h *head) {
 			h.out(h.Op("Add", h.tied(h.rows), h.Op("ReduceMax", h.rows, onnx.IntsAttr("axes", []int64{2}))))
-		}, "no one input that is computed"},
+		}, "not have exactly one computed input"},
 		"another shape": {func(h *head) {
 			h.out(h.Op("Transpose", h.tied(h.rows), onnx.IntsAttr("perm", []int64{0, 1, 2})))
 		}, "node_transpose_1"},
@@ -180,7 +180,7 @@ func TestLastLogitsErrs(t *testing.T) {
 				return
 			}
 			if err == nil || errors.Is(err, ErrLastOnly) || !strings.Contains(err.Error(), c.want) ||
-				!strings.Contains(err.Error(), "was looked for") {
+				!strings.Contains(err.Error(), "no logits were found: ") {
 				t.Errorf("%v", err)
 			}
 			if text(h.Model) != before {

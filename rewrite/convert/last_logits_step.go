@@ -79,9 +79,9 @@ var beside = set("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Wher
 func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 	if !onnx.IsStandardDomain(n.Domain) {
 		if c.model.Function(n.Domain, n.OpType, n.Overload) != nil {
-			return 0, errors.New("is a call of a function: inline it first (apply --inline all)")
+			return 0, errors.New("calls a function: inline it first (apply --inline all)")
 		}
-		return 0, errors.New("is no op that is known to treat each position by itself")
+		return 0, errors.New("is not known to treat each position by itself")
 	}
 	at := 0
 	out := n.OutputValue(0)
@@ -99,7 +99,7 @@ func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 			}
 		}
 		if len(rows) != 1 || n.Is("Where") && rows[0] == 0 {
-			return 0, errors.New("has no one input that is computed")
+			return 0, errors.New("does not have exactly one computed input")
 		}
 		at = rows[0]
 		for i, v := range n.Inputs {
@@ -118,11 +118,11 @@ func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 			return 0, errors.New("takes a part of another axis than the vocabulary's")
 		}
 	default:
-		return 0, errors.New("is no op that is known to treat each position by itself")
+		return 0, errors.New("is not known to treat each position by itself")
 	}
 	in, ok := c.facts.Rank(n.Input(at))
 	if !ok || in != rank || !n.Is("Slice") && !c.facts.SameShape(n.Input(at), out) {
-		return 0, fmt.Errorf("gives another shape than its input %q has", n.Input(at).Name)
+		return 0, fmt.Errorf("returns another shape than its input %q has", n.Input(at).Name)
 	}
 	return at, nil
 }
@@ -133,7 +133,7 @@ func (c *logitsCut) reshape(n *onnx.Node, p *logitsPath) error {
 		in, ok1 := c.facts.Shape(n.Input(0), w)
 		out, ok2 := c.facts.Shape(n.OutputValue(0), w)
 		if !ok1 || !ok2 || p.split >= 0 || len(in) != 2 || len(out) != 3 || in[1] != out[2] || in[0] != out[0]*out[1] {
-			return errors.New("is none of [batch*sequence, vocabulary] to [batch, sequence, vocabulary]")
+			return errors.New("does not reshape [batch*sequence, vocabulary] to [batch, sequence, vocabulary]")
 		}
 	}
 	p.split = len(p.nodes)

@@ -52,7 +52,7 @@ func Lowers(n *onnx.Node, from, to int64) error {
 		return nil
 	}
 	if len(versions) == 0 {
-		return errors.New("it is no op of the standard that is known")
+		return errors.New("it is not a known standard op")
 	}
 	if since := versions[0].since; since > to {
 		return fmt.Errorf("%s is an op of opset %d", n.OpType, since)
@@ -76,15 +76,15 @@ func added(n *onnx.Node, after, upTo int64, same func(given, before *onnx.Attrib
 		}
 		a, ok := additions[n.OpType][v.since]
 		if !ok {
-			return fmt.Errorf("what changed in opset %d is not known", v.since)
+			return fmt.Errorf("the changes in opset %d are not known", v.since)
 		}
 		for name, before := range a.attributes {
 			if given := n.Attr(name); given != nil && !same(given, before) {
-				return fmt.Errorf("its attribute %s is one of opset %d", name, v.since)
+				return fmt.Errorf("its attribute %s is new in opset %d", name, v.since)
 			}
 		}
 		if a.input > 0 && n.Input(a.input) != nil {
-			return fmt.Errorf("its input %d is one of opset %d", a.input, v.since)
+			return fmt.Errorf("its input %d is new in opset %d", a.input, v.since)
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func Lower(m *onnx.Model, to int64) error {
 			of = from
 		}
 		if of < to {
-			errs = append(errs, fmt.Errorf("function %s.%s is of opset %d", f.Domain, f.Name, of))
+			errs = append(errs, fmt.Errorf("function %s.%s has opset %d", f.Domain, f.Name, of))
 		}
 		look(f.Body, of)
 	}

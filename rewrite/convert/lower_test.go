@@ -63,14 +63,14 @@ func TestLower(t *testing.T) {
 		m  *onnx.Model
 		to int64
 	}{
-		"attribute mode is one of opset 28":          {build("CRD", onnx.Float16), 27},
+		"attribute mode is new in opset 28":          {build("CRD", onnx.Float16), 27},
 		"casts to float8e8m0":                        {build("DCR", onnx.Float8E8M0), 27},
 		"older than 21":                              {build("DCR", onnx.Float16), 20},
 		"Swish is an op of opset 24":                 {with("Swish"), 23},
 		"SwiGLU is an op of opset 28":                {with("SwiGLU"), 27},
-		"no op of the standard that is known":        {with("Unheard"), 27},
-		"input 6 is one of opset 24":                 {with("Attention"), 23},
-		"function local.F is of opset 22":            {old(build("DCR", onnx.Float16)), 23},
+		"not a known standard op":                    {with("Unheard"), 27},
+		"input 6 is new in opset 24":                 {with("Attention"), 23},
+		"function local.F has opset 22":              {old(build("DCR", onnx.Float16)), 23},
 		"\"float4\" is of type float4e2m1, which op": {typed(build("DCR", onnx.Float16)), 27},
 	} {
 		before := c.m.Opset("")

@@ -28,8 +28,8 @@ func oneType(s *scope, n *onnx.Node) (func(), error) {
 		return nil, nil
 	}
 	if t, of := s.dataType(x), s.dataType(scale); t != of || t == onnx.Undefined {
-		return nil, fmt.Errorf("its input %q is of type %s and its scale of type %s: onnxruntime's op of that name "+
-			"returns the type of the scale, that of opset %d the type of the input", x.Name, t, of, since)
+		return nil, fmt.Errorf("its input %q is of type %s and its scale of type %s: onnxruntime's op of this name "+
+			"returns the type of the scale, the op of opset %d the type of the input", x.Name, t, of, since)
 	}
 	return nil, nil
 }

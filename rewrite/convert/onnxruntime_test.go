@@ -24,9 +24,9 @@ func TestOtherOps(t *testing.T) {
 		{"onnxruntime's", "com.microsoft", "SkipLayerNormalization", 11, 24, onnx.Float, ""},
 		{"of machine learning", "ai.onnx.ml", "Normalizer", 11, 24, onnx.Float, ""},
 		{"of nobody knows where", "com.example", "Norm", 11, 24, onnx.Float, ""},
-		{"of no opset", "", "Norm", 13, 24, onnx.Float, "it is no op of the standard's opsets"},
-		{"no longer of the standard", "", "Upsample", 11, 24, onnx.Float, "it is no op of the standard's opsets"},
-		{"not yet of the standard", "", "Gelu", 13, 24, onnx.Float, "the op is in the standard from opset 20 on"},
+		{"of no opset", "", "Norm", 13, 24, onnx.Float, "it is not an op of the standard opsets"},
+		{"no longer of the standard", "", "Upsample", 11, 24, onnx.Float, "it is not an op of the standard opsets"},
+		{"not yet of the standard", "", "Gelu", 13, 24, onnx.Float, "the op is a standard op since opset 20"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := onnxtest.New(c.from)

@@ -25,11 +25,11 @@ func Opset(m *onnx.Model, to int64) error {
 	from := m.Opset("")
 	switch {
 	case from == 0:
-		return errors.New("the model imports no opset of the standard")
+		return errors.New("the model does not import a standard opset")
 	case from < Oldest:
-		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted", from, Oldest)
+		return fmt.Errorf("the model has opset %d: only opset %d and newer can be converted", from, Oldest)
 	case from > to:
-		return fmt.Errorf("the model is of opset %d: it cannot be converted to the older opset %d", from, to)
+		return fmt.Errorf("the model has opset %d: it cannot be converted to the older opset %d", from, to)
 	case to > Newest():
 		return fmt.Errorf("opset %d is not known: the newest is %d", to, Newest())
 	}
@@ -116,11 +116,11 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	case s.from < Oldest:
 		return nil, fmt.Errorf("only opset %d and newer can be converted", Oldest)
 	case s.from > s.to:
-		return nil, errors.New("an older opset cannot be converted to")
+		return nil, errors.New("conversion to an older opset is not possible")
 	case len(versions) == 0:
-		return nil, fmt.Errorf("it is no op of the standard's opsets %d to %d, or is deprecated", Oldest, Newest())
+		return nil, fmt.Errorf("it is not an op of the standard opsets %d to %d, or is deprecated", Oldest, Newest())
 	case versions[0].since > s.from:
-		return nil, fmt.Errorf("the op is in the standard from opset %d on", versions[0].since)
+		return nil, fmt.Errorf("the op is a standard op since opset %d", versions[0].since)
 	}
 	var changes []func()
 	for _, v := range versions {
@@ -129,7 +129,7 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 		}
 		step, ok := steps[n.OpType][v.since]
 		if !ok {
-			return nil, fmt.Errorf("what changed in opset %d is not known", v.since)
+			return nil, fmt.Errorf("the changes in opset %d are not known", v.since)
 		}
 		if step == nil {
 			continue
@@ -217,7 +217,7 @@ func parseVersions(text string) (*standard, error) {
 				o, err1 := strconv.ParseInt(opset, 10, 64)
 				r, err2 := strconv.ParseInt(ir, 10, 64)
 				if err1 != nil || err2 != nil {
-					return nil, fmt.Errorf("versions.txt:%d: %q is no pair of an opset and an IR version", i+1, w)
+					return nil, fmt.Errorf("versions.txt:%d: %q is not a pair of an opset and an IR version", i+1, w)
 				}
 				s.irVersion[o] = r
 				s.newest = max(s.newest, o)
@@ -226,7 +226,7 @@ func parseVersions(text string) (*standard, error) {
 			number, same := strings.CutSuffix(w, "=")
 			since, err := strconv.ParseInt(number, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("versions.txt:%d: %q is no version of %s", i+1, w, words[0])
+				return nil, fmt.Errorf("versions.txt:%d: %q is not a version of %s", i+1, w, words[0])
 			}
 			s.ops[words[0]] = append(s.ops[words[0]], version{since, same})
 		}

@@ -86,7 +86,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*PrecisionReport,
 	error) {
 	if m == nil || m.Graph == nil {
-		return nil, errors.New("there is no model to convert")
+		return nil, errors.New("no model to convert")
 	}
 	switch to {
 	case onnx.Float, onnx.Float16, onnx.BFloat16:
@@ -95,7 +95,7 @@ func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, 
 	}
 	for _, p := range providers {
 		if p != "cpu" && p != "cuda" {
-			return nil, fmt.Errorf("unknown provider %q: it is known of cpu and cuda what they compute in half types",
+			return nil, fmt.Errorf("unknown provider %q: only the half types of cpu and cuda are known",
 				p)
 		}
 	}
@@ -142,14 +142,15 @@ func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, 
 func precisionFits(m *onnx.Model, to onnx.DataType) error {
 	opset := m.Opset("")
 	if opset < fused.MinOpset {
-		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted to %s", opset,
+		return fmt.Errorf("the model has opset %d: only opset %d and newer can be converted to %s", opset,
 			fused.MinOpset, to)
 	}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			switch {
 			case n.Domain == "mojo":
-				return fmt.Errorf("node %q (mojo.%s): the model is patched: convert it to %s first, and patch it then",
+				return fmt.Errorf("node %q (mojo.%s): the model is already patched: convert it to %s before you "+
+					"patch it",
 					n.Name, n.OpType, to)
 			case onnx.IsStandardDomain(n.Domain) && slices.Contains(sequenceOps, n.OpType):
 				return fmt.Errorf("node %q (%s): models with sequences or optional values cannot be converted to %s",
@@ -243,7 +244,7 @@ func (p *precision) check() error {
 		for _, n := range g.Nodes {
 			if p.to == onnx.BFloat16 && p.opset < 16 && len(n.Subgraphs()) > 0 && slices.ContainsFunc(n.Outputs,
 				p.isFloat) && err == nil {
-				err = fmt.Errorf("node %q (%s) cannot give bfloat16 in opset %d: bring the model to opset 16 or "+
+				err = fmt.Errorf("node %q (%s) cannot return bfloat16 in opset %d: convert the model to opset 16 or "+
 					"newer first", n.Name, n.OpType, p.opset)
 			}
 			for _, v := range n.Outputs {

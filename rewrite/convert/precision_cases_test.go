@@ -94,7 +94,7 @@ func TestPrecisionErrs(t *testing.T) {
 		"provider": {plain(func(h *head) {}), onnx.Float16, []string{"rocm"}, `unknown provider "rocm"`},
 		"opset":    {onnx.New(7, 12), onnx.Float16, nil, "only opset 13 and newer"},
 		"patched": {plain(func(h *head) { h.Op("mojo:RMSNorm", h.rows) }), onnx.Float16, nil,
-			"the model is patched: convert it to float16 first"},
+			"the model is already patched: convert it to float16 before"},
 		"sequence": {plain(func(h *head) { h.Op("SequenceConstruct", h.rows) }), onnx.BFloat16, nil,
 			"models with sequences"},
 		"unknown": {plain(func(h *head) { h.Op("far:Strange", h.rows) }), onnx.Float16, nil,

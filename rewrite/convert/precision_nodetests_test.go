@@ -25,7 +25,7 @@ func TestPrecisionOfNodeTests(t *testing.T) {
 		case strings.Contains(err.Error(), "only opset 13 and newer"),
 			strings.Contains(err.Error(), "sequences or optional values"),
 			strings.Contains(err.Error(), "is not known: declare it"),
-			strings.Contains(err.Error(), "bring the model to opset 16"):
+			strings.Contains(err.Error(), "convert the model to opset 16"):
 			refused++
 			continue
 		default:

@@ -50,13 +50,13 @@ func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error)
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		v, shape := inputs[name], shapes[name]
 		if v == nil {
-			fail("the model has no input %q: it has %q", name, slices.Sorted(maps.Keys(inputs)))
+			fail("the model has no input %q; its inputs are %q", name, slices.Sorted(maps.Keys(inputs)))
 			continue
 		}
 		t, ok := v.Type()
 		switch {
 		case !ok:
-			fail("input %q is no tensor, and has no shape to fix", name)
+			fail("input %q is not a tensor and has no shape to fix", name)
 		case t.HasShape && len(t.Dims) != len(shape):
 			fail("input %q is %v, of rank %d: %v has %d dimensions", name, t, len(t.Dims), shape, len(shape))
 		case slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }):
@@ -278,7 +278,7 @@ func checkSizes(m *onnx.Model, sizes map[string]int64) error {
 		case sizes[name] < 0:
 			errs = append(errs, fmt.Errorf("dimension %q cannot be of size %d", name, sizes[name]))
 		case !named[name]:
-			errs = append(errs, fmt.Errorf("no input has a dimension named %q: the names are %q", name, names))
+			errs = append(errs, fmt.Errorf("no input has a dimension %q; the names are %q", name, names))
 		}
 	}
 	return errors.Join(errs...)

@@ -72,7 +72,7 @@ var steps = map[string]map[int64]step{
 func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 	for i := 1; i < len(n.Outputs); i++ {
 		if n.Outputs[i] != nil {
-			return nil, fmt.Errorf("it has the output %q of training, which opset 14 has in another form",
+			return nil, fmt.Errorf("it has the training output %q, which has another form in opset 14",
 				n.Outputs[i].Name)
 		}
 	}
@@ -86,7 +86,7 @@ func renameModes(s *scope, n *onnx.Node) (func(), error) {
 		return nil, nil
 	}
 	if a.RefName != "" {
-		return nil, fmt.Errorf("its mode is the function's attribute %q, and opset 20 has other names for modes",
+		return nil, fmt.Errorf("its mode is the function's attribute %q, and opset 20 renames the modes",
 			a.RefName)
 	}
 	name, ok := map[string]string{"bilinear": "linear", "bicubic": "cubic"}[a.String]
@@ -118,7 +118,7 @@ func floatsOnly(s *scope, n *onnx.Node) (func(), error) {
 		return nil, errors.New("it has no input")
 	}
 	if t := s.dataType(v); !t.IsFloat() {
-		return nil, fmt.Errorf("its input %q is of type %s, and opset 28 takes real floating-point types alone: "+
+		return nil, fmt.Errorf("its input %q is of type %s, but opset 28 takes only real floating-point types: "+
 			"put a Cast before it", v.Name, t)
 	}
 	return nil, nil
@@ -141,7 +141,7 @@ func channelScale(s *scope, n *onnx.Node) (func(), error) {
 	}
 	t := s.dataType(x)
 	if t == onnx.Undefined {
-		return nil, fmt.Errorf("the type of its input %q, which stash_type has to be, is unknown", x.Name)
+		return nil, fmt.Errorf("the type of its input %q is unknown, but stash_type needs it", x.Name)
 	}
 	return func() {
 		w := &inserted{edit: &s.edit, before: n}
@@ -213,10 +213,11 @@ func noHalfPixelForNN(_ *scope, n *onnx.Node) (func(), error) {
 	switch a := n.Attr(name); {
 	case a == nil:
 	case a.RefName != "":
-		return nil, fmt.Errorf("its %s is the function's attribute %q, which may be one that opset 13 took away", name,
+		return nil, fmt.Errorf("its %s is the function's attribute %q, which may be a value that opset 13 "+
+			"removed", name,
 			a.RefName)
 	case a.String == "tf_half_pixel_for_nn":
-		return nil, fmt.Errorf("its %s is %q, which opset 13 took away", name, a.String)
+		return nil, fmt.Errorf("its %s is %q, which opset 13 removed", name, a.String)
 	}
 	return nil, nil
 }

@@ -94,7 +94,7 @@ func (c *Cutter) Around(nodes ...*onnx.Node) (*Part, error) {
 	var made, read []*onnx.Value
 	for _, n := range nodes {
 		if n.Graph != c.model.Graph {
-			return nil, fmt.Errorf("node %q stands in a graph within the main one: cut out the node that holds that",
+			return nil, fmt.Errorf("node %q is in a subgraph: cut out the node of the main graph that contains it",
 				n.Label())
 		}
 		made, read = append(made, n.Outputs...), append(read, n.Reads()...)
@@ -133,7 +133,7 @@ func (c *Cutter) Between(from, to []*onnx.Value) (*Part, error) {
 	}
 	for _, v := range from {
 		if !slices.ContainsFunc(cut.Inputs, func(p onnx.Port) bool { return p.Value == v }) {
-			return nil, fmt.Errorf("nothing that is asked for is computed from %q", v.Name)
+			return nil, fmt.Errorf("no requested value is computed from %q", v.Name)
 		}
 	}
 	cut.Outputs = to // other values read elsewhere were not requested

@@ -168,7 +168,8 @@ func free(run *pass.Run, dims []*Dim, o Options, proven bool) (*Report, error) {
 	prover := run.NewProver()
 	for _, claim := range a.claims(run.Model, found) {
 		if err := prover.Prove(claim); err != nil {
-			return nil, errors.Join(fmt.Errorf("nothing is freed, because it is not proven: %w", err), change.Undo())
+			return nil, errors.Join(fmt.Errorf("no dimension was freed, because the change is not proven: "+
+				"%w", err), change.Undo())
 		}
 	}
 	r.Check = prover.Checked()
@@ -268,13 +269,13 @@ func (a *analysis) reason(c *choice, dim int) string {
 	if c.variants[dim].rows {
 		list = append(list, "rows computed together are equal to rows that the model computes at its size")
 	} else if e.causal {
-		list = append(list, "rows follow from those before them, and are equal to the first rows at the size at export")
+		list = append(list, "rows depend only on earlier rows, and are equal to the first rows at the size at export")
 	} else if c.recorded[dim] <= a.dims[dim].Size {
 		list = append(list, "only one choice of constants runs at other sizes")
 	}
 	for _, k := range a.constants {
 		if n := c.recorded[dim]; !c.variants[dim].rows && n <= a.dims[dim].Size && c.isMask(a, k, dim) {
-			list = append(list, "masks are assumed to go on as they begin")
+			list = append(list, "masks are assumed to continue their pattern")
 			break
 		}
 	}

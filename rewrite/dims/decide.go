@@ -93,17 +93,17 @@ func (s *search) judge(v *variant) error {
 		got[n] = x.outputs
 		longer = longer || n > size
 		if e.causal && !e.agreeRows(e.original, x.outputs, 0, 0, int(min(n, size))) {
-			return fmt.Errorf("at %d its first rows are others than at %d", n, size)
+			return fmt.Errorf("at %d its first rows differ from those at %d", n, size)
 		}
 		if e.tail && n > size && !e.readsFrom(v, n, int(n-1), x.outputs) {
-			return fmt.Errorf("at %d nothing follows from the last row", n)
+			return fmt.Errorf("at %d no output depends on the last row", n)
 		}
 	}
 	if !longer {
-		return errors.New("it runs at no greater size")
+		return errors.New("it does not run at any larger size")
 	}
 	if n := 2 * size; e.depends && got[n] != nil && !e.readsFrom(v, n, int(size), got[n]) {
-		return fmt.Errorf("at %d nothing follows from the rows after %d", n, size)
+		return fmt.Errorf("at %d no output depends on the rows after %d", n, size)
 	}
 	if e.rows || size == 1 && e.aligned() {
 		alone, err := e.sameAlone(v, got)
@@ -111,7 +111,7 @@ func (s *search) judge(v *variant) error {
 			return err
 		}
 		if v.rows = alone; e.rows && !alone {
-			return errors.New("rows computed alone are others than those computed together")
+			return errors.New("rows computed alone differ from rows computed together")
 		}
 	}
 	return nil
@@ -290,14 +290,14 @@ func (a *analysis) ambiguous(dim int, list []*variant) error {
 	r := &Refusal{Dim: d.Name}
 	if c := list[len(list)-1].toggled; c != nil {
 		r.Node = c.node.Label()
-		r.Reason = fmt.Sprintf("its constant %q may be a number of the model as well as come from the size %d, and "+
-			"the model cannot tell", c.value.Name, d.Size)
+		r.Reason = fmt.Sprintf("its constant %q may be a number of the model or come from the size %d, and "+
+			"the model does not show which", c.value.Name, d.Size)
 	} else {
 		at := difference(list[0].reading, list[1].reading)
 		r.Node = at.node.Label()
-		r.Reason = fmt.Sprintf("several of its numbers may be the size %d, and the model cannot tell which", d.Size)
+		r.Reason = fmt.Sprintf("several of its numbers may be the size %d, and the model does not show which", d.Size)
 	}
-	r.Reason += "; give recorded outputs of another size"
+	r.Reason += "; pass recorded outputs of another size"
 	return r
 }
 

@@ -128,9 +128,9 @@ var forms = map[string]struct {
 	"mask, recorded":             {attention(causal), 2, 6, 9, ""},
 	"window as long, recorded":   {attention(window), 2, 6, 9, "recorded outputs"},
 	"length is width, recorded":  {attention(causal), 3, 16, 17, ""},
-	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model as well"},
+	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model or"},
 	"mean by a number, recorded": {mean, 2, 10, 12, "is not a size itself"},
-	"batches mixed":              {mixed, 3, 5, 0, "may be a number of the model as well"},
+	"batches mixed":              {mixed, 3, 5, 0, "may be a number of the model or"},
 	"last position":              {last, 3, 6, 0, ""},
 	"first positions":            {first, 3, 6, 0, ""},
 	"loop":                       {loop, 2, 6, 0, ""},
@@ -139,7 +139,7 @@ var forms = map[string]struct {
 	"counted places":             {counted, 2, 6, 0, ""},
 	"reversed":                   {reversed, 2, 6, 0, ""},
 	"reversed, recorded":         {reversed, 2, 6, 9, ""},
-	"pairs":                      {pairs, 2, 6, 0, "nothing follows from the rows after 6"},
+	"pairs":                      {pairs, 2, 6, 0, "no output depends on the rows after 6"},
 	"waves":                      {wavy, 2, 10, 0, ""},
 	"waves of no base":           {rough, 2, 10, 12, "do not broadcast"},
 	"ones":                       {ones, 2, 6, 0, "a window of at least as many positions"},
@@ -378,7 +378,7 @@ func TestExtendMasks(t *testing.T) {
 	m := g.model(2, 6)
 	r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
 		dims.Options{ExtendMasks: true})
-	if err != nil || !strings.Contains(r.Dims[1].Reason, "assumed to go on") {
+	if err != nil || !strings.Contains(r.Dims[1].Reason, "assumed to continue") {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	x := random(1, 9)

@@ -88,7 +88,7 @@ func (a *analysis) findSizes() error {
 		}
 		for i, d := range a.dims {
 			if d.Size != 0 && d.Size != s.sizes[i] {
-				return &Refusal{d.Name, "", fmt.Sprintf("it is %d at export, and a recorded case that the model runs "+
+				return &Refusal{d.Name, "", fmt.Sprintf("it is %d at export, but a recorded case that the model runs "+
 					"with has %d", d.Size, s.sizes[i])}
 			}
 			d.Size = s.sizes[i]
@@ -98,11 +98,11 @@ func (a *analysis) findSizes() error {
 	name := a.dims[missing].Name
 	if a.runsAnyway() {
 		return &Refusal{name, "",
-			fmt.Sprintf("the model runs at several sizes as it is; to find numbers that come from its "+
-				"size at export all the same, write %s=SIZE, or give recorded outputs of the export", name)}
+			fmt.Sprintf("the model already runs at several sizes; to find numbers that come from its "+
+				"size at export anyway, write %s=SIZE, or pass recorded outputs of the export", name)}
 	}
 	return &Refusal{name, "",
-		fmt.Sprintf("its size at export is not known; write %s=SIZE, or give recorded outputs of "+
+		fmt.Sprintf("its size at export is not known; write %s=SIZE, or pass recorded outputs of "+
 			"the export", name)}
 }
 
@@ -206,7 +206,8 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 					name = a.dims[i].Name
 				}
 			}
-			return &Refusal{name, "", "no choice of constants gives the recorded outputs of " + a.sizesText(s.sizes)}
+			return &Refusal{name, "", "no choice of constants reproduces the recorded outputs of " +
+				a.sizesText(s.sizes)}
 		}
 		for i, n := range s.sizes {
 			c.recorded[i] = max(c.recorded[i], n)
@@ -273,7 +274,7 @@ func (a *analysis) tryTogether(c *choice) error {
 		}
 	}
 	if ran == 0 {
-		return &Refusal{a.names(), "", "the model runs at no other sizes of them together"}
+		return &Refusal{a.names(), "", "the model does not run at any other combination of their sizes"}
 	}
 	return nil
 }
@@ -288,7 +289,7 @@ func (a *analysis) least() int64 {
 func (a *analysis) rowsStay(c *choice, dim int, sizes []int64, in map[string]*reference.Tensor,
 	got []*reference.Tensor) error {
 	e, n, most := c.variants[dim].evidence, a.dims[dim].Size, sizes[dim]
-	mixed := &Refusal{a.names(), "", "rows computed alone are others than those computed together at " +
+	mixed := &Refusal{a.names(), "", "rows computed alone differ from rows computed together at " +
 		a.sizesText(sizes)}
 	if most > 1 {
 		other, err := a.inputs(6, sizes)

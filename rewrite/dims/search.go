@@ -125,7 +125,7 @@ func (s *search) readings(yield func(*reading, error) bool) {
 }
 
 // errTrials ends a search with too many trials.
-var errTrials = errors.New("there are too many constants that may be its size")
+var errTrials = errors.New("too many constants may be its size")
 
 // whole returns 1 if all factors are integers, and 0 otherwise.
 func (o option) whole() int {

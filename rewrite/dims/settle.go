@@ -14,17 +14,17 @@ func (a *analysis) settled(c *choice) error {
 		d := a.dims[i]
 		if !v.related() && c.recorded[i] <= d.Size && d.isCache(a.model) {
 			return &Refusal{d.Name, "",
-				"constants may hold positions that follow from the length of a cache, and the " +
-					"model cannot tell; give recorded outputs of a greater length"}
+				"constants may hold positions that depend on the length of a cache, and the " +
+					"model does not show it; pass recorded outputs of a greater length"}
 		}
 		for k := range v.numbers {
-			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q follows from the size, and is not a "+
+			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q depends on the size, but is not a "+
 				"size itself", k.value.Name)}
 		}
 		for s, f := range c.factors {
 			if f[i].den != 1 && !divides(a.constantOf(s)) {
-				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, and the node runs at " +
-					"sizes that do not divide"}
+				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, but the node also " +
+					"runs at sizes that are not divisible"}
 			}
 			if v.rows || c.recorded[i] > d.Size {
 				continue
@@ -32,8 +32,8 @@ func (a *analysis) settled(c *choice) error {
 			k := a.constantOf(s)
 			if f[i].num != 0 && !a.ExtendMasks && c.isMask(a, k, i) {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
-					"size %d; a window of at least as many positions looks the same; give recorded outputs of a "+
-					"greater size, or --extend-masks if it has none", k.value.Name, k.tensor.Shape, d.Size)}
+					"size %d; a window of at least as many positions looks the same; pass recorded outputs of a "+
+					"greater size, or --extend-masks if it has no window", k.value.Name, k.tensor.Shape, d.Size)}
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (a *analysis) attributes(c *choice) error {
 				if sized[at.Name] && slices.Contains(append(at.Ints, at.Int), size) {
 					return &Refusal{a.dims[i].Name, n.Label(),
 						fmt.Sprintf("its attribute %s may come from the size %d, "+
-							"and attributes cannot follow it", at.Name, size)}
+							"and attributes cannot change with it", at.Name, size)}
 				}
 			}
 			if n.Is("Split") && int64(len(n.Outputs)) == size {

@@ -126,7 +126,7 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 			return nil, fmt.Errorf("a table of %v", shape)
 		}
 		if d != t.Shape[axis] && !f.grows(axis) {
-			return nil, fmt.Errorf("nothing says how axis %d goes on", axis)
+			return nil, fmt.Errorf("it is not known how axis %d continues", axis)
 		}
 		n *= d
 	}

@@ -53,10 +53,10 @@ func (r *reading) pairs(s slot, k, i int, original int64) bool {
 }
 
 // errSteps ends trials that take too long.
-var errSteps = errors.New("the model is too large to be tried at other sizes")
+var errSteps = errors.New("the model is too large for trials at other sizes")
 
 // errFraction ends trials in which a number is not an integer.
-var errFraction = errors.New("the size does not divide")
+var errFraction = errors.New("the size is not divisible")
 
 // mostSteps bounds the evaluator steps of all trials of a model.
 const mostSteps = 6e9
@@ -226,7 +226,7 @@ func (a *analysis) changed(r *reading, c *constant, sizes []int64) (*reference.T
 		return t, nil
 	}
 	if t != nil {
-		return nil, errors.New("a constant is a table and a list of sizes")
+		return nil, errors.New("a constant is both a table and a list of sizes")
 	}
 	return c.family.extended(c.tensor, shape, diag)
 }

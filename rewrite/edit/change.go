@@ -36,7 +36,7 @@ func Whole(m *onnx.Model) *Change {
 func (c *Change) keepWhole(m *onnx.Model) {
 	if c.Undoable && !c.whole {
 		if len(c.undo) > 0 {
-			panic("edit: a change that is to be undone as a whole begins with Whole")
+			panic("edit: a change that is undone as a whole must begin with Whole")
 		}
 		c.undo, c.whole = append(c.undo, m.Snapshot()), true
 	}
@@ -46,7 +46,7 @@ func (c *Change) keepWhole(m *onnx.Model) {
 // undoable.
 func (c *Change) Undo() error {
 	if !c.Undoable {
-		panic("edit: nothing was kept to undo the change")
+		panic("edit: the change is not undoable")
 	}
 	var errs []error
 	for _, undo := range slices.Backward(c.undo) {

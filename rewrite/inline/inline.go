@@ -85,7 +85,7 @@ func (a *Inliner) Run() (done Result, err error) {
 		}
 		calls, err := c.InlineFunctions(m, func(f *onnx.Function) bool { return !inline[f] })
 		if err != nil {
-			return done, fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
+			return done, fmt.Errorf("%w\n(use --inline none to keep functions)", err)
 		}
 		r.Functions += len(inline)
 		r.Calls += calls
@@ -104,7 +104,7 @@ func (a *Inliner) Run() (done Result, err error) {
 	}
 	// the conditions, and unused results of calls
 	if err := c.RemoveUnreadNodes(m.Graphs()...); err != nil {
-		return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
+		return done, fmt.Errorf("cannot remove the unread nodes after inlining: %w", err)
 	}
 	return done, nil
 }

@@ -316,7 +316,7 @@ func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tenso
 	got, err := c.CompareKernel(&prove.KernelRun{Op: fused.Lookup(fused.LatentAttentionName), Site: site, In: in,
 		Want: want}, r)
 	if got != nil && err == nil && !slices.Equal(got[1].F, want[1].F) {
-		err = errors.New("present has other latents")
+		err = errors.New("the latents in present differ")
 	}
 	if err != nil {
 		return fmt.Errorf("its kernel: %w", err)

@@ -35,7 +35,7 @@ type LatentReport struct {
 
 // Text returns the report in one line.
 func (r *LatentReport) Text() string {
-	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs),
+	return fmt.Sprintf("latents of %d layers (%s): %d bytes per token of a sequence, %d before", len(r.Inputs),
 		english.Some(r.Inputs), r.BytesPerToken, r.BytesBefore)
 }
 
@@ -108,7 +108,7 @@ func (c *latentChange) find() error {
 				continue
 			}
 			if s.Graph != c.Model.Graph || s.Function != nil {
-				return fmt.Errorf("node %q stands in a function, a branch or a loop (%s): inline functions with "+
+				return fmt.Errorf("node %q is in a function, a branch or a loop (%s): inline functions with "+
 					"--inline all", n.Label(), s.Place)
 			}
 			site, err := c.site(view, n)
@@ -124,7 +124,7 @@ func (c *latentChange) find() error {
 		}
 	}
 	if c.sites == nil {
-		return cmp.Or(without, errors.New("there is no attention that is mojo.Attention"))
+		return cmp.Or(without, errors.New("the model has no mojo.Attention"))
 	}
 	return c.checkOthers()
 }
@@ -137,12 +137,13 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 	}{{fused.AttentionPastLength, "a cache that is a buffer"}, {fused.AttentionBias, "a bias"},
 		{fused.AttentionSink, "a sink"}} {
 		if n.Input(x.input) != nil {
-			return nil, fmt.Errorf("it has %s, which mojo.%s has not", x.what, fused.LatentAttentionName)
+			return nil, fmt.Errorf("it has %s, which mojo.%s does not support", x.what, fused.LatentAttentionName)
 		}
 	}
 	a := fused.Read[fused.Attention](n.Attributes)
 	if a.Window != 0 || a.Softcap != 0 {
-		return nil, fmt.Errorf("it has a window or bounds its scores, as mojo.%s does not", fused.LatentAttentionName)
+		return nil, fmt.Errorf("it has a window or bounds its scores, which mojo.%s does not "+
+			"support", fused.LatentAttentionName)
 	}
 	q, axis := n.Inputs[fused.AttentionQ], 1
 	if a.QLayout == "bsnh" {
@@ -155,14 +156,14 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 	l, why := attention.FindLatent(view, n.Inputs[fused.AttentionK], n.Inputs[fused.AttentionV],
 		n.Input(fused.AttentionPastKey), a.KLayout, a.VLayout, queries)
 	if why != nil {
-		return nil, fmt.Errorf("it is no latent attention: %w", why)
+		return nil, fmt.Errorf("it is not latent attention: %w", why)
 	}
 	if d, ok := c.facts.Dim(q, axis); !ok || d != l.Heads {
-		return nil, fmt.Errorf("it has not as many heads of keys, %d, as of queries", l.Heads)
+		return nil, fmt.Errorf("it has %d heads of keys, another number than of queries", l.Heads)
 	}
 	s := &latentSite{node: n, latent: l, c: l.C, kPE: l.KPE, byHeads: n.Input(fused.AttentionPastKey) != nil}
 	if s.byHeads && l.Width+l.Rotated >= s.before() {
-		return nil, fmt.Errorf("latents of %d numbers a token take no less room than keys and values of %d",
+		return nil, fmt.Errorf("latents of %d numbers per token do not take less space than keys and values of %d",
 			l.Width+l.Rotated, s.before())
 	}
 	if !s.byHeads {
@@ -180,10 +181,10 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 			s.past[k], s.present[k] = n.Input(fused.AttentionPastKey+k), n.OutputValue(1+k)
 		}
 		if !s.past[k].IsInput || s.past[k].Const != nil {
-			return nil, fmt.Errorf("%q, its past, is no input of the model", s.past[k].Name)
+			return nil, fmt.Errorf("%q, its past, is not an input of the model", s.past[k].Name)
 		}
 		if s.present[k] == nil || !s.present[k].IsOutput() {
-			return nil, fmt.Errorf("what becomes of input %q is no output of the model", s.past[k].Name)
+			return nil, fmt.Errorf("the model does not output the new cache of input %q", s.past[k].Name)
 		}
 	}
 	return s, nil
@@ -223,7 +224,7 @@ func (c *latentChange) checkOthers() error {
 	for _, v := range c.Model.Graph.Inputs {
 		for _, use := range v.Uses() {
 			if n := use.Node; !taken[v] && n.Is("Concat") && use.Index == 0 && n.Outputs[0].IsOutput() {
-				return fmt.Errorf("input %q is a cache of no latent attention, and all caches have to be", v.Name)
+				return fmt.Errorf("input %q is not a cache of latent attention, but all caches must be", v.Name)
 			}
 		}
 	}
@@ -237,14 +238,14 @@ func (c *latentChange) checkReaders() error {
 	for _, s := range c.sites {
 		for _, v := range append(s.past[:], s.present[:]...) {
 			if other := seen[v]; other != nil {
-				return fmt.Errorf("nodes %q and %q have one cache, %q", other.Label(), s.node.Label(), v.Name)
+				return fmt.Errorf("nodes %q and %q share the cache %q", other.Label(), s.node.Label(), v.Name)
 			}
 			seen[v] = s.node
 			for _, use := range v.Uses() {
 				n := use.Node
 				own := n == s.node || slices.Contains(s.joins, n) || slices.Contains(s.latent.Nodes, n)
 				if !own && !n.Is("Shape") {
-					return fmt.Errorf("node %q (%s) reads %q as well, which would hold latents", n.Label(), n.OpType,
+					return fmt.Errorf("node %q (%s) also reads %q, which would hold latents", n.Label(), n.OpType,
 						v.Name)
 				}
 			}

@@ -73,7 +73,7 @@ func TestLatentCache(t *testing.T) {
 	if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
 		!slices.Equal(r.Dropped, []string{"past_v0", "past_v1"}) || r.BytesBefore != 2*4*(12+6)*4 ||
 		r.Check.Cases != 2*len(latentcache.Trials) || !strings.Contains(r.Text(),
-		"160 bytes a token of a sequence, 576") {
+		"160 bytes per token of a sequence, 576") {
 		t.Errorf("reported %+v", r)
 	}
 	var ports []string
@@ -272,7 +272,7 @@ func TestLatentCacheOfLatents(t *testing.T) {
 	m.Graph.AddNode("Concat", []*onnx.Value{other, m.Graph.Value("pe")}, []*onnx.Value{joined}, onnx.IntAttr("axis", 2))
 	m.Graph.AddOutput(joined)
 	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, LatentCache: true})
-	if err == nil || !strings.Contains(err.Error(), `input "past_w" is a cache of no latent attention`) {
+	if err == nil || !strings.Contains(err.Error(), `input "past_w" is not a cache of latent attention`) {
 		t.Errorf("another cache: %v", err)
 	}
 }
@@ -299,7 +299,8 @@ func TestLatentCacheIsRefused(t *testing.T) {
 			insert(g, values, "Gather", otherHeads(g), onnx.IntAttr("axis", 1))
 		}, notShared},
 		"keys that are scaled": {func(g *onnx.Graph) { insert(g, nope, "Mul", headNumbers(g)) }, notShared},
-		"no linear map":        {func(g *onnx.Graph) { insert(g, "linear_3", "Relu", nil) }, "it is no latent attention"},
+		"no linear map": {func(g *onnx.Graph) { insert(g, "linear_3", "Relu", nil) }, "it is not latent " +
+			"attention"},
 		"keys without the norm": {func(g *onnx.Graph) {
 			product := g.Value("linear_3").Producer
 			other := g.NewValue("of_no_norm")
@@ -322,7 +323,7 @@ func TestLatentCacheIsRefused(t *testing.T) {
 			out.SetType(onnx.Type{DataType: onnx.Float})
 			g.AddNode("Relu", []*onnx.Value{g.Value("past_v0")}, []*onnx.Value{out}).Name = "reader"
 			g.AddOutput(out)
-		}, `node "reader" (Relu) reads "past_v0"`},
+		}, `node "reader" (Relu) also reads "past_v0"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, naiveLatent)
@@ -336,9 +337,9 @@ func TestLatentCacheIsRefused(t *testing.T) {
 			}
 		})
 	}
-	for name, want := range map[string]string{"llama-kv-dynamo-fp32": "it is no latent attention",
-		"llama-hf-fp32": "it is no latent attention", "cohere-dynamo-fp32": "it is no latent attention",
-		"moe-put-ts-fp32": "there is no attention"} {
+	for name, want := range map[string]string{"llama-kv-dynamo-fp32": "it is not latent attention",
+		"llama-hf-fp32": "it is not latent attention", "cohere-dynamo-fp32": "it is not latent attention",
+		"moe-put-ts-fp32": "the model has no mojo.Attention"} {
 		if _, err := rewrite.Apply(rewritetest.ReadModel(t, name),
 			rewrite.Request{AssumeAvailable: true, LatentCache: true}); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -53,8 +53,8 @@ func CheckDomain(m *onnx.Model) error {
 }
 
 func shadowed(f *onnx.Function, n *onnx.Node) error {
-	return fmt.Errorf("node %q calls the function %s of the model, which is not the fused op of this name: kernels "+
-		"would run in its place. Rename the function or its domain", n.Label(), onnx.OpName(f.Domain, f.Name))
+	return fmt.Errorf("node %q calls the function %s of the model, which is not the fused op of this name, but "+
+		"kernels would run instead of it. Rename the function or its domain", n.Label(), onnx.OpName(f.Domain, f.Name))
 }
 
 // isDefined reports whether a function is the definition of the fused op with its name for a call, or looks like it if

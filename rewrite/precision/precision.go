@@ -64,7 +64,7 @@ func ApplyExcept(run *pass.Run, to onnx.DataType, wide map[*onnx.Node]bool, prov
 	}
 	if n := converted.Missing; n > 0 {
 		return nil,
-			fmt.Errorf("%s without its elements: its data file would hold another type than the model; put the "+
+			fmt.Errorf("%s without its elements: its data file would have another type than the model; put the "+
 				"file beside the model first: %w", english.Counted(n, "constant"), onnx.ErrMissingData)
 	}
 	r := &DTypeReport{Before: converted.From.String(), After: to.String(), Casts: converted.Casts}
@@ -81,7 +81,7 @@ func ApplyExcept(run *pass.Run, to onnx.DataType, wide map[*onnx.Node]bool, prov
 		return nil, err
 	}
 	if err := prover.Prove(claim(what, original, m, to)); err != nil {
-		return nil, fmt.Errorf("the conversion is not proven, and nothing is changed: %w", err)
+		return nil, fmt.Errorf("nothing was changed, because the conversion is not proven: %w", err)
 	}
 	r.Check = prover.Checked()
 	return r, nil

@@ -45,7 +45,7 @@ func TestMissingWeights(t *testing.T) {
 	}
 	defer m.Close()
 	_, err = precision.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, onnx.Float16)
-	if !errors.Is(err, onnx.ErrMissingData) || !strings.Contains(err.Error(), "would hold another type") {
+	if !errors.Is(err, onnx.ErrMissingData) || !strings.Contains(err.Error(), "would have another type") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -23,7 +23,7 @@ type MergeReport struct {
 
 // Text returns the report in one line.
 func (r *MergeReport) Text() string {
-	return fmt.Sprintf("%d products of one value each, in the place of %d", r.Merged, r.Products)
+	return fmt.Sprintf("%d products of one value each, instead of %d", r.Merged, r.Products)
 }
 
 // Apply merges products of one value with several weights, such as the projections to queries, keys and values, or to

@@ -252,9 +252,9 @@ func (c *Claim) overflows(x *run, got []*reference.Tensor, r *CheckReport) {
 func (c *Claim) told(n tally) error {
 	switch {
 	case n.runs == 0:
-		return &EvalError{Err: errors.New("there is nothing to try")}
+		return &EvalError{Err: errors.New("no input was tried")}
 	case c.Typed != nil && n.typed == 0:
-		return &EvalError{Err: errors.New("the matched nodes overflow on all inputs that were tried")}
+		return &EvalError{Err: errors.New("the matched nodes overflow on all tried inputs")}
 	}
 	return nil
 }

@@ -97,11 +97,11 @@ func (c *Comparison) mismatch(name string, want, got *reference.Tensor) error {
 	case want == nil || got == nil:
 		return fmt.Errorf("output %q has no value", name)
 	case !slices.Equal(want.Shape, got.Shape):
-		return fmt.Errorf("output %q has the shape %v, %s gives %v", name, want.Shape, c.By, got.Shape)
+		return fmt.Errorf("output %q has the shape %v, %s returns %v", name, want.Shape, c.By, got.Shape)
 	case !c.Exact && want.DataType != got.DataType:
-		return fmt.Errorf("output %q is %s, %s gives %s", name, want.DataType, c.By, got.DataType)
+		return fmt.Errorf("output %q is %s, %s returns %s", name, want.DataType, c.By, got.DataType)
 	case !want.IsFloat() && (!slices.Equal(want.I, got.I) || !slices.Equal(want.S, got.S)):
-		return fmt.Errorf("output %q, of type %s, has other elements", name, want.DataType)
+		return fmt.Errorf("the elements of output %q (%s) differ", name, want.DataType)
 	}
 	for j := 0; c.Strict && j < min(len(want.F), len(got.F)); j++ {
 		if x, y := want.F[j], got.F[j]; !IsFinite(x) && x != y && !(math.IsNaN(x) && math.IsNaN(y)) {

@@ -41,7 +41,7 @@ func lookup(name string) (*blocks.Format, error) {
 			return f.Format, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no format %q to round to: choose %s, or %s", name, strings.Join(Formats(), ", "),
+	return nil, fmt.Errorf("unknown format %q: choose %s, or %s", name, strings.Join(Formats(), ", "),
 		Float)
 }
 

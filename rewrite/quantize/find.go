@@ -180,24 +180,24 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	named := fits(f.options.Only)
 	switch {
 	case alreadyQuantized(v):
-		return nil, fmt.Errorf("it belongs to weights that are quantized already")
+		return nil, fmt.Errorf("it belongs to weights that are already quantized")
 	case fits(f.options.Skip):
 		return nil, fmt.Errorf("--skip names it")
 	case f.options.Only != nil && !named:
 		return nil, fmt.Errorf("--only does not name it")
 	case len(t.Dims) == 3 && !experts:
-		return nil, fmt.Errorf("it has 3 dimensions: experts are rounded where apply has made mojo.MoE of them")
+		return nil, fmt.Errorf("it has 3 dimensions: experts are rounded only after apply turned them into mojo.MoE")
 	case len(t.Dims) != 2 && !(len(t.Dims) == 3 && experts), len(t.Dims) == 2 && experts:
-		return nil, fmt.Errorf("it has %d dimensions, and what reads it takes another number of them", len(t.Dims))
+		return nil, fmt.Errorf("it has %d dimensions, but its reader takes another number", len(t.Dims))
 	case len(list) == 0:
 		return nil, fmt.Errorf("neither a product nor a Gather reads it as a matrix")
 	case t.External != nil && missing(t):
 		return nil, fmt.Errorf("its elements are missing")
 	case blocks.ReaderOf(t.DataType) == nil || t.DataType == onnx.Double:
-		return nil, fmt.Errorf("it is of %s", t.DataType)
+		return nil, fmt.Errorf("its type is %s", t.DataType)
 	case named:
 	case t.Len() < LeastElements:
-		return nil, fmt.Errorf("it has less than %d elements", LeastElements)
+		return nil, fmt.Errorf("it has fewer than %d elements", LeastElements)
 	case table && len(w.products) == 0:
 		return nil, fmt.Errorf("it is a table of positions: no token chooses its rows")
 	}
@@ -223,11 +223,11 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	case m.format == nil:
 		return nil, fmt.Errorf("it is left in float")
 	case m.k == 0 || m.n == 0 || m.k%int64(m.format.Elements) != 0:
-		return nil, fmt.Errorf("its rows of %d are no whole blocks of %d", m.k, m.format.Elements)
+		return nil, fmt.Errorf("row length %d is not a multiple of the block size %d", m.k, m.format.Elements)
 	case m.isHalf() && t.DataType != onnx.Float:
-		return nil, fmt.Errorf("it is of %s already", t.DataType)
+		return nil, fmt.Errorf("its type is already %s", t.DataType)
 	case experts && !m.isHalf() && rows%blocks.PanelRows != 0:
-		return nil, fmt.Errorf("its experts have %d rows, no multiple of %d", rows, blocks.PanelRows)
+		return nil, fmt.Errorf("its experts have %d rows, which is not a multiple of %d", rows, blocks.PanelRows)
 	}
 	w.Format, w.N, w.K, w.Experts, w.matrix, w.turned = m.name, rows, m.k, m.experts, m, m.inOut
 	w.After = 2 * m.n * m.k

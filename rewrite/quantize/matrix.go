@@ -216,7 +216,7 @@ func (w *worker) panel(r *rounded, first int64, rows []float32) {
 		p.Decode(w.got, r.panel, i)
 		for j, x := range w.want {
 			if w.got[j] != x {
-				r.err = fmt.Errorf("element %d of row %d is %v, and %v in the form that mojo.Linear reads", j,
+				r.err = fmt.Errorf("element %d of row %d is %v, but %v in the form that mojo.Linear reads", j,
 					first+int64(i), x, w.got[j])
 				return
 			}
@@ -378,7 +378,7 @@ func (m *matrix) sampled(rows int64) (*fused.Quantized, []float32, error) {
 }
 
 // errOther ends a comparison.
-var errOther = errors.New("the elements are others")
+var errOther = errors.New("the elements differ")
 
 // equal reports whether two weights have the same elements. Usually the first row decides.
 func (m *matrix) equal(o *matrix) bool {

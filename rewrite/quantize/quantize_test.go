@@ -124,7 +124,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for name, why := range map[string]string{"positions": "table of positions", "gate": "gate of a router",
-		"small": "less than 4096 elements", "stacked": "3 dimensions", "odd": "rows of 100 are no whole blocks of 32"} {
+		"small": "fewer than 4096 elements", "stacked": "3 dimensions", "odd": "row length 100 is not a multiple of " +
+			"the block size 32"} {
 		if !strings.Contains(skipped[name], why) {
 			t.Errorf("%s: %q", name, skipped[name])
 		}

@@ -139,7 +139,7 @@ func (q *quantizer) readers(w *Weight, v *onnx.Value, inOut bool, typ onnx.DataT
 				return err
 			}
 		case w.Matrix.Experts > 0:
-			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", n.Label(), onnx.OpName(n.Domain, n.OpType))
+			return fmt.Errorf("node %q (%s) reads it, but is not mojo.MoE", n.Label(), onnx.OpName(n.Domain, n.OpType))
 		case n.Is("MatMul") && u.Index == 1 && inOut:
 			one.addition(w.Matrix.N)
 		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
@@ -152,7 +152,7 @@ func (q *quantizer) readers(w *Weight, v *onnx.Value, inOut bool, typ onnx.DataT
 		case n.Domain == onnx.Microsoft && n.OpType == "MatMulNBits" && u.Index == 1:
 			one.typ, one.bias = n.Input(2).Constant().DataType, n.Input(5)
 			if one.bias != nil && one.bias.Constant() == nil {
-				return fmt.Errorf("node %q (MatMulNBits) adds a bias that is computed", n.Label())
+				return fmt.Errorf("node %q (MatMulNBits) adds a computed bias", n.Label())
 			}
 		case n.Domain == onnx.Microsoft && n.OpType == "GatherBlockQuantized" && u.Index == 0:
 			one.typ = n.Input(2).Constant().DataType
@@ -171,7 +171,7 @@ func (q *quantizer) readers(w *Weight, v *onnx.Value, inOut bool, typ onnx.DataT
 			}
 			continue
 		default:
-			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", n.Label(),
+			return fmt.Errorf("node %q (%s) also reads it and takes floats", n.Label(),
 				onnx.OpName(n.Domain, n.OpType))
 		}
 		w.nodes = append(w.nodes, one)
@@ -218,7 +218,7 @@ func (s *reader) gemm(columns int64) error {
 		return fmt.Errorf("node %q (Gemm) has a factor or a transposed first input", n.Label())
 	case c == nil:
 	case n.AttrFloat("beta", 1) != 1 || c.Constant() == nil || !slices.Equal(c.Constant().Dims, []int64{columns}):
-		return fmt.Errorf("node %q (Gemm) adds what is no vector of %d constants", n.Label(), columns)
+		return fmt.Errorf("node %q (Gemm) does not add a vector of %d constants", n.Label(), columns)
 	default:
 		s.bias = c
 	}

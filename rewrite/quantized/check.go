@@ -29,7 +29,7 @@ const sampleBytes = 1 << 20
 // exact activations, and the kernel with the requested ones.
 func (q *quantizer) check(w *Weight) error {
 	if w.Matrix.K%32 != 0 || w.Matrix.K == 0 || w.Matrix.N == 0 {
-		return fmt.Errorf("its rows of %d are no whole blocks of 32", w.Matrix.K)
+		return fmt.Errorf("row length %d is not a multiple of 32", w.Matrix.K)
 	}
 	for _, s := range w.nodes {
 		if isMixture(s.node) {

@@ -48,7 +48,8 @@ func (v *View) Keep(c *sites.Site) error {
 	}
 	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
 	if v.activations == "" || expertsOf(c) == nil || c.Scope.Function != nil {
-		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
+		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantized (%s) and stay "+
+			"quantized", from)
 	}
 	return nil
 }
@@ -71,7 +72,7 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 	}
 	from := onnx.OpName(nodes[0].was.Domain, nodes[0].was.OpType)
 	refuse := func(format string, args ...any) error {
-		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), "+format,
+		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantized (%s), "+format,
 			append([]any{from}, args...)...)
 	}
 	s := &expertsSite{call: call, from: from}
@@ -84,12 +85,12 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 		layout := fused.ExpertLayout(m.input)
 		name := []string{"gate_up", "down"}[m.input-fused.MoEGateUp]
 		if k == nil {
-			return refuse("and %s is no constant of the main graph", name)
+			return refuse("but %s is not a constant of the main graph", name)
 		}
 		inOut := call.Site.Attr(layout).String == "in_out"
 		w, err := v.rows(c.Match.Outputs[0].Name+"_"+name, k.Tensor(), inOut)
 		if err != nil {
-			return refuse("and %s cannot be read by mojo.QMoE: %w", name, err)
+			return refuse("but mojo.QMoE cannot read %s: %w", name, err)
 		}
 		*m.constant, *m.rows = k, w
 	}
@@ -102,11 +103,11 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 	site := reader{node: call.Node, typ: call.Site.Types[fused.MoEX]}
 	for _, w := range []*Weight{s.gateUpRows, s.downRows} {
 		if w.Matrix.K%32 != 0 || w.Matrix.K == 0 {
-			return refuse("in rows of %d, which are no whole blocks of 32", w.Matrix.K)
+			return refuse("but their row length %d is not a multiple of 32", w.Matrix.K)
 		}
 	}
 	if err := q.tryMixture(s.gateUpRows, s.downRows, site); err != nil {
-		return refuse("and mojo.QMoE does not hold: %w", err)
+		return refuse("but mojo.QMoE is not proven for them: %w", err)
 	}
 	v.experts = append(v.experts, s)
 	return nil
@@ -116,7 +117,7 @@ func (v *View) Take(c *sites.Site, constantOf func(*onnx.Value) Constant) error 
 // elements come from the view's constants.
 func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 	if len(t.Dims) != 3 || t.Len() == 0 {
-		return nil, fmt.Errorf("it is %v", t.Dims)
+		return nil, fmt.Errorf("its shape is %v", t.Dims)
 	}
 	count, n, k := t.Dims[0], t.Dims[1], t.Dims[2]
 	byRow, byColumn := k, int64(1)
@@ -153,11 +154,11 @@ func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 			step, width, start = inner, outer, at%(inner*outer)/inner
 		}
 		if second != from || end != from || next-at != step || last-at != (k-1)*step || start != 0 || width != k {
-			return nil, fmt.Errorf("row %d is no row of a quantised matrix", row)
+			return nil, fmt.Errorf("row %d is not a row of a quantized matrix", row)
 		}
 		x := key{f, at / (inner * outer), turned}
 		if f.was.OpType == "MatMulNBits" && !turned {
-			return nil, fmt.Errorf("row %d is no row of a quantised matrix", row)
+			return nil, fmt.Errorf("row %d is not a row of a quantized matrix", row)
 		}
 		m, have := known[x]
 		if !have {
@@ -169,7 +170,7 @@ func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 				return nil, err
 			}
 			if len(list) > 0 && !one.alike(list[0]) {
-				return nil, fmt.Errorf("%q and %q are quantised in different ways", list[0].name, one.name)
+				return nil, fmt.Errorf("%q and %q are quantized in different ways", list[0].name, one.name)
 			}
 			m = len(list)
 			list, known[x] = append(list, one), m

@@ -114,7 +114,7 @@ func TestQuantizedExperts(t *testing.T) {
 		"stacked, float16": {func() *otherModel { return stackedMixture(t, onnx.Float16, onnx.Uint8) }, ""},
 		"rows of 48": {func() *otherModel {
 			return quantizedMixture(t, onnx.Float, 64, 48, nBitsProducts(4, 32, false))
-		}, "no whole blocks of 32"},
+		}, "not a multiple of 32"},
 		"two ways": {func() *otherModel {
 			return quantizedMixture(t, onnx.Float, 64, 32, func(m *otherModel, x *onnx.Value, e, n, k int) *onnx.Value {
 				return nBitsProducts(4+e/3*4, 32, false)(m, x, e, n, k)

@@ -15,11 +15,11 @@ func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType 
 func (q *quantizer) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	layout := fused.ExpertLayout(input)
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
-		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", n.Label())
+		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of this layout", n.Label())
 	}
 	for _, i := range []int{fused.MoEX, fused.MoEWeights} {
 		if q.typeOf(n.Input(i)) == onnx.Undefined {
-			return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", n.Label(),
+			return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type is not known", n.Label(),
 				n.Input(i).Name)
 		}
 	}
@@ -36,11 +36,11 @@ func (q *quantizer) pair(w *Weight) error {
 		for i, x := range []*Weight{up, down} {
 			v := s.node.Input([]int{fused.MoEGateUp, fused.MoEDown}[i])
 			if x == nil {
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which has no quantised form", s.node.Label(),
+				return fmt.Errorf("node %q (mojo.MoE) also reads %q, which has no quantized form", s.node.Label(),
 					v.Name)
 			}
 			if err := q.report.Refuse[x]; err != nil {
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays: %w", s.node.Label(), v.Name, err)
+				return fmt.Errorf("node %q (mojo.MoE) also reads %q, which stays: %w", s.node.Label(), v.Name, err)
 			}
 		}
 		if up.Matrix.K != down.Matrix.N || up.Matrix.Experts != down.Matrix.Experts {

@@ -136,7 +136,7 @@ func TestQuantizeMixtureRefuses(t *testing.T) {
 		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
 	}
 	if r, err = rewrite.Quantize(m, list[3:], "int16", rewrite.Request{}); err != nil || len(r.Kept) != 0 ||
-		!strings.Contains(r.Refuse[list[3]].Error(), "no quantised form") {
+		!strings.Contains(r.Refuse[list[3]].Error(), "no quantized form") {
 		t.Errorf("%v, refused %v", err, r.Refuse)
 	}
 	if rewritetest.CountOps(m)["MoE"] != 2 {

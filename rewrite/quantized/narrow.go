@@ -80,13 +80,13 @@ func (x *narrowing) check(w *Narrow) error {
 			o := x.by[n.Input(i)]
 			switch {
 			case o == nil:
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays in float32", n.Label(),
+				return fmt.Errorf("node %q (mojo.MoE) also reads %q, which stays in float32", n.Label(),
 					n.Input(i).Name)
 			case o.Refused != nil:
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays: %w", n.Label(), o.Value.Name,
+				return fmt.Errorf("node %q (mojo.MoE) also reads %q, which stays: %w", n.Label(), o.Value.Name,
 					o.Refused)
 			case o.Tensor.DataType != w.Tensor.DataType || o.Turned:
-				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which is stored in another way", n.Label(),
+				return fmt.Errorf("node %q (mojo.MoE) also reads %q, which is stored in another way", n.Label(),
 					o.Value.Name)
 			}
 		}
@@ -120,7 +120,7 @@ func narrowed(v *onnx.Value, to onnx.DataType) (*onnx.Tensor, error) {
 	}
 	again := make([]float32, len(wide))
 	if format.Decode(again, half, 0); !slices.Equal(again, wide) {
-		return nil, fmt.Errorf("its bias %q has elements that %s does not hold", v.Name, to)
+		return nil, fmt.Errorf("its bias %q has elements that %s cannot hold", v.Name, to)
 	}
 	return onnx.NewTensor(v.Name, to, slices.Clone(t.Dims), half)
 }

@@ -62,9 +62,9 @@ func (x *others) matMulNBits(n *onnx.Node) error {
 	x.bits, x.block = int(n.AttrInt("bits", 4)), n.AttrInt("block_size", 0)
 	switch {
 	case n.Input(4) != nil:
-		return errors.New("its columns are in an order of their own (g_idx)")
+		return errors.New("its columns are reordered (g_idx)")
 	case n.AttrInt("weight_prepacked", 0) != 0:
-		return errors.New("its weights are in the order of a device's kernels")
+		return errors.New("its weights are prepacked for a device's kernels")
 	}
 	return x.rows(n.Input(2), n.Input(3))
 }
@@ -108,7 +108,7 @@ func (x *others) gatherBlockQuantized(n *onnx.Node) error {
 	d := x.codes.Dims
 	axis := n.AttrInt("quantize_axis", 1)
 	if len(d) != 2 || n.AttrInt("gather_axis", 0) != 0 || axis != 1 && axis != -1 {
-		return errors.New("it takes other elements than rows of a matrix with blocks along them")
+		return errors.New("it does not take rows of a matrix with blocks along the rows")
 	}
 	x.n, x.k, x.block, x.bits = d[0], d[1], n.AttrInt("block_size", 128), int(n.AttrInt("bits", 4))
 	switch x.codes.DataType {
@@ -124,7 +124,7 @@ func (x *others) gatherBlockQuantized(n *onnx.Node) error {
 		return fmt.Errorf("its elements are %s", x.codes.DataType)
 	}
 	if x.block < 1 || x.k%x.block != 0 {
-		return fmt.Errorf("its rows of %d are no whole blocks of %d", x.k, x.block)
+		return fmt.Errorf("row length %d is not a multiple of its block size %d", x.k, x.block)
 	}
 	if err := x.rows(n.Input(2), n.Input(3)); err != nil {
 		return err
@@ -202,9 +202,9 @@ func (x *others) dequantizeLinear(n *onnx.Node, expert int64, inOut bool) error 
 			x.scaleAt = expert * steps[0]
 		}
 	case block > 0 && axis == columns && x.k%block != 0:
-		return fmt.Errorf("row length %d is not a multiple of its blocks of %d", x.k, block)
+		return fmt.Errorf("row length %d is not a multiple of its block size %d", x.k, block)
 	default:
-		return fmt.Errorf("columns have scales of their own (scales of %v along axis %d)", s.Dims, axis)
+		return fmt.Errorf("each column has its own scales (scales of %v along axis %d)", s.Dims, axis)
 	}
 	x.zeroAt, x.zeroByRow, x.zeroByBlock, x.middle = x.scaleAt, x.scaleByRow, x.scaleByBlock, x.shift
 	if z := n.Input(2); z != nil {
@@ -219,9 +219,9 @@ func (x *others) dequantizeLinear(n *onnx.Node, expert int64, inOut bool) error 
 func (x *others) fits() error {
 	switch {
 	case x.block != 16 && x.block%32 != 0:
-		return fmt.Errorf("its blocks of %d are no multiples of 32", x.block)
+		return fmt.Errorf("its block size %d is not a multiple of 32", x.block)
 	case x.k%32 != 0:
-		return fmt.Errorf("its rows of %d are no whole blocks of 32", x.k)
+		return fmt.Errorf("row length %d is not a multiple of 32", x.k)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	}
 	for w, err := range q.Refuse {
 		if _, is := mixtures[w]; is { // they passed before
-			return nil, 0, fmt.Errorf("the experts of %q cannot stay quantised: %w", w.Value.Name, err)
+			return nil, 0, fmt.Errorf("the experts of %q cannot stay quantized: %w", w.Value.Name, err)
 		}
 		r.Open[from[w]+": "+err.Error()]++
 	}

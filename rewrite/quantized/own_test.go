@@ -125,7 +125,7 @@ func TestOwnProducts(t *testing.T) {
 		{"an order of columns", onnx.Float, func(m *otherModel) {
 			m.nBits(4, 32, 64, nil, m.Ints(make([]int64, 64)...))
 		}, "", "g_idx"},
-		{"half a block", onnx.Float, func(m *otherModel) { m.nBits(4, 16, 48, nil) }, "", "no whole blocks of 32"},
+		{"half a block", onnx.Float, func(m *otherModel) { m.nBits(4, 16, 48, nil) }, "", "not a multiple of 32"},
 		{"rows of bytes", onnx.Float, func(m *otherModel) {
 			m.add(onnx.Microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
 				m.random(onnx.Float, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
@@ -165,15 +165,15 @@ func TestOwnProducts(t *testing.T) {
 			w := m.Op("DequantizeLinear", m.random(onnx.Int4, 80, 21), m.random(onnx.Float, 3, 21), axis(0), block(32))
 			y := m.Op("MatMul", m.In("x", "tokens", 80), w)
 			m.Out(y, "tokens", 21)
-		}, "", "row length 80 is not a multiple of its blocks of 32"},
+		}, "", "row length 80 is not a multiple of its block size 32"},
 		{"a scale for each column", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 96), axis(0)))
-		}, "", "columns have scales of their own"},
+		}, "", "each column has its own scales"},
 		{"read by another node", onnx.Float, func(m *otherModel) {
 			w := m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 21), axis(1))
 			m.product(w)
 			m.Out(m.Op("Abs", w), 96, 21)
-		}, "", "reads it, too, which takes floats"},
+		}, "", "also reads it and takes floats"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newOther(t, c.typ)

@@ -43,14 +43,14 @@ func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, err
 	case typ != onnx.Float && typ != onnx.Float16 && typ != onnx.BFloat16:
 		return nil, fmt.Errorf("its tokens are %s", typ)
 	case n.AttrString("quant_type", "int") != "int":
-		return nil, fmt.Errorf("its experts are quantised as %s", n.AttrString("quant_type", ""))
+		return nil, fmt.Errorf("its experts are quantized as %s", n.AttrString("quant_type", ""))
 	case n.AttrInt("use_sparse_mixer", 0) != 0:
 		return nil, errors.New("its router is the sparse mixer")
 	case n.AttrInt("normalize_routing_weights", 0) == 0 && n.Input(microsoftWeights) == nil:
-		return nil, errors.New("normalize_routing_weights is 0: onnxruntime's CPU provider normalizes all the same, " +
+		return nil, errors.New("normalize_routing_weights is 0: onnxruntime's CPU provider normalizes anyway, " +
 			"CUDA's does not")
 	case n.AttrInt("weights_prepacked", -1) > 0 || typ != onnx.Float && n.AttrInt("weights_prepacked", -1) != 0:
-		return nil, errors.New("its weights may be in the order of a device's kernels (weights_prepacked is not 0)")
+		return nil, errors.New("its weights may be prepacked for a device's kernels (weights_prepacked is not 0)")
 	}
 	activation, alpha, offset, limit, packing := "", float32(1), float32(0), float32(0), "none"
 	switch kind := n.AttrString("activation_type", "relu"); kind {
@@ -89,13 +89,13 @@ func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, err
 			x.experts = count
 		}
 		if count != x.experts {
-			return nil, fmt.Errorf("%s has %d experts in place of %d", name, count, x.experts)
+			return nil, fmt.Errorf("%s has %d experts instead of %d", name, count, x.experts)
 		}
 		matrices[name] = m
 	}
 	fc1, fc2, fc3 := matrices["fc1"], matrices["fc2"], matrices["fc3"]
 	if fc3 != nil && (packing != "halves" || fusion != 0 || !fc1.alike(fc3) || fc1.n != fc3.n) {
-		return nil, errors.New("its two matrices of gate and up do not go together")
+		return nil, errors.New("its matrices of gate and up do not fit together")
 	}
 	rows := fc1.n / x.experts
 	x.gateUp = &otherRows{name: fc1.name, experts: x.experts, n: fc1.n, list: []*others{fc1}}
@@ -112,7 +112,7 @@ func microsoftMixtureOf(n *onnx.Node, typ onnx.DataType) (*microsoftMixture, err
 		parts = 1
 	}
 	if x.gateUp.n != parts*fc2.k*x.experts || fc1.k*x.experts != fc2.n {
-		return nil, fmt.Errorf("its matrices of [%d, %d] and [%d, %d] do not go together", x.gateUp.n/x.experts, fc1.k,
+		return nil, fmt.Errorf("its matrices of [%d, %d] and [%d, %d] do not fit together", x.gateUp.n/x.experts, fc1.k,
 			fc2.n/x.experts, fc2.k)
 	}
 	x.attributes = fused.MoE{GLU: fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset},
@@ -126,7 +126,7 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 	codes := n.Input(at[0])
 	if !codes.IsConstant() || codes.Const.DataType != onnx.Uint8 || len(codes.Const.Dims) != 3 ||
 		codes.Const.Len() == 0 {
-		return nil, 0, errors.New("its elements are no constant bytes of experts' matrices")
+		return nil, 0, errors.New("its elements are not constant bytes of experts' matrices")
 	}
 	d := codes.Const.Dims
 	x = &others{name: codes.Name, codes: codes.Const, n: d[0] * d[1],
@@ -139,7 +139,7 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 		x.block = x.k
 	}
 	if x.k%x.block != 0 {
-		return nil, 0, fmt.Errorf("its rows of %d are no whole blocks of %d", x.k, x.block)
+		return nil, 0, fmt.Errorf("row length %d is not a multiple of its block size %d", x.k, x.block)
 	}
 	if err := x.rows(n.Input(at[1]), n.Input(at[3])); err != nil {
 		return nil, 0, err
@@ -210,7 +210,7 @@ func (x *microsoftMixture) place(e *edit.Editor) (moe *onnx.Node, err error) {
 	up, down := n.Input(microsoftMatrices["fc1"][2]), n.Input(microsoftMatrices["fc2"][2])
 	if other := n.Input(microsoftMatrices["fc3"][2]); x.inner > 0 && (up != nil || other != nil) {
 		if up == nil || other == nil {
-			return nil, errors.New("one of its matrices of gate and up has a bias, the other none")
+			return nil, errors.New("only one of its matrices of gate and up has a bias")
 		}
 		both := value("_bias", x.typ)
 		add(c.NewNode(g, "Concat", []*onnx.Value{up, other}, nil, onnx.IntAttr("axis", 1)), "_Concat", both)
@@ -280,7 +280,7 @@ func (a *View) takeMixtures(r *ProductsReport) (weights []*Weight, err error) {
 			}
 			open := func(err error) { r.Open["com.microsoft.QMoE: "+err.Error()]++ }
 			if s.Function != nil {
-				open(errors.New("it stands in the body of a function"))
+				open(errors.New("it is in the body of a function"))
 				continue
 			}
 			x, err := microsoftMixtureOf(n, a.Facts.DataType(n.Input(0)))

@@ -44,7 +44,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 		{"relu with weights", 4, 32, 1, false, false, true, false, onnx.Float,
 			[]*onnx.Attribute{i("normalize_routing_weights", 0)}, ""},
 		{"weights normalized", 4, 64, 2, false, false, true, false, onnx.Float, append(gated, i("k", 3)),
-			"its rows of 96 are no whole blocks of 64"},
+			"row length 96 is not a multiple of its block size 64"},
 		{"weights normalized, float16", 4, 32, 2, true, false, true, false, onnx.Float16, append(gated, i("k", 3)),
 			""},
 		{"not normalized", 4, 32, 2, false, false, false, false, onnx.Float,

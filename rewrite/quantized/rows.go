@@ -226,7 +226,7 @@ func (o *opened) same(decoded []float32, row int64) error {
 		want, scale := float64(o.value(row, column)), float64(o.scale(row, column))
 		greatest := math.Abs(scale) * (256 + math.Abs(float64(o.zero(row, column))))
 		if d := math.Abs(float64(got) - want); !(d <= 0x1p-22*greatest) && prove.IsFinite(greatest) {
-			return fmt.Errorf("%q: column %d of row %d is %v, and %v in the form that mojo's ops read", o.name, c, row,
+			return fmt.Errorf("%q: column %d of row %d is %v, but %v in the form that mojo's ops read", o.name, c, row,
 				want, got)
 		}
 	}

@@ -70,7 +70,8 @@ func (r *ProductsReport) Text() string {
 	for _, n := range r.Notes {
 		text += "\n  " + n
 	}
-	return cmp.Or(strings.TrimPrefix(text, "\n  "), "none has quantised weights: mojo-patch quantize rounds them")
+	return cmp.Or(strings.TrimPrefix(text, "\n  "), "no product has quantized weights: round them with mojo-patch "+
+		"quantize")
 }
 
 // Lower replaces mojo.Linear and mojo.Embedding by the target's ops. Only the model itself can contain them, because no
@@ -104,13 +105,13 @@ func Lower(a *pass.Run, t *target.Target, accuracy int64) (*ProductsReport, erro
 		return nil, nil
 	}
 	if w.report.Emits["DequantizeLinear, MatMul"] > 0 {
-		w.report.Notes = append(w.report.Notes, "onnxruntime makes MatMulNBits of DequantizeLinear and MatMul, and "+
-			"rounds activations to 8 bits there unless the session's configuration has "+
+		w.report.Notes = append(w.report.Notes, "onnxruntime turns DequantizeLinear and MatMul into MatMulNBits and "+
+			"rounds its activations to 8 bits. Prevent it with the session's configuration "+
 			"session.qdq_matmulnbits_accuracy_level=0")
 	}
 	if n := w.report.Emits["FusedMatMul"]; n > 0 {
 		w.report.Notes = append(w.report.Notes, english.Counted(n, "product")+" of 8 bits in float32: MatMulNBits has "+
-			"fast kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
+			"fast kernels for 8 bits only at accuracy_level 4 (--accuracy-level 4)")
 	}
 	c := new(edit.Change)
 	for _, op := range lowered {

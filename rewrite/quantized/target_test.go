@@ -348,11 +348,11 @@ func TestExpertsForTargets(t *testing.T) {
 		{"q4_0", "q4_0", "interleaved", "silu", 4, false, "sigmoid", ""},
 		{"q8_0", "q8_0", "halves", "silu", 4, true, "softmax", ""},
 		{"mxfp4", "mxfp4", "none", "relu", 4, false, "softmax", ""},
-		{"q8_0", "q8_0", "halves", "silu", 0, false, "softmax", "--accuracy-level 4 allows it"},
-		{"q4_1", "q4_0", "halves", "silu", 0, false, "softmax", "no experts with a minus"},
-		{"q8_0", "q6_K", "halves", "silu", 4, false, "softmax", "one size of blocks"},
-		{"q4_0", "q8_0", "halves", "silu", 4, false, "softmax", "experts of one width"},
-		{"q4_0", "q4_0", "halves", "gelu", 0, false, "softmax", "gates of silu, not of gelu"},
+		{"q8_0", "q8_0", "halves", "silu", 0, false, "softmax", "use --accuracy-level 4 to allow it"},
+		{"q4_1", "q4_0", "halves", "silu", 0, false, "softmax", "does not support signed codes"},
+		{"q8_0", "q6_K", "halves", "silu", 4, false, "softmax", "one block size"},
+		{"q4_0", "q8_0", "halves", "silu", 4, false, "softmax", "experts of one bit width"},
+		{"q4_0", "q4_0", "halves", "gelu", 0, false, "softmax", "only silu gates, not gelu"},
 		{"q4_0", "q4_0", "halves", "silu", 0, false, "", "come from no TopKRouter"},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {

@@ -26,7 +26,8 @@ func (v *View) decodes(f *floatNode) error {
 	return v.decoded.Once(key, func() error {
 		err := f.compare()
 		if err != nil {
-			err = reason.New(reason.Differs, f.node, "the elements of %q are read in another way than %s has them: %w",
+			err = reason.New(reason.Differs, f.node, "the elements of %q were read in another way than %s reads "+
+				"them: %w",
 				storedCodes(&f.was).Name, onnx.OpName(f.was.Domain, f.was.OpType), err)
 		}
 		return err
@@ -138,7 +139,7 @@ func (f *floatNode) compare() error {
 			size += math.Abs(x[i] * w)
 		}
 		if math.Abs(want-y) > 1e-6*size && floats.DataType == onnx.Float || math.Abs(want-y) > 1e-2*size {
-			return fmt.Errorf("row %d gives %v in place of %v", row, want, y)
+			return fmt.Errorf("row %d returns %v instead of %v", row, want, y)
 		}
 	}
 	return nil
@@ -162,7 +163,7 @@ func sameFloats(want []float64, t *onnx.Tensor, first, step int64) error {
 	}
 	for i, x := range want {
 		if d := math.Abs(got[i] - x); d > 1e-6*math.Abs(x) && t.DataType == onnx.Float || d > 1e-2*math.Abs(x)+1e-7 {
-			return fmt.Errorf("element %d is %v in place of %v", first+int64(i)*step, got[i], x)
+			return fmt.Errorf("element %d is %v instead of %v", first+int64(i)*step, got[i], x)
 		}
 	}
 	return nil

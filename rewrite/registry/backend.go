@@ -112,7 +112,8 @@ func (e *DeviceError) Unwrap() error { return e.Err }
 func (b Backend) Check() error {
 	for _, d := range b.listed {
 		if have := registeredDevices(); d != AllDevices && d != DeviceREF && !slices.Contains(have, d) {
-			return &DeviceError{d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(have, ", "))}
+			return &DeviceError{d, fmt.Errorf("no kernel is registered; there are kernels for "+
+				"%s", strings.Join(have, ", "))}
 		}
 	}
 	return nil
@@ -179,7 +180,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 		}
 		if !auto {
 			return nil, nil, &UnavailableError{ID: k.ID,
-				Err: fmt.Errorf("it runs on %s, which the backend %s leaves out", strings.ToUpper(k.Device), b)}
+				Err: fmt.Errorf("it runs on %s, which is not in the backend %s", strings.ToUpper(k.Device), b)}
 		}
 		for i := range reports {
 			if reports[i].ID == k.ID {
@@ -209,5 +210,5 @@ func (b Backend) lacking(device string, reports []KernelReport) error {
 			return errors.New(r.Reason)
 		}
 	}
-	return errors.New("none can be used")
+	return errors.New("no kernel can be used")
 }

@@ -151,7 +151,7 @@ func Register(k *Kernel) error {
 
 func register(list []*Kernel, k *Kernel) ([]*Kernel, error) {
 	if k == nil || k.ID == "" || k.ID == Auto || k.ID == None || strings.ContainsAny(k.ID, ", \t") {
-		return nil, fmt.Errorf("a kernel needs an id without commas and blanks that is neither %q nor %q", Auto, None)
+		return nil, fmt.Errorf("a kernel id must not contain commas or blanks, or be %q or %q", Auto, None)
 	}
 	if slices.ContainsFunc(list, func(other *Kernel) bool { return other.ID == k.ID }) {
 		return nil, fmt.Errorf("kernel %q is registered twice", k.ID)

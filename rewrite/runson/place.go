@@ -31,7 +31,7 @@ func ParsePlace(text, atHand string) (*Place, error) {
 	case "cuda":
 		p.Device = kernels.CUDA
 	default:
-		return nil, fmt.Errorf("%q: it is known of cpu and cuda which kernels they have", name)
+		return nil, fmt.Errorf("%q: only the kernels of cpu and cuda are known", name)
 	}
 	if !given {
 		version = atHand
@@ -48,7 +48,7 @@ func ParsePlace(text, atHand string) (*Place, error) {
 	case !given && (version == "" || older(known[len(known)-1].Name, version)):
 		p.Version = known[len(known)-1]
 	default:
-		return nil, fmt.Errorf("the kernels of %s are known of onnxruntime %s, and not of %s", p.Device,
+		return nil, fmt.Errorf("the kernels of %s are known only for onnxruntime %s, not for %s", p.Device,
 			strings.Join(names, ", "), version)
 	}
 	return p, nil

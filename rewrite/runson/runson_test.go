@@ -221,7 +221,7 @@ func TestRefused(t *testing.T) {
 			b.Output(b.Ops(2, "CausalConvWithState", b.Input("x", onnx.Float, 1, 4, 8),
 				b.Floats([]int64{4, 1, 1}, 1, 2, 3, 4))[0])
 		}},
-		{"cpu@1.31", "left_window_size is one of opset 25", 28, func(b *onnxtest.Builder) {
+		{"cpu@1.31", "left_window_size is new in opset 25", 28, func(b *onnxtest.Builder) {
 			x := b.Input("x", onnx.Float, 1, 2, 3, 8)
 			b.Output(b.Op("Attention", x, x, x, onnx.IntAttr("left_window_size", 2)))
 		}},

@@ -63,7 +63,7 @@ func wide(n *onnx.Node, types []onnx.DataType, w widening) []onnx.DataType {
 }
 
 // errTyped reports that the types of a node are part of its meaning.
-var errTyped = errors.New("its types are part of what it does")
+var errTyped = errors.New("its result depends on its types")
 
 // find returns how to change a node that the provider refuses, or an error that says why that is impossible.
 func (p *Place) find(n *onnx.Node, opset int64, types []onnx.DataType) (*way, error) {

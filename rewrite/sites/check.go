@@ -46,7 +46,7 @@ type world struct {
 const MaxSites = 256
 
 var errTooMany = reason.New(reason.Limit, nil, "cannot be checked: the model has more than %d sites that differ in "+
-	"more than their weights, and the check ends there; --verify all checks each", MaxSites)
+	"more than their weights, and the check ends there (use --verify all to check each site)", MaxSites)
 
 // NewChecker returns a checker of the sites of a run, for fused ops.
 func NewChecker(r *pass.Run) *Checker {
@@ -80,8 +80,8 @@ func (k *Checker) judge(c *Site, worlds []int, r *prove.CheckReport) (err error)
 		err = k.tryNumbers(c, worlds, r)
 	}
 	if err == nil && r.Kernel != nil && !r.KernelTold {
-		err = reason.New(reason.Unchecked, nil, "cannot be checked: other roundings alone change what mojo.%s "+
-			"computes on all inputs that were tried", c.Match.Op)
+		err = reason.New(reason.Unchecked, nil, "cannot be checked: rounding differences change the result of mojo.%s "+
+			"on all tried inputs", c.Match.Op)
 	}
 	return err
 }
@@ -95,7 +95,7 @@ func (k *Checker) tryNumbers(c *Site, worlds []int, r *prove.CheckReport) error 
 			return err
 		}
 		if slices.ContainsFunc(shapes, func(s []int64) bool { return prove.Elements([][]int64{s}) == 0 }) {
-			return reason.New(reason.Unchecked, nil, "cannot be checked: an input holds no elements")
+			return reason.New(reason.Unchecked, nil, "cannot be checked: an input has no elements")
 		}
 		n := prove.Elements(shapes)
 		if n > shrinkElements && !c.slice.varying {
@@ -111,7 +111,7 @@ func (k *Checker) tryNumbers(c *Site, worlds []int, r *prove.CheckReport) error 
 			tried = prove.FewKinds
 		}
 		if n > maxElements {
-			return reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements",
+			return reason.New(reason.Unchecked, nil, "cannot be checked: its inputs have %d elements",
 				n).With("elements", n)
 		}
 		if err := k.numbers(c, w, shapes, tried).Try(r); err != nil {

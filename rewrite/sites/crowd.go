@@ -40,7 +40,7 @@ func (x *routed) crowd() error {
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
 		return &prove.EvalError{Err: reason.New(reason.Unchecked, nil,
-			"something is compared with %d, which may be how many tokens an expert takes, and trying as many takes "+
+			"a node compares with %d, which may be the most tokens of an expert, and trying that many takes "+
 				"too long", named).With("tokens", named)}
 	}
 	if m := tokens(other); m > n && m*each <= fewProducts {

@@ -37,7 +37,7 @@ func (c *Site) CheckOrder() error {
 		seen[n] = true
 		if len(seen) > maxOrderNodes || len(n.Subgraphs()) > 0 {
 			return false, reason.New(reason.Depends, n,
-				"whether input %q depends on the outputs of the match cannot be seen", v.Name)
+				"it is not known whether input %q depends on the outputs of the match", v.Name)
 		}
 		for _, in := range n.Inputs {
 			if r, err := reaches(in); r || err != nil {

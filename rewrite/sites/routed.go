@@ -359,11 +359,11 @@ func (x *routed) repairs() string {
 	}
 	works, fails := numbers(x.good), numbers(x.undefined)
 	if slices.ContainsFunc(works, func(n int64) bool { return slices.Contains(fails, n) }) {
-		return fmt.Sprintf("the nodes fail for %d of %d routings that were tried (%v); the op serves all",
+		return fmt.Sprintf("the nodes fail for %d of %d tried routings (%v); the op supports all",
 			len(x.undefined), len(x.undefined)+len(x.good), short(x.failure))
 	}
-	return fmt.Sprintf("the nodes fail unless the tokens go to %s of the %d experts in all (%v); the op serves every "+
-		"routing", enumerate(works), x.r.experts, short(x.failure))
+	return fmt.Sprintf("the nodes fail unless the tokens go to %s of the %d experts in all (%v); the op supports "+
+		"every routing", enumerate(works), x.r.experts, short(x.failure))
 }
 
 // short truncates an error that lists a shape for each expert.

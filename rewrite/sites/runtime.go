@@ -38,9 +38,9 @@ func (p *proof) inRuntime(trial prove.Trial, want []*reference.Tensor) error {
 		return nil // it needs other nodes
 	}
 	got, err := p.Runtime(m, feeds)
-	what := "what is written does not run"
+	what := "its nodes do not run"
 	if err == nil {
-		err, what = c.nearEnough(want, got), "what is written returns something else there"
+		err, what = c.nearEnough(want, got), "its nodes return other results"
 	}
 	if err == nil || !p.holdsAsExported(given, want) {
 		return nil

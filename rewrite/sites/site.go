@@ -100,7 +100,7 @@ func (c *Site) Cut(facts *infer.Facts) (err error) {
 	for i, v := range c.Match.Replacement.Outputs {
 		have, made := facts.DataType(c.Match.Outputs[i]), c.typeOf(v)
 		if have != made && made != onnx.Undefined {
-			return reason.New(reason.Types, c.Match.Outputs[i].Producer, "output %q is %s, %s gives %s",
+			return reason.New(reason.Types, c.Match.Outputs[i].Producer, "output %q is %s, %s returns %s",
 				c.Match.Outputs[i].Name, have, c.OpName(), made)
 		}
 	}
@@ -150,7 +150,8 @@ func (c *Site) describe(call *Call) error {
 		v, w := inputs[same[0]], inputs[same[i]]
 		if v != w && !c.Facts.SameShape(v, w) {
 			return reason.New(reason.Unknown, nil,
-				"%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w),
+				"%q and %q are not known to have the same shape, and mojo.%s does not "+
+					"broadcast", c.nameOf(v), c.nameOf(w),
 				op.Name)
 		}
 	}

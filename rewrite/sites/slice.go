@@ -55,7 +55,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	}
 	for _, v := range m.Outputs {
 		if c.seen[v] {
-			return nil, reason.New(reason.Depends, v.Producer, "output %q of the match is an input of it", v.Name)
+			return nil, reason.New(reason.Depends, v.Producer, "output %q of the match is also its input", v.Name)
 		}
 		if v.Producer == nil || v.Graph != g || v.Constant() != nil {
 			return nil, reason.New(reason.Depends, nil, "output %q of the match is not computed in the graph", v.Name)
@@ -114,7 +114,7 @@ func (c *cutter) value(v *onnx.Value) error {
 		return nil
 	}
 	if n := v.Producer; n != nil && c.facts.Loose(v) && !c.positional() && !c.readsInput(v) {
-		return reason.New(reason.Depends, n, "the matched nodes read %q, which follows from the sizes of inputs by "+
+		return reason.New(reason.Depends, n, "the matched nodes read %q, which depends on the sizes of inputs by "+
 			"more than sums and products (%s): other sizes may give another number", v.Name, n.OpType)
 	}
 	if c.known(v) && !c.readsInput(v) && !c.follows(v) {
@@ -129,11 +129,12 @@ func (c *cutter) value(v *onnx.Value) error {
 	}
 	n := v.Producer
 	if n == nil {
-		return reason.New(reason.Depends, nil, "the matched nodes depend on %q, which is no input of the op", v.Name)
+		return reason.New(reason.Depends, nil, "the matched nodes depend on %q, which is not an input of the "+
+			"op", v.Name)
 	}
 	if n.Graph != c.g {
 		return reason.New(reason.Depends, n,
-			"the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
+			"the matched nodes depend on %q of an outer graph, which is not an input of the op", v.Name)
 	}
 	return c.node(n)
 }
@@ -224,7 +225,7 @@ func (c *cutter) node(n *onnx.Node) error {
 	c.made[n] = true
 	if len(c.made) > c.most {
 		return reason.New(reason.Depends, n,
-			"the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
+			"the outputs of the match depend on more than its inputs: the search back ends after %d nodes at %q (%s)",
 			c.most, n.Label(), n.OpType)
 	}
 	if err := c.reads(n); err != nil {
@@ -239,7 +240,7 @@ func (c *cutter) reads(n *onnx.Node) error {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
 			return reason.New(reason.Depends, n,
-				"the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)",
+				"the matched nodes depend on the attribute %q of their function, at node %q (%s)",
 				a.RefName, n.Label(), n.OpType)
 		}
 	}
@@ -304,7 +305,7 @@ func (c *cutter) constant(v *onnx.Value) error {
 	}
 	if t.Size() > maxConstantBytes {
 		return reason.New(reason.Depends, v.Producer,
-			"the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size()).
+			"the matched nodes read the constant %q of %d bytes, which is not an input of the op", v.Name, t.Size()).
 			With("bytes", t.Size())
 	}
 	c.s.consts = append(c.s.consts, v)

@@ -24,7 +24,7 @@ const Form = "static"
 func Parse(s string) (length int64, err error) {
 	form, number, given := strings.Cut(s, "=")
 	if form != Form {
-		return 0, fmt.Errorf("%q: it is %s, or %s=M for buffers of M tokens", s, Form, Form)
+		return 0, fmt.Errorf("%q: write %s, or %s=M for buffers of M tokens", s, Form, Form)
 	}
 	if !given {
 		return 0, nil
@@ -66,16 +66,16 @@ type CacheReport struct {
 
 // Text returns the report in one line.
 func (r *CacheReport) Text() string {
-	size := fmt.Sprintf("of any length, %d bytes a token of a sequence", r.BytesPerToken)
+	size := fmt.Sprintf("of any length, %d bytes per token of a sequence", r.BytesPerToken)
 	if r.Length > 0 {
-		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
+		size = fmt.Sprintf("of %d tokens, %d bytes per sequence", r.Length, r.Length*r.BytesPerToken)
 	}
 	padding := "there are, padding is on the left"
 	if r.Rows {
 		padding = "there are of each sequence, padding is on the right"
 	}
 	if r.Merged != "" {
-		padding += fmt.Sprintf("; of node %q (If) its branch with a past is left", r.Merged)
+		padding += fmt.Sprintf("; node %q (If) is replaced by its branch with a past", r.Merged)
 	}
 	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size,
 		english.Some(r.Inputs), r.LengthFrom, padding)

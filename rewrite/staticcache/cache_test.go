@@ -86,7 +86,7 @@ func TestStaticCacheOfAnExport(t *testing.T) {
 	if len(r.Inputs) != 60 || r.BytesPerToken != 60*3*64*4 {
 		t.Errorf("reported %+v", r)
 	}
-	if text := r.Text(); !strings.Contains(text, "46080 bytes a token") || !strings.Contains(text, "and 57 more") {
+	if text := r.Text(); !strings.Contains(text, "46080 bytes per token") || !strings.Contains(text, "and 57 more") {
 		t.Error(text)
 	}
 }
@@ -255,16 +255,16 @@ func TestStaticCacheIsRefused(t *testing.T) {
 		asked  rewrite.Request
 		want   string
 	}{
-		"past":      {reads("past_k0"), rewrite.Request{}, `node "reader" (Relu) reads "past_k0"`},
-		"present":   {reads("present_v1"), rewrite.Request{}, `node "reader" (Relu) reads "present_v1"`},
-		"one stays": {nil, rewrite.Request{Sites: []string{"Attention:transpose_3"}}, "all caches have to be"},
+		"past":      {reads("past_k0"), rewrite.Request{}, `node "reader" (Relu) also reads "past_k0"`},
+		"present":   {reads("present_v1"), rewrite.Request{}, `node "reader" (Relu) also reads "present_v1"`},
+		"one stays": {nil, rewrite.Request{Sites: []string{"Attention:transpose_3"}}, "all caches must be"},
 		"fixed": {func(m *onnx.Model) {
 			for _, v := range m.Graph.Inputs[2:] {
 				typ, _ := v.Type()
 				typ.Dims[prove.CacheAxis] = onnx.Dim{Value: 7}
 				v.SetType(typ)
 			}
-		}, rewrite.Request{}, `input "past_k0" holds 7 tokens`},
+		}, rewrite.Request{}, `input "past_k0" always holds 7 tokens`},
 		"none": {nil, rewrite.Request{KeepPattern: func(name string) bool { return name != "Attention" }},
 			"there is no mojo.Attention"},
 	} {
@@ -284,7 +284,7 @@ func TestStaticCacheIsRefused(t *testing.T) {
 	applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}})
 	if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true,
 		StaticCache: &staticcache.Options{}}); err == nil ||
-		!strings.Contains(err.Error(), "writes into buffers already") {
+		!strings.Contains(err.Error(), "already writes into buffers") {
 		t.Errorf("a second time: %v", err)
 	}
 }
@@ -331,7 +331,7 @@ func TestStaticCacheIsChecked(t *testing.T) {
 	}
 	run := patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"))
 	if err := staticcache.LengthFromBatch(run, staticcache.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "tokens are in the cache") {
+		!strings.Contains(err.Error(), "tokens in the cache") {
 		t.Errorf("a length from the batch: %v", err)
 	}
 }

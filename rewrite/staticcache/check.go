@@ -193,12 +193,12 @@ func (c *cacheChange) checkLengths() error {
 			return &prove.EvalError{Err: err}
 		}
 		if got := env[c.length].I; !slices.Equal(got, []int64{c.past[w]}) {
-			return fmt.Errorf("%q is %v where %d tokens are in the cache", c.length.Name, got, c.past[w])
+			return fmt.Errorf("%q is %v with %d tokens in the cache", c.length.Name, got, c.past[w])
 		}
 		for _, r := range c.readers {
 			want, _ := c.facts.Shape(r.shape.Inputs[0], w)
 			if got := env[r.corrected].I; !slices.Equal(got, want[r.from:r.to]) {
-				return fmt.Errorf("%q is %v where it was %v", r.corrected.Name, got, want[r.from:r.to])
+				return fmt.Errorf("%q is %v instead of %v", r.corrected.Name, got, want[r.from:r.to])
 			}
 		}
 	}

@@ -23,12 +23,12 @@ func (c *cacheChange) find() error {
 			}
 			switch {
 			case n.Input(op.Length) != nil:
-				return fmt.Errorf("node %q writes into buffers already", n.Label())
+				return fmt.Errorf("node %q already writes into buffers", n.Label())
 			case s.Function != nil:
-				return fmt.Errorf("node %q stands in function %s.%s: inline functions with --inline all", n.Label(),
+				return fmt.Errorf("node %q is in function %s.%s: inline functions with --inline all", n.Label(),
 					s.Function.Domain, s.Function.Name)
 			case s.Graph != c.Model.Graph:
-				return fmt.Errorf("node %q stands in a branch or a loop (%s)", n.Label(), s.Place)
+				return fmt.Errorf("node %q is in a branch or a loop (%s)", n.Label(), s.Place)
 			}
 			c.sites = append(c.sites, newCacheSite(n, op, nil))
 		}
@@ -39,7 +39,7 @@ func (c *cacheChange) find() error {
 				return fmt.Errorf("there is no mojo.Attention with a cache: %w", c.unfused(v, join))
 			}
 		}
-		return errors.New("there is no mojo.Attention with a cache, which inputs and outputs of the model hold")
+		return errors.New("there is no mojo.Attention with a cache in inputs and outputs of the model")
 	}
 	for _, step := range []func() error{c.passCopies, c.share} {
 		if err := step(); err != nil {
@@ -93,20 +93,20 @@ func (c *cacheChange) passCopies() error {
 func (c *cacheChange) buffer(s *cacheSite, k int) error {
 	past, present := s.node.Input(s.op.Pasts[k]), s.writing().OutputValue(1+k)
 	if !past.IsInput || past.Const != nil {
-		return fmt.Errorf("%q, the past of node %q, is no input of the model", past.Name, s.node.Label())
+		return fmt.Errorf("%q, the past of node %q, is not an input of the model", past.Name, s.node.Label())
 	}
 	if present == nil || !present.IsOutput() {
-		return fmt.Errorf("what becomes of input %q at node %q is no output of the model", past.Name, s.node.Label())
+		return fmt.Errorf("the model does not output the new cache of input %q at node %q", past.Name, s.node.Label())
 	}
 	heads, ok := c.patched.Dim(past, 1)
 	width, known := c.patched.Dim(past, 3)
 	if rank, _ := c.patched.Rank(past); rank != 4 || !ok || !known {
 		t, _ := past.Type()
-		return fmt.Errorf("input %q is %s: a cache [batch, heads, tokens, width] with numbers of heads and of width "+
-			"is wanted", past.Name, t)
+		return fmt.Errorf("input %q is %s: expected a cache [batch, heads, tokens, width] with fixed heads and "+
+			"width", past.Name, t)
 	}
 	if n, fixed := c.facts.Dim(past, prove.CacheAxis); fixed {
-		return fmt.Errorf("input %q holds %d tokens, never more or less: a length without a number is wanted",
+		return fmt.Errorf("input %q always holds %d tokens: the number of tokens must not be fixed",
 			past.Name, n)
 	}
 	s.heads, s.width[k] = heads, width
@@ -125,7 +125,8 @@ func (c *cacheChange) measure() error {
 					c.past[w], c.added[w] = past, added
 				}
 				if past < 1 || added < 1 || past != c.past[w] || added != c.added[w] {
-					return fmt.Errorf("inputs %q and %q are not known to hold as many tokens", c.sites[0].past[0].Name,
+					return fmt.Errorf("inputs %q and %q are not known to hold the same number of "+
+						"tokens", c.sites[0].past[0].Name,
 						s.past[k].Name)
 				}
 			}
@@ -133,11 +134,11 @@ func (c *cacheChange) measure() error {
 	}
 	sum, ok := c.sum(), false
 	if c.total, ok = c.source(sum); (!ok || c.total.input == nil) && !c.options.PastLength {
-		return errors.New("no input, such as an attention mask, is known to be as long as the cache with the new " +
-			"tokens (a model that was patched before does not tell: patch the export)")
+		return errors.New("no input, such as an attention mask, is known to be as long as the cache plus the new " +
+			"tokens (a model that is already patched does not show it: patch the export)")
 	}
 	if c.fresh, ok = c.source(c.added); !ok {
-		return errors.New("no input is known to be as long as the new tokens are")
+		return errors.New("no input is known to be as long as the new tokens")
 	}
 	return nil
 }
@@ -200,8 +201,8 @@ func (c *cacheChange) checkReaders() error {
 					switch n := use.Node; {
 					case attention[n]:
 					case !n.Is("Shape"):
-						return fmt.Errorf("node %q (%s) reads %q as well, and would read rows of the buffer that hold "+
-							"nothing", n.Label(), n.OpType, v.Name)
+						return fmt.Errorf("node %q (%s) also reads %q and would read unused rows of the "+
+							"buffer", n.Label(), n.OpType, v.Name)
 					default:
 						c.read(n, prove.CacheAxis, v == s.present[k])
 					}
@@ -211,10 +212,10 @@ func (c *cacheChange) checkReaders() error {
 	}
 	for _, v := range c.Model.Graph.Inputs {
 		if join := c.joining(v); !buffers[v] && join != nil {
-			return fmt.Errorf("%w, and all caches have to be buffers", c.unfused(v, join))
+			return fmt.Errorf("%w, but all caches must be buffers", c.unfused(v, join))
 		}
 		if !buffers[v] && c.isCache(v) {
-			return fmt.Errorf("input %q is a cache of no fused attention, and all caches have to be", v.Name)
+			return fmt.Errorf("input %q is not a cache of fused attention, but all caches must be", v.Name)
 		}
 	}
 	if c.options.PastLength {
@@ -251,7 +252,7 @@ func (c *cacheChange) checkMasks() error {
 			case c.mayBeCounted(mask):
 				c.counted = mask.input
 			default:
-				return fmt.Errorf("node %q (%s) reads %q, which is to be as long as the buffers where past_length is "+
+				return fmt.Errorf("node %q (%s) reads %q, which must be as long as the buffers if past_length is "+
 					"an input", n.Label(), n.OpType, mask.input.Name)
 			}
 		}

@@ -89,7 +89,7 @@ func TakeMerged(run *pass.Run) (string, error) {
 		err = empty.Holds()
 	}
 	if err != nil {
-		return "", fmt.Errorf("the cache cannot be static: the branch with a past cannot take the place of node %q "+
+		return "", fmt.Errorf("the cache cannot be static: the branch with a past cannot replace node %q "+
 			"(If): %w", name, err)
 	}
 	return name, nil
@@ -162,7 +162,7 @@ func emptyPast(m *onnx.Model, found *merged, tokens int64, p prove.Padding) (map
 				return nil, err
 			}
 		default:
-			return nil, fmt.Errorf("nothing is known of input %q, so that the branches cannot be compared",
+			return nil, fmt.Errorf("input %q is not known, so the branches cannot be compared",
 				in.Value.Name)
 		}
 	}

@@ -20,7 +20,7 @@ func TestMergedDecoder(t *testing.T) {
 	m, original := rewritetest.ReadModel(t, "llama-merged-ts-fp32"), rewritetest.ReadModel(t, "llama-merged-ts-fp32")
 	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{}}).Cache
 	if r == nil || r.Merged == "" || len(r.Inputs) != 4 ||
-		!strings.Contains(r.Text(), "its branch with a past is left") {
+		!strings.Contains(r.Text(), "is replaced by its branch with a past") {
 		t.Fatalf("reported %+v", r)
 	}
 	for _, n := range m.Graph.Nodes {
@@ -76,14 +76,14 @@ func TestMergedDecoderIsRefused(t *testing.T) {
 		}, `output "logits" differs`},
 		"an input that is not known": {func(m *onnx.Model, _ *onnx.Node, _ *onnx.Graph) {
 			m.Graph.AddInput("threshold", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
-		}, `nothing is known of input "threshold"`},
+		}, `input "threshold" is not known`},
 		"both read the past": {func(m *onnx.Model, node *onnx.Node, with *onnx.Graph) {
 			for _, g := range []string{"then_branch", "else_branch"} {
 				if g := node.Attr(g).Graph; g != with {
 					g.AddNode("Shape", []*onnx.Value{m.Graph.Value("past_k0")}, []*onnx.Value{g.NewValue("read")})
 				}
 			}
-		}, "stands in a branch"},
+		}, "is in a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, "llama-merged-ts-fp32")

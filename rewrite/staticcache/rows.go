@@ -22,8 +22,8 @@ import (
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
 		if causal := s.node.AttrInt(fused.AttrCausal, 0); causal == 0 && s.node.Input(s.op.Valid) == nil {
-			return fmt.Errorf("node %q has no mask for each sequence, and would see the padding behind shorter ones: "+
-				"give --past-length without rows", s.node.Label())
+			return fmt.Errorf("node %q has no mask per sequence and would see the padding after shorter sequences: "+
+				"use --past-length without rows", s.node.Label())
 		}
 		if v := s.node.Input(fused.AttentionBias); s.op.Name == fused.AttentionName && v != nil {
 			return fmt.Errorf("node %q adds %q to the scores, which is not known to be right for sequences of "+

@@ -46,7 +46,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 		for i, w := range want {
 			if got := rowOf(all[i], b); !slices.EqualFunc(w.F, got.F,
 				func(x, y float64) bool { return x == y || x != x && y != y }) {
-				return fmt.Errorf("sequence %d is not what it is alone", b)
+				return fmt.Errorf("sequence %d differs from the same sequence alone", b)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 	batch, rows := len(lengths), all[c.rows]
 	for i, x := range rows.I {
 		if want := lengths[i/int(c.added[w])] + int64(i)%c.added[w]; x != want {
-			return fmt.Errorf("%q is %d where a token is to be at %d", c.rows.Name, x, want)
+			return fmt.Errorf("%q is %d for a token at position %d", c.rows.Name, x, want)
 		}
 	}
 	for b, length := range lengths {
@@ -132,14 +132,14 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 		}
 		for v, x := range all {
 			if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
-				return fmt.Errorf("%q, which is made of positions, is not for each sequence what it is alone", v.Name)
+				return fmt.Errorf("%q, which is computed from positions, differs from the same sequences alone", v.Name)
 			}
 		}
 	}
 	for v, x := range all {
 		for _, use := range v.Uses() {
 			if all[use.Node.Outputs[0]] == nil && !c.takesRows(use, len(x.Shape), int64(batch), w) {
-				return fmt.Errorf("node %q (%s) reads %q, and is not known to take a row of it for each sequence",
+				return fmt.Errorf("node %q (%s) reads %q, but is not known to take a row of it for each sequence",
 					use.Node.Label(), use.Node.OpType, v.Name)
 			}
 		}
@@ -168,7 +168,7 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 	c.follow(w, env)
 	made := map[*onnx.Value]*reference.Tensor{c.rows: env[c.rows]}
 	if x := made[c.rows]; x == nil || x.Len() != len(lengths)*int(c.added[w]) {
-		return nil, fmt.Errorf("cannot be checked: %q is %s where there are %d new tokens", c.rows.Name, x,
+		return nil, fmt.Errorf("cannot be checked: %q is %s with %d new tokens", c.rows.Name, x,
 			c.added[w])
 	}
 	for _, n := range c.Model.Graph.Nodes {

@@ -129,7 +129,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 			sumMask(m)
 			mask, _ := m.Graph.Value("attention_mask").Type()
 			output(m, node(m, "ReduceSum", m.Graph.AddInput("other_mask", mask)), onnx.Int64)
-		}, `reads "other_mask", which is to be as long as the buffers`},
+		}, `reads "other_mask", which must be as long as the buffers`},
 		"a length as output": {func(m *onnx.Model) {
 			output(m, node(m, "Shape", m.Graph.Value("past_k1")), onnx.Int64)
 		}, "depends on the length of the past"},
@@ -155,14 +155,14 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				greatest := node(m, "ReduceMax", v)
 				return node(m, "Where", node(m, "Greater", greatest, limit), node(m, "Add", v, v), v)
 			})
-		}, "is not for each sequence what it is alone"},
+		}, "differs from the same sequences alone"},
 		"another axis": {func(m *onnx.Model) {
 			instead(m, "unsqueeze_14", func(v *onnx.Value) *onnx.Value {
 				x := node(m, "Transpose", v) // [B, 1, S, 16] has the same size if B is 1
 				x.Producer.SetAttr(onnx.IntsAttr("perm", []int64{1, 0, 2, 3}))
 				return x
 			})
-		}, "is not"},
+		}, "differs from"},
 		"positions of all": {func(m *onnx.Model) {
 			ids, _ := m.Graph.Value("input_ids").Type()
 			m.Graph.AddInput("cache_position", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: ids.Dims[1:]})
@@ -191,7 +191,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 // TestRowLengthsNeedAMask has attention whose sequences would read the rows after shorter ones.
 func TestRowLengthsNeedAMask(t *testing.T) {
 	for want, change := range map[string]func(*onnx.Model, *onnx.Node){
-		"has no mask for each sequence, and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
+		"has no mask per sequence and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
 			n.SetAttr(onnx.IntAttr("causal", 0))
 			n.SetInput(fused.AttentionKeyValid, nil)
 		},

@@ -30,8 +30,8 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 		axis += int64(rank)
 	}
 	if known && (rank != 4 || axis != prove.CacheAxis) {
-		return fmt.Errorf("node %q (Concat) joins the cache %q and new rows along axis %d of %d: a cache "+
-			"[batch, heads, tokens, width] is needed", join.Label(), v.Name, axis, rank)
+		return fmt.Errorf("node %q (Concat) joins the cache %q and new rows along axis %d of %d: expected a cache "+
+			"[batch, heads, tokens, width]", join.Label(), v.Name, axis, rank)
 	}
 	for w := range onnx.Downstream(func(w *onnx.Value) bool { return w.Producer != nil && w.Producer.IsProduct() },
 		join.Outputs[0]) {
@@ -45,11 +45,11 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 				"from the length of %q, which node %q (Concat) has to join before", n.Label(), v.Name, bias.Name,
 				join.Outputs[0].Name, join.Label())
 		}
-		return fmt.Errorf("node %q (Attention) reads %q, the keys or values that node %q (Concat) joins with the "+
-			"cache %q, and not the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
+		return fmt.Errorf("node %q (Attention) reads %q, which node %q (Concat) joins from new rows and the "+
+			"cache %q, instead of the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
 	}
 	return fmt.Errorf("no fused attention reads the cache %q, which node %q (Concat) joins with new rows (inspect "+
-		"--why says why)", v.Name, join.Label())
+		"--why shows why)", v.Name, join.Label())
 }
 
 func isConstant(v *onnx.Value) bool { return v.IsConstant() }

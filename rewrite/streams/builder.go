@@ -224,5 +224,5 @@ func (b *builder) why(v int) string {
 			}
 		}
 	}
-	return "what it is computed from, or what reads it, does not scale"
+	return "its inputs or its readers do not scale"
 }

@@ -12,7 +12,7 @@ import (
 func each(t *onnx.Tensor, see func(float64)) error {
 	width := t.DataType.Bits() / 8
 	if t.DataType != onnx.Float && t.DataType != onnx.Double {
-		return fmt.Errorf("constant %q is of %s, where a model in float32 was expected", t.Name, t.DataType)
+		return fmt.Errorf("constant %q is of %s: expected a model in float32", t.Name, t.DataType)
 	}
 	const piece = 1 << 16
 	b := make([]byte, min(t.Len(), piece)*int64(width))

@@ -94,7 +94,7 @@ func (r *SafeReport) Text() string {
 			english.Counted(r.Epsilons, "epsilon attribute"), english.Counted(len(r.Bridges), "node"))
 	}
 	for _, x := range r.Bridges {
-		fmt.Fprintf(&b, "added: node %q multiplies %q by 2^%d, where the stream meets what does not scale\n", x.Node,
+		fmt.Fprintf(&b, "added: node %q multiplies %q by 2^%d between the stream and nodes that do not scale\n", x.Node,
 			x.Value, x.Exponent)
 	}
 	if r.Lost > 0 {

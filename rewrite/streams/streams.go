@@ -147,7 +147,7 @@ func (s *Safe) measure(m *onnx.Model, r *ranges) error {
 		case s.Report.Recorded:
 			return fmt.Errorf("recorded inputs %d: %w", i, err)
 		default:
-			failed = fmt.Errorf("random inputs %d: %w; give recorded ones that it runs on", i, err)
+			failed = fmt.Errorf("random inputs %d: %w; pass recorded inputs that the model runs on", i, err)
 		}
 	}
 	if s.inputs = kept; len(kept) == 0 {
@@ -197,7 +197,7 @@ func (s *Safe) scale(run *pass.Run, c *chooser) error {
 	claim := &prove.Claim{What: what, Exact: prove.Structural, Before: prove.Model(s.original),
 		After: prove.Model(run.Model), Trials: s.trials}
 	if err := prover.Prove(claim); err != nil {
-		return fmt.Errorf("the scales are not proven, and nothing is changed: %w", err)
+		return fmt.Errorf("nothing was changed, because the scales are not proven: %w", err)
 	}
 	r.Check = prover.Checked()
 	r.Constants, r.Epsilons, r.Lost = w.count, w.epsilons, w.lost
@@ -272,7 +272,7 @@ func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 // randomInputs returns the inputs for measurements if there are no recorded ones.
 func randomInputs(m *onnx.Model) (list [][]*onnx.Tensor, err error) {
 	if size(m) > mostElements {
-		return nil, fmt.Errorf("the model has more than %d weights: give recorded inputs to measure its ranges on",
+		return nil, fmt.Errorf("the model has more than %d weights: pass recorded inputs to measure its ranges",
 			mostElements)
 	}
 	for i, dims := range []map[string]int64{nil, {"batch": 1, "sequence": 16}, {"batch": 1, "sequence": 1}} {

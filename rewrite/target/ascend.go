@@ -71,10 +71,10 @@ func flashAttention(c *Call) error {
 		{c.Input(fused.AttentionBias) != nil, "a bias that is added after the scale"},
 		{c.Input(fused.AttentionPastLength) != nil, "a cache in place"},
 		{c.asAttention().Softcap > 0, "a softcap"},
-		{c.asAttention().HeadOrder == "cyclic", "heads that share keys and do not stand in a row"},
+		{c.asAttention().HeadOrder == "cyclic", "heads that share keys and are not adjacent"},
 	} {
 		if lack.is {
-			return fmt.Errorf("it has %s; aclnnFlashAttentionScore has none", lack.what)
+			return fmt.Errorf("it has %s, which aclnnFlashAttentionScore does not support", lack.what)
 		}
 	}
 	q, v := c.Dims(fused.AttentionQ), c.Dims(fused.AttentionV)
@@ -107,7 +107,7 @@ func groupedMatmul(c *Call) error {
 			return fmt.Errorf("there are %d experts; aclnnGroupedMatmulV4 takes at most 1024", d[0])
 		}
 		if widest := max(d[1], d[2]); widest >= 65536 {
-			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes less than 65536 rows "+
+			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes fewer than 65536 rows "+
 				"and columns", d[1], d[2])
 		}
 		if chosen := c.Dims(fused.MoEIDs); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
@@ -121,7 +121,7 @@ func groupedMatmul(c *Call) error {
 func noBFloat16(c *Call) error {
 	for i, t := range c.Site.Types {
 		if t == onnx.BFloat16 {
-			return fmt.Errorf("input %d is bfloat16, which Ascend 310P has not", i)
+			return fmt.Errorf("input %d is bfloat16, which Ascend 310P does not support", i)
 		}
 	}
 	return nil

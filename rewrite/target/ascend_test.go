@@ -48,8 +48,8 @@ func TestAscend(t *testing.T) {
 	stays(t, ascend, attends.site())
 	for words, a := range map[string]attend{"has sinks": {layouts: "hhhh", sink: true},
 		"has a bias": {layouts: "hhhh", bias: true}, "has a softcap": {layouts: "hhhh", softcap: 1},
-		"a cache in place":      {layouts: "hhhh", keys: 5, set: true},
-		"do not stand in a row": {layouts: "hhhh", order: "cyclic"}} {
+		"a cache in place": {layouts: "hhhh", keys: 5, set: true},
+		"are not adjacent": {layouts: "hhhh", order: "cyclic"}} {
 		open(t, ascend, a.site(), words)
 	}
 	wide := attend{layouts: "hhhh"}.site()

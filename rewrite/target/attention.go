@@ -21,9 +21,9 @@ func standardAttention(c *Call) error {
 		{c.Input(fused.AttentionSink) != nil, "Attention has no sinks"},
 		{c.Input(fused.AttentionPastLength) != nil, "Attention does not write into its cache"},
 		{a.Window > 0, "Attention has no windows, and the mask is not added to the scores"},
-		{a.Empty == "mean", "Attention gives no mean of the values to a query that sees no key, and the " +
+		{a.Empty == "mean", "Attention does not return the mean of the values for a query that sees no key, and the " +
 			"mask is not added to the scores"},
-		{a.HeadOrder == "cyclic", "heads of Attention that share keys stand in a row"},
+		{a.HeadOrder == "cyclic", "Attention needs adjacent heads to share keys"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)

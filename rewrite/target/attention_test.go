@@ -135,8 +135,8 @@ func TestAttention(t *testing.T) {
 		{"Attention has no sinks", attend{layouts: "hhhh", sink: true}},
 		{"does not write into its cache", attend{layouts: "hhhh", keys: 5, set: true}},
 		{"has no windows", attend{layouts: "hhhh", causal: 1, window: 3}},
-		{"gives no mean of the values", attend{layouts: "hhhh", valid: true, empty: "mean"}},
-		{"stand in a row", attend{layouts: "hhhh", order: "cyclic"}},
+		{"does not return the mean of the values", attend{layouts: "hhhh", valid: true, empty: "mean"}},
+		{"needs adjacent heads", attend{layouts: "hhhh", order: "cyclic"}},
 	} {
 		t.Run("open: "+c.reason, func(t *testing.T) { open(t, standard, c.site.site(), c.reason) })
 	}

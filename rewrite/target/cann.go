@@ -39,7 +39,7 @@ func (r *CANNReport) Text() string {
 			"Expand added", r.Expanded)
 	}
 	if r.MatMuls > 0 {
-		fmt.Fprintf(&b, "%-18s in %d nodes without C, for which that provider adds what memory holds\n",
+		fmt.Fprintf(&b, "%-18s in %d nodes without C, for which that provider adds uninitialized memory\n",
 			"MatMul for Gemm", r.MatMuls)
 	}
 	return b.String()

@@ -40,7 +40,8 @@ func (c *Call) codedFrom(first int) (*coded, error) {
 func (c *Call) codedOf(a fused.Embedding, inputs [5]int) (*coded, error) {
 	m := &coded{code: a.Code, zero: a.Zero, n: a.N, k: a.K, block: a.Block, bits: 4, mid: 8}
 	if m.code == "e4m3" {
-		return nil, errors.New("its weights are FP8 with scales of 128 x 128 (code=e4m3), for which it has no op")
+		return nil, errors.New("its weights are FP8 with scales of 128 x 128 (code=e4m3), for which the target has " +
+			"no op")
 	}
 	if m.code != "int4" { // doubled e2m1 ranges from -12 to 12
 		m.bits, m.mid = 8, 128

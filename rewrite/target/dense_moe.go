@@ -22,7 +22,7 @@ func denseMoE(c *Call) error {
 		return err
 	}
 	if hidden < 0 || experts < 0 {
-		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s",
+		return fmt.Errorf("products over all experts need a known number and width of experts: X is %s, gate_up is %s",
 			shapeText(c.Dims(fused.MoEX)), shapeText(c.Dims(fused.MoEGateUp)))
 	}
 	t := c.Type(fused.MoEX) // type of the whole computation
@@ -52,7 +52,7 @@ func denseMoE(c *Call) error {
 func (c *Call) moeInner() (int64, error) {
 	d := c.Dims(fused.MoEDown)
 	if len(d) != 3 || d[1] < 0 || d[2] < 0 {
-		return 0, fmt.Errorf("experts as products of all need to know the shape of down, which is %s", shapeText(d))
+		return 0, fmt.Errorf("products over all experts need the shape of down, which is %s", shapeText(d))
 	}
 	return c.expertWidth(), nil
 }
@@ -73,7 +73,7 @@ func (c *Call) expertWidth() int64 {
 // and the sum if it was chosen more than once. It avoids ScatterElements, because QNN does not support one that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(fused.MoEIDs) < 0 {
-		return nil, errors.New("experts as products of all need to know how many are chosen")
+		return nil, errors.New("products over all experts need a known number of chosen experts")
 	}
 	numbers := make([]int64, experts)
 	for i := range numbers {

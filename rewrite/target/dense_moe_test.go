@@ -60,9 +60,9 @@ func TestDenseMoE(t *testing.T) {
 	s.run = [][]int{{1, 5, H}, {5, k}, {5, k}, {E, 2 * I, H}, {E, I, H}}
 	t.Run("how many tokens is unknown", func(t *testing.T) { same(t, qnn, s) })
 	s.dims[fused.MoEIDs] = []int64{-1, -1}
-	open(t, qnn, s, "how many are chosen")
+	open(t, qnn, s, "number of chosen experts")
 	s.dims[fused.MoEIDs], s.dims[fused.MoEGateUp] = []int64{-1, k}, nil
-	open(t, qnn, s, "their number")
+	open(t, qnn, s, "number and width of experts")
 	s.dims[fused.MoEGateUp], s.dims[fused.MoEDown] = []int64{E, 2 * I, H}, []int64{E, -1, H}
 	open(t, qnn, s, "the shape of down")
 	s.types = []onnx.DataType{f32, f32, i64, bf16, bf16}

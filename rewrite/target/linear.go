@@ -23,7 +23,7 @@ func (c *Call) linear() (*product, error) {
 	}
 	p := &product{c, w, c.Type(fused.LinearX)}
 	if p.offsets() && c.Dims(fused.LinearX) == nil {
-		return nil, errors.New("sums of blocks of an input of unknown rank are not written")
+		return nil, errors.New("X has an unknown rank, so the sums of its blocks cannot be written")
 	}
 	return p, nil
 }
@@ -129,7 +129,7 @@ func standardLinear(c *Call) error {
 func (c *Call) table() (*coded, error) {
 	w, err := c.codedFrom(fused.EmbeddingCodes)
 	if err == nil && w.offsets() && c.Dims(fused.EmbeddingIDs) == nil {
-		return nil, errors.New("offsets of rows of unknown rank are not written")
+		return nil, errors.New("the ids have an unknown rank, so the offsets of rows cannot be written")
 	}
 	return w, err
 }

@@ -32,7 +32,7 @@ var openvino = &Target{
 // openvinoNorm writes onnxruntime's norm, which OpenVINO reads at every opset and in every type.
 func (c *Call) openvinoNorm(write func(norm)) error {
 	if axis, rank := c.asNorm().Axis, len(c.Dims(0)); axis != -1 || rank < 2 {
-		return fmt.Errorf("OpenVINO has RMS of the last axis and of rank 2 and more, not of axis %d of X, %s",
+		return fmt.Errorf("OpenVINO has RMS only over the last axis and from rank 2, not over axis %d of X, %s",
 			axis, shapeText(c.Dims(0)))
 	}
 	write(ortNorm)
@@ -52,7 +52,7 @@ func openvinoRotary(c *Call) error {
 // guards after the softmax, scales on both sides and detours of the keys.
 func openvinoAttention(c *Call) error {
 	if c.Input(fused.AttentionSink) != nil {
-		return errors.New("no Subgraph of OpenVINO's holds a sink")
+		return errors.New("a Subgraph of OpenVINO cannot hold a sink")
 	}
 	if c.asAttention().Causal || c.asAttention().Window > 0 || c.Input(fused.AttentionKeyValid) != nil {
 		return errors.New("the mask is not added to the scores")
@@ -72,17 +72,20 @@ func openvinoMoE(c *Call) error {
 	case err != nil:
 		return err
 	case c.Site.Opset < 16:
-		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
+		return fmt.Errorf("OpenVINO has GatherMatmul only with an adding ScatterElements (opset 16); the model has "+
+			"opset %d",
 			c.Site.Opset)
 	case c.asGLU() != fused.GLU{Activation: "silu", Alpha: 1}, c.asMoE().Packing == "none":
-		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
+		return errors.New("OpenVINO has GatherMatmul only for SwiGLU")
 	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
-		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
+		return errors.New("OpenVINO has GatherMatmul only for SwiGLU without biases")
 	case c.Type(fused.MoEGateUp) != c.Type(fused.MoEX):
-		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(fused.MoEX),
+		return fmt.Errorf("OpenVINO has GatherMatmul only for matrices of the type of X, %s, not "+
+			"%s", c.Type(fused.MoEX),
 			c.Type(fused.MoEGateUp))
 	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(fused.MoEIDs) < 0:
-		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s",
+		return fmt.Errorf("OpenVINO has GatherMatmul only for a known number and width of experts: X is %s, "+
+			"gate_up is %s",
 			shapeText(c.Dims(fused.MoEX)), shapeText(w))
 	case c.rowCount(fused.MoEX) >= 0:
 		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s",

@@ -57,10 +57,10 @@ func TestOpenVINORotary(t *testing.T) {
 		[]int{2, 3, 5, 9}, table, table)
 	taken(t, openvino, dynamic, "Slice Slice Slice Slice Neg Concat Mul Mul Add Concat")
 	open(t, openvino, rotarySite(0, 4, "last", "halves", []int64{-1, -1, -1, -1}, []int64{5, 4}),
-		"X's last dimension is")
-	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{5, 8}, []int64{5, 8}), "not of X, [5, 8]")
+		"the last dimension of X is")
+	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{5, 8}, []int64{5, 8}), "but X is [5, 8]")
 	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{2, 2, 2, 5, 8}, []int64{5, 8}),
-		"not of X, [2, 2, 2, 5, 8]")
+		"but X is [2, 2, 2, 5, 8]")
 }
 
 // checkRotateHalf checks the form that OpenVINO expects: one Neg, of a Slice, and no product that reads a table
@@ -107,10 +107,10 @@ func TestOpenVINOAttention(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { taken(t, openvino, c.site.site(), c.ops) })
 	}
-	for words, a := range map[string]attend{"holds a sink": {layouts: "hhhh", sink: true},
-		"is not added":                  {layouts: "hhhh", causal: 1},
-		"no Concat writes into a cache": {layouts: "hhhh", keys: 5, set: true},
-		"do not stand in a row":         {layouts: "hhhh", order: "cyclic"}} {
+	for words, a := range map[string]attend{"cannot hold a sink": {layouts: "hhhh", sink: true},
+		"is not added":                     {layouts: "hhhh", causal: 1},
+		"Concat cannot write into a cache": {layouts: "hhhh", keys: 5, set: true},
+		"are not adjacent":                 {layouts: "hhhh", order: "cyclic"}} {
 		open(t, openvino, a.site(), words)
 	}
 }

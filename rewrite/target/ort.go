@@ -71,7 +71,8 @@ func ortSkipRMSNorm(c *Call) error {
 		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
 	}
 	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.asNorm().Axis != -1 {
-		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)),
+		return fmt.Errorf("%s normalizes the last of two or three axes, but X is %s and axis is "+
+			"%d", op, shapeText(c.Dims(0)),
 			c.asNorm().Axis)
 	}
 	y := c.Add(onnx.Microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Cast(c.Input(2), c.Type(2), c.Type(0))},

@@ -45,8 +45,8 @@ func ortMoE(c *Call) error {
 		fused.MoEGateUp: c.asMoE().Packing != "halves" && c.asMoE().GateUpLayout == "out_in",
 		fused.MoEDown:   c.asMoE().DownLayout == "out_in"} {
 		if !stays && !c.Fixed(c.Input(i)) {
-			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are " +
-				"computed would be moved at each run")
+			return errors.New("MoE takes matrices as [out, in] with gate and up interleaved: computed weights would " +
+				"be moved at each run")
 		}
 	}
 	logits := r.Input(0)
@@ -87,7 +87,7 @@ func (c *Call) wideEnoughForCUDA() error {
 
 // ortRouter refuses a router without experts.
 func ortRouter(*Call) error {
-	return errors.New("MoE takes a router together with its experts, and those are not taken here")
+	return errors.New("MoE takes a router only together with its experts, which it does not take here")
 }
 
 // ortActivation returns the attributes that describe the activation.
@@ -96,13 +96,13 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	if a.Packing == "none" {
 		name := map[string]string{"silu": "silu", "gelu_tanh": "gelu", "relu": "relu"}[a.Activation]
 		if name == "" || a.Activation == "silu" && a.Alpha != 1 || a.Limit > 0 {
-			return nil, fmt.Errorf("MoE has no activation like %s (alpha %g, limit %g) without a gate; its gelu is "+
-				"the one of tanh", a.Activation, a.Alpha, a.Limit)
+			return nil, fmt.Errorf("MoE does not have the activation %s (alpha %g, limit %g) without a gate; its "+
+				"gelu uses tanh", a.Activation, a.Alpha, a.Limit)
 		}
 		return []*onnx.Attribute{onnx.StringAttr("activation_type", name)}, nil
 	}
 	if a.Activation != "silu" {
-		return nil, fmt.Errorf("MoE has gates of silu, not of %s", a.Activation)
+		return nil, fmt.Errorf("MoE has only silu gates, not %s", a.Activation)
 	}
 	attrs := []*onnx.Attribute{onnx.StringAttr("activation_type", "swiglu"), onnx.IntAttr("swiglu_fusion", 1),
 		onnx.FloatAttr("activation_alpha", a.Alpha), onnx.FloatAttr("activation_beta", a.UpOffset)}
@@ -116,15 +116,15 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 func (c *Call) router() (*Call, error) {
 	ids := c.Input(fused.MoEIDs).Producer
 	if ids == nil || ids.Domain != fused.Domain || ids.OpType != fused.TopKRouterName || c.chosenWeights() != ids {
-		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come " +
-			"from one as they are")
+		return nil, errors.New("MoE takes the logits of a router, but the choice and weights of experts are not " +
+			"the direct results of a router")
 	}
 	for _, other := range c.Others {
 		if other.Node == ids {
 			return other, nil
 		}
 	}
-	return nil, errors.New("MoE takes the logits of a router, of which nothing is known")
+	return nil, errors.New("MoE takes the logits of a router, but the router is not known")
 }
 
 // chosenWeights returns the node that computes the weights of the experts. It skips Casts, and a scatter into the
@@ -158,13 +158,14 @@ func (c *Call) chosenWeights() *onnx.Node {
 func (c *Call) softmax() (normalized int64, err error) {
 	switch {
 	case c.asRouter().Score != "softmax":
-		return 0, fmt.Errorf("MoE scores by softmax, and not by %s", c.asRouter().Score)
+		return 0, fmt.Errorf("MoE scores by softmax, not by %s", c.asRouter().Score)
 	case c.asRouter().Groups > 1:
 		return 0, errors.New("MoE does not choose among groups")
 	case c.Input(1) != nil:
 		return 0, errors.New("MoE adds no bias for the choice")
 	case c.asRouter().Epsilon != 0:
-		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, the router adds %g", c.asRouter().Epsilon)
+		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, but the router adds "+
+			"%g", c.asRouter().Epsilon)
 	case c.asRouter().Renormalize || c.asRouter().Order == "top_k_first": // the softmax of the chosen logits
 		return 1, nil
 	}

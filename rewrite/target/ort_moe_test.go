@@ -198,13 +198,13 @@ func TestORTMoE(t *testing.T) {
 		reason string
 		m      mixture
 	}{
-		{"MoE scores by softmax, and not by sigmoid", usual(func(m *mixture) { m.score = "sigmoid" })},
+		{"MoE scores by softmax, not by sigmoid", usual(func(m *mixture) { m.score = "sigmoid" })},
 		{"MoE adds no bias for the choice", usual(func(m *mixture) { m.bias = true })},
-		{"MoE adds no epsilon to the sum of the weights, the router adds 1e-06",
+		{"MoE adds no epsilon to the sum of the weights, but the router adds 1e-06",
 			usual(func(m *mixture) { m.epsilon = 1e-6 })},
-		{"MoE has gates of silu, not of gelu", usual(func(m *mixture) { m.activation = "gelu" })},
-		{"MoE has no activation like gelu", usual(func(m *mixture) { m.activation, m.packing = "gelu", "none" })},
-		{"MoE has no activation like relu2", usual(func(m *mixture) { m.activation, m.packing = "relu2", "none" })},
+		{"MoE has only silu gates, not gelu", usual(func(m *mixture) { m.activation = "gelu" })},
+		{"MoE does not have the activation gelu", usual(func(m *mixture) { m.activation, m.packing = "gelu", "none" })},
+		{"not have the activation relu2", usual(func(m *mixture) { m.activation, m.packing = "relu2", "none" })},
 		{"MoE takes float32 and float16 on the CPU, not bfloat16", usual(func(m *mixture) { m.typ = bf16 })},
 		{"experts that are at least 16 wide on CUDA, not 6", usual(func(m *mixture) { m.typ, m.inner = f16, 6 })},
 		{"experts that are at least 16 wide on CUDA, not 6",
@@ -212,10 +212,10 @@ func TestORTMoE(t *testing.T) {
 		{"MoE takes logits of the type of the tokens, float16, not float32",
 			usual(func(m *mixture) { m.typ, m.logits = f16, f32 })},
 		{"MoE takes tokens of rank 2 or 3", usual(func(m *mixture) { m.rank = 4 })},
-		{"would be moved at each run", usual(func(m *mixture) { m.fixed = false })},
-		{"would be moved at each run",
+		{"be moved at each run", usual(func(m *mixture) { m.fixed = false })},
+		{"be moved at each run",
 			usual(func(m *mixture) { m.fixed, m.packing, m.layout = false, "interleaved", "in_out" })},
-		{"of which nothing is known", usual(func(m *mixture) { m.apart = true })},
+		{"the router is not known", usual(func(m *mixture) { m.apart = true })},
 	} {
 		t.Run("open: "+c.reason, func(t *testing.T) {
 			g, calls, _, _ := c.m.graph(t, 17)

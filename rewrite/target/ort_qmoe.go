@@ -47,13 +47,14 @@ func ortQMoE(c *Call) error {
 	}
 	switch {
 	case up.offsets() || down.offsets():
-		return errors.New("QMoE has no experts with a minus, or whose zero is not the middle of the codes")
+		return errors.New("QMoE does not support signed codes, or a zero that is not the middle of the codes")
 	case up.bits != down.bits:
-		return fmt.Errorf("QMoE has experts of one width on the CPU, not of %d and %d bits", up.bits, down.bits)
+		return fmt.Errorf("on the CPU QMoE takes experts of one bit width, not of %d and %d bits", up.bits, down.bits)
 	case up.block != down.block:
-		return fmt.Errorf("QMoE has one size of blocks, not %d and %d", up.block, down.block)
+		return fmt.Errorf("QMoE takes one block size, not %d and %d", up.block, down.block)
 	case up.bits == 8 && c.accuracyLevel() != 4:
-		return errors.New("QMoE rounds activations to 8 bits where experts have 8: --accuracy-level 4 allows it")
+		return errors.New("QMoE rounds activations to 8 bits if experts have 8 bits: use --accuracy-level 4 to " +
+			"allow it")
 	}
 	if q.Packing == "halves" {
 		up.halves = inner

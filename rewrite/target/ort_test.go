@@ -90,7 +90,7 @@ func TestORT(t *testing.T) {
 			rotary(1, 8, "first", "interleaved", []int64{-1, 8}).repeating(false)},
 		{"rotation, tables for each head", "it takes one row for all heads",
 			rotary(0, 8, "first", "halves", []int64{4, -1, 4})},
-		{"rotation of rank 2", "X of shape [?, 8]",
+		{"rotation of rank 2", "X has the shape [?, 8]",
 			rotarySite(0, 8, "first", "halves", []int64{-1, 8}, []int64{-1, 4})},
 		{"rotation of unknown channels", "the number of channels is unknown",
 			rotarySite(0, 8, "first", "halves", []int64{-1, 4, -1, -1}, []int64{-1, 4})},

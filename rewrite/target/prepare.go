@@ -23,7 +23,7 @@ func ParseShapes(list []string) (*Shapes, error) {
 	for _, text := range list {
 		at := strings.LastIndex(text, "=")
 		if at < 1 {
-			return nil, fmt.Errorf("%q: it is the name of an input and its shape, such as input_ids=1x128, or of a "+
+			return nil, fmt.Errorf("%q: write the name of an input and its shape, such as input_ids=1x128, or of a "+
 				"dimension and its size, such as sequence=128", text)
 		}
 		name, value := text[:at], text[at+1:]
@@ -31,13 +31,13 @@ func ParseShapes(list []string) (*Shapes, error) {
 		for _, d := range strings.Split(value, "x") {
 			n, err := strconv.ParseInt(d, 10, 32)
 			if err != nil || n < 1 {
-				return nil, fmt.Errorf("%q: %q is no size: sizes are numbers from 1 on, and those of a shape stand "+
-					"between x, as in 1x128", text, d)
+				return nil, fmt.Errorf("%q: %q is not a size: sizes are numbers from 1 on, and x separates the "+
+					"sizes of a shape, as in 1x128", text, d)
 			}
 			shape = append(shape, n)
 		}
 		if _, again := s.Inputs[name]; again || s.Sizes[name] != 0 {
-			return nil, fmt.Errorf("%q: %s is given a size before", text, name)
+			return nil, fmt.Errorf("%q: %s already has a size", text, name)
 		}
 		if len(shape) == 1 {
 			s.Sizes[name] = shape[0]
@@ -109,7 +109,7 @@ func static(m *onnx.Model, t *Target) error {
 		typ, ok := v.Type()
 		if v.Const == nil && (!ok || !typ.HasShape ||
 			slices.ContainsFunc(typ.Dims, func(d onnx.Dim) bool { return d.Value < 0 })) {
-			return fmt.Errorf("target %s takes static shapes, and input %q is %v: fix it with --shape", t.Name, v.Name,
+			return fmt.Errorf("target %s takes static shapes, but input %q is %v: fix it with --shape", t.Name, v.Name,
 				typ)
 		}
 	}

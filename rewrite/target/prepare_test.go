@@ -18,16 +18,17 @@ func TestParseShapes(t *testing.T) {
 	if !maps.EqualFunc(s.Inputs, want, slices.Equal) || !maps.Equal(s.Sizes, map[string]int64{"past": 3}) {
 		t.Errorf("read %v and %v", s.Inputs, s.Sizes)
 	}
-	for text, reason := range map[string]string{"input_ids": "it is the name of an input and its shape",
-		"=3": "it is the name",
-		"x=": `"" is no size`, "x=0": "sizes are numbers from 1 on", "x=-1x2": "no size", "x=2xb": `"b" is no size`,
-		"x=2,3": "no size"} {
+	for text, reason := range map[string]string{"input_ids": "write the name of an input and its shape",
+		"=3": "write the name",
+		"x=": `"" is not a size`, "x=0": "sizes are numbers from 1 on", "x=-1x2": "not a size",
+		"x=2xb": `"b" is not a size`,
+		"x=2,3": "not a size"} {
 		if _, err := ParseShapes([]string{text}); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, reason)
 		}
 	}
 	if _, err := ParseShapes([]string{"x=2", "x=2x3"}); err == nil ||
-		!strings.Contains(err.Error(), "given a size before") {
+		!strings.Contains(err.Error(), "already has a size") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -66,7 +67,7 @@ func TestPrepare(t *testing.T) {
 		{"static", fixed, []string{"batch=2", "list=3"}, 23, ""},
 		{"static, all by name", fixed, []string{"x=2x4", "n=3"}, 23, ""},
 		{"not static", fixed, []string{"x=2x4"}, 17,
-			`target fixed takes static shapes, and input "list" is float32[n]: fix it with --shape`},
+			`target fixed takes static shapes, but input "list" is float32[n]: fix it with --shape`},
 		{"another rank", free, []string{"x=2x4x1"}, 17, "rank 2"},
 		{"no such name", free, []string{"tokens=2"}, 17, "tokens"},
 		{"no such input", free, []string{"tokens=2x3"}, 17, `no input "tokens"`},

@@ -17,8 +17,8 @@ func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 		is   bool
 		what string
 	}{
-		{c.Input(fused.AttentionPastLength) != nil, "no Concat writes into a cache"},
-		{a.HeadOrder == "cyclic", "heads that share keys do not stand in a row"},
+		{c.Input(fused.AttentionPastLength) != nil, "Concat cannot write into a cache"},
+		{a.HeadOrder == "cyclic", "heads that share keys are not adjacent"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)
@@ -78,7 +78,7 @@ func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
 	}
 	dims := c.Dims(fused.AttentionQ)
 	if len(dims) != 4 || slices.Contains(dims, -1) {
-		return nil, errors.New("a sink is repeated for each query, and how many there are is unknown")
+		return nil, errors.New("a sink is repeated for each query, but the number of queries is unknown")
 	}
 	heads, queries := dims[1], dims[2]
 	if c.asAttention().QLayout == "bsnh" {

@@ -34,7 +34,8 @@ func (c *Call) qnnNorm(s int, write func(norm)) error {
 		return err
 	}
 	if rank := len(c.Dims(0)); c.asNorm().Axis != -1 || rank < 1 || rank > 5 || c.lastDim(0) < 0 {
-		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 5, a number, not of axis %d of X, %s",
+		return fmt.Errorf("QNN has RmsNorm only over a last axis of known size, up to rank 5, not over axis %d of "+
+			"X, %s",
 			c.asNorm().Axis, shapeText(c.Dims(0)))
 	}
 	write(qnnRows)
@@ -137,7 +138,7 @@ func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 		}
 	}
 	if queries < 0 || keys < 0 {
-		return nil, errors.New("how many queries and keys there are is unknown")
+		return nil, errors.New("the number of queries and keys is unknown")
 	}
 	list := make([]float32, 0, queries*keys)
 	for i := range queries {

@@ -42,7 +42,7 @@ func TestQNN(t *testing.T) {
 	open(t, qnn, normSite("RMSNorm", 0, types(bf16, bf16), x, w), "not bfloat16")
 	open(t, qnn, normSite("AddRMSNorm", 0, types(bf16, bf16, f32), x, x, w), "not bfloat16")
 	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{1, 1, 2, 3, 2, 8}, w),
-		"up to 5, a number, not of axis -1 of X, [1, 1, 2, 3, 2, 8]")
+		"up to rank 5, not over axis -1 of X, [1, 1, 2, 3, 2, 8]")
 	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), nil, w), "of unknown rank")
 	open(t, qnn, gluSite("silu", 1, 0, 0, bf16), "not bfloat16")
 	open(t, qnn, rotarySite(0, 8, "first", "halves", []int64{2, 5, 8}, []int64{5, 4}).typed(bf16, bf16, bf16),
@@ -93,12 +93,12 @@ func TestQNNAttention(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { taken(t, qnn, c.site.site().fixed(), c.ops) })
 	}
 	open(t, qnn, attend{layouts: "hhhh", typ: bf16}.site().fixed(), "not bfloat16")
-	open(t, qnn, attend{layouts: "hhhh", causal: 1}.site(), "how many queries and keys there are is unknown")
+	open(t, qnn, attend{layouts: "hhhh", causal: 1}.site(), "the number of queries and keys is unknown")
 	grown := attend{layouts: "hhhh", causal: 1, keys: 5}.site()
 	past := grown.dims[fused.AttentionPastKey]
 	grown = grown.fixed()
 	grown.dims[fused.AttentionPastKey] = past
-	open(t, qnn, grown, "how many queries and keys there are is unknown")
+	open(t, qnn, grown, "the number of queries and keys is unknown")
 	open(t, qnn, attend{layouts: "hhhh", bias: true, causal: 1}.site().fixed(), "a bias and a mask")
 }
 

@@ -31,7 +31,7 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.asRotary().Interleaved, heads: -1}
 	rank := len(r.dims)
 	if rank != 3 && rank != 4 {
-		return nil, fmt.Errorf("X of shape %s: it takes rank 4, or 3", shapeText(r.dims))
+		return nil, fmt.Errorf("X has the shape %s: it takes rank 3 or 4", shapeText(r.dims))
 	}
 	channels := r.dims[rank-1]
 	if channels < 0 {
@@ -50,7 +50,7 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	case t.at(2, 4) == 1:
 		r.packed, r.heads = true, r.dims[2]
 	default:
-		return nil, fmt.Errorf("tables of shape %s: it takes one row for all heads", shapeText(t.dims))
+		return nil, fmt.Errorf("the tables have the shape %s: it takes one row for all heads", shapeText(t.dims))
 	}
 	dim := c.asRotary().RotaryDim
 	if dim < channels {
@@ -199,7 +199,8 @@ type tables struct {
 func (c *Call) halfTables() (*tables, error) {
 	t := &tables{cos: c.Input(1), sin: c.Input(2), dims: slices.Clone(c.Dims(1))}
 	if len(t.dims) == 0 || !slices.Equal(t.dims, c.Dims(2)) {
-		return nil, fmt.Errorf("tables of cosines and sines of shapes %s and %s", shapeText(c.Dims(1)),
+		return nil, fmt.Errorf("the tables of cosines and sines have the different shapes %s and "+
+			"%s", shapeText(c.Dims(1)),
 			shapeText(c.Dims(2)))
 	}
 	last, dim := len(t.dims)-1, c.asRotary().RotaryDim
@@ -249,7 +250,7 @@ func shapeText(dims []int64) string {
 func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.asRotary().RotaryDim
 	if rank != 3 && rank != 4 {
-		return nil, fmt.Errorf("OpenVINO has RoPE of 3 and 4 dimensions, not of X, %s", shapeText(c.Dims(0)))
+		return nil, fmt.Errorf("OpenVINO has RoPE of 3 and 4 dimensions, but X is %s", shapeText(c.Dims(0)))
 	}
 	cos, err := c.wideTable(cosAt, rank)
 	if err != nil {
@@ -264,7 +265,7 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	switch {
 	case d == r:
 	case d < 0 && last:
-		return nil, fmt.Errorf("which channels are the last %d is unknown: X's last dimension is", r)
+		return nil, fmt.Errorf("the last %d channels are unknown, because the last dimension of X is", r)
 	case last:
 		rest, x = c.channels(x, 0, d-r), c.channels(x, d-r, math.MaxInt64)
 	default:

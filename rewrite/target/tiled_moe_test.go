@@ -31,15 +31,15 @@ func TestTiledMoE(t *testing.T) {
 	same(t, openvino, of("halves", bf16, bf16, i64, bf16, bf16))
 
 	for why, change := range map[string]func(*site){
-		"for SwiGLU alone":      func(s *site) { s.attrs = moeAttributes("gelu", 1, 0, 0, "halves", "out_in", "out_in") },
-		"SwiGLU alone":          func(s *site) { s.attrs = moeAttributes("silu", 1.702, 7, 1, "halves", "out_in", "out_in") },
+		"only for SwiGLU":       func(s *site) { s.attrs = moeAttributes("gelu", 1, 0, 0, "halves", "out_in", "out_in") },
+		"for SwiGLU":            func(s *site) { s.attrs = moeAttributes("silu", 1.702, 7, 1, "halves", "out_in", "out_in") },
 		"fixed number":          func(s *site) { s.dims[0] = []int64{2, 5, H} },
 		"known number":          func(s *site) { s.dims[3] = nil },
 		"of the type of X":      func(s *site) { s.types = []onnx.DataType{f32, f32, i64, f16, f16} },
 		"without biases":        func(s *site) { s.types = append(s.types, f32); s.dims = append(s.dims, []int64{E, 2 * I}) },
 		"X is [?, ?, ?]":        func(s *site) { s.dims[0] = []int64{-1, -1, -1} },
 		"the shape of down":     func(s *site) { s.dims[4] = nil },
-		"number and width: X i": func(s *site) { s.dims[2] = nil },
+		"width of experts: X i": func(s *site) { s.dims[2] = nil },
 	} {
 		s := of("halves", f32, f32, i64, f32, f32)
 		change(&s)
