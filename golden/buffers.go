@@ -40,7 +40,8 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		}
 		fixed := in.Dims[bufferAxis].Value
 		if fixed >= 0 && total > fixed {
-			return Case{}, fmt.Errorf("input %q holds %d tokens, and the case has %d: a buffer of as many is needed",
+			return Case{}, fmt.Errorf("input %q holds %d tokens, but the case has %d: use a buffer with at least as "+
+				"many",
 				in.Value.Name, fixed, total)
 		}
 		room, batch = max(fixed, total), c.Inputs[i].Dims[0]

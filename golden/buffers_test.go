@@ -70,7 +70,7 @@ func TestInBuffers(t *testing.T) {
 		}
 	}
 	if _, err := golden.InBuffers(buffered("=2"), c); err == nil ||
-		!strings.Contains(err.Error(), `input "k" holds 2 tokens, and the case has 3`) {
+		!strings.Contains(err.Error(), `input "k" holds 2 tokens, but the case has 3`) {
 		t.Error(err)
 	}
 	counted := buffered("=4")

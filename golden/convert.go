@@ -14,7 +14,8 @@ func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 		return t, nil
 	}
 	if !t.DataType.IsFloat() || !to.IsFloat() {
-		return nil, fmt.Errorf("tensor %q: cannot convert %s to %s, only between float types", t.Name, t.DataType, to)
+		return nil, fmt.Errorf("tensor %q: cannot convert %s to %s: only float types can be "+
+			"converted", t.Name, t.DataType, to)
 	}
 	read, _, err := elementReader(t)
 	if err != nil {

@@ -28,7 +28,7 @@ func loadDir(dir string, m *onnx.Model) ([]Case, error) {
 	if len(sets) == 0 {
 		c, err := loadSet(dir, m)
 		if err == nil && len(c.Inputs)+len(c.Outputs) == 0 {
-			err = fmt.Errorf("the folder holds neither %s0 nor input_0.pb", dataSet)
+			err = fmt.Errorf("the folder contains neither %s0 nor input_0.pb", dataSet)
 		}
 		return []Case{c}, err
 	}
@@ -125,7 +125,7 @@ func saveDir(dir string, cases []Case) (err error) {
 		return err
 	}
 	if len(old) > 0 {
-		return fmt.Errorf("it holds %s already: remove it or choose another folder", filepath.Base(old[0]))
+		return fmt.Errorf("it already contains %s: remove it or choose another folder", filepath.Base(old[0]))
 	}
 	temp, err := atomicfile.MkdirTemp(dir, ".test_data_*")
 	if err != nil {

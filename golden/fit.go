@@ -20,7 +20,7 @@ func FitInputs(m *onnx.Model, c Case) error {
 			continue
 		}
 		if t == nil {
-			errs = append(errs, fmt.Errorf("there are no values for the input %s", describe(v)))
+			errs = append(errs, fmt.Errorf("the case has no values for the input %s", describe(v)))
 			continue
 		}
 		if want, ok := v.Type(); ok && !accepts(want, t) {
@@ -29,7 +29,7 @@ func FitInputs(m *onnx.Model, c Case) error {
 	}
 	for _, t := range c.Inputs {
 		if v := m.Graph.Value(t.Name); v == nil || !slices.Contains(m.Graph.Inputs, v) {
-			errs = append(errs, fmt.Errorf("%q is no input of the model; those are %s", t.Name,
+			errs = append(errs, fmt.Errorf("%q is not an input of the model; the inputs are %s", t.Name,
 				quoted(m.Graph.Inputs, func(v *onnx.Value) string { return v.Name })))
 		}
 	}

@@ -36,7 +36,7 @@ func TestFitInputs(t *testing.T) {
 		{[]*onnx.Tensor{tensor("x", 3), tensor("any", 1)}, "are float32[3]"},
 		{[]*onnx.Tensor{whole, tensor("any", 1)}, "are int64[1 3]"},
 		{[]*onnx.Tensor{tensor("x", 2, 3), tensor("any", 1), tensor("y", 1)},
-			`"y" is no input of the model; those are "x", "any"`},
+			`"y" is not an input of the model; the inputs are "x", "any"`},
 	} {
 		err := golden.FitInputs(m, golden.Case{Inputs: test.inputs})
 		if test.want == "" && err != nil ||

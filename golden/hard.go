@@ -75,7 +75,7 @@ var paddings = []padding{
 	{"padding on the left", func(row, token, _ int64) bool { return token >= (row+1)%3*2 }},
 	{"padding on the right", func(row, token, tokens int64) bool { return token < tokens-(row+1)%3*2 }},
 	{"holes", func(row, token, _ int64) bool { return (row+token)%3 != 1 }},
-	{"a row of padding alone", func(row, _, _ int64) bool { return row != 0 }},
+	{"a row of only padding", func(row, _, _ int64) bool { return row != 0 }},
 }
 
 // Plain is RandomInputs with the data that Begun needs.

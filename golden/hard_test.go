@@ -49,7 +49,7 @@ func TestHardInputs(t *testing.T) {
 			1, 0, 1, 1, 0, 1, 1,
 			0, 1, 1, 0, 1, 1, 0,
 			1, 1, 0, 1, 1, 0, 1}, []int64{4, 4, 4}},
-		"a row of padding alone, 7 tokens": {slices.Concat(make([]int64, 7), slices.Repeat([]int64{1}, 14)),
+		"a row of only padding, 7 tokens": {slices.Concat(make([]int64, 7), slices.Repeat([]int64{1}, 14)),
 			[]int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6}},
 	} {
 		h, ok := all[name]

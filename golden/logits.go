@@ -188,11 +188,12 @@ func (l LogitLimits) Check(s *LogitStats) error {
 func (l LogitLimits) broken(s *LogitStats) error {
 	switch {
 	case l.Set() && s.Positions == 0:
-		return fmt.Errorf("no position can be compared: %d have no softmax on the expected side", s.Undefined)
+		return fmt.Errorf("no position can be compared: the softmax of %d is undefined on the expected "+
+			"side", s.Undefined)
 	case l.MaxKL != nil && float64(s.MaxKL) > *l.MaxKL:
-		return fmt.Errorf("KL divergence %.3g at position %v, allowed is %g", s.MaxKL, s.WorstPosition, *l.MaxKL)
+		return fmt.Errorf("KL divergence %.3g at position %v exceeds the limit %g", s.MaxKL, s.WorstPosition, *l.MaxKL)
 	case l.MinTop1 != nil && s.Top1 < *l.MinTop1:
-		return fmt.Errorf("the most probable class agrees at %.4g%% of %d positions, demanded are %g%%", 100*s.Top1,
+		return fmt.Errorf("the most probable class agrees at %.4g%% of %d positions, less than %g%%", 100*s.Top1,
 			s.Positions, 100**l.MinTop1)
 	}
 	return nil

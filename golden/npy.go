@@ -35,7 +35,7 @@ var npyHeader = struct{ descr, fortran, shape *regexp.Regexp }{
 func readNPY(r io.Reader, size int64, name string, want onnx.DataType) (*onnx.Tensor, error) {
 	head := make([]byte, 10)
 	if _, err := io.ReadFull(r, head); err != nil || string(head[:6]) != npyMagic {
-		return nil, fmt.Errorf("it is no .npy array")
+		return nil, fmt.Errorf("it is not a .npy array")
 	}
 	length := int64(binary.LittleEndian.Uint16(head[8:]))
 	start := int64(10)
@@ -96,8 +96,8 @@ func (a npyArray) read(r io.Reader, size int64, want onnx.DataType) (*onnx.Tenso
 	t, ok := npyTypes[a.descr]
 	if a.descr == "V1" {
 		if want.Bits() != 8 || want.IsInteger() || want == onnx.Bool {
-			return nil, fmt.Errorf("its type V1 stands for one of the 8-bit floats: only the model can tell which, " +
-				"and it does not")
+			return nil, fmt.Errorf("its type V1 is one of the 8-bit floats: only the model can tell which, " +
+				"but it does not")
 		}
 		t, ok = want, true
 	}
@@ -109,7 +109,7 @@ func (a npyArray) read(r io.Reader, size int64, want onnx.DataType) (*onnx.Tenso
 	}
 	tensor := &onnx.Tensor{DataType: t, Dims: a.dims}
 	if n := tensor.Size(); n != size {
-		return nil, fmt.Errorf("%s%v takes %d bytes, the array holds %d", t, a.dims, n, size)
+		return nil, fmt.Errorf("%s%v takes %d bytes, but the array holds %d", t, a.dims, n, size)
 	}
 	raw := make([]byte, size)
 	if _, err := io.ReadFull(r, raw); err != nil {
@@ -226,7 +226,7 @@ func npyElements(t *onnx.Tensor) (descr string, raw []byte, err error) {
 		return descr, raw, nil
 	}
 	if t.DataType.Bits() < 8 {
-		return "", nil, fmt.Errorf("%s has no form in .npz: save to a folder of test data instead", t.DataType)
+		return "", nil, fmt.Errorf(".npz does not support %s: save to a folder of test data instead", t.DataType)
 	}
 	order := "<"
 	if t.DataType.Bits() == 8 {

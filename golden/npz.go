@@ -59,7 +59,7 @@ func loadNPZ(path string, m *onnx.Model) ([]Case, error) {
 		}
 		i, err := strconv.Atoi(key[1])
 		if err != nil || i >= maxCases {
-			return nil, fmt.Errorf("array %q: there is no case %s", f.Name, key[1])
+			return nil, fmt.Errorf("array %q: case %s does not exist", f.Name, key[1])
 		}
 		for len(cases) <= i {
 			cases = append(cases, Case{})
@@ -75,7 +75,7 @@ func loadNPZ(path string, m *onnx.Model) ([]Case, error) {
 		*list = append(*list, t)
 	}
 	if number >= 0 && number != int64(len(cases)) {
-		return nil, fmt.Errorf("array n says %d cases, the file holds %d", number, len(cases))
+		return nil, fmt.Errorf("array n says %d cases, but the file holds %d", number, len(cases))
 	}
 	return cases, nil
 }

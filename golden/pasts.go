@@ -73,10 +73,10 @@ func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, 
 		case err != nil:
 			return Case{}, err
 		case !isInput && !t.DataType.IsFloat():
-			return Case{}, fmt.Errorf("%s has no input %q, which is no past", m.Path, t.Name)
+			return Case{}, fmt.Errorf("%s has no input %q, which is not a past", m.Path, t.Name)
 		case from < 0 && t.Len() > 0:
-			return Case{}, fmt.Errorf("%q is a past that no case before it gave, and %s keeps it in another form: "+
-				"begin with a past of no tokens", t.Name, m.Path)
+			return Case{}, fmt.Errorf("no earlier case computes the past %q, and %s stores it in another form: "+
+				"start with a case whose past has no tokens", t.Name, m.Path)
 		case isInput && from >= 0:
 			f := Follow{Input: t.Name, Case: from, Output: output}
 			if len(t.Dims) > bufferAxis {
@@ -158,7 +158,7 @@ func (c Case) Followed(earlier []Case) (Case, error) {
 	for _, f := range c.Follows {
 		given := earlier[f.Case].Output(f.Output)
 		if given == nil {
-			return Case{}, fmt.Errorf("case %d gave no %q, which input %q is to be", f.Case, f.Output, f.Input)
+			return Case{}, fmt.Errorf("case %d did not compute %q, which input %q needs", f.Case, f.Output, f.Input)
 		}
 		t := *given
 		if f.Room > 0 {

@@ -60,11 +60,11 @@ func TestWithOwnPasts(t *testing.T) {
 		t.Errorf("followed by %v, error %v", followed.Inputs, err)
 	}
 	if _, err := cases[1].Followed([]golden.Case{{}}); err == nil ||
-		!strings.Contains(err.Error(), `gave no "present_k"`) {
+		!strings.Contains(err.Error(), `did not compute "present_k"`) {
 		t.Errorf("a case without outputs: %v", err)
 	}
 	if _, err := golden.WithOwnPasts(m, []golden.Case{second}); err == nil ||
-		!strings.Contains(err.Error(), "begin with a past of no tokens") {
+		!strings.Contains(err.Error(), "start with a case whose past has no tokens") {
 		t.Errorf("a past from nowhere: %v", err)
 	}
 	foreign := golden.Case{Inputs: []*onnx.Tensor{onnx.NewInt64s("positions", []int64{1})}}

@@ -66,10 +66,11 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{Name: in.Value.Name, DataType: in.DataType, Dims: shape}
 	size := t.Size()
 	if size < 0 || in.DataType.Bits() < 8 {
-		return nil, fmt.Errorf("inputs of %s%v are not supported: give the inputs in a file", in.DataType, shape)
+		return nil, fmt.Errorf("random inputs of %s%v are not supported: use --inputs to read them from a "+
+			"file", in.DataType, shape)
 	}
 	if size > math.MaxInt32 {
-		return nil, fmt.Errorf("%s%v takes %d bytes: give smaller dimensions", in.DataType, shape, size)
+		return nil, fmt.Errorf("%s%v takes %d bytes: use --dim to set smaller dimensions", in.DataType, shape, size)
 	}
 	b := make([]byte, size)
 	n := int(t.Len())
@@ -87,7 +88,8 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 			putInt(in.DataType.Bits()/8, b, i, v)
 		}
 	default:
-		return nil, fmt.Errorf("inputs of %s are not supported: give the inputs in a file", in.DataType)
+		return nil, fmt.Errorf("random inputs of %s are not supported: use --inputs to read them from a "+
+			"file", in.DataType)
 	}
 	return onnx.NewTensor(in.Value.Name, in.DataType, shape, b)
 }

@@ -148,7 +148,8 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !known[name] {
 			names := slices.Sorted(maps.Keys(known))
-			return fmt.Errorf("no input has a dimension %q%s; there are %s", name, english.Suggestion(name, names),
+			return fmt.Errorf("no input has a dimension %q%s; the dimensions are "+
+				"%s", name, english.Suggestion(name, names),
 				strings.Join(names, ", "))
 		}
 		if given[name] < 0 {

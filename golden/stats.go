@@ -127,7 +127,7 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	for _, w := range want {
 		g := byName(got, w.Name)
 		if g == nil {
-			errs = append(errs, fmt.Errorf("output %q is missing; there are %s", w.Name,
+			errs = append(errs, fmt.Errorf("output %q is missing; the outputs are %s", w.Name,
 				quoted(got, func(t *onnx.Tensor) string { return t.Name })))
 			continue
 		}

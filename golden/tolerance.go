@@ -83,16 +83,17 @@ func parseTolerance(flag string, entries []string) (map[string]float64, error) {
 		if i := strings.LastIndexByte(e, ':'); i >= 0 {
 			name, number = e[:i], e[i+1:]
 			if name == "" {
-				return nil, fmt.Errorf("--%s %q: there is no name before the colon", flag, e)
+				return nil, fmt.Errorf("--%s %q: the name before the colon is empty", flag, e)
 			}
 		}
 		v, err := strconv.ParseFloat(number, 64)
 		if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("--%s %q: %q is no tolerance; write VALUE or NAME:VALUE with a number of 0 or more",
+			return nil, fmt.Errorf("--%s %q: %q is not a tolerance; write VALUE or NAME:VALUE with a number of 0 or "+
+				"more",
 				flag, e, number)
 		}
 		if _, exists := values[name]; exists {
-			return nil, fmt.Errorf("--%s %q: a second value for the same tensors", flag, e)
+			return nil, fmt.Errorf("--%s %q: the tolerance of these tensors is set twice", flag, e)
 		}
 		values[name] = v
 	}
@@ -141,7 +142,7 @@ func (t Tolerances) Check(names []string) error {
 	for _, values := range []map[string]float64{t.abs, t.rel} {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			if name != "" && !slices.Contains(names, name) {
-				return fmt.Errorf("a tolerance is given for %q, but there is no such tensor; there are %q", name, names)
+				return fmt.Errorf("unknown tensor %q in a tolerance; the tensors are %q", name, names)
 			}
 		}
 	}

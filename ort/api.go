@@ -70,7 +70,7 @@ func apiLevel(version string) (int, error) {
 	minor, _, _ = strings.Cut(minor, ".")
 	level, err := strconv.Atoi(minor)
 	if err != nil {
-		return 0, fmt.Errorf("onnxruntime calls itself version %q, which is no version", version)
+		return 0, fmt.Errorf("onnxruntime reports the invalid version %q", version)
 	}
 	return level, nil
 }

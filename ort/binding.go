@@ -216,7 +216,8 @@ func (b *Binding) Outputs() ([]*Value, error) {
 		return nil, ErrClosed
 	}
 	if !b.ran {
-		return nil, fmt.Errorf("%s: there are no outputs: the binding was not run since they were bound", b.s.path)
+		return nil, fmt.Errorf("%s: the outputs have no values: the binding has not run since they were "+
+			"bound", b.s.path)
 	}
 	raw := make([]*C.OrtValue, len(b.outputs)+1)
 	if err := take(C.mojo_bind_outputs(b.s.api.c, b.raw, C.size_t(len(b.outputs)), &raw[0])); err != nil {

@@ -237,7 +237,7 @@ func TestBindingErrors(t *testing.T) {
 		{b.Input(tensor(t, "x", onnx.Float16, []int64{1})), `input "x" is float16[1]`},
 		{b.InputValue("z", v), `no input "z"`},
 		{b.Output("x"), `no output "x"`},
-		{v.Write(floats("y", 1, 2, 3)), `cannot be written to "y", which is float32[2]`},
+		{v.Write(floats("y", 1, 2, 3)), `cannot write float32[3] to "y", which is float32[2]`},
 		{b.Run(t.Context()), "cannot run it"},
 		{second(s.Allocate("q", []int64{2})), `no output "q"`},
 		{second(s.Allocate("y", []int64{-1})), `"y" cannot be float32[-1]`},

@@ -253,12 +253,12 @@ func TestWrongCaches(t *testing.T) {
 		want   string
 	}{
 		"another M": {room, cache("past_v1", 2, 2, room-1, 16),
-			`input "past_v1" is float32[2 2 7 16], the model wants "past_v1": float32[s10,2,8,16]`},
+			`input "past_v1" is float32[2 2 7 16], but the model needs "past_v1": float32[s10,2,8,16]`},
 		"more heads": {0, cache("past_v1", 2, 3, room, 16),
-			`input "past_v1" is float32[2 3 8 16], the model wants`},
+			`input "past_v1" is float32[2 3 8 16], but the model needs`},
 		"another width": {room, cache("past_v1", 2, 2, room, 8),
-			`input "past_v1" is float32[2 2 8 8], the model wants`},
-		"another type": {0, half, `input "past_v1" is float16[2 2 8 16], the model wants`},
+			`input "past_v1" is float32[2 2 8 8], but the model needs`},
+		"another type": {0, half, `input "past_v1" is float16[2 2 8 16], but the model needs`},
 		"a past that appends": {0, cache("past_v1", 2, 2, 2, 16),
 			"past_value has shape [2,2,2,16]; it must be [2,2,8,16]"},
 		"buffers that differ": {0, cache("past_k1", 2, 2, room+1, 16),

@@ -51,7 +51,7 @@ func dig(from any, what string, fields ...string) (unsafe.Pointer, error) {
 	v := reflect.ValueOf(from)
 	for _, name := range fields {
 		if v = v.Elem().FieldByName(name); v.Kind() != reflect.Pointer || v.IsNil() {
-			return nil, fmt.Errorf("this version of onnxruntime_go keeps its %s elsewhere: build with v1.36.0", what)
+			return nil, fmt.Errorf("this version of onnxruntime_go stores its %s elsewhere: build with v1.36.0", what)
 		}
 	}
 	return v.UnsafePointer(), nil

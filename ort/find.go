@@ -109,7 +109,7 @@ func findGiven(path, source string) (Library, error) {
 	} else if info.IsDir() {
 		found := matches(filepath.Join(path, libraryPattern))
 		if len(found) == 0 {
-			return Library{}, fmt.Errorf("%w: %s: %s holds no %s", ErrNoLibrary, source, path, libraryPattern)
+			return Library{}, fmt.Errorf("%w: %s: %s does not contain %s", ErrNoLibrary, source, path, libraryPattern)
 		}
 		file = found[0]
 	}

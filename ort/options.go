@@ -31,7 +31,7 @@ func ParseOptimization(name string) (Optimization, error) {
 	if i := slices.Index(optimizationNames, name); i >= 0 {
 		return Optimization(i), nil
 	}
-	return 0, fmt.Errorf("unknown optimization level %q: it is one of none, basic, extended, all", name)
+	return 0, fmt.Errorf("unknown optimization level %q: must be none, basic, extended or all", name)
 }
 
 // Severity is the least severity of the messages that onnxruntime logs to stderr.

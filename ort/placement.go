@@ -23,7 +23,7 @@ func (s *Session) Placement() ([]PlacedNode, error) {
 	err := take(C.mojo_placement(s.api.c, s.raw, &records))
 	defer C.free(unsafe.Pointer(records))
 	if err != nil {
-		return nil, fmt.Errorf("%s: onnxruntime does not tell the providers of the nodes: %w", s.path, err)
+		return nil, fmt.Errorf("%s: onnxruntime does not report the providers of the nodes: %w", s.path, err)
 	}
 	var nodes []PlacedNode
 	for record := range strings.SplitSeq(strings.TrimSuffix(C.GoString(records), "\x1e"), "\x1e") {

@@ -63,7 +63,7 @@ func findProvider(list []string, name string) string {
 // calls a registered kernel.
 func cannOptions(given map[string]string, kernels bool) (map[string]string, error) {
 	if value, ok := given[cannGraph]; ok && value != "0" && kernels {
-		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels "+
+		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and does not call the kernels "+
 			"that are registered; set it to 0, or register no kernels", cannGraph, value)
 	}
 	options := map[string]string{cannGraph: "0"}

@@ -70,12 +70,14 @@ func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) er
 func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full string, options map[string]string) error {
 	if full == cpuProvider { // every session has it
 		if len(options) > 0 {
-			return fmt.Errorf("it takes no options, and has %s", strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+			return fmt.Errorf("it does not support options, but got "+
+				"%s", strings.Join(slices.Sorted(maps.Keys(options)), ", "))
 		}
 		return nil
 	}
 	if c.deviceType != "" {
-		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose "+
+		return fmt.Errorf("it is built into onnxruntime: the type of device, %s, is only for plugins; use options to "+
+			"choose "+
 			"the device here",
 			c.deviceType)
 	}
@@ -135,7 +137,7 @@ func (a *api) appendCANN(o *onnxruntime_go.SessionOptions, options map[string]st
 func absent(a *api, full string, built []string, known []pluginDevice) error {
 	text := fmt.Sprintf("onnxruntime %s of %s was built with %s", a.version, a.path, strings.Join(built, ", "))
 	if len(known) == 0 {
-		text += ", and there is no plugin library of it"
+		text += ", and its plugin library was not found"
 	}
 	for _, d := range known {
 		text += fmt.Sprintf(", and the plugin library %s brings %s", d.library(), d)
@@ -153,7 +155,7 @@ func ofType(devices []pluginDevice, hardware string) ([]pluginDevice, error) {
 		return !strings.EqualFold(d.Type, hardware)
 	})
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("%w: it offers no %s here, but %s", ErrNoProvider, hardware,
+		return nil, fmt.Errorf("%w: it has no %s here, only %s", ErrNoProvider, hardware,
 			listDevices(describe(devices)))
 	}
 	return kept, nil

@@ -127,7 +127,7 @@ func pluginsAt(path string) ([]string, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: the folder %s holds no %s", ErrNoProvider, path,
+		return nil, fmt.Errorf("%w: the folder %s does not contain %s", ErrNoProvider, path,
 			strings.Join(pluginPatterns, " or "))
 	}
 	return found, nil

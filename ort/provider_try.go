@@ -18,7 +18,7 @@ type ProviderFacts struct {
 }
 
 // ErrOnCPU reports that a provider leaves a model to onnxruntime's CPU provider.
-var ErrOnCPU = errors.New("it opens, and leaves a product of two matrices to the CPU provider")
+var ErrOnCPU = errors.New("it opens, but leaves a product of two matrices to the CPU provider")
 
 // noFallback is the session config entry that forbids nodes on the CPU provider.
 const noFallback = "session.disable_cpu_ep_fallback"
@@ -51,7 +51,7 @@ var (
 	productY = []float64{0, 5, 6, -3, 0.5, -0.5}
 )
 
-var errWrongProduct = errors.New("it gives a wrong product of two matrices")
+var errWrongProduct = errors.New("it returns a wrong product of two matrices")
 
 // product returns the encoded model.
 func product() ([]byte, error) {

@@ -64,7 +64,7 @@ func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error
 		name := t.Name
 		if name == "" {
 			if k >= len(s.inputs) {
-				return nil, nil, fmt.Errorf("input %d has no name and the model has %d inputs", k, len(s.inputs))
+				return nil, nil, fmt.Errorf("input %d has no name, but the model has %d inputs", k, len(s.inputs))
 			}
 			name = s.inputs[k].Name
 		}
@@ -96,11 +96,11 @@ func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error
 // fits returns an error unless the tensor has the type and shape that the model requires.
 func fits(t *onnx.Tensor, want Info) error {
 	if want.DataType == onnx.Undefined {
-		return fmt.Errorf("input %q is no dense tensor in the model: sequences, maps and optional values are not "+
+		return fmt.Errorf("input %q is not a dense tensor in the model: sequences, maps and optional values are not "+
 			"supported", want.Name)
 	}
 	if want.DataType == onnx.String {
-		return fmt.Errorf("input %q is of strings, which are not supported", want.Name)
+		return fmt.Errorf("input %q holds strings, which are not supported", want.Name)
 	}
 	ok := t.DataType == want.DataType && len(t.Dims) == len(want.Dims)
 	for k := 0; ok && k < len(t.Dims); k++ {
@@ -108,7 +108,7 @@ func fits(t *onnx.Tensor, want Info) error {
 	}
 	// onnxruntime reports an unknown rank as rank 0, so a declared scalar does not restrict the shape.
 	if !ok && !(t.DataType == want.DataType && len(want.Dims) == 0) {
-		return fmt.Errorf("input %q is %s%v, the model wants %s", want.Name, t.DataType, t.Dims, want)
+		return fmt.Errorf("input %q is %s%v, but the model needs %s", want.Name, t.DataType, t.Dims, want)
 	}
 	return nil
 }

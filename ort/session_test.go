@@ -163,7 +163,7 @@ func TestInputErrors(t *testing.T) {
 	}{
 		{nil, `missing input "x": float16[?,?]`},
 		{[]*onnx.Tensor{tensor(t, "x", onnx.Float, []int64{2, 2})},
-			`input "x" is float32[2 2], the model wants "x": float16[?,?]`},
+			`input "x" is float32[2 2], but the model needs "x": float16[?,?]`},
 		{[]*onnx.Tensor{tensor(t, "x", onnx.Float16, []int64{4})}, `input "x" is float16[4]`},
 		{[]*onnx.Tensor{good, good}, `input "x" is given twice`},
 		{[]*onnx.Tensor{good, tensor(t, "z", onnx.Float, nil)}, `no input "z"`},

@@ -83,7 +83,8 @@ func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	if s.places[kind] == nil {
 		places := make([]C.mojo_place, len(ports))
 		if err := take(C.mojo_places(s.api.c, s.raw, kind, C.size_t(len(ports)), &places[0])); err != nil {
-			return C.mojo_place{}, Info{}, fmt.Errorf("%s: cannot tell where %s %q lies: %w", s.path, what, name, err)
+			return C.mojo_place{}, Info{}, fmt.Errorf("%s: cannot tell on which device %s %q is: "+
+				"%w", s.path, what, name, err)
 		}
 		if s.places == nil {
 			s.places = map[C.int][]C.mojo_place{}
@@ -131,11 +132,11 @@ func (v *Value) Bytes() ([]byte, error) {
 		return nil, ErrClosed
 	}
 	if !v.onHost {
-		return nil, fmt.Errorf("%s: %q lies on %s, and not on the host", v.s.path, v.Name, v.Device)
+		return nil, fmt.Errorf("%s: %q is on %s, not on the host", v.s.path, v.Name, v.Device)
 	}
 	size := (&onnx.Tensor{DataType: v.DataType, Dims: v.Dims}).Size()
 	if size < 0 {
-		return nil, fmt.Errorf("%s: %q is %s%v, which has no size", v.s.path, v.Name, v.DataType, v.Dims)
+		return nil, fmt.Errorf("%s: %q is %s%v, which has no fixed size", v.s.path, v.Name, v.DataType, v.Dims)
 	}
 	_, _, data, err := v.s.api.view(v.raw)
 	if err != nil || size == 0 {
@@ -150,7 +151,7 @@ func (v *Value) Write(t *onnx.Tensor) error {
 		return ErrClosed
 	}
 	if t.DataType != v.DataType || !slices.Equal(t.Dims, v.Dims) {
-		return fmt.Errorf("%s: %s%v cannot be written to %q, which is %s%v", v.s.path, t.DataType, t.Dims, v.Name,
+		return fmt.Errorf("%s: cannot write %s%v to %q, which is %s%v", v.s.path, t.DataType, t.Dims, v.Name,
 			v.DataType, v.Dims)
 	}
 	b, err := t.Bytes()

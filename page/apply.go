@@ -170,9 +170,9 @@ func (p *Apply) Write(w io.Writer) error { return applyPage.Execute(w, p) }
 // Title returns the title of the page.
 func (p *Apply) Title() string {
 	if p.Report.DryRun {
-		return p.Model() + ": what mojo-patch would change"
+		return p.Model() + ": planned changes by mojo-patch"
 	}
-	return p.Model() + ": what mojo-patch changed"
+	return p.Model() + ": changes by mojo-patch"
 }
 
 // Model returns the name of the file.

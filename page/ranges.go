@@ -50,10 +50,10 @@ func RangesVerdict(r *ranges.Ranges) string {
 		return "no value overflows float16 on these inputs"
 	}
 	text := "first to overflow float16: " + describe(first)
-	const choose = "apply --dtype float16 --safe scales what can be scaled, and --dtype bfloat16 holds such numbers"
+	const choose = "use apply --dtype float16 --safe to scale such values, or --dtype bfloat16, which represents them"
 	switch {
 	case next == nil:
-		return text + "; apply --dtype float16 leaves in float32 all that overflows"
+		return text + "; apply --dtype float16 leaves every value that overflows in float32"
 	case next == first:
 		return text + "; " + choose
 	}

@@ -35,7 +35,7 @@ func TestRangesShown(t *testing.T) {
 		t.Error("no part of the model is marked as one that overflows")
 	}
 	s := opened(t, html.String(), 390, 1800, true, []string{"Ranges of grown.onnx", "first to overflow float16",
-		"which reaches 99999", "apply --dtype float16 --safe scales", "1e6", "2 of 8", "99999", "100 %"})
+		"which reaches 99999", "use apply --dtype float16 --safe to scale", "1e6", "2 of 8", "99999", "100 %"})
 	if s.Marks < 2 {
 		t.Errorf("%d marks", s.Marks)
 	}

@@ -138,7 +138,7 @@ func parseStrings(x *Tensor, to onnx.DataType) *Tensor {
 			continue
 		}
 		if v[i], err = strconv.ParseFloat(s, 64); err != nil {
-			fail("the string %q is no number", s)
+			fail("the string %q is not a number", s)
 		}
 		ints[i] = truncate(v[i])
 	}

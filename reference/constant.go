@@ -21,7 +21,7 @@ func opConstant(c *call) []*Tensor {
 	for _, own := range c.n.Attributes {
 		a := c.attr(own.Name)
 		if a == nil {
-			fail("attribute %q refers to %q, which the call of the function does not give", own.Name, own.RefName)
+			fail("attribute %q refers to %q, which the call of the function does not pass", own.Name, own.RefName)
 		}
 		if t := a.Constant(own.Name); t != nil {
 			return one(try(FromONNX(t)))

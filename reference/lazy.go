@@ -40,7 +40,7 @@ const (
 // order. The values of read must be representable in the type, and the same each time.
 func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) error) (*Tensor, error) {
 	if !isFloat(t) {
-		return nil, fmt.Errorf("a lazy tensor of %s: only those of floats can be", t)
+		return nil, fmt.Errorf("a lazy tensor of %s: only float tensors can be lazy", t)
 	}
 	if err := boundShape(shape, maxLazy); err != nil {
 		return nil, err

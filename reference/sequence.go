@@ -43,7 +43,7 @@ func opSequenceInsert(c *call) []*Tensor {
 		i += int64(len(s))
 	}
 	if c.in[1].isSeq {
-		fail("input 1 is a %s, and a sequence holds tensors alone", c.in[1])
+		fail("input 1 is a %s, but a sequence holds only tensors", c.in[1])
 	}
 	if i < 0 || i > int64(len(s)) {
 		fail("position %d is outside a sequence of %d", i, len(s))

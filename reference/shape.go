@@ -136,7 +136,7 @@ func opTranspose(c *call) []*Tensor {
 		fail("perm %v does not fit the shape %v", perm, x.Shape)
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(perm)), upTo(len(perm))) {
-		fail("perm %v is no permutation", perm)
+		fail("perm %v is not a permutation", perm)
 	}
 	return one(x.transpose(perm))
 }

@@ -86,12 +86,12 @@ func bodyModel(m *onnx.Model, n *onnx.Node, name string, given []*onnx.Tensor, f
 	}
 	g := a.Graph
 	if len(g.Inputs) != len(given) {
-		return nil, nil, fmt.Errorf("%s has %d inputs, and there are %d values for it", name, len(g.Inputs), len(given))
+		return nil, nil, fmt.Errorf("%s has %d inputs, but got %d values", name, len(g.Inputs), len(given))
 	}
 	var ports []onnx.Port
 	for k, v := range g.Inputs {
 		if given[k] == nil {
-			return nil, nil, fmt.Errorf("the input %q of %s is no tensor", v.Name, name)
+			return nil, nil, fmt.Errorf("the input %q of %s is not a tensor", v.Name, name)
 		}
 		ports = append(ports, onnx.Port{Value: v, Type: rankOf(given[k])})
 	}
@@ -99,7 +99,7 @@ func bodyModel(m *onnx.Model, n *onnx.Node, name string, given []*onnx.Tensor, f
 	for _, v := range outer {
 		t := find(v)
 		if t == nil {
-			return nil, nil, fmt.Errorf("%q, which %s reads, is no tensor", v.Name, name)
+			return nil, nil, fmt.Errorf("%q, which %s reads, is not a tensor", v.Name, name)
 		}
 		ports = append(ports, onnx.Port{Value: v, Type: typeOf(t)})
 	}

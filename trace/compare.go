@@ -142,7 +142,7 @@ type memoryError struct {
 }
 
 func (e *memoryError) Error() string {
-	return fmt.Sprintf("%q takes %d bytes of values at once, more than the %d that are allowed", e.value, e.needs,
+	return fmt.Sprintf("%q takes %d bytes of values at once, more than the limit of %d", e.value, e.needs,
 		max(e.most, 0))
 }
 
@@ -268,7 +268,7 @@ func (r *pass) peak() {
 func (r *pass) row(p Pair) error {
 	want, got := r.a.Value(p.A), r.b.Value(p.B)
 	if want == nil || got == nil {
-		return fmt.Errorf("%q of %s and %q of %s were not made", p.A.Name, r.Comparer.a.Path, p.B.Name,
+		return fmt.Errorf("%q of %s and %q of %s were not computed", p.A.Name, r.Comparer.a.Path, p.B.Name,
 			r.Comparer.b.Path)
 	}
 	r.Bytes += want.Size() + got.Size()

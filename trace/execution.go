@@ -54,7 +54,7 @@ func Start(m *onnx.Model, open Open, inputs []*onnx.Tensor, watched []*onnx.Valu
 	}
 	for _, v := range m.Graph.Inputs {
 		if e.values[v] == nil && v.Const == nil {
-			return nil, fmt.Errorf("%s: there are no values for the input %q", m.Path, v.Name)
+			return nil, fmt.Errorf("%s: the input %q has no values", m.Path, v.Name)
 		}
 	}
 	e.peak = e.held
@@ -155,7 +155,7 @@ func run(open Open, m *onnx.Model, inputs []*onnx.Tensor) (outputs []*onnx.Tenso
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if outputs, err = r.Run(inputs); err == nil && len(outputs) != len(m.Graph.Outputs) {
-		err = fmt.Errorf("%d values were asked for and %d made", len(m.Graph.Outputs), len(outputs))
+		err = fmt.Errorf("%d values were requested, but %d were computed", len(m.Graph.Outputs), len(outputs))
 	}
 	return outputs, err
 }

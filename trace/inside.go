@@ -172,7 +172,7 @@ func (r *pass) iterate(c *control, step Step, now *round) error {
 		for _, v := range ends[i] {
 			t := in.tensor(i, v)
 			if t == nil {
-				return fmt.Errorf("%s gives no tensor %q", step.Graph, v.Name)
+				return fmt.Errorf("%s does not return a tensor %q", step.Graph, v.Name)
 			}
 			now.made[i] = append(now.made[i], t)
 		}

@@ -33,7 +33,7 @@ func (r *pass) loop(c *control) error {
 		over := [2]bool{!on[0] || int64(i) >= limit[0], !on[1] || int64(i) >= limit[1]}
 		if over[0] != over[1] {
 			which := map[bool]string{true: "first", false: "second"}[over[0]]
-			return fmt.Errorf("it ends after %d iterations in the %s model, and goes on in the other", i, which)
+			return fmt.Errorf("it ends after %d iterations in the %s model, but continues in the other", i, which)
 		}
 		if over[0] {
 			break
@@ -113,7 +113,7 @@ func attrAt(n *onnx.Node, name string, i int) int64 {
 // places splits a tensor along an axis and removes the axis.
 func places(t *onnx.Tensor, axis int64, backwards bool) ([]*onnx.Tensor, error) {
 	if t == nil {
-		return nil, errors.New("one of its inputs is no tensor")
+		return nil, errors.New("one of its inputs is not a tensor")
 	}
 	rank := int64(len(t.Dims))
 	if axis < 0 {

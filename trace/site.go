@@ -42,7 +42,7 @@ func ParseFilter(text string) (Filter, error) {
 			return nil, fmt.Errorf("%q: write LAYER:OP, such as 3:MoE, *:Attention or 0:*", entry)
 		}
 		if op != "*" && fused.Lookup(op) == nil {
-			return nil, fmt.Errorf("%q: %q is no fused op; mojo-patch kernels lists them", entry, op)
+			return nil, fmt.Errorf("%q: %q is not a fused op; mojo-patch kernels lists the fused ops", entry, op)
 		}
 		f = append(f, r)
 	}

@@ -121,7 +121,7 @@ func (v *Visited) evaluate(o reference.Options) ([]*onnx.Tensor, error) {
 		return nil, err
 	}
 	if m.Function(v.Node.Domain, v.Node.OpType, v.Node.Overload) == nil {
-		return nil, errors.New("the model does not carry the definition of the op: patch the original again")
+		return nil, errors.New("the model does not contain the definition of the op: patch the original again")
 	}
 	e, err := reference.New(m, o)
 	if err != nil {

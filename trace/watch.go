@@ -202,7 +202,7 @@ func (r *watching) see(v *onnx.Value) error {
 	}
 	t := r.e.Value(v)
 	if t == nil {
-		return fmt.Errorf("%q of %s was not made", v.Name, r.model.Path)
+		return fmt.Errorf("%q of %s was not computed", v.Name, r.model.Path)
 	}
 	if !t.DataType.IsFloat() {
 		return nil

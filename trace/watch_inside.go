@@ -23,7 +23,7 @@ func (r *watching) inside(n *onnx.Node) error {
 	case "Scan":
 		return r.scan(n)
 	}
-	return errors.New("it is no If, Loop or Scan")
+	return errors.New("it is not an If, Loop or Scan")
 }
 
 // tensor returns a held value or a constant, nil for others.
@@ -100,7 +100,7 @@ func (r *watching) body(n *onnx.Node, step Step, given []*onnx.Tensor, keep int)
 	}
 	made := lookup(in.tensor).all(graph.Outputs[:keep])
 	if i := slices.Index(made, nil); i >= 0 {
-		return nil, fmt.Errorf("%s gives no tensor %q", step.Graph, graph.Outputs[i].Name)
+		return nil, fmt.Errorf("%s does not return a tensor %q", step.Graph, graph.Outputs[i].Name)
 	}
 	return made, nil
 }

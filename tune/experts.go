@@ -71,13 +71,13 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 		codes := [3]string{a.GateUpCode, a.DownCode, a.Activations}
 		switch {
 		case x != onnx.BFloat16:
-			return nil, fmt.Errorf("its activations are %s: there are tables for bfloat16", x)
+			return nil, fmt.Errorf("its activations are %s: tables support only bfloat16", x)
 		case codes == [3]string{"e2m1", "e2m1", "float"}:
 			e.Shape.Format = MXFP4
 		case codes == [3]string{"e4m3", "e4m3", "fp8"}:
 			e.Shape.Format = FP8
 		default:
-			return nil, fmt.Errorf("its codes are %s and %s with activations=%s: there are tables for e2m1 with float "+
+			return nil, fmt.Errorf("its codes are %s and %s with activations=%s: tables support only e2m1 with float "+
 				"and e4m3 with fp8", codes[0], codes[1], codes[2])
 		}
 		return e, nil
@@ -98,7 +98,7 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 	case t == x && t == onnx.Float16:
 		e.Shape.Format = Float16
 	default:
-		return nil, fmt.Errorf("its types are %s and %s: there are tables for two of float16 or of bfloat16", x, t)
+		return nil, fmt.Errorf("its types are %s and %s: tables support only two of float16 or of bfloat16", x, t)
 	}
 	return e, nil
 }
@@ -110,15 +110,15 @@ func New(s Shape) (*Experts, error) {
 	multiple := map[string]int64{MXFP4: 32, FP8: 128}[s.Format]
 	switch {
 	case !slices.Contains(Formats(), s.Format):
-		return nil, fmt.Errorf("there are no tables for the format %q", s.Format)
+		return nil, fmt.Errorf("tables do not support the format %q", s.Format)
 	case min(s.Experts, s.TopK, s.Hidden, s.Inner) < 1 || max(s.Experts, s.TopK, s.Hidden, s.Inner) > 1e6:
-		return nil, fmt.Errorf("%s: sizes are from 1 to a million", s)
+		return nil, fmt.Errorf("%s: sizes must be from 1 to a million", s)
 	case s.TopK > s.Experts:
-		return nil, fmt.Errorf("%s: there are not so many to choose", s)
+		return nil, fmt.Errorf("%s: a token cannot choose more experts than exist", s)
 	case quantised && (s.Hidden%multiple != 0 || s.Inner%multiple != 0):
-		return nil, fmt.Errorf("%s: widths are multiples of %d", s, multiple)
+		return nil, fmt.Errorf("%s: widths must be multiples of %d", s, multiple)
 	case quantised && s.Layout != "":
-		return nil, fmt.Errorf("%s: experts that are quantised have one layout", s)
+		return nil, fmt.Errorf("%s: quantized experts have only one layout", s)
 	}
 	gate := fused.GLU{Activation: "silu", Alpha: 1}
 	if quantised {

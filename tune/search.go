@@ -8,7 +8,7 @@ import (
 )
 
 // ErrRefused is the error of a Time without a figure: the kernels lack the Config for these experts and tokens.
-var ErrRefused = errors.New("the kernels do not have it")
+var ErrRefused = errors.New("the kernels do not support it")
 
 // Time is the time of a call.
 type Time struct {
@@ -85,7 +85,8 @@ func Search(shape Shape, tokens []int64, timer Timer, done func(Measured)) (*Tab
 			}
 		}
 		if len(have) == 0 {
-			return nil, fmt.Errorf("%s: the kernels have one way through these experts, which needs no table", shape)
+			return nil, fmt.Errorf("%s: the kernels have only one configuration for these experts, so no table is "+
+				"needed", shape)
 		}
 		left, m.Tried = have, len(have)
 		m.Best.Micros = math.Round(10*m.Best.Micros) / 10

@@ -272,7 +272,7 @@ func (s *Sessions) near(got, want *onnx.Tensor, tokens int64) error {
 	}
 	allowed := ulps*bfloat16ULP + s.experts.op.Open(s.experts.site(tokens))
 	if !(float64(d.MaxAbs) <= allowed*float64(d.MaxWant)) {
-		return fmt.Errorf("its results differ from the library's own by %g where the greatest is %g", d.MaxAbs,
+		return fmt.Errorf("its results differ from the library's by %g, with a greatest value of %g", d.MaxAbs,
 			d.MaxWant)
 	}
 	return nil

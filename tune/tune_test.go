@@ -78,7 +78,7 @@ func (f failing) Time(_ int64, configs []Config) ([]Time, error) {
 
 func TestSearchFails(t *testing.T) {
 	for err, want := range map[error]string{
-		ErrRefused:              "one way through these experts",
+		ErrRefused:              "one configuration for these experts",
 		errors.New("no device"): "8 tokens, few: no device",
 	} {
 		_, got := Search(Shape{Format: FP8}, []int64{8}, failing{err}, func(Measured) {})
@@ -90,11 +90,11 @@ func TestSearchFails(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, s := range map[string]Shape{
-		"no tables for the format \"q4_0\"": {Format: "q4_0", Experts: 4, TopK: 2, Hidden: 64, Inner: 64},
-		"from 1 to a million":               {Format: MXFP4, Experts: 4, TopK: 2, Hidden: 64},
-		"not so many to choose":             {Format: MXFP4, Experts: 4, TopK: 5, Hidden: 64, Inner: 64},
-		"multiples of 128":                  {Format: FP8, Experts: 4, TopK: 2, Hidden: 192, Inner: 128},
-		"have one layout":                   {Format: FP8, Layout: "in_out", Experts: 4, TopK: 2, Hidden: 128, Inner: 128},
+		"tables do not support the format \"q4_0\"": {Format: "q4_0", Experts: 4, TopK: 2, Hidden: 64, Inner: 64},
+		"from 1 to a million":                       {Format: MXFP4, Experts: 4, TopK: 2, Hidden: 64},
+		"cannot choose more experts than exist":     {Format: MXFP4, Experts: 4, TopK: 5, Hidden: 64, Inner: 64},
+		"multiples of 128":                          {Format: FP8, Experts: 4, TopK: 2, Hidden: 192, Inner: 128},
+		"have only one layout":                      {Format: FP8, Layout: "in_out", Experts: 4, TopK: 2, Hidden: 128, Inner: 128},
 	} {
 		if _, err := New(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v gives %v, and not %q", s, err, want)

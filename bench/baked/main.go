@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	recorded = flag.Bool("recorded", false, "give the outputs at the greatest sizes as evidence")
+	recorded = flag.Bool("recorded", false, "use the outputs at the greatest sizes as evidence")
 	masks    = flag.Bool("extend-masks", false, "assume that masks go on as they begin")
-	verbose  = flag.Bool("v", false, "print what was freed")
+	verbose  = flag.Bool("v", false, "print the freed dimensions")
 )
 
 func main() {

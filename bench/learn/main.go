@@ -34,7 +34,7 @@ type model struct {
 }
 
 func main() {
-	composed := flag.Int("composed", 0, "take so many composed spellings of each kind in place of folders")
+	composed := flag.Int("composed", 0, "use this many composed spellings of each kind instead of folders")
 	verbose := flag.Bool("v", false, "say which blocks are not learnt, or not found")
 	flag.Parse()
 	var groups []*group

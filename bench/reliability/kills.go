@@ -145,7 +145,7 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 			}
 			switch got, err := contents(out); {
 			case err != nil:
-				return fmt.Errorf("what is there does not load: %w (%s)", err, names(left))
+				return fmt.Errorf("the files left there do not load: %w (%s)", err, names(left))
 			case got == old:
 				olds++
 			case got == fresh:

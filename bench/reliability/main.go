@@ -24,7 +24,7 @@ func main() {
 	flag.StringVar(&b.tool, "tool", "build/mojo-patch", "the `program`")
 	flag.IntVar(&b.kills, "kills", 200, "how often apply is killed")
 	flag.StringVar(&b.nodeTests, "node-tests", os.Getenv("MOJO_ONNX_NODE_TESTS"),
-		"`folder` of the ONNX node tests; none: that part is passed over")
+		"`folder` of the ONNX node tests (default: skip this part)")
 	flag.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments")
 	only := flag.String("only", "", "parts whose name matches this `regexp`")
 	flag.Parse()

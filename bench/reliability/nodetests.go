@@ -93,7 +93,7 @@ func (b *bench) nodeTest(path, out string) (outcome, error) {
 	}
 	said, err = exec.Command(b.tool, "diff", out, "--golden", filepath.Dir(path), "--evaluator").CombinedOutput()
 	if err != nil {
-		return changed, fmt.Errorf("patched, it differs from what is recorded: %s", said)
+		return changed, fmt.Errorf("patched, it differs from the recording: %s", said)
 	}
 	return changed, nil
 }

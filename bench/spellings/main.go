@@ -18,7 +18,7 @@ func main() {
 	n := flag.Int("n", 300, "spellings and changes of each kind")
 	first := flag.Uint64("first", 0, "the first seed")
 	only := flag.String("kind", "", "kinds whose name holds this text")
-	composed := flag.Bool("composed", false, "kinds composed of identities; not to be found is no failure")
+	composed := flag.Bool("composed", false, "kinds composed of identities; a missed one is not a failure")
 	verbose := flag.Int("v", 0, "print this many failures of each kind")
 	flag.Parse()
 	debug.SetGCPercent(400) // many small models: else a third of the time is GC

@@ -45,7 +45,7 @@ func compare(before, after string, s sizes) (counts, error) {
 			return c, err
 		}
 		if !bytes.Equal(x, y) {
-			return c, fmt.Errorf("weight %q is not what it was", v.Name)
+			return c, fmt.Errorf("weight %q has changed", v.Name)
 		}
 		if strings.Contains(v.Name, ".experts.") {
 			return c, fmt.Errorf("weight %q is in the patched model still", v.Name)
@@ -65,7 +65,7 @@ func compare(before, after string, s sizes) (counts, error) {
 		for input, parts := range map[int][]string{3: {"w1", "w3"}, 4: {"w2"}} {
 			t := n.Input(input).Constant()
 			if t == nil {
-				return c, fmt.Errorf("input %d of node %q is no initializer", input, n.Name)
+				return c, fmt.Errorf("input %d of node %q is not an initializer", input, n.Name)
 			}
 			if err := sideBySide(t, a, layer, s.experts, parts); err != nil {
 				return c, err

@@ -47,7 +47,7 @@ func main() {
 	tool := flag.String("tool", "build/mojo-patch", "the `program`")
 	dir := flag.String("dir", "", "`folder` for the models (default: a temporary one)")
 	only := flag.String("model", "", "the `name` of one model")
-	layers := flag.Int64("layers", 0, "layers of it (default: what fits 12 GiB of memory)")
+	layers := flag.Int64("layers", 0, "number of layers (default: as many as fit into 12 GiB of memory)")
 	decoded := flag.String("decode", "", "open this `model` in onnxruntime, and print how it runs")
 	flag.Parse()
 	err := func() error {
@@ -71,7 +71,7 @@ func main() {
 			return *only != "" && *only != s.name
 		})
 		if len(chosen)+len(list) == 0 {
-			return fmt.Errorf("there is no model %q", *only)
+			return fmt.Errorf("unknown model %q", *only)
 		}
 		if len(list) > 0 {
 			b.stackHeader()

@@ -247,7 +247,7 @@ func (b *bench) diverge(other, f *form) error {
 	f.kl, f.worst, f.against = float64(c.MeanKL), float64(c.MaxKL), other.name
 	f.same = 1 - float64(c.Differing)/float64(len(c.Steps))
 	if limit := map[bool]float64{true: 0.5, false: 1e-6}[strings.Contains(f.name, "q4_0")]; f.kl > limit {
-		return fmt.Errorf("%s is a KL divergence of %g from what it was", f.name, f.kl)
+		return fmt.Errorf("%s has a KL divergence of %g from before", f.name, f.kl)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestWriteOverNoFile(t *testing.T) {
 	}
 	for _, path := range []string{link, dir} {
 		err := WriteFile(path, func(io.Writer) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -46,7 +46,7 @@ func Acquire(output string) (*Lock, error) {
 		}
 		return &Lock{output, f, string(note), alone}, nil
 	}
-	return nil, fmt.Errorf("cannot lock %s: it is no file of its own, or keeps changing", name)
+	return nil, fmt.Errorf("cannot lock %s: it is not a separate file, or keeps changing", name)
 }
 
 // openLock opens, locks and tracks a lock file. f is nil if its owner removed it meanwhile. RemoveAll waits until the

@@ -76,7 +76,7 @@ func TestLockOfNoFile(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "it is no file of its own") {
+		if err == nil || !strings.Contains(err.Error(), "it is not a separate file") {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):

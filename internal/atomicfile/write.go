@@ -26,7 +26,7 @@ type Prepared struct{ aside, path string }
 func Prepare(path string, write func(io.Writer) error) (_ *Prepared, err error) {
 	old, statErr := os.Stat(path)
 	if statErr == nil && !old.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s exists and is no regular file: choose another name", path)
+		return nil, fmt.Errorf("%s exists and is not a regular file: choose another name", path)
 	}
 	f, err := Create(path)
 	if err != nil {

@@ -67,7 +67,7 @@ func (f *Format) Encode(dst []byte, src []float32) error {
 func putHalf(dst []byte, x float32) error {
 	h := float16.Fromfloat32(x)
 	if h.IsInf(0) {
-		return fmt.Errorf("a scale or minimum of %g is beyond what float16 has", x)
+		return fmt.Errorf("a scale or minimum of %g is beyond the range of float16", x)
 	}
 	le.PutUint16(dst, h.Bits())
 	return nil

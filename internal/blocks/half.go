@@ -20,7 +20,7 @@ func BFloat16(x float32) uint16 {
 func encodeBF16(dst []byte, src []float32) error {
 	h := BFloat16(src[0])
 	if h&0x7fff == 0x7f80 && !math.IsInf(float64(src[0]), 0) {
-		return fmt.Errorf("%g is beyond what bfloat16 has", src[0])
+		return fmt.Errorf("%g is beyond the range of bfloat16", src[0])
 	}
 	le.PutUint16(dst, h)
 	return nil
@@ -30,7 +30,7 @@ func encodeBF16(dst []byte, src []float32) error {
 func encodeF16(dst []byte, src []float32) error {
 	h := float16.Fromfloat32(src[0])
 	if h.IsInf(0) && !math.IsInf(float64(src[0]), 0) {
-		return fmt.Errorf("%g is beyond what float16 has", src[0])
+		return fmt.Errorf("%g is beyond the range of float16", src[0])
 	}
 	le.PutUint16(dst, h.Bits())
 	return nil

@@ -94,7 +94,7 @@ func (r *runner) profiles(g group, pkg string) ([]test, error) {
 var testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(\w*(?: \*testing\.[TF])?\)`)
 
 func (r *runner) compileCover(g group, pkg string) error {
-	log.Printf("what the tests of %s reach", pkg)
+	log.Printf("coverage of the tests of %s", pkg)
 	var all []string
 	for _, folder := range g.folders {
 		all = append(all, "./"+folder)

@@ -47,7 +47,7 @@ func main() {
 	count := flag.Int("n", 200, "how many mutants")
 	seed := flag.Int64("seed", 1, "which mutants")
 	out := flag.String("out", filepath.Join("build", "mutants"), "folder to write to")
-	only := flag.String("only", "", "try these mutants alone, by their ids with commas between them")
+	only := flag.String("only", "", "try only these mutants, by their ids with commas between them")
 	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
 	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
 	flag.Parse()

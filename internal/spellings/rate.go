@@ -88,7 +88,7 @@ func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
 	}
 	if err := Same(s.Kind, copied.Model, s.Model); err != nil {
 		r.Wrong++
-		r.fail(copied, "patched, it gives other results: %v", err)
+		r.fail(copied, "patched, it returns other results: %v", err)
 	}
 	return found, fused, reason
 }

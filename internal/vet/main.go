@@ -95,7 +95,7 @@ func vet(folder string, environment ...string) (findings []string, err error) {
 		return nil, err
 	}
 	if len(pkgs) == 0 {
-		return nil, fmt.Errorf("there are no packages")
+		return nil, fmt.Errorf("no packages were found")
 	}
 	packages.Visit(pkgs, nil, func(pkg *packages.Package) {
 		for _, e := range pkg.Errors {
