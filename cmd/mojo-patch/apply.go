@@ -46,88 +46,92 @@ func newApply(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply MODEL",
 		Short: "Find, check and rewrite blocks into fused ops",
-		Long: `apply finds the blocks that the kernels take. It evaluates each block and its replacement on the
-same hard inputs, rewrites those that agree, and writes a new model. A site whose results differ, or
-whose types the kernel lacks, stays as it was and is reported. Where onnxruntime is found, the
-kernel itself, or what the target ort or onnx has in its place, also runs on each distinct site, and
-onnxruntime opens the patched model before it is written. If it opens the given model and not the
-patched one, nothing is written and the exit code is 1. A model of more than 30,000 nodes is not
-opened. --check-kernels off skips both.
+		Long: `apply finds the blocks that the kernels support. It evaluates each block and its replacement on the
+same hard inputs, rewrites the blocks that agree, and writes a new model. If the results of a site
+differ, or the kernel does not support its types, apply leaves the site unchanged and reports it. If
+onnxruntime is found, the kernel itself, or the ops of the target ort or onnx, also runs on each
+distinct site, and onnxruntime opens the patched model before it is written. If onnxruntime opens the
+given model but not the patched one, apply writes nothing and exits with 1. It does not open a model
+of more than 30,000 nodes. --check-kernels off skips both.
 
 Some exporters spread a block over functions that call functions, or a mixture of experts over
-functions and the graph. apply inlines those first (--inline), and takes the branches of If nodes
-that ranks decide. If nothing is fused then, they stay as they were.
+functions and the graph. apply inlines these functions first (--inline), and replaces If nodes that
+ranks decide by the chosen branch. If nothing is fused then, it undoes both.
 
-With --target, apply writes what another runtime has instead of fused ops (docs/targets.md). A site
-that the target has nothing for stays open: it is left as it was and reported.
+With --target, apply writes the ops of another runtime instead of fused ops (docs/targets.md). If the
+target has no ops for a site, the site stays open: apply leaves it unchanged and reports it.
 
-With --cache static, past and present of a decoder become one buffer that attention writes into, in
-place of a copy that grows (docs/generate.md). A model whose caches cannot all be kept so is an error.
-With --past-length too, how many tokens are in them is an input, and no shape changes between steps.
-With --past-length=rows each sequence of a batch has its own number, and needs no padding before it.
+With --cache static, past and present of a decoder become one buffer that attention writes into,
+instead of a copy that grows (docs/generate.md). If a cache of the model cannot be kept this way,
+apply fails. With --past-length too, the number of cached tokens is an input, and no shape changes
+between steps. With --past-length=rows each sequence of a batch has a separate number and needs no
+padding before it.
 
-With --mla-cache, latent attention as DeepSeek has it keeps latents, from which keys and values of all
-heads follow: a layer's two caches become one, under the name of its keys' (docs/generate.md). A model
-whose caches cannot all be kept so is an error. With --cache static they are kept in buffers.
+With --mla-cache, latent attention as in DeepSeek caches latents, from which it computes the keys and
+values of all heads: the two caches of a layer become one, with the name of the keys' cache
+(docs/generate.md). If a cache of the model cannot be kept this way, apply fails. With --cache static
+the latents are in buffers.
 
-With --quantized mojo, products and tables that another tool quantised in blocks become mojo.Linear and
-mojo.Embedding, experts mojo.QMoE, which hold the same numbers. What cannot be held so stays, and the
-report says why.
+With --quantized mojo, products and tables that another tool quantized in blocks become mojo.Linear
+and mojo.Embedding, and experts become mojo.QMoE, with the same numbers. The others stay unchanged,
+and the report lists the reasons.
 
 With --backend +CPU, products with weights in float16 or bfloat16 become mojo.HalfLinear, which reads
-them as they are stored.
+the weights as they are stored.
 
-With --plan, apply replaces the sites that a plan of match -o says, and no others. It writes nothing if
-one of them is no site any more, is refused, or has other nodes, or if the plan was made for another
-file, with other patterns or by another version.
+With --plan, apply replaces only the sites in a plan that match -o wrote. It writes nothing if one of
+them is no longer a site, is refused, or has other nodes, or if the plan was made for another file,
+with other patterns or by another version.
 
-With --learn, apply writes a pattern for each spelling that no pattern matched and that was fitted to an
-op. Each was tried on the model. The next run finds such blocks with --patterns, which is faster than a
-fit: the report says by how much. Where nothing was fitted, the file has no pattern.
+With --learn, apply writes a pattern for each spelling that no pattern matched but that was fitted to
+an op. It tries each pattern on the model. The next run finds such blocks with --patterns, which is
+faster than a fit: the report shows by how much. If nothing was fitted, the file contains no pattern.
 
 With --dtype, the model is converted first. In float16 and bfloat16, norms' statistics, softmax, routers
 and rotary tables stay in float32, as in PyTorch. A model in bfloat16 computes in float32 on the CPU,
 unless CUDA is the only device of --backend: then it computes in bfloat16, and does not load on the CPU.
-The conversion is checked: without roundings the model computes what it did, from rounded weights. (One
-of more than 2^26 weights is too large for that: the report says that it is assumed.) Cases of --golden
-are converted, and compared as far as the narrower type goes.
+The conversion is checked: without roundings the model computes the same as before, from rounded
+weights. (A model of more than 2^26 weights is too large to check: the report lists the conversion as
+assumed.) Cases of --golden are converted and compared within the precision of the narrower type.
 
-With --safe as well, nothing overflows in float16. What would, such as a residual stream, is multiplied
-by a power of two. Weights, biases and epsilons make up for it, so the model is the same function. No
-node is added, except for a product where a stream meets an input, an output or an op that does not
-scale. Magnitudes are measured on recorded cases, or on random inputs, which say less. Values that
-cannot be scaled stay in float32, and the report says which and why; with --strict they are an error.
-The report compares the model with float32, beside plain float16 and bfloat16.
+With --safe as well, nothing overflows in float16. A value that would overflow, such as a residual
+stream, is multiplied by a power of two. Weights, biases and epsilons compensate, so the model is the
+same function. The only added nodes are products where a stream meets an input, an output or an op
+that does not scale. Magnitudes are measured on recorded cases or, less reliably, on random inputs.
+Values that cannot be scaled stay in float32, and the report lists them with the reasons; with
+--strict they are an error. The report compares the model, plain float16 and bfloat16 with float32.
 
-With --free batch,sequence, a model that was exported for one batch or length takes any: constants that
-come from these sizes are computed from the inputs. Equal numbers decide nothing: apply runs the model at
-other sizes, and accepts a choice of constants only if it agrees with everything that the original shows
-at its own size, and with the cases of --golden. If anything is left open, the error names the node and
-the reason, and nothing is written. A mask that was folded into a table needs recorded outputs of a greater
-size, or --extend-masks if you know that the model has no window. batch is axis 0 of the inputs, sequence axis 1 of those of 2 or 3
-dimensions, past axis 2 of those of 4, unless the model declares these names elsewhere.
+With --free batch,sequence, a model that was exported for one batch or length accepts any: constants
+that depend on these sizes are computed from the inputs. Equal numbers do not decide which constants
+depend on a size: apply runs the model at other sizes, and accepts a choice of constants only if it
+agrees with the original at the exported size and with the cases of --golden. If a choice stays open,
+apply writes nothing, and the error names the node and the reason. A mask that was folded into a table
+needs recorded outputs of a larger size, or --extend-masks if you know that the model has no window.
+batch is axis 0 of the inputs, sequence is axis 1 of inputs with 2 or 3 dimensions, and past is axis 2
+of inputs with 4, unless the model declares these names elsewhere.
 
-With --runs-on, nodes that a provider of onnxruntime has no kernel for become what it has, by a list of
-the kernels of several versions: arithmetic in bfloat16 goes through float32 between casts, Swish and
-SwiGLU become what they are defined by, and a model of an opset that the version does not open is
-lowered to one that it does. Each kind of node is proven to stay the same. Where a node cannot be
-lowered, nothing is written: the exit code is 1, and the reason is said. Other nodes stay as they are.
+With --runs-on, apply rewrites nodes that a provider of onnxruntime has no kernel for into ops that it
+supports, by a list of the kernels of several versions: arithmetic in bfloat16 runs in float32 between
+casts, Swish and SwiGLU become their definitions, and a model of an opset that the version does not
+open is lowered to one that it opens. apply proves that each kind of node computes the same. If a node
+cannot be rewritten, apply writes nothing, reports the reason and exits with 1. Other nodes stay
+unchanged.
 
-With --last-logits, a model that computes logits for every position computes those of the last one
-only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
+With --last-logits, a model that computes logits for every position computes them only for the last
+one, [batch, 1, vocabulary]: generation needs no others. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
 
-apply never writes to its input. A model over 2 GB gets its weights in OUT.data. So does a model
-with external data, unless OUT lies in the same folder: then OUT needs the same data files, and
-OUT.data holds stacked weights only. OUT appears when it is whole, and replaces an older OUT and its
-data at once. An OUT.data that is no longer needed is removed, unless another model in the folder
-refers to it.
+apply never writes to its input. It writes the weights of a model over 2 GB to OUT.data. It does the
+same for a model with external data, unless OUT is in the same folder: then OUT needs the same data
+files, and OUT.data holds only stacked weights. OUT appears when it is complete, and replaces an older
+OUT and its data at once. apply removes an OUT.data that is not needed any longer, unless another
+model in the folder refers to it.
 
 On file systems with reflinks (Btrfs, XFS and others, on Linux), OUT.data shares the weights with the
-input's data file until one of the files is changed. Elsewhere they are copied: apply reports how many
-bytes. With --link-weights, OUT.data is a hard link of the input's data file, if it would have the same
-bytes. Use it only for a data file that no program writes to again: a program that writes to it in
-place, as cp does when it copies over it, changes the patched model, too.`,
+input's data file until one of the files is changed. Elsewhere apply copies them and reports the
+number of bytes. With --link-weights, OUT.data is a hard link to the input's data file, if both would
+have the same bytes. Use it only for a data file that no program writes to again: a program that
+writes to it in place, as cp does when it copies over it, also changes the patched model.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
@@ -158,30 +162,30 @@ place, as cp does when it copies over it, changes the patched model, too.`,
 	f.planned.flags(c)
 	f.learn.flags(c)
 	f.crosscheckFlags.flags(c)
-	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
+	fl.StringVar(&f.golden, "golden", "", "recorded cases; apply writes the patched model only if it reproduces them")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
 	fl.StringSliceVar(&f.free, "free", nil,
-		"dimensions of inputs whose sizes at export are baked, which follow the inputs: NAME, NAME=SIZE or "+
+		"dimensions of inputs to make dynamic, whose sizes at export are baked into constants: NAME, NAME=SIZE or "+
 			"NAME=INPUT.AXIS+INPUT.AXIS (inspect --dims lists them)")
 	fl.BoolVar(&f.extendMasks, "extend-masks", false,
-		"with --free: take masks that were folded into tables to go on as they begin, though the mask of a longer "+
+		"with --free: assume that masks folded into tables continue as they begin, although the mask of a longer "+
 			"window looks the same")
 	fl.StringVar(&f.cache, "cache", "",
-		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
+		"static: keep keys and values in buffers that grow; static=M: in buffers of M tokens (default: as exported)")
 	fl.StringVar(&f.pastLength, "past-length", "",
-		"with --cache static: an input past_length tells how many tokens are in the buffers, and not the mask's "+
-			"length; =rows: of each sequence")
+		"with --cache static: read the number of cached tokens from an input past_length instead of the length "+
+			"of the mask; =rows: one number for each sequence")
 	fl.Lookup("past-length").NoOptDefVal = pastLengthOne
 	fl.BoolVar(&f.mlaCache, "mla-cache", false,
-		"keep the latents of DeepSeek's attention in its caches: one of 576 numbers a token in place of 40,960 in two")
+		"cache the latents of DeepSeek's attention: 576 numbers per token in one cache instead of 40,960 in two")
 	fl.BoolVar(&f.merge, "merge-products", false,
-		"make one product of those of one value with several weights, which are written anew, for decoding on a GPU")
+		"merge the products of one value with several weights into one (for decoding on a GPU; stacks the weights)")
 	fl.StringVar(&f.quantised, "quantized", quantisedKeep,
-		"what becomes of products and tables that other tools quantised (MatMulNBits, GatherBlockQuantized, "+
-			"QMoE, DequantizeLinear): keep, or mojo for mojo.Linear, mojo.Embedding and mojo.QMoE")
+		"products and tables that other tools quantized (MatMulNBits, GatherBlockQuantized, "+
+			"QMoE, DequantizeLinear): keep them, or mojo to convert them to mojo.Linear, mojo.Embedding and mojo.QMoE")
 	fl.StringVar(&f.activations, "activations", "",
-		"with --quantized mojo: what products round activations to, by blocks of 32: int16 (the default: tokens "+
-			"stay), int8, float")
+		"with --quantized mojo: type that products round activations to, in blocks of 32: int16 (default: same "+
+			"tokens), int8 or float")
 	completeValues(c, "quantized", func() []string { return []string{quantisedKeep, quantisedMojo} }, false)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 	c.MarkFlagsMutuallyExclusive("target", "cache")
@@ -189,9 +193,9 @@ place, as cp does when it copies over it, changes the patched model, too.`,
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,
-		"put weights of more than this many bytes into OUT.data (0: only where needed)")
+		"put weights of more than this many bytes into OUT.data (0: only if needed)")
 	fl.BoolVar(&f.linkWeights, "link-weights", false,
-		"make OUT.data a hard link of the input's data file, if it would have the same bytes, instead of a copy")
+		"make OUT.data a hard link to the input's data file instead of a copy, if both would have the same bytes")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
 	a.jsonFlag(c, "report")
@@ -200,19 +204,19 @@ place, as cp does when it copies over it, changes the patched model, too.`,
 
 func (f *applyFlags) check() error {
 	if f.externalOver < 0 {
-		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
 	}
 	if f.golden == "" && (f.keepFailed || f.evaluator) {
-		return fmt.Errorf("--keep-failed and --evaluator are about --golden, which is not given")
+		return fmt.Errorf("--keep-failed and --evaluator require --golden")
 	}
 	if f.golden != "" && f.dryRun {
-		return fmt.Errorf("--golden is about the patched model, and --dry-run makes none")
+		return fmt.Errorf("--golden cannot be combined with --dry-run, which writes no model")
 	}
 	if f.pastLength != "" && f.cache == "" {
-		return fmt.Errorf("--past-length is about --cache static, which is not given")
+		return fmt.Errorf("--past-length requires --cache static")
 	}
 	if f.cache != "" && f.dryRun {
-		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
+		return fmt.Errorf("--cache cannot be combined with --dry-run, which writes no model")
 	}
 	if len(f.free) > 0 && f.dryRun {
 		return errors.New("--free cannot be combined with --dry-run, which writes no model; use inspect --dims")
@@ -224,10 +228,10 @@ func (f *applyFlags) check() error {
 		return errors.New("--link-weights cannot be combined with --dry-run, which writes no model")
 	}
 	if f.quantised == quantisedMojo && f.dryRun {
-		return fmt.Errorf("--quantized %s is about the patched model, and --dry-run makes none", quantisedMojo)
+		return fmt.Errorf("--quantized %s cannot be combined with --dry-run, which writes no model", quantisedMojo)
 	}
 	if f.mlaCache && f.dryRun {
-		return fmt.Errorf("--mla-cache is about the patched model, and --dry-run makes none")
+		return fmt.Errorf("--mla-cache cannot be combined with --dry-run, which writes no model")
 	}
 	return f.possible(f.dryRun)
 }
@@ -380,7 +384,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 		f.sayData(a)
 		// bench runs all models on the inputs of the first one, which do not fit a model with a new cache.
 		if !a.json && r.Target == "" && r.Cache == nil && r.Latent == nil && r.Blocks() > 0 {
-			a.say("compare their times with: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
+			a.say("to compare their speed: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
 		}
 	}
 	return nil

@@ -13,15 +13,15 @@ func (f *applyFlags) sayData(a *app) {
 	d := f.dataWritten
 	if f.linkWeights && d.Linked == 0 {
 		if d.File == "" {
-			a.say("--link-weights made no link: no weights were carried over to another folder")
+			a.say("--link-weights made no link: no weights were copied to another folder")
 		} else {
-			a.say("--link-weights made no link: %s is not the same, byte for byte, as one data file of the input",
+			a.say("--link-weights made no link: %s differs from every data file of the input",
 				d.File)
 		}
 	}
 	sayCarried(a, d)
 	if d.Copied >= worthSaying && !f.linkWeights {
-		a.say("to avoid the copy, write to the folder of the input, or see --link-weights")
+		a.say("to avoid the copy, write to the folder of the input or use --link-weights")
 	}
 }
 

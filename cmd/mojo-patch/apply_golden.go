@@ -55,7 +55,7 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		return err
 	}
 	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !b.evaluator {
-		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
+		a.say("onnxruntime was not found: the built-in evaluator runs the patched model for the comparison")
 		b.evaluator = true
 	}
 	patched, err := a.read(path)
@@ -179,19 +179,19 @@ type crosscheckFlags struct {
 
 func (f *crosscheckFlags) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.crosscheck, "crosscheck", false,
-		"decode what was written with another ONNX reader (onnx-go) and compare the graphs; nothing is left when "+
-			"they differ")
+		"decode the written model with another ONNX reader (onnx-go) and compare the graphs; if they differ, "+
+			"remove the output")
 }
 
 // possible returns an error if --crosscheck is given and the second reader is not built in, or has no file to read.
 func (f *crosscheckFlags) possible(dryRun bool) error {
 	if f.crosscheck && dryRun {
-		return errors.New("--crosscheck is about what was written, and --dry-run writes nothing")
+		return errors.New("--crosscheck cannot be combined with --dry-run, which writes no model")
 	}
 	if f.crosscheck && secondReader == nil {
 		return environment(errors.New("--crosscheck: this program was built without the second reader; build it from " +
-			"source with: go build -tags crosscheck ./cmd/mojo-patch (the licence of onnx-go's tensor library, " +
-			"gorgonia.org/tensor, is the reason: see THIRD_PARTY.md)"))
+			"source with: go build -tags crosscheck ./cmd/mojo-patch (because of the license of its tensor library, " +
+			"gorgonia.org/tensor: see THIRD_PARTY.md)"))
 	}
 	return nil
 }

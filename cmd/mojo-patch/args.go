@@ -34,9 +34,9 @@ func modelArgs(least, most int) cobra.PositionalArgs {
 		if most > 1 {
 			wanted = fmt.Sprintf("%d to %d models", least, most)
 		}
-		given := "none is given"
+		given := "but got 0"
 		if len(args) > 0 {
-			given = fmt.Sprintf("%d arguments are given: %s", len(args), strings.Join(args, " "))
+			given = fmt.Sprintf("but got %d arguments: %s", len(args), strings.Join(args, " "))
 		}
 		return fmt.Errorf("%s takes %s, %s\nusage: %s", c.Name(), wanted, given, c.UseLine())
 	}
@@ -58,7 +58,8 @@ func strayOption(c *cobra.Command, arg string) error {
 	if c.Flags().Lookup("provider") == nil {
 		return nil
 	}
-	return fmt.Errorf("%s is not a model: options of a provider need --provider, and not that of the CPU", arg)
+	return fmt.Errorf("%s is not a model: to set an option of a provider, use --provider with a provider other than "+
+		"the CPU", arg)
 }
 
 // group is the action of a command that only contains other commands.
@@ -72,15 +73,15 @@ func group(c *cobra.Command, args []string) error {
 // writable returns an error if no file can be created at path, before a long run would fail at its end.
 func writable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("cannot write %s: it exists and is no regular file", path)
+		return fmt.Errorf("cannot write %s: it exists and is not a regular file", path)
 	}
 	folder := filepath.Dir(path)
 	info, err := os.Stat(folder)
 	if err != nil {
-		return fmt.Errorf("cannot write %s: its folder is not there: %w", path, err)
+		return fmt.Errorf("cannot write %s: its folder does not exist: %w", path, err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("cannot write %s: %s is no folder", path, folder)
+		return fmt.Errorf("cannot write %s: %s is not a folder", path, folder)
 	}
 	f, err := atomicfile.Create(path)
 	if err != nil {

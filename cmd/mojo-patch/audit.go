@@ -66,23 +66,23 @@ func newAudit(a *app) *cobra.Command {
 	f := &auditFlags{}
 	c := &cobra.Command{
 		Use:   "audit MODEL [KEY=VALUE...]",
-		Short: "Say before a run where each node would be placed, what falls to the CPU, and what patching saves",
-		Long: `audit counts the nodes by domain, op and types of inputs, says which of them --provider takes, which
-fall to the CPU and which no provider has a kernel for, what the copies between providers weigh in a
-run, and how many Cast, Transpose and other nodes that move data are left after patching. It runs
-nothing and writes nothing.
+		Short: "Show where each node would run, which nodes fall back to the CPU, and what patching would save",
+		Long: `audit counts the nodes by domain, op and types of inputs. It reports which nodes --provider runs,
+which fall back to the CPU and which have no kernel, how many bytes a run copies between providers,
+and how many Cast, Transpose and other nodes that move data are left after patching. It runs nothing
+and writes nothing.
 
-Where a node goes is asked of onnxruntime, which opens the model. If it refuses the model, each kind
-of node is opened alone: that is what its registry of kernels says, and the report says so. The bytes
-of copies follow from the inferred shapes for the sizes of --dim or --inputs. They are an upper bound:
-a kernel may want an input, such as a shape, on the host.
+audit opens the model in onnxruntime and asks where each node runs. If onnxruntime rejects the model,
+audit opens each kind of node in a model by itself, which shows only the registered kernels; the
+report says so. The bytes of copies follow from the inferred shapes for the sizes of --dim or
+--inputs. They are an upper bound: a kernel may read an input, such as a shape, from the host.
 
-If CUDA, or onnxruntime itself, is not here, a list of the kernels that onnxruntime has for CUDA and for
-the CPU takes its place: nodes that the CUDA provider has no kernel for are left to the CPU. The report
-names the version of the list. For other providers that are not here audit places fused ops alone, by
-the kernels that there are, and exits with 4.
+If CUDA, or onnxruntime itself, is not found, audit uses a list of the kernels that onnxruntime has for
+CUDA and for the CPU: nodes that the CUDA provider has no kernel for run on the CPU. The report names
+the version of the list. For another provider that is not found, audit places only fused ops, by the
+kernels that exist for it, and exits with 4.
 
---strict exits with 1 if a node is left to another provider, or has no kernel.
+--strict exits with 1 if a node runs on another provider or has no kernel.
 
 ` + rangesHelp,
 		Example: `  mojo-patch audit model.onnx
@@ -100,11 +100,12 @@ the kernels that there are, and exits with 4.
 				return f.auditRanges(a, args[0])
 			}
 			if f.backend.only {
-				return errors.New("--provider-only has no model open that leaves a node to the CPU: --strict says " +
-					"which, and exits with 1")
+				return errors.New("audit does not support --provider-only: use --strict, which lists the nodes left " +
+					"to the CPU " +
+					"and exits with 1")
 			}
 			if f.backend.evaluator {
-				return errors.New("audit asks onnxruntime, and not the built-in evaluator, which has every op")
+				return errors.New("audit needs onnxruntime: the built-in evaluator supports every op")
 			}
 			f.backend.fallback = false
 			return f.audit(a, args[0])
@@ -149,7 +150,7 @@ func (f *auditFlags) audit(a *app, path string) error {
 		return environment(missing)
 	}
 	if n := r.left(); f.strict && n > 0 {
-		return failed(fmt.Errorf("%s: %s not on %s, and --strict is given", path, counted(n, "node"), r.Provider))
+		return failed(fmt.Errorf("%s: %s not on %s (--strict)", path, counted(n, "node"), r.Provider))
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (f *auditFlags) placeHere(r *auditReport, m *onnx.Model, facts *infer.Facts
 		for _, n := range g.Nodes {
 			switch op := fused.Lookup(n.OpType); {
 			case n.Domain == fused.Domain && op != nil:
-				place(n, f.hasFused(op, n, m, facts), "", "there is no kernel for "+f.backend.provider+
+				place(n, f.hasFused(op, n, m, facts), "", "no kernel for "+f.backend.provider+
 					": its function body runs")
 			case device != "" && !n.Is("Constant") && m.Function(n.Domain, n.OpType, n.Overload) == nil:
 				on, err := listed(device, n, m, facts)
@@ -117,7 +117,7 @@ func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on 
 func (f *auditFlags) hasFused(op *fused.Op, n *onnx.Node, m *onnx.Model, facts *infer.Facts) error {
 	device, ours := kernelDevices[f.backend.provider]
 	if !ours || !slices.Contains(op.Devices, device) {
-		return errors.New("there is none")
+		return errors.New("no kernel")
 	}
 	return op.Supports(pass.FusedSite(m, facts, n))
 }
@@ -144,7 +144,7 @@ func (f *auditFlags) placeSession(r *auditReport, alone *loneNodes, placed []ort
 			continue
 		}
 		e := placedOp{Domain: domainName(x.Domain), Op: x.Op, Types: []string{}, On: on,
-			Reason: "a node that onnxruntime made"}
+			Reason: "a node that onnxruntime added"}
 		if n != nil {
 			e.Types, e.Reason = inputTypes(n, alone.facts), f.reason(alone, n)
 		}
@@ -183,9 +183,9 @@ func (f *auditFlags) placeAlone(r *auditReport, alone *loneNodes) (*placement, e
 func (f *auditFlags) reason(alone *loneNodes, n *onnx.Node) string {
 	switch x := alone.place(n); {
 	case x.err != nil || x.on == "":
-		return "the provider does not take it"
+		return "the provider does not support it"
 	case ort.SameProvider(x.on, f.backend.provider):
-		return "the provider takes it alone: onnxruntime computes shapes on the CPU, or its neighbours are there"
+		return "the provider supports it, but onnxruntime computes shapes on the CPU, or its neighbors run there"
 	}
 	return "the provider has no kernel for these types and attributes"
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rangesHelp = `--ranges does something else: it runs the model in float32 and says which numbers its values take,
-value by value and block by block: the greatest magnitude, the share of elements beyond 65504 and below
-float16's smallest subnormal, what rounding to float16 and to bfloat16 would lose, and the first value
-in the order of execution that overflows float16. It runs on --inputs (recorded cases, or a recorded
-generation as for generate --golden), on --prompt through the tokenizer, or on the pieces of a --text;
-without these on random inputs, which say little. A model in half precision is widened first. What
-masks scores, far below zero and read by a Softmax alone, is counted apart and is no overflow. The
-model runs piece by piece, branches and loops included, and no more than --max-memory of values are
-held. --strict exits with 1 if a value overflows.`
+const rangesHelp = `--ranges instead runs the model in float32 and reports the range of its values, value by value and
+block by block: the greatest magnitude, the share of elements beyond 65504 and below float16's
+smallest subnormal, the error of rounding to float16 and to bfloat16, and the first value in the order
+of execution that overflows float16. It runs on --inputs (recorded cases, or a recorded generation as
+for generate --golden), on --prompt through the tokenizer, or on the pieces of a --text; without these
+on random inputs, which say little. A model in half precision is widened first. Values that mask
+scores, far below zero and read only by a Softmax, are counted separately and do not count as
+overflows. The model runs piece by piece, with its branches and loops, and holds at most --max-memory
+of values. --strict exits with 1 if a value overflows.`
 
 // rangesFlags are the flags of audit --ranges.
 type rangesFlags struct {
@@ -39,16 +39,16 @@ type rangesFlags struct {
 
 func (f *rangesFlags) flags(c *cobra.Command) {
 	n := c.Flags()
-	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and say what float16 and bfloat16 would lose")
+	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and report what float16 and bfloat16 would lose")
 	n.StringArrayVar(&f.text.prompts, "prompt", nil,
 		`with --ranges: a prompt to run on, "-" reads it from stdin; repeatable`)
 	n.StringVar(&f.file, "text", "", "with --ranges: a text file to run on, in pieces of --tokens")
 	n.StringVar(&f.text.tokenizer, "tokenizer", "",
 		"with --ranges: tokenizer.json, or the folder with it (default: the model's folder)")
 	completeFile(c, "tokenizer", "json")
-	n.IntVar(&f.tokens, "tokens", 512, "with --ranges: how many tokens of a --text a run takes")
-	n.StringVar(&f.memory, "max-memory", "1G", "with --ranges: the bytes of values that are held at once")
-	n.StringVar(&f.html, "html", "", "with --ranges: write the report as one page, too, with a picture by layer")
+	n.IntVar(&f.tokens, "tokens", 512, "with --ranges: tokens of a --text per run")
+	n.StringVar(&f.memory, "max-memory", "1G", "with --ranges: the most bytes of values to hold at once")
+	n.StringVar(&f.html, "html", "", "with --ranges: also write the report as one page, with a chart by layer")
 	completeFile(c, "html", "html")
 }
 
@@ -56,20 +56,20 @@ func (f *rangesFlags) check(c *cobra.Command, model string) (err error) {
 	changed := c.Flags().Changed
 	for _, name := range []string{"prompt", "text", "tokenizer", "tokens", "max-memory", "html"} {
 		if changed(name) && !f.ranges {
-			return fmt.Errorf("--%s is about --ranges, which is not given", name)
+			return fmt.Errorf("--%s requires --ranges", name)
 		}
 	}
 	prompts := changed("prompt") || changed("text")
 	for _, name := range []string{"inputs", "dim", "seed"} {
 		if changed(name) && prompts {
-			return fmt.Errorf("--prompt and --text are inputs of their own: --%s cannot stand with them", name)
+			return fmt.Errorf("--prompt and --text set the inputs: --%s cannot be combined with them", name)
 		}
 	}
 	if changed("tokenizer") && !prompts {
-		return errors.New("--tokenizer is for --prompt and --text")
+		return errors.New("--tokenizer requires --prompt or --text")
 	}
 	if f.tokens < 1 {
-		return fmt.Errorf("--tokens %d: it is 1 or more", f.tokens)
+		return fmt.Errorf("--tokens %d: must be 1 or more", f.tokens)
 	}
 	if slices.Contains(f.text.prompts, "") {
 		return errors.New("--prompt is empty")
@@ -142,7 +142,7 @@ func (f *auditFlags) auditRanges(a *app, path string) error {
 		return err
 	}
 	if f.strict && r.First != nil {
-		return failed(fmt.Errorf("%s: %s beyond float16's greatest number, and --strict is given", path,
+		return failed(fmt.Errorf("%s: %s beyond float16's greatest number (--strict)", path,
 			counted(r.Overflow, "value")))
 	}
 	return nil
@@ -159,7 +159,8 @@ func (f *auditFlags) rangesCases(m *onnx.Model, r *rangesReport) ([]golden.Case,
 		cases, err := recordedCases(f.inputs.file, m)
 		for i, c := range cases {
 			if len(c.Follows) > 0 {
-				return nil, fmt.Errorf("case %d: --ranges does not run behind pasts that the model computes itself", i)
+				return nil, fmt.Errorf("case %d: --ranges does not support recorded cases that continue from a past "+
+					"of an earlier case", i)
 			}
 		}
 		return cases, err
@@ -205,7 +206,7 @@ func (r *rangesReport) widen(m *onnx.Model, cases []golden.Case) error {
 		if golden.Half(m) == onnx.Undefined {
 			return nil // the scales of weights that are stored in blocks
 		}
-		return failed(fmt.Errorf("%s is patched and computes in %s: give the model that it was patched from, which "+
+		return failed(fmt.Errorf("%s is patched and computes in %s: use the model that it was patched from, which "+
 			"can be widened", m.Path, half))
 	}
 	if _, err := convert.Precision(m, onnx.Float); err != nil {

@@ -12,12 +12,12 @@ import (
 // write prints the report for a person.
 func (r *rangesReport) write(a *app) {
 	if r.Widened != "" {
-		a.say("%s computes in %s: it ran in float32, on its own weights", r.Model, r.Widened)
+		a.say("%s computes in %s: it was widened to float32 with the same weights", r.Model, r.Widened)
 	}
 	if r.Inputs == "random" {
-		a.say("on random inputs, which say little: --prompt, --text or --inputs give others")
+		a.say("on random inputs, which say little: use --prompt, --text or --inputs for real ones")
 	}
-	a.say("%s in %s, %s looked at in %s, at most %s held at once, in %s", counted(len(r.Values), "value"),
+	a.say("%s in %s, %s examined in %s, at most %s held at once, in %s", counted(len(r.Values), "value"),
 		counted(r.Cases, "run"), english.Bytes(r.Run.Bytes), counted(r.Run.Pieces, "piece"),
 		english.Bytes(r.Run.Peak), r.Backend)
 	w := a.human()
@@ -36,7 +36,7 @@ func (r *rangesReport) write(a *app) {
 		t.add(v.Value, rangeBlock(v), v.Op, number(v.Greatest), percent(v.Over), percent(v.Under),
 			lossText(v.Float16.Error), lossText(v.BFloat16.Error))
 	}
-	t.section(w, "the values that float16 holds worst, with the relative error of rounding", len(worst))
+	t.section(w, "the values that float16 represents worst, with the relative error of rounding", len(worst))
 	for _, v := range r.Values {
 		if v.NaN+v.Infinite > 0 {
 			a.detail("%q in %s has %d NaN and %d infinite elements in float32", v.Value, rangeBlock(v), v.NaN,
@@ -44,7 +44,7 @@ func (r *rangesReport) write(a *app) {
 		}
 	}
 	for _, text := range r.Run.Skipped {
-		a.say("not looked into: %s", text)
+		a.say("not examined: %s", text)
 	}
 	a.say("%s", page.RangesVerdict(r.ranges))
 }

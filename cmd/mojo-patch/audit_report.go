@@ -14,18 +14,19 @@ func (r *auditReport) write(a *app) {
 	w := a.human()
 	switch r.Source {
 	case sourceSession:
-		a.say("placement: as %s gives the nodes of %s away", r.Runtime, r.Model)
+		a.say("placement: as %s assigns the nodes of %s", r.Runtime, r.Model)
 	case sourceRegistry:
 		a.say("%s", firstLine(errors.New(r.Refused)))
-		a.say("placement: each kind of node opened alone, by the kernels that are registered")
+		a.say("placement: each kind of node opened in a model by itself, by the registered kernels")
 	case sourceTable:
 		besides := ""
 		if r.Provider != providerCPU {
-			besides = "; it may leave nodes that compute shapes to the CPU besides"
+			besides = "; nodes that compute shapes may also run on the CPU"
 		}
-		a.say("placement: by the kernels that %s has for %s, which is not here%s", r.Runtime, r.Provider, besides)
+		a.say("placement: by the list of kernels that %s has for %s, which was not found "+
+			"here%s", r.Runtime, r.Provider, besides)
 	case sourceFused:
-		a.say("placement: of fused ops alone, by the kernels that there are for %s", r.Provider)
+		a.say("placement: only fused ops, by the kernels that exist for %s", r.Provider)
 	}
 	for _, on := range slices.Sorted(maps.Keys(r.Placed)) {
 		a.say("  %s: %s", on, counted(r.Placed[on], "node"))
@@ -65,7 +66,7 @@ func (r *auditReport) write(a *app) {
 	for _, s := range r.Patching {
 		t.add(s.Op, s.Before, s.After)
 	}
-	t.section(w, "nodes that patching saves", len(r.Patching))
+	t.section(w, "nodes that patching removes", len(r.Patching))
 }
 
 func opText(domain, op string) string {

@@ -45,10 +45,10 @@ func (b *backend) flags(c *cobra.Command) {
 	f.BoolVar(&b.evaluator, "evaluator", false,
 		"run in the built-in evaluator: slow, exact, every type, no onnxruntime; the same as --backend +REF")
 	f.StringVar(&b.kernels, "kernels", kernelsAuto,
-		"register the fused kernels with onnxruntime: auto (if the model uses them, and they are found for the "+
+		"register the fused kernels with onnxruntime: auto (if the model uses them and they are found for the "+
 			"provider), on, off")
 	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
-	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
+	f.StringVar(&b.optimize, "optimize", "all", "graph optimization level of onnxruntime: none, basic, extended or all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
 	b.runFlags(c, "(default: by the backend, cpu)")
 	b.devices.flags(c, "devices to run on")
@@ -58,9 +58,9 @@ func (b *backend) flags(c *cobra.Command) {
 
 func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
 	c.Flags().StringVar(kernels, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
+		"the kernel library or its folder (default: $MOJO_OPS_LIBRARY, beside the program, or where pip installed it)")
 	c.Flags().StringVar(onnxruntime, "onnxruntime", "",
-		"the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, active Python environment, cache folder)")
+		"the onnxruntime library or its folder (default: $ONNXRUNTIME_LIB, active Python environment, cache folder)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeFile(c, "onnxruntime", libraryExtensions...)
 }
@@ -71,16 +71,16 @@ func (b *backend) check(c *cobra.Command) error {
 	switch b.kernels {
 	case kernelsAuto, kernelsOn, kernelsOff:
 	default:
-		return fmt.Errorf("--kernels %q: it is one of auto, on, off", b.kernels)
+		return fmt.Errorf("--kernels %q: must be auto, on or off", b.kernels)
 	}
 	if _, err := ort.ParseOptimization(b.optimize); err != nil {
 		return fmt.Errorf("--optimize: %w", err)
 	}
 	if b.threads < 0 {
-		return fmt.Errorf("--threads %d: it is 1 or more, or 0 for onnxruntime to choose", b.threads)
+		return fmt.Errorf("--threads %d: must be 1 or more, or 0 to let onnxruntime choose", b.threads)
 	}
 	if b.evaluator && b.devices.given != nil {
-		return fmt.Errorf("--evaluator is --backend +REF, and cannot stand with --backend")
+		return fmt.Errorf("--evaluator means --backend +REF: it cannot be combined with --backend")
 	}
 	if !b.evaluator {
 		if err := b.checkProvider(false); err != nil {
@@ -94,7 +94,8 @@ func (b *backend) check(c *cobra.Command) error {
 		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider",
 			"provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
-				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the "+
+				return fmt.Errorf("--%s sets an option of onnxruntime: it cannot be combined with --evaluator, or "+
+					"with %s first in the "+
 					"backend", other, registry.DeviceREF)
 			}
 		}
@@ -146,12 +147,12 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	}
 	lib, err := ort.Find(b.onnxruntime)
 	if err != nil && b.fallback {
-		a.say("there is no onnxruntime here: the built-in evaluator runs %s", m.Path)
+		a.say("onnxruntime was not found: the built-in evaluator runs %s", m.Path)
 		b.evaluator = true
 		return b.open(a, m)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("%w\n(--evaluator runs the model without onnxruntime)", err)
+		return nil, "", fmt.Errorf("%w\n(use --evaluator to run the model without onnxruntime)", err)
 	}
 	return b.session(a, m, lib)
 }
@@ -202,9 +203,10 @@ func refusal(err error) error {
 	case strings.Contains(text, "cannot register the kernels"), errProvider(err):
 		return environment(err)
 	case strings.Contains(text, "fallback to CPU EP has been explicitly disabled"):
-		return failed(fmt.Errorf("%w\n(-v without --provider-only lists the ops that are left to the CPU)", err))
+		return failed(fmt.Errorf("%w\n(to list the ops that are left to the CPU, use -v without --provider-only)", err))
 	case strings.Contains(text, "Could not find an implementation"):
-		return failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
+		return failed(fmt.Errorf("%w\n(use --evaluator to run types and ops that onnxruntime's CPU provider "+
+			"lacks)", err))
 	}
 	return failed(err)
 }
@@ -228,7 +230,7 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	case b.kernels == kernelsOn || b.kernelsLib != "":
 		device = fused.CPU
 	default:
-		a.detail("there are no kernels for %s: the function bodies of %s run", b.provider, m.Path)
+		a.detail("%s has no kernels: the function bodies of %s run", b.provider, m.Path)
 		return "", nil
 	}
 	path, err := device.FindLibrary(b.kernelsLib)
@@ -236,9 +238,9 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 		return "", err
 	}
 	if err != nil {
-		a.say("%s uses fused ops and there is no kernel library: its function bodies run instead%s", m.Path,
+		a.say("%s uses fused ops, but the kernel library was not found: the function bodies run instead%s", m.Path,
 			widening(m))
-		a.detail("%s (mojo-patch doctor says more)", firstLine(err))
+		a.detail("%s (run mojo-patch doctor for details)", firstLine(err))
 		return "", nil
 	}
 	return path, nil

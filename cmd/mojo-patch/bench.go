@@ -30,10 +30,10 @@ func newBench(a *app) *cobra.Command {
 		Use:   "bench MODEL... [KEY=VALUE...]",
 		Short: "Time models in onnxruntime, in turn",
 		Long: `bench opens each model, then runs all of them in turn, one run of each per round, on the first case
-of --inputs, or on random inputs that suit the first model. It prints the median, the minimum, the
+of --inputs, or on random inputs that fit the first model. It prints the median, the minimum, the
 spread (the middle half of the runs, relative to the median), the ratio to the first model's median,
 and the difference from the first model's outputs, relative to the greatest magnitude. If a model
-does not open or run, bench says why, times the others, and exits with 1.
+does not open or run, bench reports the reason, times the others, and exits with 1.
 
 With --bind, the default on CUDA, inputs are copied to the device once and outputs stay there.
 Without it each run takes inputs from the host and returns outputs to it. With --fixed onnxruntime
@@ -59,15 +59,15 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 	}
 	f.backend.flags(c)
 	f.inputs.flags(c)
-	c.Flags().IntVar(&f.warmup, "warmup", 3, "runs of each model before those that count")
-	c.Flags().IntVar(&f.runs, "runs", 20, "runs of each model that count")
+	c.Flags().IntVar(&f.warmup, "warmup", 3, "warmup runs of each model, which are not timed")
+	c.Flags().IntVar(&f.runs, "runs", 20, "timed runs of each model")
 	c.Flags().BoolVar(&f.bind, "bind", false,
 		"keep inputs and outputs on the device, and static caches in place (default: with --provider cuda)")
 	c.Flags().BoolVar(&f.fixed, "fixed", false,
 		"tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
 	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
 		"record a run as a CUDA graph and replay it; with --bind and --fixed")
-	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes in place of the runs")
+	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes instead of the runs")
 	a.jsonFlag(c, "bench")
 	return c
 }
@@ -77,29 +77,30 @@ func (f *benchFlags) check(c *cobra.Command) error {
 		return err
 	}
 	if f.backend.evaluator {
-		return errors.New("bench times models in onnxruntime, and not in the built-in evaluator")
+		return errors.New("bench times models only in onnxruntime, not in the built-in evaluator")
 	}
 	f.backend.fallback = false
 	if err := f.inputs.check(c); err != nil {
 		return err
 	}
 	if f.warmup < 0 {
-		return fmt.Errorf("--warmup %d: it is 0 or more", f.warmup)
+		return fmt.Errorf("--warmup %d: must be 0 or more", f.warmup)
 	}
 	if f.runs < 1 {
-		return fmt.Errorf("--runs %d: it is 1 or more", f.runs)
+		return fmt.Errorf("--runs %d: must be 1 or more", f.runs)
 	}
 	cuda := f.backend.provider == providerCUDA
 	if f.graph {
 		switch {
 		case !cuda:
-			return errors.New("--cuda-graph is for --provider cuda")
+			return errors.New("--cuda-graph requires --provider cuda")
 		case c.Flags().Changed("bind") && !f.bind:
-			return errors.New("--cuda-graph keeps inputs and outputs on the device: --bind=false cannot stand with it")
+			return errors.New("--cuda-graph keeps inputs and outputs on the device: it cannot be combined with " +
+				"--bind=false")
 		case c.Flags().Changed("fixed") && !f.fixed:
-			return errors.New("a CUDA graph has fixed sizes: --fixed=false cannot stand with --cuda-graph")
+			return errors.New("a CUDA graph has fixed sizes: --cuda-graph cannot be combined with --fixed=false")
 		case f.profile:
-			return errors.New("a CUDA graph has no nodes to time: --profile cannot stand with --cuda-graph")
+			return errors.New("a CUDA graph has no nodes to time: --cuda-graph cannot be combined with --profile")
 		}
 	}
 	if !c.Flags().Changed("bind") {

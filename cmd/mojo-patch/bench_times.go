@@ -234,7 +234,7 @@ type profileEvent struct {
 func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 	var events []profileEvent
 	if err := json.Unmarshal(profile, &events); err != nil {
-		return nil, fmt.Errorf("onnxruntime's profile cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read onnxruntime's profile: %w", err)
 	}
 	var starts []float64
 	for _, e := range events {
@@ -244,7 +244,7 @@ func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 	}
 	slices.Sort(starts)
 	if len(starts) <= warmup {
-		return nil, fmt.Errorf("onnxruntime's profile has %s, and %d are to be left out", counted(len(starts), "run"),
+		return nil, fmt.Errorf("onnxruntime's profile has %s, but %d should be skipped", counted(len(starts), "run"),
 			warmup)
 	}
 	runs := float64(len(starts) - warmup)

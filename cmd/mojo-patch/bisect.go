@@ -43,27 +43,27 @@ func newBisect(a *app) *cobra.Command {
 	f := &bisectFlags{}
 	c := &cobra.Command{
 		Use:   "bisect MODEL",
-		Short: "Find the rewritten sites that make outputs leave the tolerance",
+		Short: "Find the rewritten sites that put outputs out of tolerance",
 		Long: `bisect patches some of the sites of a model, compares, and halves the set of sites until it has the
-smallest ones that the comparison fails with: one site, or several that fail together alone. It goes on
-until what is left passes. The sites are those of a plan, or those that apply would replace; the flags
-of match choose them.
+smallest sets with which the comparison fails: one site, or several that fail only together. It
+continues until the other sites pass. The sites are those of a plan, or those that apply would
+replace; the flags of match choose them.
 
-It compares as diff does: outputs of the patched model with those of the original on the same inputs, or
-with recorded ones (--golden); the flags of diff say how. --check runs a command of yours instead, in a
-shell, with the path of the patched model in place of {} (or behind the command, and in
-$MOJO_PATCH_MODEL): exit code 0 passes, 125 cannot tell, others fail. A check that is not the same each
-time wants --repeat: one failure is enough.
+It compares as diff does: it compares the outputs of the patched model with the original's outputs on
+the same inputs, or with recorded outputs (--golden); the flags of diff set the tolerances. --check
+runs your command in a shell instead, with the path of the patched model instead of {} (or after the
+command, and in $MOJO_PATCH_MODEL): exit code 0 means passed, 125 unknown, others failed. For a check
+whose result varies, use --repeat: it fails if one run fails.
 
-Models are patched and run in children of this program. A crash of onnxruntime or of a kernel, or a
-check that takes longer than --timeout, fails; with --crash unknown it tells nothing. --state keeps what
-was found, after each check: the same command goes on where it was.
+bisect patches and runs models in child processes. A crash of onnxruntime or of a kernel, or a check
+that takes longer than --timeout, counts as failed, or as unknown with --crash unknown. --state saves
+the results after each check: the same command continues from there.
 
-The weights are written once, to a temporary folder in --work; a patched model takes little room beside.
---extract writes the nodes of the smallest failing sites as a model, with the inputs and outputs that
-they have in the whole model, and a plan that patches it: what a report of a fault needs.
+The weights are written once, to a temporary folder in --work; each patched model takes little more
+space. --extract writes the nodes of the smallest failing sites as a model, with the inputs and
+outputs that they have in the whole model, and a plan that patches it. Attach them to a bug report.
 
-It exits with 3 when all sites together pass.`,
+It exits with 3 if all sites together pass.`,
 		Example: `  mojo-patch bisect model.onnx -o failing.json
   mojo-patch bisect model.onnx --plan plan.json --golden recorded.npz --atol 1e-3 --extract report
   mojo-patch bisect model.onnx --check 'python3 perplexity.py {}' --state bisect.json --timeout 10m
@@ -74,17 +74,18 @@ It exits with 3 when all sites together pass.`,
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "write the plan of the smallest sites that fail to this file")
-	fl.StringVar(&f.passing, "passing", "", "write the plan of the sites that are left, which pass, to this file")
+	fl.StringVar(&f.passing, "passing", "", "write the plan of the other sites, which pass, to this file")
 	fl.StringVar(&f.golden, "golden", "", "recorded cases: .npz, or a folder of ONNX test data")
-	fl.StringVar(&f.check, "check", "", "command that says whether a patched model is good, in place of the comparison")
-	fl.StringVar(&f.stateFile, "state", "", "file that keeps the outcomes: where it is there, the search goes on")
+	fl.StringVar(&f.check, "check", "", "command that decides whether a patched model is good, instead of the "+
+		"comparison")
+	fl.StringVar(&f.stateFile, "state", "", "file that keeps the results; if it exists, the search continues from it")
 	fl.StringVar(&f.extract, "extract", "",
 		"new folder for the smallest failing part as a model, with inputs and outputs")
 	fl.StringVar(&f.work, "work", "", "folder for temporary models (default: the system's)")
-	fl.StringVar(&f.crash, "crash", crashFails, "what a crash, or a check past --timeout, is: fail, unknown")
+	fl.StringVar(&f.crash, "crash", crashFails, "how to count a crash or a check past --timeout: fail or unknown")
 	fl.IntVar(&f.cases, "cases", 1, "number of random cases")
-	fl.IntVar(&f.repeat, "repeat", 1, "run each check up to so many times; it passes if it does each time")
-	fl.DurationVar(&f.timeout, "timeout", 0, "most time of a check, such as 90s (default: no limit)")
+	fl.IntVar(&f.repeat, "repeat", 1, "run each check up to this many times; it passes only if every run passes")
+	fl.DurationVar(&f.timeout, "timeout", 0, "time limit of a check, such as 90s (default: no limit)")
 	f.others(c)
 	f.plan.flags(c)
 	completeFile(c, "output", "json")
@@ -137,18 +138,18 @@ func (f *bisectFlags) valid(c *cobra.Command, path string) error {
 	if f.check != "" {
 		for _, set := range []*pflag.FlagSet{f.inputs, f.criteria} {
 			if args := arguments(c, set); len(args) > 0 && f.extract == "" {
-				return fmt.Errorf("%s is about the comparison, and --check takes its place", args[0])
+				return fmt.Errorf("%s cannot be combined with --check, which replaces the comparison", args[0])
 			}
 		}
 	}
 	if f.golden != "" && len(arguments(c, f.inputs)) > 0 {
-		return fmt.Errorf("--golden has inputs of its own: %s cannot stand with it", arguments(c, f.inputs)[0])
+		return fmt.Errorf("--golden sets the inputs: %s cannot be combined with it", arguments(c, f.inputs)[0])
 	}
 	if f.crash != crashFails && f.crash != crashUnknown {
-		return fmt.Errorf("--crash %q: it is %s or %s", f.crash, crashFails, crashUnknown)
+		return fmt.Errorf("--crash %q: must be %s or %s", f.crash, crashFails, crashUnknown)
 	}
 	if f.cases < 1 || f.repeat < 1 || f.timeout < 0 {
-		return errors.New("--cases and --repeat are 1 or more, and --timeout is a time")
+		return errors.New("--cases and --repeat must be 1 or more, and --timeout must not be negative")
 	}
 	for _, out := range []string{f.out, f.passing, f.stateFile} {
 		if out == "" {
@@ -184,9 +185,9 @@ func (f *bisectFlags) bisect(a *app, c *cobra.Command, path string) (err error) 
 	err = b.search()
 	var by interrupt
 	if errors.As(err, &by) {
-		note := "--state keeps what was found until then"
+		note := "use --state to keep the results of a stopped search"
 		if f.stateFile != "" {
-			note = "the same command goes on from " + f.stateFile
+			note = "the same command continues from " + f.stateFile
 		}
 		return &exitError{signalCode(by.signal), fmt.Errorf("%w: %s", by, note)}
 	}
@@ -196,10 +197,10 @@ func (f *bisectFlags) bisect(a *app, c *cobra.Command, path string) (err error) 
 // newFolder returns an error unless a folder can be created at path.
 func newFolder(path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("%s is there already: name a new folder", path)
+		return fmt.Errorf("%s exists already: choose a new folder", path)
 	}
 	if info, err := os.Stat(filepath.Dir(filepath.Clean(path))); err != nil || !info.IsDir() {
-		return fmt.Errorf("cannot make %s: %s is no folder", path, filepath.Dir(filepath.Clean(path)))
+		return fmt.Errorf("cannot make %s: %s is not a folder", path, filepath.Dir(filepath.Clean(path)))
 	}
 	return nil
 }

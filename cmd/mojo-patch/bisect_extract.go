@@ -103,7 +103,7 @@ func (b *bisection) alone(folder string, plan *rewrite.PlanFile) (delta.Outcome,
 		return "", err
 	}
 	if why != "" {
-		b.app.say("the part cannot be patched alone: %s", why)
+		b.app.say("the part cannot be patched by itself: %s", why)
 		return delta.Unknown, nil
 	}
 	// Criteria for single outputs and for logits apply only to the whole model.

@@ -37,7 +37,7 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 	for i, set := range r.Culprits {
 		together := ""
 		if len(set) > 1 {
-			together = fmt.Sprintf(" %d, which fail together alone", len(set))
+			together = fmt.Sprintf(" %d, which fail only together", len(set))
 		}
 		b.app.say("culprit %d of %d%s", i+1, len(r.Culprits), together+":")
 		for _, s := range set {
@@ -53,7 +53,7 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 		return err
 	}
 	if len(culprits) == 0 {
-		return &exitError{exitNothing, fmt.Errorf("%s passes with all %s replaced: there is no culprit", b.path,
+		return &exitError{exitNothing, fmt.Errorf("%s passes with all %s replaced: bisect found no culprit", b.path,
 			counted(len(b.sites), "site"))}
 	}
 	return nil

@@ -39,11 +39,11 @@ func (b *bisection) search() error {
 	culprits, rest, left, err := s.Culprits()
 	switch {
 	case errors.Is(err, delta.ErrEmpty):
-		return failed(fmt.Errorf("%s does not pass before any site is replaced: the sites are not to blame", b.path))
+		return failed(fmt.Errorf("%s fails before any site is replaced: the sites are not the cause", b.path))
 	case errors.Is(err, delta.ErrUnknown):
-		return failed(fmt.Errorf("no check can tell of all %s together", counted(len(b.sites), "site")))
+		return failed(fmt.Errorf("no check gave a result for all %s together", counted(len(b.sites), "site")))
 	case errors.Is(err, delta.ErrFlaky):
-		return failed(fmt.Errorf("%w (of %s; --repeat runs each check several times)", err,
+		return failed(fmt.Errorf("%w (of %s; use --repeat to run each check several times)", err,
 			counted(len(b.sites), "site")))
 	case err != nil:
 		return err
@@ -67,7 +67,7 @@ func (b *bisection) begin() error {
 		return err
 	}
 	if len(b.sites) == 0 {
-		return &exitError{exitNothing, fmt.Errorf("%s: there is no site to replace", b.path)}
+		return &exitError{exitNothing, fmt.Errorf("%s has no site to replace", b.path)}
 	}
 	if b.check != "" {
 		return nil
@@ -88,7 +88,7 @@ func (b *bisection) record(m *onnx.Model) error {
 		return err
 	}
 	if r.ended != "" || r.code != exitDone {
-		return fmt.Errorf("%s cannot be run: %w", b.path, r.failure())
+		return fmt.Errorf("cannot run %s: %w", b.path, r.failure())
 	}
 	cases, err := golden.Load(b.want, m)
 	if err != nil {
@@ -109,7 +109,8 @@ func (b *bisection) findPlan() (*rewrite.PlanFile, error) {
 		return nil, err
 	}
 	if r.ended != "" {
-		return nil, failed(fmt.Errorf("the check of the sites %s\n(--check-kernels off leaves the kernels out)",
+		return nil, failed(fmt.Errorf("the check of the sites %s\n(use --check-kernels off to check without the "+
+			"kernels)",
 			r.ended))
 	}
 	if r.code != exitDone {

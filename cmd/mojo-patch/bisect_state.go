@@ -39,11 +39,12 @@ func (b *bisection) loadState() error {
 		return err
 	case kept != nil:
 		if err := b.state.goesOn(kept); err != nil {
-			return fmt.Errorf("%s is the state of another search: %w\n(remove it, or name another file with --state)",
+			return fmt.Errorf("%s holds the state of another search: %w\n(remove it, or choose another file with "+
+				"--state)",
 				b.stateFile, err)
 		}
 		b.state = kept
-		b.app.say("going on from %s: %s are known", b.stateFile, counted(len(kept.Outcomes), "outcome"))
+		b.app.say("continuing from %s: %s are known", b.stateFile, counted(len(kept.Outcomes), "outcome"))
 	case b.plan.file != nil:
 		if err := b.planFits(); err != nil {
 			return err
@@ -97,7 +98,7 @@ func readState(path string) (*bisectState, error) {
 	}
 	s := &bisectState{}
 	if err := json.Unmarshal(text, s); err != nil || s.Schema != jsonSchema || s.Plan == nil || s.Outcomes == nil {
-		return nil, fmt.Errorf("%s holds no state of a search that this version reads", path)
+		return nil, fmt.Errorf("%s does not hold a search state that this version reads", path)
 	}
 	return s, nil
 }
@@ -106,9 +107,9 @@ func readState(path string) (*bisectState, error) {
 func (s *bisectState) goesOn(kept *bisectState) error {
 	switch {
 	case kept.Model != s.Model:
-		return errors.New("the model was another one")
+		return errors.New("the model has changed")
 	case kept.Check != s.Check:
-		return fmt.Errorf("it was run with %s, and this is %s", kept.Check, s.Check)
+		return fmt.Errorf("it was run with %s, but this run has %s", kept.Check, s.Check)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (b *bisection) save() error {
 		return json.NewEncoder(w).Encode(b.state)
 	})
 	if err != nil {
-		return fmt.Errorf("cannot keep the state: %w", err)
+		return fmt.Errorf("cannot write the state: %w", err)
 	}
 	return nil
 }

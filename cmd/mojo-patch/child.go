@@ -86,7 +86,7 @@ func (a *app) itself(ctx context.Context, limit time.Duration, args ...string) (
 
 // crash returns the line in which Go's runtime names the crash, or else the last line.
 func crash(stderr string) string {
-	last := "it said nothing"
+	last := "it printed nothing"
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSpace(line)
 		for _, prefix := range []string{"SIG", "fatal error: ", "panic: "} {

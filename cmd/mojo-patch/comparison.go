@@ -35,20 +35,20 @@ type limitFlags struct {
 
 func (k *limitFlags) flags(c *cobra.Command) {
 	c.Flags().Float64Var(&k.maxKL, "max-kl", 0,
-		"fail when the KL divergence of a position is greater, in nats (default: no limit)")
+		"fail if the KL divergence of a position is greater, in nats (default: no limit)")
 	c.Flags().Float64Var(&k.minTop1, "min-top1", 0,
-		"fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
+		"fail if the most probable class agrees at a smaller share of the positions, 0 to 1 (default: no limit)")
 }
 
 func (k *limitFlags) parse(c *cobra.Command) error {
 	if c.Flags().Changed("max-kl") {
 		if k.limits.MaxKL = &k.maxKL; !(k.maxKL >= 0) || math.IsInf(k.maxKL, 1) {
-			return fmt.Errorf("--max-kl %g: it is a number of 0 or more", k.maxKL)
+			return fmt.Errorf("--max-kl %g: must be a number of 0 or more", k.maxKL)
 		}
 	}
 	if c.Flags().Changed("min-top1") {
 		if k.limits.MinTop1 = &k.minTop1; !(k.minTop1 >= 0 && k.minTop1 <= 1) {
-			return fmt.Errorf("--min-top1 %g: it is a number from 0 to 1", k.minTop1)
+			return fmt.Errorf("--min-top1 %g: must be a number from 0 to 1", k.minTop1)
 		}
 	}
 	return nil
@@ -59,7 +59,7 @@ func (k *criteria) flags(c *cobra.Command) {
 	f.StringArrayVar(&k.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
 	f.StringArrayVar(&k.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
 	k.limitFlags.flags(c)
-	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
+	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, if it is not recognized; repeatable")
 }
 
 func (k *criteria) parse(c *cobra.Command) error {
@@ -76,7 +76,7 @@ func (k *criteria) fit(names []string, vocabulary int64) error {
 	k.vocabulary = vocabulary
 	for _, name := range k.logits {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("--logits %q: there is no such output; there are %q", name, names)
+			return fmt.Errorf("--logits %q: unknown output; the outputs are %q", name, names)
 		}
 	}
 	return k.tolerances.Check(names)
@@ -136,7 +136,8 @@ func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float
 		r.Cases = append(r.Cases, d)
 	}
 	if k.limits.Set() && !measured {
-		return errors.New("--max-kl and --min-top1 are about logits, and no output that was compared holds any: name " +
+		return errors.New("--max-kl and --min-top1 compare logits, but no compared output was recognized as logits: " +
+			"name " +
 			"it with --logits")
 	}
 	return nil
@@ -201,7 +202,7 @@ func (r *comparison) verdict() string {
 		text += ": within the model's own sensitivity"
 	}
 	if r.Ties > 0 {
-		text += fmt.Sprintf(", but for %s that went to other experts in a tie", counted(r.Ties, "token"))
+		text += fmt.Sprintf(", except %s that went to other experts in a tie", counted(r.Ties, "token"))
 	}
 	return text
 }

@@ -18,7 +18,7 @@ func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print the script that makes a shell complete commands, flags and their values",
-		Long: `completion prints a script for a shell. With it the shell completes commands, flags and their
+		Long: `completion prints a script with which a shell completes commands, flags and their
 values: kernels, patterns, modes, devices, models and recorded cases.`,
 		Example: `  source <(mojo-patch completion bash)
   mojo-patch completion bash >~/.local/share/bash-completion/completions/mojo-patch
@@ -30,7 +30,7 @@ values: kernels, patterns, modes, devices, models and recorded cases.`,
 			if len(args) == 1 && slices.Contains(shells, args[0]) {
 				return nil
 			}
-			return fmt.Errorf("completion takes the name of a shell: %s", strings.Join(shells, ", "))
+			return fmt.Errorf("completion needs the name of a shell: %s", strings.Join(shells, ", "))
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			switch root := c.Root(); args[0] {

@@ -275,7 +275,7 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 func damagedBlock(name string) (*onnx.Model, error) {
 	build := damagedBlocks[name]
 	if build == nil {
-		return nil, fmt.Errorf("there is no block %q; there are %s", name,
+		return nil, fmt.Errorf("unknown block %q; the blocks are %s", name,
 			strings.Join(slices.Sorted(maps.Keys(damagedBlocks)), ", "))
 	}
 	b := newBlocks()

@@ -12,17 +12,17 @@ import (
 // backendVariable is the environment variable that replaces a missing --backend.
 const backendVariable = "MOJO_BACKEND"
 
-const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists devices by priority: apply takes their kernels, and
-run and diff run on them. Write "+" and names separated by commas, such as "+CUDA,CPU".
+const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists devices by priority: apply uses their kernels,
+and run and diff run on them. Write "+" and names separated by commas, such as "+CUDA,CPU".
 
-  CPU   has kernels. It needs no name: it is part of ALL.
-  CUDA  has kernels, and counts only if it is named. A model runs on it if it stands before CPU, or
-        with --provider cuda. That takes a GPU, and an onnxruntime with the CUDA provider.
-  NPU   has kernels for Huawei Ascend, and counts only if it is named, for apply alone; --provider
-        cann runs the model.
-  REF   has none: there a fused op is its definition, and the built-in evaluator runs the model.
-  ALL   is the default: every device that has kernels. A device without kernels here is passed over,
-        and the report says so; if it is named, that is an error.`
+  CPU   has kernels and is part of ALL.
+  CUDA  has kernels, and is used only if it is named. A model runs on it if it is before CPU in the
+        list, or with --provider cuda. It needs a GPU and an onnxruntime with the CUDA provider.
+  NPU   has kernels for Huawei Ascend. It is used only if it is named, and only by apply; to run the
+        model, use --provider cann.
+  REF   has no kernels: fused ops run as their definitions, in the built-in evaluator.
+  ALL   is the default: every device that has kernels. apply skips a device without kernels here and
+        reports it; if the device is named, that is an error.`
 
 // Devices: onnxruntime runs models on the first two here; NPU kernels are for an onnxruntime elsewhere.
 const (

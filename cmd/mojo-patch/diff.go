@@ -33,44 +33,44 @@ func newDiff(a *app) *cobra.Command {
 		Long: `diff runs two models on the same inputs (--inputs, or random ones) and compares the second model's
 outputs with the first model's. With --golden it runs each model on the recorded inputs and compares
 with the recorded outputs; --layers then compares each further model with the first. It exits with 1
-if an output is out of tolerance. It compares outputs by name: a missing one is a failure, one that
-only the compared model has is mentioned.
+if an output is out of tolerance. It compares outputs by name: a missing output is a failure; an
+output that only the compared model has is reported.
 
 An element is within tolerance if |got - want| <= atol + rtol * |want|. By default float32 has 1e-4
 for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the
 output.
 
---hard adds inputs of the kinds that attention is got wrong on: padding on the left and on the
-right, holes, a row of padding alone, one token and several behind a past, for a batch, and a
-context longer than the numbers in the graph, of which one may be a window. What the first model
-cannot run, such as a context longer than its tables of positions, is named and left out.
+--hard adds inputs that commonly expose attention bugs: padding on the left and on the right, holes,
+a row of only padding, one token and several after a past, for a batch, and a context longer than the
+numbers in the graph, one of which may be a window. diff skips and reports inputs that the first model
+cannot run, such as a context longer than its tables of positions.
 
-A second model that keeps another form of the past than the first, as apply --mla-cache makes it, is
-compared behind pasts that each of them computes itself.
+If the second model stores its past in another form than the first, as after apply --mla-cache, each
+model computes its past itself.
 
-No token reads what a model computes for padding. --ignore-padding leaves it out, which is always done
-in half precision: models that mask a score twice, as GPT-2 does, compute something else there once
-their attention is fused.
+No token reads the values that a model computes for padding. --ignore-padding does not compare them,
+which is the default in half precision: models that mask a score twice, as GPT-2 does, compute other
+values there once their attention is fused.
 
---left and --right say how the first and the second model run, where that is not the same; with one
-of them a single model is compared with itself.
+--left and --right set options only for the first or the second model; with one of them a single model
+is compared with itself.
 
---layers says where two models part. It compares the values inside of them: aligned by what fused
-nodes say they stand for, by equal structure and by weights, and by names last. It reports the first
-value out of tolerance, the worst one, a table by block (embedding, layer 0 attention, …) and which
-tokens routers sent to other experts, by what margin. Branches and loops are looked into, iteration by
-iteration, where both models have them. The models run piece by piece and values are
-dropped once they are compared, so that no more than --max-memory of them are held. The tolerances
-are those of the outputs, the absolute one by default as a part of a value's greatest magnitude.
-The exit code is that of the outputs alone. With --router-ties the second model goes on with the
-first one's experts where it chose others in a tie (a margin within the tolerance of the model's
-type): where all else agrees, that passes.
+--layers shows where two models start to differ. It compares the values inside the models. It aligns
+them by the replaced values recorded in fused nodes, by equal structure, by weights, and last by names.
+It reports the first value out of tolerance, the worst one, a table by block (embedding, layer 0
+attention, …), and the tokens that routers sent to other experts, with the margins. If both models have
+a branch or loop, its values are compared too, iteration by iteration. The models run piece by piece
+and values are dropped once they are compared, so at most --max-memory of them are held. The tolerances
+are those of the outputs; the default absolute tolerance is relative to a value's greatest magnitude.
+The exit code depends only on the outputs. With --router-ties, if the second model chose other experts
+in a tie (a margin within the tolerance of the model's type), it continues with the first model's
+experts; diff passes if all else agrees.
 
---sensitivity says how far the first model moves by itself. It moves the model's weights and inputs by
-one unit in the last place, three times, and puts what becomes of the outputs beside the second
-model's. Where outputs that are out of tolerance are at most twice as far off as the furthest of
-these, in the greatest and in the mean square difference, that passes. Models that quantise their
-activations as they run want it.
+--sensitivity measures how much the first model changes by itself. It changes the model's weights and
+inputs by one unit in the last place, three times, and reports the change of the outputs beside the
+second model's. An output that is out of tolerance passes if its difference is at most twice the
+largest of these changes, in the greatest and in the mean square difference. Use it for models that
+quantize their activations as they run.
 
 ` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
@@ -92,10 +92,11 @@ activations as they run want it.
 	c.Flags().StringVar(&f.golden, "golden", "", "recorded cases: .npz, or a folder of ONNX test data")
 	completeFile(c, "golden", "npz")
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
-	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
-	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare what is computed for tokens alone")
+	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that commonly expose attention bugs")
+	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare only the values computed for "+
+		"tokens, not for padding")
 	c.Flags().BoolVar(&f.nudge, "sensitivity", false,
-		"pass where the first model moves as far by itself, once its weights are one unit in the last place off")
+		"pass if the first model changes as much when its weights change by one unit in the last place")
 	f.sides.flags(c)
 	f.layersFlags.flags(c)
 	f.page.flags(c)
@@ -121,26 +122,26 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 		return err
 	}
 	if f.golden == "" && len(args) < 2 {
-		return errors.New("diff needs a second model, or --golden FILE to compare with, or --left or --right")
+		return errors.New("diff needs a second model, --golden FILE, --left or --right to compare with")
 	}
 	if f.golden != "" {
 		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "sensitivity"} {
 			if c.Flags().Changed(other) {
-				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
+				return fmt.Errorf("--golden sets the inputs: --%s cannot be combined with it", other)
 			}
 		}
 	}
 	if f.golden != "" && f.layers && len(args) < 2 {
-		return errors.New("--layers compares the values inside of two models: give the original model before this one")
+		return errors.New("--layers compares the values inside two models: name the original model before this one")
 	}
 	if f.hard && f.inputs.file != "" {
-		return errors.New("--hard makes inputs and cannot stand with --inputs")
+		return errors.New("--hard makes inputs: it cannot be combined with --inputs")
 	}
 	if f.existing && !f.hard {
-		return errors.New("--ignore-padding is about the inputs of --hard, which is not given")
+		return errors.New("--ignore-padding requires --hard")
 	}
 	if f.cases < 1 {
-		return fmt.Errorf("--cases %d: it is 1 or more", f.cases)
+		return fmt.Errorf("--cases %d: must be 1 or more", f.cases)
 	}
 	return f.criteria.parse(c)
 }
@@ -309,7 +310,7 @@ func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int, begun 
 			_, err = runCases(a, r, ran, 1)
 		}
 		if err != nil {
-			a.say("%s does not run with %s, which is left out: %v", m.Path, h.Name, err)
+			a.say("%s does not run with %s, so that input is skipped: %v", m.Path, h.Name, err)
 			continue
 		}
 		for i, h := range list {
@@ -353,11 +354,11 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 	defer r.Close()
 	got := make([]golden.Case, len(want))
 	if want, err = golden.WithOwnPasts(m, want); err != nil {
-		return nil, fmt.Errorf("%s cannot be run on %s: %w", path, against, err)
+		return nil, fmt.Errorf("cannot run %s on %s: %w", path, against, err)
 	}
 	for i, c := range want {
 		if want[i], err = fitted(m, c); err != nil {
-			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", path, i, against, err)
+			return nil, fmt.Errorf("cannot run %s on case %d of %s: %w", path, i, against, err)
 		}
 		got[i].Inputs, got[i].Follows = want[i].Inputs, want[i].Follows
 	}
@@ -381,7 +382,7 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 func uncompared(a *app, m *onnx.Model, want []*onnx.Tensor) {
 	for _, v := range m.Graph.Outputs {
 		if !slices.ContainsFunc(want, func(t *onnx.Tensor) bool { return t.Name == v.Name }) {
-			a.say("output %q of %s is not compared: the other side has none of that name", v.Name, m.Path)
+			a.say("output %q of %s is not compared: the other side has no output with this name", v.Name, m.Path)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 // model was compared only with recorded outputs.
 func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone bool) {
 	if n := quantized.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
-		a.say("%s has %s that round activations to 8 bits, so that a last digit may move a whole step: try "+
+		a.say("%s has %s that round activations to 8 bits, so a difference in the last digit may become a whole "+
+			"step: try "+
 			"--sensitivity", first.Path, counted(n, "node"))
 	}
 	if firstNode(first, routes) != nil && !f.ties {
@@ -31,7 +32,7 @@ func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone 
 		case err != nil:
 			a.detail("%s was not run without optimization: %v", first.Path, err)
 		case moved:
-			a.say("%s itself gives other outputs when onnxruntime does not optimize it: compare with --optimize none",
+			a.say("%s itself has different outputs when onnxruntime does not optimize it: compare with --optimize none",
 				first.Path)
 		}
 	}
@@ -50,7 +51,7 @@ func (f *diffFlags) sayWhy(a *app, paths []string) {
 				"session.qdq_matmulnbits_accuracy_level=0", counted(n, "product"), path)
 		}
 		if n := firstNode(m, isRandom); n != nil {
-			a.say("node %q (%s) in %s is random: no two runs are alike unless it has a seed", n.Label(), n.OpType, path)
+			a.say("node %q (%s) in %s is random: every run differs unless it has a seed", n.Label(), n.OpType, path)
 		}
 		m.Close()
 	}
@@ -97,7 +98,7 @@ func (f *diffFlags) movedByOptimizer(a *app, first *onnx.Model, want []golden.Ca
 	cases := make([]golden.Case, len(want))
 	for i, c := range want {
 		if len(c.Follows) > 0 {
-			return false, errors.New("its pasts are its own")
+			return false, errors.New("it computes its pasts itself")
 		}
 		cases[i] = golden.Case{Inputs: c.Inputs}
 	}

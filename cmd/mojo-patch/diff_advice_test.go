@@ -12,11 +12,13 @@ import (
 
 // The messages of diff that say what to try next.
 const (
-	adviseSensitivity = "round activations to 8 bits, so that a last digit may move a whole step: try --sensitivity"
-	adviseTies        = "routes tokens to experts: with --layers --router-ties diff reports"
-	adviseOptimize    = "itself gives other outputs when onnxruntime does not optimize it: compare with --optimize none"
-	adviseSeed        = "is random: no two runs are alike unless it has a seed"
-	adviseAccuracy    = "configuration has session.qdq_matmulnbits_accuracy_level=0"
+	adviseSensitivity = "round activations to 8 bits, so a difference in the last digit may become a whole step: try " +
+		"--sensitivity"
+	adviseTies     = "routes tokens to experts: with --layers --router-ties diff reports"
+	adviseOptimize = "itself has different outputs when onnxruntime does not optimize it: compare with --optimize " +
+		"none"
+	adviseSeed     = "is random: every run differs unless it has a seed"
+	adviseAccuracy = "configuration has session.qdq_matmulnbits_accuracy_level=0"
 )
 
 // TestDiffAdvice compares models that differ. Each kind of model must get the advice for its nodes and no other advice.

@@ -27,16 +27,16 @@ type layersFlags struct {
 }
 
 func (f *layersFlags) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&f.layers, "layers", false, "compare the values inside of the models too, block by block")
-	c.Flags().StringVar(&f.memory, "max-memory", "1G", "with --layers: the bytes of values that are held at once")
+	c.Flags().BoolVar(&f.layers, "layers", false, "also compare the values inside the models, block by block")
+	c.Flags().StringVar(&f.memory, "max-memory", "1G", "with --layers: the most bytes of values to hold at once")
 	c.Flags().BoolVar(&f.ties, "router-ties", false,
-		"with --layers: pass where tokens go to other experts in a tie and all else agrees")
+		"with --layers: pass if tokens go to other experts in a tie and all else agrees")
 }
 
 func (f *layersFlags) check(c *cobra.Command) (err error) {
 	for _, name := range []string{"max-memory", "router-ties"} {
 		if c.Flags().Changed(name) && !f.layers {
-			return fmt.Errorf("--%s is about --layers, which is not given", name)
+			return fmt.Errorf("--%s requires --layers", name)
 		}
 	}
 	f.most, err = parseBytes(f.memory)
@@ -52,7 +52,7 @@ var bytesPattern = regexp.MustCompile(`^([0-9]+)([kKMGT]?)(i?B)?$`)
 func parseBytes(text string) (int64, error) {
 	parts := bytesPattern.FindStringSubmatch(text)
 	if parts == nil {
-		return 0, fmt.Errorf("%q is no number of bytes: write 512M or 2G", text)
+		return 0, fmt.Errorf("%q is not a number of bytes: write for example 512M or 2G", text)
 	}
 	n, err := strconv.ParseInt(parts[1], 10, 64)
 	shift := 10 * (strings.Index(" kMGT", strings.Replace(parts[2], "K", "k", 1)))
@@ -60,7 +60,7 @@ func parseBytes(text string) (int64, error) {
 		shift = 0
 	}
 	if err != nil || n < 1 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is no number of bytes that there can be", text)
+		return 0, fmt.Errorf("%q is too large a number of bytes", text)
 	}
 	return n << shift, nil
 }
@@ -105,7 +105,8 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 	}
 	for i, one := range cases {
 		if len(one.Follows) > 0 || len(others[i].Follows) > 0 {
-			return nil, fmt.Errorf("case %d: --layers does not compare behind pasts that each model computes itself", i)
+			return nil, fmt.Errorf("case %d: --layers does not support cases in which each model computes its own "+
+				"past", i)
 		}
 		other, err := fitted(models[1], others[i])
 		if err != nil {
@@ -172,7 +173,7 @@ func (r *layersReport) write(a *app) {
 	if f := r.First; f != nil {
 		a.say("first out of tolerance: %s", describeRow(f))
 		if f.Before != nil {
-			a.say("  what it is computed from is at most %.3g off", *f.Before)
+			a.say("  its inputs are at most %.3g off", *f.Before)
 		}
 		a.detail("  %s", f.Stats.Summary())
 	}
@@ -195,10 +196,10 @@ func (r *layersReport) write(a *app) {
 		}
 	}
 	for _, text := range v.Skipped {
-		a.say("not looked into: %s", text)
+		a.say("not examined: %s", text)
 	}
 	for _, text := range v.Unlike {
-		a.detail("taken for the same and not compared: %s", text)
+		a.detail("treated as equal and not compared: %s", text)
 	}
 	if a.verbose {
 		t := newTable("value", "block", "made by", "other", "aligned by", ">error", ">cosine", "")
@@ -239,7 +240,7 @@ func (r *layersReport) settle(a *app, c *comparison, ties bool) {
 	case ties && !c.Passed && r.Passed && again && r.ties > 0 && r.ties == r.flips:
 		c.Passed, c.Ties = true, r.ties
 	case !c.Passed && r.Passed && r.flips == 0:
-		a.say("the outputs agree where the values inside are looked at, which keeps onnxruntime from fusing: compare " +
+		a.say("the outputs agree when the values inside are read, which keeps onnxruntime from fusing: compare " +
 			"with --optimize none")
 	}
 }

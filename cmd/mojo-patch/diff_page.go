@@ -14,7 +14,7 @@ type pageFlag struct{ html string }
 
 func (f *pageFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.html, "html", "",
-		"write the comparison as one page, too: where the models part, worst values, routers (implies --layers)")
+		"also write the comparison as one page: first difference, worst values, routers (implies --layers)")
 	completeFile(c, "html", "html")
 }
 
@@ -24,7 +24,7 @@ func (f *pageFlag) check(models []string, recorded bool) error {
 		return nil
 	}
 	if recorded && len(models) > 1 {
-		return errors.New("--html is about one model that is compared: name one")
+		return errors.New("--html reports on one compared model: name only one")
 	}
 	for _, path := range models {
 		if same(path, f.html) {

@@ -52,7 +52,7 @@ type sideFlags struct {
 func (f *sideFlags) flags(c *cobra.Command) {
 	for i, name := range []string{"left", "right"} {
 		c.Flags().StringVar(&f.texts[i], name, "",
-			"KEY=VALUE,…: how the "+[]string{"first", "second"}[i]+" model runs, where it differs: "+sideKeys)
+			"KEY=VALUE,…: how the "+[]string{"first", "second"}[i]+" model runs, if different: "+sideKeys)
 	}
 }
 

@@ -46,7 +46,7 @@ func document(w io.Writer, c *cobra.Command) {
 		for i, name := range names {
 			names[i] = fmt.Sprintf("[schemas/%s.json](schemas/%s.json)", name, name)
 		}
-		fmt.Fprintf(w, "What --json prints: %s.\n\n", strings.Join(names, " or "))
+		fmt.Fprintf(w, "Output of --json: %s.\n\n", strings.Join(names, " or "))
 	}
 	for _, sub := range c.Commands() {
 		document(w, sub)

@@ -63,18 +63,18 @@ func newDoctor(a *app) *cobra.Command {
 	f := &doctorFlags{}
 	c := &cobra.Command{
 		Use:   "doctor [--provider NAME [KEY=VALUE...]]",
-		Short: "Say what is found on this machine, what is missing, and how to get it",
+		Short: "Report which libraries this machine has, which are missing, and how to install them",
 		Long: `doctor looks for onnxruntime and the kernel library, registers the kernels with onnxruntime, and
-tries each of them. It exits with 4 if something is missing and with 1 if a kernel gives wrong
+tries each of them. It exits with 4 if something is missing and with 1 if a kernel returns wrong
 results.
 
-It lists the execution providers: those built into onnxruntime, and those of plugin libraries beside
+It lists the execution providers built into onnxruntime and those of plugin libraries beside
 onnxruntime, in Python packages and in --provider-library. It tries each with a model of one node. A
 provider that does not open counts as missing only if --provider names it, with the options of
 --provider-option or KEY=VALUE. -v adds the plugins and the devices that they offer.
 
-With --model it also looks at a patched model, and says which of its fused ops are within the limits
-in an NPU's documentation.`,
+With --model it also reads a patched model and reports which of its fused ops are within the limits in
+an NPU's documentation.`,
 		Example: `  mojo-patch doctor
   mojo-patch doctor -v --provider qnn backend_type=htp soc_model=60
   mojo-patch doctor --model patched.onnx --target ascend
@@ -162,7 +162,7 @@ func (f *doctorFlags) examine(a *app) (list []finding, providers []providerRepor
 	}
 	kernelsError := facts.KernelsError
 	if kernelsError == nil && facts.LibraryError != nil {
-		kernelsError = errors.New(facts.Kernels + " is there and cannot be tried without onnxruntime")
+		kernelsError = errors.New(facts.Kernels + " was found, but cannot be tried without onnxruntime")
 	}
 	add(finding{What: "kernel library", Found: facts.Kernels, Advice: adviceKernels(facts.KernelsError)}, kernelsError)
 	if code != exitDone {

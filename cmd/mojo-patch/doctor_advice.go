@@ -54,12 +54,12 @@ func adviceFor(err error, variable, pipName, otherwise string) string {
 		}
 	}
 	if strings.Contains(err.Error(), "GLIBC_") {
-		return "this system's C library is older than what it was built for: take the wheel (" + pip(pipName) +
+		return "this system's C library is older than the one it was built for: install the wheel (" + pip(pipName) +
 			"), which needs glibc 2.28, or build it here"
 	}
 	advice := "to get it: "
 	if variable != "" && strings.Contains(err.Error(), "$"+variable) {
-		advice += "unset " + variable + "; if that does not do, "
+		advice += "unset " + variable + "; if that does not help, "
 	}
 	return advice + pip(pipName) + otherwise
 }
@@ -78,7 +78,7 @@ func adviceKernels(err error) string {
 
 // adviceProvider says how to get an execution provider of onnxruntime.
 func adviceProvider(name string, err error) string {
-	const help = "mojo-patch run --help says how providers are named and found"
+	const help = "mojo-patch run --help explains how to name providers and where they are found"
 	if p := providerPackages[strings.ToLower(ort.ShortProvider(name))]; p != "" {
 		return adviceFor(err, "", p, "; "+help)
 	}

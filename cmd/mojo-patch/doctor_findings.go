@@ -18,9 +18,9 @@ type modelFlags struct{ model, target string }
 
 func (f *modelFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.model, "model", "",
-		"a patched model: say which of its fused ops the targets with kernels of their own take")
+		"a patched model: report which of its fused ops each target with kernels supports")
 	c.Flags().StringVar(&f.target, "target", "",
-		"with --model: look at this target alone; exit with 1 when it leaves a fused op out")
+		"with --model: check only this target; exit with 1 if it does not support a fused op")
 	completeFile(c, "model", "onnx")
 	completeValues(c, "target", fusedTargetNames, false)
 }
@@ -41,7 +41,7 @@ func fusedTargetNames() []string {
 func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 	if f.model == "" {
 		if f.target != "" {
-			return nil, false, fmt.Errorf("--target is about --model, which is not given")
+			return nil, false, fmt.Errorf("--target requires --model")
 		}
 		return nil, false, nil
 	}
@@ -49,7 +49,7 @@ func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 	if f.target != "" {
 		t, err := target.Lookup(f.target)
 		if err == nil && (t == nil || t.Device == "") {
-			err = fmt.Errorf("%s takes no fused ops of the toolkit's own kernels; there are %s", f.target,
+			err = fmt.Errorf("%s does not run the fused ops; the targets that do are %s", f.target,
 				strings.Join(fusedTargetNames(), ", "))
 		}
 		if err != nil {
@@ -90,7 +90,7 @@ func (f *modelFlags) finding(t *target.Target, sites []rewrite.SiteReport) findi
 		}
 		open[reason] = append(open[reason], s.Node)
 	}
-	text := fmt.Sprintf("%s: it takes %d of %d fused ops", f.model, taken, len(sites))
+	text := fmt.Sprintf("%s: it supports %d of %d fused ops", f.model, taken, len(sites))
 	if len(reasons) == 0 {
 		return finding{What: t.Name, Found: text}
 	}

@@ -119,7 +119,8 @@ func guarded(f func() error) (err error) {
 		})
 		switch {
 		case ok && fault.Addr() >= 1<<16: // below that it is a nil pointer, our bug
-			err = fmt.Errorf("a file was cut off while it was read (%w): run the command again when nothing writes it",
+			err = fmt.Errorf("a file was truncated while it was read (%w): run the command again when no program "+
+				"writes to it",
 				fault)
 		case p != nil:
 			panic(p)

@@ -13,10 +13,10 @@ import (
 func newExport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
-		Short: "Write a model as a serving engine wants it: onnxruntime-genai, Triton Inference Server",
-		Long: `export writes what a serving engine opens: the model with its weights, the library of its kernels, and
-the engine's configuration. The model is one that apply has patched, or any other. docs/serving.md says
-which engine to choose.`,
+		Short: "Write a model for a serving engine: onnxruntime-genai or Triton Inference Server",
+		Long: `export writes the files that a serving engine opens: the model with its weights, the library of its
+kernels, and the engine's configuration. The model may be patched by apply or not. docs/serving.md
+explains which engine to choose.`,
 		Example: `  mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder
   mojo-patch export triton patched.onnx -o repository`,
 		RunE: group,
@@ -48,5 +48,5 @@ func exportDevice(provider string) (fused.Device, error) {
 	case "cuda":
 		return fused.CUDA, nil
 	}
-	return "", fmt.Errorf("--provider %s: it is cpu or cuda", provider)
+	return "", fmt.Errorf("--provider %s: must be cpu or cuda", provider)
 }

@@ -28,22 +28,22 @@ func newExportGenAI(a *app) *cobra.Command {
 	f := &exportGenAIFlags{}
 	c := &cobra.Command{
 		Use:   "genai MODEL --tokenizer DIR -o FOLDER",
-		Short: "Write a decoder as a folder that onnxruntime-genai opens",
-		Long: `genai writes a decoder as onnxruntime-genai (0.18) opens it: model.onnx and its weights, the library of
-the kernels, genai_config.json, and the tokenizer's files. og.Model(FOLDER) needs nothing else, wherever
-the folder lies.
+		Short: "Write a decoder as a folder for onnxruntime-genai",
+		Long: `genai writes a decoder for onnxruntime-genai (0.18): model.onnx and its weights, the library of the
+kernels, genai_config.json, and the tokenizer's files. og.Model(FOLDER) needs nothing else, and the
+folder can be moved.
 
-Inputs and outputs get genai's names. Of a model with --cache static, past and present are one buffer
-(past_present_share_buffer); other caches are appended to. What genai does not give is computed in the
-graph: past_length, from the mask.
+Inputs and outputs get genai's names. In a model with --cache static, past and present are one buffer
+(past_present_share_buffer); genai appends to other caches. The graph computes past_length, which genai
+does not provide, from the mask.
 
-A batch takes prompts of any lengths, where the model was patched with --cache static
---past-length=rows: genai puts padding behind them. Any other model would count on from the padding;
-it is declared to take one sequence, and onnxruntime refuses more. With --last-logits too, the logits
-are those of each prompt's last token.
+A batch may have prompts of any lengths if the model was patched with --cache static
+--past-length=rows: genai puts padding after them. Any other model would count the padding as tokens;
+it is declared for one sequence, and onnxruntime rejects more. With --last-logits too, the logits are
+those of each prompt's last token.
 
-DIR is a checkpoint of Hugging Face, or a part of one: tokenizer.json (or .gz), tokenizer_config.json,
-and config.json and generation_config.json for end tokens, context and sampling.`,
+DIR is a Hugging Face checkpoint or a part of one: tokenizer.json (or .gz), tokenizer_config.json, and
+config.json and generation_config.json for end tokens, context and sampling.`,
 		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static --past-length=rows --last-logits
   mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder
   mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder --provider cuda --context-length 4096`,
@@ -54,13 +54,13 @@ and config.json and generation_config.json for end tokens, context and sampling.
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
 	fl.StringVar(&f.options.Tokenizer, "tokenizer", "", "folder with tokenizer.json and config.json")
-	fl.StringVar(&f.options.Provider, "provider", "cpu", "what genai runs the model on: cpu or cuda")
+	fl.StringVar(&f.options.Provider, "provider", "cpu", "provider that genai runs the model on: cpu or cuda")
 	fl.BoolVar(&f.options.CUDAGraph, "cuda-graph", false,
-		"with --provider cuda: record a decoding step as a CUDA graph")
+		"with --provider cuda: record a decode step as a CUDA graph")
 	fl.Int64Var(&f.options.ContextLength, "context-length", 0,
-		"tokens of a sequence at most (default: those of config.json, or of the buffers)")
+		"most tokens of a sequence (default: from config.json or the buffers)")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
+		"the kernel library or its folder (default: $MOJO_OPS_LIBRARY, beside the program, or where pip installed it)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeValues(c, "provider", exportProviders, false)
 	a.jsonFlag(c, "export-genai")
@@ -75,11 +75,11 @@ func (f *exportGenAIFlags) export(a *app, path string) error {
 	case f.out == "":
 		return errors.New("-o FOLDER is missing")
 	case f.options.Tokenizer == "":
-		return errors.New("--tokenizer DIR is missing: the folder with tokenizer.json and config.json")
+		return errors.New("--tokenizer DIR is missing: name the folder with tokenizer.json and config.json")
 	case f.options.CUDAGraph && device != fused.CUDA:
-		return errors.New("--cuda-graph is about --provider cuda, which is not given")
+		return errors.New("--cuda-graph requires --provider cuda")
 	case f.options.ContextLength < 0:
-		return fmt.Errorf("--context-length %d: it is 1 or more", f.options.ContextLength)
+		return fmt.Errorf("--context-length %d: must be 1 or more", f.options.ContextLength)
 	}
 	if err := newFolder(f.out); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (f *exportGenAIFlags) export(a *app, path string) error {
 		return err
 	}
 	if made.FusedOps == 0 {
-		a.say("no fused ops: %s is exported as it is, and mojo-patch apply patches it", path)
+		a.say("no fused ops: %s is exported without change; to patch it first, use mojo-patch apply", path)
 	}
 	batch := "batches of prompts of any lengths"
 	if made.OneBecause != "" {

@@ -37,16 +37,16 @@ func newExportTriton(a *app) *cobra.Command {
 1/model.onnx with its weights and the library of the kernels. The repository is a new folder, or one
 that has other models. Inputs and outputs keep their names.
 
-Requests run together, up to --max-batch-size, where all inputs and outputs have one batch of any size
-as their first axis.
+Up to --max-batch-size requests run together if the first axis of all inputs and outputs is a batch of
+any size.
 
-Of a decoder with --cache static=M --past-length=rows the server keeps the caches, as states of each
-sequence: a request has token ids and the id of its sequence, and gets logits. Requests of several
-sequences run together where they have as many tokens. Of any other decoder, past and present are
-inputs and outputs of each request.
+For a decoder with --cache static=M --past-length=rows the server keeps the caches as states of each
+sequence: a request has token ids and the id of its sequence, and returns logits. Requests of several
+sequences run together if they have equal numbers of tokens. For any other decoder, past and present
+are inputs and outputs of each request.
 
-The server opens the library by its path, which config.pbtxt has: --server-path says where the server
-sees the repository, for example in its container.`,
+The server opens the library by its path in config.pbtxt: --server-path is the path of the repository
+on the server, for example in its container.`,
 		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static=1024 --past-length=rows --last-logits
   mojo-patch export triton patched.onnx -o repository --name smollm2 --server-path /models
   tritonserver --model-repository /models`,
@@ -56,14 +56,14 @@ sees the repository, for example in its container.`,
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "repository to write the model into")
-	fl.StringVar(&f.options.Name, "name", "", "name of the model (default: that of its file)")
+	fl.StringVar(&f.options.Name, "name", "", "name of the model (default: the name of its file)")
 	fl.StringVar(&f.options.ServerPath, "server-path", "",
 		"path of the repository where the server runs (default: its path here)")
-	fl.IntVar(&f.options.MaxBatchSize, "max-batch-size", 8, "requests that run together at most; 0: one by one")
-	fl.IntVar(&f.options.QueueDelay, "queue-delay", 100, "microseconds that a request waits for others")
-	fl.StringVar(&f.provider, "provider", "cpu", "what the server runs the model on: cpu or cuda")
+	fl.IntVar(&f.options.MaxBatchSize, "max-batch-size", 8, "most requests that run together; 0: one by one")
+	fl.IntVar(&f.options.QueueDelay, "queue-delay", 100, "microseconds that a request waits for other requests")
+	fl.StringVar(&f.provider, "provider", "cpu", "provider that the server runs the model on: cpu or cuda")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
-		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, where pip put it)")
+		"the kernel library or its folder (default: $MOJO_OPS_LIBRARY, beside the program, or where pip installed it)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeValues(c, "provider", exportProviders, false)
 	a.jsonFlag(c, "export-triton")
@@ -79,7 +79,7 @@ func (f *exportTritonFlags) export(a *app, path string) error {
 	case f.out == "":
 		return errors.New("-o REPOSITORY is missing")
 	case o.MaxBatchSize < 0 || o.QueueDelay < 0:
-		return errors.New("--max-batch-size and --queue-delay are 0 or more")
+		return errors.New("--max-batch-size and --queue-delay must be 0 or more")
 	}
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(path), ".onnx")
@@ -136,7 +136,7 @@ func (f *exportTritonFlags) export(a *app, path string) error {
 
 func (f *exportTritonFlags) report(a *app, path string, made *serving.TritonModel) {
 	if made.FusedOps == 0 {
-		a.say("no fused ops: %s is exported as it is, and mojo-patch apply patches it", path)
+		a.say("no fused ops: %s is exported without change; to patch it first, use mojo-patch apply", path)
 	}
 	switch {
 	case made.OneByOne != "":

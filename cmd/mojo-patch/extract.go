@@ -43,15 +43,15 @@ func newExtract(a *app) *cobra.Command {
 	f := &extractFlags{}
 	c := &cobra.Command{
 		Use:   "extract MODEL -o DIR",
-		Short: "Cut a part out of a model, with the inputs and outputs that it has in the whole",
-		Long: `extract writes a part of a model to DIR/model.onnx, and what goes into the part and comes out of it to
-DIR/golden.npz: the whole model is run on random inputs (or those of a file), and its values at the
-cut are kept. Weights that the part reads go along. What follows from constants and shapes alone does
-too, so that apply finds most of what it finds in the whole.
+		Short: "Extract a part of a model, with the inputs and outputs that it has in the whole model",
+		Long: `extract writes a part of a model to DIR/model.onnx, and the inputs and outputs of the part to
+DIR/golden.npz: it runs the whole model on random inputs (or the inputs in a file) and records its
+values at the cut. The part includes the weights that it reads, and the nodes that are computed only
+from constants and shapes, so that apply finds most of the blocks that it finds in the whole model.
 
-A part is chosen by nodes (--node, with all between them), by values (--from, --to), by a block of a
+Choose a part by nodes (--node, with all nodes between them), by values (--from, --to), by a block of a
 layer ("layer 0 attention", "layer 3 experts" or moe, "layer 1 mlp") or by a site as match --json names
-it. A block reaches from its projections to where the result is added to the residual stream.
+it. A block reaches from its projections to the addition to the residual stream.
 The files of --patterns are copied to DIR/patterns.`,
 		Example: `  mojo-patch extract model.onnx -o part --block 'layer 3 moe'
   mojo-patch extract model.onnx -o part --node /model/layers.0/mlp/act_fn/Mul --node /model/layers.0/mlp/down_proj/MatMul
@@ -66,7 +66,7 @@ The files of --patterns are copied to DIR/patterns.`,
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
 	fl.StringArrayVar(&f.nodes, "node", nil, "a node of the part, by its name (repeatable)")
-	fl.StringArrayVar(&f.from, "from", nil, "a value that the part begins with (repeatable; default: model inputs)")
+	fl.StringArrayVar(&f.from, "from", nil, "a value that the part starts from (repeatable; default: model inputs)")
 	fl.StringArrayVar(&f.to, "to", nil, "a value that the part computes (repeatable)")
 	fl.StringVar(&f.block, "block", "", "a block of a layer, such as 'layer 0 attention'")
 	fl.StringArrayVar(&f.sites, "site", nil, "the site of this id, as match --json reports it (repeatable)")
@@ -94,7 +94,7 @@ func (f *extractFlags) extract(a *app, c *cobra.Command, path string) error {
 	case f.out == "":
 		return errors.New("-o DIR is missing")
 	case f.cases < 1:
-		return fmt.Errorf("--cases %d: it is 1 or more", f.cases)
+		return fmt.Errorf("--cases %d: must be 1 or more", f.cases)
 	}
 	if err := errors.Join(f.backend.check(c), f.inputs.check(c), newFolder(f.out)); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (f *extractFlags) cut(m *onnx.Model) (*cut.Part, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no block was found in the main graph: choose a part by nodes or values")
 	}
-	return nil, fmt.Errorf("there is no block %q; there are %s", f.block, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown block %q; the blocks are %s", f.block, strings.Join(names, ", "))
 }
 
 // cutSites cuts out the sites with these ids.
@@ -185,7 +185,7 @@ func cutSites(c *cut.Cutter, sites []rewrite.SiteReport, ids []string) (*cut.Par
 	for _, id := range ids {
 		i := slices.IndexFunc(sites, func(s rewrite.SiteReport) bool { return s.ID == id && s.Match != nil })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no site %q: match --json lists them", id)
+			return nil, fmt.Errorf("unknown site %q: match --json lists the sites", id)
 		}
 		matches = append(matches, sites[i].Match)
 	}
@@ -203,11 +203,12 @@ func nodesNamed(m *onnx.Model, names []string) ([]*onnx.Node, error) {
 	for _, name := range names {
 		switch list := byName[name]; len(list) {
 		case 0:
-			return nil, fmt.Errorf("there is no node %q (one without a name goes by what it makes)", name)
+			return nil, fmt.Errorf("unknown node %q (name a node without a name by its output)", name)
 		case 1:
 			nodes = append(nodes, list[0])
 		default:
-			return nil, fmt.Errorf("%d nodes are named %q: choose by values, with --from and --to", len(list), name)
+			return nil, fmt.Errorf("%d nodes are named %q: choose values instead, with --from and "+
+				"--to", len(list), name)
 		}
 	}
 	return nodes, nil
@@ -218,7 +219,7 @@ func valuesNamed(m *onnx.Model, names []string) ([]*onnx.Value, error) {
 	for _, name := range names {
 		v := m.Graph.Value(name)
 		if v == nil {
-			return nil, fmt.Errorf("there is no value %q in the main graph", name)
+			return nil, fmt.Errorf("the main graph has no value %q", name)
 		}
 		values = append(values, v)
 	}

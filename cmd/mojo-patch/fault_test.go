@@ -39,7 +39,7 @@ func TestFileIsCutOff(t *testing.T) {
 		}
 		return err
 	})
-	if err == nil || !strings.Contains(err.Error(), "was cut off while it was read") {
+	if err == nil || !strings.Contains(err.Error(), "was truncated while it was read") {
 		t.Errorf("got %v", err)
 	}
 	plain := errors.New("plain")

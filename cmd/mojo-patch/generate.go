@@ -18,23 +18,24 @@ func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate MODEL [KEY=VALUE...]",
 		Short: "Generate text with a language model in onnxruntime",
-		Long: `generate runs a decoder on one or more prompts and prints what it adds to them as it goes; several
-prompts run together. The names and shapes of the model's inputs say how to feed it: token ids,
-masks, positions, and a cache of any layout, which stays on the device from step to step. A model
-without a cache gets the whole text again for each token. Original and patched models run alike.
+		Long: `generate runs a decoder on one or more prompts and prints the generated text as it goes; several
+prompts run together. It feeds the model by the names and shapes of its inputs: token ids, masks,
+positions, and a cache of any layout, which stays on the device from step to step. A model without a
+cache gets the whole text again for each token. Original and patched models run alike.
 
-Without --temperature, --top-k, --top-p and --min-p generate takes the likeliest token (greedy); the
-last three alone imply --temperature 1. A text ends at a stop token, before a --stop text, after
---max-tokens, or when the model has no position left. Stop tokens are --stop-token and those of
-generation_config.json and config.json beside the model or the tokenizer; if these name none, and in
-a chat, that of tokenizer_config.json. Prompts of different lengths run together if padding before
-them leaves the logits unchanged, which is tried once; otherwise they run one after another.
+Without --temperature, --top-k, --top-p and --min-p generate chooses the likeliest token (greedy); each
+of the last three implies --temperature 1. A text ends at a stop token, before a --stop text, after
+--max-tokens, or when the model has no position left. The stop tokens are --stop-token and those in
+generation_config.json and config.json beside the model or the tokenizer. In a chat, or if these files
+name no stop token, the one in tokenizer_config.json is added. Prompts of different lengths run together
+if padding before them leaves the logits unchanged, which generate tries once; otherwise they run one
+after another.
 
-With --compare OTHER a second model computes what the first one generates greedily. generate reports
-where its choice differs, with the margins (how far each model's choice is above the other's, in
-logits), the KL divergence and the greatest difference of each step. --follow gives both models
-other tokens than the first one's choices. With --max-kl the divergence decides, and no token: that
-is how a model whose weights or activations were rounded is compared.
+With --compare OTHER the first model generates greedily and the second model computes the same steps.
+generate reports where its choice differs, with the margins (how far each model's choice is above the
+other's, in logits), the KL divergence and the greatest difference of each step. --follow feeds both
+models the given tokens instead of the first model's choices. With --max-kl the divergence decides
+instead of the tokens: use it for a model whose weights or activations were rounded.
 
 --golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and
 optionally top2gapN (margins) and logits_lastN (logits after the prompt). A difference with margins
@@ -115,7 +116,7 @@ func (f *generateFlags) session(a *app, m *onnx.Model, lib ort.Library) (*ort.Se
 			return session, what, err
 		}
 	}
-	err = fmt.Errorf("a decoding step of %s cannot be a CUDA graph: %w", m.Path, err)
+	err = fmt.Errorf("cannot record a decode step of %s as a CUDA graph: %w", m.Path, err)
 	if f.graphGiven {
 		return nil, "", failed(err)
 	}
@@ -177,7 +178,7 @@ func ended(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(context.Cause(ctx), &by):
-		return &exitError{signalCode(by.signal), fmt.Errorf("%w: what was generated until then is complete", by)}
+		return &exitError{signalCode(by.signal), fmt.Errorf("%w: the text generated until then is complete", by)}
 	}
 	return failed(err)
 }

@@ -99,7 +99,8 @@ func readRecorded(path string) ([]generate.Recorded, error) {
 		list = append(list, r)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s holds no recorded generation: arrays prompt0 and greedy0 of ids are wanted", path)
+		return nil, fmt.Errorf("%s does not hold a recorded generation: it needs arrays prompt0 and greedy0 of token "+
+			"ids", path)
 	}
 	return list, nil
 }
@@ -151,7 +152,7 @@ func (t *texts) step(s *generate.Step, limit float64) string {
 		line += fmt.Sprintf(", KL %.3g, max abs %.3g", *s.KL, *s.MaxAbs)
 	}
 	if s.NearTie {
-		line += fmt.Sprintf(": a near tie, up to %g rounding decides", limit)
+		line += fmt.Sprintf(": a near tie (rounding may decide margins up to %g)", limit)
 	}
 	return line
 }

@@ -47,50 +47,51 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	n := c.Flags()
 	n.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer.json, or the folder with it (default: the model's folder)")
 	completeFile(c, "tokenizer", "json")
-	n.StringArrayVar(&f.prompts, "prompt", nil, `text to go on from, "-" reads it from stdin; repeatable`)
+	n.StringArrayVar(&f.prompts, "prompt", nil, `prompt to continue, "-" reads it from stdin; repeatable`)
 	n.StringVar(&f.promptFile, "prompt-file", "", "file with a prompt")
 	n.StringArrayVar(&f.ids, "ids", nil,
-		"token ids to go on from, separated by commas: no tokenizer is needed; repeatable")
-	n.BoolVar(&f.chat, "chat", false, "put each prompt into the model's chat template, as what the user says")
-	n.StringVar(&f.template, "template", "", "file with the chat template (default: that of the tokenizer's folder)")
-	n.StringVar(&f.system, "system", "", "what the system says in the chat, before the user")
+		"prompt as token ids separated by commas, without a tokenizer; repeatable")
+	n.BoolVar(&f.chat, "chat", false, "put each prompt into the model's chat template as the user's message")
+	n.StringVar(&f.template, "template", "", "file with the chat template (default: from the tokenizer's folder)")
+	n.StringVar(&f.system, "system", "", "system message of the chat")
 	n.IntVarP(&f.maxTokens, "max-tokens", "n", 256,
-		"how many tokens to generate at most for each prompt; 0 sets no limit")
+		"most tokens to generate for each prompt; 0 sets no limit")
 	n.IntVar(&f.maxContext, "max-context", 0,
-		"how many tokens a prompt and its text have at most (default: by config.json, or the model's tables)")
-	n.Float64Var(&f.sampling.Temperature, "temperature", 0, "sample, from logits divided by this; 0 is greedy")
-	n.IntVar(&f.sampling.TopK, "top-k", 0, "sample among this many of the likeliest tokens; 0 takes all")
+		"most tokens of a prompt and its text (default: from config.json or the model's tables)")
+	n.Float64Var(&f.sampling.Temperature, "temperature", 0, "sample from logits divided by this number; 0 is greedy")
+	n.IntVar(&f.sampling.TopK, "top-k", 0, "sample from this many of the likeliest tokens; 0 for all tokens")
 	n.Float64Var(&f.sampling.TopP, "top-p", 0,
-		"sample among the likeliest tokens that have this probability together; 0 takes all")
+		"sample from the likeliest tokens with this total probability; 0 for all tokens")
 	n.Float64Var(&f.sampling.MinP, "min-p", 0,
-		"sample among the tokens at least this many times as likely as the likeliest one")
+		"sample from the tokens at least this many times as likely as the likeliest one")
 	n.Float64Var(&f.sampling.RepetitionPenalty, "repetition-penalty", 0,
-		"make tokens that are there less likely, above 1; 0 and 1 have no effect")
+		"above 1: make tokens that are already in the text less likely; 0 and 1 have no effect")
 	n.Float64Var(&f.sampling.FrequencyPenalty, "frequency-penalty", 0,
-		"subtract this from a logit for each time that its token was generated, -2 to 2")
+		"subtract this from a logit each time that its token was generated, -2 to 2")
 	n.Float64Var(&f.sampling.PresencePenalty, "presence-penalty", 0,
-		"subtract this from the logits of tokens that were generated, -2 to 2")
+		"subtract this once from the logits of all generated tokens, -2 to 2")
 	n.Uint64Var(&f.sampling.Seed, "seed", 1, "seed of sampling")
 	n.StringArrayVar(&f.stops, "stop", nil,
 		`text that ends the generation and is cut off; \n is a line break; repeatable`)
 	n.StringArrayVar(&f.stopTokens, "stop-token", nil, "id or text of a token that ends the generation; repeatable")
-	n.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind the end tokens of the model's configuration")
+	n.BoolVar(&f.ignoreEOS, "ignore-eos", false, "do not stop at the end tokens of the model's configuration")
 	n.IntVar(&f.prefill, "prefill-chunk", 0,
-		"how many tokens of a prompt a run takes at most; 0 takes them all at once")
+		"most prompt tokens per run; 0 runs the whole prompt at once")
 	n.BoolVar(&f.graph, "cuda-graph", false,
-		"record a decoding step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
+		"record a decode step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
 			"--cache static --past-length)")
-	n.BoolVar(&f.margins, "margins", false, "with --json: how far the likeliest token was above the next one, for each")
-	n.StringVar(&f.compare, "compare", "", "another model, to compare its choices")
+	n.BoolVar(&f.margins, "margins", false, "with --json: report for each token the margin of its logit over the "+
+		"next likeliest")
+	n.StringVar(&f.compare, "compare", "", "another model, whose choices are compared with the first model's")
 	completeFile(c, "compare", "onnx")
 	n.StringVar(&f.follow, "follow", "",
-		"with --compare: token ids that both models are given, in place of the first one's choices")
+		"with --compare: token ids to feed to both models instead of the first model's choices")
 	n.Float64Var(&f.maxKL, "max-kl", 0,
-		"with --compare: fail when the KL divergence of a step is greater, in nats, in place of where a token differs")
+		"with --compare: fail if the KL divergence of a step is greater, in nats, instead of if a token differs")
 	n.StringVar(&f.golden, "golden", "", "recorded greedy generations to compare with, .npz")
 	completeFile(c, "golden", "npz")
 	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie,
-		fmt.Sprintf("margin up to which rounding may decide, in logits (default for half precision: %g)",
+		fmt.Sprintf("largest margin that counts as decided by rounding, in logits (default for half precision: %g)",
 			generate.NearTieHalf))
 }
 
@@ -99,13 +100,13 @@ func (f *generateFlags) check(c *cobra.Command) error {
 		return err
 	}
 	if f.backend.evaluator {
-		return errors.New("generate runs models in onnxruntime, and not in the built-in evaluator")
+		return errors.New("generate runs models only in onnxruntime, not in the built-in evaluator")
 	}
 	f.backend.fallback = false
 	changed := c.Flags().Changed
 	cuda := f.backend.provider == providerCUDA
 	if f.graphGiven = changed("cuda-graph"); f.graph && !cuda {
-		return errors.New("--cuda-graph is for --provider cuda")
+		return errors.New("--cuda-graph requires --provider cuda")
 	}
 	f.graph = f.graph || cuda && !f.graphGiven
 	sampled := changed("top-k") || changed("top-p") || changed("min-p")
@@ -120,36 +121,38 @@ func (f *generateFlags) check(c *cobra.Command) error {
 		v    int
 	}{{"max-tokens", f.maxTokens}, {"max-context", f.maxContext}, {"prefill-chunk", f.prefill}} {
 		if x.v < 0 {
-			return fmt.Errorf("--%s %d: it is 0 or more", x.flag, x.v)
+			return fmt.Errorf("--%s %d: must be 0 or more", x.flag, x.v)
 		}
 	}
 	if slices.Contains(f.stops, "") || slices.Contains(f.stopTokens, "") {
-		return errors.New("--stop and --stop-token are not empty")
+		return errors.New("--stop and --stop-token must not be empty")
 	}
 	if f.tieGiven = changed("near-tie"); !(f.nearTie >= 0) || math.IsInf(f.nearTie, 1) {
-		return fmt.Errorf("--near-tie %g: it is a number of 0 or more", f.nearTie)
+		return fmt.Errorf("--near-tie %g: must be a number of 0 or more", f.nearTie)
 	}
 	if f.tieGiven && f.compare == "" && f.golden == "" {
-		return errors.New("--near-tie is for --compare and --golden")
+		return errors.New("--near-tie requires --compare or --golden")
 	}
 	if f.klGiven = changed("max-kl"); f.klGiven && f.compare == "" {
-		return errors.New("--max-kl is for --compare")
+		return errors.New("--max-kl requires --compare")
 	}
 	if !(f.maxKL >= 0) || math.IsInf(f.maxKL, 1) {
-		return fmt.Errorf("--max-kl %g: it is a number of 0 or more", f.maxKL)
+		return fmt.Errorf("--max-kl %g: must be a number of 0 or more", f.maxKL)
 	}
 	if f.follow != "" && (f.compare == "" || changed("max-tokens")) {
-		return errors.New("--follow is for --compare, and says how many tokens there are: --max-tokens cannot stand " +
+		return errors.New("--follow requires --compare and sets the number of tokens: --max-tokens cannot be " +
+			"combined " +
 			"with it")
 	}
 	if !f.chat && (changed("template") || changed("system")) {
-		return errors.New("--template and --system are for --chat")
+		return errors.New("--template and --system require --chat")
 	}
 	if f.compare != "" || f.golden != "" {
 		for _, other := range []string{"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
 			"frequency-penalty", "presence-penalty", "seed", "stop", "margins"} {
 			if changed(other) {
-				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot stand with --compare and "+
+				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot be combined with --compare "+
+					"or "+
 					"--golden", other)
 			}
 		}
@@ -162,7 +165,7 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 		for _, other := range []string{"compare", "prompt", "prompt-file", "ids", "chat", "max-tokens", "stop-token",
 			"ignore-eos"} {
 			if changed(other) {
-				return fmt.Errorf("--golden has prompts and tokens of its own: --%s cannot stand with it", other)
+				return fmt.Errorf("--golden sets the prompts and tokens: --%s cannot be combined with it", other)
 			}
 		}
 		return nil
@@ -170,12 +173,12 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 	text := len(f.prompts) > 0 || f.promptFile != ""
 	switch {
 	case text && len(f.ids) > 0:
-		return errors.New("--ids cannot stand with --prompt and --prompt-file")
+		return errors.New("--ids cannot be combined with --prompt or --prompt-file")
 	case !text && len(f.ids) == 0:
-		return errors.New(`there is no prompt: give --prompt TEXT, --prompt-file FILE, --prompt - for stdin, or ` +
+		return errors.New(`no prompt: use --prompt TEXT, --prompt-file FILE, --prompt - for stdin, or ` +
 			`--ids 1,2,3`)
 	case len(f.ids) > 0 && f.chat:
-		return errors.New("--chat makes text of a prompt, and --ids are no text")
+		return errors.New("--chat needs a prompt of text: it cannot be combined with --ids")
 	}
 	if slices.Contains(f.prompts, "") {
 		return errors.New("--prompt is empty")

@@ -111,7 +111,7 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	}
 	if groups := run.Groups(); len(groups) > 1 {
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]")
-		a.say("the prompts were computed in %d groups, one after another: %s", len(groups), list)
+		a.say("the prompts ran in %d groups, one after another: %s", len(groups), list)
 	}
 	buffers := run.Buffers()
 	if buffers.Count > 0 {
@@ -127,9 +127,9 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
 	a.say("decode %s", pace(t.DecodedTokens, t.Decode))
 	if graph := g.session.RecordsGraphs() && buffers.Steps > 0; graph && buffers.Fed {
-		a.say("a decoding step is a CUDA graph, and the device chooses the token")
+		a.say("a decode step is a CUDA graph, and the device chooses the token")
 	} else if graph {
-		a.say("a decoding step is a CUDA graph")
+		a.say("a decode step is a CUDA graph")
 	}
 	times := generateTimes{
 		Open: inMilliseconds(g.took), PromptTokens: t.PromptTokens, Prefill: inMilliseconds(t.Prefill),

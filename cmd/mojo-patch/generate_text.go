@@ -63,7 +63,7 @@ func (t *texts) read(path, folder string, optional bool) (err error) {
 			t.path = ""
 			return nil
 		}
-		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text",
+		return fmt.Errorf("%s was not found beside the model: use --tokenizer FILE or FOLDER, or --ids instead of text",
 			tokenizer.File)
 	}
 	t.tokenizer, err = tokenizer.Read(t.path)
@@ -105,7 +105,7 @@ func (t *texts) configure(f *generateFlags, model string) error {
 		id, err := strconv.ParseInt(s, 10, 64)
 		known := err == nil && id >= 0
 		if !known && t.tokenizer == nil {
-			return fmt.Errorf("--stop-token %q: without a tokenizer it is an id", s)
+			return fmt.Errorf("--stop-token %q: without a tokenizer it must be an id", s)
 		}
 		if !known {
 			if id, known = t.tokenizer.ID(s); !known {
@@ -115,7 +115,7 @@ func (t *texts) configure(f *generateFlags, model string) error {
 		t.stop = append(slices.Clip(t.stop), id)
 	}
 	if len(f.stops) > 0 && t.tokenizer == nil {
-		return errors.New("--stop is text, and wants a tokenizer")
+		return errors.New("--stop is text and needs a tokenizer")
 	}
 	for _, s := range f.stops { // a special token is not text
 		if id, ok := t.tokenizer.ID(s); ok && t.tokenizer.Decode([]int64{id}, true) == "" {
@@ -158,7 +158,7 @@ func (t *texts) encode(f *generateFlags) error {
 		}
 		ids := t.tokenizer.Encode(p, special)
 		if len(ids) == 0 {
-			return fmt.Errorf("prompt %d is empty: it has no tokens", i)
+			return fmt.Errorf("prompt %d has no tokens", i)
 		}
 		t.ids = append(t.ids, ids)
 	}
@@ -173,7 +173,7 @@ func (t *texts) fits(a *app, g *opened) {
 	}
 	// Models pad their vocabulary to round numbers.
 	if size > 0 && vocabulary > 0 && (size > vocabulary+vocabulary/100 || size < vocabulary*9/10) {
-		a.say("%s has %d tokens and %s %d: it seems to be the tokenizer of another model", t.path, size, g.path,
+		a.say("%s has %d tokens, but %s has %d: it seems to be the tokenizer of another model", t.path, size, g.path,
 			vocabulary)
 	}
 }
@@ -189,7 +189,7 @@ func (f *generateFlags) render(t *texts, prompt string) (string, error) {
 			}
 		}
 		if err != nil {
-			return "", fmt.Errorf("%w\n(--template FILE names the chat template)", err)
+			return "", fmt.Errorf("%w\n(use --template FILE to name the chat template)", err)
 		}
 	}
 	var messages []chat.Message

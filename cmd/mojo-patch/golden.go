@@ -28,8 +28,8 @@ func newGoldenRecord(a *app) *cobra.Command {
 	f := &runFlags{repeat: 1, record: true}
 	c := &cobra.Command{
 		Use:   "record MODEL -o FILE.npz|DIR [KEY=VALUE...]",
-		Short: "Run a model and keep its inputs and outputs to compare with later",
-		Long: `record runs a model on random inputs, or on those of a file, and writes inputs and outputs: to
+		Short: "Run a model and record its inputs and outputs for later comparison",
+		Long: `record runs a model on random inputs, or on the inputs in a file, and writes inputs and outputs to
 FILE.npz (arrays 0.in.NAME, 0.out.NAME, …, and n, the number of cases), or to
 DIR/test_data_set_N/input_I.pb and output_I.pb, the layout of ONNX test data. diff and apply compare
 with them.`,
@@ -43,10 +43,10 @@ with them.`,
 				return fmt.Errorf("-o FILE.npz or -o DIR is missing")
 			}
 			if f.count < 1 {
-				return fmt.Errorf("--cases %d: it is 1 or more", f.count)
+				return fmt.Errorf("--cases %d: must be 1 or more", f.count)
 			}
 			if _, err := os.Stat(f.out); err == nil && strings.HasSuffix(f.out, ".npz") && !f.force {
-				return fmt.Errorf("%s is there already: --force replaces it", f.out)
+				return fmt.Errorf("%s exists already: use --force to replace it", f.out)
 			}
 			return f.run(a, c, args)
 		},
@@ -56,7 +56,7 @@ with them.`,
 	c.Flags().StringVarP(&f.out, "output", "o", "", "file or folder to write")
 	completeFile(c, "output", "npz")
 	c.Flags().IntVar(&f.count, "cases", 1, "number of random cases")
-	c.Flags().BoolVar(&f.force, "force", false, "replace an .npz file that is there already")
+	c.Flags().BoolVar(&f.force, "force", false, "replace an existing .npz file")
 	a.jsonFlag(c, "run")
 	return c
 }
@@ -65,7 +65,7 @@ func newGoldenCompare(a *app) *cobra.Command {
 	k := &criteria{}
 	c := &cobra.Command{
 		Use:   "compare GOT WANT",
-		Short: "Compare recorded outputs with other recorded ones",
+		Short: "Compare recorded outputs with other recorded outputs",
 		Long: `compare reads two recordings (.npz files, or folders of ONNX test data) and compares the outputs of
 the first with those of the second, case by case and by name, as diff does. It runs nothing. It
 exits with 1 if an output is out of tolerance.
@@ -75,7 +75,7 @@ exits with 1 if an output is out of tolerance.
   mojo-patch golden compare here.npz there.npz --atol 1e-2 --max-kl 1e-4`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("compare takes two recordings, %d are given\nusage: %s", len(args), c.UseLine())
+				return fmt.Errorf("compare takes two recordings, but got %d\nusage: %s", len(args), c.UseLine())
 			}
 			return nil
 		},
@@ -138,7 +138,7 @@ func comparable(paths []string, got, want []golden.Case) error {
 				return err
 			}
 			if g.DataType != w.DataType || !slices.Equal(g.Dims, w.Dims) || !bytes.Equal(p, q) {
-				return fmt.Errorf("the input %q of case %d is not the same in %s and %s: their outputs cannot be "+
+				return fmt.Errorf("the input %q of case %d differs between %s and %s: their outputs cannot be "+
 					"compared", w.Name, i, paths[0], paths[1])
 			}
 		}

@@ -132,7 +132,7 @@ func hostileModels() map[string]hostile {
 		"written twice": {model: modelOf(bodyOf("", y, nodeOf("y = Abs(x)"))), refused: `"y" is defined twice`},
 		"missing input": {model: modelOf(bodyOf("", nodeOf("y = Add(x nothing)"))),
 			refused: `reads "nothing", which nothing defines`},
-		"missing output": {model: modelOf(bodyOf("z", y)), refused: `"z" of graph "g" is made by no node`},
+		"missing output": {model: modelOf(bodyOf("z", y)), refused: `no node makes the output "z" of graph "g"`},
 		"recursion": {model: modelOf(bodyOf("", nodeOf("y = f:a(x)")), functionOf("a", nodeOf("y = f:a(x)"))),
 			refused: "calls itself"},
 		"mutual recursion": {model: modelOf(bodyOf("", y), functionOf("a", nodeOf("y = f:b(x)")),

@@ -28,7 +28,7 @@ func (f *inputFlags) flags(c *cobra.Command) {
 
 func (f *inputFlags) check(c *cobra.Command) error {
 	if f.file != "" && (c.Flags().Changed("seed") || c.Flags().Changed("dim")) {
-		return fmt.Errorf("--seed and --dim make random inputs and cannot stand with --inputs")
+		return fmt.Errorf("--seed and --dim set random inputs: they cannot be combined with --inputs")
 	}
 	_, err := f.sizes()
 	return err
@@ -40,7 +40,8 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 		name, value, ok := strings.Cut(d, "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		if !ok || name == "" || err != nil || n < 0 {
-			return nil, fmt.Errorf("--dim %q: write NAME=VALUE with a number of 0 or more, and repeat --dim for more",
+			return nil, fmt.Errorf("--dim %q: write NAME=VALUE with a number of 0 or more, and repeat --dim for each "+
+				"dimension",
 				d)
 		}
 		dims[name] = n
@@ -76,11 +77,11 @@ func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 		return nil, fmt.Errorf("%s holds no cases", path)
 	}
 	if cases, err = golden.WithOwnPasts(m, cases); err != nil {
-		return nil, fmt.Errorf("%s cannot be run on %s: %w", m.Path, path, err)
+		return nil, fmt.Errorf("cannot run %s on %s: %w", m.Path, path, err)
 	}
 	for i, c := range cases {
 		if cases[i], err = fitted(m, c); err != nil {
-			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", m.Path, i, path, err)
+			return nil, fmt.Errorf("cannot run %s on case %d of %s: %w", m.Path, i, path, err)
 		}
 	}
 	return cases, nil

@@ -27,21 +27,21 @@ func newInspect(a *app) *cobra.Command {
 	f := &inspectFlags{}
 	c := &cobra.Command{
 		Use:   "inspect MODEL",
-		Short: "Say what is inside a model: ops, weights, functions, recognised blocks, near misses",
+		Short: "Show the contents of a model: ops, weights, functions, recognized blocks and near misses",
 		Long: `inspect counts the ops of a model by domain, its weights by type, its functions, the blocks that
-apply would fuse, and the fused ops it already holds. It recognises blocks but does not evaluate
-them; match and apply do. It evaluates only mixtures of experts, and warns if an export works for
-few inputs only or lacks experts. It does not need the weights. -v lists every op and every near
+apply would fuse, and the fused ops it already holds. It recognizes blocks but does not evaluate
+them; match and apply do. It evaluates only mixtures of experts, and warns if an export works only
+for few inputs or lacks experts. It does not need the weights. -v lists every op and every near
 miss.
 
---why explains what is not fused. For every node that usually marks a block and is part of none, it
-names the nearest pattern, the place where the graph leaves it, and a hint. It evaluates sites, so
-that it also lists those that apply would refuse. -v lists similar ones one by one.
+--why explains why blocks are not fused. For every node that usually marks a block but is not part of
+one, it names the nearest pattern, the place where the graph differs from it, and a hint. It evaluates
+sites, so it also lists the sites that apply would refuse. -v lists similar nodes one by one.
 
---dims lists the constants that come from the sizes of the inputs at export, which exporters bake
-without a word, and says of each dimension whether apply --free can have it follow the inputs. It runs
-the model at other sizes. --dims=batch,sequence looks at these dimensions only, and --golden gives
-recorded outputs, of other sizes as well.`,
+--dims lists the constants that an exporter silently computed from the sizes of the inputs, and reports
+for each dimension whether apply --free can make it dynamic. It runs the model at other sizes.
+--dims=batch,sequence examines only these dimensions, and --golden names recorded outputs, also of
+other sizes.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch inspect model.onnx --why --node layers.0
   mojo-patch inspect model.onnx --dims --golden recorded.npz
@@ -87,7 +87,7 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 		return err
 	}
 	if r.unverified > 0 {
-		a.say("%s: weights are missing, so it is not known whether its mixtures of experts work for every input",
+		a.say("%s: weights are missing, so inspect cannot tell whether its mixtures of experts work for every input",
 			m.Path)
 	}
 	if a.json {
@@ -148,7 +148,7 @@ func (r *census) write(w io.Writer, verbose bool) {
 	for _, p := range r.Patterns {
 		t.add(p.Name, p.Found, p.Fused, p.Refused, strings.Join(r.types(p.Name), ", "))
 	}
-	t.section(w, "recognised blocks", len(r.Patterns))
+	t.section(w, "recognized blocks", len(r.Patterns))
 	t = newTable("op", ">count")
 	for _, op := range fused.Ops() {
 		t.add(op.Name, r.Fused[op.Name])
@@ -222,7 +222,7 @@ func (r *census) writeMisses(w io.Writer, verbose bool) {
 		}
 	}
 	if misses > 0 {
-		fmt.Fprintf(w, "%s (-v says where and why)\n", near(misses))
+		fmt.Fprintf(w, "%s (use -v to list where and why)\n", near(misses))
 	}
 }
 
@@ -252,7 +252,7 @@ func (r *census) writeWarnings(w io.Writer) {
 	for _, x := range r.Warnings {
 		mended := ""
 		if x.Mended {
-			mended = ", and apply mends it"
+			mended = ", and apply fixes it"
 		}
 		fmt.Fprintf(w, "warning: %s at %s: %s%s\n", x.Pattern, x.Node, x.Text, mended)
 	}

@@ -24,12 +24,13 @@ type dimsFlags struct {
 
 func (f *dimsFlags) flags(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.names, "dims", nil,
-		"list the constants that come from dimensions of the inputs, of all or of a list of them, as apply --free "+
-			"takes it; --dims=all looks at all")
+		"list the constants computed from dimensions of the inputs: --dims=all, or --dims=NAME,… as apply --free "+
+			"takes them")
 	c.Flags().Lookup("dims").NoOptDefVal = allDims
-	c.Flags().StringVar(&f.golden, "golden", "", "with --dims: recorded cases, which decide what the model leaves open")
+	c.Flags().StringVar(&f.golden, "golden", "", "with --dims: recorded cases, which decide between choices that the "+
+		"model leaves open")
 	c.Flags().BoolVar(&f.extendMasks, "extend-masks", false,
-		"with --dims: take masks that were folded into tables to go on as they begin")
+		"with --dims: assume that masks folded into tables continue as they begin")
 	completeFile(c, "golden", "npz")
 }
 
@@ -134,6 +135,6 @@ func writeDims(w io.Writer, r *dims.Report, verbose bool) {
 		}
 	}
 	if len(r.Dims) == 0 {
-		fmt.Fprintln(w, "the inputs have no dimension that could be freed")
+		fmt.Fprintln(w, "the inputs have no dimension that can be freed")
 	}
 }

@@ -23,9 +23,9 @@ type whyFlags struct {
 
 func (f *whyFlags) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.why, "why", false,
-		"say for each node that a block is usually recognised by why none was fused there: the nearest pattern, "+
-			"what is different, and what to do")
-	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes with a name that this regular expression fits")
+		"explain for each node that usually marks a block why it was not fused: the nearest pattern, the "+
+			"difference, and advice")
+	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes whose name matches this regular expression")
 }
 
 // why is the result of --why, and its JSON form.
@@ -91,7 +91,7 @@ func (s spot) String() string { return fmt.Sprintf("%s %q", s.Op, s.Name) }
 
 func (f *whyFlags) check() error {
 	if f.node != "" && !f.why {
-		return errors.New("--node is about --why, which is not given")
+		return errors.New("--node requires --why")
 	}
 	if _, err := regexp.Compile(f.node); err != nil {
 		return fmt.Errorf("--node: %w", err)
@@ -107,7 +107,7 @@ func (f *whyFlags) inspect(a *app, m *onnx.Model, r *census, q rewrite.Request) 
 		return err
 	}
 	if r.unverified > 0 {
-		a.say("%s: weights are missing, so sites are recognised and not verified", m.Path)
+		a.say("%s: weights are missing, so sites are recognized but not verified", m.Path)
 	}
 	w := f.explain(m, q.Patterns, plan)
 	if a.json {
@@ -272,10 +272,10 @@ func (x *explanation) write(out io.Writer) {
 	fmt.Fprintf(out, "%s%s: ", x.Node, in)
 	switch x.Status {
 	case whyRefused:
-		fmt.Fprintf(out, "pattern %s matches (%s) and is refused\n  because %s\n", x.Pattern,
+		fmt.Fprintf(out, "pattern %s matches (%s) but is refused\n  because %s\n", x.Pattern,
 			counted(x.Matched, "node"), x.Refusal)
 	case whyUnlike:
-		fmt.Fprintf(out, "no pattern starts like this: %s (a %s stands in %s)\n", x.Around, x.Node.Op,
+		fmt.Fprintf(out, "no pattern starts like this: %s (a %s is in %s)\n", x.Around, x.Node.Op,
 			strings.Join(x.Patterns, ", "))
 	default:
 		size := ""

@@ -68,7 +68,7 @@ func (p *prober) lacks(o *fused.Op) string {
 	if fused.Holds(p.library, o) {
 		return ""
 	}
-	return fmt.Sprintf("%s has no kernel of %s, so that sessions run its definition; %s has one",
+	return fmt.Sprintf("%s has no kernel for %s, so sessions run its definition; %s has one",
 		filepath.Base(p.library), o.Name, fused.CPU.LibraryName())
 }
 
@@ -86,7 +86,7 @@ func (p *prober) close() error {
 func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	o := fused.Lookup(op)
 	if o == nil {
-		return nil, fmt.Errorf("there is no fused op %q", op)
+		return nil, fmt.Errorf("unknown fused op %q", op)
 	}
 	if reason := p.lacks(o); reason != "" {
 		return nil, errors.New(reason)

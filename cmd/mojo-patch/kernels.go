@@ -49,15 +49,15 @@ func newKernels(a *app) *cobra.Command {
 	var inputs inputFlags
 	c := &cobra.Command{
 		Use:   "kernels",
-		Short: "List the kernels by op, type and device, and try each here",
-		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the
+		Short: "List the kernels by op, type and device, and try each on this machine",
+		Long: `kernels lists every kernel with the ops, types and devices that it supports. If onnxruntime and the
 kernel library are found, it runs each kernel on the hard inputs that apply checks sites with (small,
-large, tiny, zero, one-hot, repeated; for attention paddings), in every form that its attributes
-allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there is
-nothing to try them with. Ops of the standard need no library and are not tried.
+large, tiny, zero, one-hot, repeated; for attention, paddings), in every form that its attributes
+allow, and compares it with the op's definition. It exits with 1 if a kernel fails, and with 4 if
+onnxruntime or the library is missing. Standard ops need no library and are not tried.
 
---model tries the kernels that a model needs, in the forms, types and shapes of its nodes: of those that
-it has, where it was patched, or else of those that apply would make. --dim sizes its inputs.
+--model tries the kernels that a model needs, in the forms, types and shapes of its fused nodes, or, if
+it was not patched, of the nodes that apply would make. --dim sets the sizes of its inputs.
 
 ` + devicesHelp,
 		Example: `  mojo-patch kernels
@@ -83,7 +83,7 @@ it has, where it was patched, or else of those that apply would make. --dim size
 					return tryNeeded(needed, onnxruntime, lib)
 				}
 			} else if c.Flags().Changed("dim") || c.Flags().Changed("inputs") || c.Flags().Changed("seed") {
-				return errors.New("--dim, --inputs and --seed are about --model, which is not given")
+				return errors.New("--dim, --inputs and --seed require --model")
 			}
 			rows, missing := try(onnxruntime, lib)
 			if err := a.result(kernelsResult{jsonSchema, rows}); err != nil {
@@ -112,7 +112,8 @@ it has, where it was patched, or else of those that apply would make. --dim size
 }
 
 // npuNotTried is the reason that kernels for CANN do not run here.
-const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they " +
+const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md explains how " +
+	"they " +
 	"are tested)"
 
 // probers run the kernels of each available device.

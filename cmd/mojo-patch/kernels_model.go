@@ -121,9 +121,9 @@ func (r *kernelRow) tryNeeded(p *prober, n *neededKernel) {
 	case p.lacks(n.op) != "":
 		r.Reason = p.lacks(n.op)
 	case n.op.Name == fused.QMoEName: // its definition leaves the rounding between its products open
-		r.Reason = "its definition leaves open how it rounds: it is not tried"
+		r.Reason = "its definition does not fix how it rounds: it is not tried"
 	case elements > mostElements:
-		r.Reason = fmt.Sprintf("its inputs have %d elements, and at most %d are tried", elements, mostElements)
+		r.Reason = fmt.Sprintf("its inputs have %d elements, more than the limit of %d", elements, mostElements)
 	default:
 		rel, err := p.tryForms(n.op, []fused.Site{n.site}, false)
 		if err != nil {

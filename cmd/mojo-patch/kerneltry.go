@@ -36,7 +36,7 @@ func (p *prober) tryForms(op *fused.Op, sites []fused.Site, wide bool) (maxRel f
 			return maxRel, fmt.Errorf("%s: %w", op.Overload(s), err)
 		}
 	}
-	return maxRel, fmt.Errorf("each form runs alone, but not beside the others: %w", err)
+	return maxRel, fmt.Errorf("each form runs by itself, but not together with the others: %w", err)
 }
 
 // inputKind is one kind of inputs for an op's kernel.

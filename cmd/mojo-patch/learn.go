@@ -16,7 +16,7 @@ type learnFlag struct{ path string }
 
 func (f *learnFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.path, "learn", "",
-		"write a pattern to this file for each spelling that no pattern matched and that was fitted to an op, for "+
+		"write a pattern to this file for each spelling that no pattern matched but that was fitted to an op, for "+
 			"--patterns (see docs/patterns.md)")
 	completeFile(c, "learn", "pat")
 }
@@ -40,7 +40,7 @@ func (f *learnFlag) check(c *cobra.Command, model, out, html string, loaded []st
 	}
 	for _, file := range files {
 		if same(file, f.path) {
-			return fmt.Errorf("--learn %s is a file of --patterns, whose patterns would be lost: choose another file",
+			return fmt.Errorf("--learn %s is also a file of --patterns and would be overwritten: choose another file",
 				f.path)
 		}
 	}
@@ -60,7 +60,7 @@ func (f *learnFlag) prepare(r *rewrite.LearnReport) (*atomicfile.Prepared, error
 		return err
 	})
 	if err != nil {
-		err = fmt.Errorf("cannot write what was learnt: %w", err)
+		err = fmt.Errorf("cannot write the learned patterns: %w", err)
 	}
 	return p, err
 }

@@ -17,15 +17,15 @@ func newMatch(a *app) *cobra.Command {
 	out := ""
 	c := &cobra.Command{
 		Use:   "match MODEL",
-		Short: "Say site by site what apply would do, and write no model",
-		Long: `match finds and checks the blocks as apply does, and prints what would become of each: the pattern
-and the fused op, the site's last node, the kernel and its device, and the reason if the site would
-stay as it is. It writes no model. It takes the same flags and gives the same report as apply
---dry-run. -v also lists the near misses.
+		Short: "Show for each site what apply would do, without writing a model",
+		Long: `match finds and checks the blocks as apply does, and prints the result for each: the pattern and the
+fused op, the site's last node, the kernel and its device, and the reason if the site would stay
+unchanged. It does not write a model. It has the same flags and the same report as apply --dry-run. -v
+also lists the near misses.
 
 -o writes a plan: JSON with every site, its nodes, its check, its kernel, and whether to apply it. Edit
-that, and apply --plan does what it says: a site with "apply": false, or whose entry was taken out,
-stays as it is. The plan holds the SHA-256 of the model file, and the versions of tool and patterns.`,
+the plan and run apply --plan: a site with "apply": false, or whose entry was removed, stays
+unchanged. The plan holds the SHA-256 of the model file, and the versions of tool and patterns.`,
 		Example: `  mojo-patch match model.onnx
   mojo-patch match model.onnx --only RMSNorm,AddRMSNorm --verify all
   mojo-patch match model.onnx --json | jq '.sites[] | select(.status == "refused")'
@@ -100,7 +100,7 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*at
 		return err
 	}
 	if n := r.Missed(); n > 0 && !a.verbose {
-		a.say("%s (-v says where and why)", near(n))
+		a.say("%s (use -v to list where and why)", near(n))
 	}
 	if err := files.add(p.previewPage(m, found)); err != nil {
 		return errors.Join(p.enough(r), err)

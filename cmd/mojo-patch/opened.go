@@ -45,7 +45,7 @@ func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadO
 		nodes += len(g.Nodes)
 	}
 	if nodes > mostOpened {
-		r.Reason = fmt.Sprintf("the patched model has %d nodes; up to %d are opened", nodes, mostOpened)
+		r.Reason = fmt.Sprintf("the patched model has %d nodes; only models of up to %d are opened", nodes, mostOpened)
 		a.say("not opened in onnxruntime: %s", r.Reason)
 		return r, nil
 	}
@@ -61,10 +61,11 @@ func (o *opener) check(a *app, m *onnx.Model, path string, options ...onnx.ReadO
 	}
 	defer before.Close()
 	if o.open(before) == nil {
-		return r, failed(fmt.Errorf("the patched model was not written: %w\n(it opens %s; --check-kernels off writes "+
+		return r, failed(fmt.Errorf("the patched model was not written: %w\n(onnxruntime opens %s; use "+
+			"--check-kernels off to write "+
 			"the patched one without opening it)", err, path))
 	}
-	a.say("not tried: %s\n  nor does it open %s", err, path)
+	a.say("not tried: %s\n  onnxruntime does not open %s either", err, path)
 	return r, nil
 }
 

@@ -120,7 +120,7 @@ func TestOpened(t *testing.T) {
 				!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--check-kernels off")) {
 				t.Errorf("exit code %d: %v", exitCode(err), err)
 			}
-			if both := strings.Contains(said.String(), "nor does it open"); both != (!c.opened && err == nil) {
+			if both := strings.Contains(said.String(), "onnxruntime does not open"); both != (!c.opened && err == nil) {
 				t.Errorf("said %q", said.String())
 			}
 		})

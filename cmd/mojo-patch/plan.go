@@ -65,36 +65,37 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.include, "include", rewrite.Auto,
 		"kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
-	fl.StringSliceVar(&f.only, "only", nil, "take only the sites of these patterns")
-	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the sites of these patterns")
-	fl.StringVar(&f.node, "node", "", "take only sites whose last node has a name that this regular expression fits")
-	fl.StringArrayVar(&f.sites, "site", nil, "take only the site of this id, as --json reports it (repeatable)")
+	fl.StringSliceVar(&f.only, "only", nil, "replace only the sites of these patterns")
+	fl.StringSliceVar(&f.skip, "skip", nil, "do not replace the sites of these patterns")
+	fl.StringVar(&f.node, "node", "", "replace only sites whose last node has a name that matches this regular "+
+		"expression")
+	fl.StringArrayVar(&f.sites, "site", nil, "replace only the site with this id, as --json reports it (repeatable)")
 	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct),
-		"which sites are evaluated: off, distinct (one of each kind), all")
+		"which sites to evaluate: off, distinct (one of each kind) or all")
 	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto,
-		"run the kernels, or what the target has, on the checked sites, and open the patched model: auto (where "+
-			"onnxruntime is found), on, off")
+		"run the kernels, or the target's ops, on the checked sites, and open the patched model: auto (if "+
+			"onnxruntime is found), on or off")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	f.patterns.flags(c)
 	f.inline.flags(c)
-	fl.BoolVar(&f.require, "require", false, "exit with 3 when there is nothing to fuse")
-	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there: "+
-		"sites are checked with random numbers in the place of weights")
+	fl.BoolVar(&f.require, "require", false, "exit with 3 if nothing can be fused")
+	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "accept a graph whose external data is missing: "+
+		"sites are checked with random numbers instead of weights")
 	fl.BoolVar(&f.assume, "assume-available", false,
-		"take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on "+
+		"assume that the kernels of the CPU, or of the devices in --backend, are available: the model will run on "+
 			"another machine")
-	f.devices.flags(c, "devices whose kernels are taken")
+	f.devices.flags(c, "devices whose kernels to use")
 	f.target.flags(c)
 	fl.BoolVar(&f.lastLogits, "last-logits", false,
-		"compute the logits of the last position only (left-padded batches), not those of every one")
-	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: it keeps its type)")
-	f.safe.flags(c, "those of --golden, else random inputs")
+		"compute the logits only of the last position (left-padded batches), not of every position")
+	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: keep its type)")
+	f.safe.flags(c, "the cases of --golden, or random inputs")
 	fl.StringVar(&f.runsOn, "runs-on", "",
-		"lower nodes that this provider of onnxruntime has no kernel for: cpu or cuda, with @1.29 for a version "+
-			"(default: the one at hand)")
+		"rewrite nodes that this provider of onnxruntime has no kernel for: cpu or cuda, with @1.29 for a version "+
+			"(default: the installed one)")
 	completeValues(c, "runs-on", func() []string { return []string{"cpu", "cuda"} }, false)
 	fl.StringVar(&f.html, "html", "",
-		"write the report as one page, too: every kind of block drawn before and after, its check, what stayed and why")
+		"also write the report as one page: each kind of block before and after, its check, unfused sites and reasons")
 	completeFile(c, "html", "html")
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
@@ -167,7 +168,8 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	if f.runsOn != "" {
 		if t != nil {
-			return nil, errors.New("--runs-on is about fused ops and the standard's, and --target is given")
+			return nil, errors.New("--runs-on supports only fused ops and standard ops: it cannot be combined with " +
+				"--target")
 		}
 		lib, _ := ort.Find(f.onnxruntime) // any version will do if onnxruntime is missing
 		if request.RunsOn, err = runson.ParsePlace(f.runsOn, lib.Version); err != nil {
@@ -177,19 +179,19 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	switch f.quantised {
 	case "", quantisedKeep:
 		if f.activations != "" {
-			return nil, fmt.Errorf("--activations is about --quantized %s, which is not given", quantisedMojo)
+			return nil, fmt.Errorf("--activations requires --quantized %s", quantisedMojo)
 		}
 	case quantisedMojo:
 		if t != nil {
-			return nil, fmt.Errorf("--quantized %s makes fused ops, and --target is given", quantisedMojo)
+			return nil, fmt.Errorf("--quantized %s makes fused ops: it cannot be combined with --target", quantisedMojo)
 		}
 		request.OwnProducts = cmp.Or(f.activations, activationKinds[0])
 		if !slices.Contains(activationKinds, request.OwnProducts) {
-			return nil, fmt.Errorf("--activations %q: it is one of %s", request.OwnProducts,
+			return nil, fmt.Errorf("--activations %q: must be one of %s", request.OwnProducts,
 				strings.Join(activationKinds, ", "))
 		}
 	default:
-		return nil, fmt.Errorf("--quantized %q: it is %s or %s", f.quantised, quantisedKeep, quantisedMojo)
+		return nil, fmt.Errorf("--quantized %q: must be %s or %s", f.quantised, quantisedKeep, quantisedMojo)
 	}
 	if f.merge {
 		request.Merge = rewrite.MergeAll
@@ -202,7 +204,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		request.StaticCache = &staticcache.Options{Length: length, PastLength: f.pastLength == pastLengthOne,
 			RowLengths: f.pastLength == pastLengthRows}
 		if f.pastLength != "" && !request.StaticCache.PastLength && !request.StaticCache.RowLengths {
-			return nil, fmt.Errorf("--past-length=%s: it is --past-length, or --past-length=%s", f.pastLength,
+			return nil, fmt.Errorf("--past-length=%s: use --past-length or --past-length=%s", f.pastLength,
 				pastLengthRows)
 		}
 	}
@@ -255,7 +257,7 @@ func (f *planFlags) opener(a *app, t *target.Target) (*opener, error) {
 	case f.checkKernels == kernelsOn || f.onnxruntime != "":
 		return nil, err
 	}
-	a.detail("what is written is not opened: %s", firstLine(err))
+	a.detail("the patched model will not be opened: %s", firstLine(err))
 	return nil, nil
 }
 
@@ -266,7 +268,7 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b registry.Backend) (*
 		return nil, nil
 	case kernelsAuto, kernelsOn:
 	default:
-		return nil, fmt.Errorf("--check-kernels %q: it is one of auto, on, off", f.checkKernels)
+		return nil, fmt.Errorf("--check-kernels %q: must be auto, on or off", f.checkKernels)
 	}
 	provider := providerOf(b)
 	if verify == rewrite.VerifyOff || provider == "" {
@@ -277,10 +279,10 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b registry.Backend) (*
 		return nil, err
 	}
 	if errors.Is(err, errBrokenKernels) && !f.assume {
-		return nil, environment(fmt.Errorf("%w\n(--check-kernels off patches without running them)", err))
+		return nil, environment(fmt.Errorf("%w\n(use --check-kernels off to patch without running them)", err))
 	}
 	if err != nil {
-		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
+		a.detail("the check does not run the kernels: %s (run mojo-patch doctor for details)", firstLine(err))
 	}
 	return p, nil
 }
@@ -334,14 +336,14 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 func (p *plan) enough(r *rewrite.Report) error {
 	if p.require && r.Blocks() == 0 {
 		return &exitError{exitNothing,
-			fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", r.Input.Path)}
+			fmt.Errorf("%s: nothing was fused, so nothing is written (--require)", r.Input.Path)}
 	}
 	return nil
 }
 
 // available returns an error unless a kernel of a library can be used.
 func available(kernels []registry.KernelReport) error {
-	reason := "none is registered"
+	reason := "no kernel is registered"
 	for i, k := range kernels {
 		if k.Available && k.Device != registry.DeviceAny {
 			return nil
@@ -351,14 +353,14 @@ func available(kernels []registry.KernelReport) error {
 		}
 	}
 	return environment(
-		fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
+		fmt.Errorf("no kernel is available: %s\n(use --assume-available to patch for another machine)", reason))
 }
 
 func knownPatterns(set *patterns.Set, names []string) error {
 	known := namesOf(set)
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("there is no pattern %q%s; there are %s", name, english.Suggestion(name, known),
+			return fmt.Errorf("unknown pattern %q%s; the patterns are %s", name, english.Suggestion(name, known),
 				strings.Join(known, ", "))
 		}
 	}
@@ -372,8 +374,8 @@ type inlineFlag struct{ mode string }
 
 func (f *inlineFlag) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "inline", string(inline.Auto),
-		"functions of the model to replace by their bodies first: auto (those that call or are called by functions, "+
-			"or that are a block or hold a part of one), all, none")
+		"functions of the model to inline first: auto (functions that call or are called by functions, "+
+			"or that are a block or contain a part of one), all or none")
 	completeValues(c, "inline", func() []string {
 		return []string{string(inline.Auto), string(inline.All), string(inline.None)}
 	}, false)
@@ -392,7 +394,7 @@ type patternFlag struct{ paths []string }
 
 func (f *patternFlag) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.paths, "patterns", nil,
-		"look for the patterns of this file, or of the .pat files in this folder, as well (repeatable; see "+
+		"also search for the patterns of this file, or of the .pat files in this folder (repeatable; see "+
 			"docs/patterns.md)")
 	completeFile(c, "patterns", "pat")
 }
@@ -425,13 +427,13 @@ type targetFlags struct {
 
 func (f *targetFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "target", target.Mojo,
-		"what takes the place of a site: mojo (fused ops), or what another runtime has: "+otherTargets())
+		"ops that replace a site: mojo (fused ops), or the ops of another runtime: "+otherTargets())
 	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
-		"with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 "+
+		"with --target: fix the shape of an input, such as input_ids=1x128, or a dimension, such as sequence=128 "+
 			"(repeatable)")
 	c.Flags().Int64Var(&f.accuracy, "accuracy-level", 0,
-		"with --target ort: what products with quantised weights round activations to: 0 (nothing) or 4 (8 bits, "+
-			"faster, other tokens)")
+		"with --target ort: how products with quantized weights round activations: 0 (not at all) or 4 (to 8 bits: "+
+			"faster, but other tokens)")
 	completeValues(c, "target", targetNames, false)
 	// these are about kernels of fused ops
 	for _, other := range []string{"include", "backend", "kernels-lib", "assume-available"} {
@@ -446,13 +448,13 @@ func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
 		return nil, nil, fmt.Errorf("--target: %w", err)
 	}
 	if t == nil && len(f.shapes) > 0 {
-		return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
+		return nil, nil, fmt.Errorf("--shape requires --target")
 	}
 	if f.accuracy != 0 && f.accuracy != 4 {
-		return nil, nil, fmt.Errorf("--accuracy-level %d: it is 0 or 4", f.accuracy)
+		return nil, nil, fmt.Errorf("--accuracy-level %d: must be 0 or 4", f.accuracy)
 	}
 	if f.accuracy != 0 && f.name != "ort" {
-		return nil, nil, fmt.Errorf("--accuracy-level is about --target ort, which is not given")
+		return nil, nil, fmt.Errorf("--accuracy-level requires --target ort")
 	}
 	shapes, err := target.ParseShapes(f.shapes)
 	if err != nil {

@@ -53,11 +53,11 @@ type planFileFlags struct {
 
 func (f *planFileFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.path, "plan", "",
-		"replace the sites of this plan, and no others (match -o writes plans); its flags count unless they are given "+
+		"replace only the sites of this plan (match -o writes plans); its flags apply unless they are also given "+
 			"here")
 	completeFile(c, "plan", "json")
 	c.Flags().BoolVar(&f.force, "force", false,
-		"take a --plan that was made for another file, with other patterns or by another version")
+		"apply a --plan even if it was made for another file, with other patterns or by another version")
 	for _, other := range siteFlags {
 		c.MarkFlagsMutuallyExclusive("plan", other)
 	}
@@ -67,7 +67,7 @@ func (f *planFileFlags) flags(c *cobra.Command) {
 func (f *planFileFlags) read(c *cobra.Command) error {
 	if f.path == "" {
 		if f.force {
-			return errors.New("--force is about --plan, which is not given")
+			return errors.New("--force requires --plan")
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 	}
 	for name, values := range f.file.Flags {
 		if !slices.Contains(plannedFlags, name) {
-			return fmt.Errorf("%s: a plan keeps no flag %q; it keeps %s", f.path, name,
+			return fmt.Errorf("%s: a plan cannot hold the flag %q; it can hold %s", f.path, name,
 				strings.Join(plannedFlags, ", "))
 		}
 		if c.Flags().Changed(name) {
@@ -103,14 +103,14 @@ func readPlan(path string) (*rewrite.PlanFile, error) {
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err != nil {
-		return nil, fmt.Errorf("%s is no plan: it is no JSON: %w", path, err)
+		return nil, fmt.Errorf("%s is not a plan: it is not JSON: %w", path, err)
 	}
 	if o, ok := value.(map[string]any); !ok || fmt.Sprint(o["schema"]) != fmt.Sprint(rewrite.PlanSchema) {
 		return rewrite.ReadPlan(path) // its error names the known versions
 	}
 	if err := planSchema().Validate(value); err != nil {
 		_, where, _ := strings.Cut(err.Error(), "\n")
-		return nil, fmt.Errorf("%s is no plan:\n%s\n(docs/schemas/plan.json says what a plan is)", path, where)
+		return nil, fmt.Errorf("%s is not a valid plan:\n%s\n(docs/schemas/plan.json describes plans)", path, where)
 	}
 	return rewrite.ReadPlan(path)
 }
@@ -148,7 +148,7 @@ func (f *planFileFlags) fits(path, patterns string) error {
 		err = f.file.Fits(sum, patterns, toolVersion())
 	}
 	if err != nil {
-		return fmt.Errorf("the plan %s is not for %s: %w\n(--force takes it all the same)", f.path, path, err)
+		return fmt.Errorf("the plan %s is not for %s: %w\n(use --force to apply it anyway)", f.path, path, err)
 	}
 	return nil
 }

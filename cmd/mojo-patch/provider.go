@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, and on the CPU's for what it lacks: a
+const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, and on the CPU's for other nodes: a
 provider built into onnxruntime (cuda, cann, xnnpack, …), or one of a plugin library (qnn,
 openvino). Names are onnxruntime's, such as QNNExecutionProvider, or shorter ones in any case.
 Plugin libraries are found beside onnxruntime, in Python packages and by --provider-library.
 --provider-option KEY=VALUE, or KEY=VALUE after the models, sets an option of the provider. The
-kernels are for cpu, cuda and cann: elsewhere fused ops run as their function bodies, unless
---kernels on or --kernels-lib says otherwise. mojo-patch doctor lists the providers.`
+kernels are for cpu, cuda and cann: on other providers fused ops run as their function bodies, unless
+--kernels on or --kernels-lib is given. mojo-patch doctor lists the providers.`
 
 // The providers with kernels, by the names that ort.ShortProvider returns.
 const (
@@ -52,7 +52,7 @@ type providerFlags struct {
 
 func (f *providerFlags) runFlags(c *cobra.Command, standard string) {
 	f.nameFlags(c, standard)
-	c.Flags().BoolVar(&f.only, "provider-only", false, "err where --provider would leave a node to the CPU's provider")
+	c.Flags().BoolVar(&f.only, "provider-only", false, "fail if --provider would leave a node to the CPU's provider")
 }
 
 func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
@@ -117,7 +117,7 @@ func (f *providerFlags) options() (map[string]string, error) {
 			return nil, fmt.Errorf("--provider-option %q: write KEY=VALUE", o)
 		}
 		if _, exists := options[key]; exists {
-			return nil, fmt.Errorf("the provider's option %s is given twice", key)
+			return nil, fmt.Errorf("the provider's option %s is set twice", key)
 		}
 		options[key] = value
 	}
@@ -135,7 +135,7 @@ func (f *providerFlags) checkProvider(lists bool) error {
 		return err
 	}
 	if f.device != "" && !slices.Contains([]string{"cpu", "gpu", "npu"}, strings.ToLower(f.device)) {
-		return fmt.Errorf("--provider-device %q: it is one of cpu, gpu, npu", f.device)
+		return fmt.Errorf("--provider-device %q: must be cpu, gpu or npu", f.device)
 	}
 	if f.provider != "" && f.provider != providerCPU {
 		return nil
@@ -146,10 +146,10 @@ func (f *providerFlags) checkProvider(lists bool) error {
 	}{{"option", len(options) > 0}, {"library", len(f.libraries) > 0 && !lists}, {"device", f.device != ""},
 		{"only", f.only}} {
 		if about.given && f.provider == providerCPU {
-			return fmt.Errorf("--provider-%s is for another provider than the CPU's", about.flag)
+			return fmt.Errorf("--provider-%s requires a --provider other than the CPU", about.flag)
 		}
 		if about.given {
-			return fmt.Errorf("--provider-%s wants --provider", about.flag)
+			return fmt.Errorf("--provider-%s requires --provider", about.flag)
 		}
 	}
 	return nil
@@ -176,7 +176,7 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	}
 	for key := range cuda {
 		if _, given := options[key]; given {
-			return nil, fmt.Errorf("the provider's option %s is given twice", key)
+			return nil, fmt.Errorf("the provider's option %s is set twice", key)
 		}
 	}
 	maps.Copy(options, cuda)
@@ -207,7 +207,7 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	for _, op := range slices.Sorted(maps.Keys(others)) {
 		left = append(left, fmt.Sprintf("%d %s", others[op], op))
 	}
-	a.say("%s takes %d of %s of %s", f.provider, on, counted(len(nodes), "node"), path)
+	a.say("%s runs %d of %s of %s", f.provider, on, counted(len(nodes), "node"), path)
 	if len(left) > 0 {
 		a.detail("left to the CPU: %s", strings.Join(left, ", "))
 	}

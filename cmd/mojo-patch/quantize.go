@@ -43,37 +43,37 @@ func newQuantize(a *app) *cobra.Command {
 		Use:   "quantize MODEL -o OUT",
 		Short: "Round a model's weights to 4, 8 or 16 bits",
 		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
-32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them; or to fp8-block, floats of 8 bits (E4M3) with a
-scale for 128 x 128, as DeepSeek's files have them. mojo.Linear takes the place of MatMul, Gemm and
-FusedMatMul, mojo.Embedding that of Gather, mojo.QMoE that of mojo.MoE; a table that is also the head
-is stored once. The model may be an export or one that apply has patched: a mixture must be.
+32: q4_0, q4_1, q8_0 or mxfp4, as in GGUF files; or to fp8-block, floats of 8 bits (E4M3) with a scale
+for 128 x 128 elements, as in DeepSeek's files. mojo.Linear replaces MatMul, Gemm and FusedMatMul,
+mojo.Embedding replaces Gather, and mojo.QMoE replaces mojo.MoE; a table that is also the head is
+stored once. The model may be an export or patched by apply: a mixture of experts must be patched.
 
 f16 and bf16 round weights of float32 to floats of 16 bits. The model still computes in float32:
 mojo.HalfLinear widens the weights of a product in registers, a Cast the rows of a Gather, and
 mojo.MoE reads experts as they are stored.
 
-It rounds to the nearest, to the bit as ggml does, and learns nothing from data: the same model gives
-the same bytes. Each block is decoded again by the op's definition, and each kind of site is checked
-as apply checks it. Weights are streamed: about a tile of one is in memory.
+It rounds to the nearest, with the same bits as ggml, and does not use data: the same model always
+becomes the same bytes. Each block is decoded again by the op's definition, and each kind of site is
+checked as apply checks it. Weights are streamed: memory holds about a tile of one weight.
 
-Not rounded, unless --only names them: gates of routers, tables of positions, and what has less than
-4096 elements. Norms and biases are no matrices. --only and --skip are regular expressions that fit
-names of weights and of the nodes that read them.
+Unless --only names them, it does not round gates of routers, tables of positions, and weights of less
+than 4096 elements. It never rounds norms and biases, which are not matrices. --only and --skip are
+regular expressions that match names of weights and of the nodes that read them.
 
---head is the format of matrices with a row for each token of the vocabulary: the product that gives
-logits, and the table of the tokens. --experts is that of the experts of a mixture. Formats may be
-"float", for what is to stay as it is.
+--head is the format of matrices with a row for each token of the vocabulary: the product that computes
+the logits, and the table of the tokens. --experts is the format of the experts of a mixture. The format
+"float" leaves weights unchanged.
 
-The report has bytes, bits a weight, the ten worst weights by the root of the mean square of their
-errors, relative to that of the weight, with the cosine, and why others stay. With --golden the model
-runs on recorded inputs, before and after: the report then has the error of what each weight's
-products give, and KL and the most probable tokens as diff has them. --golden also takes a recorded
-generation (arrays prompt0, greedy0 and so on, as for generate --golden). --max-kl and --min-top1 say
-what may be lost; beyond that nothing is written, and the exit code is 1. --keep-above leaves weights
-in float whose error is greater: that of their products where --golden is given.
+The report lists bytes, bits per weight, the ten worst weights by relative RMS error, with the cosine,
+and the reasons why other weights are not rounded. With --golden the model runs on recorded inputs,
+before and after: the report then also has the error of the products of each weight, and the KL
+divergence and most probable tokens as in diff. --golden also reads a recorded generation (arrays
+prompt0, greedy0 and so on, as for generate --golden). --max-kl and --min-top1 limit the loss; beyond
+the limit quantize writes nothing and exits with 1. --keep-above keeps weights in float whose error is
+greater; with --golden it is the error of their products.
 
---dtype converts the model before its weights are rounded, as apply --dtype does; with --safe so that
-nothing overflows in float16. The model before, that --golden compares with, is the converted one.`,
+--dtype converts the model before its weights are rounded, as apply --dtype does; with --safe nothing
+overflows in float16. --golden then compares with the converted model.`,
 		Example: `  mojo-patch quantize model.onnx -o small.onnx
   mojo-patch quantize patched.onnx --format q4_1 --head q8_0 -o small.onnx --golden recorded.npz --max-kl 0.5
   mojo-patch quantize model.onnx --format q4_0 --only 'mlp' -o small.onnx --json
@@ -90,24 +90,26 @@ nothing overflows in float16. The model before, that --golden compares with, is 
 	fl := c.Flags()
 	formats := strings.Join(quantize.Formats(), ", ")
 	fl.StringVar(&f.format, "format", quantize.Formats()[0],
-		"what weights are rounded to: "+formats+", or float with --head")
-	fl.StringVar(&f.head, "head", "", "format of matrices with a row for each token (default: that of --format)")
-	fl.StringVar(&f.experts, "experts", "", "format of the experts of mojo.MoE (default: that of --format)")
-	fl.StringVar(&f.only, "only", "", "round only weights whose name, or whose nodes', this regular expression fits")
-	fl.StringVar(&f.skip, "skip", "", "do not round weights whose name, or whose nodes', this regular expression fits")
+		"format to round weights to: "+formats+", or float with --head")
+	fl.StringVar(&f.head, "head", "", "format of matrices with a row for each token (default: the value of --format)")
+	fl.StringVar(&f.experts, "experts", "", "format of the experts of mojo.MoE (default: the value of --format)")
+	fl.StringVar(&f.only, "only", "", "round only weights whose name, or the name of a node that reads them, matches "+
+		"this regular expression")
+	fl.StringVar(&f.skip, "skip", "", "do not round weights whose name, or the name of a node that reads them, "+
+		"matches this regular expression")
 	fl.StringVar(&f.activations, "activations", activationKinds[0],
-		"what products round activations to, by blocks of 32: int16, int8 (faster, other tokens), float; those of "+
-			"fp8-block are multiplied with floats, or with fp8 by blocks of 128")
+		"type that products round activations to, in blocks of 32: int16, int8 (faster, but other tokens) or float; "+
+			"for fp8-block: float, or fp8 in blocks of 128")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.golden, "golden", "", "recorded inputs to run the model on before and after: .npz, or a folder of "+
 		"ONNX test data")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
-	fl.Float64Var(&f.keepAbove, "keep-above", 0, "leave weights in float whose error is greater (default: none)")
+	fl.Float64Var(&f.keepAbove, "keep-above", 0, "keep weights whose error is greater in float (default: round all)")
 	f.limitFlags.flags(c)
-	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: as it is)")
-	f.safe.flags(c, "those of --golden, else random inputs")
+	dtypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: keep its type)")
+	f.safe.flags(c, "the cases of --golden, or random inputs")
 	fl.BoolVar(&f.merge, "merge-products", true,
-		"make one product of quantised ones of one value, such as q, k and v")
+		"merge the quantized products of one value, such as q, k and v, into one")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
 		"put weights of more than this many bytes into OUT.data")
 	libraryFlags(c, &f.onnxruntime, &f.library)
@@ -128,19 +130,19 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 	}
 	switch {
 	case f.format == "":
-		return fmt.Errorf("--format is empty: there are %s", strings.Join(quantize.Formats(), ", "))
+		return fmt.Errorf("--format is empty: choose from %s", strings.Join(quantize.Formats(), ", "))
 	case f.out == "":
 		return errors.New("-o OUT is missing")
 	case same(path, f.out):
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
 	case f.externalOver < 0:
-		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
 	case !slices.Contains(activationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
 	case f.golden == "" && (f.evaluator || f.limits.Set()):
-		return errors.New("--evaluator, --max-kl and --min-top1 are about --golden, which is not given")
+		return errors.New("--evaluator, --max-kl and --min-top1 require --golden")
 	case c.Flags().Changed("keep-above") && (!(f.keepAbove >= 0) || math.IsInf(f.keepAbove, 1)):
-		return fmt.Errorf("--keep-above %g: it is a number of 0 or more", f.keepAbove)
+		return fmt.Errorf("--keep-above %g: must be a number of 0 or more", f.keepAbove)
 	}
 	if !c.Flags().Changed("keep-above") {
 		f.keepAbove = math.Inf(1)
@@ -224,7 +226,7 @@ func (f *quantizeFlags) round(a *app, m *onnx.Model, r *quantizeReport) error {
 	r.fill(m, p, checked)
 	var failure error
 	if len(p.Weights) == 0 {
-		failure = failed(fmt.Errorf("no weight of %s is rounded: nothing is written", r.Model))
+		failure = failed(fmt.Errorf("no weight of %s is rounded, so nothing is written", r.Model))
 	} else if failure, err = f.write(a, m, r, before); err != nil {
 		return err
 	}
@@ -282,7 +284,7 @@ func kernelChecks(a *app, onnxruntime, library string) (r rewrite.Request, done 
 	case errors.Is(err, errBrokenKernels):
 		return r, nil, environment(err)
 	case err != nil:
-		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
+		a.detail("the check does not run the kernels: %s (run mojo-patch doctor for details)", firstLine(err))
 		return r, func() {}, nil
 	}
 	r.KernelCheck = kernels.run

@@ -195,7 +195,7 @@ func promptCases(m *onnx.Model, list []generate.Recorded) ([]golden.Case, error)
 			if d := ids.Dims[i]; d.Value < 0 && d.Param != "" {
 				dims[d.Param] = size
 			} else if d.Value != size {
-				return nil, fmt.Errorf("%s takes token ids of %v, and a recorded generation has [1 %d]", m.Path,
+				return nil, fmt.Errorf("%s takes token ids of shape %v, but a recorded generation has [1 %d]", m.Path,
 					ids.Dims, len(all))
 			}
 		}

@@ -23,11 +23,11 @@ func newRevert(a *app) *cobra.Command {
 	f := &revertFlags{}
 	c := &cobra.Command{
 		Use:   "revert MODEL -o OUT",
-		Short: "Write a patched model with ops of the standard in place of fused ones",
-		Long: `revert puts the definition of each fused op, which the model carries, in its place: the model then
-needs no kernels and computes the same. What else apply changed stays, and is named: sites that became
-ops of the standard or of onnxruntime, weights that were stacked, caches in another form, the opset.
-apply finds the blocks of such a model again. --only and --node revert some sites.`,
+		Short: "Write a patched model with standard ops instead of fused ops",
+		Long: `revert replaces each fused op by its definition, which the model carries: the model then needs no
+kernels and computes the same. revert does not undo the other changes of apply but reports them: sites
+that became standard ops or ops of onnxruntime, stacked weights, caches in another form, and the opset.
+apply finds the blocks of such a model again. --only and --node revert some of the sites.`,
 		Example: `  mojo-patch revert model.mojo.onnx -o standard.onnx
   mojo-patch revert model.mojo.onnx -o without-attention.onnx --only Attention
   mojo-patch revert model.mojo.onnx -o second-layer.onnx --node '/layers\.1/' --json`,
@@ -40,7 +40,7 @@ apply finds the blocks of such a model again. --only and --node revert some site
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringSliceVar(&f.only, "only", nil, "revert only the sites of these patterns, or of these fused ops")
-	fl.StringVar(&f.node, "node", "", "revert only nodes whose name this regular expression fits")
+	fl.StringVar(&f.node, "node", "", "revert only nodes whose name matches this regular expression")
 	completeFile(c, "output", "onnx")
 	completeValues(c, "only", patternNames, true)
 	a.jsonFlag(c, "revert")
@@ -75,7 +75,7 @@ func (f *revertFlags) revert(a *app, path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if len(r.Reverted) == 0 && len(r.Left) > 0 {
-		return fmt.Errorf("%s has %s, and --only and --node fit none of them", path,
+		return fmt.Errorf("%s has %s, but --only and --node match none", path,
 			counted(len(r.Left), "fused op"))
 	}
 	staged, err := onnx.Stage(f.out, m)
@@ -93,10 +93,10 @@ func (f *revertFlags) revert(a *app, path string) error {
 		a.detail("reverted %s (%s)", n.Node, n.Op)
 	}
 	for _, n := range r.Standard {
-		a.detail("stays: %s (%s), which patching made (%s)", n.Node, n.Op, n.Pattern)
+		a.detail("not reverted: %s (%s), which patching made (%s)", n.Node, n.Op, n.Pattern)
 	}
 	if n := len(r.Standard); n > 0 {
-		a.say("%s that patching made stay as they are, since they are no fused ops (-v lists them)", counted(n, "node"))
+		a.say("%s that patching made are not fused ops and are not reverted (use -v to list them)", counted(n, "node"))
 	}
 	a.say("wrote %s: %s reverted, %d left; %d nodes, before %d", f.out, counted(len(r.Reverted), "fused op"),
 		len(r.Left), r.Output.Nodes, before.Nodes)

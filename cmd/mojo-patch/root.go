@@ -98,11 +98,11 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("mojo-patch {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more: every site, every op")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only errors on stderr")
 	flags.BoolVar(&a.allowLinks, "allow-links", false,
-		"follow symbolic links to external data, as caches of model hubs have them")
-	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
+		"follow symbolic links to external data, as in caches of model hubs")
+	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in machine-readable lines")
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newAudit(a), newRun(a), newGenerate(a),
 		newDiff(a), newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a), newExport(a),

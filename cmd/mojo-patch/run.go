@@ -41,13 +41,13 @@ func newRun(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run MODEL [KEY=VALUE...]",
 		Short: "Run a model in onnxruntime or the built-in evaluator",
-		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids
-within the vocabulary, masks that let everything through), and describes the outputs.
+		Long: `run runs a model on the cases of a file, or on random inputs that fit a language model (token ids
+within the vocabulary, masks that hide nothing), and describes the outputs.
 
---mode looks at the fused ops of a patched model while it runs, at all or at those that --at names:
-diff compares each with its definition, evaluated on the same inputs, and exits with 1 where one is
-out of tolerance; dump writes what each reads and gives to an .npz file of its own; analyze counts
-the bytes that each reads and writes and the floating-point operations of its definition.
+--mode examines the fused ops of a patched model while it runs, either all or the ones that --at names:
+diff compares each with its definition, evaluated on the same inputs, and exits with 1 if one is out of
+tolerance; dump writes the inputs and outputs of each op to a separate .npz file; analyze counts the
+bytes that each reads and writes and the floating-point operations of its definition.
 
 ` + providersHelp,
 		Example: `  mojo-patch run patched.onnx
@@ -84,7 +84,7 @@ func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
 		return err
 	}
 	if f.repeat < 1 {
-		return fmt.Errorf("--repeat %d: it is 1 or more", f.repeat)
+		return fmt.Errorf("--repeat %d: must be 1 or more", f.repeat)
 	}
 	if !f.record {
 		if err := f.modeFlags.check(c, f.out); err != nil {
@@ -173,10 +173,10 @@ func save(path string, cases []golden.Case) error {
 func savable(path string) error {
 	path = filepath.Clean(path)
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && !strings.HasSuffix(path, ".npz") {
-		return fmt.Errorf("%s is a file whose name does not end in .npz: name a .npz file or a folder", path)
+		return fmt.Errorf("the name of the file %s does not end in .npz: choose a .npz file or a folder", path)
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("cannot write %s: %s is no folder", path, filepath.Dir(path))
+		return fmt.Errorf("cannot write %s: %s is not a folder", path, filepath.Dir(path))
 	}
 	return nil
 }

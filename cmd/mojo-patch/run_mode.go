@@ -37,10 +37,11 @@ type modeFlags struct {
 }
 
 func (f *modeFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.mode, "mode", modeRun, "look at each fused op: diff, dump or analyze (default: run alone)")
-	c.Flags().StringVar(&f.at, "at", "", "with --mode: the ops to look at, LAYER:OP with * for any, several with ;")
+	c.Flags().StringVar(&f.mode, "mode", modeRun, "examine each fused op: diff, dump or analyze (default: only run "+
+		"the model)")
+	c.Flags().StringVar(&f.at, "at", "", "with --mode: the ops to examine, as LAYER:OP with * for any, separated by ;")
 	c.Flags().StringVar(&f.feed, "feed", feedObserve,
-		"with --mode diff: go on with what the op gave (observe) or with what its definition gives (replace)")
+		"with --mode diff: continue with the output of the op (observe) or of its definition (replace)")
 	completeValues(c, "mode", func() []string { return []string{modeDiff, modeDump, modeAnalyze} }, false)
 	completeValues(c, "feed", func() []string { return []string{feedObserve, feedReplace} }, false)
 }
@@ -50,19 +51,19 @@ func (f *modeFlags) check(c *cobra.Command, out string) (err error) {
 	set := c.Flags().Changed
 	switch {
 	case !slices.Contains([]string{modeRun, modeDiff, modeDump, modeAnalyze}, f.mode):
-		return fmt.Errorf("--mode %q: it is one of diff, dump, analyze", f.mode)
+		return fmt.Errorf("--mode %q: must be diff, dump or analyze", f.mode)
 	case f.mode == modeRun && set("at"):
-		return errors.New("--at is about --mode, which is not given")
+		return errors.New("--at requires --mode")
 	case f.mode != modeDiff && set("feed"):
-		return errors.New("--feed is about --mode diff")
+		return errors.New("--feed requires --mode diff")
 	case f.feed != feedObserve && f.feed != feedReplace:
-		return fmt.Errorf("--feed %q: it is observe or replace", f.feed)
+		return fmt.Errorf("--feed %q: must be observe or replace", f.feed)
 	case f.mode == modeDump && out == "":
-		return errors.New("--mode dump needs a folder to write to: --outputs FOLDER")
+		return errors.New("--mode dump needs a folder to write to: use --outputs FOLDER")
 	case f.mode != modeRun && f.mode != modeDump && out != "":
-		return fmt.Errorf("--mode %s writes no --outputs", f.mode)
+		return fmt.Errorf("--mode %s does not support --outputs", f.mode)
 	case f.mode != modeRun && set("repeat"):
-		return errors.New("--repeat times runs and cannot stand with --mode")
+		return errors.New("--repeat times runs: it cannot be combined with --mode")
 	}
 	if f.at != "" {
 		if f.filter, err = trace.ParseFilter(f.at); err != nil {
@@ -90,7 +91,7 @@ func (f *runFlags) look(a *app, m *onnx.Model, cases []golden.Case) error {
 	}
 	sites := trace.Sites(m, f.filter)
 	if len(sites) == 0 {
-		return failed(fmt.Errorf("%s has no fused op that --mode %s could look at%s", m.Path, f.mode,
+		return failed(fmt.Errorf("%s has no fused op for --mode %s%s", m.Path, f.mode,
 			map[bool]string{true: ": --at " + f.at}[f.at != ""]))
 	}
 	what := ""
@@ -107,7 +108,8 @@ func (f *runFlags) look(a *app, m *onnx.Model, cases []golden.Case) error {
 	list := []opResult{}
 	for i, c := range cases {
 		if len(c.Follows) > 0 {
-			return fmt.Errorf("case %d: --mode does not run behind pasts that the model computes itself", i)
+			return fmt.Errorf("case %d: --mode does not support recorded cases that continue from a past of an "+
+				"earlier case", i)
 		}
 		err := trace.Visit(m, open, c.Inputs, sites, func(v *trace.Visited) error {
 			r := opResult{Case: i, Node: v.Node.Label(), Op: v.Node.OpType, Block: v.Block.String()}

@@ -25,7 +25,7 @@ type safeFlags struct {
 func (f *safeFlags) flags(c *cobra.Command, source string) {
 	fl := c.Flags()
 	fl.BoolVar(&f.safe, "safe", false,
-		"with --dtype float16: scale what would overflow, such as the residual stream, by powers of two")
+		"with --dtype float16: scale values that would overflow, such as the residual stream, by powers of two")
 	fl.StringVar(&f.inputs, "safe-inputs", "",
 		"with --safe: recorded cases to measure magnitudes on (default: "+source+")")
 	fl.Float64Var(&f.headroom, "safe-headroom", streams.Headroom,
@@ -40,13 +40,13 @@ func (f *safeFlags) flags(c *cobra.Command, source string) {
 func (f *safeFlags) options(dtype onnx.DataType, golden string) (*streams.Options, error) {
 	switch {
 	case !f.safe && (f.inputs != "" || f.strict || f.headroom != streams.Headroom):
-		return nil, errors.New("--safe-inputs, --safe-headroom and --strict are about --safe, which is not given")
+		return nil, errors.New("--safe-inputs, --safe-headroom and --strict require --safe")
 	case !f.safe:
 		return nil, nil
 	case dtype != onnx.Float16:
-		return nil, errors.New("--safe is about --dtype float16, which is not given")
+		return nil, errors.New("--safe requires --dtype float16")
 	case !(f.headroom >= 1 && f.headroom <= 1<<14):
-		return nil, fmt.Errorf("--safe-headroom %g: it is a number from 1 to %d", f.headroom, 1<<14)
+		return nil, fmt.Errorf("--safe-headroom %g: must be a number from 1 to %d", f.headroom, 1<<14)
 	}
 	o := &streams.Options{Headroom: f.headroom, Strict: f.strict}
 	path := f.inputs

@@ -71,7 +71,7 @@ func (f *diffFlags) nudged(a *app, path string, want []golden.Case) (moved []map
 		for i, c := range got {
 			stats, err := golden.CompareAll(c.Outputs, want[i].Outputs, f.criteria.tolerances)
 			if err != nil {
-				return nil, fmt.Errorf("%s with its weights moved by one unit in the last place: %w", path, err)
+				return nil, fmt.Errorf("%s with weights changed by one unit in the last place: %w", path, err)
 			}
 			for _, s := range stats {
 				all := moved[i][s.Name]
@@ -168,9 +168,9 @@ func (r *comparison) writeSensitivity(a *app) {
 	if r.Sensitivity == nil {
 		return
 	}
-	a.say("beside %s with its weights and inputs moved by one unit in the last place, the furthest of %d runs; "+
+	a.say("compared with %s with weights and inputs changed by one unit in the last place, the furthest of %d runs; "+
 		"max abs (relative L2)", r.Against, nudgedRuns)
-	t := newTable(">case", "output", ">"+r.Model, ">moved by itself", "")
+	t := newTable(">case", "output", ">"+r.Model, ">changed by itself", "")
 	for _, s := range r.Sensitivity {
 		if s.Passed && r.WithinOwn && !a.verbose { // no need to explain
 			continue

@@ -46,7 +46,7 @@ func TestSensitivity(t *testing.T) {
 		{near, nil, exitFailed, "FAILED"},
 		{near, []string{"--sensitivity"}, exitDone, "PASSED: within the model's own sensitivity"},
 		{far, []string{"--sensitivity"}, exitFailed, "beyond"},
-		{model, []string{"--sensitivity"}, exitDone, "moved by itself"},
+		{model, []string{"--sensitivity"}, exitDone, "changed by itself"},
 	} {
 		var said bytes.Buffer
 		args := append([]string{"diff", model, test.other, "--evaluator"}, test.flags...)

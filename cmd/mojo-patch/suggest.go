@@ -64,7 +64,7 @@ func noStdout(c *cobra.Command, _ []string) (err error) {
 		switch f.Name {
 		case "output", "html", "learn":
 			if f.Value.String() == "-" {
-				err = fmt.Errorf("--%s - cannot be written: %s writes files, not stdout; name a file, "+
+				err = fmt.Errorf("--%s -: %s writes files, not stdout; name a file, "+
 					"such as ./- for one that is called -", f.Name, shortPath(c))
 			}
 		}

@@ -29,10 +29,10 @@ func newTokenize(a *app) *cobra.Command {
 		Use:   "tokenize --tokenizer tokenizer.json [TEXT]",
 		Short: "Turn text into token ids, or ids into text",
 		Long: `tokenize prints the ids of a text and their tokens, one per line, as a tokenizer.json of Hugging
-Face's tokenizers library defines them. With --decode it takes ids, separated by spaces or commas,
-and prints their text. Without an argument it reads stdin to its end, as it is.
+Face's tokenizers library defines them. With --decode it reads ids, separated by spaces or commas,
+and prints their text. Without an argument it reads all of stdin, without change.
 
-It supports byte-level BPE and BPE with byte fallback, and names any other kind that it refuses.`,
+It supports byte-level BPE and BPE with byte fallback, and rejects any other kind by name.`,
 		Example: `  mojo-patch tokenize --tokenizer models/smollm2 "Hello world"
   mojo-patch tokenize --tokenizer models/smollm2 --decode 19556,905
   mojo-patch tokenize --tokenizer tokenizer.json --json < prompt.txt`,
@@ -40,7 +40,7 @@ It supports byte-level BPE and BPE with byte fallback, and names any other kind 
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.tokenizer == "" {
-				return errors.New("--tokenizer is missing: the path of a tokenizer.json, or of its folder")
+				return errors.New("--tokenizer is missing: name a tokenizer.json or its folder")
 			}
 			t, err := tokenizer.Read(f.tokenizer)
 			if err != nil {
@@ -57,8 +57,9 @@ It supports byte-level BPE and BPE with byte fallback, and names any other kind 
 		},
 	}
 	c.Flags().StringVar(&f.tokenizer, "tokenizer", "", "the tokenizer.json `FILE`, or the folder with it")
-	c.Flags().BoolVar(&f.decode, "decode", false, "ids are given, print their text")
-	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for beginning and end of sequence")
+	c.Flags().BoolVar(&f.decode, "decode", false, "read ids and print their text")
+	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for the beginning and end of a "+
+		"sequence")
 	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave special tokens out of the text")
 	c.MarkFlagsMutuallyExclusive("decode", "no-special")
 	a.jsonFlag(c, "tokenize", "detokenize")
@@ -99,7 +100,7 @@ func (a *app) detokenize(t *tokenizer.Tokenizer, text string, skipSpecial bool) 
 	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n[]", r) }) {
 		id, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%q is no token id", field)
+			return fmt.Errorf("%q is not a token id", field)
 		}
 		if _, ok := t.Token(id); !ok {
 			return fmt.Errorf("the tokenizer has no id %d", id)

@@ -24,22 +24,22 @@ func newTune(a *app) *cobra.Command {
 	f := &tuneFlags{}
 	c := &cobra.Command{
 		Use:   "tune [MODEL] -o TABLE",
-		Short: "Measure how the CUDA kernels of experts are fastest",
-		Long: `tune measures every way that the CUDA kernels of mojo.MoE and mojo.QMoE have through a model's
-experts (kernels, sizes of tiles, blocks that share one) with each of several numbers of tokens, on
-the GPU that is here, and writes the fastest to a table in JSON, keyed by the number of tokens. The
-model is one that apply has patched; it needs no weights, since random ones are measured. Without a
-model --experts, --top-k, --hidden, --inner and --format name the experts.
+		Short: "Measure the fastest configuration of the CUDA kernels for experts",
+		Long: `tune measures every configuration of the CUDA kernels of mojo.MoE and mojo.QMoE for a model's experts
+(kernel, tile size, blocks that share a tile) with each of several numbers of tokens, on the local GPU,
+and writes the fastest to a table in JSON, keyed by the number of tokens. The model must be patched by
+apply; it needs no weights, since tune uses random ones. Without a model, --experts, --top-k, --hidden,
+--inner and --format describe the experts.
 
-The kernel library reads the tables that $` + tune.Variable + ` names when a session is opened, parted by
-colons, and goes by the entry with the nearest number of tokens. Tables of Alpha-MoE are read too.
+The kernel library reads the tables that $` + tune.Variable + ` names when a session is opened, separated by
+colons, and uses the entry with the nearest number of tokens. It also reads tables of Alpha-MoE.
 Tables for Qwen3-30B-A3B, DeepSeek-V3, gpt-oss-20b and Mixtral-8x7B are part of the library. A table
-never changes results beyond the order in which sums are added: tune compares each way with the
-library's own choice before it times it.
+changes results only by the order in which sums are added: tune compares each configuration with the
+library's default before it times it.
 
-Each way runs as a CUDA graph of several nodes, which choose experts of their own, so that weights
-come from the device's memory; the median of rounds counts in which all ways take turns. The CPU's
-kernels choose by themselves and have no tables. Without CUDA the exit code is 4.`,
+Each configuration runs as a CUDA graph of several nodes that choose different experts, so that weights
+come from the device's memory. All configurations run in turn in each round, and the median of the
+rounds counts. The CPU's kernels use no tables. Without CUDA the exit code is 4.`,
 		Example: `  mojo-patch tune patched.onnx -o table.json
   mojo-patch tune --experts 128 --top-k 8 --hidden 2048 --inner 768 --format bfloat16 -o table.json
   ` + tune.Variable + `=table.json mojo-patch generate patched.onnx --provider cuda --prompt 'Hello'`,
@@ -55,14 +55,14 @@ kernels choose by themselves and have no tables. Without CUDA the exit code is 4
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "table to write")
-	fl.StringVar(&f.node, "node", "", "the node whose experts are measured, where a model has several shapes")
+	fl.StringVar(&f.node, "node", "", "the node whose experts to measure, if the model has several shapes")
 	fl.Int64Var(&f.shape.Experts, "experts", 0, "without a model: the number of experts")
-	fl.Int64Var(&f.shape.TopK, "top-k", 0, "without a model: those that a token chooses")
-	fl.Int64Var(&f.shape.Hidden, "hidden", 0, "without a model: the width of tokens")
-	fl.Int64Var(&f.shape.Inner, "inner", 0, "without a model: the width of what is activated")
+	fl.Int64Var(&f.shape.TopK, "top-k", 0, "without a model: the number of experts per token")
+	fl.Int64Var(&f.shape.Hidden, "hidden", 0, "without a model: the hidden size")
+	fl.Int64Var(&f.shape.Inner, "inner", 0, "without a model: the inner size of an expert")
 	fl.StringVar(&f.shape.Format, "format", "", "without a model: "+strings.Join(tune.Formats(), ", "))
 	fl.StringVar(&f.layout, "layout", "out_in",
-		"without a model: how matrices that are not quantised lie, out_in or in_out")
+		"without a model: the layout of matrices that are not quantized, out_in or in_out")
 	fl.Int64SliceVar(&f.tokens, "tokens", tune.DefaultTokens(), "numbers of tokens to measure")
 	libraryFlags(c, &f.onnxruntime, &f.library)
 	completeFile(c, "output", "json")
@@ -78,7 +78,7 @@ func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Expe
 		return nil, errors.New("-o TABLE is missing")
 	}
 	if len(f.tokens) == 0 || slices.Min(f.tokens) < 1 || slices.Max(f.tokens) > 1<<20 {
-		return nil, errors.New("--tokens lists whole numbers from 1 to 1048576")
+		return nil, errors.New("--tokens must list whole numbers from 1 to 1048576")
 	}
 	var given []string
 	for _, name := range []string{"experts", "top-k", "hidden", "inner", "format", "layout"} {
@@ -88,13 +88,14 @@ func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Expe
 	}
 	if len(args) == 0 {
 		if f.node != "" {
-			return nil, errors.New("--node is for a model, and there is none")
+			return nil, errors.New("--node requires a model")
 		}
 		if len(given) == 0 {
-			return nil, errors.New("name a model, or experts with --experts, --top-k, --hidden, --inner and --format")
+			return nil, errors.New("name a model, or describe the experts with --experts, --top-k, --hidden, --inner " +
+				"and --format")
 		}
 		if f.layout != "out_in" && f.layout != "in_out" {
-			return nil, fmt.Errorf("--layout %s: it is out_in or in_out", f.layout)
+			return nil, fmt.Errorf("--layout %s: must be out_in or in_out", f.layout)
 		}
 		if f.layout == "in_out" {
 			f.shape.Layout = f.layout
@@ -102,7 +103,8 @@ func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Expe
 		return tune.New(f.shape)
 	}
 	if len(given) > 0 {
-		return nil, fmt.Errorf("%s: %s has experts of its own", strings.Join(given, ", "), args[0])
+		return nil, fmt.Errorf("%s: the experts are those of %s, so these flags cannot be combined with "+
+			"it", strings.Join(given, ", "), args[0])
 	}
 	m, err := a.read(args[0])
 	if err != nil {
@@ -127,9 +129,10 @@ func (f *tuneFlags) experts(a *app, c *cobra.Command, args []string) (*tune.Expe
 		return nil, fmt.Errorf("%s has experts of several shapes: choose one with --node: %s", args[0],
 			strings.Join(names, "; "))
 	case len(others) > 0:
-		return nil, fmt.Errorf("%s has no experts that there are tables for: %s", args[0], strings.Join(others, "; "))
+		return nil, fmt.Errorf("%s has no experts that tables support: %s", args[0], strings.Join(others, "; "))
 	}
-	return nil, fmt.Errorf("%s has no node mojo.MoE or mojo.QMoE%s: apply makes them", args[0], named(f.node))
+	return nil, fmt.Errorf("%s has no node mojo.MoE or mojo.QMoE%s: patch the model first with mojo-patch "+
+		"apply", args[0], named(f.node))
 }
 
 // named adds a node's name to a message.
@@ -137,15 +140,15 @@ func named(node string) string {
 	if node == "" {
 		return ""
 	}
-	return fmt.Sprintf(" of the name %q", node)
+	return fmt.Sprintf(" named %q", node)
 }
 
 // tune measures the experts and writes the table.
 func (f *tuneFlags) tune(a *app, e *tune.Experts) (err error) {
 	options, err := f.options()
 	if err != nil {
-		return environment(fmt.Errorf("tune measures CUDA kernels, and there are none to measure here (the CPU's "+
-			"choose by themselves and have no tables): %w", err))
+		return environment(fmt.Errorf("tune measures CUDA kernels, but cannot run CUDA kernels here (the CPU's "+
+			"kernels use no tables): %w", err))
 	}
 	e.Shape.Device, e.Shape.Capability = cudaDevice()
 	a.say("%s on %s", e.Shape, e.Shape.Device)
@@ -173,7 +176,7 @@ func (f *tuneFlags) tune(a *app, e *tune.Experts) (err error) {
 			fmt.Sprintf("%.2f", m.Best.Micros/m.Chosen), m.Tried)
 	}
 	t.write(a.human())
-	a.say("wrote %s: set %s to it", f.out, tune.Variable)
+	a.say("wrote %s: to use it, set %s to its path", f.out, tune.Variable)
 	return a.result(tuneResult{jsonSchema, e.Shape, f.out, all})
 }
 

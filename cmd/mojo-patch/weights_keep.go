@@ -32,18 +32,18 @@ var activationKinds = []string{"int16", "int8", "float", "fp8"}
 func (f *keepFlags) flags(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.pattern, "keep-quantized", "",
-		"keep weights as they are quantised: all, or those whose key or tensor this regular expression fits")
+		"keep quantized weights: all, or those whose key or tensor matches this regular expression")
 	fl.Lookup("keep-quantized").NoOptDefVal = "."
 	fl.StringVar(&f.all, "keep", "",
-		"keep weights as the checkpoint has them, quantized or in 16 bits: all, or those whose key or tensor this "+
-			"regular expression fits")
+		"keep weights as the checkpoint stores them, quantized or in 16 bits: all, or those whose key or tensor "+
+			"matches this regular expression")
 	fl.Lookup("keep").NoOptDefVal = "."
 	fl.StringVar(&f.activations, "activations", "",
-		"with --keep or --keep-quantized: what products round activations to, by blocks of 32: int16 (the "+
-			"default: tokens stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or "+
-			"with fp8 by blocks of 128")
+		"with --keep or --keep-quantized: type that products round activations to, in blocks of 32: int16 "+
+			"(default: same tokens), int8 (faster, but other tokens) or float; for FP8 weights: float, or "+
+			"fp8 in blocks of 128")
 	fl.BoolVar(&f.merge, "merge-products", true,
-		"with --keep or --keep-quantized: make one product of those of one value, such as q, k and v, as the model is "+
+		"with --keep or --keep-quantized: merge products of one value, such as q, k and v, into one as the model is "+
 			"written")
 	f.mergeGiven = func() bool { return fl.Changed("merge-products") }
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
@@ -54,15 +54,15 @@ func (f *keepFlags) check() error {
 	flag := "--keep-quantized"
 	switch {
 	case f.all != "" && f.pattern != "":
-		return errors.New("--keep keeps what --keep-quantized does, and floats of 16 bits: give one of them")
+		return errors.New("--keep includes --keep-quantized and also keeps floats of 16 bits: use only one of them")
 	case f.all != "":
 		f.pattern, flag = f.all, "--keep"
 	}
 	switch {
 	case f.activations != "" && f.pattern == "":
-		return errors.New("--activations is about --keep and --keep-quantized, and neither is given")
+		return errors.New("--activations requires --keep or --keep-quantized")
 	case f.mergeGiven() && f.pattern == "":
-		return errors.New("--merge-products is about --keep and --keep-quantized, and neither is given")
+		return errors.New("--merge-products requires --keep or --keep-quantized")
 	case f.activations != "" && !slices.Contains(activationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
 	}
@@ -85,7 +85,7 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 	case errors.Is(err, errBrokenKernels):
 		return environment(err)
 	case err != nil:
-		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
+		a.detail("the check does not run the kernels: %s (run mojo-patch doctor for details)", firstLine(err))
 	default:
 		defer kernels.close()
 		checks.KernelCheck = kernels.run

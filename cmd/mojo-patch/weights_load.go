@@ -34,48 +34,48 @@ func newWeightsLoad(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "load GRAPH --from FILE... -o MODEL",
 		Short: "Fill a graph that lacks its weights from GGUF or safetensors files",
-		Long: `load looks in the files for the tensor of each initializer whose external data are missing (an
-expected key), dequantises it, casts it to the initializer's type, and writes a model with it. It
-reads and writes weights one tensor at a time, to MODEL.data; both files appear when they are whole.
+		Long: `load searches the files for the tensor of each initializer whose external data are missing (an
+expected key), dequantizes it, casts it to the initializer's type, and writes a model with it. It
+reads and writes weights one tensor at a time, to MODEL.data; both files appear when they are complete.
 
 --from takes files ending in .gguf or .safetensors, the index of safetensors files, or a folder of
 these, such as a Hugging Face checkpoint. A tensor that is in two files is an error.
 
 load looks an initializer up in --map, then by its own name, with or without prefixes such as
 "model.", then by the names of the modules whose nodes read it, then by its part in a decoder layer;
-in GGUF files by llama.cpp's names. The nodes that read a weight, and shapes, say whether it is
-transposed. load undoes what llama.cpp's conversion does: the reordered rows of q and k, and the 1
-added to norms. -v lists each of these.
+in GGUF files by llama.cpp's names. The nodes that read a weight, and shapes, show whether it is
+transposed. load undoes the changes of llama.cpp's conversion: the reordered rows of q and k, and the
+1 added to norms. -v lists each of these.
 
-A map is JSON, and for an initializer in it nothing is guessed: {"map": {"val_75": {"tensor":
+A map is JSON, and load guesses nothing for an initializer in it: {"map": {"val_75": {"tensor":
 "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}.
 
-Initializers that have their elements stay as they are, and the report says where the checkpoint
+Initializers that have their elements stay unchanged, and the report shows where the checkpoint
 differs. --replace loads them too.
 
-A key that is missing, or whose tensor has another shape, is reported and stays a reference to
-external data: the model cannot run without these. With --strict load then writes nothing and exits
-with 1. Unexpected keys, tensors that the graph does not use, do not count.
+load reports a key that is missing, or whose tensor has another shape, and leaves it a reference to
+external data: the model cannot run without it. With --strict load then writes nothing and exits with
+1. Unexpected keys, tensors that the graph does not use, do not count.
 
-With --keep-quantized the matrices that a GGUF file has in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
-Q5_K, Q6_K, MXFP4), or a safetensors file in FP8 or MXFP4 with scales, stay as they are: mojo.Linear
-takes the place of their products, mojo.Embedding that of their Gather, mojo.QMoE that of the experts
-that apply has found in the graph. Each kind of site is checked as apply checks it. The report has
-bits a weight, and why others become floats; if all do, load writes nothing and exits with 1.
---activations says what products round activations to.
+With --keep-quantized, matrices stored in blocks in a GGUF file (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
+Q5_K, Q6_K, MXFP4), or in FP8 or MXFP4 with scales in a safetensors file, stay quantized: mojo.Linear
+replaces their products, mojo.Embedding their Gather, and mojo.QMoE the experts that apply has found in
+the graph. Each kind of site is checked as apply checks it. The report has bits per weight, and the
+reasons why other weights become floats; if all do, load writes nothing and exits with 1.
+--activations is the type that products round activations to.
 
---keep keeps floats of 16 bits, too: weights of float32 that the files have in BF16 or F16 are stored
-so. The model still computes in float32: mojo.HalfLinear widens the weights of a product in registers,
+--keep also keeps floats of 16 bits: float32 weights that the files store in BF16 or F16 stay in 16
+bits. The model still computes in float32: mojo.HalfLinear widens the weights of a product in registers,
 a Cast the rows of a Gather, and mojo.MoE reads experts as they are stored.
 
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
-tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
+tables stay in float32 after casts, so that the model loads even if a provider lacks kernels for the
 half type; --dtype-provider names the providers that it must load in. load then writes nothing if a
 key is missing, and warns of weights that a cast makes infinite (over 65504 in float16).
 
 --safe with --dtype float16 loads the weights in float32 and then converts the model as apply --safe
-does, so that nothing overflows. It needs room for the float32 model beside MODEL, and --safe-inputs
-for a model of more than 2^26 weights.`,
+does, so that nothing overflows. It needs disk space for the float32 model beside MODEL, and
+--safe-inputs for a model of more than 2^26 weights.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
@@ -92,13 +92,13 @@ for a model of more than 2^26 weights.`,
 	fl := c.Flags()
 	fl.StringArrayVar(&f.from, "from", nil, "file or folder with weights (repeatable)")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
-	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
+	fl.StringVar(&f.mapFile, "map", "", "JSON file that maps initializers to tensors")
 	dtypeFlag(c, &f.dtype,
-		"convert graph and weights: float32, float16 or bfloat16 (default: the types of the graph, as a rule float32)")
+		"convert graph and weights: float32, float16 or bfloat16 (default: the types of the graph, usually float32)")
 	fl.StringSliceVar(&f.providers, "dtype-provider", nil,
 		"with --dtype: providers that the model has to load in, cpu or cuda (default both)")
-	fl.BoolVar(&f.strict, "strict", false, "write nothing when a key is missing or its tensor has another shape")
-	fl.BoolVar(&f.replace, "replace", false, "load initializers that have their elements already, too")
+	fl.BoolVar(&f.strict, "strict", false, "write nothing if a key is missing or its tensor has another shape")
+	fl.BoolVar(&f.replace, "replace", false, "also load initializers that already have their elements")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
 		"put weights of more than this many bytes into MODEL.data")
 	f.keep.flags(c)
@@ -117,15 +117,15 @@ const defaultExternalOver = 1023
 func (f *weightsLoadFlags) check(graph string) error {
 	switch {
 	case len(f.from) == 0:
-		return errors.New("--from FILE is missing: the weights' file or folder")
+		return errors.New("--from FILE is missing: name the file or folder with the weights")
 	case f.out == "":
 		return errors.New("-o MODEL is missing")
 	case same(graph, f.out):
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
 	case f.externalOver < 0:
-		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
 	case f.dtype == "" && f.providers != nil:
-		return errors.New("--dtype-provider is about --dtype, which is not given")
+		return errors.New("--dtype-provider requires --dtype")
 	}
 	dtype, err := dtypeOf(f.dtype)
 	if err != nil {
@@ -176,7 +176,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	var safe *rewrite.Report
 	switch {
 	case f.strict && p.Missing() > 0:
-		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
+		failure = failed(fmt.Errorf("%s missing, so nothing is written (--strict)", keysAre(p.Missing())))
 	case f.dtype != "" && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing, whose external data would be of another type than --dtype %s: "+
 			"nothing is written", keysAre(p.Missing()), f.dtype))
@@ -194,8 +194,9 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 			return err
 		}
 		if f.keep.pattern != "" && p.Kept() == 0 {
-			failure = failed(errors.New("no weight stays as the checkpoint has it, which --keep and --keep-quantized " +
-				"ask for: nothing is written; load without them to have float weights"))
+			failure = failed(errors.New("no weight can stay as the checkpoint stores it, so nothing is written: to " +
+				"load float weights, " +
+				"leave out --keep and --keep-quantized"))
 		} else if merged, safe, err = f.write(a, m, p); err != nil {
 			return err
 		}
@@ -305,7 +306,7 @@ func keysAre(n int) string {
 func newWeights(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "weights",
-		Short: "Put weights into a graph, take them out, list tensors",
+		Short: "Load weights into a graph, remove them, or list tensors",
 		Long: `A graph without weights has initializers whose external data are missing. weights load fills them
 from GGUF or safetensors files, weights strip makes such a graph, and weights show lists the tensors
 of a model or a checkpoint. docs/weights.md shows all three on a model.`,

@@ -67,7 +67,7 @@ func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
 	for _, k := range r.Keys {
 		switch {
 		case k.Rule == weights.ByTie:
-			fmt.Fprintf(w, "tied: %s is %s, the checkpoint has no tensor of its own for it\n", k.Name, k.Tensors[0])
+			fmt.Fprintf(w, "tied: %s is %s, since the checkpoint has no separate tensor for it\n", k.Name, k.Tensors[0])
 		case k.Tied != "" && !verbose:
 			fmt.Fprintf(w, "tied: %s is %s, stored once\n", k.Name, k.Tied)
 		}
@@ -117,10 +117,12 @@ func turns(k weights.LoadedKey) string {
 
 func writeLoadWarnings(w io.Writer, r *weights.Report) {
 	if r.Expected == 0 {
-		fmt.Fprintln(w, "warning: the graph lacks no weights, so nothing was loaded: --replace loads those that it has")
+		fmt.Fprintln(w, "warning: the graph has all its weights, so nothing was loaded: use --replace to load them "+
+			"again")
 	}
 	for _, k := range r.Mismatched() {
-		fmt.Fprintf(w, "warning: %s needs the shape %v, %s has %v: it is counted missing\n", k.Name, k.Shape, k.Tensor,
+		fmt.Fprintf(w, "warning: %s needs the shape %v, but %s has %v: it counts as "+
+			"missing\n", k.Name, k.Shape, k.Tensor,
 			k.Found)
 	}
 	for _, k := range r.Keys {
@@ -139,13 +141,15 @@ func writeLoadWarnings(w io.Writer, r *weights.Report) {
 		}
 	}
 	if differ > 0 {
-		fmt.Fprintf(w, "warning: the graph has other elements than the checkpoint in %s (%s): --replace loads these, "+
+		fmt.Fprintf(w, "warning: the elements of the graph and the checkpoint differ in %s (%s): use --replace to "+
+			"load these, "+
 			"too\n", counted(differ, "initializer"), first)
 	}
 	for _, name := range r.UnusedMap {
-		fmt.Fprintf(w, "warning: the map has an entry for %s, and the graph no such initializer\n", name)
+		fmt.Fprintf(w, "warning: the map has an entry for %s, which is not an initializer of the graph\n", name)
 	}
 	if r.Written && len(r.Missing) > 0 {
-		fmt.Fprintf(w, "warning: the model cannot run without what is missing: its references to external data stay\n")
+		fmt.Fprintf(w, "warning: the model cannot run without the missing weights: it still refers to external data "+
+			"for them\n")
 	}
 }

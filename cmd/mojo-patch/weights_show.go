@@ -66,19 +66,18 @@ func newWeightsShow(a *app) *cobra.Command {
 		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors,
 the index of such files, or a folder of them): name, type, shape, bytes and bits an element; the
 minimum, maximum, mean and standard deviation of the finite elements; and how many are zero, NaN and
-infinite. It dequantises quantised types for that; a quantised matrix of a model (weights load
---keep-quantized, quantize) is one line, in its format. --no-stats reads headers only.
+infinite. It dequantizes quantized types for that; a quantized matrix of a model (weights load
+--keep-quantized, quantize) is one line, in its format. --no-stats reads only headers.
 
---against names a model whose tensors of the same names these were made of, such as the one that
-quantize read. show then has the root of the mean square of their differences, relative to that of
-the elements, and the cosine.`,
+--against names a model whose tensors of the same names are the originals, such as the model that
+quantize read. show then also lists the relative RMS error and the cosine.`,
 		Example: `  mojo-patch weights show model.onnx
   mojo-patch weights show model.gguf --name 'blk\.0\.'
   mojo-patch weights show small.onnx --no-stats --against model.onnx
   mojo-patch weights show checkpoint/ --no-stats --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("show takes files, none is given\nusage: %s", c.UseLine())
+				return fmt.Errorf("show needs one or more files\nusage: %s", c.UseLine())
 			}
 			return nil
 		},
@@ -91,7 +90,8 @@ the elements, and the cosine.`,
 		},
 	}
 	c.Flags().BoolVar(&noStats, "no-stats", false, "read headers only, no elements")
-	c.Flags().StringVar(&against, "against", "", "model whose tensors of the same names are what these should be")
+	c.Flags().StringVar(&against, "against", "", "model to compare with: its tensors of the same names are the "+
+		"expected values")
 	completeFile(c, "against", "onnx")
 	c.Flags().StringVar(&name, "name", "", "list only tensors whose names match this regular expression")
 	a.jsonFlag(c, "weights-show")
@@ -287,7 +287,7 @@ func compareWeights(a *app, list []*shownTensor, path string) error {
 		compared++
 	}
 	if compared == 0 {
-		return fmt.Errorf("--against %s: it has no tensor of floats with the name and shape of a listed one", path)
+		return fmt.Errorf("--against %s: no float tensor in it has the name and shape of a listed one", path)
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ func newWeightsStrip(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "strip MODEL -o GRAPH",
 		Short: "Write a model's graph without its weights",
-		Long: `strip replaces the weights of a model by references to external data that are absent, with offset
+		Long: `strip replaces the weights of a model by references to external data that is absent, with offset
 and length, and writes the rest: a small file that weights load fills again. It replaces
 initializers over a size that are parameters of modules, by their names or by the nodes that read
-them. Integers, which may be shapes, stay. So do constants that an exporter computed, such as tables
-of cosines, since no checkpoint has them; --all takes those out too. Initializers that share their
-elements refer to one place.`,
+them. Integers, which may be shapes, stay. Constants that an exporter computed, such as tables of
+cosines, also stay, since no checkpoint has them; --all removes them too. Initializers that share
+their elements refer to one place.`,
 		Example: `  mojo-patch weights strip model.onnx -o graph.onnx
   mojo-patch weights strip model.onnx -o graph.onnx --over 65536 --json`,
 		Args:              modelArgs(1, 1),
@@ -35,7 +35,7 @@ elements refer to one place.`,
 	}
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write")
 	c.Flags().Int64Var(&o.Over, "over", 4096, "keep initializers of up to this many bytes")
-	c.Flags().BoolVar(&o.All, "all", false, "take out constants that are no parameters of modules, too")
+	c.Flags().BoolVar(&o.All, "all", false, "also remove constants that are not parameters of modules")
 	c.Flags().StringVar(&o.Location, "location", "",
 		"file that the references name (default: GRAPH with .weights.bin for .onnx)")
 	completeFile(c, "output", "onnx")
@@ -50,7 +50,7 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 	case same(model, out):
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	case o.Over < 0:
-		return fmt.Errorf("--over %d: it is a number of bytes, 0 or more", o.Over)
+		return fmt.Errorf("--over %d: must be a number of bytes, 0 or more", o.Over)
 	}
 	if o.Location == "" {
 		o.Location = strings.TrimSuffix(filepath.Base(out), ".onnx") + ".weights.bin"
@@ -59,7 +59,7 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 		return fmt.Errorf("--location %s is not in the graph's folder", o.Location)
 	}
 	if there := filepath.Join(filepath.Dir(out), o.Location); exists(there) {
-		return fmt.Errorf("%s is there, and the graph's weights would seem to be in it: choose another name with "+
+		return fmt.Errorf("%s exists, and the graph would refer to it for its weights: choose another name with "+
 			"--location", there)
 	}
 	if err := writable(out); err != nil {
@@ -93,13 +93,14 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 		return err
 	}
 	for _, s := range r.Stripped {
-		a.detail("took out %s %s%v, %d bytes", s.Name, s.DataType, s.Shape, s.Length)
+		a.detail("removed %s %s%v, %d bytes", s.Name, s.DataType, s.Shape, s.Length)
 	}
 	for _, k := range r.Kept {
-		a.say("kept %s %s%v, %d bytes: no parameter of a module (--all takes it out)", k.Name, k.DataType, k.Shape,
+		a.say("kept %s %s%v, %d bytes: not a parameter of a module (use --all to remove "+
+			"it)", k.Name, k.DataType, k.Shape,
 			k.Length)
 	}
-	a.say("wrote %s: %s, before %s; took out %s, %s", out, english.Bytes(r.After), english.Bytes(r.Before),
+	a.say("wrote %s: %s, before %s; removed %s, %s", out, english.Bytes(r.After), english.Bytes(r.Before),
 		counted(len(r.Stripped), "tensor"), english.Bytes(r.Bytes))
 	return nil
 }

@@ -34,7 +34,7 @@ func widenedBytes(m *onnx.Model) (bytes int64) {
 // widening returns the part of a message that reports this size, or "".
 func widening(m *onnx.Model) string {
 	if bytes := widenedBytes(m); bytes > 0 {
-		return fmt.Sprintf(", and onnxruntime makes %s of float32 of quantised weights as it loads",
+		return fmt.Sprintf(", and onnxruntime expands quantized weights to %s of float32 as it loads",
 			english.Bytes(bytes))
 	}
 	return ""
@@ -48,8 +48,8 @@ func sayWidened(a *app, m *onnx.Model, kernelsLib string) {
 	}
 	warning, where := "", "the kernels are not registered"
 	if _, err := fused.FindLibrary(kernelsLib); err != nil {
-		warning, where = "warning: the kernel library is not found here: ", "it is not registered"
+		warning, where = "warning: the kernel library was not found here: ", "it is not registered"
 	}
-	a.say("%swhere %s, onnxruntime makes %s of float32 of quantised weights as the model loads", warning, where,
+	a.say("%sif %s, onnxruntime expands quantized weights to %s of float32 as the model loads", warning, where,
 		english.Bytes(bytes))
 }

@@ -89,7 +89,7 @@ class Installed(Test):
     def test_python_m(self):
         done = subprocess.run([sys.executable, "-m", "mojo_patch", "apply"], stderr=subprocess.PIPE, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn(b"apply takes one model, none is given", done.stderr)
+        self.assertIn(b"apply takes one model, but got 0", done.stderr)
 
     def test_names(self):
         for name in mojo_patch.__all__:
@@ -234,7 +234,7 @@ class Apply(Test):
         model = mojo_patch.export_triton(self.patched, self.temp / "repository", name="decoder", max_batch_size=2)
         self.assertEqual([s.output for s in model.states[-1:]], ["present_length"])
         self.assertTrue((self.temp / "repository" / "decoder" / "config.pbtxt").exists())
-        with self.assertRaisesRegex(mojo_patch.MojoPatchError, "is there already"):
+        with self.assertRaisesRegex(mojo_patch.MojoPatchError, "exists already"):
             mojo_patch.export_genai(self.patched, self.temp / "folder", MODELS / "smollm2")
 
 

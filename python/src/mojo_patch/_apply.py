@@ -54,7 +54,7 @@ class ApplyOptions(TypedDict, total=False):
     What to write:
         target: "mojo" (fused ops), "ort", "onnx", "qnn", "openvino", "ascend" or "ascend310p"
         shape: with a target, fixed shapes: {"input_ids": "1x128"} or {"sequence": 128}
-        backend: devices whose kernels are taken, such as "+CUDA,CPU"
+        backend: devices whose kernels to use, such as "+CUDA,CPU"
         runs_on: lower nodes that a provider of onnxruntime lacks: "cpu", "cuda", "cpu@1.29"
         html: file for the report as a page
         external_data_over: put weights of more than this many bytes into a data file
@@ -156,7 +156,7 @@ class DiffOptions(TypedDict, total=False):
         kernels: "auto", "on" or "off"
         kernels_lib, onnxruntime: paths of the libraries
         optimize: onnxruntime's level of optimization
-        backend: devices whose kernels are taken
+        backend: devices whose kernels to use
         threads: of onnxruntime
     allow_links: take models whose weights are behind links
     progress: a bar: None where stderr is a terminal, True everywhere, False nowhere
